@@ -1,0 +1,98 @@
+"""What compare and scaling share: starting each side on its cores, reading its line of JSON, and the table."""
+
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEFAULT_BATCH = {"lenet": 256, "resnet18-d2l": 64}
+
+
+def fail(message, code=3):
+    print(f"{pathlib.Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def cores(ranks):
+    """The first `ranks` cores that this process may use, as taskset takes them."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < ranks:
+        fail(f"{ranks} ranks want a core each, and only {len(allowed)} may be used")
+    return ",".join(str(core) for core in allowed[:ranks])
+
+
+def run_json(command, what, environment=None):
+    """Runs the command and returns the JSON object in the last line of its standard output."""
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    lines = result.stdout.strip().splitlines()
+    if result.returncode == 0 and lines:
+        try:
+            return json.loads(lines[-1])
+        except json.JSONDecodeError:
+            pass
+    complaint = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+    return fail(f"{what} ended with code {result.returncode}: {complaint}", 1)
+
+
+def find_program(ranks):
+    """The path of ddp_train, and a check that mpirun is there where it is needed."""
+    program = os.environ.get("DDP_TRAIN", str(ROOT / "build/release/src/ddp_train"))
+    if not os.access(program, os.X_OK):
+        fail(f"there is no program {program}; run launch/build first, or name it in DDP_TRAIN")
+    if ranks > 1 and shutil.which("mpirun") is None:
+        fail("there is no mpirun; run launch/setup first")
+    return program
+
+
+def ddp_train(program, model, ranks, batch, precision):
+    """Samples per second of the training step of ddp_train."""
+    command = ["taskset", "-c", cores(ranks)]
+    environment = dict(os.environ)
+    if ranks > 1:
+        command += ["mpirun", "--quiet", "--bind-to", "none", "-np", str(ranks)]
+        environment.setdefault("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
+        if os.geteuid() == 0:
+            environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    command += [program, "bench", "--model", model, "--global-batch", str(batch), "--precision", precision,
+                "--threads", "1"]
+    return run_json(command, "ddp_train bench", environment)["samples_per_second"]
+
+
+def warn_when_busy():
+    """Says so when the cores are at work for others: such figures are worth little."""
+
+    def ticks():
+        with open("/proc/stat", encoding="ascii") as stat:
+            fields = [int(field) for field in stat.readline().split()[1:9]]
+        return fields[3] + fields[4], sum(fields)
+
+    idle, total = ticks()
+    time.sleep(1)
+    idle_later, total_later = ticks()
+    busy = 100 - 100 * (idle_later - idle) // max(1, total_later - total)
+    if busy > 10:
+        print(f"warning: the cores of this machine are {busy} % busy with other work; measure again when they are not",
+              file=sys.stderr)
+
+
+def measure_in_turn(rounds, first, second):
+    """Calls two (title, function giving samples per second) in turn, changing which goes first; prints a row a round and,
+    as the last line, the median ratio of first to second."""
+    titles = [first[0], second[0]]
+    widths = [max(len(title), 10) for title in titles]
+    print(f"round  {titles[0]:>{widths[0]}}  {titles[1]:>{widths[1]}}  ratio    (samples per second)", flush=True)
+    rows = []
+    for number in range(rounds):
+        order = [first, second] if number % 2 == 0 else [second, first]
+        speed = {title: function() for title, function in order}
+        rows.append((speed[titles[0]], speed[titles[1]]))
+        a, b = rows[-1]
+        print(f"{number + 1:>5}  {a:>{widths[0]}.0f}  {b:>{widths[1]}.0f}  {a / b:>5.2f}", flush=True)
+    a, b = (statistics.median(row[side] for row in rows) for side in (0, 1))
+    print(f" mid.  {a:>{widths[0]}.0f}  {b:>{widths[1]}.0f}", flush=True)
+    print(f"ratio {statistics.median(a / b for a, b in rows):.2f}", flush=True)

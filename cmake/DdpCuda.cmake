@@ -1,0 +1,122 @@
+# What the code for NVIDIA GPUs is built with: CUDA's compiler and toolkit, cuDNN and NCCL. Sets DDP_CUDA_FOUND, and then
+#
+#   ddp_cudnn, ddp_nccl      imported libraries with their headers
+#   ddp_cuda_library(NAME SOURCES ...)   as ddp_library, for folders with .cu files
+#
+# Where something is missing, one line says what, and the code for GPUs is left out.
+set(DDP_CUDA AUTO CACHE STRING "Build the module for NVIDIA GPUs: AUTO where all that it needs is found, ON or OFF")
+set_property(CACHE DDP_CUDA PROPERTY STRINGS AUTO ON OFF)
+# The environment's variable of this name is the default where there is one, as for other settings of CMake.
+set(ddp_cuda_architectures "80-real;90")
+if(DEFINED ENV{DDP_CUDA_ARCHITECTURES})
+  set(ddp_cuda_architectures $ENV{DDP_CUDA_ARCHITECTURES})
+endif()
+set(DDP_CUDA_ARCHITECTURES ${ddp_cuda_architectures} CACHE STRING
+  "GPUs to compile for, as CMake's CUDA_ARCHITECTURES takes them")
+
+# What is missing, as a sentence for people; empty: nothing.
+set(ddp_cuda_missing "")
+
+if(DDP_CUDA STREQUAL "OFF")
+  set(ddp_cuda_missing "DDP_CUDA is OFF")
+else()
+  include(CheckLanguage)
+  # A compiler that is told no architecture takes one that its toolkit may not know.
+  set(CMAKE_CUDA_ARCHITECTURES ${DDP_CUDA_ARCHITECTURES})
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    # CMake 3.25 describes this target whether or not it is there, and CUDA 13 does not have it.
+    if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
+      add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+    endif()
+    find_package(CUDAToolkit QUIET)
+  endif()
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(ddp_cuda_missing "there is no CUDA compiler (nvcc)")
+  elseif(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA::cublasLt)
+    set(ddp_cuda_missing "there is no CUDA toolkit with cudart and cublasLt")
+  endif()
+endif()
+
+# Python's packages of the CUDA libraries lie in nvidia/NAME/{include,lib}, where only the versioned name of a library
+# exists.
+set(ddp_cuda_hints "")
+if(NOT ddp_cuda_missing)
+  find_program(DDP_PYTHON3 python3)
+  mark_as_advanced(DDP_PYTHON3)
+  if(DDP_PYTHON3)
+    execute_process(
+      COMMAND ${DDP_PYTHON3} -c "import nvidia; print(';'.join(nvidia.__path__))"
+      OUTPUT_VARIABLE packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    foreach(package IN LISTS packages)
+      list(APPEND ddp_cuda_hints ${package}/cudnn ${package}/nccl)
+    endforeach()
+  endif()
+  list(APPEND ddp_cuda_hints ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
+  foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
+    list(APPEND ddp_cuda_hints ${folder}/..)
+  endforeach()
+endif()
+
+# ddp_find_cuda_part(NAME HEADER LIBRARY NAMES...): makes the imported library ddp_NAME or says that it is missing.
+function(ddp_find_cuda_part name header)
+  if(ddp_cuda_missing)
+    return()
+  endif()
+  string(TOUPPER ${name} upper)
+  find_path(DDP_${upper}_INCLUDE_DIR ${header} HINTS ${ddp_cuda_hints} PATH_SUFFIXES include)
+  find_library(DDP_${upper}_LIBRARY NAMES ${ARGN} HINTS ${ddp_cuda_hints} PATH_SUFFIXES lib lib64)
+  mark_as_advanced(DDP_${upper}_INCLUDE_DIR DDP_${upper}_LIBRARY)
+  if(NOT DDP_${upper}_INCLUDE_DIR OR NOT DDP_${upper}_LIBRARY)
+    set(ddp_cuda_missing "there is no ${header} with its library" PARENT_SCOPE)
+    return()
+  endif()
+  add_library(ddp_${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(ddp_${name} PROPERTIES
+    IMPORTED_LOCATION ${DDP_${upper}_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${DDP_${upper}_INCLUDE_DIR})
+endfunction()
+ddp_find_cuda_part(cudnn cudnn.h cudnn libcudnn.so.9)
+ddp_find_cuda_part(nccl nccl.h nccl libnccl.so.2)
+
+if(NOT ddp_cuda_missing AND CUDAToolkit_VERSION VERSION_LESS 12.0)
+  set(ddp_cuda_missing "CUDA ${CUDAToolkit_VERSION} is older than 12.0")
+endif()
+
+if(ddp_cuda_missing)
+  if(DDP_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "The module for NVIDIA GPUs cannot be built: ${ddp_cuda_missing}")
+  endif()
+  message(STATUS "The module for NVIDIA GPUs is not built: ${ddp_cuda_missing}")
+  set(DDP_CUDA_FOUND FALSE)
+  return()
+endif()
+set(DDP_CUDA_FOUND TRUE)
+message(STATUS "The module for NVIDIA GPUs is built with CUDA ${CUDAToolkit_VERSION} for ${DDP_CUDA_ARCHITECTURES}")
+
+# CMake before 3.26 does not know that nvcc has C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_COMPILE_FEATURES cuda_std_20)
+  list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+
+# A register that spills to memory is a warning, and warnings are errors.
+set(ddp_cuda_warnings
+  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas -warn-spills>"
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
+if(CMAKE_COMPILE_WARNING_AS_ERROR)
+  list(APPEND ddp_cuda_warnings
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror>)
+endif()
+
+# ddp_cuda_library(NAME SOURCES a.cu b.cpp ... [PUBLIC lib ...] [PRIVATE lib ...]): a ddp_library with .cu files.
+function(ddp_cuda_library name)
+  ddp_library(${name} ${ARGN})
+  target_compile_options(ddp_${name} PRIVATE ${ddp_cuda_warnings})
+  set_target_properties(ddp_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()

@@ -1,0 +1,43 @@
+# How every folder of src/ becomes a library and every file of tests/ a test.
+
+# Warnings are errors, unless a compiler newer than ours is to be tried: -DCMAKE_COMPILE_WARNING_AS_ERROR=OFF.
+if(NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
+  set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+endif()
+add_library(ddp_warnings INTERFACE)
+set(ddp_warning_options
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+  -Wold-style-cast -Woverloaded-virtual
+  # GCC 12 finds overlaps in std::string that are none (its bug 105651).
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+target_compile_options(ddp_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ddp_warning_options}>")
+
+# The program's version, for --version and for the module for GPUs, which must be of the same.
+add_library(ddp_version INTERFACE)
+target_compile_definitions(ddp_version INTERFACE DDP_VERSION="${PROJECT_VERSION}")
+
+if(DDP_SANITIZE)
+  add_compile_options(
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DDP_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
+  add_link_options(-fsanitize=${DDP_SANITIZE})
+endif()
+
+# ddp_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...])
+# makes the static library ddp_NAME, aliased ddp::NAME; headers are included from src/.
+function(ddp_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(ddp_${name} STATIC ${ARG_SOURCES})
+  add_library(ddp::${name} ALIAS ddp_${name})
+  target_include_directories(ddp_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(ddp_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ddp_warnings ${ARG_PRIVATE})
+endfunction()
+
+# ddp_test(NAME SOURCES a.cpp ... LIBS lib ...) makes a GoogleTest program whose cases CTest lists one by one.
+function(ddp_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ddp_warnings GTest::gmock GTest::gtest_main ${ARG_LIBS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 300)
+endfunction()

@@ -1,0 +1,295 @@
+// The CPU backend: which operator serves which spec and layout, and the choice among its kernels by timing.
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/onednn.h"
+#include "backend/cpu/operators.h"
+#include "base/clock.h"
+#include "base/random.h"
+
+namespace ddp {
+namespace {
+
+constexpr int kTimingRounds = 4;
+// Timing a candidate on more samples than this tells nothing new about small images.
+constexpr std::int64_t kTimingBatch = 64;
+
+std::int64_t parameter_count(const OpSpec& spec, std::size_t which) {
+  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+    return which == 0 ? conv->output_channels * conv->input.channels * conv->kernel_h * conv->kernel_w
+                      : conv->output_channels;
+  }
+  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
+    return which == 0 ? linear->inputs * linear->outputs : linear->outputs;
+  }
+  return 0;
+}
+
+// Memory for one operator filled with small random values, to time it on.
+class Trial {
+ public:
+  Trial(const OpSpec& spec, Layout x, Layout y, std::size_t saved, std::size_t workspace) {
+    const std::int64_t batch = batch_of(spec);
+    const std::int64_t in = stored_elements(batch, input_of(spec), x);
+    const std::int64_t out = stored_elements(batch, output_of(spec), y);
+    const std::int64_t weights = parameter_count(spec, 0);
+    const std::int64_t biases = parameter_count(spec, 1);
+    std::size_t bytes = 0;
+    const auto take = [&](std::size_t size) {
+      const std::size_t at = bytes;
+      bytes += (size + 63) / 64 * 64;
+      return at;
+    };
+    const auto floats = [&](std::int64_t count) { return take(static_cast<std::size_t>(count) * sizeof(float)); };
+    const std::array<std::size_t, 4> values = {floats(in), floats(out), floats(weights), floats(biases)};
+    const std::array<std::size_t, 4> gradients = {floats(in), floats(out), floats(weights), floats(biases)};
+    const std::size_t saved_at = take(saved);
+    const std::size_t workspace_at = take(workspace);
+    memory_ = allocate_on_host(bytes, "the timing of kernels");
+    Random random(1, 0);
+    const auto fill = [&](std::size_t at, std::int64_t count) {
+      float* begin = memory_.at<float>(at);
+      std::generate_n(begin, count, [&] { return random.uniform(-0.5F, 0.5F); });
+      return begin;
+    };
+    float* data = fill(values[0], in);
+    float* result = memory_.at<float>(values[1]);
+    const std::array<const float*, kMaxParameters> parameters = {fill(values[2], weights), fill(values[3], biases)};
+    std::byte* kept = saved > 0 ? memory_.data() + saved_at : nullptr;
+    std::byte* scratch = memory_.data() + workspace_at;
+    forward_ = {data, result, parameters, kept, scratch, batch};
+    backward_ = {data,
+                 result,
+                 fill(gradients[1], out),
+                 memory_.at<float>(gradients[0]),
+                 parameters,
+                 {memory_.at<float>(gradients[2]), memory_.at<float>(gradients[3])},
+                 kept,
+                 scratch,
+                 batch};
+  }
+
+  double forward_seconds(Op& op) const {
+    return fastest([&] { op.forward(forward_); });
+  }
+  double backward_seconds(Op& op) const {
+    return fastest([&] { op.backward(backward_); });
+  }
+
+ private:
+  static double fastest(const std::function<void()>& run) {
+    run();
+    double best = std::numeric_limits<double>::max();
+    for (int round = 0; round < kTimingRounds; ++round) {
+      const double begin = now();
+      run();
+      best = std::min(best, now() - begin);
+    }
+    return best;
+  }
+
+  Memory memory_;
+  ForwardArguments forward_;
+  BackwardArguments backward_;
+};
+
+struct Timing {
+  double forward = 0;
+  double backward = 0;
+};
+
+Timing time_op(const OpSpec& spec, Layout x, Layout y, Op& op) {
+  const Trial trial(spec, x, y, op.saved_bytes(), op.workspace_bytes());
+  const double forward = trial.forward_seconds(op);
+  return {forward, trial.backward_seconds(op)};
+}
+
+// The time of a step when nothing is measured: memory moved at 10 GB/s and vectors multiplied at 50 GFLOP/s.
+double guessed_seconds(const OpSpec& spec) {
+  const auto bytes = static_cast<double>(batch_of(spec) * (input_of(spec).elements() + output_of(spec).elements()) * 8);
+  return bytes / 10e9 + 3 * 2 * forward_multiply_adds(spec) / 50e9;
+}
+
+// Tries the candidates of each direction in turn, the others held; a later direction sees the best of the earlier.
+KernelChoice choose_lanes_conv(const ConvSpec& spec) {
+  LanesConvTiles best = lanes_fixed_tiles(spec);
+  const auto seconds = [&](const LanesConvTiles& tiles) {
+    const auto op = make_lanes_conv(spec, tiles);
+    return time_op(spec, Layout::lanes16, Layout::lanes16, *op);
+  };
+  Timing best_time = seconds(best);
+  const auto search = [&](int LanesConvTiles::*direction, const std::vector<int>& candidates, double Timing::*part) {
+    for (const int candidate : candidates) {
+      if (candidate == best.*direction) continue;
+      LanesConvTiles tiles = best;
+      tiles.*direction = candidate;
+      const Timing time = seconds(tiles);
+      if (time.*part < best_time.*part) {
+        best_time.*part = time.*part;
+        best = tiles;
+      }
+    }
+  };
+  search(&LanesConvTiles::forward, lanes_forward_candidates(spec), &Timing::forward);
+  search(&LanesConvTiles::data, lanes_data_candidates(spec), &Timing::backward);
+  search(&LanesConvTiles::weights, lanes_weights_candidates(spec), &Timing::backward);
+  return {to_text(best), best_time.forward + best_time.backward};
+}
+
+KernelChoice choose_onednn_conv(const ConvSpec& spec) {
+  OneDnnConvFormats best;
+  const auto seconds = [&](const OneDnnConvFormats& formats) -> Timing {
+    const auto op = make_onednn_conv(spec, formats);
+    if (op == nullptr) return {std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
+    return time_op(spec, Layout::nhwc, Layout::nhwc, *op);
+  };
+  Timing best_time = seconds(best);
+  const auto search = [&](std::string OneDnnConvFormats::*direction, double Timing::*part) {
+    for (const char* candidate : {"any", "winograd"}) {
+      OneDnnConvFormats formats = best;
+      formats.*direction = candidate;
+      const Timing time = seconds(formats);
+      if (time.*part < best_time.*part) {
+        best_time.*part = time.*part;
+        best = formats;
+      }
+    }
+  };
+  search(&OneDnnConvFormats::forward, &Timing::forward);
+  search(&OneDnnConvFormats::weights, &Timing::backward);
+  if (spec.input_gradient) search(&OneDnnConvFormats::data, &Timing::backward);
+  return {to_text(best), best_time.forward + best_time.backward};
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(info, line)) {
+    if (line.starts_with("model name")) {
+      const std::size_t colon = line.find(": ");
+      if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+  }
+  return "unknown processor";
+}
+
+class CpuBackend final : public Backend {
+ public:
+  std::string description() const override {
+    return fmt::format("CPU ({}, {}), {} thread{} a rank", processor_name(), lanes::kernels().instruction_set,
+                       omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
+  }
+
+  std::string fingerprint() const override {
+    const dnnl_version_t* version = dnnl_version();
+    return fmt::format("cpu {} {} onednn-{}.{}.{} threads-{}", processor_name(), lanes::kernels().instruction_set,
+                       version->major, version->minor, version->patch, omp_get_max_threads());
+  }
+
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override {
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+      if (x == Layout::lanes16 && y == Layout::lanes16) return lanes_conv_supported(*conv);
+      return x == Layout::nhwc && y == Layout::nhwc;
+    }
+    if (std::holds_alternative<LinearSpec>(spec)) return x == y && x != Layout::nhwc;
+    return std::holds_alternative<ReorderSpec>(spec) || x == y;
+  }
+
+  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
+    DDP_ASSERT(supports(spec, x, y));
+    if (mode == ChoiceMode::fixed) return fixed_choice(spec, x, y);
+    OpSpec sample = spec;
+    std::visit([](auto& s) { s.batch = std::min(s.batch, kTimingBatch); }, sample);
+    KernelChoice choice;
+    if (const auto* conv = std::get_if<ConvSpec>(&sample)) {
+      choice = x == Layout::lanes16 ? choose_lanes_conv(*conv) : choose_onednn_conv(*conv);
+    } else {
+      const auto op = make_op(sample, x, y, "");
+      const Timing time = time_op(sample, x, y, *op);
+      choice.seconds = time.forward + time.backward;
+    }
+    choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
+    return choice;
+  }
+
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    DDP_ASSERT(supports(spec, x, y));
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+      if (x == Layout::lanes16) return make_lanes_conv(*conv, lanes_tiles_from_text(*conv, kernels));
+      auto op = make_onednn_conv(*conv, onednn_formats_from_text(kernels));
+      check(op != nullptr, ExitCode::preflight, "oneDNN has no kernel '{}' for this convolution here", kernels);
+      return op;
+    }
+    if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
+      return x == Layout::lanes16 ? make_lanes_linear(*linear) : make_onednn_linear(*linear);
+    }
+    if (const auto* relu = std::get_if<ReluSpec>(&spec)) return make_relu(*relu, x);
+    if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_pool(*pool, x);
+    return make_reorder(std::get<ReorderSpec>(spec), x, y);
+  }
+
+  bool on_host() const override { return true; }
+  Memory allocate(std::size_t bytes, const std::string& purpose) override { return allocate_on_host(bytes, purpose); }
+  Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override {
+    return allocate_on_host(bytes, purpose);
+  }
+
+  void upload(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
+  void download(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
+  void fill_zero(void* device, std::size_t bytes) override {
+    if (bytes > 0) std::memset(device, 0, bytes);
+  }
+  void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
+  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
+    cpu_softmax_cross_entropy(spec, arguments);
+  }
+  void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
+  void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
+  void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
+  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
+                   double* broken) override {
+    const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
+    *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
+  }
+  void sgd(const SgdArguments& arguments) override { cpu_sgd(arguments); }
+
+  void mark(std::size_t place) override { marks_.at(place) = now(); }
+  void synchronize() override {}
+  double seconds_between(std::size_t from, std::size_t to) const override { return marks_.at(to) - marks_.at(from); }
+  std::unique_ptr<Recording> record(const std::function<void()>& /*enqueue*/) override { return nullptr; }
+
+ private:
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  // Kernels of our own wherever they cover the shape; oneDNN's channels-last elsewhere.
+  static KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) {
+    KernelChoice choice{"", guessed_seconds(spec)};
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+      choice.kernels = x == Layout::lanes16 ? to_text(lanes_fixed_tiles(*conv)) : to_text(OneDnnConvFormats{});
+    }
+    const bool own = x == Layout::lanes16 && y == Layout::lanes16;
+    if (!own) choice.seconds *= 2;
+    return choice;
+  }
+
+  std::array<double, kMarks> marks_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+
+}  // namespace ddp

@@ -1,0 +1,106 @@
+// Kernels of the lanes16 layout: 16 samples to a vector, blocks of output channels and positions held in registers.
+//
+// The same source is compiled once for each instruction set (lanes_avx512.cpp, lanes_avx2.cpp, lanes_baseline.cpp) and
+// chosen when the program starts, so no standard library header may be used in lanes_kernels.inc: its inline functions
+// would be compiled for the wrong processor.
+//
+// A kernel family comes in several register tiles; which one is the fastest depends on the shape and is found by
+// timing.
+#pragma once
+
+#include <cstdint>
+
+namespace ddp::lanes {
+
+// A stride-1 convolution over blocks of 16 samples. The source planes have a border of zeros that the kernel may read:
+// row y, column x of the image lie at (y + border_h) and (x + border_w) of a plane of `source_h` x `source_w`.
+struct ConvShape {
+  int in_channels;
+  int in_h, in_w;          // the image, without border
+  int border_h, border_w;  // rows and columns of zeros stored on each side
+  int pad_top, pad_left;   // position 0 of the kernel's window relative to the output's position
+  int out_channels, out_h, out_w;
+  int kernel_h, kernel_w;
+
+  int source_h() const { return in_h + 2 * border_h; }
+  int source_w() const { return in_w + 2 * border_w; }
+  std::int64_t source_plane() const { return std::int64_t{16} * source_h() * source_w(); }
+};
+
+// Forward: y = conv(x, w) + bias for one block of 16 samples.
+//   x       [in_channels][source_h][source_w][16]
+//   w       packed [out_channels/tile.channels][in_channels][kernel_h][kernel_w][tile.channels], zero-padded
+//   bias    [out_channels] or null
+//   y       [out_channels][out_h][out_w][16]; pooled: [out_channels][out_h/2][out_w/2][16]
+//   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU is open
+using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, float* y,
+                             std::uint16_t* mask, int first_row, int last_row);
+
+enum class Epilogue { none, relu, relu_pool };
+
+// Weight gradient over `blocks` blocks of 16 samples: dw[out][tap] (+)= sum dy * x, taps in [in][kernel_h][kernel_w].
+//   x       blocks of [in_channels][source_h][source_w][16], `x_block` floats apart
+//   dy      blocks of [out_channels][out_h][dy_w][16], `dy_block` floats apart, `dy_w` >= out_w
+struct WeightGradient {
+  ConvShape shape;
+  const float* x;
+  std::int64_t x_block;
+  const float* dy;
+  std::int64_t dy_block;
+  int dy_w;
+  int dy_border;  // columns before the first
+  int blocks;
+  float* dw;
+  bool accumulate;
+};
+// Computes the tile of output channels and taps with the given indices.
+using ConvWeights = void (*)(const WeightGradient& task, int channel_tile, int tap_tile);
+
+// Linear: blocks of 16 samples x [blocks][inputs][16], w [outputs][inputs].
+struct LinearShape {
+  int blocks;
+  int inputs;
+  int outputs;
+};
+// y[block][o][16] for the output tile with the given index.
+using LinearForward = void (*)(const LinearShape& shape, const float* x, const float* w, const float* bias, bool relu,
+                               float* y, int output_tile);
+// dx[block][i][16] for the input tile with the given index.
+using LinearData = void (*)(const LinearShape& shape, const float* dy, const float* w, float* dx, int input_tile);
+// dw[o][i], db[o] for the output tile with the given index (all inputs).
+using LinearWeights = void (*)(const LinearShape& shape, const float* x, const float* dy, float* dw, int output_tile);
+
+struct ForwardTile {
+  int channels, rows, columns;
+  ConvForward kernel[3];  // by Epilogue; null where it does not exist
+};
+struct WeightsTile {
+  int channels, taps;
+  ConvWeights kernel;
+};
+
+inline constexpr int kLinearTile = 4;
+
+// All kernels compiled for one instruction set.
+struct Kernels {
+  const char* instruction_set;
+  int vector_registers;  // in units of 16 floats
+  const ForwardTile* forward;
+  int forward_tiles;
+  const WeightsTile* weights;
+  int weights_tiles;
+  LinearForward linear_forward;
+  LinearData linear_data;
+  LinearWeights linear_weights;
+  // bias gradient of `count` vectors: returns the sum over all lanes.
+  float (*sum)(const float* values, std::int64_t vectors);
+  // dpre[out_h][dst_w][16] of one channel from the pooled gradient and the mask of the forward pass.
+  void (*unpool)(const float* dy, const std::uint16_t* mask, float* dpre, int pooled_h, int pooled_w, int dst_w);
+};
+
+// The kernels for this processor: the best that it has, or those that the environment variable DDP_INSTRUCTION_SET
+// names (avx512, avx2, baseline), so that unequal machines can be made to compute the same bits. Throws
+// Error(preflight) for an instruction set that the processor does not have.
+const Kernels& kernels();
+
+}  // namespace ddp::lanes

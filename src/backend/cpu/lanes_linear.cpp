@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/operators.h"
+#include "backend/workspace.h"
+
+namespace ddp {
+namespace {
+
+int tiles(std::int64_t width) { return static_cast<int>((width + lanes::kLinearTile - 1) / lanes::kLinearTile); }
+
+class LanesLinear final : public Op {
+ public:
+  explicit LanesLinear(const LinearSpec& spec) : spec_(spec), kernels_(lanes::kernels()) {
+    Workspace layout;
+    dpre_ = layout.add<float>(spec.relu ? stored_elements(spec.batch, {spec.outputs, 1, 1}, Layout::lanes16) : 0);
+    workspace_bytes_ = layout.bytes();
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu; }
+
+  void forward(const ForwardArguments& a) override {
+    const lanes::LinearShape shape = shape_for(a.active);
+#pragma omp parallel for schedule(static)
+    for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
+      kernels_.linear_forward(shape, a.x, a.parameters[0], a.parameters[1], spec_.relu, a.y, tile);
+    }
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const lanes::LinearShape shape = shape_for(a.active);
+    const float* dpre = a.dy;
+    if (spec_.relu) {
+      float* masked = dpre_.in(a.workspace);
+      const std::int64_t count = std::int64_t{shape.blocks} * kLanes * spec_.outputs;
+#pragma omp parallel for simd schedule(static)
+      for (std::int64_t i = 0; i < count; ++i) masked[i] = a.y[i] <= 0.0F ? 0.0F : a.dy[i];
+      dpre = masked;
+    }
+#pragma omp parallel for schedule(static)
+    for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
+      kernels_.linear_weights(shape, a.x, dpre, a.parameter_gradients[0], tile);
+    }
+    bias_gradient(shape, dpre, a.parameter_gradients[1]);
+    if (!spec_.input_gradient) return;
+#pragma omp parallel for schedule(static)
+    for (int tile = 0; tile < tiles(spec_.inputs); ++tile) {
+      kernels_.linear_data(shape, dpre, a.parameters[0], a.dx, tile);
+    }
+  }
+
+ private:
+  lanes::LinearShape shape_for(std::int64_t active) const {
+    return {static_cast<int>((active + kLanes - 1) / kLanes), static_cast<int>(spec_.inputs),
+            static_cast<int>(spec_.outputs)};
+  }
+
+  void bias_gradient(const lanes::LinearShape& shape, const float* dpre, float* db) const {
+    for (int o = 0; o < shape.outputs; ++o) {
+      float total = 0;
+      for (int block = 0; block < shape.blocks; ++block) {
+        total += kernels_.sum(dpre + kLanes * (std::int64_t{block} * shape.outputs + o), 1);
+      }
+      db[o] = total;
+    }
+  }
+
+  LinearSpec spec_;
+  const lanes::Kernels& kernels_;
+  Workspace::Part<float> dpre_;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_lanes_linear(const LinearSpec& spec) { return std::make_unique<LanesLinear>(spec); }
+
+}  // namespace ddp

@@ -1,0 +1,86 @@
+// oneDNN, wrapped: its errors become ours, and a primitive is bound to its memories once and executed many times.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ddp::onednn {
+
+// Runs `call`; a oneDNN error becomes Error(internal) or Error(out_of_memory) naming `what`.
+template <class Call>
+auto checked(const char* what, Call&& call) {
+  try {
+    return std::forward<Call>(call)();
+  } catch (const dnnl::error& error) {
+    throw Error(error.status == dnnl_out_of_memory ? ExitCode::out_of_memory : ExitCode::internal,
+                fmt::format("oneDNN: {}: {} (status {})", what, error.what(), static_cast<int>(error.status)));
+  }
+}
+
+inline dnnl::engine& engine() {
+  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+// Attributes with the scratchpad handed in, so that the plan knows all memory.
+inline dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+// A primitive with its arguments; memories are made without storage and pointed somewhere before each execution.
+class BoundPrimitive {
+ public:
+  BoundPrimitive() = default;
+  explicit BoundPrimitive(dnnl::primitive primitive) : primitive_(std::move(primitive)) {}
+
+  void bind(int argument, const dnnl::memory::desc& descriptor) {
+    arguments_.insert_or_assign(argument, dnnl::memory(descriptor, engine(), DNNL_MEMORY_NONE));
+  }
+  // The library takes no pointers to const, though it does not write to its inputs.
+  void point(int argument, const void* data) { arguments_.at(argument).set_data_handle(const_cast<void*>(data)); }
+  void run(const char* what) {
+    checked(what, [this] {
+      dnnl::stream stream(engine());
+      primitive_.execute(stream, arguments_);
+      stream.wait();
+    });
+  }
+  explicit operator bool() const { return static_cast<bool>(primitive_); }
+
+ private:
+  dnnl::primitive primitive_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+// Copies between two formats of the same tensor; nothing to do where they are equal.
+class Reorder {
+ public:
+  Reorder() = default;
+  Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+    if (from == to) return;
+    dnnl::reorder::primitive_desc description(engine(), from, engine(), to);
+    call_ = BoundPrimitive(dnnl::reorder(description));
+    call_.bind(DNNL_ARG_FROM, from);
+    call_.bind(DNNL_ARG_TO, to);
+  }
+  bool needed() const { return static_cast<bool>(call_); }
+  // The place where the data lies in the format `to`: `from` itself where the formats are equal.
+  const void* apply(const void* from, void* to) {
+    if (!needed()) return from;
+    call_.point(DNNL_ARG_FROM, from);
+    call_.point(DNNL_ARG_TO, to);
+    call_.run("reorder");
+    return to;
+  }
+
+ private:
+  BoundPrimitive call_;
+};
+
+}  // namespace ddp::onednn

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <optional>
+
+#include "backend/arithmetic.h"
+#include "backend/cpu/onednn.h"
+#include "backend/cpu/operators.h"
+#include "backend/workspace.h"
+
+namespace ddp {
+namespace {
+
+using dnnl::memory;
+using onednn::BoundPrimitive;
+using onednn::Reorder;
+using Tag = memory::format_tag;
+
+constexpr auto kFloat = memory::data_type::f32;
+
+memory::desc format(const memory::dims& dims, Tag tag) { return {dims, kFloat, tag}; }
+
+// The dimensions of one convolution as oneDNN wants them.
+struct Dims {
+  memory::dims x, w, b, y, strides, pad_begin, pad_end;
+
+  explicit Dims(const ConvSpec& s)
+      : x{s.batch, s.input.channels, s.input.height, s.input.width},
+        w{s.output_channels, s.input.channels, s.kernel_h, s.kernel_w},
+        b{s.output_channels},
+        y{s.batch, s.output_channels, s.convolved().height, s.convolved().width},
+        strides{s.stride, s.stride},
+        pad_begin{s.pad_top, s.pad_left},
+        pad_end{s.pad_bottom, s.pad_right} {}
+};
+
+dnnl::algorithm algorithm_of(const std::string& name) {
+  return name == "winograd" ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
+}
+
+Tag activation_tag(const std::string& name) { return name == "nhwc" ? Tag::nhwc : Tag::any; }
+
+dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, const std::string& name) {
+  const Dims d(s);
+  dnnl::primitive_attr attributes = onednn::user_scratchpad();
+  if (s.relu) {
+    dnnl::post_ops ops;
+    ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+    attributes.set_post_ops(ops);
+  }
+  const Tag tag = activation_tag(name);
+  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(name),
+                                                    format(d.x, tag), format(d.w, Tag::any), format(d.b, Tag::a),
+                                                    format(d.y, tag), d.strides, d.pad_begin, d.pad_end);
+  return {description, attributes, onednn::engine()};
+}
+
+// One direction: its primitive, the reorders around it and their places in the workspace.
+struct Side {
+  Reorder reorder;
+  Workspace::Part<std::byte> part;
+
+  Side() = default;
+  Side(const memory::desc& from, const memory::desc& to, const memory::desc& internal, Workspace& workspace)
+      : reorder(from, to),
+        part(workspace.add<std::byte>(reorder.needed() ? static_cast<std::int64_t>(internal.get_size()) : 0)) {}
+};
+
+class OneDnnConv final : public Op {
+ public:
+  OneDnnConv(const ConvSpec& spec, const OneDnnConvFormats& formats) : spec_(spec) {
+    const auto hint = describe_forward(spec, formats.forward);
+    build_forward(hint);
+    build_weights(formats.weights);
+    if (spec.input_gradient) build_data(formats.data);
+  }
+
+  std::size_t saved_bytes() const override { return spec_.average_pool ? convolved_bytes() : 0; }
+  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+
+  void forward(const ForwardArguments& a) override {
+    auto* full = spec_.average_pool ? static_cast<float*>(static_cast<void*>(a.saved)) : a.y;
+    forward_.point(DNNL_ARG_SRC, forward_x_.reorder.apply(a.x, forward_x_.part.in(a.workspace)));
+    forward_.point(DNNL_ARG_WEIGHTS, forward_w_.reorder.apply(a.parameters[0], forward_w_.part.in(a.workspace)));
+    forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
+    std::byte* internal = forward_y_.part.in(a.workspace);
+    forward_.point(DNNL_ARG_DST, forward_y_.reorder.needed() ? static_cast<void*>(internal) : full);
+    forward_.point(DNNL_ARG_SCRATCHPAD, forward_scratch_.in(a.workspace));
+    forward_.run("convolution forward");
+    (void)forward_y_.reorder.apply(internal, full);
+    if (spec_.average_pool) {
+      const Shape shape = spec_.convolved();
+      average_pool2(full, a.y, spec_.batch, shape.height, shape.width, shape.channels);
+    }
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const float* dpre = open_gradient(a);
+    weights_.point(DNNL_ARG_SRC, weights_x_.reorder.apply(a.x, weights_x_.part.in(a.workspace)));
+    weights_.point(DNNL_ARG_DIFF_DST, weights_dy_.reorder.apply(dpre, weights_dy_.part.in(a.workspace)));
+    std::byte* internal = weights_dw_.part.in(a.workspace);
+    weights_.point(DNNL_ARG_DIFF_WEIGHTS,
+                   weights_dw_.reorder.needed() ? static_cast<void*>(internal) : a.parameter_gradients[0]);
+    weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
+    weights_.point(DNNL_ARG_SCRATCHPAD, backward_scratch_.in(a.workspace));
+    weights_.run("convolution weight gradient");
+    (void)weights_dw_.reorder.apply(internal, a.parameter_gradients[0]);
+    if (!spec_.input_gradient) return;
+    data_.point(DNNL_ARG_DIFF_DST, data_dy_.reorder.apply(dpre, data_dy_.part.in(a.workspace)));
+    data_.point(DNNL_ARG_WEIGHTS, data_w_.reorder.apply(a.parameters[0], data_w_.part.in(a.workspace)));
+    internal = data_dx_.part.in(a.workspace);
+    data_.point(DNNL_ARG_DIFF_SRC, data_dx_.reorder.needed() ? static_cast<void*>(internal) : a.dx);
+    data_.point(DNNL_ARG_SCRATCHPAD, backward_scratch_.in(a.workspace));
+    data_.run("convolution data gradient");
+    (void)data_dx_.reorder.apply(internal, a.dx);
+  }
+
+ private:
+  std::size_t convolved_bytes() const {
+    return static_cast<std::size_t>(spec_.batch * spec_.convolved().elements()) * sizeof(float);
+  }
+
+  // The gradient before ReLU and pooling.
+  const float* open_gradient(const BackwardArguments& a) const {
+    if (!spec_.relu) return a.dy;
+    float* dpre = dpre_.in(a.workspace);
+    const Shape shape = spec_.convolved();
+    if (spec_.average_pool) {
+      const auto* full = static_cast<const float*>(static_cast<const void*>(a.saved));
+      average_pool2_relu_backward(a.dy, full, dpre, spec_.batch, shape.height, shape.width, shape.channels);
+      return dpre;
+    }
+    const std::int64_t count = spec_.batch * shape.elements();
+#pragma omp parallel for simd schedule(static)
+    for (std::int64_t i = 0; i < count; ++i) dpre[i] = relu_gradient(a.y[i], a.dy[i]);
+    return dpre;
+  }
+
+  void build_forward(const dnnl::convolution_forward::primitive_desc& d) {
+    const Dims dims(spec_);
+    forward_ = BoundPrimitive(dnnl::convolution_forward(d));
+    forward_.bind(DNNL_ARG_SRC, d.src_desc());
+    forward_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());
+    forward_.bind(DNNL_ARG_BIAS, d.bias_desc());
+    forward_.bind(DNNL_ARG_DST, d.dst_desc());
+    forward_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
+    Workspace& space = forward_space_;
+    forward_x_ = Side(format(dims.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
+    forward_w_ = Side(format(dims.w, Tag::oihw), d.weights_desc(), d.weights_desc(), space);
+    forward_y_ = Side(d.dst_desc(), format(dims.y, Tag::nhwc), d.dst_desc(), space);
+    forward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
+  }
+
+  void build_weights(const std::string& name) {
+    const Dims s(spec_);
+    const Tag tag = activation_tag(name);
+    const dnnl::convolution_backward_weights::desc description(algorithm_of(name), format(s.x, tag),
+                                                               format(s.w, Tag::any), format(s.b, Tag::a),
+                                                               format(s.y, tag), s.strides, s.pad_begin, s.pad_end);
+    const dnnl::convolution_backward_weights::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
+                                                               describe_forward(plain(), name));
+    weights_ = BoundPrimitive(dnnl::convolution_backward_weights(d));
+    weights_.bind(DNNL_ARG_SRC, d.src_desc());
+    weights_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
+    weights_.bind(DNNL_ARG_DIFF_WEIGHTS, d.diff_weights_desc());
+    weights_.bind(DNNL_ARG_DIFF_BIAS, d.diff_bias_desc());
+    weights_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
+    Workspace& space = backward_space_;
+    dpre_ = space.add<float>(spec_.relu ? spec_.batch * spec_.convolved().elements() : 0);
+    weights_x_ = Side(format(s.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
+    weights_dy_ = Side(format(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
+    weights_dw_ = Side(d.diff_weights_desc(), format(s.w, Tag::oihw), d.diff_weights_desc(), space);
+    scratch_bytes_ = d.scratchpad_desc().get_size();
+    backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(scratch_bytes_));
+  }
+
+  void build_data(const std::string& name) {
+    const Dims s(spec_);
+    const Tag tag = activation_tag(name);
+    const dnnl::convolution_backward_data::desc description(algorithm_of(name), format(s.x, tag), format(s.w, Tag::any),
+                                                            format(s.y, tag), s.strides, s.pad_begin, s.pad_end);
+    const dnnl::convolution_backward_data::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
+                                                            describe_forward(plain(), name));
+    data_ = BoundPrimitive(dnnl::convolution_backward_data(d));
+    data_.bind(DNNL_ARG_DIFF_SRC, d.diff_src_desc());
+    data_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());
+    data_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
+    data_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
+    Workspace& space = backward_space_;
+    data_dy_ = Side(format(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
+    data_w_ = Side(format(s.w, Tag::oihw), d.weights_desc(), d.weights_desc(), space);
+    data_dx_ = Side(d.diff_src_desc(), format(s.x, Tag::nhwc), d.diff_src_desc(), space);
+    // The scratchpads of the two directions are never alive together.
+    if (d.scratchpad_desc().get_size() > scratch_bytes_) {
+      backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
+    }
+  }
+
+  // The convolution alone, as a hint for the backward directions.
+  ConvSpec plain() const {
+    ConvSpec spec = spec_;
+    spec.relu = false;
+    spec.average_pool = false;
+    return spec;
+  }
+
+  ConvSpec spec_;
+  BoundPrimitive forward_, weights_, data_;
+  Side forward_x_, forward_w_, forward_y_;
+  Side weights_x_, weights_dy_, weights_dw_;
+  Side data_dy_, data_w_, data_dx_;
+  Workspace forward_space_, backward_space_;
+  Workspace::Part<std::byte> forward_scratch_, backward_scratch_;
+  Workspace::Part<float> dpre_;
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+std::string to_text(const OneDnnConvFormats& f) {
+  return fmt::format("forward=onednn.{} data=onednn.{} weights=onednn.{}", f.forward, f.data, f.weights);
+}
+
+OneDnnConvFormats onednn_formats_from_text(const std::string& kernels) {
+  const auto word = [&](const std::string& key) {
+    const std::string wanted = key + "=onednn.";
+    const std::size_t at = kernels.find(wanted);
+    check(at != std::string::npos, ExitCode::preflight, "the plan '{}' names no oneDNN kernel for '{}'", kernels, key);
+    const std::size_t begin = at + wanted.size();
+    return kernels.substr(begin, kernels.find(' ', begin) - begin);
+  };
+  return {word("forward"), word("data"), word("weights")};
+}
+
+std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats) {
+  // oneDNN 2.6.3 computes wrong data gradients by Winograd where the padding of two opposite sides differs.
+  const bool even = spec.pad_top == spec.pad_bottom && spec.pad_left == spec.pad_right;
+  if (formats.data == "winograd" && spec.input_gradient && !even) return nullptr;
+  try {
+    return std::make_unique<OneDnnConv>(spec, formats);
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_unimplemented) return nullptr;
+    throw Error(ExitCode::internal, fmt::format("oneDNN: building a convolution: {}", error.what()));
+  }
+}
+
+}  // namespace ddp

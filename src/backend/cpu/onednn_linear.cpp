@@ -1,0 +1,116 @@
+#include <algorithm>
+
+#include "backend/cpu/onednn.h"
+#include "backend/cpu/operators.h"
+#include "backend/workspace.h"
+
+namespace ddp {
+namespace {
+
+using dnnl::memory;
+using onednn::BoundPrimitive;
+using Tag = memory::format_tag;
+
+memory::desc format(const memory::dims& dims, Tag tag) { return {dims, memory::data_type::f32, tag}; }
+
+// All formats are plain, so that parameters and gradients are used where they lie.
+class OneDnnLinear final : public Op {
+ public:
+  explicit OneDnnLinear(const LinearSpec& spec) : spec_(spec) {
+    const memory::desc x = format({spec.batch, spec.inputs}, Tag::ab);
+    const memory::desc w = format({spec.outputs, spec.inputs}, Tag::ab);
+    const memory::desc b = format({spec.outputs}, Tag::a);
+    const memory::desc y = format({spec.batch, spec.outputs}, Tag::ab);
+    dnnl::primitive_attr attributes = onednn::user_scratchpad();
+    if (spec.relu) {
+      dnnl::post_ops ops;
+      ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+      attributes.set_post_ops(ops);
+    }
+    const dnnl::inner_product_forward::desc forward_desc(dnnl::prop_kind::forward_training, x, w, b, y);
+    const dnnl::inner_product_forward::primitive_desc f(forward_desc, attributes, onednn::engine());
+    forward_ = BoundPrimitive(dnnl::inner_product_forward(f));
+    bind(forward_, {{DNNL_ARG_SRC, x},
+                    {DNNL_ARG_WEIGHTS, w},
+                    {DNNL_ARG_BIAS, b},
+                    {DNNL_ARG_DST, y},
+                    {DNNL_ARG_SCRATCHPAD, f.scratchpad_desc()}});
+
+    const dnnl::inner_product_forward::primitive_desc hint(forward_desc, onednn::user_scratchpad(), onednn::engine());
+    const dnnl::inner_product_backward_weights::primitive_desc bw(
+        dnnl::inner_product_backward_weights::desc(x, w, b, y), onednn::user_scratchpad(), onednn::engine(), hint);
+    weights_ = BoundPrimitive(dnnl::inner_product_backward_weights(bw));
+    bind(weights_, {{DNNL_ARG_SRC, x},
+                    {DNNL_ARG_DIFF_DST, y},
+                    {DNNL_ARG_DIFF_WEIGHTS, w},
+                    {DNNL_ARG_DIFF_BIAS, b},
+                    {DNNL_ARG_SCRATCHPAD, bw.scratchpad_desc()}});
+
+    const dnnl::inner_product_backward_data::primitive_desc bd(dnnl::inner_product_backward_data::desc(x, w, y),
+                                                               onednn::user_scratchpad(), onednn::engine(), hint);
+    data_ = BoundPrimitive(dnnl::inner_product_backward_data(bd));
+    bind(data_, {{DNNL_ARG_DIFF_SRC, x},
+                 {DNNL_ARG_WEIGHTS, w},
+                 {DNNL_ARG_DIFF_DST, y},
+                 {DNNL_ARG_SCRATCHPAD, bd.scratchpad_desc()}});
+
+    dpre_ = layout_.add<float>(spec.relu ? spec.batch * spec.outputs : 0);
+    scratch_ = layout_.add<std::byte>(static_cast<std::int64_t>(
+        std::max({f.scratchpad_desc().get_size(), bw.scratchpad_desc().get_size(), bd.scratchpad_desc().get_size()})));
+  }
+
+  std::size_t workspace_bytes() const override { return layout_.bytes(); }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu; }
+
+  void forward(const ForwardArguments& a) override {
+    forward_.point(DNNL_ARG_SRC, a.x);
+    forward_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
+    forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
+    forward_.point(DNNL_ARG_DST, a.y);
+    forward_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
+    forward_.run("inner product forward");
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const float* dpre = a.dy;
+    if (spec_.relu) {
+      float* masked = dpre_.in(a.workspace);
+      const std::int64_t count = spec_.batch * spec_.outputs;
+#pragma omp parallel for simd schedule(static)
+      for (std::int64_t i = 0; i < count; ++i) masked[i] = a.y[i] <= 0.0F ? 0.0F : a.dy[i];
+      dpre = masked;
+    }
+    weights_.point(DNNL_ARG_SRC, a.x);
+    weights_.point(DNNL_ARG_DIFF_DST, dpre);
+    weights_.point(DNNL_ARG_DIFF_WEIGHTS, a.parameter_gradients[0]);
+    weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
+    weights_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
+    weights_.run("inner product weight gradient");
+    if (!spec_.input_gradient) return;
+    data_.point(DNNL_ARG_DIFF_SRC, a.dx);
+    data_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
+    data_.point(DNNL_ARG_DIFF_DST, dpre);
+    data_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
+    data_.run("inner product data gradient");
+  }
+
+ private:
+  static void bind(BoundPrimitive& call, const std::unordered_map<int, memory::desc>& arguments) {
+    for (const auto& [argument, descriptor] : arguments) call.bind(argument, descriptor);
+  }
+
+  LinearSpec spec_;
+  BoundPrimitive forward_, weights_, data_;
+  Workspace layout_;
+  Workspace::Part<float> dpre_;
+  Workspace::Part<std::byte> scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec) {
+  return onednn::checked("building an inner product", [&] { return std::make_unique<OneDnnLinear>(spec); });
+}
+
+}  // namespace ddp

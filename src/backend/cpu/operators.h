@@ -1,0 +1,58 @@
+// The operators of the CPU backend besides the lanes16 convolution; each file of this folder makes one kind.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/op.h"
+
+namespace ddp {
+
+// lanes_linear.cpp: x and y in lanes16, kernels of our own.
+std::unique_ptr<Op> make_lanes_linear(const LinearSpec& spec);
+
+// onednn_conv.cpp: x and y in nhwc. What oneDNN sees inside is chosen for each direction:
+//   nhwc      its kernels for channels-last
+//   any       the blocked format it asks for, with reorders around it
+//   winograd  Winograd's algorithm in its blocked format
+// as "forward=onednn.nhwc data=onednn.any weights=onednn.any".
+struct OneDnnConvFormats {
+  std::string forward = "nhwc";
+  std::string data = "nhwc";
+  std::string weights = "nhwc";
+};
+std::string to_text(const OneDnnConvFormats& formats);
+OneDnnConvFormats onednn_formats_from_text(const std::string& kernels);
+// Null where oneDNN has no such kernel for the shape (Winograd for 5x5, say).
+std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats);
+
+// onednn_linear.cpp: x and y plain.
+std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
+
+// elementwise.cpp: any layout, the same on both sides.
+std::unique_ptr<Op> make_relu(const ReluSpec& spec, Layout layout);
+// pooling.cpp: likewise.
+std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout);
+// reorder.cpp: from any layout to any other.
+std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to);
+
+// input_and_loss.cpp
+void cpu_load_input(const InputSpec& spec, const InputArguments& arguments);
+void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments);
+
+// flat.cpp
+void cpu_add(float* sum, const float* addend, std::size_t count);
+void cpu_to_bf16(Bf16* to, const float* from, std::size_t count);
+void cpu_from_bf16(float* to, const Bf16* from, std::size_t count);
+bool cpu_all_finite(const float* values, std::size_t count);
+void cpu_sgd(const SgdArguments& arguments);
+
+// pooling.cpp: 2x2 average pooling with stride 2 and its ReLU, for operators that fuse it; `outer` planes of
+// height x width positions of `inner` values each. `y` is the convolution's output after ReLU.
+void average_pool2(const float* y, float* pooled, std::int64_t outer, std::int64_t height, std::int64_t width,
+                   std::int64_t inner);
+void average_pool2_relu_backward(const float* dpooled, const float* y, float* dpre, std::int64_t outer,
+                                 std::int64_t height, std::int64_t width, std::int64_t inner);
+
+}  // namespace ddp

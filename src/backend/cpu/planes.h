@@ -1,0 +1,33 @@
+// A layout seen as planes: `outer` planes of height x width positions with `inner` neighbouring values each. Operators
+// that treat all channels and samples alike are written once on this view and serve every layout.
+#pragma once
+
+#include "backend/tensor.h"
+
+namespace ddp {
+
+struct Planes {
+  std::int64_t outer;
+  std::int64_t inner;
+};
+
+// Samples that an operator computes when `active` of `batch` matter: whole blocks of them in lanes16; elsewhere all,
+// because oneDNN computes all, and what it reads beyond the active ones must be finite (their gradients are zero).
+inline std::int64_t computed_samples(std::int64_t active, std::int64_t batch, Layout layout) {
+  return layout == Layout::lanes16 ? active : batch;
+}
+
+// The view of the first `samples` samples.
+inline Planes planes_of(std::int64_t samples, const Shape& shape, Layout layout) {
+  switch (layout) {
+    case Layout::plain:
+      return {samples * shape.channels, 1};
+    case Layout::nhwc:
+      return {samples, shape.channels};
+    case Layout::lanes16:
+      break;
+  }
+  return {(samples + kLanes - 1) / kLanes * shape.channels, kLanes};
+}
+
+}  // namespace ddp

@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/operators.h"
+#include "backend/workspace.h"
+
+namespace ddp::cuda {
+namespace {
+
+class CudaConv final : public Op {
+ public:
+  CudaConv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels)
+      : context_(context),
+        spec_(spec),
+        forward_(make_plan(ConvDirection::forward, kernels.forward)),
+        weights_(make_plan(ConvDirection::weights, kernels.weights)) {
+    if (spec.input_gradient) data_ = std::make_unique<ConvPlan>(make_plan(ConvDirection::data, kernels.data));
+    const auto element_bytes = static_cast<std::int64_t>(bytes_of(context.element()));
+    const std::int64_t convolved_bytes = rows() * spec.output_channels * element_bytes;
+    packed_ = saved_.add<std::byte>(weight_count() * element_bytes);
+    convolved_ = saved_.add<std::byte>(spec.average_pool ? convolved_bytes : 0);
+    forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_.workspace_bytes()));
+    dpre_ = backward_space_.add<std::byte>(spec.relu ? convolved_bytes : 0);
+    partial_sums_ = backward_space_.add<float>(bias_partial_sums(rows(), spec.output_channels));
+    packed_gradient_ = backward_space_.add<std::byte>(weight_count() * element_bytes);
+    const std::size_t scratch = std::max(weights_.workspace_bytes(), data_ ? data_->workspace_bytes() : 0);
+    backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(scratch));
+  }
+
+  std::size_t saved_bytes() const override { return saved_.bytes(); }
+  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+
+  void forward(const ForwardArguments& a) override {
+    const Element element = context_.element();
+    const void* packed = packed_weights(a.parameters[0], a.saved);
+    if (packed != a.parameters[0]) {
+      pack_weights(context_.stream, a.parameters[0], element, packed_.in(a.saved), spec_.output_channels,
+                   spec_.input.channels, taps());
+    }
+    void* convolved = spec_.average_pool ? static_cast<void*>(convolved_.in(a.saved)) : a.y;
+    forward_.execute(context_.cudnn, {a.x, packed, convolved}, forward_scratch_.in(a.workspace));
+    if (spec_.average_pool) {
+      add_bias_relu_pool(context_.stream, element, convolved, a.parameters[1], a.y, spec_.batch, spec_.convolved());
+    } else {
+      add_bias(context_.stream, element, spec_.relu, a.y, a.parameters[1], rows(), spec_.output_channels);
+    }
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const void* dpre = open_gradient(a);
+    float* gradient = a.parameter_gradients[0];
+    const bool direct = lies_as_packed(gradient);
+    void* packed_gradient = direct ? static_cast<void*>(gradient) : packed_gradient_.in(a.workspace);
+    weights_.execute(context_.cudnn, {a.x, packed_gradient, dpre}, backward_scratch_.in(a.workspace));
+    if (!direct) {
+      unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, spec_.output_channels,
+                     spec_.input.channels, taps());
+    }
+    if (data_ == nullptr) return;
+    data_->execute(context_.cudnn, {a.dx, packed_weights(a.parameters[0], a.saved), dpre},
+                   backward_scratch_.in(a.workspace));
+  }
+
+ private:
+  ConvPlan make_plan(ConvDirection direction, const EngineChoice& choice) const {
+    return {ConvGraph({spec_, direction, context_.precision}, {context_.cudnn, nullptr}), choice};
+  }
+
+  std::int64_t taps() const { return spec_.kernel_h * spec_.kernel_w; }
+  std::int64_t weight_count() const { return spec_.output_channels * spec_.input.channels * taps(); }
+  std::int64_t rows() const { return spec_.batch * spec_.convolved().height * spec_.convolved().width; }
+
+  // Whether [K][C][R][S] at this place is what cuDNN wants as [K][R][S][C].
+  bool lies_as_packed(const float* weights) const {
+    return context_.element() == Element::fp32 && (spec_.input.channels == 1 || taps() == 1) && is_aligned(weights);
+  }
+  const void* packed_weights(const float* weights, std::byte* saved) const {
+    return lies_as_packed(weights) ? static_cast<const void*>(weights) : packed_.in(saved);
+  }
+
+  // The gradient before bias, ReLU and pooling; the bias's gradient on the way.
+  const void* open_gradient(const BackwardArguments& a) const {
+    BiasBackward bias;
+    bias.element = context_.element();
+    bias.rows = rows();
+    bias.channels = spec_.output_channels;
+    bias.dy = a.dy;
+    bias.bias_gradient = a.parameter_gradients[1];
+    bias.partial_sums = partial_sums_.in(a.workspace);
+    bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
+    if (spec_.average_pool) {
+      bias.convolved = convolved_.in(a.saved);
+      bias.bias = a.parameters[1];
+      bias.height = spec_.convolved().height;
+      bias.width = spec_.convolved().width;
+    } else if (spec_.relu) {
+      bias.y = a.y;
+    }
+    bias_backward(context_.stream, bias);
+    return spec_.relu ? bias.dpre : bias.dy;
+  }
+
+  const CudaContext& context_;
+  ConvSpec spec_;
+  ConvPlan forward_;
+  ConvPlan weights_;
+  std::unique_ptr<ConvPlan> data_;
+  Workspace saved_, forward_space_, backward_space_;
+  Workspace::Part<std::byte> packed_, convolved_;
+  Workspace::Part<std::byte> forward_scratch_, backward_scratch_, dpre_, packed_gradient_;
+  Workspace::Part<float> partial_sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels) {
+  return std::make_unique<CudaConv>(context, spec, kernels);
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,93 @@
+#include "backend/cuda/conv_plans.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ddp::cuda {
+namespace {
+
+// Collects plans until there are enough.
+class PlanList {
+ public:
+  PlanList(const ConvGraph& graph, const PlanLimits& limits) : graph_(graph), limits_(limits) {}
+
+  bool full() const { return plans_.size() >= limits_.most; }
+
+  void try_config(Descriptor config) {
+    if (!tried_.insert(choice_of(config).text()).second) return;
+    std::optional<ConvPlan> plan;
+    try {
+      plan.emplace(graph_, std::move(config));
+    } catch (const Error& error) {
+      // Proposed, but not possible for this shape: the next one may be.
+      if (error.code() != ExitCode::preflight) throw;
+      return;
+    }
+    if (plan->workspace_bytes() <= limits_.workspace) plans_.push_back(std::move(*plan));
+  }
+
+  std::vector<ConvPlan> take() { return std::exchange(plans_, {}); }
+
+ private:
+  const ConvGraph& graph_;
+  PlanLimits limits_;
+  std::set<std::string> tried_;
+  std::vector<ConvPlan> plans_;
+};
+
+}  // namespace
+
+std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits) {
+  PlanList plans(graph, limits);
+  std::vector<Descriptor> compiled;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    if (plans.full()) break;
+    for (Descriptor& config : graph.engine_configs(mode)) {
+      if (plans.full()) break;
+      const EngineNotes notes = notes_of(config);
+      if (!engine_allowed(notes, precision, limits.deterministic)) continue;
+      if (notes.compiles) {
+        compiled.push_back(std::move(config));
+      } else {
+        plans.try_config(std::move(config));
+      }
+    }
+  }
+  std::vector<ConvPlan> ready = plans.take();
+  // Engines that are compiled first take seconds each: only where nothing else is there.
+  if (!ready.empty()) return ready;
+  for (Descriptor& config : compiled) {
+    if (plans.full()) break;
+    plans.try_config(std::move(config));
+  }
+  return plans.take();
+}
+
+std::string to_text(const ConvKernels& kernels, bool input_gradient) {
+  const std::string data = input_gradient ? fmt::format(" data={}", kernels.data.text()) : "";
+  return fmt::format("forward={}{} weights={}", kernels.forward.text(), data, kernels.weights.text());
+}
+
+ConvKernels conv_kernels_from_text(const std::string& text, bool input_gradient) {
+  const auto choice = [&](const std::string& key) {
+    const std::string wanted = key + "=";
+    std::size_t begin = 0;
+    while (begin < text.size() && text.compare(begin, wanted.size(), wanted) != 0) {
+      begin = std::min(text.find(' ', begin), text.size() - 1) + 1;
+    }
+    check(begin < text.size(), ExitCode::preflight, "the plan '{}' names no kernel of cuDNN for '{}'", text, key);
+    begin += wanted.size();
+    return EngineChoice::from_text(text.substr(begin, text.find(' ', begin) - begin));
+  };
+  ConvKernels kernels;
+  kernels.forward = choice("forward");
+  if (input_gradient) kernels.data = choice("data");
+  kernels.weights = choice("weights");
+  return kernels;
+}
+
+}  // namespace ddp::cuda

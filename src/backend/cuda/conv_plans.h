@@ -1,0 +1,39 @@
+// Which plans cuDNN has for a convolution, and their names in a run's plan.
+//
+//   const ConvGraph graph(problem, target);
+//   std::vector<ConvPlan> plans = conv_plans(graph, problem.precision, {.deterministic = true, .most = 1});
+//   ConvKernels kernels = conv_kernels_from_text("forward=cudnn.28 data=cudnn.58,2:1 weights=cudnn.1");
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cudnn_graph.h"
+
+namespace ddp::cuda {
+
+// A plan that wants more memory than this for itself is not worth it: cuDNN has others for every shape.
+inline constexpr std::size_t kWorkspaceLimit = std::size_t{512} << 20U;
+
+struct PlanLimits {
+  bool deterministic = false;
+  std::size_t workspace = kWorkspaceLimit;
+  std::size_t most = 1;  // plans
+};
+
+// The plans that a run may use, the ones that cuDNN expects to be the fastest first; none where cuDNN has none.
+std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits);
+
+// A kernel for each direction; `data` counts only where the input's gradient is wanted.
+struct ConvKernels {
+  EngineChoice forward;
+  EngineChoice data;
+  EngineChoice weights;
+};
+
+std::string to_text(const ConvKernels& kernels, bool input_gradient);
+// Throws Error(preflight) for a text without them.
+ConvKernels conv_kernels_from_text(const std::string& text, bool input_gradient);
+
+}  // namespace ddp::cuda

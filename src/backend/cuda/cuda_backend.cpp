@@ -1,0 +1,285 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/gpu_list.h"
+#include "backend/cuda/handles.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/operators.h"
+#include "backend/cuda/timing.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ddp {
+namespace cuda {
+namespace {
+
+const char* name_of(GpuPrecision precision) {
+  switch (precision) {
+    case GpuPrecision::fp32:
+      return "fp32";
+    case GpuPrecision::tf32:
+      return "tf32";
+    case GpuPrecision::bf16:
+      break;
+  }
+  return "bf16";
+}
+
+// Makes the GPU this process's by the first call that touches CUDA; on failure there is time to ask for the reason.
+cudaDeviceProp take_gpu(const GpuBackendConfig& config) {
+  const cudaError_t taken = cudaSetDevice(config.ordinal);
+  if (taken != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    const std::size_t count = visible_gpus().size();
+    check(config.ordinal >= 0 && static_cast<std::size_t>(config.ordinal) < count, ExitCode::preflight,
+          "there is no GPU {}: {} visible, counted from 0", config.ordinal, count);
+    DDP_CUDA(taken);
+  }
+  cudaDeviceProp properties{};
+  DDP_CUDA(cudaGetDeviceProperties(&properties, config.ordinal));
+  return properties;
+}
+
+// A captured CUDA graph, ready to be launched again and again.
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(const Graph& graph, cudaStream_t stream) : stream_(stream) {
+    cudaGraphExec_t exec = nullptr;
+    DDP_CUDA(cudaGraphInstantiate(&exec, graph.get(), 0));
+    exec_ = GraphExec(exec);
+    DDP_CUDA(cudaGraphUpload(exec, stream));
+  }
+  void replay() override { DDP_CUDA(cudaGraphLaunch(exec_.get(), stream_)); }
+
+ private:
+  GraphExec exec_;
+  cudaStream_t stream_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const GpuBackendConfig& config)
+      : properties_(take_gpu(config)),
+        budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)),
+        cudnn_(stream_.get()),
+        context_{stream_.get(), cudnn_.get(), cublas_.get(), config.precision, config.deterministic} {
+    // A build without code for this card fails here, before anything is read.
+    const Memory probe = allocate(sizeof(float), "the first floats");
+    fill_pattern(stream_.get(), Element::fp32, probe.data(), 1);
+    synchronize();
+  }
+
+  std::string description() const override {
+    int runtime = 0;
+    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+    const std::size_t version = cudnnGetVersion();
+    return fmt::format("{}, {}, CUDA {}, cuDNN {}.{}.{}", properties_.name, name_of(context_.precision),
+                       cuda_version_text(runtime), version / 10000, version % 10000 / 100, version % 100);
+  }
+
+  std::string fingerprint() const override {
+    int runtime = 0;
+    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{}", properties_.name,
+                       properties_.major, properties_.minor, properties_.multiProcessorCount,
+                       name_of(context_.precision), context_.deterministic ? " deterministic" : "", runtime,
+                       cudnnGetVersion(), cublasLtGetVersion());
+  }
+
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override {
+    if (x == Layout::lanes16 || y == Layout::lanes16) return false;
+    if (std::holds_alternative<ConvSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
+    if (std::holds_alternative<LinearSpec>(spec)) return x == Layout::plain && y == Layout::plain;
+    return std::holds_alternative<ReorderSpec>(spec) || x == y;
+  }
+
+  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
+    DDP_ASSERT(supports(spec, x, y));
+    const bool timed = mode == ChoiceMode::timed;
+    KernelChoice choice;
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+      const ConvKernels kernels =
+          timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(context_, *conv);
+      choice.kernels = to_text(kernels, conv->input_gradient);
+    }
+    if (timed) {
+      const auto op = make_op(spec, x, y, choice.kernels);
+      choice.seconds = op_seconds(*this, context_, spec, *op);
+    } else {
+      choice.seconds = guessed_seconds(spec, context_);
+    }
+    return choice;
+  }
+
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    DDP_ASSERT(supports(spec, x, y));
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
+    const std::int64_t elements = std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec);
+    check(elements <= kMostElements, ExitCode::out_of_memory,
+          "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
+          kMostElements);
+    if (conv != nullptr) return make_cuda_conv(context_, *conv, conv_kernels_from_text(kernels, conv->input_gradient));
+    if (const auto* linear = std::get_if<LinearSpec>(&spec)) return make_cuda_linear(context_, *linear);
+    if (const auto* relu = std::get_if<ReluSpec>(&spec)) return make_cuda_relu(context_, *relu);
+    if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_cuda_pool(context_, *pool, x);
+    return make_cuda_reorder(context_, std::get<ReorderSpec>(spec), x, y);
+  }
+
+  std::size_t activation_bytes() const override { return bytes_of(context_.element()); }
+  bool on_host() const override { return false; }
+
+  Memory allocate(std::size_t bytes, const std::string& purpose) override {
+    if (bytes == 0) return {};
+    budget_->take(bytes, purpose);
+    void* data = nullptr;
+    const cudaError_t code = cudaMalloc(&data, bytes);
+    if (code != cudaSuccess) {
+      budget_->give_back(bytes);
+      static_cast<void>(cudaGetLastError());
+      if (code == cudaErrorMemoryAllocation) budget_->refused_by_card(bytes, purpose, free_bytes());
+      DDP_CUDA(code);
+    }
+    Memory memory(static_cast<std::byte*>(data), bytes, [budget = budget_, bytes](std::byte* device) {
+      static_cast<void>(cudaFree(device));
+      budget->give_back(bytes);
+    });
+    fill_zero(data, bytes);
+    synchronize();
+    return memory;
+  }
+
+  Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override {
+    if (bytes == 0) return {};
+    void* data = nullptr;
+    const cudaError_t code = cudaHostAlloc(&data, bytes, cudaHostAllocDefault);
+    if (code == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw Error(ExitCode::out_of_memory,
+                  fmt::format("{} need {} of page-locked host memory and this machine cannot give that much; take a "
+                              "smaller batch or more logical shards",
+                              purpose, format_bytes(bytes)));
+    }
+    DDP_CUDA(code);
+    std::memset(data, 0, bytes);
+    return {static_cast<std::byte*>(data), bytes, [](std::byte* host) { static_cast<void>(cudaFreeHost(host)); }};
+  }
+
+  std::size_t available_bytes() const override { return std::min(budget_->left(), free_bytes()); }
+
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    copy(device, host, bytes, cudaMemcpyHostToDevice);
+  }
+  void download(void* host, const void* device, std::size_t bytes) override {
+    copy(host, device, bytes, cudaMemcpyDeviceToHost);
+  }
+  void fill_zero(void* device, std::size_t bytes) override {
+    if (bytes > 0) DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_.get()));
+  }
+
+  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
+    DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
+    DDP_ASSERT(spec.cropped.channels == spec.image.channels && spec.scale.size() == spec.shift.size());
+    check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
+          "images of {} channels are more than a GPU reads, {}", spec.scale.size(), kMostImageChannels);
+    cuda::load_input(stream_.get(), context_.element(), spec, arguments);
+  }
+  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
+    DDP_ASSERT(spec.layout == Layout::plain);
+    cuda::softmax_cross_entropy(stream_.get(), context_.element(), spec, arguments);
+  }
+  void add(float* sum, const float* addend, std::size_t count) override {
+    cuda::add(stream_.get(), sum, addend, count);
+  }
+  void to_bf16(Bf16* to, const float* from, std::size_t count) override {
+    convert(stream_.get(), Element::fp32, from, Element::bf16, to, static_cast<std::int64_t>(count));
+  }
+  void from_bf16(float* to, const Bf16* from, std::size_t count) override {
+    convert(stream_.get(), Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
+  }
+  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
+                   double* broken) override {
+    cuda::find_broken(stream_.get(), values, count, sums, sum_count, broken);
+  }
+  void sgd(const SgdArguments& arguments) override { cuda::sgd(stream_.get(), arguments); }
+
+  void mark(std::size_t place) override {
+    // In a recording the event must be one that others may ask for the time.
+    const unsigned flags = recording_ ? cudaEventRecordExternal : cudaEventRecordDefault;
+    DDP_CUDA(cudaEventRecordWithFlags(marks_.at(place).get(), stream_.get(), flags));
+  }
+  void synchronize() override { DDP_CUDA(cudaStreamSynchronize(stream_.get())); }
+  double seconds_between(std::size_t from, std::size_t to) const override {
+    float milliseconds = 0;
+    DDP_CUDA(cudaEventElapsedTime(&milliseconds, marks_.at(from).get(), marks_.at(to).get()));
+    return static_cast<double>(milliseconds) / 1000;
+  }
+
+  // Other threads may use CUDA meanwhile, and libraries may load code: the mode is the one that forbids least.
+  std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override {
+    DDP_ASSERT(!recording_);
+    DDP_CUDA(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed));
+    recording_ = true;
+    std::exception_ptr failure;
+    try {
+      enqueue();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    recording_ = false;
+    cudaGraph_t captured = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_.get(), &captured);
+    const Graph graph(captured);
+    if (failure) {
+      static_cast<void>(cudaGetLastError());
+      std::rethrow_exception(failure);
+    }
+    DDP_CUDA(ended);
+    return std::make_unique<CudaRecording>(graph, stream_.get());
+  }
+
+  void* native_stream() override { return stream_.get(); }
+
+ private:
+  static std::size_t total_bytes() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    DDP_CUDA(cudaMemGetInfo(&free, &total));
+    return total;
+  }
+  static std::size_t free_bytes() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    DDP_CUDA(cudaMemGetInfo(&free, &total));
+    return free;
+  }
+  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
+  }
+
+  // In this order: the card is taken before anything else is made.
+  cudaDeviceProp properties_;
+  std::shared_ptr<MemoryBudget> budget_;
+  Stream stream_;
+  CudnnHandle cudnn_;
+  CublasLtHandle cublas_;
+  CudaContext context_;
+  std::array<Event, kMarks> marks_;
+  bool recording_ = false;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::unique_ptr<Backend> make_cuda_backend(const GpuBackendConfig& config) {
+  return std::make_unique<cuda::CudaBackend>(config);
+}
+
+}  // namespace ddp

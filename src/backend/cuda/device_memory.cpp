@@ -1,0 +1,51 @@
+#include "backend/cuda/device_memory.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ddp::cuda {
+namespace {
+
+std::size_t allowed_bytes(std::size_t total, double fraction, std::size_t limit) {
+  DDP_ASSERT(fraction > 0 && fraction <= 1);
+  const auto share = fraction < 1 ? static_cast<std::size_t>(fraction * static_cast<double>(total)) : total;
+  return limit == 0 ? share : std::min(share, limit);
+}
+
+}  // namespace
+
+MemoryBudget::MemoryBudget(std::size_t total, double fraction, std::size_t limit)
+    : total_(total),
+      allowed_(allowed_bytes(total, fraction, limit)),
+      cap_(allowed_ == total ? total : allowed_ - std::min(allowed_, kRuntimeReserve)) {}
+
+void MemoryBudget::take(std::size_t bytes, const std::string& purpose) {
+  const std::size_t before = held_.fetch_add(bytes);
+  if (bytes <= cap_ && before <= cap_ - bytes) {
+    ++allocations_;
+    return;
+  }
+  held_ -= bytes;
+  if (allowed_ == total_) {
+    throw Error(ExitCode::out_of_memory,
+                fmt::format("{} need {}, but this process holds {} of the GPU's {} already; take a smaller batch or "
+                            "more logical shards",
+                            purpose, format_bytes(bytes), format_bytes(before), format_bytes(total_)));
+  }
+  throw Error(ExitCode::out_of_memory,
+              fmt::format("{} need {}, but of the {} that this process may take of the GPU's {} it holds {} already, "
+                          "and {} are for CUDA itself; take a smaller batch, more logical shards or a higher limit",
+                          purpose, format_bytes(bytes), format_bytes(allowed_), format_bytes(total_),
+                          format_bytes(before), format_bytes(allowed_ - cap_)));
+}
+
+void MemoryBudget::refused_by_card(std::size_t bytes, const std::string& purpose, std::size_t free) const {
+  throw Error(ExitCode::out_of_memory,
+              fmt::format("{} need {}, but only {} of the GPU's {} are free, with {} held by this process; take a "
+                          "smaller batch or more logical shards, or end what else uses the GPU",
+                          purpose, format_bytes(bytes), format_bytes(free), format_bytes(total_), format_bytes(held_)));
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,24 @@
+// What an element of an activation is: fp32, or bf16 with --precision bf16. Operators and kernels take untyped pointers
+// and an Element; inside a .cu file with_element() turns it into a type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/gpu.h"
+
+namespace ddp::cuda {
+
+enum class Element { fp32, bf16 };
+
+constexpr Element element_of(GpuPrecision precision) {
+  return precision == GpuPrecision::bf16 ? Element::bf16 : Element::fp32;
+}
+constexpr std::size_t bytes_of(Element element) { return element == Element::bf16 ? 2 : 4; }
+
+// Libraries are promised addresses that are multiples of this. Memory of a backend is; a parameter within a flat buffer
+// need not be, and is copied where it is not.
+inline constexpr std::size_t kAlignment = 16;
+inline bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0; }
+
+}  // namespace ddp::cuda

@@ -1,0 +1,75 @@
+#include "backend/arithmetic.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+
+namespace ddp::cuda {
+namespace {
+
+// All that the kernel needs, passed by value.
+struct Input {
+  const std::uint8_t* pixels;
+  const std::int32_t* rows;
+  std::uint32_t active;    // elements of the samples that are given; those from here on become zero
+  std::uint32_t elements;  // of all samples
+  std::uint32_t channels;
+  std::uint32_t height;  // of what is read
+  std::uint32_t width;
+  std::uint32_t image_height;  // of what is stored
+  std::uint32_t image_width;
+  bool nhwc;
+  float scale[kMostImageChannels];
+  float shift[kMostImageChannels];
+};
+
+template <class T>
+__global__ void load_input_kernel(const Input in, T* x) {
+  for (std::size_t i = first_index(); i < in.elements; i += index_step()) {
+    if (i >= in.active) {
+      put(x, i, 0.0F);
+      continue;
+    }
+    auto rest = static_cast<std::uint32_t>(i);
+    const auto take = [&rest](std::uint32_t size) {
+      const std::uint32_t digit = rest % size;
+      rest /= size;
+      return digit;
+    };
+    std::uint32_t channel = 0;
+    if (in.nhwc) channel = take(in.channels);
+    const std::uint32_t column = take(in.width);
+    const std::uint32_t row = take(in.height);
+    if (!in.nhwc) channel = take(in.channels);
+    const std::size_t image = in.rows == nullptr ? rest : static_cast<std::size_t>(in.rows[rest]);
+    const std::size_t line = (image * in.channels + channel) * in.image_height + row;
+    put(x, i, pixel_value(in.pixels[line * in.image_width + column], in.scale[channel], in.shift[channel]));
+  }
+}
+
+}  // namespace
+
+void load_input(cudaStream_t stream, Element element, const InputSpec& spec, const InputArguments& arguments) {
+  const std::int64_t elements = spec.batch * spec.cropped.elements();
+  if (elements == 0) return;
+  const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  Input in{};
+  in.pixels = arguments.pixels;
+  in.rows = arguments.rows;
+  in.active = u32(arguments.count * spec.cropped.elements());
+  in.elements = u32(elements);
+  in.channels = u32(spec.cropped.channels);
+  in.height = u32(spec.cropped.height);
+  in.width = u32(spec.cropped.width);
+  in.image_height = u32(spec.image.height);
+  in.image_width = u32(spec.image.width);
+  in.nhwc = spec.layout == Layout::nhwc;
+  for (std::size_t c = 0; c < spec.scale.size(); ++c) {
+    in.scale[c] = spec.scale[c];
+    in.shift[c] = spec.shift[c];
+  }
+  with_element(element, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, blocks_for(elements), kThreads, load_input_kernel<T>, in, as<T>(arguments.x));
+  });
+}
+
+}  // namespace ddp::cuda

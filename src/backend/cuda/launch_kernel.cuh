@@ -1,0 +1,22 @@
+// How a kernel is started. Tests have a file of the same name that starts it on the host.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "backend/cuda/check.h"
+
+namespace ddp::cuda {
+
+// More blocks than any card runs at once; beyond them a thread takes several elements.
+inline constexpr std::size_t kMostBlocks = 8192;
+
+// Enqueues a kernel and checks that it could be.
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...), Arguments... arguments) {
+  kernel<<<blocks, threads, 0, stream>>>(static_cast<Parameters>(arguments)...);
+  DDP_CUDA(cudaGetLastError());
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/matrix_product.h"
+#include "backend/cuda/operators.h"
+#include "backend/workspace.h"
+
+namespace ddp::cuda {
+namespace {
+
+// With ReLU the bias is added by a kernel of our own: the ReLU of cuBLASLt would turn a NaN into zero, and a broken
+// weight would not show in the loss. Without, cuBLASLt adds it.
+class CudaLinear final : public Op {
+ public:
+  CudaLinear(const CudaContext& context, const LinearSpec& spec)
+      : context_(context),
+        spec_(spec),
+        forward_(context.cublas, {.rows = spec.batch,
+                                  .columns = spec.outputs,
+                                  .depth = spec.inputs,
+                                  .transpose_b = true,
+                                  .precision = context.precision,
+                                  .result = context.element(),
+                                  .bias = !spec.relu}),
+        weights_(context.cublas, {.rows = spec.outputs,
+                                  .columns = spec.inputs,
+                                  .depth = spec.batch,
+                                  .transpose_a = true,
+                                  .precision = context.precision,
+                                  .result = Element::fp32}) {
+    std::size_t backward_scratch = weights_.workspace_bytes();
+    if (spec.input_gradient) {
+      data_ = std::make_unique<RowProduct>(context.cublas, RowProductSpec{.rows = spec.batch,
+                                                                          .columns = spec.inputs,
+                                                                          .depth = spec.outputs,
+                                                                          .precision = context.precision,
+                                                                          .result = context.element()});
+      backward_scratch = std::max(backward_scratch, data_->workspace_bytes());
+    }
+    const auto element_bytes = static_cast<std::int64_t>(bytes_of(context.element()));
+    weights_copy_ = saved_.add<std::byte>(weight_count() * element_bytes);
+    bias_copy_ = saved_.add<std::byte>(spec.relu ? 0 : spec.outputs * element_bytes);
+    forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_.workspace_bytes()));
+    dpre_ = backward_space_.add<std::byte>(spec.relu ? spec.batch * spec.outputs * element_bytes : 0);
+    partial_sums_ = backward_space_.add<float>(bias_partial_sums(spec.batch, spec.outputs));
+    gradient_copy_ = backward_space_.add<float>(weight_count());
+    backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(backward_scratch));
+  }
+
+  std::size_t saved_bytes() const override { return saved_.bytes(); }
+  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu; }
+
+  void forward(const ForwardArguments& a) override {
+    const Element element = context_.element();
+    const void* weights = usable(a.parameters[0], weights_copy_, a.saved);
+    if (weights != a.parameters[0]) {
+      convert(context_.stream, Element::fp32, a.parameters[0], element, weights_copy_.in(a.saved), weight_count());
+    }
+    const void* bias = nullptr;
+    if (!spec_.relu) {
+      bias = usable(a.parameters[1], bias_copy_, a.saved);
+      if (bias != a.parameters[1]) {
+        convert(context_.stream, Element::fp32, a.parameters[1], element, bias_copy_.in(a.saved), spec_.outputs);
+      }
+    }
+    forward_.run(context_.stream, a.x, weights, a.y, bias, forward_scratch_.in(a.workspace));
+    if (spec_.relu) add_bias(context_.stream, element, true, a.y, a.parameters[1], spec_.batch, spec_.outputs);
+  }
+
+  void backward(const BackwardArguments& a) override {
+    BiasBackward bias;
+    bias.element = context_.element();
+    bias.rows = spec_.batch;
+    bias.channels = spec_.outputs;
+    bias.dy = a.dy;
+    bias.y = spec_.relu ? a.y : nullptr;
+    bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
+    bias.bias_gradient = a.parameter_gradients[1];
+    bias.partial_sums = partial_sums_.in(a.workspace);
+    bias_backward(context_.stream, bias);
+    const void* dpre = spec_.relu ? bias.dpre : bias.dy;
+
+    float* gradient = a.parameter_gradients[0];
+    float* target = is_aligned(gradient) ? gradient : gradient_copy_.in(a.workspace);
+    weights_.run(context_.stream, dpre, a.x, target, nullptr, backward_scratch_.in(a.workspace));
+    if (target != gradient) {
+      convert(context_.stream, Element::fp32, target, Element::fp32, gradient, weight_count());
+    }
+    if (data_ == nullptr) return;
+    data_->run(context_.stream, dpre, usable(a.parameters[0], weights_copy_, a.saved), a.dx, nullptr,
+               backward_scratch_.in(a.workspace));
+  }
+
+ private:
+  std::int64_t weight_count() const { return spec_.inputs * spec_.outputs; }
+
+  // The parameter itself, or the place of its copy where its element or its address will not do.
+  const void* usable(const float* parameter, const Workspace::Part<std::byte>& copy, std::byte* saved) const {
+    const bool direct = context_.element() == Element::fp32 && is_aligned(parameter);
+    return direct ? static_cast<const void*>(parameter) : copy.in(saved);
+  }
+
+  const CudaContext& context_;
+  LinearSpec spec_;
+  RowProduct forward_;
+  RowProduct weights_;
+  std::unique_ptr<RowProduct> data_;
+  Workspace saved_, forward_space_, backward_space_;
+  Workspace::Part<std::byte> weights_copy_, bias_copy_;
+  Workspace::Part<std::byte> forward_scratch_, backward_scratch_, dpre_;
+  Workspace::Part<float> partial_sums_, gradient_copy_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec) {
+  return std::make_unique<CudaLinear>(context, spec);
+}
+
+}  // namespace ddp::cuda

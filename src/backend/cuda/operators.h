@@ -1,0 +1,38 @@
+// The operators on a GPU; each file named here makes one kind. All work goes to the context's stream.
+//
+//   std::unique_ptr<Op> op = make_cuda_conv(context, spec, kernels);
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include <memory>
+
+#include "backend/cuda/conv_plans.h"
+#include "backend/cuda/element.h"
+#include "backend/op.h"
+
+namespace ddp::cuda {
+
+// What every operator of a backend shares. The backend owns the handles and outlives its operators.
+struct CudaContext {
+  cudaStream_t stream = nullptr;
+  cudnnHandle_t cudnn = nullptr;
+  cublasLtHandle_t cublas = nullptr;
+  GpuPrecision precision = GpuPrecision::fp32;
+  bool deterministic = false;
+
+  Element element() const { return element_of(precision); }
+};
+
+// conv.cpp: x and y in nhwc, by cuDNN and kernels of our own for bias, ReLU and pooling.
+std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels);
+// linear.cpp: x and y plain, by cuBLASLt.
+std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
+// simple_ops.cpp: plain or nhwc, the same on both sides; a reorder from one to the other.
+std::unique_ptr<Op> make_cuda_relu(const CudaContext& context, const ReluSpec& spec);
+std::unique_ptr<Op> make_cuda_pool(const CudaContext& context, const PoolSpec& spec, Layout layout);
+std::unique_ptr<Op> make_cuda_reorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to);
+
+}  // namespace ddp::cuda

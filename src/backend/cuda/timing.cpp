@@ -1,0 +1,204 @@
+#include "backend/cuda/timing.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/handles.h"
+#include "backend/cuda/kernels.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace ddp::cuda {
+namespace {
+
+// Plans of one direction that are timed.
+constexpr std::size_t kCandidates = 8;
+constexpr int kRounds = 3;
+constexpr int kRunsPerRound = 5;
+constexpr const char* kPurpose = "the trials of kernels";
+
+// The seconds of one run, the least over some rounds; the run before them loads the code.
+double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
+  const Event begin;
+  const Event end;
+  run();
+  double best = std::numeric_limits<double>::max();
+  for (int round = 0; round < kRounds; ++round) {
+    DDP_CUDA(cudaEventRecordWithFlags(begin.get(), stream, cudaEventRecordDefault));
+    for (int i = 0; i < kRunsPerRound; ++i) run();
+    DDP_CUDA(cudaEventRecordWithFlags(end.get(), stream, cudaEventRecordDefault));
+    DDP_CUDA(cudaStreamSynchronize(stream));
+    float milliseconds = 0;
+    DDP_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+    best = std::min(best, static_cast<double>(milliseconds) / 1000 / kRunsPerRound);
+  }
+  return best;
+}
+
+Memory filled(Backend& backend, const CudaContext& context, Element element, std::int64_t count) {
+  Memory memory = backend.allocate(static_cast<std::size_t>(count) * bytes_of(element), kPurpose);
+  fill_pattern(context.stream, element, memory.data(), static_cast<std::size_t>(count));
+  return memory;
+}
+
+// How far two correct kernels may be apart, in parts of the largest result.
+double tolerance_of(GpuPrecision precision) { return precision == GpuPrecision::fp32 ? 1e-4 : 3e-2; }
+
+// The tensors of one direction of a convolution, and room for the result of two plans.
+class ConvTrial {
+ public:
+  ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem, std::size_t workspace)
+      : backend_(backend), context_(context), direction_(problem.direction) {
+    const ConvSpec& s = problem.spec;
+    const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(),
+                                                s.output_channels * s.input.channels * s.kernel_h * s.kernel_w,
+                                                s.batch * s.convolved().elements()};
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      tensors_.at(i) = filled(backend, context, context.element(), counts.at(i));
+    }
+    result_ = problem.direction == ConvDirection::forward ? 2 : problem.direction == ConvDirection::data ? 0 : 1;
+    count_ = counts.at(result_);
+    second_ = filled(backend, context, context.element(), count_);
+    workspace_ = backend.allocate(workspace, kPurpose);
+    comparison_ = backend.allocate(2 * sizeof(float), kPurpose);
+  }
+
+  double seconds(ConvPlan& plan) const {
+    return fastest_seconds(context_.stream, [&] { run(plan, tensors_.at(result_)); });
+  }
+
+  bool agree(ConvPlan& a, ConvPlan& b) const {
+    run(a, tensors_.at(result_));
+    run(b, second_);
+    auto* comparison = comparison_.at<float>(0);
+    compare(context_.stream, context_.element(), tensors_.at(result_).data(), second_.data(),
+            static_cast<std::size_t>(count_), comparison);
+    std::array<float, 2> values{};
+    backend_.download(values.data(), comparison, sizeof(values));
+    backend_.synchronize();
+    return static_cast<double>(values[0]) <= tolerance_of(context_.precision) * static_cast<double>(values[1]);
+  }
+
+ private:
+  void run(ConvPlan& plan, const Memory& result) const {
+    std::array<const void*, 3> p = {tensors_[0].data(), tensors_[1].data(), tensors_[2].data()};
+    p.at(result_) = result.data();
+    plan.execute(context_.cudnn, {p[0], p[1], p[2]}, workspace_.data());
+  }
+
+  Backend& backend_;
+  const CudaContext& context_;
+  ConvDirection direction_;
+  std::array<Memory, 3> tensors_;  // x, w, y
+  Memory second_;
+  Memory workspace_;
+  Memory comparison_;
+  std::size_t result_ = 0;  // which of the tensors is written
+  std::int64_t count_ = 0;
+};
+
+std::vector<ConvPlan> plans_for(const CudaContext& context, const ConvProblem& problem, std::size_t most) {
+  const ConvGraph graph(problem, {context.cudnn, nullptr});
+  std::vector<ConvPlan> plans =
+      conv_plans(graph, context.precision, {.deterministic = context.deterministic, .most = most});
+  check(!plans.empty(), ExitCode::preflight, "cuDNN has no kernel for a convolution of {}x{}x{} by {}x{} on this GPU",
+        problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width, problem.spec.kernel_h,
+        problem.spec.kernel_w);
+  return plans;
+}
+
+EngineChoice fastest_plan(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
+  std::vector<ConvPlan> plans = plans_for(context, problem, kCandidates);
+  std::size_t workspace = 0;
+  for (const ConvPlan& plan : plans) workspace = std::max(workspace, plan.workspace_bytes());
+  const ConvTrial trial(backend, context, problem, workspace);
+  std::vector<std::pair<double, std::size_t>> times;
+  for (std::size_t i = 0; i < plans.size(); ++i) times.emplace_back(trial.seconds(plans[i]), i);
+  std::sort(times.begin(), times.end());
+  for (const auto& [seconds, i] : times) {
+    if (i == 0 || trial.agree(plans[0], plans[i])) return plans[i].choice();
+    log_warning("{} of cuDNN computes something else than {} and is left out", plans[i].choice().text(),
+                plans[0].choice().text());
+  }
+  return plans[0].choice();
+}
+
+template <class Choose>
+ConvKernels for_each_direction(const ConvSpec& spec, GpuPrecision precision, Choose choose) {
+  ConvKernels kernels;
+  kernels.forward = choose(ConvProblem{spec, ConvDirection::forward, precision});
+  if (spec.input_gradient) kernels.data = choose(ConvProblem{spec, ConvDirection::data, precision});
+  kernels.weights = choose(ConvProblem{spec, ConvDirection::weights, precision});
+  return kernels;
+}
+
+std::array<std::int64_t, kMaxParameters> parameter_counts(const OpSpec& spec) {
+  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+    return {conv->output_channels * conv->input.channels * conv->kernel_h * conv->kernel_w, conv->output_channels};
+  }
+  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return {linear->inputs * linear->outputs, linear->outputs};
+  return {0, 0};
+}
+
+}  // namespace
+
+ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
+  return for_each_direction(spec, context.precision,
+                            [&](const ConvProblem& problem) { return fastest_plan(backend, context, problem); });
+}
+
+ConvKernels first_conv_kernels(const CudaContext& context, const ConvSpec& spec) {
+  return for_each_direction(spec, context.precision, [&](const ConvProblem& problem) {
+    return plans_for(context, problem, 1).front().choice();
+  });
+}
+
+double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op) {
+  const Element element = context.element();
+  const std::int64_t batch = batch_of(spec);
+  const std::int64_t in = batch * input_of(spec).elements();
+  const std::int64_t out = batch * output_of(spec).elements();
+  const Memory x = filled(backend, context, element, in);
+  const Memory y = filled(backend, context, element, out);
+  const Memory dy = filled(backend, context, element, out);
+  const Memory dx = filled(backend, context, element, in);
+  const std::array<std::int64_t, kMaxParameters> counts = parameter_counts(spec);
+  std::array<Memory, kMaxParameters> values;
+  std::array<Memory, kMaxParameters> gradients;
+  ForwardArguments forward;
+  BackwardArguments backward;
+  for (std::size_t i = 0; i < kMaxParameters; ++i) {
+    values.at(i) = filled(backend, context, Element::fp32, counts.at(i));
+    gradients.at(i) = filled(backend, context, Element::fp32, counts.at(i));
+    forward.parameters.at(i) = backward.parameters.at(i) = values.at(i).at<float>(0);
+    backward.parameter_gradients.at(i) = gradients.at(i).at<float>(0);
+  }
+  const Memory saved = backend.allocate(op.saved_bytes(), kPurpose);
+  const Memory workspace = backend.allocate(op.workspace_bytes(), kPurpose);
+  forward.x = backward.x = x.at<float>(0);
+  forward.y = y.at<float>(0);
+  backward.y = y.at<float>(0);
+  backward.dy = dy.at<float>(0);
+  backward.dx = dx.at<float>(0);
+  forward.saved = backward.saved = saved.data();
+  forward.workspace = backward.workspace = workspace.data();
+  forward.active = backward.active = batch;
+  const double forward_seconds = fastest_seconds(context.stream, [&] { op.forward(forward); });
+  return forward_seconds + fastest_seconds(context.stream, [&] { op.backward(backward); });
+}
+
+double guessed_seconds(const OpSpec& spec, const CudaContext& context) {
+  // About what a data-centre GPU does; only the order of sizes matters, to choose between layouts.
+  constexpr double kBytesPerSecond = 2e12;
+  constexpr double kOperationsPerSecond = 30e12;
+  constexpr double kLaunchSeconds = 2e-6;
+  const auto elements = static_cast<double>(batch_of(spec) * (input_of(spec).elements() + output_of(spec).elements()));
+  const double bytes = 2 * elements * static_cast<double>(bytes_of(context.element()));
+  return kLaunchSeconds + bytes / kBytesPerSecond + 3 * 2 * forward_multiply_adds(spec) / kOperationsPerSecond;
+}
+
+}  // namespace ddp::cuda

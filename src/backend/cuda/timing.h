@@ -1,0 +1,25 @@
+// Which kernels are the fastest, found by running them on the device.
+//
+//   ConvKernels kernels = fastest_conv_kernels(backend, context, spec);
+//   double seconds = op_seconds(backend, context, spec, x_layout, y_layout, *op);   // a step of it
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cuda/operators.h"
+
+namespace ddp::cuda {
+
+// The fastest of the plans that cuDNN expects most of, for each direction; of plans that disagree about the result, the
+// first that cuDNN names is believed. Takes memory of the backend meanwhile.
+ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
+
+// Without running any: the first plan that cuDNN names and that fits, for each direction.
+ConvKernels first_conv_kernels(const CudaContext& context, const ConvSpec& spec);
+
+// Seconds of one forward and one backward pass.
+double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op);
+
+// The same without running it: from the memory that it moves and its multiply-adds.
+double guessed_seconds(const OpSpec& spec, const CudaContext& context);
+
+}  // namespace ddp::cuda

@@ -1,0 +1,34 @@
+// What a GPU is to a run: which card, how precisely it computes, how much of its memory it may take.
+//
+//   GpuBackendConfig config{.ordinal = local_rank, .precision = GpuPrecision::bf16, .memory_fraction = 0.4};
+//
+// Plain structs without CUDA, for the module that has the code for GPUs and for the program that loads it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace ddp {
+
+// A GPU that this process may use.
+struct GpuInfo {
+  int ordinal = 0;     // among the visible ones: what GpuBackendConfig takes
+  std::string name;    // "NVIDIA H200"
+  std::string pci_id;  // "0000:3b:00.0", lower case: the same GPU in every process of a node
+  int numa_node = -1;  // -1: unknown
+  int major = 0;       // compute capability
+  int minor = 0;
+  std::size_t total_bytes = 0;
+};
+
+enum class GpuPrecision { fp32, tf32, bf16 };
+
+struct GpuBackendConfig {
+  int ordinal = 0;
+  GpuPrecision precision = GpuPrecision::fp32;
+  bool deterministic = false;    // leaves out kernels whose sums have no fixed order
+  double memory_fraction = 1;    // of the card's memory, all that this process may hold
+  std::size_t memory_limit = 0;  // bytes; 0: no limit
+};
+
+}  // namespace ddp

@@ -1,0 +1,35 @@
+// What the host sees of a flat buffer in device memory: checkpoints, broadcasts and initialisers work on host memory.
+//
+//   HostMirror weights(backend, device_floats, count);
+//   initialize(weights.values());
+//   weights.push();                     // to the device
+//   weights.fetch(); save(weights.values());
+//
+// Where device memory is host memory, values() is that memory itself and nothing is copied.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "backend/backend.h"
+
+namespace ddp {
+
+class HostMirror {
+ public:
+  HostMirror(Backend& backend, float* device, std::size_t count);
+
+  std::span<float> values() const { return values_; }
+  // Waits for the device's work so far and copies its values here.
+  void fetch();
+  // Copies the values to the device; what is enqueued later sees them.
+  void push();
+
+ private:
+  Backend& backend_;
+  float* device_;
+  Memory copy_;
+  std::span<float> values_;
+};
+
+}  // namespace ddp

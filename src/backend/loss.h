@@ -1,0 +1,46 @@
+// The two ends of a network: bytes in, loss out. All pointers are memory of the backend's device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/tensor.h"
+
+namespace ddp {
+
+// How bytes become the first activation.
+struct InputSpec {
+  std::int64_t batch = 0;
+  Shape image;    // the stored images
+  Shape cropped;  // what the network reads of them: the upper left part
+  Layout layout = Layout::plain;
+  std::vector<float> scale;  // per channel: activation = byte * scale + shift
+  std::vector<float> shift;  // per channel
+};
+
+struct InputArguments {
+  const std::uint8_t* pixels = nullptr;  // images [..][C][H][W]
+  const std::int32_t* rows = nullptr;    // which of them each sample is; null: the first `count` in order
+  std::int64_t count = 0;                // samples; those from here to the stored batch become zero
+  float* x = nullptr;
+};
+
+// Softmax cross-entropy over logits [batch][classes].
+struct LossSpec {
+  std::int64_t batch = 0;
+  std::int64_t classes = 0;
+  Layout layout = Layout::plain;
+  float label_smoothing = 0;  // Szegedy et al., 2016: the target is (1-s) one-hot + s/classes
+};
+
+struct LossArguments {
+  const float* logits = nullptr;
+  const std::int32_t* labels = nullptr;
+  std::int64_t active = 0;     // samples that count
+  float* gradient = nullptr;   // d(loss sum * gradient_scale)/d(logits), in the logits' layout; null: not wanted
+  float gradient_scale = 1;    // e.g. 1 / global batch
+  double* loss_sum = nullptr;  // written: the sum of the loss over the active samples
+  double* correct = nullptr;   // added to: samples whose largest logit is the label's (the first of equal ones)
+};
+
+}  // namespace ddp

@@ -1,0 +1,44 @@
+// A block of memory of a backend's device, or of the host: taken once, freed with its owner.
+//
+//   Memory memory = backend.allocate(plan.arena_bytes, "the activations");
+//   float* x = memory.at<float>(plan.offset(id));
+//
+// Memory of a GPU is an address that only the GPU's work and its copies may use; see Backend::on_host().
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+namespace ddp {
+
+class Memory {
+ public:
+  using Release = std::function<void(std::byte*)>;
+
+  Memory() = default;
+  Memory(std::byte* data, std::size_t bytes, Release release);
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+  ~Memory();
+
+  std::size_t bytes() const { return bytes_; }
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* at(std::size_t offset) const {
+    return static_cast<T*>(static_cast<void*>(data_ + offset));
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Release release_;
+};
+
+// Host memory, zeroed and resident when the call returns, on huge pages where the system has them. Throws
+// Error(out_of_memory) that names `purpose`, a plural such as "the activations".
+Memory allocate_on_host(std::size_t bytes, const std::string& purpose);
+
+}  // namespace ddp

@@ -1,0 +1,78 @@
+// Shapes and layouts of activations.
+//
+// An activation of N samples with C channels of H x W pixels is stored as float in one of three layouts:
+//
+//   plain    [N][C][H][W]            PyTorch's order; the only one at the borders
+//   nhwc     [N][H][W][C]            oneDNN's channels-last
+//   lanes16  [N/16][C][H][W][16]     16 samples side by side: every operation is a vector operation over samples,
+//                                    for any number of channels; N is rounded up, the samples beyond it are zero
+//
+// A feature vector has H = W = 1. Flattening a lanes16 tensor to a vector moves nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ddp {
+
+enum class Layout { plain, nhwc, lanes16 };
+inline constexpr std::array<Layout, 3> kLayouts = {Layout::plain, Layout::nhwc, Layout::lanes16};
+
+// Samples that share a vector in the lanes16 layout.
+inline constexpr std::int64_t kLanes = 16;
+
+struct Shape {
+  std::int64_t channels = 0;
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+
+  constexpr std::int64_t elements() const { return channels * height * width; }
+  constexpr bool operator==(const Shape&) const = default;
+};
+
+// A number in bfloat16: the upper half of a float's bits.
+struct Bf16 {
+  std::uint16_t bits = 0;
+};
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Samples stored for a batch of `batch` samples.
+constexpr std::int64_t stored_samples(std::int64_t batch, Layout layout) {
+  return layout == Layout::lanes16 ? round_up(batch, kLanes) : batch;
+}
+
+// Floats that `batch` samples of `shape` take.
+constexpr std::int64_t stored_elements(std::int64_t batch, const Shape& shape, Layout layout) {
+  return stored_samples(batch, layout) * shape.elements();
+}
+
+constexpr std::string_view to_string(Layout layout) {
+  switch (layout) {
+    case Layout::plain:
+      return "plain";
+    case Layout::nhwc:
+      return "nhwc";
+    case Layout::lanes16:
+      break;
+  }
+  return "lanes16";
+}
+
+// Where element (sample, channel, y, x) lies, in floats from the beginning.
+constexpr std::int64_t element_offset(const Shape& s, Layout layout, std::int64_t n, std::int64_t c, std::int64_t y,
+                                      std::int64_t x) {
+  switch (layout) {
+    case Layout::plain:
+      return ((n * s.channels + c) * s.height + y) * s.width + x;
+    case Layout::nhwc:
+      return ((n * s.height + y) * s.width + x) * s.channels + c;
+    case Layout::lanes16:
+      break;
+  }
+  return ((((n / kLanes) * s.channels + c) * s.height + y) * s.width + x) * kLanes + n % kLanes;
+}
+
+}  // namespace ddp

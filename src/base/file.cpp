@@ -1,0 +1,168 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace ddp {
+namespace {
+
+const char* advice(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free disk space or give another folder";
+    case EFBIG:
+      return "raise the file size limit (ulimit -f) or give another folder";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "check the permissions or give another folder";
+    case EIO:
+      return "check the disk";
+    default:
+      return "check the path";
+  }
+}
+
+int flags_of(File::Mode mode) {
+  switch (mode) {
+    case File::Mode::create:
+      return O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    case File::Mode::append:
+      return O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    case File::Mode::read:
+      break;
+  }
+  return O_RDONLY | O_CLOEXEC;
+}
+
+// fsync, where the file system knows it: devices and some network file systems answer EINVAL or ENOTSUP.
+bool sync_descriptor(int descriptor) {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 || errno == EINVAL || errno == ENOTSUP;
+}
+
+}  // namespace
+
+void file_error(ExitCode code, std::string_view action, const std::filesystem::path& path, int error_number) {
+  throw Error(
+      code, fmt::format("cannot {} {}: {}; {}", action, path.string(), errno_text(error_number), advice(error_number)));
+}
+
+File::File(std::filesystem::path path, Mode mode, ExitCode code) : path_(std::move(path)), code_(code) {
+  do {
+    descriptor_ = ::open(path_.c_str(), flags_of(mode), 0666);
+  } while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) file_error(code_, mode == Mode::read ? "open" : "create", path_, errno);
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), code_(other.code_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(code_, other.code_);
+  return *this;
+}
+
+void File::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      file_error(code_, "write", path_, errno);
+    }
+    if (written == 0) file_error(code_, "write", path_, EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void File::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+
+std::size_t File::read(std::span<std::byte> bytes) {
+  std::size_t total = 0;
+  while (total < bytes.size()) {
+    const ssize_t count = ::read(descriptor_, bytes.data() + total, bytes.size() - total);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      file_error(code_, "read", path_, errno);
+    }
+    if (count == 0) break;
+    total += static_cast<std::size_t>(count);
+  }
+  return total;
+}
+
+void File::sync() {
+  if (!sync_descriptor(descriptor_)) file_error(code_, "write", path_, errno);
+}
+
+void File::close() {
+  // After EINTR Linux has closed the descriptor already; a second close could hit someone else's.
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) file_error(code_, "write", path_, errno);
+}
+
+std::uint64_t File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) file_error(code_, "read", path_, errno);
+  check(S_ISREG(status.st_mode), code_, "{} is not a file; check the path", path_.string());
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::string read_text(const std::filesystem::path& path, ExitCode code) {
+  File file(path, File::Mode::read, code);
+  std::string text(file.size(), '\0');
+  text.resize(file.read(std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view text, ExitCode code) {
+  const std::filesystem::path temporary = path.parent_path() / (".tmp-" + path.filename().string());
+  try {
+    File file(temporary, File::Mode::create, code);
+    file.write(text);
+    file.sync();
+    file.close();
+    std::error_code error;
+    std::filesystem::rename(temporary, path, error);
+    if (error) file_error(code, "replace", path, error.value());
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+  sync_folder(path.parent_path(), code);
+}
+
+void make_folders(const std::filesystem::path& path, ExitCode code) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && !std::filesystem::is_directory(path, error) && !error) error.assign(ENOTDIR, std::generic_category());
+  if (error) file_error(code, "make the folder", path, error.value());
+}
+
+void sync_folder(const std::filesystem::path& path, ExitCode code) {
+  const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) file_error(code, "open", folder, errno);
+  const bool synced = sync_descriptor(descriptor);
+  const int error_number = errno;
+  ::close(descriptor);
+  if (!synced) file_error(code, "write", folder, error_number);
+}
+
+}  // namespace ddp

@@ -1,0 +1,72 @@
+// Files: a descriptor that closes itself, whole reads and writes, and replacing a file at one instant.
+//
+//   File file(path, File::Mode::create, ExitCode::checkpoint);
+//   file.write(std::string_view("..."));
+//   file.sync();
+//   file.close();
+//
+//   replace_file(run_dir / "summary.csv", text, ExitCode::checkpoint);  // readers see the old text or the new one
+//
+// Every failure throws Error with the exit code given, naming the path, the system's reason and what to do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace ddp {
+
+class File {
+ public:
+  // create empties a file that exists; append goes on at its end.
+  enum class Mode { read, create, append };
+
+  File(std::filesystem::path path, Mode mode, ExitCode code);
+  // Closes without a word; call close() where a lost write must not pass unseen.
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  // Writes all bytes, straight to the system.
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Reads until `bytes` is full or the file ends; returns how many bytes were read.
+  std::size_t read(std::span<std::byte> bytes);
+  // Waits until what was written is on the disk.
+  void sync();
+  void close();
+
+  // In bytes; throws unless this is a regular file.
+  std::uint64_t size() const;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  ExitCode code_;
+};
+
+// Throws Error(code, "cannot ACTION PATH: reason; what to do"), e.g. of file_error(code, "write", path, ENOSPC).
+[[noreturn]] void file_error(ExitCode code, std::string_view action, const std::filesystem::path& path,
+                             int error_number);
+
+std::string read_text(const std::filesystem::path& path, ExitCode code);
+
+// Writes `text` to a temporary file beside `path`, then renames it: at every instant `path` is wholly old or wholly
+// new.
+void replace_file(const std::filesystem::path& path, std::string_view text, ExitCode code);
+
+// Makes a folder and those above it; one that is there already is fine.
+void make_folders(const std::filesystem::path& path, ExitCode code);
+
+// Waits until the names in a folder (files made, renamed, removed) are on the disk.
+void sync_folder(const std::filesystem::path& path, ExitCode code);
+
+}  // namespace ddp

@@ -1,0 +1,44 @@
+// Logging: one line an event on standard error, so that standard output stays for results.
+//
+//   log_init(rank, size);
+//   log_info("using the {} data set", name);
+//   log_warning("...");   // also from ranks other than 0, with the rank in front
+//
+// Lines of log_info appear from rank 0 only; warnings and errors from every rank.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+namespace ddp {
+
+enum class LogLevel { debug, info, warning, error };
+
+// Sets who speaks: `rank` of `size` ranks. Before it is called this process counts as rank 0 of 1.
+void log_init(int rank, int size);
+
+// Messages below `level` are dropped.
+void log_set_level(LogLevel level);
+
+void log_line(LogLevel level, std::string_view text);
+
+template <class... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::error, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace ddp

@@ -1,0 +1,42 @@
+// One rule for cutting a run of items into consecutive parts: as equal as they can be, the larger ones first.
+// The global batch is cut into logical shards by it, and the shards into ranks.
+//
+//   part(10, 4, 0) == Range{0, 3};  part(10, 4, 1) == Range{3, 6};  part(10, 4, 3) == Range{8, 10}
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace ddp {
+
+// The items begin, begin + 1, ..., end - 1.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  constexpr std::int64_t size() const { return end - begin; }
+  friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+// The part number `index` of `parts` of the items 0, ..., total - 1. Parts are empty where total < parts.
+constexpr Range part(std::int64_t total, std::int64_t parts, std::int64_t index) {
+  DDP_ASSERT(total >= 0 && index >= 0 && index < parts);
+  const std::int64_t quotient = total / parts;
+  const std::int64_t remainder = total % parts;
+  const std::int64_t begin = index * quotient + std::min(index, remainder);
+  return {begin, begin + quotient + (index < remainder ? 1 : 0)};
+}
+
+// The index of the part that holds item number `position`: the inverse of part().
+constexpr std::int64_t part_holding(std::int64_t total, std::int64_t parts, std::int64_t position) {
+  DDP_ASSERT(parts > 0 && position >= 0 && position < total);
+  const std::int64_t quotient = total / parts;
+  const std::int64_t remainder = total % parts;
+  const std::int64_t in_larger_parts = remainder * (quotient + 1);
+  if (position < in_larger_parts) return position / (quotient + 1);
+  return remainder + (position - in_larger_parts) / quotient;
+}
+
+}  // namespace ddp

@@ -1,0 +1,28 @@
+// Text for people: sizes, counts, durations, and the nearest known name to a mistyped one.
+//
+//   format_bytes(1536)                       "1.5 KiB"
+//   nearest("lenett", {"lenet", "resnet18"}) "lenet"
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ddp {
+
+// 1536 -> "1.5 KiB"; below 1 KiB in whole bytes.
+std::string format_bytes(std::uint64_t bytes);
+// 1234567 -> "1,234,567".
+std::string format_count(std::uint64_t count);
+// 0.0123 -> "12.3 ms"; 75 -> "1:15"; 3675 -> "1:01:15".
+std::string format_duration(double seconds);
+
+// Levenshtein's edit distance: insertions, deletions and replacements of one character.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+// The candidate with the smallest edit distance to `word`, or "" if none is near enough to be meant.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+// The candidates joined for an error message: "a, b, c".
+std::string join(std::span<const std::string> words, std::string_view separator = ", ");
+
+}  // namespace ddp

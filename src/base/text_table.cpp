@@ -1,0 +1,37 @@
+#include "base/text_table.h"
+
+#include <algorithm>
+
+namespace ddp {
+namespace {
+
+// Characters, not bytes: those that go on with a UTF-8 character do not count.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
+
+std::string text_table(std::span<const std::vector<std::string>> rows, std::span<const Align> columns) {
+  std::vector<std::size_t> widths;
+  for (const std::vector<std::string>& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      widths[column] = std::max(widths[column], width_of(row[column]));
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      const std::string padding(widths[column] - width_of(row[column]), ' ');
+      const bool right = column < columns.size() && columns[column] == Align::right;
+      line += (column == 0 ? "" : "  ") + (right ? padding + row[column] : row[column] + padding);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+}  // namespace ddp

@@ -1,0 +1,22 @@
+// Tables for people: columns as wide as their widest cell, two blanks between.
+//
+//   text_table({{"rank", "card"}, {"0", "NVIDIA H200"}}, {Align::right, Align::left})
+//   // "rank  card\n   0  NVIDIA H200\n"
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+enum class Align { left, right };
+
+// What a cell says where the value is not known.
+inline constexpr const char* kUnknownCell = "–";
+
+// The rows as lines, without blanks at their ends. A row may be shorter than others; columns without an alignment are
+// aligned to the left. The text is UTF-8.
+std::string text_table(std::span<const std::vector<std::string>> rows, std::span<const Align> columns);
+
+}  // namespace ddp

@@ -1,0 +1,106 @@
+#include "checkpoint/reader.h"
+
+#include <system_error>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "checkpoint/digest.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/safetensors.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitCode kCode = ExitCode::checkpoint;
+
+void check_digest(const fs::path& path, const FileDigest& expected, const FileDigest& actual) {
+  check(actual.size == expected.size, kCode,
+        "{}: {} bytes, {} were written; the checkpoint is damaged, resume from another one", path.string(), actual.size,
+        expected.size);
+  check(actual.xxh3_128 == expected.xxh3_128, kCode,
+        "{}: its content is not what was written (hash {} instead of {}); the checkpoint is damaged, resume from "
+        "another one",
+        path.string(), actual.xxh3_128, expected.xxh3_128);
+}
+
+Checkpoint verify(const fs::path& path) {
+  const fs::path manifest_path = path / kManifestFile;
+  Checkpoint checkpoint{path, {}, parse_manifest(read_text(manifest_path, kCode), manifest_path)};
+  for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
+    const auto entry = checkpoint.manifest.files.find(name);
+    check(entry != checkpoint.manifest.files.end(), kCode,
+          "{}: does not list {}; the checkpoint is damaged, resume from another one", manifest_path.string(), name);
+    check_digest(path / name, entry->second, digest_of_file(path / name));
+  }
+  checkpoint.state = parse_state(read_text(path / kStateFile, kCode), path / kStateFile);
+  return checkpoint;
+}
+
+// The file, read now and held against the manifest once more: it may have changed since the checkpoint was opened.
+SafetensorsFile read_verified(const Checkpoint& checkpoint, const char* name) {
+  const fs::path path = checkpoint.path / name;
+  std::string bytes = read_text(path, kCode);
+  check_digest(path, checkpoint.manifest.files.at(name), digest_of(std::as_bytes(std::span(bytes))));
+  return {path, std::move(bytes)};
+}
+
+SafetensorsFile read_model(const Checkpoint& checkpoint, const std::string& model,
+                           std::span<const TensorView> tensors) {
+  check(checkpoint.state.model == model, kCode,
+        "{}: a checkpoint of the model '{}', this run has '{}'; give --model {} or another checkpoint",
+        checkpoint.path.string(), checkpoint.state.model, model, checkpoint.state.model);
+  SafetensorsFile file = read_verified(checkpoint, kModelFile);
+  file.check_same(tensors);
+  return file;
+}
+
+}  // namespace
+
+std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
+  const std::vector<CheckpointFolder> candidates = list_checkpoints(run_dir);
+  for (const CheckpointFolder& candidate : candidates) {
+    try {
+      return verify(candidate.path);
+    } catch (const Error& error) {
+      log_warning("passed over a checkpoint: {}", error.what());
+    }
+  }
+  check(candidates.empty(), kCode,
+        "{}: none of the {} checkpoints is good; start over with --resume none, or in another folder with --output",
+        (run_dir / kCheckpointsFolder).string(), candidates.size());
+  return std::nullopt;
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  // "latest/" is "latest"; and a link is followed once, as it may move while we read.
+  fs::path folder = path.has_filename() ? path : path.parent_path();
+  std::error_code error;
+  if (fs::is_symlink(folder, error)) folder = folder.parent_path() / fs::read_symlink(folder, error);
+  check(fs::exists(folder, error), kCode,
+        "{}: no such checkpoint; give a folder like RUN/checkpoints/{}, RUN/latest or RUN", path.string(),
+        step_folder_name(468));
+  if (fs::is_directory(folder / kCheckpointsFolder, error)) {
+    auto found = find_checkpoint(folder);
+    check(found.has_value(), kCode, "{}: no checkpoint in this run folder; give another one", path.string());
+    return *std::move(found);
+  }
+  return verify(folder);
+}
+
+void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
+  read_model(checkpoint, model, tensors).copy_to(tensors);
+}
+
+void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors,
+          std::span<const TensorView> optimizer_tensors) {
+  const SafetensorsFile model_file = read_model(checkpoint, model, tensors);
+  const SafetensorsFile optimizer_file = read_verified(checkpoint, kOptimizerFile);
+  optimizer_file.check_same(optimizer_tensors);
+  model_file.copy_to(tensors);
+  optimizer_file.copy_to(optimizer_tensors);
+}
+
+}  // namespace ddp

@@ -1,0 +1,214 @@
+#include "checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace ddp {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr std::size_t kLengthBytes = 8;
+// The limit of the Python package, so that a forged length cannot claim all memory.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr const char* kMetadataKey = "__metadata__";
+
+std::string make_header(std::span<const TensorView> tensors, const TensorMetadata& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  std::size_t begin = 0;
+  std::set<std::string_view> names = {kMetadataKey};
+  for (const TensorView& tensor : tensors) {
+    check(names.insert(tensor.name).second, ExitCode::internal, "internal error: the tensor name '{}' is given twice",
+          tensor.name);
+    const std::size_t end = begin + tensor.elements() * sizeof(float);
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+    begin = end;
+  }
+  std::string text = header.dump();
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
+  return text;
+}
+
+// Parses JSON in which no object names a key twice; a discarded value for any other text.
+nlohmann::json parse_without_duplicates(std::string_view text, std::string& duplicate) {
+  std::vector<std::set<std::string>> open_objects;
+  const auto watch = [&](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    using Event = nlohmann::json::parse_event_t;
+    if (event == Event::object_start) open_objects.emplace_back();
+    if (event == Event::object_end) open_objects.pop_back();
+    if (event == Event::key && !open_objects.back().insert(value.get<std::string>()).second && duplicate.empty()) {
+      duplicate = value.get<std::string>();
+    }
+    return true;
+  };
+  return nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
+}
+
+// The bytes of an F32 tensor of this shape; nothing where they exceed any memory.
+std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape) {
+  std::size_t bytes = sizeof(float);
+  for (const std::int64_t extent : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+// Whether `value` is a list of whole numbers from 0 on; fills `numbers`.
+template <class T>
+bool take_numbers(const nlohmann::json& value, std::vector<T>& numbers) {
+  if (!value.is_array()) return false;
+  for (const auto& element : value) {
+    if (!element.is_number_unsigned() || !std::in_range<T>(element.get<std::uint64_t>())) return false;
+    numbers.push_back(static_cast<T>(element.get<std::uint64_t>()));
+  }
+  return true;
+}
+
+}  // namespace
+
+FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                             const TensorMetadata& metadata) {
+  const std::string header = make_header(tensors, metadata);
+  const std::uint64_t length = header.size();
+  File file(path, File::Mode::create, ExitCode::checkpoint);
+  Hasher hasher;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    hasher.update(bytes);
+    file.write(bytes);
+  };
+  write(std::as_bytes(std::span(&length, 1)));
+  write(std::as_bytes(std::span(header)));
+  for (const TensorView& tensor : tensors) write(std::as_bytes(std::span(tensor.data, tensor.elements())));
+  file.sync();
+  file.close();
+  return hasher.finish();
+}
+
+SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path) {
+  return {path, read_text(path, ExitCode::checkpoint)};
+}
+
+SafetensorsFile::SafetensorsFile(std::filesystem::path path, std::string bytes)
+    : path_(std::move(path)), bytes_(std::move(bytes)) {
+  if (bytes_.size() < kLengthBytes) fail(fmt::format("{} bytes are too few for a safetensors file", bytes_.size()));
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes_.data(), kLengthBytes);
+  if (length > bytes_.size() - kLengthBytes || length > kMaxHeaderBytes) {
+    fail(fmt::format("a header of {} bytes is claimed, the file has {} bytes in all", length, bytes_.size()));
+  }
+  data_begin_ = kLengthBytes + length;
+  parse_header(std::string_view(bytes_).substr(kLengthBytes, length));
+  check_ranges(bytes_.size() - data_begin_);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
+}
+
+void SafetensorsFile::parse_header(std::string_view header) {
+  std::string duplicate;
+  const nlohmann::json json = parse_without_duplicates(header, duplicate);
+  if (!json.is_object()) fail("the header is not a JSON object");
+  if (!duplicate.empty()) fail(fmt::format("the header names '{}' twice", duplicate));
+  for (const auto& [name, entry] : json.items()) {
+    if (name == kMetadataKey) {
+      if (!entry.is_object()) fail("the metadata is not an object of strings");
+      for (const auto& [key, value] : entry.items()) {
+        if (!value.is_string()) fail(fmt::format("the metadata '{}' is not a string", key));
+        metadata_[key] = value.get<std::string>();
+      }
+      continue;
+    }
+    Tensor tensor;
+    tensor.name = name;
+    std::vector<std::size_t> range;
+    if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
+        !take_numbers(entry["shape"], tensor.shape) || !entry.contains("data_offsets") ||
+        !take_numbers(entry["data_offsets"], range) || range.size() != 2 || range[0] > range[1]) {
+      fail(fmt::format("the header describes tensor '{}' wrongly", name));
+    }
+    const auto dtype = entry["dtype"].get<std::string>();
+    if (dtype != "F32") fail(fmt::format("tensor '{}' is of type {}, only F32 is read", name, dtype));
+    tensor.begin = range[0];
+    tensor.end = range[1];
+    if (bytes_of(tensor.shape) != tensor.end - tensor.begin) {
+      fail(fmt::format("tensor '{}' of shape {} has {} bytes of data", name, shape_text(tensor.shape),
+                       tensor.end - tensor.begin));
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+}
+
+void SafetensorsFile::check_ranges(std::size_t data_size) {
+  std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  std::size_t used = 0;
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.end > data_size) {
+      fail(fmt::format("tensor '{}' ends at byte {} of {}", tensor.name, tensor.end, data_size));
+    }
+    if (tensor.begin < used) fail(fmt::format("tensor '{}' overlaps the one before it", tensor.name));
+    if (tensor.begin > used) fail(fmt::format("there is a gap before tensor '{}'", tensor.name));
+    used = tensor.end;
+  }
+  if (used < data_size) fail(fmt::format("{} bytes follow the last tensor", data_size - used));
+}
+
+void SafetensorsFile::check_same(std::span<const TensorView> expected) const {
+  const auto differs = [&](const std::string& what) {
+    throw Error(ExitCode::checkpoint,
+                fmt::format("{}: {}; give the model and optimizer options that the checkpoint was written with",
+                            path_.string(), what));
+  };
+  std::set<std::string_view> names;
+  for (const TensorView& view : expected) {
+    names.insert(view.name);
+    const auto found = index_.find(view.name);
+    if (found == index_.end()) differs(fmt::format("tensor '{}' of this run is not in the checkpoint", view.name));
+    const Tensor& tensor = tensors_[found->second];
+    if (tensor.shape != view.shape) {
+      differs(fmt::format("tensor '{}' has shape {} in the checkpoint, {} in this run", view.name,
+                          shape_text(tensor.shape), shape_text(view.shape)));
+    }
+  }
+  for (const Tensor& tensor : tensors_) {
+    if (!names.contains(tensor.name)) {
+      differs(fmt::format("tensor '{}' of the checkpoint is not in this run", tensor.name));
+    }
+  }
+}
+
+void SafetensorsFile::copy_to(std::span<const TensorView> views) const {
+  for (const TensorView& view : views) {
+    const auto found = index_.find(view.name);
+    DDP_ASSERT(found != index_.end() && tensors_[found->second].shape == view.shape);
+    const Tensor& tensor = tensors_[found->second];
+    // The tensors of an empty model may have no memory at all, which memcpy must not be given.
+    if (tensor.end > tensor.begin) {
+      std::memcpy(view.data, bytes_.data() + data_begin_ + tensor.begin, tensor.end - tensor.begin);
+    }
+  }
+}
+
+void SafetensorsFile::fail(const std::string& what) const {
+  throw Error(ExitCode::checkpoint,
+              fmt::format("{}: {}; the file is damaged or foreign, use another one", path_.string(), what));
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t extent : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(extent);
+  }
+  return text + "]";
+}
+
+}  // namespace ddp

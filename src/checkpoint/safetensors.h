@@ -1,0 +1,79 @@
+// Float32 tensors in files of the safetensors format, which Python's `safetensors` package reads and writes.
+//
+//   write_safetensors("model.safetensors", views, {{"format", "pt"}});
+//
+//   const auto file = SafetensorsFile::read("model.safetensors");
+//   file.check_same(views);   // names and shapes
+//   file.copy_to(views);
+//
+// The format (github.com/huggingface/safetensors, "Format"): 8 bytes of little-endian header length, a JSON header
+// {name: {dtype, shape, data_offsets}} padded with spaces to 8 bytes, then the tensors' bytes without gaps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/digest.h"
+#include "checkpoint/tensor_view.h"
+
+namespace ddp {
+
+using TensorMetadata = std::map<std::string, std::string>;
+
+// Writes the tensors in the order given, waits until they are on the disk, and returns the file's size and hash.
+// Throws Error(checkpoint) where the file cannot be written; two tensors of one name are a defect of the caller.
+FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                             const TensorMetadata& metadata);
+
+// A safetensors file in memory. Nothing in the file is trusted: the constructor throws Error(checkpoint) for a header
+// that is too long or is not what the format asks for, names given twice, types other than F32, and ranges that
+// overlap, leave gaps, do not fit their shapes or lie outside the file.
+class SafetensorsFile {
+ public:
+  struct Tensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    std::size_t begin = 0;  // byte range within the data
+    std::size_t end = 0;
+  };
+
+  static SafetensorsFile read(const std::filesystem::path& path);
+  // `path` is for messages.
+  SafetensorsFile(std::filesystem::path path, std::string bytes);
+
+  // In the order of their data.
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const TensorMetadata& metadata() const { return metadata_; }
+  // The whole file.
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+
+  // Throws Error(checkpoint) naming the first tensor of `expected` that is missing here or has another shape, or the
+  // first one here that is not among them.
+  void check_same(std::span<const TensorView> expected) const;
+
+  // Copies the tensors to where the views point. First call check_same().
+  void copy_to(std::span<const TensorView> views) const;
+
+ private:
+  void parse_header(std::string_view header);
+  void check_ranges(std::size_t data_size);
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::filesystem::path path_;
+  std::string bytes_;
+  std::size_t data_begin_ = 0;
+  TensorMetadata metadata_;
+  std::vector<Tensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+// "[20, 1, 3, 3]".
+std::string shape_text(std::span<const std::int64_t> shape);
+
+}  // namespace ddp

@@ -1,0 +1,84 @@
+#include "checkpoint/state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The keys of state.json beside format_version, in their order; `visit(key, member)` for each.
+template <class State, class Visit>
+void for_each_key(State& state, Visit visit) {
+  visit("model", state.model);
+  visit("dataset", state.dataset);
+  visit("seed", state.seed);
+  visit("step", state.step);
+  visit("epoch", state.epoch);
+  visit("step_in_epoch", state.step_in_epoch);
+  visit("global_batch", state.global_batch);
+  visit("samples_seen", state.samples_seen);
+  visit("logical_shards", state.logical_shards);
+  visit("best_accuracy", state.best_accuracy);
+  visit("epoch_loss_sum", state.epoch_loss_sum);
+  visit("epoch_samples", state.epoch_samples);
+  visit("plan", state.plan);
+  visit("config", state.config);
+}
+
+bool take(const Json& value, std::string& member) {
+  if (!value.is_string()) return false;
+  member = value.get<std::string>();
+  return true;
+}
+
+bool take(const Json& value, double& member) {
+  if (!value.is_number()) return false;
+  member = value.get<double>();
+  return true;
+}
+
+// Counts: whole numbers from 0 to the largest of their type.
+template <std::integral T>
+bool take(const Json& value, T& member) {
+  if (!value.is_number_unsigned() || !std::in_range<T>(value.get<std::uint64_t>())) return false;
+  member = static_cast<T>(value.get<std::uint64_t>());
+  return true;
+}
+
+}  // namespace
+
+std::string to_json(const TrainingState& state) {
+  DDP_ASSERT(std::isfinite(state.best_accuracy) && std::isfinite(state.epoch_loss_sum));
+  Json json;
+  json["format_version"] = state.format_version;
+  for_each_key(state, [&](const char* key, const auto& member) { json[key] = member; });
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+TrainingState parse_state(const std::string& text, const std::filesystem::path& path) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check(json.is_object(), ExitCode::checkpoint,
+        "{}: not a JSON object; the checkpoint is damaged, resume from another one", path.string());
+  TrainingState state;
+  const auto read_key = [&](const char* key, auto& member) {
+    const auto found = json.find(key);
+    check(found != json.end(), ExitCode::checkpoint,
+          "{}: '{}' is missing; the checkpoint is damaged, resume from another one", path.string(), key);
+    check(take(*found, member), ExitCode::checkpoint,
+          "{}: '{}' has a value that cannot be: {}; the checkpoint is damaged, resume from another one", path.string(),
+          key, found->dump().substr(0, 60));
+  };
+  read_key("format_version", state.format_version);
+  check(state.format_version == kCheckpointFormatVersion, ExitCode::checkpoint,
+        "{}: the checkpoint has format version {}, this program reads version {}; resume with the ddp_train that wrote "
+        "it",
+        path.string(), state.format_version, kCheckpointFormatVersion);
+  for_each_key(state, read_key);
+  return state;
+}
+
+}  // namespace ddp

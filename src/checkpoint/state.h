@@ -1,0 +1,45 @@
+// Where a training run stands: all that is needed, beside the tensors, to go on as if it had never stopped.
+//
+//   TrainingState state;
+//   state.model = "lenet";
+//   state.step = 468;
+//   std::string text = to_json(state);                       // state.json
+//   TrainingState same = parse_state(text, "state.json");
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "checkpoint/manifest.h"
+
+namespace ddp {
+
+struct TrainingState {
+  int format_version = kCheckpointFormatVersion;
+  std::string model;
+  std::string dataset;
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;           // updates done since the beginning of training
+  std::int64_t epoch = 0;          // the epoch that the next step belongs to, from 0
+  std::int64_t step_in_epoch = 0;  // updates done in it
+  std::int64_t global_batch = 0;   // samples
+  std::int64_t samples_seen = 0;   // since the beginning of training
+  int logical_shards = 0;
+  double best_accuracy = -1;       // the highest validation accuracy so far, 0 to 1; -1: none measured
+  double epoch_loss_sum = 0;       // over the samples of the running epoch so far
+  std::int64_t epoch_samples = 0;  // of the running epoch so far
+  std::string plan;                // the execution plan, as its owner wrote it
+  std::string config;              // the effective configuration, as --dump-config prints it
+
+  friend bool operator==(const TrainingState&, const TrainingState&) = default;
+};
+
+// Bytes in `plan` and `config` that are not UTF-8 become U+FFFD, as JSON has no way to hold them.
+std::string to_json(const TrainingState& state);
+
+// Throws Error(checkpoint) naming the first key that is missing, of another type or out of range, and for another
+// format version; `path` is for the message.
+TrainingState parse_state(const std::string& text, const std::filesystem::path& path);
+
+}  // namespace ddp

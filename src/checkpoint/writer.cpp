@@ -1,0 +1,196 @@
+#include "checkpoint/writer.h"
+
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "checkpoint/digest.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitCode kCode = ExitCode::checkpoint;
+
+void rename_path(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) file_error(kCode, "rename to", to, error.value());
+}
+
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) file_error(kCode, "remove", path, error.value());
+}
+
+FileDigest write_text(const fs::path& path, const std::string& text) {
+  File file(path, File::Mode::create, kCode);
+  file.write(text);
+  file.sync();
+  file.close();
+  return digest_of(std::as_bytes(std::span(text)));
+}
+
+// The step that a link like `best` points at.
+std::optional<std::int64_t> step_of_link(const fs::path& link) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(link, error);
+  return error ? std::nullopt : step_of(target.filename().string());
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(fs::path run_dir, int keep)
+    : run_dir_(std::move(run_dir)), folder_(run_dir_ / kCheckpointsFolder), keep_(keep) {
+  check(keep_ >= 1, ExitCode::usage, "--keep-checkpoints is {}; give a number of at least 1", keep_);
+  make_folders(folder_, kCode);
+  clean_up();
+  const fs::path probe = folder_ / (std::string(kTemporaryPrefix) + "probe");
+  write_text(probe, "Can this folder be written?\n");
+  remove_tree(probe);
+  sync_folder(run_dir_, kCode);
+  sync_folder(run_dir_.parent_path(), kCode);
+}
+
+void CheckpointWriter::clean_up() {
+  for (const fs::path& folder : {run_dir_, folder_}) {
+    std::error_code error;
+    std::vector<fs::path> leftovers;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
+    }
+    if (error) file_error(kCode, "read the folder", folder, error.value());
+    for (const fs::path& leftover : leftovers) remove_tree(leftover);
+  }
+  for (const CheckpointFolder& found : list_checkpoints(run_dir_)) {
+    if (!found.replaced) continue;
+    const fs::path place = folder_ / step_folder_name(found.step);
+    if (there(place)) {
+      remove_folder(found.path);
+    } else {
+      rename_path(found.path, place);
+    }
+  }
+}
+
+fs::path CheckpointWriter::save(const TrainingState& state, std::span<const TensorView> model,
+                                std::span<const TensorView> optimizer, bool is_best) {
+  DDP_ASSERT(state.step >= 0);
+  const fs::path temporary = folder_ / (kTemporaryPrefix + step_folder_name(state.step));
+  try {
+    write_files(temporary, state, model, optimizer);
+    publish(temporary, state.step);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  // The checkpoint is safe from here on: what fails now is worth a warning, not the run.
+  try {
+    point_link("latest", state.step);
+    if (is_best) point_link("best", state.step);
+    remove_old(state.step);
+  } catch (const Error& error) {
+    log_warning("checkpoint {} is written, but: {}", step_folder_name(state.step), error.what());
+  }
+  return folder_ / step_folder_name(state.step);
+}
+
+void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& state,
+                                   std::span<const TensorView> model, std::span<const TensorView> optimizer) {
+  begin("make folder");
+  remove_tree(folder);
+  make_folders(folder, kCode);
+  const TensorMetadata metadata = {{"format", "pt"}, {"model", state.model}, {"step", std::to_string(state.step)}};
+  Manifest manifest;
+  begin("write model");
+  manifest.files[kModelFile] = write_safetensors(folder / kModelFile, model, metadata);
+  begin("write optimizer");
+  manifest.files[kOptimizerFile] = write_safetensors(folder / kOptimizerFile, optimizer, metadata);
+  begin("write state");
+  manifest.files[kStateFile] = write_text(folder / kStateFile, to_json(state));
+  begin("write manifest");
+  write_text(folder / kManifestFile, to_json(manifest));
+  begin("sync folder");
+  sync_folder(folder, kCode);
+}
+
+void CheckpointWriter::publish(const fs::path& temporary, std::int64_t step) {
+  const fs::path place = folder_ / step_folder_name(step);
+  const fs::path replaced = folder_ / (kReplacedPrefix + step_folder_name(step));
+  const bool replaces = there(place);
+  if (replaces) {
+    begin("set the old one aside");
+    remove_folder(replaced);
+    rename_path(place, replaced);
+  }
+  try {
+    begin("rename into place");
+    rename_path(temporary, place);
+  } catch (...) {
+    if (replaces) rename_path(replaced, place);
+    throw;
+  }
+  begin("sync parent");
+  sync_folder(folder_, kCode);
+  if (replaces) remove_folder(replaced);
+}
+
+void CheckpointWriter::point_link(const char* name, std::int64_t step) {
+  const fs::path link = run_dir_ / name;
+  const fs::path temporary = run_dir_ / (std::string(kTemporaryPrefix) + name);
+  begin(std::string("make link ") + name);
+  remove_tree(temporary);
+  std::error_code error;
+  fs::create_symlink(fs::path(kCheckpointsFolder) / step_folder_name(step), temporary, error);
+  if (error) file_error(kCode, "make the link", temporary, error.value());
+  begin(std::string("move link ") + name);
+  rename_path(temporary, link);
+  sync_folder(run_dir_, kCode);
+}
+
+void CheckpointWriter::remove_old(std::int64_t newest_step) {
+  std::optional<std::int64_t> best = step_of_link(run_dir_ / "best");
+  if (best > newest_step) {
+    begin("remove link best");
+    remove_tree(run_dir_ / "best");
+    best.reset();
+  }
+  int kept = 0;
+  for (const CheckpointFolder& found : list_checkpoints(run_dir_)) {
+    if (found.replaced) continue;
+    if (found.step <= newest_step && (kept < keep_ || found.step == best)) {
+      ++kept;
+      continue;
+    }
+    if (found.step > newest_step) {
+      log_warning("{} is removed: the run went on from an earlier step", found.path.string());
+    }
+    remove_folder(found.path);
+  }
+}
+
+void CheckpointWriter::remove_folder(const fs::path& folder) {
+  if (!there(folder)) return;
+  const fs::path doomed = folder_ / (std::string(kTemporaryPrefix) + "removed");
+  begin("set aside " + folder.filename().string());
+  remove_tree(doomed);
+  rename_path(folder, doomed);
+  begin("remove " + folder.filename().string());
+  remove_tree(doomed);
+}
+
+}  // namespace ddp

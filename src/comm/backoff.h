@@ -1,0 +1,55 @@
+// Waiting by polling, without holding a core: some microseconds of spinning, then yielding, then short sleeps.
+//
+//   Backoff backoff(/*eager_seconds=*/1e-3);
+//   while (!arrived()) backoff.pause();
+//
+// Ranks share their cores with the compute threads, so a wait must not burn one; and MPI makes progress only inside its
+// calls, so a wait cannot simply block. Yielding reacts at once where the core is free, but where another thread wants
+// it the turn comes back only after that one's time slice: a thread beside compute does better to sleep early, because
+// the kernel runs it soon after it wakes.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace ddp {
+
+class Backoff {
+ public:
+  // Sleeps only after `eager_seconds` of spinning and yielding.
+  explicit Backoff(double eager_seconds) : eager_seconds_(eager_seconds) {}
+
+  // Something came: the next pauses are short again.
+  void reset() {
+    begin_ = now();
+    sleep_ = kFirstSleep;
+  }
+
+  void pause() {
+    const double seconds = waited();
+    if (seconds < kSpin) return;
+    if (seconds < eager_seconds_) {
+      std::this_thread::yield();
+      return;
+    }
+    std::this_thread::sleep_for(sleep_);
+    sleep_ = std::min(sleep_ * 3 / 2, kLastSleep);
+  }
+
+  // Seconds since construction or the last reset().
+  double waited() const { return now() - begin_; }
+
+ private:
+  static constexpr double kSpin = 5e-6;
+  static constexpr std::chrono::microseconds kFirstSleep{20};
+  static constexpr std::chrono::microseconds kLastSleep{100};
+
+  double eager_seconds_;
+  double begin_ = now();
+  std::chrono::microseconds sleep_ = kFirstSleep;
+};
+
+}  // namespace ddp

@@ -1,0 +1,187 @@
+#include "comm/communicator.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/backoff.h"
+
+namespace ddp {
+namespace {
+
+template <class T>
+bool is_nan(T value) {
+  return value != value;  // NOLINT(misc-redundant-expression)
+}
+
+template <class T>
+T combine(T a, T b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return a + b;
+    case ReduceOp::min:
+      return (a < b || is_nan(a)) ? a : b;  // a NaN on either side wins
+    case ReduceOp::max:
+      break;
+  }
+  return (a > b || is_nan(a)) ? a : b;
+}
+
+void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
+  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+}
+
+}  // namespace
+
+std::string rank_list(std::span<const int> ranks) {
+  std::vector<std::string> words;
+  words.reserve(ranks.size());
+  for (const int rank : ranks) words.push_back(std::to_string(rank));
+  return (ranks.size() == 1 ? "rank " : "ranks ") + join(words);
+}
+
+void Communicator::throw_if_unusable(const char* operation) const {
+  if (failure_.empty()) return;
+  throw Error(ExitCode::rank_lost,
+              fmt::format("rank {}: no {} after an earlier error: {}", rank(), operation, failure_));
+}
+
+void Communicator::fail(const std::string& why) noexcept {
+  if (failure_.empty()) failure_ = why;
+  give_up();
+}
+
+void Communicator::exchange(std::span<const Outgoing> out, std::span<const Incoming> in, const char* operation) {
+  throw_if_unusable(operation);
+  if (out.empty() && in.empty()) return;
+  try {
+    post(out, in);
+    wait(operation);
+  } catch (const std::exception& error) {
+    fail(error.what());
+    throw;
+  }
+}
+
+void Communicator::wait(const char* operation) {
+  Backoff backoff(eager_seconds_);
+  for (;;) {
+    const Progress progress = poll();
+    if (progress == Progress::all) return;
+    if (progress == Progress::some) {
+      backoff.reset();
+      continue;
+    }
+    if (interrupted_.load()) {
+      throw Error(ExitCode::rank_lost, fmt::format("rank {}: {} was interrupted while it waited for {}", rank(),
+                                                   operation, rank_list(pending_peers())));
+    }
+    if (backoff.waited() > timeout_) {
+      throw Error(
+          ExitCode::rank_lost,
+          fmt::format("rank {} waited {:g} s for {} in {}: a rank hung or died; see what it said last, or raise "
+                      "--timeout if it was only slow",
+                      rank(), timeout_, rank_list(pending_peers()), operation));
+    }
+    backoff.pause();
+  }
+}
+
+void Communicator::barrier() {
+  outgoing_.clear();
+  incoming_.clear();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    outgoing_.push_back({{}, peer});
+    incoming_.push_back({{}, peer});
+  }
+  exchange(outgoing_, incoming_, "barrier");
+}
+
+void Communicator::broadcast(std::span<std::byte> data, int root) {
+  DDP_ASSERT(root >= 0 && root < size());
+  // Counted from the root, rank r hears from r without its lowest bit, and speaks to r plus each lower bit.
+  const int ranks = size();
+  const int relative = (rank() - root + ranks) % ranks;
+  const auto absolute = [&](int r) { return (r + root) % ranks; };
+  int lowest_bit = 1;
+  while (lowest_bit < ranks && (relative & lowest_bit) == 0) lowest_bit *= 2;
+  if (relative != 0) {
+    const Incoming incoming{data, absolute(relative - lowest_bit)};
+    exchange({}, std::span(&incoming, 1), "broadcast");
+  }
+  outgoing_.clear();
+  for (int bit = lowest_bit / 2; bit > 0; bit /= 2) {
+    if (relative + bit < ranks) outgoing_.push_back({data, absolute(relative + bit)});
+  }
+  exchange(outgoing_, {}, "broadcast");
+}
+
+std::string Communicator::broadcast_text(const std::string& text, int root) {
+  std::uint64_t length = text.size();
+  broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
+  std::string result = rank() == root ? text : std::string(length, '\0');
+  broadcast(std::as_writable_bytes(std::span(result)), root);
+  return result;
+}
+
+void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  DDP_ASSERT(all.size() == mine.size() * static_cast<std::size_t>(size()));
+  const auto place = [&](int r) { return all.subspan(static_cast<std::size_t>(r) * mine.size(), mine.size()); };
+  copy_bytes(place(rank()), mine);
+  outgoing_.clear();
+  incoming_.clear();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    outgoing_.push_back({mine, peer});
+    incoming_.push_back({place(peer), peer});
+  }
+  exchange(outgoing_, incoming_, "all_gather");
+}
+
+template <class T>
+void Communicator::all_reduce_in_rank_order(std::span<T> values, ReduceOp op) {
+  if (size() == 1) return;
+  gathered_.resize(values.size_bytes() * static_cast<std::size_t>(size()));
+  all_gather(std::as_bytes(values), gathered_);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    T result{};
+    for (int r = 0; r < size(); ++r) {
+      T value{};
+      std::memcpy(&value, &gathered_[static_cast<std::size_t>(r) * values.size_bytes() + i * sizeof(T)], sizeof(T));
+      result = r == 0 ? value : combine(result, value, op);
+    }
+    values[i] = result;
+  }
+}
+
+void Communicator::all_reduce(std::span<double> values, ReduceOp op) { all_reduce_in_rank_order(values, op); }
+
+void Communicator::all_reduce(std::span<std::int64_t> values, ReduceOp op) { all_reduce_in_rank_order(values, op); }
+
+void Communicator::send(std::span<const std::byte> data, int to) {
+  const Outgoing outgoing{data, to};
+  exchange(std::span(&outgoing, 1), {}, "send");
+}
+
+void Communicator::receive(std::span<std::byte> data, int from) {
+  const Incoming incoming{data, from};
+  exchange({}, std::span(&incoming, 1), "receive");
+}
+
+void Communicator::send_receive(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) {
+  DDP_ASSERT((to == rank()) == (from == rank()));
+  if (to == rank()) {
+    DDP_ASSERT(out.size() == in.size());
+    copy_bytes(in, out);
+    return;
+  }
+  const Outgoing outgoing{out, to};
+  const Incoming incoming{in, from};
+  exchange(std::span(&outgoing, 1), std::span(&incoming, 1), "send_receive");
+}
+
+}  // namespace ddp

@@ -1,0 +1,127 @@
+// The ranks of a job and how they talk: messages, and the collectives built on them.
+//
+//   void all_agree(Communicator& ranks) {
+//     std::int64_t stop = wants_to_stop() ? 1 : 0;
+//     ranks.all_reduce(std::span(&stop, 1), ReduceOp::max);   // every rank gets the same answer
+//   }
+//
+// A transport (self.h, mpi.h, threads.h) only moves messages; every collective is written once, here, on exchange().
+// So all of them give the same results, and a rank that does not answer is named.
+//
+// Rules for callers:
+// - All ranks call the same operations in the same order, with the same sizes.
+// - One thread at a time uses a communicator; a second thread takes a duplicate() of its own.
+// - No wait lasts for ever: when nothing has moved for timeout() seconds the call throws Error(ExitCode::rank_lost).
+//   After an error the communicator is of no more use, and memory given to the failed call stays in use by the
+//   transport: end the job with abort().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+enum class ReduceOp { sum, min, max };
+
+// A message to another rank; `data` stays valid and unchanged until exchange() returns.
+struct Outgoing {
+  std::span<const std::byte> data;
+  int to = 0;
+};
+
+// Room for a message from another rank, of exactly the size that it sends.
+struct Incoming {
+  std::span<std::byte> data;
+  int from = 0;
+};
+
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Returns when all ranks have come here.
+  void barrier();
+  // Copies the root's bytes to all ranks (binomial tree).
+  void broadcast(std::span<std::byte> data, int root);
+  // The root's text, on all ranks; what the others pass is ignored.
+  std::string broadcast_text(const std::string& text, int root);
+  // Combines the ranks' arrays element by element, in the order of the ranks: the same bits on all of them. Min and max
+  // of doubles are NaN if one of them is. Meant for short arrays: each rank receives all of them. reduce.h has the sums
+  // of gradients.
+  void all_reduce(std::span<double> values, ReduceOp op);
+  void all_reduce(std::span<std::int64_t> values, ReduceOp op);
+  // Concatenates the ranks' arrays in the order of the ranks; all.size() == mine.size() * size().
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
+
+  void send(std::span<const std::byte> data, int to);
+  void receive(std::span<std::byte> data, int from);
+  // Sends and receives at the same time; a rank may do so with itself.
+  void send_receive(std::span<const std::byte> out, int to, std::span<std::byte> in, int from);
+  // Sends and receives any number of messages at the same time, to and from other ranks. Messages between two ranks
+  // arrive in the order in which they were listed. `operation` names the work in errors.
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in, const char* operation);
+
+  // A second communicator of the same ranks, whose messages never mix with this one's. Called by all ranks.
+  virtual std::unique_ptr<Communicator> duplicate() = 0;
+
+  // Ends all ranks with this exit code, at once and without clearing up.
+  virtual void abort(int exit_code) noexcept = 0;
+
+  // Seconds without any progress after which a wait gives up; duplicates inherit it.
+  double timeout() const { return timeout_; }
+  void set_timeout(double seconds) { timeout_ = seconds; }
+
+  // How long a wait spins and yields before it sleeps between polls (backoff.h). The default suits a thread that has
+  // nothing else to do; one that waits beside compute on the same core sets 0.
+  void set_eager_seconds(double seconds) { eager_seconds_ = seconds; }
+
+  // Makes this rank's present and later waits throw. May be called from any thread: it is how an owner frees a thread
+  // that waits for ranks which will not come.
+  void interrupt() noexcept { interrupted_.store(true); }
+
+ protected:
+  enum class Progress { none, some, all };
+
+  // The transport's half of exchange(): begins the messages ...
+  virtual void post(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+  // ... moves what can be moved without waiting ...
+  virtual Progress poll() = 0;
+  // ... says which ranks it still waits for ...
+  virtual std::vector<int> pending_peers() const = 0;
+  // ... and lets go of what is unfinished, after an error.
+  virtual void give_up() noexcept = 0;
+
+  // Polls until everything posted has moved; throws on timeout and interrupt().
+  void wait(const char* operation);
+
+ private:
+  template <class T>
+  void all_reduce_in_rank_order(std::span<T> values, ReduceOp op);
+  void throw_if_unusable(const char* operation) const;
+  void fail(const std::string& why) noexcept;
+
+  double timeout_ = 600;
+  double eager_seconds_ = 1e-3;
+  std::atomic<bool> interrupted_ = false;
+  std::string failure_;  // the first error; no call works after it
+  // Kept between calls, so that a step allocates nothing.
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::vector<std::byte> gathered_;
+};
+
+// "rank 3" or "ranks 1, 2".
+std::string rank_list(std::span<const int> ranks);
+
+}  // namespace ddp

@@ -1,0 +1,180 @@
+#include "comm/mpi.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "comm/mpi_check.h"
+
+namespace ddp {
+namespace {
+
+// Messages travel in pieces: a piece that arrives shows that the peer is alive and keeps the polling quick, and a piece
+// fits MPI's int counts whatever the message's size.
+constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
+
+// All messages of a communicator use one tag: both sides go through the same operations in the same order.
+constexpr int kTag = 0;
+
+// One request under way: a piece of a message, or the duplication of the communicator (peer -1: all others).
+struct Piece {
+  int peer = 0;
+  int receive_bytes = -1;  // -1: not a receive
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator() { requests_.reserve(64); }
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+
+  ~MpiCommunicator() override {
+    int finalized = 0;
+    static_cast<void>(MPI_Finalized(&finalized));
+    // With requests under way the communicator stays: only abort() comes after that.
+    if (finalized == 0 && comm_ != MPI_COMM_NULL && requests_.empty()) static_cast<void>(MPI_Comm_free(&comm_));
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::unique_ptr<Communicator> duplicate() override { return duplicate_of(comm_, timeout()); }
+
+  void abort(int exit_code) noexcept override { static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code)); }
+
+  static std::unique_ptr<MpiCommunicator> duplicate_of(MPI_Comm parent, double timeout_seconds) {
+    auto copy = std::make_unique<MpiCommunicator>();
+    copy->set_timeout(timeout_seconds);
+    DDP_MPI(MPI_Comm_rank(parent, &copy->rank_));
+    DDP_MPI(MPI_Comm_size(parent, &copy->size_));
+    MPI_Request request = MPI_REQUEST_NULL;
+    DDP_MPI(MPI_Comm_idup(parent, &copy->comm_, &request));
+    copy->add(request, {-1, -1});
+    copy->wait("duplicate");
+    DDP_MPI(MPI_Comm_set_errhandler(copy->comm_, MPI_ERRORS_RETURN));
+    return copy;
+  }
+
+ protected:
+  void post(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    for (const Incoming& message : in) {
+      for_each_piece(message.data, [&](std::byte* data, int bytes) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        DDP_MPI(MPI_Irecv(data, bytes, MPI_BYTE, message.from, kTag, comm_, &request));
+        add(request, {message.from, bytes});
+      });
+    }
+    for (const Outgoing& message : out) {
+      for_each_piece(message.data, [&](const std::byte* data, int bytes) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        DDP_MPI(MPI_Isend(data, bytes, MPI_BYTE, message.to, kTag, comm_, &request));
+        add(request, {message.to, -1});
+      });
+    }
+  }
+
+  Progress poll() override {
+    const int count = static_cast<int>(requests_.size());
+    done_.resize(requests_.size());
+    statuses_.resize(requests_.size());
+    int done = 0;
+    const int code = MPI_Testsome(count, requests_.data(), &done, done_.data(), statuses_.data());
+    if (code != MPI_ERR_IN_STATUS) DDP_MPI(code);
+    if (done == MPI_UNDEFINED) done = 0;
+    for (int i = 0; i < done; ++i) {
+      const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+      if (code == MPI_ERR_IN_STATUS) check_mpi(status.MPI_ERROR, "MPI_Testsome", __FILE__, __LINE__);
+      check_size(status, pieces_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])]);
+    }
+    finished_ += static_cast<std::size_t>(done);
+    if (finished_ == requests_.size()) {
+      forget();
+      return Progress::all;
+    }
+    return done > 0 ? Progress::some : Progress::none;
+  }
+
+  std::vector<int> pending_peers() const override {
+    std::vector<int> peers;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      for (int peer = 0; peer < size_; ++peer) {
+        if (peer == pieces_[i].peer || (pieces_[i].peer < 0 && peer != rank_)) peers.push_back(peer);
+      }
+    }
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    return peers;
+  }
+
+  // Takes back the receives that nobody has answered, so that nothing writes to their memory any more.
+  void give_up() noexcept override {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL || pieces_[i].receive_bytes < 0) continue;
+      int done = 0;
+      static_cast<void>(MPI_Cancel(&requests_[i]));
+      static_cast<void>(MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE));
+    }
+  }
+
+ private:
+  // Calls begin(data, bytes) for each piece; an empty message is one empty piece.
+  template <class Bytes, class Begin>
+  static void for_each_piece(Bytes message, Begin begin) {
+    do {
+      const std::size_t bytes = std::min(message.size(), kPieceBytes);
+      begin(message.data(), static_cast<int>(bytes));
+      message = message.subspan(bytes);
+    } while (!message.empty());
+  }
+
+  void add(MPI_Request request, Piece piece) {
+    requests_.push_back(request);
+    pieces_.push_back(piece);
+  }
+
+  void forget() {
+    requests_.clear();
+    pieces_.clear();
+    finished_ = 0;
+  }
+
+  void check_size(const MPI_Status& status, const Piece& piece) const {
+    if (piece.receive_bytes < 0) return;
+    int bytes = 0;
+    DDP_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
+    check(bytes == piece.receive_bytes, ExitCode::internal,
+          "internal error: rank {} expects {} bytes from rank {}, which sends {}", rank_, piece.receive_bytes,
+          piece.peer, bytes);
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  // What is under way; a request that has finished is MPI_REQUEST_NULL.
+  std::vector<MPI_Request> requests_;
+  std::vector<Piece> pieces_;
+  std::size_t finished_ = 0;
+  // Results of MPI_Testsome, kept between calls so that a step allocates nothing.
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {
+  int initialized = 0;
+  int thread_level = MPI_THREAD_SINGLE;
+  static_cast<void>(MPI_Initialized(&initialized));
+  DDP_ASSERT(initialized != 0);
+  DDP_MPI(MPI_Query_thread(&thread_level));
+  check(thread_level == MPI_THREAD_MULTIPLE, ExitCode::preflight,
+        "this MPI library does not let several threads communicate (MPI_THREAD_MULTIPLE); use one that does, such as "
+        "Open MPI 4");
+  DDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  return MpiCommunicator::duplicate_of(MPI_COMM_WORLD, timeout_seconds);
+}
+
+}  // namespace ddp

@@ -1,0 +1,195 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/handles.h"
+#include "base/error.h"
+#include "comm/backoff.h"
+#include "comm/nccl/nccl_connection.h"
+
+namespace ddp {
+namespace {
+
+// How long the host polls without sleeping at the end of a step: longer than most steps, because the GPU idles from the
+// end of its work until the host has seen it.
+constexpr double kEagerSeconds = 0.05;
+
+// How long the destructor waits for the end of what was aborted.
+constexpr double kDrainSeconds = 10;
+
+// Sums between two waits whose ends are told apart; the rest count as the last of these.
+constexpr std::size_t kMostMarks = 4096;
+
+// Before other work, so that a sum begins when a multiprocessor becomes free and not when backward is done.
+cuda::Owned<cudaStream_t, cudaStreamDestroy> make_urgent_stream() {
+  int least = 0;
+  int greatest = 0;
+  DDP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  DDP_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+  return cuda::Owned<cudaStream_t, cudaStreamDestroy>(stream);
+}
+
+cuda::Owned<cudaEvent_t, cudaEventDestroy> make_event() {
+  cudaEvent_t event = nullptr;
+  DDP_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return cuda::Owned<cudaEvent_t, cudaEventDestroy>(event);
+}
+
+bool is_idle(cudaStream_t stream) {
+  const cudaError_t state = cudaStreamQuery(stream);
+  if (state == cudaErrorNotReady) return false;
+  DDP_CUDA(state);
+  return true;
+}
+
+class NcclCommunicator final : public DeviceCommunicator {
+ public:
+  NcclCommunicator(Communicator& ranks, Backend& backend)
+      : backend_(backend),
+        rank_(ranks.rank()),
+        size_(ranks.size()),
+        timeout_(ranks.timeout()),
+        backend_stream_(static_cast<cudaStream_t>(backend.native_stream())),
+        stream_(make_urgent_stream()),
+        computed_(make_event()),
+        summed_(make_event()),
+        numbers_(backend.allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
+        ended_(backend.allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
+        connection_(std::in_place, ranks) {
+    std::vector<std::uint32_t> numbers(kMostMarks);
+    std::iota(numbers.begin(), numbers.end(), 0U);
+    backend.upload(numbers_.data(), numbers.data(), numbers_.bytes());
+    backend.synchronize();
+  }
+
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  ~NcclCommunicator() override {
+    connection_.reset();
+    // Copies behind an aborted sum still write to memory that ends with this.
+    Backoff backoff(kEagerSeconds);
+    while (cudaStreamQuery(stream_.get()) == cudaErrorNotReady && backoff.waited() < kDrainSeconds) backoff.pause();
+  }
+
+  std::string description() const override { return nccl_version(); }
+  bool recordable() const override { return true; }
+
+  void all_reduce(float* values, std::size_t count) override { enqueue(values, count, ncclFloat32); }
+  void all_reduce(double* values, std::size_t count) override { enqueue(values, count, ncclFloat64); }
+  void all_reduce(Bf16* values, std::size_t count) override { enqueue(values, count, ncclBfloat16); }
+
+  void join() override {
+    // Without a new sum there is nothing to wait for; and in a recording an event from outside of it would be an error.
+    if (!joined_) DDP_CUDA(cudaStreamWaitEvent(backend_stream_, summed_.get()));
+    joined_ = true;
+  }
+
+  void wait(const std::string& what) override;
+
+ private:
+  // What the sums since the last wait() are: all that is known of them after a failure.
+  enum class Kind : char { bucket, message };
+
+  void enqueue(void* values, std::size_t count, ncclDataType_t type);
+  bool all_done() const { return is_idle(backend_stream_) && is_idle(stream_.get()); }
+  std::string first_not_ended() const;
+  [[noreturn]] void fail(ExitCode code, const std::string& where, const std::string& why);
+
+  Backend& backend_;
+  int rank_;
+  int size_;
+  double timeout_;
+  cudaStream_t backend_stream_;
+  cuda::Owned<cudaStream_t, cudaStreamDestroy> stream_;
+  cuda::Owned<cudaEvent_t, cudaEventDestroy> computed_;
+  cuda::Owned<cudaEvent_t, cudaEventDestroy> summed_;
+  Memory numbers_;  // on the device: 0, 1, 2 ...
+  Memory ended_;    // on the host: how many sums have ended, see Note [Which sum has not ended]
+  std::vector<Kind> sums_;
+  bool waited_ = true;  // no sum was enqueued since the last wait(): what runs is a recording with the same sums
+  bool joined_ = true;
+  std::optional<NcclConnection> connection_;  // but for the destructor there always is one
+};
+
+void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t type) {
+  if (count == 0) return;
+  check(!connection_->aborted(), ExitCode::rank_lost, "rank {}: no sum after an earlier error", rank_);
+  if (waited_) sums_.clear();
+  waited_ = false;
+  joined_ = false;
+  try {
+    if (!sums_.empty() && sums_.size() < kMostMarks) {
+      DDP_CUDA(cudaMemcpyAsync(ended_.data(), numbers_.at<std::uint32_t>(0) + sums_.size(), sizeof(std::uint32_t),
+                               cudaMemcpyDeviceToHost, stream_.get()));
+    }
+    DDP_CUDA(cudaEventRecord(computed_.get(), backend_stream_));
+    DDP_CUDA(cudaStreamWaitEvent(stream_.get(), computed_.get()));
+    DDP_NCCL_ON(*connection_, ncclAllReduce(values, values, count, type, ncclSum, connection_->get(), stream_.get()));
+    DDP_CUDA(cudaEventRecord(summed_.get(), stream_.get()));
+  } catch (const Error& error) {
+    // NCCL may speak of an earlier sum.
+    const std::string place = sums_.empty() ? "" : "; not known to have ended: " + first_not_ended();
+    connection_->abort();
+    throw Error(error.code(), fmt::format("rank {}: {}{}", rank_, error.what(), place));
+  }
+  sums_.push_back(type == ncclFloat64 ? Kind::message : Kind::bucket);
+}
+
+void NcclCommunicator::wait(const std::string& what) {
+  check(!connection_->aborted(), ExitCode::rank_lost, "rank {}: no {} after an earlier error", rank_, what);
+  Backoff backoff(kEagerSeconds);
+  for (;;) {
+    if (const ncclResult_t state = connection_->state(); is_failure(state)) {
+      fail(ExitCode::rank_lost, what, fmt::format("rank {}: NCCL: {}", rank_, nccl_reason(state)));
+    }
+    try {
+      if (all_done()) break;
+    } catch (const Error& error) {
+      fail(error.code(), what, fmt::format("rank {}: {}", rank_, error.what()));
+    }
+    if (backoff.waited() > timeout_) {
+      fail(
+          ExitCode::rank_lost, what,
+          fmt::format("rank {} waited {:g} s for NCCL's sum over {} ranks: a rank hung or died; see what it said last, "
+                      "or raise --timeout if it was only slow",
+                      rank_, timeout_, size_));
+    }
+    backoff.pause();
+  }
+  *ended_.at<std::uint32_t>(0) = 0;
+  waited_ = true;
+  joined_ = true;
+}
+
+// "gradient bucket 2 of 5", of the sums since the last wait(), of which there is at least one.
+std::string NcclCommunicator::first_not_ended() const {
+  const std::uint32_t ended = std::atomic_ref(*ended_.at<std::uint32_t>(0)).load();
+  const auto sum = sums_.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(ended, sums_.size() - 1));
+  if (*sum == Kind::message) return "the ranks' message";
+  return fmt::format("gradient bucket {} of {}", std::count(sums_.begin(), sum, Kind::bucket) + 1,
+                     std::count(sums_.begin(), sums_.end(), Kind::bucket));
+}
+
+void NcclCommunicator::fail(ExitCode code, const std::string& where, const std::string& why) {
+  const std::string place = sums_.empty() ? where : where + ", " + first_not_ended();
+  connection_->abort();
+  throw Error(code, place + ": " + why);
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) {
+  return std::make_unique<NcclCommunicator>(ranks, backend);
+}
+
+}  // namespace ddp

@@ -1,0 +1,36 @@
+// Sums of gradients over all ranks, in place.
+//
+//   std::vector<float> scratch(reduce_scratch_elements(ReductionAlgorithm::ring, gradient.size(), ranks.size()));
+//   all_reduce_sum(ranks, gradient, ReductionAlgorithm::ring, scratch);   // the same bits on every rank
+//
+// ring: reduce-scatter and all-gather along a ring (Patarasuk and Yuan: "Bandwidth optimal all-reduce algorithms for
+//   clusters of workstations", J. Parallel Distrib. Comput. 69, 2009). Each rank sends and receives 2 (N-1)/N of the
+//   data, whatever the number of ranks N.
+// root: rank 0 receives all the data, adds them in the order of the ranks and broadcasts the sum, as hand-written
+//   examples do it. Rank 0's link carries N times the data, so it is slow: it is here to be compared with.
+// tree: the sum over logical shards in one fixed order whatever the number of ranks: shard_tree.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "comm/communicator.h"
+
+namespace ddp {
+
+enum class ReductionAlgorithm { ring, root, tree };
+
+// The elements of scratch memory that all_reduce_sum() needs for `elements` of data.
+std::size_t reduce_scratch_elements(ReductionAlgorithm algorithm, std::size_t elements, int ranks);
+
+// Replaces `data` by its sum over all ranks; `algorithm` is ring or root. `data` has the same size on all ranks.
+void all_reduce_sum(Communicator& communicator, std::span<float> data, ReductionAlgorithm algorithm,
+                    std::span<float> scratch);
+// The same with scratch memory of its own.
+void all_reduce_sum(Communicator& communicator, std::span<float> data, ReductionAlgorithm algorithm);
+
+// sum[i] += addend[i]; the arrays do not overlap.
+void add_to(float* __restrict sum, const float* __restrict addend, std::size_t elements);
+
+}  // namespace ddp

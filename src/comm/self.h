@@ -1,0 +1,14 @@
+// The communicator of a job of one rank: every collective returns at once.
+//
+//   std::unique_ptr<Communicator> ranks = make_self_communicator();
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+
+namespace ddp {
+
+std::unique_ptr<Communicator> make_self_communicator();
+
+}  // namespace ddp

@@ -1,0 +1,154 @@
+#include "comm/shard_tree.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "comm/reduce.h"
+
+namespace ddp {
+namespace {
+
+void collect_partial_sums(Range node, Range run, std::vector<Range>& result) {
+  if (node.end <= run.begin || run.end <= node.begin) return;
+  if (run.begin <= node.begin && node.end <= run.end) {
+    result.push_back(node);
+    return;
+  }
+  const std::int64_t middle = tree_split(node);
+  collect_partial_sums({node.begin, middle}, run, result);
+  collect_partial_sums({middle, node.end}, run, result);
+}
+
+// The nodes of at least two shards, at or below `node`, of which `shard` is the last: each can be added once it is
+// done.
+int nodes_ending_with(Range node, std::int64_t shard) {
+  int count = 0;
+  while (node.size() > 1) {
+    if (shard + 1 == node.end) ++count;
+    const std::int64_t middle = tree_split(node);
+    node = shard < middle ? Range{node.begin, middle} : Range{middle, node.end};
+  }
+  return count;
+}
+
+}  // namespace
+
+std::int64_t tree_split(Range node) {
+  DDP_ASSERT(node.size() > 1);
+  return node.begin + static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(node.size() - 1)));
+}
+
+std::vector<Range> partial_sums(std::int64_t shards, Range run) {
+  DDP_ASSERT(0 <= run.begin && run.begin <= run.end && run.end <= shards);
+  std::vector<Range> result;
+  if (run.size() > 0) collect_partial_sums({0, shards}, run, result);
+  return result;
+}
+
+Accumulation plan_accumulation(std::int64_t shards, Range run) {
+  Accumulation plan;
+  std::size_t in_use = 0;
+  for (const Range node : partial_sums(shards, run)) {
+    for (std::int64_t shard = node.begin; shard < node.end; ++shard) {
+      const int merges = nodes_ending_with(node, shard);
+      plan.merges.push_back(merges);
+      ++in_use;
+      plan.buffers = std::max(plan.buffers, in_use);
+      in_use -= static_cast<std::size_t>(merges);
+    }
+  }
+  plan.remaining = in_use;
+  return plan;
+}
+
+ShardTree::ShardTree(int shards, int ranks, int rank)
+    : ranks_(ranks), rank_(rank), run_(part(shards, ranks, rank)), accumulation_(plan_accumulation(shards, run_)) {
+  DDP_ASSERT(ranks >= 1 && ranks <= shards && rank >= 0 && rank < ranks);
+  std::vector<Range> leaves;
+  for (int r = 0; r < ranks; ++r) {
+    first_partial_.push_back(leaves.size());
+    const std::vector<Range> partials = partial_sums(shards, part(shards, ranks, r));
+    leaves.insert(leaves.end(), partials.begin(), partials.end());
+  }
+  first_partial_.push_back(leaves.size());
+  std::size_t next = 0;
+  plan_merges({0, shards}, leaves, next);
+  slices_.resize(leaves.size());
+}
+
+// Lists the additions below `node`, whose leaves begin at `next`, and returns the place of its sum.
+std::size_t ShardTree::plan_merges(Range node, std::span<const Range> leaves, std::size_t& next) {
+  if (leaves[next] == node) return next++;
+  const std::int64_t middle = tree_split(node);
+  const std::size_t left = plan_merges({node.begin, middle}, leaves, next);
+  const std::size_t right = plan_merges({middle, node.end}, leaves, next);
+  merges_.push_back({left, right});
+  return left;
+}
+
+std::size_t ShardTree::scratch_elements(std::size_t elements) const {
+  const auto rank = static_cast<std::size_t>(rank_);
+  const std::size_t own = first_partial_[rank + 1] - first_partial_[rank];
+  const Range largest_slice = part(static_cast<std::int64_t>(elements), ranks_, 0);
+  return static_cast<std::size_t>(largest_slice.size()) * (slices_.size() - own);
+}
+
+void ShardTree::exchange_slices(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
+                                std::span<float> scratch) {
+  const Range mine = part(static_cast<std::int64_t>(elements), ranks_, rank_);
+  const auto my_elements = static_cast<std::size_t>(mine.size());
+  outgoing_.clear();
+  incoming_.clear();
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const std::size_t first = first_partial_[static_cast<std::size_t>(peer)];
+    const std::size_t count = first_partial_[static_cast<std::size_t>(peer) + 1] - first;
+    for (std::size_t k = 0; k < count; ++k) {
+      if (peer == rank_) {
+        slices_[first + k] = partials[k] + mine.begin;
+      } else {
+        slices_[first + k] = scratch.data();
+        if (my_elements > 0) incoming_.push_back({std::as_writable_bytes(scratch.first(my_elements)), peer});
+        scratch = scratch.subspan(my_elements);
+      }
+    }
+    const Range theirs = part(static_cast<std::int64_t>(elements), ranks_, peer);
+    if (peer == rank_ || theirs.size() == 0) continue;
+    for (const float* partial : partials) {
+      const std::span slice(partial + theirs.begin, static_cast<std::size_t>(theirs.size()));
+      outgoing_.push_back({std::as_bytes(slice), peer});
+    }
+  }
+  communicator.exchange(outgoing_, incoming_, "all_reduce_sum (tree)");
+}
+
+void ShardTree::all_reduce_sum(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
+                               std::span<float> scratch) {
+  DDP_ASSERT(communicator.size() == ranks_ && communicator.rank() == rank_);
+  DDP_ASSERT(partials.size() == accumulation_.remaining && scratch.size() >= scratch_elements(elements));
+  if (ranks_ == 1 || elements == 0) return;
+  exchange_slices(communicator, partials, elements, scratch);
+
+  const Range mine = part(static_cast<std::int64_t>(elements), ranks_, rank_);
+  const std::span<float> sum(partials[0], elements);
+  const std::span<float> my_slice =
+      sum.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.size()));
+  for (const Merge& merge : merges_) add_to(slices_[merge.into], slices_[merge.from], my_slice.size());
+  if (slices_[0] != my_slice.data()) std::copy_n(slices_[0], my_slice.size(), my_slice.data());
+
+  outgoing_.clear();
+  incoming_.clear();
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    const Range theirs = part(static_cast<std::int64_t>(elements), ranks_, peer);
+    if (mine.size() > 0) outgoing_.push_back({std::as_bytes(my_slice), peer});
+    if (theirs.size() == 0) continue;
+    const std::span<float> slice =
+        sum.subspan(static_cast<std::size_t>(theirs.begin), static_cast<std::size_t>(theirs.size()));
+    incoming_.push_back({std::as_writable_bytes(slice), peer});
+  }
+  communicator.exchange(outgoing_, incoming_, "all_reduce_sum (tree)");
+}
+
+}  // namespace ddp

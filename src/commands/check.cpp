@@ -1,0 +1,254 @@
+// ddp_train check: whether every rank's device computes, and whether the sums between the ranks are right; how fast
+// they are. Sums take the way that gradients take in training.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text_table.h"
+#include "comm/reduce.h"
+#include "commands/commands.h"
+#include "commands/ranks.h"
+#include "runtime/report.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::size_t kSmallest = std::size_t{1} << 10U;
+constexpr std::size_t kLargest = std::size_t{64} << 20U;
+constexpr double kSecondsPerSize = 0.1;
+constexpr int kMostRepeats = 1000;
+
+// [[1,2,3],[4,5,6]] times [[1,2],[3,4],[5,6]].
+constexpr std::array<float, 6> kLeft = {1, 2, 3, 4, 5, 6};
+constexpr std::array<float, 6> kRightTransposed = {1, 3, 5, 2, 4, 6};
+constexpr std::array<float, 4> kProduct = {22, 28, 49, 64};
+using Matrix = std::array<float, 4>;
+
+std::string matrix_text(const Matrix& m) { return fmt::format("[[{:g}, {:g}], [{:g}, {:g}]]", m[0], m[1], m[2], m[3]); }
+
+// Activations of a backend may be bf16, the upper half of a float; small whole numbers are exact in it.
+std::vector<std::byte> encode(std::span<const float> values, std::size_t element_bytes) {
+  std::vector<std::byte> bytes(values.size() * element_bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) >> 8 * (sizeof(float) - element_bytes);
+    std::memcpy(bytes.data() + i * element_bytes, &bits, element_bytes);
+  }
+  return bytes;
+}
+Matrix decode(std::span<const std::byte> bytes, std::size_t element_bytes) {
+  Matrix values{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, bytes.data() + i * element_bytes, element_bytes);
+    values[i] = std::bit_cast<float>(bits << 8 * (sizeof(float) - element_bytes));
+  }
+  return values;
+}
+
+// The product as the device computes it: a linear operator without bias.
+Matrix multiply(Backend& backend) {
+  const LinearSpec spec{.batch = 2, .inputs = 3, .outputs = 2, .relu = false, .input_gradient = false};
+  const KernelChoice choice = backend.choose(spec, Layout::plain, Layout::plain, ChoiceMode::fixed);
+  const std::unique_ptr<Op> op = backend.make_op(spec, Layout::plain, Layout::plain, choice.kernels);
+  const std::size_t element = backend.activation_bytes();
+  const std::vector<std::byte> left = encode(kLeft, element);
+  std::vector<std::byte> product(kProduct.size() * element);
+  const Memory x = backend.allocate(left.size(), "the matrices of a check");
+  const Memory y = backend.allocate(product.size(), "the matrices of a check");
+  const Memory weight = backend.allocate(sizeof kRightTransposed, "the matrices of a check");
+  const Memory bias = backend.allocate(2 * sizeof(float), "the matrices of a check");
+  const Memory saved = backend.allocate(std::max<std::size_t>(1, op->saved_bytes()), "the matrices of a check");
+  const Memory workspace = backend.allocate(std::max<std::size_t>(1, op->workspace_bytes()), "the matrices of a check");
+  backend.upload(x.data(), left.data(), left.size());
+  backend.upload(weight.data(), kRightTransposed.data(), sizeof kRightTransposed);
+  op->forward({.x = x.at<float>(0),
+               .y = y.at<float>(0),
+               .parameters = {weight.at<float>(0), bias.at<float>(0)},
+               .saved = saved.data(),
+               .workspace = workspace.data(),
+               .active = spec.batch});
+  backend.download(product.data(), y.data(), product.size());
+  backend.synchronize();
+  return decode(product, element);
+}
+
+// Sums over the ranks of memory of the backend, by the transport of gradients.
+class Sums {
+ public:
+  Sums(Ranks& ranks, Backend& backend) : ranks_(*ranks.communicator), backend_(backend) {
+    const Device& device = ranks.device;
+    if (!device.gpus) return;
+    transport_ = device.through_host ? make_staged_communicator(ranks_, backend)
+                                     : device.gpus->make_nccl_communicator(ranks_, backend);
+  }
+
+  std::string description() const {
+    if (transport_) return transport_->description();
+    return ranks_.size() == 1 ? "none, one rank" : "MPI, a ring of messages";
+  }
+
+  void all_reduce(float* values, std::size_t count) {
+    if (transport_) {
+      transport_->all_reduce(values, count);
+      transport_->join();
+    } else {
+      scratch_.resize(reduce_scratch_elements(ReductionAlgorithm::ring, count, ranks_.size()));
+      all_reduce_sum(ranks_, {values, count}, ReductionAlgorithm::ring, scratch_);
+    }
+  }
+  void wait(const std::string& what) {
+    if (transport_) transport_->wait(what);
+    backend_.synchronize();
+  }
+
+ private:
+  Communicator& ranks_;
+  Backend& backend_;
+  std::unique_ptr<DeviceCommunicator> transport_;  // null: host memory
+  std::vector<float> scratch_;
+};
+
+// Whole numbers that differ by rank and place, small enough that the sums of 10,000 ranks are exact in fp32.
+float number_of(std::int64_t rank, std::size_t i) {
+  return static_cast<float>(i % 1021 + static_cast<std::size_t>(rank % 64) * (1 + i % 7));
+}
+float sum_of(std::int64_t ranks, std::int64_t rank_sum, std::size_t i) {
+  return static_cast<float>(static_cast<std::size_t>(ranks) * (i % 1021) +
+                            static_cast<std::size_t>(rank_sum) * (1 + i % 7));
+}
+
+class Check {
+ public:
+  Check(const MpiSession& session, Ranks& ranks)
+      : session_(session),
+        ranks_(*ranks.communicator),
+        backend_(together(session,
+                          [&] {
+                            return ranks.device.gpus ? ranks.device.gpus->make_backend(ranks.device.config)
+                                                     : make_cpu_backend();
+                          })),
+        sums_(or_abort(session, [&] { return std::make_unique<Sums>(ranks, *backend_); })) {}
+
+  std::string description() const {
+    return fmt::format("device  {}\nsums    {}\n\n", backend_->description(), sums_->description());
+  }
+
+  // Returns the sum of the ranks' products.
+  Matrix check_product() {
+    const Matrix mine = together(session_, [&] {
+      const Matrix product = multiply(*backend_);
+      check(product == kProduct, ExitCode::preflight, "the device computes {} where {} is right; it cannot be trusted",
+            matrix_text(product), matrix_text(kProduct));
+      return product;
+    });
+    Matrix sum{};
+    or_abort(session_, [&] {
+      const Memory values = backend_->allocate(sizeof mine, "the matrices of a check");
+      backend_->upload(values.data(), mine.data(), sizeof mine);
+      sums_->all_reduce(values.at<float>(0), mine.size());
+      backend_->download(sum.data(), values.data(), sizeof sum);
+      sums_->wait("the sum of the products");
+    });
+    Matrix expected = kProduct;
+    for (float& value : expected) value *= static_cast<float>(ranks_.size());
+    together(session_, [&] {
+      check(sum == expected, ExitCode::preflight, "the ranks' products add up to {} by {}, where {} is right",
+            matrix_text(sum), sums_->description(), matrix_text(expected));
+    });
+    return sum;
+  }
+
+  // A row of the table: the sum of so many bytes is right, and takes so long.
+  std::vector<std::string> check_size(std::size_t bytes) {
+    const std::size_t count = bytes / sizeof(float);
+    Memory memory = together(session_, [&] { return backend_->allocate(bytes, "the numbers of a check"); });
+    std::vector<float> numbers(count);
+    for (std::size_t i = 0; i < count; ++i) numbers[i] = number_of(ranks_.rank(), i);
+    const std::string what = fmt::format("the sum of {}", format_bytes(bytes));
+    or_abort(session_, [&] {
+      backend_->upload(memory.data(), numbers.data(), bytes);
+      sums_->all_reduce(memory.at<float>(0), count);
+      backend_->download(numbers.data(), memory.data(), bytes);
+      sums_->wait(what);
+    });
+    together(session_, [&] { compare(numbers, what); });
+    const double seconds = or_abort(session_, [&] { return time_sums(memory, count, what); });
+    const double gigabytes = static_cast<double>(bytes) / seconds * 1e-9;
+    const double ranks = ranks_.size();
+    std::vector<std::string> row = {format_bytes(bytes), format_duration(seconds)};
+    // A rank alone moves nothing.
+    if (ranks_.size() == 1) return row;
+    // What each rank's link carries: a ring sends 2 (N-1)/N of the data, whatever the number of ranks.
+    for (const double speed : {gigabytes, gigabytes * 2 * (ranks - 1) / ranks})
+      row.push_back(fmt::format("{:.3f}", speed));
+    return row;
+  }
+
+ private:
+  void compare(const std::vector<float>& sums, const std::string& what) const {
+    std::int64_t rank_sum = 0;
+    for (int rank = 0; rank < ranks_.size(); ++rank) rank_sum += rank % 64;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const float right = sum_of(ranks_.size(), rank_sum, i);
+      check(sums[i] == right, ExitCode::preflight, "{} by {} is wrong: element {} is {} where {} is right", what,
+            sums_->description(), i, sums[i], right);
+    }
+  }
+
+  // The mean of many, of the slowest rank. The numbers are zero meanwhile, so that they do not grow.
+  double time_sums(const Memory& memory, std::size_t count, const std::string& what) {
+    backend_->fill_zero(memory.data(), count * sizeof(float));
+    const auto run = [&](int repeats) {
+      sums_->wait(what);
+      ranks_.barrier();
+      const double begin = now();
+      for (int i = 0; i < repeats; ++i) sums_->all_reduce(memory.at<float>(0), count);
+      sums_->wait(what);
+      double seconds = now() - begin;
+      ranks_.all_reduce(std::span(&seconds, 1), ReduceOp::max);
+      return std::max(seconds / repeats, 1e-9);
+    };
+    const double first = run(2);
+    return run(static_cast<int>(std::clamp(kSecondsPerSize / first, 2.0, static_cast<double>(kMostRepeats))));
+  }
+
+  const MpiSession& session_;
+  Communicator& ranks_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Sums> sums_;
+};
+
+}  // namespace
+
+int run_check(const MpiSession& session, const Options& options) {
+  Options mine = options;
+  mine.device.log_placement = true;
+  Ranks ranks = open_ranks(session, mine);
+  log_device(ranks.device);
+  const auto print = [&](const std::string& text) {
+    if (session.rank() == 0) fmt::print("{}", text);
+  };
+  Check check(session, ranks);
+  print(check.description());
+  print(fmt::format("sum of {} product{}: {}\n\n", session.size(), session.size() == 1 ? "" : "s",
+                    matrix_text(check.check_product())));
+  std::vector<std::vector<std::string>> rows = {{"size", "time"}};
+  if (session.size() > 1) rows[0].insert(rows[0].end(), {"algorithm GB/s", "bus GB/s"});
+  for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) rows.push_back(check.check_size(bytes));
+  print(text_table(rows, std::vector(4, Align::right)));
+  print("\nready\n");
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace ddp

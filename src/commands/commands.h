@@ -1,0 +1,22 @@
+// The subcommands of the program, one file each. Every function is collective over the session's ranks, writes its
+// result to standard output on rank 0, and returns the exit code of the job.
+#pragma once
+
+#include <string>
+
+#include "options/options.h"
+#include "runtime/mpi_session.h"
+
+namespace ddp {
+
+int run_train(const MpiSession& session, const Options& options);
+int run_eval(const MpiSession& session, const Options& options);
+int run_plan(const MpiSession& session, const Options& options);
+int run_bench(const MpiSession& session, const Options& options);
+int run_check(const MpiSession& session, const Options& options);
+int run_devices(const MpiSession& session, const Options& options);
+
+// The text of --version with the libraries of all rooms.
+std::string full_version_text();
+
+}  // namespace ddp

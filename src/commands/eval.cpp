@@ -1,0 +1,44 @@
+// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "base/error.h"
+#include "checkpoint/reader.h"
+#include "commands/commands.h"
+#include "commands/ranks.h"
+#include "runtime/report.h"
+#include "train/evaluator.h"
+#include "train/trainer.h"
+
+namespace ddp {
+
+int run_eval(const MpiSession& session, const Options& options) {
+  const Ranks ranks = open_ranks(session, options);
+  log_device(ranks.device);
+  Communicator& communicator = *ranks.communicator;
+  std::optional<Checkpoint> checkpoint;
+  together(session, [&] {
+    if (session.rank() != 0) return;
+    const std::string& resume = options.output.resume;
+    checkpoint = open_checkpoint(resume == "none" || resume == "auto" ? run_directory(options).string() : resume);
+  });
+  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt);
+  together(session, [&] {
+    if (checkpoint) load(*checkpoint, options.model.model, Trainer::parameter_views(experiment));
+  });
+  broadcast_floats(communicator, *experiment.host_parameters);
+  return or_abort(session, [&] {
+    Evaluator evaluator(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(),
+                        communicator, options.output.eval_on, options.data);
+    const EvalResult result = evaluator.run(experiment.parameters());
+    if (checkpoint) {
+      fmt::print("{{\"checkpoint\":\"{}\",\"step\":{},\"val_loss\":{},\"val_accuracy\":{},\"samples\":{}}}\n",
+                 checkpoint->path.string(), checkpoint->state.step, result.loss, result.accuracy, result.samples);
+    }
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
+}  // namespace ddp

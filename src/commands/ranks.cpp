@@ -1,0 +1,24 @@
+#include "commands/ranks.h"
+
+#include "base/log.h"
+#include "comm/gpu_module.h"
+#include "comm/mpi.h"
+#include "comm/self.h"
+
+namespace ddp {
+
+Ranks open_ranks(const MpiSession& session, const Options& options) {
+  const DistributedOptions& distributed = options.distributed;
+  Ranks ranks;
+  ranks.topology = discover_topology(session, distributed.timeout);
+  ranks.binding = bind_ranks(session, ranks.topology, distributed, distributed.timeout);
+  ranks.communicator = session.size() == 1 ? make_self_communicator() : make_mpi_communicator(distributed.timeout);
+  ranks.device = choose_device(*ranks.communicator, ranks.topology, options, open_gpu_module);
+  return ranks;
+}
+
+void log_device(const Device& device) {
+  if (!device.gpus && !device.note.empty()) log_info("on the CPU; {}", device.note);
+}
+
+}  // namespace ddp

@@ -1,0 +1,27 @@
+// What every command begins with: where the ranks are, which cores they have, how they talk, and what they compute on.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "options/options.h"
+#include "runtime/binding.h"
+#include "runtime/device.h"
+#include "runtime/mpi_session.h"
+#include "runtime/topology.h"
+
+namespace ddp {
+
+struct Ranks {
+  Topology topology;
+  Binding binding;
+  std::unique_ptr<Communicator> communicator;
+  Device device;
+};
+
+Ranks open_ranks(const MpiSession& session, const Options& options);
+
+// Says in one line why there is no GPU, where one was looked for; for commands without a header.
+void log_device(const Device& device);
+
+}  // namespace ddp

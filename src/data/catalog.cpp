@@ -1,0 +1,77 @@
+#include "data/catalog.h"
+
+#include <array>
+#include <filesystem>
+#include <span>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/glyphs.h"
+#include "data/idx.h"
+
+namespace ddp {
+namespace {
+
+struct Request {
+  std::string name;
+  std::filesystem::path data_dir;
+  std::int64_t train_limit;
+  std::int64_t test_limit;
+  int threads;
+};
+
+DataSets open_glyphs(const Request& request) {
+  return {make_glyphs(Split::train, request.train_limit, request.threads),
+          make_glyphs(Split::test, request.test_limit, request.threads)};
+}
+
+DataSets open_idx_pair(const Request& request) {
+  IdxSource source{.name = request.name,
+                   .folders = {request.data_dir / request.name, request.data_dir},
+                   .split = Split::train,
+                   .limit = request.train_limit};
+  DataSets data;
+  data.train = open_idx(source);
+  source.split = Split::test;
+  source.limit = request.test_limit;
+  data.test = open_idx(source);
+  return data;
+}
+
+struct Entry {
+  const char* name;
+  DataSets (*open)(const Request&);
+};
+
+constexpr std::array kEntries = {
+    Entry{"glyphs", open_glyphs},
+    Entry{"mnist", open_idx_pair},
+    Entry{"fashion-mnist", open_idx_pair},
+};
+
+}  // namespace
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  names.reserve(kEntries.size());
+  for (const Entry& entry : kEntries) names.emplace_back(entry.name);
+  return names;
+}
+
+DataSets open_dataset(const std::string& name, const std::string& data_dir, std::int64_t train_limit,
+                      std::int64_t test_limit, int threads) {
+  check(train_limit >= 0, ExitCode::usage, "--train-limit is {}; give 0 for all samples, or a number of them",
+        train_limit);
+  check(test_limit >= 0, ExitCode::usage, "--test-limit is {}; give 0 for all samples, or a number of them",
+        test_limit);
+  for (const Entry& entry : kEntries) {
+    if (name == entry.name) return entry.open({name, data_dir, train_limit, test_limit, threads});
+  }
+  const std::vector<std::string> names = dataset_names();
+  const std::string near = nearest(name, names);
+  throw Error(ExitCode::usage,
+              fmt::format("unknown data set '{}'{}; known are: {}", name,
+                          near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), join(names)));
+}
+
+}  // namespace ddp

@@ -1,0 +1,59 @@
+// A data set: labelled images of one shape, as bytes, read by index.
+//
+//   DataSets data = open_dataset("fashion-mnist", "data", /*train_limit=*/0, /*test_limit=*/0, /*threads=*/2);
+//   std::vector<std::uint8_t> pixels(data.train->shape().bytes());
+//   data.train->read(17, pixels);
+//   const int label = data.train->label(17);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace ddp {
+
+// The shape of every image of a data set; its bytes lie as [channels][height][width].
+struct ImageShape {
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(channels * height * width); }
+  bool operator==(const ImageShape&) const = default;
+};
+
+// Which half of a data set.
+enum class Split { train, test };
+
+// read() and label() may be called by many threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+
+  // As people write it: "fashion-mnist".
+  const std::string& name() const { return name_; }
+  std::int64_t size() const { return size_; }
+  ImageShape shape() const { return shape_; }
+  // Labels are 0 .. classes()-1.
+  int classes() const { return classes_; }
+
+  // Writes image `index`, 0 <= index < size(), to `pixels` [shape().bytes()].
+  virtual void read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
+  virtual int label(std::int64_t index) const = 0;
+
+ protected:
+  Dataset(std::string name, std::int64_t size, ImageShape shape, int classes)
+      : name_(std::move(name)), size_(size), shape_(shape), classes_(classes) {}
+
+ private:
+  std::string name_;
+  std::int64_t size_;
+  ImageShape shape_;
+  int classes_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,139 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ddp {
+
+Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextIndices next_indices)
+    : dataset_(dataset), config_(config), next_indices_(std::move(next_indices)) {
+  DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
+  const auto capacity = static_cast<std::size_t>(config.max_batch);
+  slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
+  for (Slot& each : slots_) {
+    each.indices.reserve(capacity);
+    if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().bytes());
+    each.labels.resize(capacity);
+  }
+  workers_.reserve(static_cast<std::size_t>(config.workers));
+  try {
+    for (int i = 0; i < config.workers; ++i) {
+      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error(ExitCode::preflight, fmt::format("cannot start loader thread {} of {}: {}; lower --workers",
+                                                 workers_.size() + 1, config.workers, error.what()));
+  }
+}
+
+Loader::~Loader() {
+  // All are told before the first is waited for.
+  for (std::jthread& worker : workers_) worker.request_stop();
+}
+
+std::optional<Batch> Loader::next() {
+  if (failure_) std::rethrow_exception(failure_);
+  if (holding_) {
+    holding_ = false;
+    ++released_;
+  }
+  while (!ended_ && submitted_ - released_ < static_cast<std::int64_t>(slots_.size())) {
+    if (!submit_next()) ended_ = true;
+  }
+  if (submitted_ == released_) return std::nullopt;
+  Slot& current = slot(released_);
+  if (workers_.empty()) {
+    load(current, 0, current.indices.size());
+  } else {
+    std::unique_lock lock(mutex_);
+    has_batch_.wait(lock, [&current] { return current.ready; });
+    failure_ = current.error;
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  holding_ = true;
+  const std::size_t count = current.indices.size();
+  return Batch{std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().bytes() : 0),
+               std::span(current.labels).first(count), static_cast<std::int64_t>(count), current.indices};
+}
+
+void Loader::restart(NextIndices next_indices) {
+  if (!workers_.empty()) {
+    std::unique_lock lock(mutex_);
+    has_batch_.wait(lock, [this] {
+      for (std::int64_t sequence = released_; sequence < submitted_; ++sequence) {
+        if (!slot(sequence).ready) return false;
+      }
+      return true;
+    });
+  }
+  released_ = submitted_;
+  holding_ = false;
+  ended_ = false;
+  failure_ = nullptr;
+  next_indices_ = std::move(next_indices);
+}
+
+// Gives the batch that follows to the workers; false where there is none.
+bool Loader::submit_next() {
+  const std::optional<IndexSpan> indices = next_indices_();
+  if (!indices) return false;
+  DDP_ASSERT(static_cast<std::int64_t>(indices->size()) <= config_.max_batch);
+  DDP_ASSERT(
+      std::all_of(indices->begin(), indices->end(), [this](std::int64_t index) { return index < dataset_.size(); }));
+  Slot& next = slot(submitted_);
+  next.indices.assign(indices->begin(), indices->end());
+  next.claimed = 0;
+  next.loaded = 0;
+  next.ready = false;
+  next.error = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    ++submitted_;
+  }
+  has_work_.notify_all();
+  return true;
+}
+
+// Reads the samples [begin, end) of a batch.
+void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
+  const std::size_t bytes = dataset_.shape().bytes();
+  for (std::size_t i = begin; i < end; ++i) {
+    if (config_.read_pixels) dataset_.read(target.indices[i], std::span(target.pixels).subspan(i * bytes, bytes));
+    target.labels[i] = dataset_.label(target.indices[i]);
+  }
+}
+
+// What a worker does: take some samples of the oldest unfinished batch, read them, and so on. All workers share a
+// batch, so that the one waited for comes first.
+void Loader::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (has_work_.wait(lock, stop, [this] { return working_ < submitted_; })) {
+    if (stop.stop_requested()) return;
+    Slot& target = slot(working_);
+    const std::size_t count = target.indices.size();
+    const std::size_t begin = target.claimed;
+    const std::size_t share = count / (2 * static_cast<std::size_t>(config_.workers)) + 1;
+    const std::size_t end = std::min(count, begin + share);
+    target.claimed = end;
+    if (end == count) ++working_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      load(target, begin, end);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error && !target.error) target.error = error;
+    target.loaded += end - begin;
+    if (target.loaded == count) {
+      target.ready = true;
+      has_batch_.notify_one();
+    }
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,29 @@
+// The order in which an epoch goes through the samples: a function of (seed, epoch) alone, whatever the number of
+// ranks, loader threads, or epochs gone through before.
+//
+//   Sampler sampler(train.size(), seed);
+//   sampler.begin_epoch(3);
+//   std::span<const std::uint32_t> first_batch = sampler.order().first(256);
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ddp {
+
+class Sampler {
+ public:
+  // Permutes 0 .. samples-1; 1 <= samples < 2^32. Before begin_epoch() the order is ascending.
+  Sampler(std::int64_t samples, std::uint64_t seed);
+
+  void begin_epoch(std::int64_t epoch);
+  // Valid until the next begin_epoch().
+  std::span<const std::uint32_t> order() const { return order_; }
+
+ private:
+  std::vector<std::uint32_t> order_;
+  std::uint64_t seed_;
+};
+
+}  // namespace ddp

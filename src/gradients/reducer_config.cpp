@@ -1,0 +1,74 @@
+#include "gradients/reducer_config.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <span>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+// Ranks with different plans would add up each other's wrong elements, or wait for ever.
+void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& config) {
+  std::vector<std::int64_t> plan = {static_cast<std::int64_t>(config.algorithm), config.bf16 ? 1 : 0, config.shards,
+                                    static_cast<std::int64_t>(config.elements),
+                                    static_cast<std::int64_t>(config.buckets.size())};
+  std::int64_t fingerprint = 0;
+  for (const Bucket& bucket : config.buckets) {
+    // FNV-1a over the borders: enough to notice plans that differ by mistake.
+    fingerprint = static_cast<std::int64_t>((static_cast<std::uint64_t>(fingerprint) ^ bucket.begin) * 1099511628211U);
+  }
+  plan.push_back(fingerprint);
+  std::vector<std::int64_t> plans(plan.size() * static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(std::as_bytes(std::span(plan)), std::as_writable_bytes(std::span(plans)));
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const auto begin = plans.begin() + static_cast<std::ptrdiff_t>(plan.size()) * rank;
+    check(std::equal(plan.begin(), plan.end(), begin), ExitCode::internal,
+          "internal error: rank {} plans its gradient buckets otherwise than rank {}; start all ranks with the same "
+          "program and options",
+          communicator.rank(), rank);
+  }
+}
+
+}  // namespace
+
+ShardTree make_shard_tree(const Communicator& communicator, const ReducerConfig& config) {
+  check(config.shards >= communicator.size(), ExitCode::usage,
+        "{} logical shards leave some of {} ranks without work; give --logical-shards at least {}", config.shards,
+        communicator.size(), communicator.size());
+  return {config.shards, communicator.size(), communicator.rank()};
+}
+
+Accumulation plan_own_shards(const ShardTree& tree, const ReducerConfig& config) {
+  if (config.algorithm == ReductionAlgorithm::tree) return tree.accumulation();
+  return plan_accumulation(tree.run().size(), {0, tree.run().size()});
+}
+
+void check_buckets(Communicator& communicator, const ReducerConfig& config) {
+  std::size_t end = config.elements;
+  for (const Bucket& bucket : config.buckets) {
+    DDP_ASSERT(bucket.end == end && bucket.begin <= bucket.end);
+    end = bucket.begin;
+  }
+  DDP_ASSERT(end == 0);
+  if (communicator.size() > 1) check_same_on_all_ranks(communicator, config);
+}
+
+std::size_t largest_bucket(const ReducerConfig& config) {
+  std::size_t largest = 0;
+  for (const Bucket& bucket : config.buckets) largest = std::max(largest, bucket.elements());
+  return largest;
+}
+
+std::string bucket_name(std::int64_t step, std::size_t bucket, const ReducerConfig& config) {
+  return fmt::format("step {}, gradient bucket {} of {}", step, bucket + 1, config.buckets.size());
+}
+
+std::size_t buffer_stride(std::size_t elements) {
+  constexpr std::size_t kPerLine = kBufferAlignment / sizeof(float);
+  return (elements + kPerLine - 1) / kPerLine * kPerLine;
+}
+
+}  // namespace ddp

@@ -1,0 +1,40 @@
+// ddp_train: parse, open the session, run the command. Errors of any rank become one line and the job's exit code in
+// runtime/report.h.
+#include <fmt/core.h>
+
+#include <span>
+
+#include "base/log.h"
+#include "commands/commands.h"
+#include "options/parse.h"
+#include "runtime/report.h"
+
+namespace {
+
+int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
+  const auto print = [&](const std::string& text) {
+    if (session.rank() == 0) fmt::print("{}", text);
+    return 0;
+  };
+  if (options.help) return print(ddp::help_text(options.help_topic));
+  if (options.version) return print(ddp::full_version_text());
+  if (options.dump_config) return print(ddp::dump_config(options));
+  if (options.command == "eval") return ddp::run_eval(session, options);
+  if (options.command == "plan") return ddp::run_plan(session, options);
+  if (options.command == "bench") return ddp::run_bench(session, options);
+  if (options.command == "check") return ddp::run_check(session, options);
+  if (options.command == "devices") return ddp::run_devices(session, options);
+  return ddp::run_train(session, options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return ddp::run_program([&](ddp::MpiSession& session) {
+    const ddp::Options options = ddp::together(session, [&] {
+      return ddp::parse_options(std::span<const char* const>(argv + 1, static_cast<std::size_t>(argc - 1)));
+    });
+    ddp::log_set_level(options.run.log_level);
+    return run_command(session, options);
+  });
+}

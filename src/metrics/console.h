@@ -1,0 +1,83 @@
+// What a person sees of a run: a header, progress, a table by epoch, and where the time went.
+//
+//   Console console(ProgressStyle::automatic);
+//   console.header("ddp_train 0.1.0", {{"model", "lenet, 431,080 parameters"}, {"ranks", "2 on 1 host"}});
+//   each step:           console.update(progress);
+//   each log interval:   console.log(progress);
+//   each epoch:          console.epoch(epoch_record);
+//   at the end:          console.summary(totals_of_all_ranks, hosts);
+//
+// On a terminal the bar is redrawn in place and the table grows above it. Elsewhere there is a line for each log
+// interval and each epoch, and the table comes whole at the end. Used by rank 0 alone. Output that fails, as into a
+// closed pipe, is lost without an error: the run matters more.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "metrics/phases.h"
+#include "metrics/progress_text.h"
+#include "metrics/run_log.h"
+#include "metrics/terminal.h"
+#include "options/options.h"
+
+namespace ddp {
+
+// A label and its value; one without a label goes on with the value before it, one without both is an empty line.
+using HeaderRow = std::pair<std::string, std::string>;
+
+class Console {
+ public:
+  // `read_clock` is for tests.
+  explicit Console(ProgressStyle style, std::FILE* out = stdout, double (*read_clock)() = now);
+  // Leaves no bar behind.
+  ~Console();
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  void header(std::string_view title, std::span<const HeaderRow> rows);
+  void header(std::string_view title, std::initializer_list<HeaderRow> rows) {
+    header(title, std::span(rows.begin(), rows.size()));
+  }
+
+  // After each step: redraws the bar, at most ten times a second.
+  void update(const TrainingProgress& progress);
+  // After each log interval: a line, where there is no bar.
+  void log(const TrainingProgress& progress);
+  // A row of the table.
+  void epoch(const EpochRecord& record);
+  // The table where it has not been shown row by row, the time by phase, and the slowest rank. One entry a rank.
+  void summary(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts);
+
+  // A line of its own, above the bar.
+  void line(std::string_view text);
+  // Takes the bar away before others write to the terminal; the next update() brings it back.
+  void clear_bar();
+
+ private:
+  void write(std::string_view text);
+  // Reads the clock, and remembers when the first progress was made, from which the rest is estimated.
+  double note(const TrainingProgress& progress);
+  std::optional<double> eta(const TrainingProgress& progress, double time) const;
+
+  std::FILE* out_;
+  double (*read_clock_)();
+  Terminal terminal_;
+  ProgressStyle style_;  // never automatic
+  bool utf8_;
+  bool bar_shown_ = false;
+  double last_draw_ = -1e9;
+  std::int64_t epochs_ = 0;  // 0 before the first progress
+  std::int64_t first_step_ = 0;
+  double first_time_ = 0;
+  bool table_begun_ = false;
+  std::string table_;  // rows to show at the end
+};
+
+}  // namespace ddp

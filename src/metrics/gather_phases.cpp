@@ -1,0 +1,14 @@
+#include "metrics/gather_phases.h"
+
+#include <cstddef>
+#include <span>
+
+namespace ddp {
+
+std::vector<PhaseTotals> gather_phases(Communicator& communicator, const PhaseTotals& mine) {
+  std::vector<PhaseTotals> all(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+}  // namespace ddp

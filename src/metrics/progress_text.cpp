@@ -1,0 +1,112 @@
+#include "metrics/progress_text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+
+namespace ddp {
+namespace {
+
+constexpr int kLongestBar = 40;
+constexpr int kShortestBar = 10;
+
+// Counts and rates from a run are never negative; a rate that is no number shows as 0.
+std::string count_text(double count) {
+  const bool countable = std::isfinite(count) && count > 0;
+  return format_count(countable ? static_cast<std::uint64_t>(std::llround(std::min(count, 1e15))) : 0);
+}
+
+std::string count_text(std::int64_t count) { return format_count(static_cast<std::uint64_t>(std::max(count, {}))); }
+
+// "3/10", the first number as wide as the second.
+std::string of_text(std::int64_t part, std::int64_t whole) {
+  const std::string total = count_text(whole);
+  return fmt::format("{:>{}}/{}", count_text(part), total.size(), total);
+}
+
+std::string eta_text(std::optional<double> eta) {
+  if (!eta || !std::isfinite(*eta)) return "eta -";
+  const double seconds = std::round(std::max(*eta, 0.0));
+  return "eta " + (seconds < 60 ? fmt::format("{:.0f} s", seconds) : format_duration(seconds));
+}
+
+double fraction_done(const TrainingProgress& progress) {
+  if (progress.steps <= 0) return 0;
+  return std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.steps), 0.0, 1.0);
+}
+
+// `width` characters without the ends.
+std::string bar_text(double fraction, int width, bool utf8) {
+  std::string bar;
+  if (!utf8) {
+    const int full = static_cast<int>(fraction * width);
+    bar.append(static_cast<std::size_t>(full), '#');
+    bar.append(static_cast<std::size_t>(width - full), '-');
+    return "[" + bar + "]";
+  }
+  // Blocks of one to eight eighths of a character.
+  constexpr std::array<const char*, 8> blocks = {"▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+  const int eighths = static_cast<int>(fraction * width * 8);
+  for (int i = 0; i < width; ++i) {
+    const int filled = std::clamp(eighths - i * 8, 0, 8);
+    bar += filled == 0 ? " " : blocks[static_cast<std::size_t>(filled - 1)];
+  }
+  return "▕" + bar + "▏";
+}
+
+}  // namespace
+
+std::string loss_text(double loss) {
+  return std::abs(loss) < 10'000 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
+}
+
+int text_width(const std::string& text) {
+  // All bytes but the second to fourth of a character.
+  return static_cast<int>(std::count_if(text.begin(), text.end(),
+                                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
+}
+
+std::string progress_bar(const TrainingProgress& progress, std::optional<double> eta, int columns, bool utf8) {
+  const double fraction = fraction_done(progress);
+  struct Part {
+    std::string text;
+    int rank;  // parts of the highest rank give way first
+  };
+  const std::string epoch = "epoch " + of_text(progress.epoch, progress.epochs) + " ";
+  std::vector<Part> parts = {{"  step " + of_text(progress.step, progress.steps), 3},
+                             {"  loss " + loss_text(progress.loss), 1},
+                             {fmt::format("  {} images/s", count_text(progress.images_per_second)), 4},
+                             {"  " + eta_text(eta), 2}};
+  const std::string percent = fmt::format(" {:3.0f}%", std::floor(fraction * 100));
+  // Two for the ends of the bar; and the last column stays free, as some terminals go to the next line after it.
+  const int fixed = text_width(epoch) + text_width(percent) + 2 + 1;
+  const auto room = [&] {
+    int left = columns - fixed;
+    for (const Part& part : parts) left -= text_width(part.text);
+    return left;
+  };
+  while (room() < kShortestBar && !parts.empty()) {
+    parts.erase(
+        std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; }));
+  }
+  std::string line = epoch;
+  if (room() > 0) line += bar_text(fraction, std::min(room(), kLongestBar), utf8);
+  line += percent;
+  for (const Part& part : parts) line += part.text;
+  return line;
+}
+
+std::string progress_line(const TrainingProgress& progress, std::optional<double> eta) {
+  return fmt::format("epoch {}   step {}   loss {:>6}   lr {:<8} {:>8} images/s   {}",
+                     of_text(progress.epoch, progress.epochs), of_text(progress.step, progress.steps),
+                     loss_text(progress.loss), fmt::format("{:.3g}", progress.lr),
+                     count_text(progress.images_per_second), eta_text(eta));
+}
+
+}  // namespace ddp

@@ -1,0 +1,37 @@
+// The texts of progress: a bar that fits a terminal's width, and a plain line.
+//
+//   progress_bar(progress, eta, 100, /*utf8=*/false)
+//     "epoch  3/10 [#########--------------------]  31%  step 734/2,340  loss 0.4321  12,345 images/s  eta 1:23"
+//   progress_line(progress, eta)
+//     "epoch  3/10   step   734/2,340   loss 0.4321   lr 0.1        12,345 images/s   eta 1:23"
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ddp {
+
+// Where training stands after a step.
+struct TrainingProgress {
+  std::int64_t epoch = 0;   // the running one, from 1 as people count
+  std::int64_t epochs = 0;  // of the whole run
+  std::int64_t step = 0;    // updates done since the beginning of training
+  std::int64_t steps = 0;   // of the whole run
+  double loss = 0;
+  double lr = 0;
+  double images_per_second = 0;  // of all ranks
+};
+
+// At most `columns` - 1 characters, from 20 columns on; the least telling parts give way first. `eta` in seconds.
+std::string progress_bar(const TrainingProgress& progress, std::optional<double> eta, int columns, bool utf8);
+
+std::string progress_line(const TrainingProgress& progress, std::optional<double> eta);
+
+// "0.4321", and of large ones four digits: "1.234e+05".
+std::string loss_text(double loss);
+
+// The number of characters that a terminal shows of a UTF-8 text without wide or combining ones.
+int text_width(const std::string& text);
+
+}  // namespace ddp

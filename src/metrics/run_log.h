@@ -1,0 +1,72 @@
+// What a run leaves for programs to read: RUN/metrics.jsonl and RUN/summary.csv.
+//
+//   RunLog log(run_dir, /*resumed_step=*/std::nullopt);
+//   log.write(TrainRecord{.step = 50, .epoch = 1, .loss = 2.30, .lr = 0.1, .images_per_second = 12e3, .phases = lap});
+//   log.write(EvalRecord{.step = 234, .epoch = 1, .val_loss = 0.9, .val_accuracy = 0.71});
+//   log.write(EpochRecord{...});
+//
+// metrics.jsonl has one JSON object a line; summary.csv one row an epoch below a row of names. Numbers are written with
+// as many digits as give the same double back; what is not finite is null in JSON, and nan or inf in CSV.
+// Epochs count from 1, as people do; steps are updates done, so the first line of training has step 1 or more.
+// Every line reaches the system in one write as it is written; sync() brings it to the disk.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "base/file.h"
+#include "metrics/phases.h"
+
+namespace ddp {
+
+// One line of training: {"step", "epoch", "loss", "lr", "images_per_second", "seconds": {"data_wait": ...}}.
+struct TrainRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double loss = 0;  // mean over the samples of the global batch
+  double lr = 0;
+  double images_per_second = 0;  // of all ranks, since the previous line
+  PhaseTotals phases{};          // since the previous line
+};
+
+// One line of evaluation: {"step", "epoch", "val_loss", "val_accuracy"}.
+struct EvalRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double val_loss = 0;
+  double val_accuracy = 0;  // 0 to 1
+};
+
+// One row of summary.csv; the cells of an epoch without evaluation stay empty.
+struct EpochRecord {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  // updates done at the end of the epoch
+  double train_loss = 0;  // mean over the epoch's samples
+  std::optional<double> val_loss = std::nullopt;
+  std::optional<double> val_accuracy = std::nullopt;  // 0 to 1
+  double lr = 0;                                      // of the epoch's last step
+  double seconds = 0;
+  double images_per_second = 0;
+};
+
+class RunLog {
+ public:
+  // Begins both files anew, or, with `resumed_step`, goes on in them: lines of later steps are cut off, at one instant
+  // a file, and with them a last line that was only half written.
+  // Throws Error(checkpoint) where the files cannot be read or written.
+  RunLog(const std::filesystem::path& run_dir, std::optional<std::int64_t> resumed_step);
+
+  void write(const TrainRecord& record);
+  void write(const EvalRecord& record);
+  void write(const EpochRecord& record);
+
+  // Waits until all lines are on the disk; to be called with each checkpoint, so that none of its lines can be missing.
+  void sync();
+
+ private:
+  File metrics_;
+  File summary_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,65 @@
+#include "metrics/terminal.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace ddp {
+namespace {
+
+// 0 where it is no terminal, or one that does not know its width.
+int width_of(int descriptor) {
+  winsize size{};
+  if (::isatty(descriptor) == 0 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody calls setenv
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+}  // namespace
+
+Terminal::Terminal(int descriptor) : descriptor_(descriptor) {
+  if (::isatty(descriptor_) == 0 || environment("TERM") == "dumb") return;
+  // See Note [Terminals behind mpirun].
+  if (width_of(descriptor_) == 0) {
+    const std::string parents_output = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+    const int opened = ::open(parents_output.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (opened < 0) return;
+    descriptor_ = opened;
+    owned_ = true;
+  }
+  interactive_ = width_of(descriptor_) > 0;
+}
+
+Terminal::~Terminal() {
+  if (owned_) ::close(descriptor_);
+}
+
+int Terminal::columns() const {
+  const int width = width_of(descriptor_);
+  if (width > 0) return width;
+  const int columns = std::atoi(std::string(environment("COLUMNS")).c_str());  // NOLINT(cert-err34-c): 0 if garbage
+  return columns > 0 ? columns : 80;
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string value(environment(name));
+    if (value.empty()) continue;
+    std::transform(value.begin(), value.end(), value.begin(),
+                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    return value.find("utf-8") != std::string::npos || value.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace ddp

@@ -1,0 +1,35 @@
+// What is at the other end of an output: a person's terminal, and how wide, or a file or pipe.
+//
+//   Terminal terminal(STDOUT_FILENO);
+//   if (terminal.interactive()) draw(terminal.columns());
+//
+// Note [Terminals behind mpirun]
+// Open MPI gives each process a pseudo-terminal of its own, of size 0x0, whether mpirun itself writes to a terminal or
+// to a file. So a terminal without a size is taken for mpirun's, and the question is passed on to the standard output
+// of our parent process, which is mpirun where it runs on this machine.
+#pragma once
+
+namespace ddp {
+
+class Terminal {
+ public:
+  explicit Terminal(int descriptor);
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  // Whether a line can be redrawn in place for someone to see.
+  bool interactive() const { return interactive_; }
+  // The present width in characters; $COLUMNS or 80 where there is no terminal to ask.
+  int columns() const;
+
+ private:
+  int descriptor_;
+  bool owned_ = false;
+  bool interactive_ = false;
+};
+
+// Whether the locale's characters are UTF-8, by LC_ALL, LC_CTYPE and LANG.
+bool locale_is_utf8();
+
+}  // namespace ddp

@@ -1,0 +1,26 @@
+#include "options/options.h"
+
+#include <cstdlib>
+
+namespace ddp {
+
+std::filesystem::path run_directory(const Options& options) {
+  if (!options.output.output.empty()) return options.output.output;
+  return std::filesystem::path("runs") / (options.model.model + "-" + options.data.dataset);
+}
+
+std::optional<std::filesystem::path> plan_cache_directory(const Options& options) {
+  const std::string& choice = options.output.plan_cache;
+  if (choice == "off") return std::nullopt;
+  if (!choice.empty()) return choice;
+  const auto below = [](const char* variable, const char* folder) -> std::optional<std::filesystem::path> {
+    const char* base = std::getenv(variable);
+    // The XDG base directory specification has relative paths ignored.
+    if (base == nullptr || !std::filesystem::path(base).is_absolute()) return std::nullopt;
+    return std::filesystem::path(base) / folder;
+  };
+  if (auto folder = below("XDG_CACHE_HOME", "ddp_train/plans")) return folder;
+  return below("HOME", ".cache/ddp_train/plans");
+}
+
+}  // namespace ddp

@@ -1,0 +1,193 @@
+// The options of a run as plain structs: what a user can ask for, with its defaults. Nothing here parses or checks.
+//
+//   Options options;                       // all defaults
+//   options.optimizer.lr = 0.2;
+//   if (options.distributed.reduction == Reduction::tree) ...
+//
+// A member is named like its key, with underscores: --weight-decay is optimizer.weight_decay.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+
+namespace ddp {
+
+// The global batch where the user names no batch size at all.
+inline constexpr std::int64_t kDefaultGlobalBatch = 256;
+
+enum class InitKind { pytorch, normal, xavier, kaiming };
+enum class Precision { fp32, tf32, bf16 };
+enum class DeviceChoice { automatic, cuda, cpu };
+enum class GradientPrecision { fp32, bf16 };
+enum class GraphMode { automatic, on, off };
+enum class NormalizeMode { none, standard };
+enum class OptimizerKind { sgd };
+enum class ScheduleKind { constant, step, cosine };
+enum class LrScale { none, linear, sqrt };
+enum class Reduction { ring, tree, root };
+enum class BindMode { automatic, none };
+enum class EvalOn { rank0, all };
+enum class ProgressStyle { automatic, bar, lines, none };
+
+struct RunOptions {
+  std::string config;  // the configuration file, or empty
+  LogLevel log_level = LogLevel::info;
+
+  friend bool operator==(const RunOptions&, const RunOptions&) = default;
+};
+
+struct ModelOptions {
+  std::string model = "lenet";
+  InitKind init = InitKind::pytorch;
+  double init_std = 0.01;  // standard deviation of InitKind::normal
+  Precision precision = Precision::fp32;
+
+  friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
+};
+
+struct DeviceOptions {
+  DeviceChoice device = DeviceChoice::automatic;
+  std::vector<int> gpus;               // ordinals among the visible cards, in the order of the ranks; empty: all
+  bool oversubscribe_gpus = false;     // let ranks share a card
+  double gpu_memory_fraction = 1;      // of a card's memory, all that a rank may hold
+  std::uint64_t gpu_memory_limit = 0;  // bytes; 0: no limit
+  bool log_placement = false;
+  GraphMode cuda_graph = GraphMode::automatic;
+
+  friend bool operator==(const DeviceOptions&, const DeviceOptions&) = default;
+};
+
+struct DataOptions {
+  std::string dataset = "glyphs";
+  std::string data_dir = "data";
+  int workers = 1;               // loader threads per rank; 0: load within the step
+  int prefetch = 2;              // batches ready ahead of the step
+  std::int64_t train_limit = 0;  // samples; 0: all
+  std::int64_t test_limit = 0;
+  NormalizeMode normalize = NormalizeMode::none;
+
+  friend bool operator==(const DataOptions&, const DataOptions&) = default;
+};
+
+// At most one of the first three is set; resolve_batch (batch.h) makes the batch plan of them.
+struct BatchOptions {
+  std::optional<std::int64_t> global_batch = std::nullopt;    // samples of all ranks together
+  std::optional<std::int64_t> batch_per_rank = std::nullopt;  // samples of one rank
+  std::optional<std::int64_t> batch_size = std::nullopt;      // either, for one rank only
+  int logical_shards = 0;                                     // 0: the number of ranks
+  bool drop_last = false;                                     // leave out the last, smaller batch of an epoch
+
+  friend bool operator==(const BatchOptions&, const BatchOptions&) = default;
+};
+
+struct OptimizerOptions {
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  double lr = 0.1;
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  ScheduleKind schedule = ScheduleKind::constant;
+  std::int64_t lr_step_epochs = 0;  // ScheduleKind::step: epochs between two decays
+  double lr_gamma = 0.1;            // ScheduleKind::step: factor of a decay
+  double lr_min = 0;                // ScheduleKind::cosine: the learning rate at the end
+  double warmup_epochs = 0;         // linear warm-up; may be a fraction
+  LrScale lr_scale = LrScale::none;
+  std::int64_t lr_base_batch = 256;  // the global batch that lr is meant for, where lr_scale is not none
+  double label_smoothing = 0;
+  std::int64_t epochs = 10;
+  std::int64_t max_steps = 0;  // 0: no limit
+  std::uint64_t seed = 1;
+  bool deterministic = false;
+
+  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
+};
+
+struct DistributedOptions {
+  Reduction reduction = Reduction::ring;
+  GradientPrecision gradient_precision = GradientPrecision::fp32;  // between ranks
+  bool overlap = true;                                             // reduce gradients while backward still runs
+  double first_bucket_mib = 1;
+  double bucket_mib = 25;
+  int threads = 0;  // compute threads per rank; 0: the rank's share of the cores
+  BindMode bind = BindMode::automatic;
+  double timeout = 600;  // seconds after which a silent rank counts as lost
+
+  friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
+};
+
+struct OutputOptions {
+  std::string output;                 // the run folder; empty: see run_directory()
+  std::string resume = "none";        // "none", "auto" or the path of a checkpoint
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch
+  int keep_checkpoints = 3;
+  std::int64_t log_interval = 50;  // steps
+  std::int64_t eval_every = 1;     // epochs; 0: only at the end
+  EvalOn eval_on = EvalOn::rank0;
+  std::string plan_cache;  // "off" or a folder; empty: see plan_cache_directory()
+  ProgressStyle progress = ProgressStyle::automatic;
+
+  friend bool operator==(const OutputOptions&, const OutputOptions&) = default;
+};
+
+struct Options {
+  std::string command = "train";  // train, eval, plan, bench, check or devices
+  RunOptions run;
+  ModelOptions model;
+  DeviceOptions device;
+  DataOptions data;
+  BatchOptions batch;
+  OptimizerOptions optimizer;
+  DistributedOptions distributed;
+  OutputOptions output;
+  std::string help_topic;  // with help: the topic asked for, or empty
+  bool help = false;
+  bool version = false;
+  bool dump_config = false;
+
+  friend bool operator==(const Options&, const Options&) = default;
+};
+
+// The run folder: --output, or runs/MODEL-DATASET.
+std::filesystem::path run_directory(const Options& options);
+
+// The folder of stored execution plans: --plan-cache, or $XDG_CACHE_HOME/ddp_train/plans, or ~/.cache/ddp_train/plans.
+// Nothing where it is off, or where the environment names neither folder.
+std::optional<std::filesystem::path> plan_cache_directory(const Options& options);
+
+// The words by which users choose a value of an enum, in the enum's order.
+constexpr auto enum_names(LogLevel) { return std::to_array<std::string_view>({"debug", "info", "warning", "error"}); }
+constexpr auto enum_names(InitKind) {
+  return std::to_array<std::string_view>({"default", "normal", "xavier", "kaiming"});
+}
+constexpr auto enum_names(Precision) { return std::to_array<std::string_view>({"fp32", "tf32", "bf16"}); }
+constexpr auto enum_names(DeviceChoice) { return std::to_array<std::string_view>({"auto", "cuda", "cpu"}); }
+constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
+constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
+constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard"}); }
+constexpr auto enum_names(OptimizerKind) { return std::to_array<std::string_view>({"sgd"}); }
+constexpr auto enum_names(ScheduleKind) { return std::to_array<std::string_view>({"constant", "step", "cosine"}); }
+constexpr auto enum_names(LrScale) { return std::to_array<std::string_view>({"none", "linear", "sqrt"}); }
+constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"ring", "tree", "root"}); }
+constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"auto", "none"}); }
+constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
+constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
+
+template <class E>
+concept Choice = requires(E value) {
+  enum_names(value);
+};
+
+// The user's word for `value`: to_string(Reduction::ring) is "ring".
+template <Choice E>
+constexpr std::string_view to_string(E value) {
+  return enum_names(value)[static_cast<std::size_t>(value)];
+}
+
+}  // namespace ddp

@@ -1,0 +1,286 @@
+#include "options/parse.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "options/batch.h"
+#include "options/table.h"
+
+namespace ddp {
+namespace {
+
+namespace po = boost::program_options;
+
+using Table = std::vector<OptionSpec>;
+
+constexpr std::size_t kMaxFileBytes = 1 << 20;
+
+// One `key = value` as it was given, and where.
+struct Setting {
+  const OptionSpec* spec = nullptr;
+  std::string value;
+  std::string file;  // empty: the command line
+  int line = 0;
+};
+
+struct CommandLine {
+  std::string command = "train";
+  std::vector<Setting> settings;
+};
+
+[[noreturn]] void usage_error(const std::string& message) { throw Error(ExitCode::usage, message); }
+
+// `text` from outside as part of a one-line message.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  if (text.empty()) return "''";
+  std::string out(text.substr(0, kLongest));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text.size() > kLongest ? out + "..." : out;
+}
+
+// "--lr 0.1x on the command line" or "x.cfg:3: lr = 0.1x".
+std::string described(const Setting& setting) {
+  if (setting.file.empty()) return fmt::format("--{} {} on the command line", setting.spec->key, shown(setting.value));
+  return fmt::format("{}:{}: {} = {}", setting.file, setting.line, setting.spec->key, shown(setting.value));
+}
+
+po::options_description describe(const Table& table) {
+  po::options_description description;
+  for (const OptionSpec& spec : table) {
+    std::string names(spec.key);
+    if (spec.letter != '\0') names += std::string(",") + spec.letter;
+    description.add_options()(names.c_str(), po::value<std::string>());
+  }
+  return description;
+}
+
+bool is_command(std::string_view word) {
+  const std::span<const CommandSpec> commands = command_table();
+  return std::any_of(commands.begin(), commands.end(),
+                     [word](const CommandSpec& command) { return command.name == word; });
+}
+
+// The words of the command line with a value behind every option that may stand without one: `--nesterov` becomes
+// `--nesterov=on`, `--overlap off` becomes `--overlap=off`.
+std::vector<std::string> complete_words(const Table& table, std::span<const char* const> args) {
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    std::string word = args[i];
+    if (word == "-h") word = "--help";
+    const OptionSpec* spec = word.starts_with("--") ? find_option(table, std::string_view(word).substr(2)) : nullptr;
+    if (spec != nullptr && !spec->bare.empty()) {
+      const std::string_view next = i + 1 < args.size() ? args[i + 1] : "";
+      const bool has_value = !next.empty() && !next.starts_with('-') && !is_command(next);
+      word += "=" + (has_value ? std::string(next) : spec->bare);
+      if (has_value) ++i;
+    }
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+[[noreturn]] void unknown_option(const Table& table, const std::string& word) {
+  const std::string meant = suggest_key(table, word);
+  usage_error(fmt::format("unknown option {} on the command line; {}", shown(word),
+                          meant.empty() ? "--help all lists all options" : fmt::format("did you mean --{}?", meant)));
+}
+
+std::string known_command(const std::string& word) {
+  if (is_command(word)) return word;
+  std::vector<std::string> names;
+  for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
+  const std::string meant = nearest(word, names);
+  usage_error(fmt::format("unknown command '{}'; {}the commands are {}; options begin with --", shown(word),
+                          meant.empty() ? "" : fmt::format("did you mean {}? ", meant), join(names)));
+}
+
+po::parsed_options split_command_line(const Table& table, std::span<const char* const> args) {
+  const po::options_description description = describe(table);
+  namespace style = po::command_line_style;
+  try {
+    return po::command_line_parser(complete_words(table, args))
+        .options(description)
+        .style(style::unix_style & ~style::allow_guessing)
+        .allow_unregistered()
+        .run();
+  } catch (const po::error_with_option_name& error) {
+    const std::string name = error.get_option_name();
+    const OptionSpec* spec = find_option(table, name.substr(std::min(name.find_first_not_of('-'), name.size())));
+    if (spec == nullptr) usage_error(fmt::format("command line: {}", error.what()));
+    usage_error(fmt::format("{} on the command line has no value; it takes {}", name, spec->allowed));
+  } catch (const po::error& error) {
+    usage_error(fmt::format("command line: {}", error.what()));
+  }
+}
+
+CommandLine read_command_line(const Table& table, std::span<const char* const> args) {
+  CommandLine result;
+  bool has_command = false;
+  for (const po::option& option : split_command_line(table, args).options) {
+    if (option.position_key >= 0) {
+      for (const std::string& word : option.value) {
+        if (has_command) {
+          usage_error(fmt::format("unexpected '{}' on the command line; options begin with --", shown(word)));
+        }
+        result.command = known_command(word);
+        has_command = true;
+      }
+      continue;
+    }
+    const OptionSpec* spec = find_option(table, option.string_key);
+    if (option.unregistered || spec == nullptr) {
+      const std::string& word = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
+      unknown_option(table, word.substr(0, word.find('=')));
+    }
+    // Boost takes the next option for the value of one that lacks its own.
+    if (option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--")) {
+      usage_error(fmt::format("--{} on the command line has no value; it takes {}", spec->key, spec->allowed));
+    }
+    result.settings.push_back({spec, option.value.empty() ? "" : option.value[0], "", 0});
+  }
+  return result;
+}
+
+std::string read_file(const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error))
+    usage_error(fmt::format("--config {}: is a folder; name a file", file));
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) usage_error(fmt::format("--config {}: {}", file, errno_text(errno)));
+  std::string text(kMaxFileBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) usage_error(fmt::format("--config {}: {}", file, errno_text(errno)));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    usage_error(
+        fmt::format("--config {}: longer than {}; this is no configuration file", file, format_bytes(kMaxFileBytes)));
+  }
+  return text;
+}
+
+// The setting on one line of a configuration file, or one without a spec if the line is blank.
+Setting read_line(const Table& table, const po::options_description& description, const std::string& text,
+                  const std::string& file, int line) {
+  const auto fail = [&](const std::string& why) { usage_error(fmt::format("{}:{}: {}", file, line, why)); };
+  const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), is_control)) fail("a control character; this is no configuration file");
+  std::istringstream stream(text);
+  std::vector<po::option> options;
+  try {
+    options = po::parse_config_file(stream, description, /*allow_unregistered=*/true).options;
+  } catch (const po::error&) {
+    fail(fmt::format("'{}' is not of the form key = value", shown(text)));
+  }
+  // Boost takes [name] for the beginning of a section and returns nothing.
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (options.empty() && begin != std::string::npos && text[begin] != '#') {
+    fail(fmt::format("'{}' is not of the form key = value", shown(text)));
+  }
+  if (options.empty()) return {};
+  const po::option& option = options.front();
+  const OptionSpec* spec = find_option(table, option.string_key);
+  if (spec == nullptr) {
+    const std::string meant = suggest_key(table, option.string_key);
+    fail(fmt::format("unknown key '{}'; {}", shown(option.string_key),
+                     meant.empty() ? "--help all lists all options" : fmt::format("did you mean '{}'?", meant)));
+  }
+  if (spec->command_line_only) fail(fmt::format("'{}' is for the command line alone; remove the line", spec->key));
+  return {spec, option.value.empty() ? "" : option.value[0], file, line};
+}
+
+std::vector<Setting> read_config(const Table& table, const std::string& file) {
+  const po::options_description description = describe(table);
+  std::vector<Setting> settings;
+  std::istringstream lines(read_file(file));
+  std::string text;
+  // Boost forgets line numbers, so it gets one line at a time.
+  for (int line = 1; std::getline(lines, text); ++line) {
+    if (text.ends_with('\r')) text.pop_back();
+    Setting setting = read_line(table, description, text, file, line);
+    if (setting.spec != nullptr) settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+// All settings of one source. On the command line the last value of a key counts, so that a script's arguments can be
+// followed by a user's; in a file a second value is a mistake.
+void apply_settings(const std::vector<Setting>& settings, Options& options) {
+  std::vector<const Setting*> seen;
+  for (const Setting& setting : settings) {
+    const OptionSpec& spec = *setting.spec;
+    for (const Setting* earlier : seen) {
+      if (earlier->spec != setting.spec || setting.file.empty()) continue;
+      usage_error(fmt::format("{}:{}: {} is given twice, first on line {}; keep one", setting.file, setting.line,
+                              spec.key, earlier->line));
+    }
+    seen.push_back(&setting);
+    try {
+      if (setting.value.empty()) throw BadValue("empty");
+      spec.set(options, setting.value);
+    } catch (const BadValue& bad) {
+      usage_error(fmt::format("{}: {}; it takes {}", described(setting), bad.what(), spec.allowed));
+    }
+  }
+}
+
+void check_combinations(const Options& options) {
+  const OptimizerOptions& o = options.optimizer;
+  check(!o.nesterov || o.momentum > 0, ExitCode::usage, "--nesterov needs a --momentum above 0, such as 0.9");
+  check(o.schedule != ScheduleKind::step || o.lr_step_epochs > 0, ExitCode::usage,
+        "--schedule step needs --lr-step-epochs, the epochs between two decays");
+  check(o.schedule != ScheduleKind::cosine || o.lr_min <= o.lr, ExitCode::usage,
+        "--lr-min {} is above --lr {}; a cosine schedule falls from --lr to --lr-min", o.lr_min, o.lr);
+  check(o.warmup_epochs <= static_cast<double>(o.epochs), ExitCode::usage,
+        "--warmup-epochs {} is more than --epochs {}", o.warmup_epochs, o.epochs);
+  check_batch_choice(options.batch);
+}
+
+bool is_batch_size(const Setting& setting) {
+  return setting.spec->key == "global-batch" || setting.spec->key == "batch-per-rank" ||
+         setting.spec->key == "batch-size";
+}
+
+}  // namespace
+
+Options parse_options(std::span<const char* const> args) {
+  const Table table = option_table();
+  const CommandLine command_line = read_command_line(table, args);
+  Options given;
+  given.command = command_line.command;
+  apply_settings(command_line.settings, given);
+  if (given.help || given.version) return given;
+
+  Options options;
+  options.command = command_line.command;
+  if (!given.run.config.empty()) {
+    std::vector<Setting> settings = read_config(table, given.run.config);
+    apply_settings(settings, options);
+    // One batch size on the command line replaces another one in the file.
+    if (std::any_of(command_line.settings.begin(), command_line.settings.end(), is_batch_size)) {
+      options.batch.global_batch.reset();
+      options.batch.batch_per_rank.reset();
+      options.batch.batch_size.reset();
+    }
+  }
+  apply_settings(command_line.settings, options);
+  check_combinations(options);
+  BatchOptions& batch = options.batch;
+  if (!batch.global_batch && !batch.batch_per_rank && !batch.batch_size) batch.global_batch = kDefaultGlobalBatch;
+  return options;
+}
+
+}  // namespace ddp

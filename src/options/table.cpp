@@ -1,0 +1,390 @@
+#include "options/table.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "base/text.h"
+#include "options/values.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+// Batches and shards stay below 2^31, so that products with the number of ranks cannot overflow.
+constexpr std::int64_t kMaxBatch = std::numeric_limits<std::int32_t>::max();
+constexpr RealRange kLearningRates{0, 1e6};
+
+template <class T>
+struct Unwrapped {
+  using type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using type = T;
+};
+
+constexpr std::array kTopics = {
+    OptionTopic{"run", "the run as a whole"},
+    OptionTopic{"model", "the network, its first weights and its number format"},
+    OptionTopic{"device", "where it runs: the CPU or GPUs, which of them, and how much of their memory"},
+    OptionTopic{"data", "data sets and how they are read"},
+    OptionTopic{"batch", "how many samples make a step, and how they are shared out"},
+    OptionTopic{"optimizer", "the optimizer, the learning rate and how long to train"},
+    OptionTopic{"distributed", "gradient exchange between ranks, threads and cores"},
+    OptionTopic{"output", "run folder, checkpoints, evaluation and progress"},
+};
+
+constexpr std::array kCommands = {
+    CommandSpec{"train", "train a network (the default)"},
+    CommandSpec{"eval", "evaluate a checkpoint on the test samples"},
+    CommandSpec{"plan", "show the execution plan: memory, layouts, expected time of a step"},
+    CommandSpec{"bench", "time training steps without reading or writing anything"},
+    CommandSpec{"check", "try out every rank's device and the sums between them"},
+    CommandSpec{"devices", "list the GPUs of this machine: memory, load, temperature, processes"},
+};
+
+// Words of other programs for what has another name here.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kElsewhere = {{
+    {"learning-rate", "lr"},      {"wd", "weight-decay"},    {"l2", "weight-decay"},   {"num-workers", "workers"},
+    {"num-epochs", "epochs"},     {"batch", "global-batch"}, {"bs", "global-batch"},   {"data", "data-dir"},
+    {"root", "data-dir"},         {"arch", "model"},         {"optim", "optimizer"},   {"scheduler", "schedule"},
+    {"lr-scheduler", "schedule"}, {"save-dir", "output"},    {"output-dir", "output"}, {"checkpoint", "resume"},
+    {"random-seed", "seed"},      {"gpu", "gpus"},           {"gpu-ids", "gpus"},      {"dtype", "precision"},
+}};
+
+// Adds the options of one topic, whose values live in the member `group` of Options.
+template <class Group>
+class TopicTable {
+ public:
+  TopicTable(std::vector<OptionSpec>& table, std::string_view topic, Group Options::*group)
+      : table_(table), topic_(topic), group_(group) {}
+
+  template <class T>
+  OptionSpec& integer(std::string_view key, T Group::*member, std::int64_t low, std::int64_t high,
+                      std::string_view help) {
+    using Integer = typename Unwrapped<T>::type;
+    OptionSpec& spec = add(key, "N", help);
+    spec.range = brief_range(low, high);
+    spec.allowed = "a whole number " + describe_range(low, high);
+    spec.set = [group = group_, member, low, high](Options& options, std::string_view value) {
+      options.*group.*member = static_cast<Integer>(read_integer(value, low, high));
+    };
+    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
+      const T& value = options.*group.*member;
+      if constexpr (std::is_same_v<T, Integer>) {
+        return std::to_string(value);
+      } else {
+        return value ? std::optional(std::to_string(*value)) : std::nullopt;
+      }
+    };
+    return spec;
+  }
+
+  OptionSpec& real(std::string_view key, double Group::*member, const RealRange& range, std::string_view help) {
+    OptionSpec& spec = add(key, "X", help);
+    spec.range = brief_range(range);
+    spec.allowed = "a number " + describe_range(range);
+    spec.set = [group = group_, member, range](Options& options, std::string_view value) {
+      options.*group.*member = read_real(value, range);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      return std::optional(fmt::format("{}", options.*group.*member));
+    };
+    return spec;
+  }
+
+  OptionSpec& on_off(std::string_view key, bool Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "on|off", help);
+    spec.bare = "on";
+    spec.allowed = "on or off";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_switch(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      return std::optional<std::string>(options.*group.*member ? "on" : "off");
+    };
+    return spec;
+  }
+
+  template <Choice E>
+  OptionSpec& choice(std::string_view key, E Group::*member, std::string_view help) {
+    constexpr auto kNames = enum_names(E{});
+    const std::vector<std::string> words(kNames.begin(), kNames.end());
+    OptionSpec& spec = add(key, join(words, "|"), help);
+    spec.allowed = words.size() == 1 ? "only " + words[0] : "one of " + join(words);
+    spec.set = [group = group_, member, kNames](Options& options, std::string_view value) {
+      const auto* const found = std::find(kNames.begin(), kNames.end(), value);
+      if (found == kNames.end()) throw BadValue("unknown");
+      options.*group.*member = static_cast<E>(found - kNames.begin());
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      return std::optional<std::string>(to_string(options.*group.*member));
+    };
+    return spec;
+  }
+
+  OptionSpec& bytes(std::string_view key, std::uint64_t Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "SIZE", help);
+    spec.range = "such as 512MiB";
+    spec.allowed = "a whole number of bytes, KiB, MiB or GiB, such as 512MiB";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_bytes(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      return std::optional(bytes_text(options.*group.*member));
+    };
+    return spec;
+  }
+
+  OptionSpec& ordinals(std::string_view key, std::vector<int> Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "LIST", help);
+    spec.range = "such as 3,2";
+    spec.allowed = "numbers from 0 with commas between, such as 3,2";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_ordinals(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      const std::vector<int>& values = options.*group.*member;
+      return values.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(values, ",")));
+    };
+    return spec;
+  }
+
+  // `value_name` is also what the errors say it takes.
+  OptionSpec& text(std::string_view key, std::string Group::*member, std::string value_name, std::string allowed,
+                   std::string_view help) {
+    OptionSpec& spec = add(key, std::move(value_name), help);
+    spec.allowed = std::move(allowed);
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_text(value);
+    };
+    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
+      const std::string& value = options.*group.*member;
+      return value.empty() ? std::nullopt : std::optional(value);
+    };
+    return spec;
+  }
+
+ private:
+  OptionSpec& add(std::string_view key, std::string value_name, std::string_view help) {
+    OptionSpec& spec = table_.emplace_back();
+    spec.topic = topic_;
+    spec.key = key;
+    spec.value_name = std::move(value_name);
+    spec.help = help;
+    return spec;
+  }
+
+  std::vector<OptionSpec>& table_;
+  std::string_view topic_;
+  Group Options::*group_;
+};
+
+// The switches of Options itself, for the command line alone.
+void add_switch(std::vector<OptionSpec>& table, std::string_view key, bool Options::*member, std::string_view help) {
+  OptionSpec& spec = table.emplace_back();
+  spec.topic = "run";
+  spec.key = key;
+  spec.help = help;
+  spec.allowed = "on or off";
+  spec.bare = "on";
+  spec.command_line_only = true;
+  spec.set = [member](Options& options, std::string_view value) { options.*member = read_switch(value); };
+  spec.get = [](const Options&) { return std::nullopt; };
+}
+
+void add_help(std::vector<OptionSpec>& table) {
+  OptionSpec& spec = table.emplace_back();
+  spec.topic = "run";
+  spec.key = "help";
+  spec.letter = 'h';
+  spec.value_name = "[TOPIC]";
+  spec.help = "show the options of a topic, or of all";
+  std::vector<std::string> words;
+  for (const OptionTopic& topic : kTopics) words.emplace_back(topic.name);
+  words.emplace_back("all");
+  spec.allowed = "one of " + join(words);
+  spec.bare = "common";
+  spec.command_line_only = true;
+  spec.set = [words](Options& options, std::string_view value) {
+    options.help = true;
+    options.help_topic = value == "common" ? "" : value;
+    if (!options.help_topic.empty() && std::find(words.begin(), words.end(), value) == words.end())
+      throw BadValue("unknown topic");
+  };
+  spec.get = [](const Options&) { return std::nullopt; };
+}
+
+void add_run(std::vector<OptionSpec>& table) {
+  TopicTable run(table, "run", &Options::run);
+  OptionSpec& config =
+      run.text("config", &RunOptions::config, "FILE", "a file", "read options from FILE; the command line beats it");
+  config.command_line_only = true;
+  config.common = true;
+  add_switch(table, "dump-config", &Options::dump_config, "print all options as a configuration file and end");
+  add_help(table);
+  add_switch(table, "version", &Options::version, "print the versions of the program and its libraries and end");
+  run.choice("log-level", &RunOptions::log_level, "leave out messages below this level");
+}
+
+void add_model(std::vector<OptionSpec>& table) {
+  TopicTable model(table, "model", &Options::model);
+  model.text("model", &ModelOptions::model, "NAME", "the name of a model", "the network").common = true;
+  model.choice("init", &ModelOptions::init, "first weights; default: uniform, as PyTorch draws them");
+  model.real("init-std", &ModelOptions::init_std, {0, 1000}, "standard deviation of --init normal");
+  model.choice("precision", &ModelOptions::precision, "number format of the computation");
+}
+
+void add_device(std::vector<OptionSpec>& table) {
+  TopicTable device(table, "device", &Options::device);
+  using D = DeviceOptions;
+  device.choice("device", &D::device, "auto: on GPUs where all ranks have one, else on the CPU").common = true;
+  device.ordinals("gpus", &D::gpus, "the visible cards that ranks take, in this order").unset = "all";
+  device.on_off("oversubscribe-gpus", &D::oversubscribe_gpus,
+                "let ranks share a card; gradients then go through the host by MPI");
+  device.real("gpu-memory-fraction", &D::gpu_memory_fraction, {0, 1, false, true},
+              "share of its card's memory that a rank may take");
+  device.bytes("gpu-memory-limit", &D::gpu_memory_limit, "memory of its card that a rank may take; 0: no limit");
+  device.on_off("log-placement", &D::log_placement, "show which rank has which card");
+  device.choice("cuda-graph", &D::cuda_graph, "replay whole steps as CUDA graphs; auto: where that is possible");
+}
+
+void add_data(std::vector<OptionSpec>& table) {
+  TopicTable data(table, "data", &Options::data);
+  data.text("dataset", &DataOptions::dataset, "NAME", "the name of a data set",
+            "data set: glyphs (needs no files), mnist, fashion-mnist")
+      .common = true;
+  data.text("data-dir", &DataOptions::data_dir, "DIR", "a folder", "folder of the data sets").common = true;
+  data.integer("workers", &DataOptions::workers, 0, 256, "loader threads per rank; 0: read within the step");
+  data.integer("prefetch", &DataOptions::prefetch, 1, 1024, "batches read ahead");
+  data.integer("train-limit", &DataOptions::train_limit, 0, kUnbounded, "train on the first N samples only; 0: on all");
+  data.integer("test-limit", &DataOptions::test_limit, 0, kUnbounded, "test on the first N samples only; 0: on all");
+  data.choice("normalize", &DataOptions::normalize,
+              "none: pixels from 0 to 1; standard: minus the mean, by the standard deviation");
+}
+
+void add_batch(std::vector<OptionSpec>& table) {
+  TopicTable batch(table, "batch", &Options::batch);
+  OptionSpec& global = batch.integer("global-batch", &BatchOptions::global_batch, 1, kMaxBatch,
+                                     "samples in a step, of all ranks together");
+  global.unset = std::to_string(kDefaultGlobalBatch);
+  global.common = true;
+  OptionSpec& per_rank = batch.integer("batch-per-rank", &BatchOptions::batch_per_rank, 1, kMaxBatch,
+                                       "samples in a step of each rank, in place of --global-batch");
+  per_rank.unset = "--global-batch / ranks";
+  per_rank.common = true;
+  OptionSpec& size =
+      batch.integer("batch-size", &BatchOptions::batch_size, 1, kMaxBatch, "samples in a step, where one rank trains");
+  size.letter = 'b';
+  size.unset = "--global-batch";
+  batch.integer("logical-shards", &BatchOptions::logical_shards, 0, 1 << 20,
+                "parts of the global batch, each computed as a whole; 0: one per rank");
+  batch.on_off("drop-last", &BatchOptions::drop_last, "leave out the last, smaller batch of an epoch");
+}
+
+void add_optimizer(std::vector<OptionSpec>& table) {
+  TopicTable optimizer(table, "optimizer", &Options::optimizer);
+  using O = OptimizerOptions;
+  optimizer.choice("optimizer", &O::optimizer, "the rule of the update");
+  optimizer.real("lr", &O::lr, kLearningRates, "learning rate").common = true;
+  optimizer.real("momentum", &O::momentum, {0, 1, true}, "momentum of SGD");
+  optimizer.on_off("nesterov", &O::nesterov, "Nesterov's momentum");
+  optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "L2 penalty");
+  optimizer.choice("schedule", &O::schedule, "course of the learning rate");
+  optimizer.integer("lr-step-epochs", &O::lr_step_epochs, 0, kUnbounded, "--schedule step: epochs between decays");
+  optimizer.real("lr-gamma", &O::lr_gamma, {0, 1}, "--schedule step: factor of a decay");
+  optimizer.real("lr-min", &O::lr_min, kLearningRates, "--schedule cosine: the last learning rate");
+  optimizer.real("warmup-epochs", &O::warmup_epochs, {0, 1e6}, "epochs over which the learning rate rises to --lr");
+  optimizer.choice("lr-scale", &O::lr_scale, "scale --lr with the global batch by --lr-base-batch");
+  optimizer.integer("lr-base-batch", &O::lr_base_batch, 1, kMaxBatch, "the global batch that --lr is meant for");
+  optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true}, "share of the target spread over all classes");
+  optimizer.integer("epochs", &O::epochs, 1, 1'000'000'000, "passes over the training samples").common = true;
+  optimizer.integer("max-steps", &O::max_steps, 0, kUnbounded, "stop after this many steps; 0: no limit");
+  optimizer.integer("seed", &O::seed, 0, kUnbounded, "seed of weights, order and noise").common = true;
+  optimizer.on_off("deterministic", &O::deterministic, "the same bits in every run, on any number of ranks");
+}
+
+void add_distributed(std::vector<OptionSpec>& table) {
+  TopicTable distributed(table, "distributed", &Options::distributed);
+  using D = DistributedOptions;
+  distributed.choice("reduction", &D::reduction,
+                     "how gradients are summed; tree: in one order on any number of ranks; root: all through rank 0");
+  distributed.choice("gradient-precision", &D::gradient_precision, "how gradients travel between GPUs");
+  distributed.on_off("overlap", &D::overlap, "sum gradients while the backward pass still runs");
+  distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size of the first gradient bucket in MiB");
+  distributed.real("bucket-mib", &D::bucket_mib, {0.001, 4096}, "size of the other gradient buckets in MiB");
+  distributed.integer("threads", &D::threads, 0, 4096, "compute threads per rank; 0: the rank's share of the cores")
+      .common = true;
+  distributed.choice("bind", &D::bind, "auto: each rank to its share of the cores");
+  distributed.real("timeout", &D::timeout, {0.1, 1e6}, "seconds after which a silent rank counts as lost");
+}
+
+void add_output(std::vector<OptionSpec>& table) {
+  TopicTable output(table, "output", &Options::output);
+  using O = OutputOptions;
+  OptionSpec& folder = output.text("output", &O::output, "DIR", "a folder", "the run folder");
+  folder.unset = "runs/MODEL-DATASET";
+  folder.common = true;
+  output
+      .text("resume", &O::resume, "none|auto|PATH", "none, auto or the path of a checkpoint",
+            "auto: go on from the newest good checkpoint of the run folder, if any")
+      .common = true;
+  output.integer("checkpoint-every", &O::checkpoint_every, 0, kUnbounded,
+                 "steps between checkpoints; 0: at the end of each epoch");
+  output.integer("keep-checkpoints", &O::keep_checkpoints, 1, 1'000'000, "the newest N stay, and the best");
+  output.integer("log-interval", &O::log_interval, 1, kUnbounded, "steps between two progress lines");
+  output.integer("eval-every", &O::eval_every, 0, kUnbounded, "epochs between evaluations; 0: only at the end");
+  output.choice("eval-on", &O::eval_on, "who evaluates");
+  output.text("plan-cache", &O::plan_cache, "DIR|off", "a folder or off", "where execution plans are kept").unset =
+      "~/.cache/ddp_train/plans";
+  output.choice("progress", &O::progress, "auto: a bar on a terminal, lines elsewhere");
+}
+
+}  // namespace
+
+std::vector<OptionSpec> option_table() {
+  std::vector<OptionSpec> table;
+  table.reserve(64);
+  add_run(table);
+  add_model(table);
+  add_device(table);
+  add_data(table);
+  add_batch(table);
+  add_optimizer(table);
+  add_distributed(table);
+  add_output(table);
+  return table;
+}
+
+std::span<const OptionTopic> option_topics() { return kTopics; }
+
+std::span<const CommandSpec> command_table() { return kCommands; }
+
+const OptionSpec* find_option(std::span<const OptionSpec> table, std::string_view key) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [key](const OptionSpec& spec) { return spec.key == key; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+std::string suggest_key(std::span<const OptionSpec> table, std::string_view word) {
+  word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+  std::string meant(word);
+  std::replace(meant.begin(), meant.end(), '_', '-');
+  if (meant.size() < 2) return "";
+  if (find_option(table, meant) != nullptr) return meant;
+  for (const auto& [elsewhere, key] : kElsewhere) {
+    if (meant == elsewhere) return std::string(key);
+  }
+  std::vector<std::string> keys;
+  keys.reserve(table.size());
+  for (const OptionSpec& spec : table) keys.emplace_back(spec.key);
+  return nearest(meant, keys);
+}
+
+}  // namespace ddp

@@ -1,0 +1,125 @@
+#include "options/values.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include "options/table.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::array<std::string_view, 4> kOn = {"on", "true", "yes", "1"};
+constexpr std::array<std::string_view, 4> kOff = {"off", "false", "no", "0"};
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+constexpr std::array kUnits = {Unit{"GiB", std::uint64_t{1} << 30U}, Unit{"MiB", std::uint64_t{1} << 20U},
+                               Unit{"KiB", std::uint64_t{1} << 10U}};
+
+bool contains(std::span<const std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+}  // namespace
+
+std::int64_t read_integer(std::string_view text, std::int64_t low, std::int64_t high) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a whole number");
+  if (error == std::errc::result_out_of_range || value < low || value > high) throw BadValue("out of range");
+  return value;
+}
+
+double read_real(std::string_view text, const RealRange& range) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a number");
+  if (error == std::errc::result_out_of_range) throw BadValue("out of range");
+  if (!std::isfinite(value)) throw BadValue("not a finite number");
+  if (value < range.low || value > range.high || (range.high_open && value == range.high) ||
+      (range.low_open && value == range.low)) {
+    throw BadValue("out of range");
+  }
+  // A negative zero passes the comparisons, but would be printed with its sign.
+  return value == 0 ? 0 : value;
+}
+
+std::uint64_t read_bytes(std::string_view text) {
+  const auto unit = std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return text.ends_with(u.name); });
+  if (unit != kUnits.end()) text.remove_suffix(unit->name.size());
+  const std::uint64_t factor = unit == kUnits.end() ? 1 : unit->bytes;
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a size");
+  // Sizes stay below 2^63, so that they can be counted with a sign.
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  if (error == std::errc::result_out_of_range || value > kLargest / factor) throw BadValue("out of range");
+  return value * factor;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  for (const Unit& unit : kUnits) {
+    if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{}{}", bytes / unit.bytes, unit.name);
+  }
+  return std::to_string(bytes);
+}
+
+std::vector<int> read_ordinals(std::string_view text) {
+  constexpr std::int64_t kLargest = 1023;
+  std::vector<int> ordinals;
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    ordinals.push_back(static_cast<int>(read_integer(text.substr(0, comma), 0, kLargest)));
+    if (comma == std::string_view::npos) return ordinals;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+bool is_switch_word(std::string_view text) { return contains(kOn, text) || contains(kOff, text); }
+
+bool read_switch(std::string_view text) {
+  if (!is_switch_word(text)) throw BadValue("neither on nor off");
+  return contains(kOn, text);
+}
+
+std::string read_text(std::string_view text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (text.empty()) throw BadValue("empty");
+  if (std::any_of(text.begin(), text.end(), is_control)) throw BadValue("a control character in it");
+  if (text.find('#') != std::string_view::npos) throw BadValue("a '#' in it, which begins a comment");
+  if (text.front() == ' ' || text.back() == ' ') throw BadValue("a blank at its beginning or end");
+  return std::string(text);
+}
+
+std::string describe_range(std::int64_t low, std::int64_t high) {
+  if (high == std::numeric_limits<std::int64_t>::max()) return fmt::format("of at least {}", low);
+  return fmt::format("from {} to {}", low, high);
+}
+
+std::string describe_range(const RealRange& range) {
+  if (std::isinf(range.high)) return fmt::format("{} {}", range.low_open ? "above" : "of at least", range.low);
+  return fmt::format("{} {} to {}{}", range.low_open ? "above" : "from", range.low, range.high_open ? "below " : "",
+                     range.high);
+}
+
+std::string brief_range(std::int64_t low, std::int64_t high) {
+  return high > 1'000'000 ? fmt::format(">= {}", low) : fmt::format("{} to {}", low, high);
+}
+
+std::string brief_range(const RealRange& range) {
+  if (range.high >= 1e6) return fmt::format("{} {}", range.low_open ? ">" : ">=", range.low);
+  return fmt::format("{}{} to {}{}", range.low_open ? "above " : "", range.low, range.high_open ? "below " : "",
+                     range.high);
+}
+
+}  // namespace ddp

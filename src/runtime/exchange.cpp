@@ -1,0 +1,58 @@
+#include "runtime/exchange.h"
+
+#include <mpi.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "runtime/mpi_check.h"
+
+namespace ddp {
+namespace {
+
+// Polls, since a blocking wait has no timeout, and sleeps between, since ranks may share a core.
+void wait(MPI_Request request, double timeout, const char* what) {
+  const double begin = now();
+  int done = 0;
+  for (;;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) return;
+    check(now() - begin < timeout, ExitCode::rank_lost,
+          "{} is not complete after {:.0f} s: some rank hangs or is lost; look for the first message of another rank",
+          what, timeout);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> all_gather_text(const MpiSession& session, const std::string& mine, double timeout,
+                                         const char* what) {
+  const auto size = static_cast<std::size_t>(session.size());
+  const int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(size);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD, &request),
+            "MPI_Iallgather");
+  wait(request, timeout, what);
+
+  std::vector<int> offsets(size);
+  std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
+  std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
+  check_mpi(MPI_Iallgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR,
+                            MPI_COMM_WORLD, &request),
+            "MPI_Iallgatherv");
+  wait(request, timeout, what);
+
+  std::vector<std::string> texts;
+  texts.reserve(size);
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    texts.push_back(all.substr(static_cast<std::size_t>(offsets[rank]), static_cast<std::size_t>(lengths[rank])));
+  }
+  return texts;
+}
+
+}  // namespace ddp

@@ -1,0 +1,61 @@
+// What NVIDIA's management library tells of the cards of this machine, opened at run time: no driver, no library.
+//
+//   const Nvml nvml;                                   // throws Error(preflight) where there is no driver
+//   nvml.driver_version();                             // "580.95.05"
+//   for (const CardStatus& card : nvml.cards()) ...    // all cards of the machine, whatever CUDA_VISIBLE_DEVICES says
+//
+// The library is libnvidia-ml.so.1, or the file that DDP_NVML_LIBRARY names. What a card does not tell is empty.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+// A process that holds memory of a card.
+struct CardProcess {
+  unsigned pid = 0;
+  std::string name;                    // empty: it cannot be seen from here, as from within a container
+  std::optional<std::uint64_t> bytes;  // of the card's memory
+};
+
+struct CardStatus {
+  unsigned index = 0;  // in the order of PCI addresses, as nvidia-smi counts
+  std::optional<std::string> name;
+  std::optional<std::string> pci_id;  // "0000:3b:00.0", as in GpuInfo
+  std::optional<std::string> uuid;
+  struct MemoryUse {
+    std::uint64_t total = 0;
+    std::uint64_t used = 0;
+    std::uint64_t free = 0;
+  };
+  std::optional<MemoryUse> memory;
+  std::optional<unsigned> utilisation;                 // percent of the time in which a kernel ran
+  std::optional<unsigned> temperature;                 // degrees Celsius
+  std::optional<std::vector<std::string>> throttling;  // why the clock is held down, as words; empty: it is not
+  std::optional<std::vector<CardProcess>> processes;   // those that compute
+};
+
+class Nvml {
+ public:
+  Nvml();
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  std::optional<std::string> driver_version() const;
+  // Throws Error(preflight) where the driver cannot even count its cards.
+  std::vector<CardStatus> cards() const;
+
+ private:
+  class Library;
+  std::unique_ptr<Library> library_;
+};
+
+// The version of this machine's driver, or "" where it cannot be asked.
+std::string driver_version();
+
+}  // namespace ddp

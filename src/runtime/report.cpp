@@ -1,0 +1,134 @@
+#include "runtime/report.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/exchange.h"
+#include "runtime/signals.h"
+
+namespace ddp {
+namespace {
+
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+// Waits until what was written to standard error has been read from its pipe, for MPI_Abort may discard the rest.
+void drain_standard_error() {
+  std::fflush(stderr);
+  const double begin = now();
+  int unread = 0;
+  while (now() - begin < 1 && ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+int exit_value(ExitCode code) { return static_cast<int>(code); }
+
+// The outcome of a phase as text: "CODE MESSAGE", or empty where it went well.
+std::string outcome_text(const std::exception_ptr& mine) {
+  if (!mine) return "";
+  const Failure failure = describe_failure(mine);
+  return fmt::format("{} {}", exit_value(failure.code), failure.message);
+}
+
+}  // namespace
+
+Failure describe_failure(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return {known.code(), on_one_line(known.what())};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::out_of_memory, "out of memory; use a smaller batch, or fewer ranks on this host"};
+  } catch (const std::exception& other) {
+    return {ExitCode::internal, fmt::format("internal error: {}; please report it", on_one_line(other.what()))};
+  } catch (...) {
+    return {ExitCode::internal, "internal error: an exception of unknown type; please report it"};
+  }
+}
+
+void agree(const MpiSession& session, const std::exception_ptr& mine, double timeout) {
+  if (mine) {
+    try {
+      std::rethrow_exception(mine);
+    } catch (const JointError&) {
+      throw;
+    } catch (...) {
+      // This rank's own failure, which the others do not know of yet.
+    }
+  }
+  const std::vector<std::string> outcomes =
+      all_gather_text(session, outcome_text(mine), timeout, "the agreement of all ranks at the end of a setup phase");
+  const auto failed = [](const std::string& outcome) { return !outcome.empty(); };
+  const auto first = std::find_if(outcomes.begin(), outcomes.end(), failed);
+  if (first == outcomes.end()) return;
+
+  int code = 0;
+  const char* const end = std::from_chars(first->data(), first->data() + first->size(), code).ptr;
+  std::string message(end + 1, first->data() + first->size());
+  const auto others =
+      std::count_if(outcomes.begin(), outcomes.end(), [&](const auto& it) { return failed(it) && it != *first; });
+  if (others > 0) message += fmt::format(" (and {} other rank{})", others, others == 1 ? "" : "s");
+  throw JointError(static_cast<ExitCode>(code), message, session.rank() == first - outcomes.begin());
+}
+
+void report_and_abort(const MpiSession& session, const std::exception_ptr& error) noexcept {
+  int code = exit_value(ExitCode::internal);
+  try {
+    const Failure failure = describe_failure(error);
+    code = exit_value(failure.code);
+    log_error("{}", failure.message);
+    drain_standard_error();
+  } catch (...) {
+    // No memory even for the message: the exit code has to say it.
+    code = exit_value(ExitCode::out_of_memory);
+  }
+  session.abort(code);
+}
+
+int run_program(const std::function<int(MpiSession& session)>& body) {
+  const auto report = [](const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const JointError& joint) {
+      if (joint.reporter()) log_error("{}", on_one_line(joint.what()));
+      return exit_value(joint.code());
+    } catch (...) {
+      const Failure failure = describe_failure(error);
+      log_error("{}", failure.message);
+      return exit_value(failure.code);
+    }
+  };
+  // A limit on the size of files then fails the write, which is reported, in place of killing the process.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
+  const SignalThread signal_thread;
+  try {
+    MpiSession session;
+    try {
+      return or_abort(session, [&] { return body(session); });
+    } catch (...) {
+      // Before MPI_Finalize: as soon as one rank has left with an error, mpirun may kill the others.
+      const int code = report(std::current_exception());
+      drain_standard_error();
+      return code;
+    }
+  } catch (...) {
+    return report(std::current_exception());
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,62 @@
+// Signals as requests that the training loop asks for between two steps.
+//
+//   const Signals signals;                       // handlers from here to the end of the scope
+//   if (signals.stop_requested()) ...            // USR1, TERM or the first INT: save and leave with exit code 75
+//   if (signals.take_checkpoint_request()) ...   // HUP: save and go on
+//
+// A second INT leaves at once, with exit code 130. Ranks may see a signal at different steps: they agree on the step.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <string_view>
+#include <thread>
+
+namespace ddp {
+
+// Note [The thread that takes signals]
+// A handler runs on the stack of the thread that happens to receive the signal. Some matrix kernels (oneDNN's gemm
+// among them) use the stack pointer for themselves for a while, and a signal's frame would then be written over the
+// heap. So compute threads block these signals, and one thread that does nothing else receives them.
+//
+//   const SignalThread thread;   // first of all in main: threads started later inherit the mask
+class SignalThread {
+ public:
+  SignalThread();
+  ~SignalThread();
+  SignalThread(const SignalThread&) = delete;
+  SignalThread& operator=(const SignalThread&) = delete;
+
+ private:
+  std::jthread thread_;
+};
+
+class Signals {
+ public:
+  // Throws Error(internal) where there is one already: signal handlers belong to the process.
+  Signals();
+  // Puts the handlers back that were there before.
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  bool stop_requested() const { return stop_signal_ != 0; }
+  // The signal that asked for the stop, "SIGUSR1", or "" without one.
+  std::string_view stop_reason() const;
+  // True once for each HUP, or for several together.
+  bool take_checkpoint_request() { return checkpoint_wanted_.exchange(false); }
+
+ private:
+  static void handle(int number);
+  void note(int number);
+
+  static constexpr std::array kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> previous_{};
+  std::atomic<int> stop_signal_{0};
+  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> checkpoint_wanted_{false};
+};
+
+}  // namespace ddp

@@ -1,0 +1,89 @@
+#include "train/batch_stage.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+// Images copied to the device at a time.
+constexpr std::int64_t kImagesAtOnce = 4096;
+
+}  // namespace
+
+ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset) {
+  const std::size_t image = dataset.shape().bytes();
+  pixels_ = backend.allocate(static_cast<std::size_t>(dataset.size()) * image, "the images of the data set");
+  const std::int64_t at_once = std::min(kImagesAtOnce, dataset.size());
+  const Memory some =
+      backend.allocate_for_transfer(static_cast<std::size_t>(at_once) * image, "the images on their way to the device");
+  for (std::int64_t begin = 0; begin < dataset.size(); begin += at_once) {
+    const std::int64_t count = std::min(at_once, dataset.size() - begin);
+    for (std::int64_t i = 0; i < count; ++i) {
+      dataset.read(begin + i, {some.at<std::uint8_t>(static_cast<std::size_t>(i) * image), image});
+    }
+    backend.upload(pixels_.data() + static_cast<std::size_t>(begin) * image, some.data(),
+                   static_cast<std::size_t>(count) * image);
+    backend.synchronize();
+  }
+}
+
+BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples,
+                       const ResidentImages* resident)
+    : backend_(backend), image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident) {
+  const auto samples = static_cast<std::size_t>(max_samples);
+  if (resident != nullptr) {
+    rows_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the numbers of a batch's samples");
+    rows_ = rows_buffer_.device.at<std::int32_t>(0);
+    pixels_ = resident->pixels();
+  }
+  if (backend.on_host()) return;
+  labels_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the labels of a batch");
+  labels_ = labels_buffer_.device.at<std::int32_t>(0);
+  if (resident != nullptr) return;
+  pixels_buffer_ = make_buffer(samples * image_bytes, "the images of a batch");
+  pixels_ = pixels_buffer_.device.at<std::uint8_t>(0);
+}
+
+BatchStage::Buffer BatchStage::make_buffer(std::size_t bytes, const char* purpose) const {
+  return {backend_.allocate_for_transfer(bytes, purpose), backend_.allocate(bytes, purpose)};
+}
+
+void BatchStage::set(const Batch& batch) {
+  DDP_ASSERT(batch.count <= max_samples_);
+  count_ = batch.count;
+  if (resident_ != nullptr) {
+    std::copy(batch.indices.begin(), batch.indices.end(), rows_buffer_.host.at<std::int32_t>(0));
+  } else {
+    DDP_ASSERT(batch.pixels.size() == static_cast<std::size_t>(count_) * image_bytes_);
+  }
+  if (backend_.on_host()) {
+    labels_ = batch.labels.data();
+    if (resident_ == nullptr) pixels_ = batch.pixels.data();
+  } else if (count_ > 0) {
+    std::memcpy(labels_buffer_.host.data(), batch.labels.data(), batch.labels.size_bytes());
+    if (resident_ == nullptr) std::memcpy(pixels_buffer_.host.data(), batch.pixels.data(), batch.pixels.size_bytes());
+  }
+}
+
+void BatchStage::upload(const Buffer& buffer, std::size_t bytes) {
+  if (buffer.device.bytes() > 0) backend_.upload(buffer.device.data(), buffer.host.data(), bytes);
+}
+
+void BatchStage::enqueue() {
+  if (count_ == 0) return;
+  const auto samples = static_cast<std::size_t>(count_);
+  upload(pixels_buffer_, samples * image_bytes_);
+  upload(labels_buffer_, samples * sizeof(std::int32_t));
+  upload(rows_buffer_, samples * sizeof(std::int32_t));
+}
+
+Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
+  DDP_ASSERT(first >= 0 && first + count <= count_);
+  if (resident_ != nullptr) return {pixels_, rows_ + first, labels_ + first, count};
+  return {pixels_ + static_cast<std::size_t>(first) * image_bytes_, nullptr, labels_ + first, count};
+}
+
+}  // namespace ddp

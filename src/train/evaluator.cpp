@@ -1,0 +1,71 @@
+#include "train/evaluator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "base/partition.h"
+
+namespace ddp {
+namespace {
+
+std::vector<std::uint32_t> all_of(std::int64_t samples) {
+  std::vector<std::uint32_t> indices(static_cast<std::size_t>(samples));
+  std::iota(indices.begin(), indices.end(), 0U);
+  return indices;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset, const ResidentImages* resident,
+                     Communicator& ranks, EvalOn where, const DataOptions& options)
+    : backend_(backend),
+      network_(network),
+      dataset_(dataset),
+      ranks_(ranks),
+      where_(where),
+      indices_(all_of(dataset.size())),
+      stage_(backend, dataset.shape().bytes(), network.batch(), resident),
+      loader_(dataset, {network.batch(), options.workers, options.prefetch, resident == nullptr},
+              [] { return std::nullopt; }) {
+  const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
+  device_sums_ = backend.allocate(count * sizeof(double), "the sums of an evaluation");
+  host_sums_ = backend.allocate_for_transfer(count * sizeof(double), "the sums of an evaluation");
+  sums_ = {host_sums_.at<double>(0), count};
+}
+
+EvalResult Evaluator::run(const float* parameters) {
+  backend_.fill_zero(device_sums_.data(), device_sums_.bytes());
+  const auto chunks = static_cast<std::int64_t>(sums_.size()) - 1;
+  const Range mine = where_ == EvalOn::all ? part(chunks, ranks_.size(), ranks_.rank())
+                     : ranks_.rank() == 0  ? Range{0, chunks}
+                                           : Range{0, 0};
+  std::int64_t ahead = mine.begin;
+  loader_.restart([&]() -> std::optional<IndexSpan> {
+    if (ahead == mine.end) return std::nullopt;
+    const std::int64_t begin = ahead++ * network_.batch();
+    const std::int64_t count = std::min(network_.batch(), dataset_.size() - begin);
+    return IndexSpan(indices_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+  });
+  for (std::int64_t chunk = mine.begin; chunk < mine.end; ++chunk) {
+    const std::optional<Batch> batch = loader_.next();
+    stage_.set(*batch);
+    stage_.enqueue();
+    double* sums = device_sums_.at<double>(0);
+    network_.forward(parameters, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
+    // The stage takes the next batch only when this one's copies are done.
+    backend_.synchronize();
+  }
+  backend_.download(sums_.data(), device_sums_.data(), device_sums_.bytes());
+  backend_.synchronize();
+  // Each chunk's sum comes from one rank and is zero on the others: exact, whatever the order of additions.
+  ranks_.all_reduce(sums_, ReduceOp::sum);
+  EvalResult result;
+  result.samples = dataset_.size();
+  const auto samples = static_cast<double>(result.samples);
+  result.loss = std::accumulate(sums_.begin(), sums_.end() - 1, 0.0) / samples;
+  result.accuracy = sums_.back() / samples;
+  return result;
+}
+
+}  // namespace ddp

@@ -1,0 +1,174 @@
+#include "train/experiment.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "data/normalization.h"
+#include "model/initialize.h"
+#include "model/zoo.h"
+#include "runtime/report.h"
+#include "train/fit.h"
+#include "train/plan_cache.h"
+
+namespace ddp {
+namespace {
+
+Initializer initializer_of(const ModelOptions& options) {
+  Initializer initializer;
+  initializer.deviation = static_cast<float>(options.init_std);
+  switch (options.init) {
+    case InitKind::pytorch:
+      initializer.kind = Initializer::Kind::pytorch;
+      break;
+    case InitKind::normal:
+      initializer.kind = Initializer::Kind::normal;
+      break;
+    case InitKind::xavier:
+      initializer.kind = Initializer::Kind::xavier;
+      break;
+    case InitKind::kaiming:
+      initializer.kind = Initializer::Kind::kaiming;
+      break;
+  }
+  return initializer;
+}
+
+struct FoundPlan {
+  std::string text;
+  std::string origin;
+};
+
+// On rank 0: the checkpoint's plan, else the cached one, else a new one.
+FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::optional<TrainingState>& resumed) {
+  if (resumed && !resumed->plan.empty()) return {resumed->plan, "from the checkpoint"};
+  const bool fixed = e.options.optimizer.deterministic;
+  const PlanCache cache(fixed ? std::nullopt : plan_cache_directory(e.options));
+  const std::string key = PlanCache::key(*e.backend, stages);
+  if (const std::optional<std::string> text = cache.find(key)) return {*text, "from the cache"};
+  const double begin = now();
+  const std::string text = to_text(plan_layouts(*e.backend, stages, fixed ? ChoiceMode::fixed : ChoiceMode::timed));
+  cache.store(key, text);
+  return {text, fixed ? "by fixed rules" : fmt::format("timed in {}", format_duration(now() - begin))};
+}
+
+void check_same_run(const Options& options, const TrainingState& state, const BatchPlan& plan) {
+  const auto same = [](const char* key, const auto& now, const auto& then) {
+    check(now == then, ExitCode::checkpoint,
+          "--resume: the checkpoint was made with --{} {}, this run has {}; give the same value, or start anew with "
+          "--resume none",
+          key, then, now);
+  };
+  same("model", options.model.model, state.model);
+  same("dataset", options.data.dataset, state.dataset);
+  same("seed", options.optimizer.seed, state.seed);
+  same("global-batch", plan.global_batch, state.global_batch);
+  same("logical-shards", plan.shards, state.logical_shards);
+}
+
+std::unique_ptr<Backend> make_backend(const Device& device) {
+  return device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
+}
+
+std::unique_ptr<DeviceCommunicator> make_sums(const Device& device, Communicator& ranks, Backend& backend) {
+  if (ranks.size() == 1 || backend.on_host()) return nullptr;
+  return device.through_host ? make_staged_communicator(ranks, backend)
+                             : device.gpus->make_nccl_communicator(ranks, backend);
+}
+
+// Parameters, optimizer state, and gradients: one buffer for the sum and one for each level of the tree over the rank's
+// own shards.
+std::size_t bytes_beside_activations(const Experiment& e) {
+  const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
+  const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
+  return (3 + levels) * static_cast<std::size_t>(e.graph.parameter_count()) * sizeof(float);
+}
+
+void check_gradient_precision(const Options& options, const Device& device) {
+  if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
+  check(device.gpus != nullptr, ExitCode::usage,
+        "--gradient-precision bf16 is for GPUs, and this run is on the CPU; give --gradient-precision fp32");
+  check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
+        "--gradient-precision bf16 goes with --reduction ring and without --deterministic");
+}
+
+// Images that leave at least as much memory free as they take stay on the device.
+std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
+  const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().bytes();
+  if (backend.on_host() || 2 * bytes > backend.available_bytes()) return nullptr;
+  return std::make_unique<ResidentImages>(backend, dataset);
+}
+
+}  // namespace
+
+NetworkConfig network_config(const Options& options, const Dataset& train, std::int64_t batch) {
+  const ImageShape image = train.shape();
+  NetworkConfig config;
+  config.batch = batch;
+  config.image = {image.channels, image.height, image.width};
+  config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
+  Normalization normalization;
+  normalization.mean.assign(static_cast<std::size_t>(image.channels), 0.0F);
+  normalization.deviation.assign(static_cast<std::size_t>(image.channels), 1.0F);
+  if (options.data.normalize == NormalizeMode::standard) normalization = measure_normalization(train);
+  for (std::size_t c = 0; c < normalization.mean.size(); ++c) {
+    config.scale.push_back(1.0F / (255.0F * normalization.deviation[c]));
+    config.shift.push_back(-normalization.mean[c] / normalization.deviation[c]);
+  }
+  return config;
+}
+
+void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
+  if (!mirror.values().empty()) ranks.broadcast(std::as_writable_bytes(mirror.values()), 0);
+  mirror.push();
+}
+
+Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
+                              const Options& options, const std::optional<TrainingState>& resumed) {
+  Experiment e;
+  e.device = device;
+  e.options = options;
+  BatchOptions& batch = e.options.batch;
+  if (resumed && batch.logical_shards == 0) batch.logical_shards = resumed->logical_shards;
+  std::vector<Stage> stages;
+  together(session, [&] {
+    // What can be wrong before any data is read, first.
+    check_model_name(options.model.model);
+    check_gradient_precision(options, device);
+    (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
+    const DataOptions& data = options.data;
+    e.data = open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads());
+    e.batch = resolve_batch(batch, session.size(), e.data.train->size());
+    if (resumed) check_same_run(e.options, *resumed, e.batch);
+    const ImageShape image = e.data.train->shape();
+    e.graph = make_model(options.model.model, {image.channels, image.height, image.width}, e.data.train->classes());
+    e.backend = make_backend(device);
+    stages = make_stages(e.graph, e.batch.per_shard);
+  });
+  FoundPlan found =
+      together(session, [&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
+  e.plan_text = ranks.broadcast_text(found.text, 0);
+  e.plan_origin = ranks.broadcast_text(found.origin, 0);
+  together(session, [&] {
+    e.plan = layout_plan_from_text(e.plan_text, stages);
+    const NetworkConfig config = network_config(options, *e.data.train, e.batch.per_shard);
+    check_fits(*e.backend, e.graph, config, e.plan, bytes_beside_activations(e));
+    e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+    const auto count = static_cast<std::size_t>(e.graph.parameter_count());
+    e.parameter_memory = e.backend->allocate(count * sizeof(float), "the parameters");
+    e.host_parameters = std::make_unique<HostMirror>(*e.backend, e.parameters(), count);
+    initialize(e.graph, initializer_of(options.model), options.optimizer.seed, e.host_parameters->values());
+    e.resident_train = make_resident(*e.backend, *e.data.train);
+    e.resident_test = make_resident(*e.backend, *e.data.test);
+  });
+  e.sums = make_sums(device, ranks, *e.backend);
+  broadcast_floats(ranks, *e.host_parameters);
+  return e;
+}
+
+}  // namespace ddp

@@ -1,0 +1,66 @@
+// Everything that a run is made of, built from its options in one order on all ranks: data sets, batch plan, model,
+// backend, layout plan, network, parameters.
+//
+//   Experiment experiment = prepare_experiment(session, ranks, device, options, std::nullopt);
+//   experiment.network->forward(experiment.parameters(), ...);
+//   experiment.host_parameters->fetch();   // for checkpoints
+//
+// A failure of any rank ends the preparation on all of them with the same error (runtime/report.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/host_mirror.h"
+#include "checkpoint/state.h"
+#include "comm/communicator.h"
+#include "comm/device_communicator.h"
+#include "data/catalog.h"
+#include "model/graph.h"
+#include "model/layout_plan.h"
+#include "model/network.h"
+#include "options/batch.h"
+#include "options/options.h"
+#include "runtime/device.h"
+#include "runtime/mpi_session.h"
+#include "train/batch_stage.h"
+
+namespace ddp {
+
+struct Experiment {
+  Options options;
+  DataSets data;
+  BatchPlan batch;
+  Graph graph{Shape{}};
+  Device device;
+  std::unique_ptr<Backend> backend;
+  // Sums over the ranks in the device's memory; null on the CPU and with one rank.
+  std::unique_ptr<DeviceCommunicator> sums;
+  LayoutPlan plan;
+  std::string plan_text;    // the plan as all ranks received it
+  std::string plan_origin;  // where it comes from, for people: "timed in 1.2 s", "from the cache"
+  std::unique_ptr<Network> network;
+  // The images in the device's memory, where it is not the host's and has room for them.
+  std::unique_ptr<ResidentImages> resident_train;
+  std::unique_ptr<ResidentImages> resident_test;
+  Memory parameter_memory;
+  std::unique_ptr<HostMirror> host_parameters;
+
+  // The flat buffer in the backend's memory, equal on all ranks.
+  float* parameters() const { return parameter_memory.at<float>(0); }
+};
+
+// `resumed` is the state of the checkpoint to go on from: its logical shards and its plan are taken over. Parameters
+// are initialised; loading them is the caller's.
+Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
+                              const Options& options, const std::optional<TrainingState>& resumed);
+
+// How a network of `batch` samples reads the images of `train`.
+NetworkConfig network_config(const Options& options, const Dataset& train, std::int64_t batch);
+
+// Makes the buffer equal to what rank 0's mirror holds, on all ranks.
+void broadcast_floats(Communicator& ranks, HostMirror& mirror);
+
+}  // namespace ddp

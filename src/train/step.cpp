@@ -1,0 +1,127 @@
+#include "train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace ddp {
+
+TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record)
+    : backend_(parts.backend),
+      network_(parts.network),
+      reducer_(parts.reducer),
+      optimizer_(parts.optimizer),
+      stage_(parts.stage),
+      clock_(parts.clock),
+      plan_(plan),
+      rank_(rank),
+      elements_(static_cast<std::size_t>(network_.parameter_count())),
+      message_bytes_((static_cast<std::size_t>(plan.shards) + Place::places) * sizeof(double)),
+      record_(record && reducer_.recordable()) {
+  message_ = backend_.allocate(message_bytes_, "the messages of a step");
+  host_message_ = backend_.allocate_for_transfer(message_bytes_, "the messages of a step");
+}
+
+void TrainStep::compute(const float* parameters, std::int64_t samples) {
+  const Range shards = plan_.shards_of(rank_);
+  const Range mine = plan_.rank_samples(rank_, samples);
+  const float scale = 1.0F / static_cast<float>(samples);
+  const bool on_host = backend_.on_host();
+  for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
+    const Range range = plan_.shard_samples(shard, samples);
+    if (on_host) clock_.switch_to(Phase::forward);
+    if (shard + 1 == shards.end) backend_.mark(Mark::last_shard_mark);
+    network_.forward(parameters, stage_.samples(range.begin - mine.begin, range.size()),
+                     {message_.at<double>(0) + shard, device(Place::correct), scale});
+    if (on_host) clock_.switch_to(Phase::backward);
+    if (shard + 1 == shards.end) backend_.mark(Mark::backward_mark);
+    network_.backward(parameters, reducer_.shard_gradient(),
+                      [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
+    reducer_.shard_done();
+  }
+}
+
+void TrainStep::enqueue(float* parameters, std::int64_t samples) {
+  const auto shards = static_cast<std::size_t>(plan_.shards);
+  backend_.mark(Mark::begin_mark);
+  backend_.upload(message_.data(), host_message_.data(), message_bytes_);
+  stage_.enqueue();
+  compute(parameters, samples);
+  backend_.mark(Mark::reduction_mark);
+  if (backend_.on_host()) clock_.switch_to(Phase::exposed_communication);
+  reducer_.finish();
+  // A rank's own losses are looked at, too: a loss can overflow where its gradient does not.
+  backend_.find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Place::broken));
+  // Every shard's loss comes from one rank and is zero on the others: the sums are exact, whatever their order.
+  reducer_.sum(message_.at<double>(0), shards + Place::summed);
+  backend_.mark(Mark::optimizer_mark);
+  if (backend_.on_host()) clock_.switch_to(Phase::optimizer);
+  optimizer_.update(parameters, reducer_.gradient(), {device(Place::lr), device(Place::broken)});
+  backend_.download(host_message_.data(), message_.data(), message_bytes_);
+  backend_.mark(Mark::end_mark);
+}
+
+// A step is recorded after one was enqueued as it is, so that libraries have set up what they set up lazily.
+void TrainStep::replay_or_enqueue(float* parameters, const StepInput& input) {
+  if (!record_ || input.samples != plan_.global_batch) {
+    enqueue(parameters, input.samples);
+    return;
+  }
+  if (warm_ && recording_ == nullptr) {
+    recording_ = backend_.record([&] { enqueue(parameters, input.samples); });
+    record_ = recording_ != nullptr;
+  }
+  if (recording_ != nullptr) {
+    recording_->replay();
+  } else {
+    enqueue(parameters, input.samples);
+  }
+  warm_ = true;
+}
+
+StepResult TrainStep::result_of(const StepInput& input) const {
+  StepResult result;
+  for (int shard = 0; shard < plan_.shards; ++shard) result.loss += host_message_.at<double>(0)[shard];
+  result.loss /= static_cast<double>(input.samples);
+  result.correct = static_cast<std::int64_t>(host(Place::correct));
+  result.finite = host(Place::broken) == 0;
+  result.request = {host(Place::stop) > 0, host(Place::checkpoint) > 0};
+  return result;
+}
+
+// On a GPU the host's clock sees one wait; the marks say what the device did meanwhile. Forward and backward of the
+// last shard stand for those of all. What is left is the host's: enqueueing, and waiting to be woken.
+void TrainStep::split_time(double seconds) {
+  const double shards = backend_.seconds_between(Mark::begin_mark, Mark::reduction_mark);
+  const double forward = backend_.seconds_between(Mark::last_shard_mark, Mark::backward_mark);
+  const double backward = backend_.seconds_between(Mark::backward_mark, Mark::reduction_mark);
+  const double exposed = backend_.seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
+  const double optimizer = backend_.seconds_between(Mark::optimizer_mark, Mark::end_mark);
+  const double scale = std::min(1.0, seconds / std::max(1e-9, shards + exposed + optimizer));
+  const double forward_share = forward / std::max(1e-9, forward + backward);
+  clock_.move(Phase::other, Phase::forward, scale * shards * forward_share);
+  clock_.move(Phase::other, Phase::backward, scale * shards * (1 - forward_share));
+  clock_.move(Phase::other, Phase::exposed_communication, scale * exposed);
+  clock_.move(Phase::other, Phase::optimizer, scale * optimizer);
+}
+
+StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput& input) {
+  DDP_ASSERT(batch.count == plan_.rank_samples(rank_, input.samples).size());
+  clock_.switch_to(Phase::other);
+  const double begin = now();
+  std::fill_n(host_message_.at<double>(0), static_cast<std::size_t>(plan_.shards) + Place::places, 0.0);
+  host(Place::stop) = input.request.stop ? 1 : 0;
+  host(Place::checkpoint) = input.request.checkpoint ? 1 : 0;
+  host(Place::lr) = input.lr;
+  stage_.set(batch);
+  reducer_.begin_step(input.step);
+  replay_or_enqueue(parameters, input);
+  reducer_.wait();
+  clock_.switch_to(Phase::other);
+  if (!backend_.on_host()) split_time(now() - begin);
+  return result_of(input);
+}
+
+}  // namespace ddp

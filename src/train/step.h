@@ -1,0 +1,98 @@
+// One training step on one rank: forward and backward over its logical shards, the reduction behind them, the ranks'
+// agreement, the update.
+//
+//   TrainStep step({backend, network, reducer, optimizer, stage, clock}, plan, rank, /*record=*/true);
+//   StepResult result = step.run(parameters, batch, {.step = 7, .samples = 256, .lr = 0.1, .request = request});
+//   if (!result.finite) ...   // on all ranks; no parameter was touched
+//
+// Note [A step without a stop]
+// Everything from the batch's copy to the update is enqueued on the backend, the ranks' agreement included: each writes
+// its losses and flags into a message of doubles, the message is summed over the ranks, and the update reads from it
+// whether to do anything. The host waits once, at the end. So a GPU never waits for the host within a step, and the
+// step can be recorded once and replayed as a whole; on the CPU each call simply does its work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/backend.h"
+#include "data/loader.h"
+#include "gradients/gradient_reducer.h"
+#include "metrics/phases.h"
+#include "model/network.h"
+#include "optim/optimizer.h"
+#include "options/batch.h"
+#include "train/batch_stage.h"
+
+namespace ddp {
+
+// What a rank has been asked for from outside; the ranks agree on the union.
+struct Request {
+  bool stop = false;
+  bool checkpoint = false;
+};
+
+struct StepInput {
+  std::int64_t step = 0;     // its number, for errors
+  std::int64_t samples = 0;  // of the global batch
+  double lr = 0;
+  Request request;
+};
+
+struct StepResult {
+  double loss = 0;           // mean over the global batch
+  std::int64_t correct = 0;  // of the global batch, before the update
+  bool finite = true;        // whether the loss and the gradient are numbers; if not, nothing was updated
+  Request request;           // the same on all ranks
+};
+
+// What a step is made of; all outlive it.
+struct StepParts {
+  Backend& backend;
+  Network& network;
+  GradientReducer& reducer;
+  Optimizer& optimizer;
+  BatchStage& stage;  // for plan.per_rank samples
+  PhaseClock& clock;
+};
+
+class TrainStep {
+ public:
+  // With `record` whole steps are recorded where backend and reducer can.
+  TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record);
+
+  // `parameters`: the backend's memory, the same in every call.
+  StepResult run(float* parameters, const Batch& batch, const StepInput& input);
+
+ private:
+  // What the ranks tell one another: a loss sum for each shard, then these; `lr` is not summed.
+  enum Place : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, places };
+  // Places in the order of work, for the split of a step's time; each marks the beginning of its phase.
+  enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
+
+  double* device(Place place) const { return message_.at<double>(0) + plan_.shards + place; }
+  double& host(Place place) const { return *(host_message_.at<double>(0) + plan_.shards + place); }
+  void enqueue(float* parameters, std::int64_t samples);
+  void compute(const float* parameters, std::int64_t samples);
+  void replay_or_enqueue(float* parameters, const StepInput& input);
+  StepResult result_of(const StepInput& input) const;
+  void split_time(double seconds);
+
+  Backend& backend_;
+  Network& network_;
+  GradientReducer& reducer_;
+  Optimizer& optimizer_;
+  BatchStage& stage_;
+  PhaseClock& clock_;
+  BatchPlan plan_;
+  int rank_;
+  std::size_t elements_;  // of the flat gradient
+  Memory message_;
+  Memory host_message_;
+  std::size_t message_bytes_;
+  bool record_;
+  bool warm_ = false;  // a whole step was enqueued before
+  std::unique_ptr<Recording> recording_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,275 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "gradients/buckets.h"
+#include "gradients/device_reducer.h"
+#include "gradients/reducer.h"
+#include "options/parse.h"
+#include "runtime/joint_error.h"
+
+namespace ddp {
+namespace {
+
+ReductionAlgorithm algorithm_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::ring:
+      return ReductionAlgorithm::ring;
+    case Reduction::tree:
+      return ReductionAlgorithm::tree;
+    case Reduction::root:
+      break;
+  }
+  return ReductionAlgorithm::root;
+}
+
+ReducerConfig reducer_config(const Experiment& e) {
+  const DistributedOptions& options = e.options.distributed;
+  std::vector<std::size_t> sizes;
+  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.elements()));
+  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
+  ReducerConfig config;
+  // Only the fixed tree adds in the same order whatever the number of ranks.
+  config.algorithm = e.options.optimizer.deterministic ? ReductionAlgorithm::tree : algorithm_of(options.reduction);
+  config.bf16 = options.gradient_precision == GradientPrecision::bf16;
+  config.overlap = options.overlap;
+  config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib), bytes(options.bucket_mib));
+  config.shards = e.batch.shards;
+  config.elements = static_cast<std::size_t>(e.graph.parameter_count());
+  return config;
+}
+
+std::unique_ptr<GradientReducer> make_reducer(Experiment& e, Communicator& ranks) {
+  if (e.backend->on_host()) return std::make_unique<Reducer>(ranks, reducer_config(e));
+  return std::make_unique<DeviceReducer>(ranks, *e.backend, e.sums.get(), reducer_config(e));
+}
+
+Schedule make_schedule(const OptimizerOptions& options, const BatchPlan& plan) {
+  ScheduleConfig config;
+  config.kind = options.schedule;
+  config.lr = scaled_lr(options, plan.global_batch);
+  config.lr_min = options.lr_min;
+  config.gamma = options.lr_gamma;
+  config.step_epochs = options.lr_step_epochs;
+  config.warmup_steps = options.warmup_epochs * static_cast<double>(plan.steps_per_epoch);
+  config.steps_per_epoch = plan.steps_per_epoch;
+  // The whole run's, even where --max-steps ends it early: a short run is the beginning of the long one.
+  config.total_steps = options.epochs * plan.steps_per_epoch;
+  return Schedule(config);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(Backend& backend, const OptimizerOptions& options, std::int64_t parameters) {
+  return std::make_unique<Sgd>(backend, parameters,
+                               SgdConfig{options.momentum, options.nesterov, options.weight_decay});
+}
+
+}  // namespace
+
+std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& plan) {
+  const std::int64_t steps = options.epochs * plan.steps_per_epoch;
+  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
+}
+
+Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, RunOutput* output,
+                 const std::optional<TrainingState>& resumed)
+    : experiment_(experiment),
+      ranks_(ranks),
+      signals_(signals),
+      output_(output),
+      options_(experiment.options.optimizer),
+      optimizer_(make_optimizer(*experiment.backend, options_, experiment.graph.parameter_count())),
+      total_steps_(total_steps_of(options_, experiment.batch)),
+      schedule_(make_schedule(options_, experiment.batch)),
+      reducer_(make_reducer(experiment, ranks)),
+      stage_(*experiment.backend, experiment.data.train->shape().bytes(), experiment.batch.per_rank,
+             experiment.resident_train.get()),
+      train_step_({*experiment.backend, *experiment.network, *reducer_, *optimizer_, stage_, clock_}, experiment.batch,
+                  ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
+      evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
+                 experiment.options.output.eval_on, experiment.options.data) {
+  for (const OptimizerState& state : optimizer_->state()) {
+    host_state_.push_back({state.name, HostMirror(*experiment.backend, state.values,
+                                                  static_cast<std::size_t>(experiment.graph.parameter_count()))});
+  }
+  if (!resumed) return;
+  step_ = resumed->step;
+  cursor_ = {resumed->epoch, resumed->step_in_epoch};
+  samples_seen_ = resumed->samples_seen;
+  best_accuracy_ = resumed->best_accuracy;
+  saved_step_ = step_;
+  epoch_sums_.loss = resumed->epoch_loss_sum;
+  epoch_sums_.samples = resumed->epoch_samples;
+}
+
+std::vector<TensorView> Trainer::parameter_views(const Experiment& experiment) {
+  std::vector<TensorView> views;
+  for (const Parameter& p : experiment.graph.parameters()) {
+    views.push_back({p.name, p.shape, experiment.host_parameters->values().data() + p.offset});
+  }
+  return views;
+}
+
+std::vector<TensorView> Trainer::optimizer_views() {
+  std::vector<TensorView> views;
+  for (const NamedMirror& state : host_state_) {
+    for (const Parameter& p : experiment_.graph.parameters()) {
+      views.push_back({state.name + "." + p.name, p.shape, state.mirror.values().data() + p.offset});
+    }
+  }
+  return views;
+}
+
+void Trainer::broadcast_tensors() {
+  broadcast_floats(ranks_, *experiment_.host_parameters);
+  for (NamedMirror& state : host_state_) broadcast_floats(ranks_, state.mirror);
+}
+
+Request Trainer::requested() {
+  if (signals_ == nullptr) return {};
+  return {signals_->stop_requested(), signals_->take_checkpoint_request()};
+}
+
+ExitCode Trainer::run() {
+  const BatchPlan& plan = experiment_.batch;
+  BatchStream stream(plan, ranks_.rank(), experiment_.data.train->size(), options_.seed, cursor_,
+                     std::max<std::int64_t>(0, total_steps_ - step_));
+  const DataOptions& data = experiment_.options.data;
+  Loader loader(*experiment_.data.train,
+                {plan.per_rank, data.workers, data.prefetch, experiment_.resident_train == nullptr},
+                [&] { return stream.next(); });
+  epoch_sums_.began = now();
+  (void)clock_.lap();
+  const std::int64_t first_step = step_;
+  while (step_ < total_steps_) {
+    clock_.switch_to(Phase::data_wait);
+    const std::optional<Batch> batch = loader.next();
+    DDP_ASSERT(batch.has_value());
+    const std::int64_t samples = plan.batch_of_step(cursor_.step);
+    const double lr = schedule_.lr(step_);
+    const StepResult result = train_step_.run(experiment_.parameters(), *batch, {step_ + 1, samples, lr, requested()});
+    if (!result.finite) stop_non_finite(result);
+    after_step(result, lr, samples);
+    if (result.request.stop && step_ < total_steps_) {
+      if (saved_step_ != step_) save(false);
+      return ExitCode::stopped;
+    }
+  }
+  // A run that was complete when it was resumed stays as it is.
+  if (evaluated_step_ != step_ && step_ > first_step) evaluate();
+  if (saved_step_ != step_) save(last_evaluation_ && last_evaluation_->accuracy >= best_accuracy_);
+  return ExitCode::done;
+}
+
+StepResult Trainer::step_on(const Batch& batch) {
+  return train_step_.run(experiment_.parameters(), batch,
+                         {step_ + 1, experiment_.batch.global_batch, schedule_.lr(step_), {}});
+}
+
+void Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
+  ++step_;
+  samples_seen_ += samples;
+  samples_since_line_ += samples;
+  epoch_sums_.loss += result.loss * static_cast<double>(samples);
+  epoch_sums_.samples += samples;
+  const Cursor before = cursor_;
+  cursor_ = advanced(cursor_, experiment_.batch.steps_per_epoch);
+  if (step_ % experiment_.options.output.log_interval == 0 || step_ == total_steps_) log_step(result, lr);
+  if (output_ != nullptr) {
+    output_->console.update({before.epoch + 1, options_.epochs, step_, total_steps_, result.loss, lr, 0});
+  }
+  if (cursor_.epoch != before.epoch) end_epoch(lr);
+  const std::int64_t every = experiment_.options.output.checkpoint_every;
+  const bool due = (every > 0 && step_ % every == 0) || result.request.checkpoint;
+  if (due && saved_step_ != step_) save(false);
+}
+
+void Trainer::log_step(const StepResult& result, double lr) {
+  const PhaseTotals lap = clock_.lap();
+  const std::int64_t samples = std::exchange(samples_since_line_, 0);
+  if (output_ == nullptr) return;
+  const double training = lap.sum() - lap[Phase::evaluation] - lap[Phase::checkpoint];
+  const double rate = training > 0 ? static_cast<double>(samples) / training : 0;
+  const std::int64_t epoch = epoch_of_last_step();
+  output_->log.write(TrainRecord{step_, epoch, result.loss, lr, rate, lap});
+  output_->console.log({epoch, options_.epochs, step_, total_steps_, result.loss, lr, rate});
+}
+
+void Trainer::end_epoch(double lr) {
+  const std::int64_t epoch = cursor_.epoch;  // the one that has ended, counted from 1
+  const OutputOptions& output = experiment_.options.output;
+  const double seconds = now() - epoch_sums_.began;
+  const bool evaluates = output.eval_every > 0 && epoch % output.eval_every == 0;
+  bool best = false;
+  if (evaluates || step_ == total_steps_) {
+    const double before = best_accuracy_;
+    evaluate();
+    best = best_accuracy_ > before;
+  }
+  if (output_ != nullptr) {
+    EpochRecord record;
+    record.epoch = epoch;
+    record.step = step_;
+    record.train_loss = epoch_sums_.loss / static_cast<double>(epoch_sums_.samples);
+    if (evaluated_step_ == step_) {
+      record.val_loss = last_evaluation_->loss;
+      record.val_accuracy = last_evaluation_->accuracy;
+    }
+    record.lr = lr;
+    record.seconds = seconds;
+    record.images_per_second = static_cast<double>(epoch_sums_.samples) / seconds;
+    output_->log.write(record);
+    output_->console.epoch(record);
+  }
+  epoch_sums_ = {0, 0, now()};
+  if (output.checkpoint_every == 0 || best) save(best);
+}
+
+void Trainer::evaluate() {
+  const PhaseScope scope(clock_, Phase::evaluation);
+  last_evaluation_ = evaluator_.run(experiment_.parameters());
+  evaluated_step_ = step_;
+  best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
+  if (output_ == nullptr) return;
+  output_->log.write(EvalRecord{step_, epoch_of_last_step(), last_evaluation_->loss, last_evaluation_->accuracy});
+}
+
+void Trainer::save(bool best) {
+  const PhaseScope scope(clock_, Phase::checkpoint);
+  saved_step_ = step_;
+  if (output_ == nullptr) return;
+  TrainingState state;
+  state.model = experiment_.options.model.model;
+  state.dataset = experiment_.options.data.dataset;
+  state.seed = options_.seed;
+  state.step = step_;
+  state.epoch = cursor_.epoch;
+  state.step_in_epoch = cursor_.step;
+  state.global_batch = experiment_.batch.global_batch;
+  state.samples_seen = samples_seen_;
+  state.logical_shards = experiment_.batch.shards;
+  state.best_accuracy = best_accuracy_;
+  state.epoch_loss_sum = epoch_sums_.loss;
+  state.epoch_samples = epoch_sums_.samples;
+  state.plan = experiment_.plan_text;
+  state.config = dump_config(experiment_.options);
+  experiment_.host_parameters->fetch();
+  for (NamedMirror& each : host_state_) each.mirror.fetch();
+  output_->log.sync();
+  (void)output_->writer.save(state, parameter_views(experiment_), optimizer_views(), best);
+}
+
+void Trainer::stop_non_finite(const StepResult& result) const {
+  const std::string kept =
+      saved_step_ < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is kept", saved_step_);
+  throw JointError(ExitCode::non_finite,
+                   fmt::format("step {} (epoch {}): the {} is no longer a finite number; nothing was updated, and {}; "
+                               "lower --lr, or lengthen --warmup-epochs",
+                               step_ + 1, cursor_.epoch + 1, std::isfinite(result.loss) ? "gradient" : "loss", kept),
+                   ranks_.rank() == 0);
+}
+
+}  // namespace ddp

@@ -1,0 +1,57 @@
+// One body of tests for every backend: a program links the tests with one file that says which backends it has.
+//
+//   std::vector<BackendCase> backend_cases() { return {{"cpu", make_cpu_backend, 1e-5}}; }
+//   using Flat = EveryBackend;
+//   TEST_P(Flat, BuffersAreAdded) { backend().add(...); ... }
+//   DDP_ON_EVERY_BACKEND(On, Flat);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace ddp {
+
+struct BackendCase {
+  std::string name;
+  std::function<std::unique_ptr<Backend>()> make;
+  // How far a result may be from the reference in double precision, in parts of its size.
+  double tolerance = 1e-5;
+  // Whether the same work on the same values gives the same bits each time.
+  bool repeatable = true;
+  // Why it cannot run on this machine; empty: it can. Its tests are then reported as skipped, with the reason.
+  std::function<std::string()> missing = [] { return std::string(); };
+};
+
+inline std::string backend_case_name(const testing::TestParamInfo<BackendCase>& backend) { return backend.param.name; }
+inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << backend.name; }
+
+// Those of the program, one or more.
+std::vector<BackendCase> backend_cases();
+
+class EveryBackend : public testing::TestWithParam<BackendCase> {
+ protected:
+  void SetUp() override {
+    const std::string missing = GetParam().missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+    backend_ = GetParam().make();
+  }
+
+  Backend& backend() const { return *backend_; }
+  double tolerance() const { return GetParam().tolerance; }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace ddp
+
+// Runs the tests of a fixture, EveryBackend or derived from it, on all backends of the program.
+#define DDP_ON_EVERY_BACKEND(prefix, fixture) \
+  INSTANTIATE_TEST_SUITE_P(prefix, fixture, testing::ValuesIn(backend_cases()), backend_case_name)

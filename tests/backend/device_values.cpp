@@ -1,0 +1,76 @@
+#include "backend/device_values.h"
+
+#include "backend/arithmetic.h"
+
+namespace ddp {
+namespace {
+
+// Calls f(index in plain, index in memory) for the elements of the first samples.
+template <class F>
+void each_element(std::int64_t samples, const Shape& shape, Layout layout, F f) {
+  for (std::int64_t n = 0; n < samples; ++n) {
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      for (std::int64_t y = 0; y < shape.height; ++y) {
+        for (std::int64_t x = 0; x < shape.width; ++x) {
+          f(static_cast<std::size_t>(element_offset(shape, Layout::plain, n, c, y, x)),
+            static_cast<std::size_t>(element_offset(shape, layout, n, c, y, x)));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+DeviceActivation::DeviceActivation(Backend& backend, std::int64_t batch, const Shape& shape, Layout layout)
+    : backend_(backend),
+      batch_(batch),
+      shape_(shape),
+      layout_(layout),
+      memory_(backend.allocate(elements() * backend.activation_bytes(), "a test's values")) {}
+
+void DeviceActivation::set(const reference::Values& plain, std::int64_t active) {
+  std::vector<float> values(elements());
+  each_element(active, shape_, layout_,
+               [&](std::size_t from, std::size_t to) { values[to] = static_cast<float>(plain[from]); });
+  upload(values);
+}
+
+void DeviceActivation::fill(float value) { upload(std::vector<float>(elements(), value)); }
+
+reference::Values DeviceActivation::get(std::int64_t active) const {
+  const std::vector<float> values = stored();
+  reference::Values plain(static_cast<std::size_t>(active * shape_.elements()));
+  each_element(active, shape_, layout_,
+               [&](std::size_t to, std::size_t from) { plain[to] = static_cast<double>(values[from]); });
+  return plain;
+}
+
+std::vector<float> DeviceActivation::stored() const {
+  std::vector<float> values(elements());
+  if (backend_.activation_bytes() == sizeof(float)) {
+    backend_.download(values.data(), memory_.data(), values.size() * sizeof(float));
+    backend_.synchronize();
+    return values;
+  }
+  std::vector<std::uint16_t> halves(elements());
+  backend_.download(halves.data(), memory_.data(), halves.size() * sizeof(std::uint16_t));
+  backend_.synchronize();
+  for (std::size_t i = 0; i < halves.size(); ++i) values[i] = float_of_bf16(halves[i]);
+  return values;
+}
+
+void DeviceActivation::upload(const std::vector<float>& values) {
+  if (backend_.activation_bytes() == sizeof(float)) {
+    backend_.upload(memory_.data(), values.data(), values.size() * sizeof(float));
+    backend_.synchronize();
+    return;
+  }
+  std::vector<std::uint16_t> halves;
+  halves.reserve(values.size());
+  for (const float value : values) halves.push_back(bf16_bits(value));
+  backend_.upload(memory_.data(), halves.data(), halves.size() * sizeof(std::uint16_t));
+  backend_.synchronize();
+}
+
+}  // namespace ddp

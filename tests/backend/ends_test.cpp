@@ -1,0 +1,230 @@
+// The two ends of a network: bytes in, loss out.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "backend/backend_case.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+class Input : public EveryBackend {
+ protected:
+  // Whether the first activation can lie in a layout: where the backend takes anything in it.
+  bool has(Layout layout) const { return backend().supports(ReluSpec{1, {1, 1, 1}}, layout, layout); }
+};
+
+std::vector<std::uint8_t> random_bytes(std::int64_t count) {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(generator()());
+  return bytes;
+}
+
+TEST_P(Input, BytesAreScaledCroppedAndPaddedWithZeros) {
+  const Shape image{2, 5, 6};
+  const Shape cropped{2, 4, 3};
+  const std::int64_t batch = 20;
+  const std::int64_t count = 18;
+  const std::vector<std::uint8_t> bytes = random_bytes(count * image.elements());
+  const DeviceArray<std::uint8_t> pixels(backend(), bytes);
+  for (const Layout layout : kLayouts) {
+    if (!has(layout)) continue;
+    const InputSpec spec{batch, image, cropped, layout, {0.5F, 2.0F}, {1.0F, -3.0F}};
+    DeviceActivation x(backend(), batch, cropped, layout);
+    x.fill(77);
+    backend().load_input(spec, {pixels.data(), nullptr, count, x.data()});
+    const std::vector<float> values = x.stored();
+    for (std::int64_t n = 0; n < stored_samples(batch, layout); ++n) {
+      for (std::int64_t c = 0; c < cropped.channels; ++c) {
+        for (std::int64_t row = 0; row < cropped.height; ++row) {
+          for (std::int64_t column = 0; column < cropped.width; ++column) {
+            const float actual = values[static_cast<std::size_t>(element_offset(cropped, layout, n, c, row, column))];
+            float expected = 0;
+            if (n < count) {
+              const auto at = static_cast<std::size_t>(element_offset(image, Layout::plain, n, c, row, column));
+              const auto channel = static_cast<std::size_t>(c);
+              expected = static_cast<float>(bytes[at]) * spec.scale[channel] + spec.shift[channel];
+            }
+            // Exact in fp32; bf16 has 8 bits.
+            const double apart = tolerance() < 1e-4 ? 0 : std::abs(static_cast<double>(expected)) / 256;
+            ASSERT_NEAR(static_cast<double>(actual), static_cast<double>(expected), apart)
+                << to_string(layout) << " " << n << " " << c << " " << row << " " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Samples picked by number from many are what the same images in a row are.
+TEST_P(Input, RowsPickImages) {
+  const Shape image{3, 4, 4};
+  const std::vector<std::uint8_t> bytes = random_bytes(50 * image.elements());
+  const std::vector<std::int32_t> numbers = {7, 49, 0, 7, 21};
+  std::vector<std::uint8_t> some;
+  for (const std::int32_t row : numbers) {
+    const auto begin = bytes.begin() + row * image.elements();
+    some.insert(some.end(), begin, begin + image.elements());
+  }
+  const DeviceArray<std::uint8_t> many(backend(), bytes);
+  const DeviceArray<std::uint8_t> picked(backend(), some);
+  const DeviceArray<std::int32_t> rows(backend(), numbers);
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  for (const Layout layout : kLayouts) {
+    if (!has(layout)) continue;
+    const InputSpec spec{6, image, image, layout, {0.5F, 2.0F, 1.0F}, {1.0F, -3.0F, 0.0F}};
+    DeviceActivation by_row(backend(), 6, image, layout);
+    DeviceActivation in_order(backend(), 6, image, layout);
+    by_row.fill(7);
+    in_order.fill(9);
+    backend().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
+    backend().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
+    EXPECT_EQ(by_row.stored(), in_order.stored()) << to_string(layout);
+  }
+}
+
+// An empty shard is zeros.
+TEST_P(Input, NoSamplesAreAllZeros) {
+  const Shape image{1, 3, 3};
+  for (const Layout layout : kLayouts) {
+    if (!has(layout)) continue;
+    DeviceActivation x(backend(), 4, image, layout);
+    x.fill(5);
+    const DeviceArray<std::uint8_t> pixels(backend(), {1, 2, 3});
+    backend().load_input({4, image, image, layout, {1.0F}, {1.0F}}, {pixels.data(), nullptr, 0, x.data()});
+    EXPECT_EQ(x.stored(), std::vector<float>(x.stored().size(), 0.0F)) << to_string(layout);
+  }
+}
+
+DDP_ON_EVERY_BACKEND(On, Input);
+
+struct LossCase {
+  std::int64_t batch = 21;
+  std::int64_t active = 19;
+  std::int64_t classes = 7;
+  double smoothing = 0;
+  reference::Values logits;
+  reference::Values sums;  // of the exponentials of a sample's logits
+  std::vector<std::int32_t> labels;
+
+  LossCase(std::int64_t samples, std::int64_t counted, std::int64_t kinds, double smooth)
+      : batch(samples), active(counted), classes(kinds), smoothing(smooth) {
+    // Sixteenths are exact in bf16 up to 16, and some of them are equal.
+    std::normal_distribution<double> normal(0, 3);
+    for (std::int64_t i = 0; i < active * classes; ++i) {
+      const double logit = std::round(normal(generator()) * 16) / 16;
+      logits.push_back(std::abs(logit) < 15 ? logit : 0);
+    }
+    for (std::int64_t n = 0; n < active; ++n) {
+      labels.push_back(static_cast<std::int32_t>(random_between(0, classes - 1)));
+      double sum = 0;
+      for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(logit(n, c));
+      sums.push_back(sum);
+    }
+  }
+  double logit(std::int64_t n, std::int64_t c) const { return logits[static_cast<std::size_t>(n * classes + c)]; }
+  double target(std::int64_t n, std::int64_t c) const {
+    const double hit = c == labels[static_cast<std::size_t>(n)] ? 1 - smoothing : 0;
+    return hit + smoothing / static_cast<double>(classes);
+  }
+  double sum(std::int64_t n) const { return sums[static_cast<std::size_t>(n)]; }
+  double loss() const {
+    double total = 0;
+    for (std::int64_t n = 0; n < active; ++n) {
+      for (std::int64_t c = 0; c < classes; ++c) total -= target(n, c) * (logit(n, c) - std::log(sum(n)));
+    }
+    return total;
+  }
+  // The first of equal logits counts.
+  std::int64_t correct() const {
+    std::int64_t count = 0;
+    for (std::int64_t n = 0; n < active; ++n) {
+      std::int64_t best = 0;
+      for (std::int64_t c = 0; c < classes; ++c) best = logit(n, c) > logit(n, best) ? c : best;
+      count += best == labels[static_cast<std::size_t>(n)] ? 1 : 0;
+    }
+    return count;
+  }
+};
+
+class SoftmaxCrossEntropy : public EveryBackend {
+ protected:
+  bool has(Layout layout) const { return backend().supports(LinearSpec{1, 1, 1}, layout, layout); }
+
+  void check(const LossCase& test, Layout layout) {
+    const Shape row{test.classes, 1, 1};
+    DeviceActivation logits(backend(), test.batch, row, layout);
+    DeviceActivation gradient(backend(), test.batch, row, layout);
+    logits.set(test.logits, test.active);
+    gradient.fill(99);
+    const DeviceArray<std::int32_t> labels(backend(), test.labels);
+    const DeviceArray<double> results(backend(), {99, 3});
+    const LossSpec spec{test.batch, test.classes, layout, static_cast<float>(test.smoothing)};
+    backend().softmax_cross_entropy(
+        spec, {logits.data(), labels.data(), test.active, gradient.data(), 0.25F, results.data(), results.data() + 1});
+    const std::vector<double> sums = results.get();
+    const std::string what =
+        fmt::format("{} of {} samples, {} classes, {}", test.active, test.batch, test.classes, to_string(layout));
+    // Single precision in each sample, added in double.
+    EXPECT_NEAR(sums[0], test.loss(), 1e-5 * test.loss() + 1e-6 * static_cast<double>(test.active)) << what;
+    EXPECT_EQ(sums[1], static_cast<double>(3 + test.correct())) << what;
+    const reference::Values slopes = gradient.get(test.batch);
+    for (std::int64_t n = 0; n < test.batch; ++n) {
+      const double all = n < test.active ? test.sum(n) : 1;
+      for (std::int64_t c = 0; c < test.classes; ++c) {
+        const double expected = n < test.active ? 0.25 * (std::exp(test.logit(n, c)) / all - test.target(n, c)) : 0;
+        ASSERT_NEAR(slopes[static_cast<std::size_t>(n * test.classes + c)], expected, 0.1 * tolerance())
+            << what << " sample " << n << " class " << c;
+      }
+    }
+  }
+};
+
+TEST_P(SoftmaxCrossEntropy, AgreesWithItsDefinitionInDouble) {
+  for (const double smoothing : {0.0, 0.1}) {
+    for (const Layout layout : kLayouts) {
+      if (!has(layout)) continue;
+      check(LossCase(21, 19, 7, smoothing), layout);
+      check(LossCase(3, 3, 1, smoothing), layout);
+      check(LossCase(300, 290, 10, smoothing), layout);
+      check(LossCase(40, 40, 33, smoothing), layout);
+      check(LossCase(37, 20, 1000, smoothing), layout);
+      check(LossCase(5, 0, 4, smoothing), layout);
+    }
+  }
+}
+
+TEST_P(SoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
+  DeviceActivation logits(backend(), 1, {3, 1, 1}, Layout::plain);
+  logits.set({1000, -1000, 0}, 1);
+  const DeviceArray<std::int32_t> labels(backend(), {1});
+  const DeviceArray<double> results(backend(), {0, 0});
+  backend().softmax_cross_entropy({1, 3, Layout::plain, 0},
+                                  {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
+  EXPECT_NEAR(results.get()[0], 2000, 1);
+  EXPECT_EQ(results.get()[1], 0);
+}
+
+TEST_P(SoftmaxCrossEntropy, ABrokenLogitBreaksTheLoss) {
+  for (const std::int64_t broken : {0, 5, 9}) {
+    reference::Values values(10, 0.5);
+    values[static_cast<std::size_t>(broken)] = std::nan("");
+    DeviceActivation logits(backend(), 1, {10, 1, 1}, Layout::plain);
+    logits.set(values, 1);
+    const DeviceArray<std::int32_t> labels(backend(), {1});
+    const DeviceArray<double> results(backend(), {0, 0});
+    backend().softmax_cross_entropy({1, 10, Layout::plain, 0},
+                                    {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
+    EXPECT_TRUE(std::isnan(results.get()[0])) << broken;
+  }
+}
+
+DDP_ON_EVERY_BACKEND(On, SoftmaxCrossEntropy);
+
+}  // namespace
+}  // namespace ddp

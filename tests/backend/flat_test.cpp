@@ -1,0 +1,129 @@
+// Flat buffers: sums, checks, updates.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "backend/arithmetic.h"
+#include "backend/backend_case.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+
+namespace ddp {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> random_floats(std::int64_t count) {
+  const reference::Values values = random_values(count);
+  return {values.begin(), values.end()};
+}
+
+class Flat : public EveryBackend {
+ protected:
+  double broken(const std::vector<float>& values, const std::vector<double>& sums) {
+    const DeviceArray<float> floats(backend(), values);
+    const DeviceArray<double> doubles(backend(), sums);
+    const DeviceArray<double> result(backend(), {42});
+    backend().find_broken(floats.data(), values.size(), doubles.data(), sums.size(), result.data());
+    return result.get()[0];
+  }
+};
+
+TEST_P(Flat, BuffersAreAdded) {
+  for (const std::int64_t count : {1, 255, 257, 100'000}) {
+    std::vector<float> sum = random_floats(count);
+    const std::vector<float> addend = random_floats(count);
+    const DeviceArray<float> a(backend(), sum);
+    const DeviceArray<float> b(backend(), addend);
+    backend().add(a.data(), b.data(), sum.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
+    EXPECT_EQ(a.get(), sum) << count;
+    EXPECT_EQ(b.get(), addend) << count;
+  }
+}
+
+TEST_P(Flat, FloatsAreRoundedToBf16AndBack) {
+  std::vector<float> values = random_floats(3001);
+  values[0] = kInfinity;
+  values[1] = 1.0F + 1.0F / 256;  // a tie: to even
+  values[2] = 1.0F + 3.0F / 256;
+  const DeviceArray<float> floats(backend(), values);
+  const DeviceArray<Bf16> rounded(backend(), std::vector<Bf16>(values.size()));
+  backend().to_bf16(rounded.data(), floats.data(), values.size());
+  const std::vector<Bf16> bits = rounded.get();
+  const DeviceArray<float> back(backend(), std::vector<float>(values.size()));
+  backend().from_bf16(back.data(), rounded.data(), values.size());
+  const std::vector<float> again = back.get();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(bits[i].bits, bf16_bits(values[i])) << values[i];
+    ASSERT_EQ(again[i], float_of_bf16(bits[i].bits)) << values[i];
+  }
+}
+
+TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
+  const std::vector<float> fine = random_floats(70'000);
+  EXPECT_EQ(broken(fine, {1, -2}), 0);
+  EXPECT_EQ(broken({std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0, 1e-45F}, {1e308}), 0);
+  EXPECT_EQ(broken({}, {}), 0);
+  for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
+    for (const std::size_t place :
+         {std::size_t{0}, std::size_t{69'999}, static_cast<std::size_t>(random_between(1, 69'998))}) {
+      std::vector<float> values = fine;
+      values[place] = value;
+      EXPECT_EQ(broken(values, {1, -2}), 1) << value << " at " << place;
+    }
+    EXPECT_EQ(broken(fine, {1, static_cast<double>(value)}), 1) << value;
+  }
+}
+
+// One step and another: the velocity is kept between them.
+TEST_P(Flat, SgdIsTheUpdateOfEachElement) {
+  const std::int64_t count = 3000;
+  const std::vector<SgdCoefficients> forms = {
+      {}, {.weight_decay = 0.01F}, {.momentum = 0.9F}, {.momentum = 0.9F, .weight_decay = 0.01F, .nesterov = true}};
+  for (SgdCoefficients c : forms) {
+    std::vector<float> weights = random_floats(count);
+    const std::vector<float> gradient = random_floats(count);
+    std::vector<float> velocity(weights.size());
+    const DeviceArray<float> w(backend(), weights);
+    const DeviceArray<float> g(backend(), gradient);
+    const DeviceArray<float> v(backend(), velocity);
+    DeviceArray<double> lr_and_skip(backend(), {0, 0});
+    const bool momentum = c.momentum != 0;
+    for (const double lr : {0.5, 0.25}) {
+      lr_and_skip.set({lr, 0});
+      backend().sgd(
+          {w.data(), g.data(), momentum ? v.data() : nullptr, count, lr_and_skip.data(), lr_and_skip.data() + 1, c});
+      SgdCoefficients of_step = c;
+      of_step.lr = static_cast<float>(lr);
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        sgd_element(weights[i], gradient[i], momentum ? &velocity[i] : nullptr, of_step);
+      }
+    }
+    const std::vector<float> updated = w.get();
+    const std::vector<float> moved = v.get();
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      // A device may round a product and a sum at once.
+      ASSERT_NEAR(static_cast<double>(updated[i]), static_cast<double>(weights[i]), 1e-6) << i;
+      ASSERT_NEAR(static_cast<double>(moved[i]), static_cast<double>(velocity[i]), 1e-6) << i;
+    }
+  }
+}
+
+TEST_P(Flat, SgdIsSkippedOnRequest) {
+  const std::vector<float> weights = random_floats(300);
+  const DeviceArray<float> w(backend(), weights);
+  const DeviceArray<float> g(backend(), random_floats(300));
+  const DeviceArray<float> v(backend(), weights);
+  const DeviceArray<double> lr_and_skip(backend(), {0.5, 1});
+  backend().sgd({w.data(), g.data(), v.data(), 300, lr_and_skip.data(), lr_and_skip.data() + 1, {.momentum = 0.5F}});
+  EXPECT_EQ(w.get(), weights);
+  EXPECT_EQ(v.get(), weights);
+}
+
+DDP_ON_EVERY_BACKEND(On, Flat);
+
+}  // namespace
+}  // namespace ddp

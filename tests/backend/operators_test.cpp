@@ -1,0 +1,199 @@
+// Every operator that a backend has, in every layout that it takes, with the kernels that it chooses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "backend/backend_case.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+class Operators : public EveryBackend {
+ protected:
+  // Checks `spec` in all pairs of layouts that the backend takes it in; says how many.
+  int check_in_every_layout(const OpSpec& spec, ChoiceMode mode, const std::string& what) {
+    int layouts = 0;
+    for (const Layout x : kLayouts) {
+      for (const Layout y : kLayouts) {
+        if (!backend().supports(spec, x, y)) continue;
+        ++layouts;
+        const KernelChoice choice = backend().choose(spec, x, y, mode);
+        EXPECT_GT(choice.seconds, 0) << what;
+        const auto op = backend().make_op(spec, x, y, choice.kernels);
+        const std::int64_t active = random_between(1, batch_of(spec));
+        check_op({backend(), *op, spec, x, y, active, tolerance(),
+                  fmt::format("{} active {} {} to {} {}", what, active, to_string(x), to_string(y), choice.kernels)});
+        if (HasFatalFailure()) return layouts;
+      }
+    }
+    return layouts;
+  }
+};
+
+TEST_P(Operators, ConvolutionsAgreeWithTheReference) {
+  for (int round = 0; round < 24; ++round) {
+    const ConvSpec spec = random_conv(2);
+    const ChoiceMode mode = round % 12 == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
+    EXPECT_GE(check_in_every_layout(spec, mode, describe(spec)), 1) << describe(spec);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Shapes of real models: many channels, tensors that many blocks share, sums in several chunks.
+TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
+  const std::vector<ConvSpec> specs = {{.batch = 20,
+                                        .input = {1, 26, 26},
+                                        .output_channels = 20,
+                                        .kernel_h = 3,
+                                        .kernel_w = 3,
+                                        .relu = true,
+                                        .average_pool = true,
+                                        .input_gradient = false},
+                                       {.batch = 20,
+                                        .input = {20, 12, 12},
+                                        .output_channels = 50,
+                                        .kernel_h = 5,
+                                        .kernel_w = 5,
+                                        .relu = true,
+                                        .average_pool = true},
+                                       {.batch = 4,
+                                        .input = {64, 14, 14},
+                                        .output_channels = 72,
+                                        .kernel_h = 3,
+                                        .kernel_w = 3,
+                                        .pad_top = 1,
+                                        .pad_left = 1,
+                                        .pad_bottom = 1,
+                                        .pad_right = 1},
+                                       {.batch = 4,
+                                        .input = {40, 15, 15},
+                                        .output_channels = 33,
+                                        .kernel_h = 1,
+                                        .kernel_w = 1,
+                                        .stride = 2,
+                                        .relu = true}};
+  for (const ConvSpec& spec : specs) {
+    EXPECT_GE(check_in_every_layout(spec, ChoiceMode::fixed, describe(spec)), 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Operators, LinearLayersAgreeWithTheReference) {
+  for (int round = 0; round < 20; ++round) {
+    const LinearSpec spec{.batch = random_between(1, 130),
+                          .inputs = random_between(1, 70),
+                          .outputs = random_between(1, 50),
+                          .relu = round % 2 == 1,
+                          .input_gradient = random_between(0, 1) == 1};
+    const std::string what =
+        fmt::format("linear {} x {} -> {}{}", spec.batch, spec.inputs, spec.outputs, spec.relu ? " relu" : "");
+    EXPECT_GE(check_in_every_layout(spec, round < 2 ? ChoiceMode::timed : ChoiceMode::fixed, what), 1);
+    if (HasFatalFailure()) return;
+  }
+  // More rows than one chunk of the bias's sum has.
+  check_in_every_layout(LinearSpec{.batch = 700, .inputs = 20, .outputs = 40, .relu = true}, ChoiceMode::fixed,
+                        "a large batch");
+}
+
+TEST_P(Operators, ReluPoolAndReorderAgreeWithTheReference) {
+  for (int round = 0; round < 10; ++round) {
+    const Shape shape{random_between(1, 5), random_between(4, 9), random_between(4, 9)};
+    const std::int64_t batch = random_between(1, 40);
+    const ChoiceMode mode = round == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
+    EXPECT_GE(check_in_every_layout(ReluSpec{batch, shape}, mode, "relu"), 2);
+    for (const auto kind : {PoolSpec::Kind::average, PoolSpec::Kind::maximum}) {
+      const PoolSpec pool{batch, shape, kind, random_between(2, 3), random_between(1, 4)};
+      const std::string what = fmt::format("{} pool of {}x{}x{} window {} stride {}",
+                                           kind == PoolSpec::Kind::average ? "average" : "maximum", shape.channels,
+                                           shape.height, shape.width, pool.window, pool.stride);
+      EXPECT_GE(check_in_every_layout(pool, mode, what), 2);
+    }
+    EXPECT_GE(check_in_every_layout(ReorderSpec{batch, shape}, mode, "reorder"), 4);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Operators, AnEmptyShardHasZeroGradients) {
+  const ConvSpec conv{.batch = 8, .input = {2, 6, 6}, .output_channels = 3, .kernel_h = 3, .kernel_w = 3, .relu = true};
+  const LinearSpec linear{.batch = 8, .inputs = 5, .outputs = 4, .relu = true};
+  for (const OpSpec& spec : {OpSpec(conv), OpSpec(linear)}) {
+    for (const Layout layout : kLayouts) {
+      if (!backend().supports(spec, layout, layout)) continue;
+      const auto op =
+          backend().make_op(spec, layout, layout, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+      check_op({backend(), *op, spec, layout, layout, 0, tolerance(), "empty " + kind_of(spec)});
+    }
+  }
+}
+
+// The same operator twice on the same values: the same bits.
+TEST_P(Operators, RunsAreRepeatable) {
+  if (!GetParam().repeatable) GTEST_SKIP() << "this backend does not promise it";
+  const ConvSpec spec{.batch = 16,
+                      .input = {8, 10, 10},
+                      .output_channels = 9,
+                      .kernel_h = 3,
+                      .kernel_w = 3,
+                      .relu = true,
+                      .average_pool = true};
+  const auto floats = [](std::int64_t count) {
+    const reference::Values values = random_values(count);
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const std::int64_t weights = reference::weight_count(spec);
+  for (const Layout layout : kLayouts) {
+    if (!backend().supports(spec, layout, layout)) continue;
+    const KernelChoice choice = backend().choose(spec, layout, layout, ChoiceMode::fixed);
+    EXPECT_EQ(choice.kernels, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto op = backend().make_op(spec, layout, layout, choice.kernels);
+    DeviceActivation x(backend(), spec.batch, spec.input, layout);
+    DeviceActivation dy(backend(), spec.batch, spec.output(), layout);
+    x.set(random_values(spec.batch * spec.input.elements()), spec.batch);
+    dy.set(random_values(spec.batch * spec.output().elements()), spec.batch);
+    const DeviceActivation y(backend(), spec.batch, spec.output(), layout);
+    const DeviceActivation dx(backend(), spec.batch, spec.input, layout);
+    const DeviceArray<float> w(backend(), floats(weights));
+    const DeviceArray<float> b(backend(), floats(9));
+    const DeviceArray<float> dw(backend(), std::vector<float>(static_cast<std::size_t>(weights)));
+    const DeviceArray<float> db(backend(), std::vector<float>(9));
+    const Memory saved = backend().allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend().allocate(op->workspace_bytes(), "a test's values");
+    const auto results = [&] {
+      op->forward({x.data(), y.data(), {w.data(), b.data()}, saved.data(), workspace.data(), spec.batch});
+      op->backward({x.data(),
+                    y.data(),
+                    dy.data(),
+                    dx.data(),
+                    {w.data(), b.data()},
+                    {dw.data(), db.data()},
+                    saved.data(),
+                    workspace.data(),
+                    spec.batch});
+      return std::vector<std::vector<float>>{y.stored(), dx.stored(), dw.get(), db.get()};
+    };
+    EXPECT_EQ(results(), results()) << to_string(layout);
+  }
+}
+
+TEST_P(Operators, UnknownKernelsAreRefused) {
+  const ConvSpec spec{.batch = 4, .input = {2, 6, 6}, .output_channels = 3, .kernel_h = 3, .kernel_w = 3};
+  for (const Layout layout : kLayouts) {
+    if (!backend().supports(spec, layout, layout)) continue;
+    try {
+      static_cast<void>(backend().make_op(spec, layout, layout, "forward=nothing.1 data=nothing.1 weights=nothing.1"));
+      ADD_FAILURE() << "unknown kernels were taken in " << to_string(layout);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preflight) << error.what();
+    }
+  }
+}
+
+DDP_ON_EVERY_BACKEND(On, Operators);
+
+}  // namespace
+}  // namespace ddp

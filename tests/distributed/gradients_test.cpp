@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "comm/mpi.h"
+#include "distributed/harness/allocations.h"
+#include "gradients/reducer.h"
+#include "unit/gradients/reducer_suite.h"
+
+namespace ddp {
+namespace {
+
+using testing::ReducerCase;
+
+class MpiReducer : public ::testing::TestWithParam<ReducerCase> {};
+class MpiDeviceReducer : public ::testing::TestWithParam<ReducerCase> {};
+
+TEST_P(MpiReducer, Reduces) {
+  const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
+  GetParam().body(*ranks, testing::make_host_reducer);
+}
+
+TEST_P(MpiDeviceReducer, Reduces) {
+  const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
+  GetParam().body(*ranks, testing::make_staged_reducer);
+}
+
+INSTANTIATE_TEST_SUITE_P(World, MpiReducer, ::testing::ValuesIn(testing::reducer_cases()),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(World, MpiDeviceReducer, ::testing::ValuesIn(testing::reducer_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(MpiReducer, AllocatesNothingInAStep) {
+  const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
+  for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root, ReductionAlgorithm::tree}) {
+    const ReducerConfig config = testing::model_config(algorithm, true, 2 * ranks->size() + 1);
+    Reducer reducer(*ranks, config);
+    const auto step = [&](int number) {
+      reducer.begin_step(number);
+      for (int shard = 0; shard < reducer.local_shards(); ++shard) {
+        std::fill_n(reducer.shard_gradient(), config.elements, 1.0F);
+        for (const Bucket& bucket : config.buckets) reducer.ready(bucket.begin);
+        reducer.shard_done();
+      }
+      reducer.finish();
+    };
+    step(0);  // the message lists grow to their size
+    ranks->barrier();
+    const long before = testing::allocation_count();
+    for (int number = 1; number < 10; ++number) step(number);
+    EXPECT_EQ(testing::allocation_count(), before);
+    ranks->barrier();
+    EXPECT_EQ(reducer.gradient()[0], static_cast<float>(config.shards));
+  }
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,24 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "comm/mpi.h"
+#include "unit/comm/device_communicator_suite.h"
+
+namespace ddp {
+namespace {
+
+using testing::DeviceCommunicatorCase;
+
+class MpiStaged : public ::testing::TestWithParam<DeviceCommunicatorCase> {};
+
+TEST_P(MpiStaged, Sums) {
+  const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
+  GetParam().body(*ranks, testing::make_staged_cpu);
+}
+
+INSTANTIATE_TEST_SUITE_P(World, MpiStaged, ::testing::ValuesIn(testing::device_communicator_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# nccl_job.sh MPIRUN PROGRAM RANKS: how jobs end whose rank 1 hangs, or whose NCCL breaks there, in step 7.
+set -u
+mpirun=$1 program=$2 ranks=$3
+failures=0
+
+# job CODE HOW PATTERN: the job ends by itself, with this exit code and with words that match.
+job() {
+  local output code
+  output=$(timeout -s KILL 60 "$mpirun" --oversubscribe --bind-to none -np "$ranks" "$program" "$2" 2>&1)
+  code=$?
+  if [ "$code" -ne "$1" ] || ! grep -qE -- "$3" <<<"$output"; then
+    echo "FAILED: '$2' ends with exit code $code in place of $1, or says nothing like '$3':"
+    echo "${output//$'\n'/$'\n'    }"
+    failures=$((failures + 1))
+  fi
+}
+
+job 0 fine '^10 steps reduced$'
+job 7 hang "step 7, gradient bucket 2 of [0-9]+: rank [02-9] waited 1 s for NCCL's sum over $ranks ranks: a rank hung or died"
+# NCCL tells of it when the rank waits, or already when it enqueues a later sum.
+job 7 broken 'step 7, gradient bucket [2-9] of [0-9]+: rank 1: .*NCCL: .*remote error.*'
+exit $((failures > 0))

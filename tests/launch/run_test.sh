@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# run_test.sh LAUNCH_FOLDER: launch/run with a small program in place of ddp_train: exit codes, signals, bad arguments.
+set -euo pipefail
+launch=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+cat >"$folder/program" <<'PROGRAM'
+#!/usr/bin/env bash
+rank=$OMPI_COMM_WORLD_RANK
+case $1 in
+ranks) echo "rank $rank of $OMPI_COMM_WORLD_SIZE says $2" ;;
+fail) [ "$rank" != 1 ] || { echo "rank 1 fails" >&2; exit 4; } ;;
+crash) [ "$rank" != 1 ] || kill -SEGV $$ ;;
+wait)
+  trap 'echo "rank $rank stops" >&2; exit 75' USR1
+  trap 'echo "rank $rank saves" >&2' HUP
+  touch "$2/up.$rank"
+  for ((i = 0; i < 600; i++)); do sleep 0.1; done
+  ;;
+esac
+PROGRAM
+chmod +x "$folder/program"
+export DDP_TRAIN=$folder/program
+
+# expect CODE PATTERN COMMAND...: it ends with this code, and its words match.
+expect() {
+  local code=$1 pattern=$2 got=0
+  shift 2
+  timeout 60 "$@" >"$folder/out" 2>&1 || got=$?
+  judge "$code" "$got" "$pattern" "$*"
+}
+judge() {
+  if [ "$1" -ne "$2" ] || ! grep -qE -- "$3" "$folder/out"; then
+    echo "FAILED: exit code $2 in place of $1, or no line with '$3', from: $4"
+    sed 's/^/    /' "$folder/out"
+    failures=$((failures + 1))
+  fi
+}
+# signals CODE PATTERN SIGNAL...: the job gets these signals once all ranks are up.
+signals() {
+  local code=$1 pattern=$2 got=0 name
+  shift 2
+  rm -f "$folder"/up.*
+  # Background jobs of this shell would ignore INT.
+  env --default-signal=INT "$launch/run" -np 2 -- wait "$folder" >"$folder/out" 2>&1 &
+  local job=$!
+  for ((i = 0; i < 600; i++)); do
+    if [ -e "$folder/up.0" ] && [ -e "$folder/up.1" ]; then break; fi
+    sleep 0.1
+  done
+  for name in "$@"; do
+    kill "-$name" $job
+    sleep 0.5
+  done
+  wait $job || got=$?
+  judge "$code" "$got" "$pattern" "signals $*"
+}
+
+expect 0 'rank 2 of 3 says two words' "$launch/run" -np 3 -- ranks 'two words'
+expect 0 'rank 0 of 1 says x' "$launch/run" -np 1 ranks x
+cd /
+expect 0 'rank 0 of [0-9]+ says x' "$launch/run" -- ranks x
+expect 4 '^rank 1 fails$' "$launch/run" -np 2 -- fail
+if grep -q 'mpirun' "$folder/out"; then
+  echo "FAILED: mpirun adds words of its own to a failing job"
+  sed 's/^/    /' "$folder/out"
+  failures=$((failures + 1))
+fi
+expect 139 'ended by signal 11 \(SEGV\)' "$launch/run" -np 2 -- crash
+for count in 0 -1 two ''; do expect 2 'is not a number of ranks|wants the number' "$launch/run" -np "$count" -- ranks x; done
+expect 2 'wants the number of ranks' "$launch/run" -np
+DDP_TRAIN=$folder/missing expect 3 'launch/build' "$launch/run" -np 1 -- ranks x
+
+signals 75 'rank 1 stops' TERM
+signals 75 'rank 1 stops' USR1
+signals 75 'rank 0 stops' INT
+signals 75 'rank 1 saves' HUP TERM
+
+for script in setup build run test quickstart lint; do
+  expect 0 "^${script}[: ]" "$launch/$script" --help
+done
+for script in setup build quickstart lint; do expect 2 'unknown argument' "$launch/$script" --nonsense; done
+
+[ "$failures" -eq 0 ] && echo "launch/run does what it promises"

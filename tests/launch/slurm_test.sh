@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# launch/slurm-train*.sbatch without a cluster: which signal leads to what, and what the launcher is given. Slurm's and
+# MPI's commands are stand-ins. slurm_test.sh ROOT
+set -u
+root=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+fail() {
+  echo "FAILED: $1"
+  sed 's/^/    /' "$folder/said"
+  failures=$((failures + 1))
+}
+
+mkdir "$folder/bin"
+# A launcher that says how it was called, and then runs its last word as ddp_train would: until USR1, or at once.
+cat >"$folder/bin/srun" <<'LAUNCHER'
+#!/usr/bin/env bash
+echo "$(basename "$0") $*"
+case $* in
+*--epochs*)
+  trap 'exit 75' USR1
+  echo running
+  while :; do sleep 0.05; done
+  ;;
+*--full*) exit 75 ;;
+*) exit 4 ;;
+esac
+LAUNCHER
+cp "$folder/bin/srun" "$folder/bin/mpirun"
+printf '#!/usr/bin/env bash\necho "scontrol $*"\n' >"$folder/bin/scontrol"
+printf '#!/usr/bin/env bash\n' >"$folder/program"
+chmod +x "$folder"/bin/* "$folder/program"
+export PATH=$folder/bin:$PATH SLURM_SUBMIT_DIR=$root SLURM_JOB_ID=17 DDP_TRAIN=$folder/program
+
+# start SCRIPT ARGUMENTS...: the batch script in the background, as $job.
+start() {
+  last="$*"
+  "$root/launch/$1" "${@:2}" >"$folder/said" 2>&1 &
+  job=$!
+}
+ends() { # ends CODE
+  local got=0
+  wait "$job" || got=$?
+  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1 from $last"
+}
+signal() {
+  for _ in $(seq 200); do
+    if grep -q '^running' "$folder/said"; then break; fi
+    sleep 0.05
+  done
+  kill -"$1" "$job"
+}
+says() { grep -qF -- "$1" "$folder/said" || fail "no '$1' from $last"; }
+silent() { if grep -qF -- "$1" "$folder/said"; then fail "'$1' from $last"; fi; }
+
+for script in slurm-train.sbatch slurm-train-srun.sbatch; do
+  start $script --epochs 3
+  signal USR1
+  ends 75
+  says "$folder/program --epochs 3"
+  silent --resume
+  says 'scontrol requeue 17'
+  start $script --epochs 3
+  signal TERM
+  ends 75
+  silent 'scontrol requeue'
+  # Saved and stopped by another's request: the job is not queued again.
+  start $script --full
+  ends 75
+  silent 'scontrol requeue'
+  start $script --lr 0
+  ends 4
+  silent 'scontrol requeue'
+  SLURM_RESTART_COUNT=1 start $script --lr 0
+  ends 4
+  says '--lr 0 --resume auto'
+  DDP_TRAIN=$folder/none start $script --lr 0
+  ends 3
+  says 'launch/build'
+done
+start slurm-train-srun.sbatch --lr 0
+ends 4
+says 'srun --mpi=pmix --kill-on-bad-exit=1 '
+if [ "$failures" -ne 0 ]; then exit 1; fi
+echo "the batch scripts do what they promise"

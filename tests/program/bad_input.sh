@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Every bad input: one clear line, the documented exit code on all ranks, within seconds, and no damaged file.
+set -u
+source "$(dirname "$0")/lib.sh"
+
+# bad CODE PATTERN ARGUMENTS...: on one rank and on two.
+bad() {
+  local code=$1 pattern=$2
+  shift 2
+  for ranks in 1 2; do
+    run "$code" 10 "$ranks" "$@"
+    one_line "$pattern"
+  done
+}
+
+# Options.
+bad 2 'epochs' --epoch 3
+bad 2 'lenet' --model lenett
+bad 2 'fashion-mnist' --dataset fashion-mnst
+bad 2 'lr' --lr banana
+bad 2 'momentum' --momentum 1.5
+bad 2 'train' trian
+bad 2 'no-such.cfg' --config "$folder/no-such.cfg"
+printf 'modle = lenet\n' >"$folder/bad.cfg"
+bad 2 'bad.cfg.*model' --config "$folder/bad.cfg"
+bad 2 'global-batch' --global-batch 0
+run 2 10 2 --global-batch 1
+one_line 'global-batch'
+run 2 10 2 -b 32
+one_line 'global-batch.*batch-per-rank'
+
+# Data: a small set of files, each damaged in turn.
+idx() { # idx IMAGES LABELS: an IDX pair of 28x28 zeros
+  printf '%b' "\\0\\0\\010\\03\\0\\0\\0$(printf '\\0%o' "$1")\\0\\0\\0\\034\\0\\0\\0\\034" && head -c $((784 * $1)) /dev/zero
+}
+labels() { printf '%b' "\\0\\0\\010\\01\\0\\0\\0$(printf '\\0%o' "$1")" && head -c "$1" /dev/zero; }
+fresh() {
+  rm -rf "$folder/data" && mkdir -p "$folder/data/mnist"
+  data=$folder/data/mnist
+  idx 40 >"$data/train-images-idx3-ubyte"
+  labels 40 >"$data/train-labels-idx1-ubyte"
+  idx 8 | gzip >"$data/t10k-images-idx3-ubyte.gz"
+  labels 8 | gzip >"$data/t10k-labels-idx1-ubyte.gz"
+}
+mnist=(--dataset mnist --data-dir "$folder/data" --global-batch 8 --epochs 1 --output "$folder/run" --progress none)
+fresh
+run 0 30 2 "${mnist[@]}" # the files are good before they are damaged
+rm -rf "$folder/run"
+bad 4 'get-data' --dataset mnist --data-dir "$folder/nowhere"
+fresh; rm "$data/train-labels-idx1-ubyte"
+bad 4 'train-labels' "${mnist[@]}"
+fresh; truncate -s 1000 "$data/train-images-idx3-ubyte"
+bad 4 'train-images' "${mnist[@]}"
+fresh; head -c 100 /dev/zero >>"$data/train-images-idx3-ubyte"
+bad 4 'train-images' "${mnist[@]}"
+fresh; head -c 31376 /dev/urandom >"$data/train-images-idx3-ubyte"
+bad 4 'train-images' "${mnist[@]}"
+fresh; printf '\0\0\10\3\177\377\377\377\0\0\0\34\0\0\0\34' >"$data/train-images-idx3-ubyte"
+bad 4 'train-images' "${mnist[@]}"
+fresh; truncate -s 60 "$data/t10k-images-idx3-ubyte.gz"
+bad 4 't10k-images' "${mnist[@]}"
+fresh; head -c 200 /dev/urandom >"$data/t10k-images-idx3-ubyte.gz"
+bad 4 't10k-images' "${mnist[@]}"
+fresh; printf '\12' | dd of="$data/train-labels-idx1-ubyte" bs=1 seek=20 conv=notrunc status=none
+bad 4 'label' "${mnist[@]}"
+fresh; labels 39 >"$data/train-labels-idx1-ubyte"
+bad 4 '40.*39|39.*40' "${mnist[@]}"
+[ ! -e "$folder/run" ] || fail "a run that could not begin left $(ls -R "$folder/run")"
+
+# The run folder.
+touch "$folder/file"
+bad 8 'file' "${small[@]}" --output "$folder/file/run"
+if [ -w /proc/sys ] || [ "$(id -u)" -eq 0 ]; then bad 8 '/proc' "${small[@]}" --output /proc/run; fi
+
+# A full disk, as a limit on the size of files: the job ends, and nothing points to what could not be written.
+whole=$program
+printf '#!/usr/bin/env bash\nulimit -f 300\nexec "%s" "$@"\n' "$whole" >"$folder/limited"
+chmod +x "$folder/limited"
+program=$folder/limited
+run 8 60 1 "${small[@]}" --epochs 1 --output "$folder/full"
+program=$whole
+one_line 'File too large'
+[ ! -e "$folder/full/latest" ] || fail "a checkpoint that could not be written has a link"
+
+# Checkpoints.
+run 0 60 2 "${small[@]}" --epochs 2 --output "$folder/kept" --keep-checkpoints 2
+newest=$folder/kept/checkpoints/step-00000016
+older=$folder/kept/checkpoints/step-00000008
+sum() { (cd "$1" && cat ./*) | md5sum; }
+before=$(sum "$older")
+cp -r "$newest" "$folder/good"
+bad 8 'nowhere' "${small[@]}" --resume "$folder/nowhere" --output "$folder/new"
+truncate -s 5000 "$newest/model.safetensors"
+bad 8 'model.safetensors' "${small[@]}" --resume "$newest" --output "$folder/new"
+rm -rf "$newest" && cp -r "$folder/good" "$newest"
+printf 'X' | dd of="$newest/optimizer.safetensors" bs=1 seek=3000 conv=notrunc status=none
+bad 8 'optimizer.safetensors' "${small[@]}" --resume "$newest" --output "$folder/new"
+# --resume auto falls back to the newest good one, and says so.
+run 0 60 2 "${small[@]}" --epochs 2 --output "$folder/kept" --resume auto
+grep -q 'step-00000016' "$folder/err" || fail "the damaged checkpoint is not named"
+rm -rf "$folder/other" && cp -r "$folder/good" "$folder/other"
+sed -i 's/"format_version": *[0-9]*/"format_version": 99/' "$folder/other/MANIFEST.json"
+bad 8 'version|MANIFEST' "${small[@]}" --resume "$folder/other" --output "$folder/new"
+bad 8 'seed' "${small[@]}" --seed 5 --resume "$folder/good" --output "$folder/new"
+bad 8 'momentum|optimizer' "${small[@]}" --momentum 0 --resume "$folder/good" --output "$folder/new"
+[ "$(sum "$older")" = "$before" ] || fail "an older checkpoint was changed"
+
+# A loss that is no longer a number: no update, the checkpoint before it stays.
+run 6 60 2 "${small[@]}" --epochs 3 --lr 1000000 --output "$folder/inf" --log-interval 1
+one_line 'no longer a finite number.*--lr'
+finish

@@ -1,0 +1,54 @@
+# What the tests of the whole program share; they source it as `source lib.sh PROGRAM MPIRUN`.
+# shellcheck shell=bash
+program=$1 mpirun=$2
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# Plans are timed once for all runs of a test, so that runs that are compared compute with the same kernels.
+export XDG_CACHE_HOME=$folder/cache
+failures=0
+
+fail() {
+  echo "FAILED: $1"
+  sed 's/^/    /' "$folder/out" "$folder/err" 2>/dev/null | tail -40
+  failures=$((failures + 1))
+}
+
+# run CODE SECONDS RANKS ARGUMENTS...: the job ends in time and with this exit code; its words lie in $folder/{out,err}.
+run() {
+  local code=$1 limit=$2 ranks=$3 got=0
+  shift 3
+  last="$ranks ranks: $*"
+  timeout -s KILL "$limit" "$mpirun" -q --oversubscribe --bind-to none -np "$ranks" "$program" "$@" \
+    >"$folder/out" 2>"$folder/err" || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+}
+
+# One clear line on standard error, and nothing else there.
+one_line() {
+  local lines
+  lines=$(grep -c . "$folder/err")
+  [ "$lines" -eq 1 ] || fail "$lines lines of error in place of 1 from $last"
+  grep -qE -- "$1" "$folder/err" || fail "no '$1' in the error of $last"
+}
+
+same_files() {
+  cmp -s "$1" "$2" || fail "$1 and $2 differ"
+}
+same_tensors() {
+  same_files "$1/model.safetensors" "$2/model.safetensors"
+  same_files "$1/optimizer.safetensors" "$2/optimizer.safetensors"
+}
+
+finish() {
+  if [ "$failures" -ne 0 ]; then
+    echo "$failures checks failed"
+    exit 1
+  fi
+  echo "all checks passed"
+}
+
+# A small run: 1,000 images in 8 steps an epoch, the last of them not full.
+# shellcheck disable=SC2034
+small=(--dataset glyphs --train-limit 1000 --test-limit 200 --global-batch 128 --lr 0.05 --momentum 0.9 --threads 1
+  --progress none)

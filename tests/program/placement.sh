@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Which rank takes which card, and over what it sums, with stand-ins for the cards (tests/fake_gpus).
+set -u
+source "$(dirname "$0")/lib.sh"
+: "${FAKE_GPUS_MODULE:?}" "${FAKE_NVML_LIBRARY:?}"
+export DDP_CUDA_MODULE=$FAKE_GPUS_MODULE DDP_NVML_LIBRARY=$FAKE_NVML_LIBRARY
+a=0000:01:00.0 b=0000:02:00.0
+
+# takes RANK CARD ADDRESS: so says the table.
+takes() {
+  grep -qE "^ +$1  [^ ]+ +$2 Stand-in  $3 +0  580.95.05  8.0 GiB$" "$folder/out" || fail "rank $1 has not card $2 at $3 in $last"
+}
+prints() {
+  grep -qE -- "$1" "$folder/out" || fail "no '$1' in the output of $last"
+}
+
+export FAKE_GPUS="$a $b"
+run 0 60 2 check --device cuda
+takes 0 0 $a
+takes 1 1 $b
+prints '^sums +a stand-in for NCCL$'
+prints 'sum of 2 products: \[\[44, 56\], \[98, 128\]\]'
+prints '^ready$'
+run 0 60 2 check --gpus 1,0
+takes 0 1 $b
+takes 1 0 $a
+run 2 30 2 check --gpus 1,7
+one_line '--gpus 1,7: there is no card 7'
+run 2 30 2 check --gpus 1,1
+one_line '--gpus 1,1 names card 1 twice'
+FAKE_GPUS=$a run 3 30 2 check
+one_line "2 ranks on host .* see 1 card: ranks 0 and 1 would share the one at $a.*--oversubscribe-gpus"
+run 0 60 3 check --oversubscribe-gpus
+takes 0 0 $a
+takes 1 1 $b
+takes 2 0 $a
+prints '^sums +MPI through the host$'
+
+# One visible card a task, as Slurm shows them.
+one_each() { # one_each ADDRESS-OF-RANK-0 ADDRESS-OF-RANK-1
+  # shellcheck disable=SC2016
+  printf '#!/usr/bin/env bash\ncards=(%s)\nFAKE_GPUS=${cards[OMPI_COMM_WORLD_RANK]/none/} exec "%s" "$@"\n' "$*" "$whole" \
+    >"$folder/one_each"
+  chmod +x "$folder/one_each"
+  program=$folder/one_each
+}
+whole=$program
+one_each $b $a
+run 0 60 2 check
+takes 0 0 $b
+takes 1 0 $a
+one_each $a $a
+run 3 30 2 check
+one_line "ranks 0 and 1 would share the one at $a.*--oversubscribe-gpus"
+one_each "'$a $b'" $a
+run 3 30 2 check
+one_line "ranks 0 and 1 on host .* would both compute on the card at $a.*--oversubscribe-gpus"
+one_each $a none
+run 0 60 2 check
+prints '^ +0 .* CPU'
+grep -q 'though some see a GPU: rank 1 on host .*: there is no NVIDIA driver' "$folder/err" || fail "no warning from $last"
+run 3 30 2 check --device cuda
+one_line '--device cuda: rank 1 on host .*: there is no NVIDIA driver'
+program=$whole
+
+# What is wrong is said, and never "ready".
+FAKE_GPU_FAULT=product run 3 30 2 check
+one_line 'the device computes \[\[23, 28\], \[49, 64\]\] where \[\[22, 28\], \[49, 64\]\] is right'
+FAKE_GPU_FAULT=sum run 3 30 2 check
+one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, where \[\[44, 56\], \[98, 128\]\] is right'
+FAKE_GPU_FAULT=memory run 5 30 2 check
+one_line 'the matrices of a check do not fit'
+if grep -q ready "$folder/out"; then fail "ready, with full memory"; fi
+finish

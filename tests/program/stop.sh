@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Signals: save and stop, save and go on; and ranks that die.
+set -u
+source "$(dirname "$0")/lib.sh"
+
+# start OUTPUT RANKS: a long run in the background, past its first steps.
+start() {
+  output=$1
+  "$mpirun" -q --oversubscribe --bind-to none -np "$2" "$program" "${small[@]}" --epochs 2000 --log-interval 1 \
+    --output "$output" --checkpoint-every 100000 --timeout 5 >"$folder/out" 2>"$folder/err" &
+  job=$!
+  for _ in $(seq 300); do
+    [ "$(cat "$output/metrics.jsonl" 2>/dev/null | wc -l)" -gt 2 ] && return
+    sleep 0.1
+  done
+  fail "the run did not begin"
+}
+# ends CODE SECONDS
+ends() {
+  local got=0
+  for _ in $(seq "$(($2 * 10))"); do
+    kill -0 "$job" 2>/dev/null || break
+    sleep 0.1
+  done
+  if kill -0 "$job" 2>/dev/null; then
+    fail "the job did not end within $2 s"
+    kill -9 "$job"
+  fi
+  wait "$job" || got=$?
+  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1"
+}
+rank_pids() { pgrep -P "$job"; }
+
+start "$folder/usr1" 2
+kill -USR1 "$job"
+ends 75 10
+[ -s "$folder/usr1/latest/state.json" ] || fail "USR1 left no checkpoint"
+grep -q 'go on with --resume auto' "$folder/err" || fail "USR1: no line says how to go on"
+step=$(sed -n 's/.*"step": *\([0-9]*\),.*/\1/p' "$folder/usr1/latest/state.json")
+run 0 60 2 "${small[@]}" --epochs 2000 --max-steps $((step + 3)) --output "$folder/usr1" --resume auto --log-interval 1
+[ "$(grep -c '"loss"' "$folder/usr1/metrics.jsonl")" -eq $((step + 3)) ] || fail "a resumed log has gaps"
+
+# A signal to one rank alone, as a scheduler may send it.
+start "$folder/int" 2
+kill -INT "$(rank_pids | head -1)"
+ends 75 10
+
+start "$folder/hup" 2
+for pid in $(rank_pids); do kill -HUP "$pid"; done
+for _ in $(seq 100); do [ -e "$folder/hup/latest" ] && break; sleep 0.1; done
+[ -s "$folder/hup/latest/state.json" ] || fail "HUP left no checkpoint"
+kill -0 "$job" || fail "HUP ended the job"
+kill -USR1 "$job"
+ends 75 10
+
+# Many signals while kernels of oneDNN compute: the process survives them all.
+start "$folder/storm" 1
+for _ in $(seq 60); do kill -HUP $(rank_pids) 2>/dev/null; sleep 0.05; done
+kill -0 "$job" 2>/dev/null || fail "the process did not survive its signals"
+kill -USR1 "$job"
+ends 75 10
+
+# A rank that hangs is noticed by the others' watchdog.
+start "$folder/hang" 2
+hung=$(rank_pids | tail -1)
+kill -STOP "$hung"
+ends 7 25
+kill -CONT "$hung" 2>/dev/null
+grep -q 'rank' "$folder/err" || fail "nothing names the rank that hung"
+
+# A rank that is killed takes the job down.
+start "$folder/killed" 2
+kill -KILL "$(rank_pids | tail -1)"
+ends 137 10
+finish

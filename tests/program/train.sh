@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# A whole run on two ranks leaves what the documentation says, and learns.
+set -u
+source "$(dirname "$0")/lib.sh"
+
+run 0 120 2 "${small[@]}" --epochs 12 --lr 0.1 --log-interval 1 --output "$folder/run" --progress lines
+for file in config.cfg metrics.jsonl summary.csv latest/model.safetensors best/MANIFEST.json \
+  checkpoints/step-00000096/state.json; do
+  [ -s "$folder/run/$file" ] || fail "there is no $file"
+done
+[ "$(grep -c '"loss"' "$folder/run/metrics.jsonl")" -eq 96 ] || fail "not 96 training lines"
+[ "$(grep -c '"val_accuracy"' "$folder/run/metrics.jsonl")" -eq 12 ] || fail "not 12 evaluation lines"
+for key in step epoch loss lr images_per_second data_wait forward backward exposed_communication optimizer evaluation \
+  checkpoint; do
+  head -1 "$folder/run/metrics.jsonl" | grep -q "\"$key\":" || fail "a training line has no $key"
+done
+[ "$(wc -l <"$folder/run/summary.csv")" -eq 13 ] || fail "summary.csv has not 13 lines"
+grep -q 'slowest rank' "$folder/out" || fail "no summary of the slowest rank"
+grep -q '128 global = 2 ranks x 64' "$folder/out" || fail "no batch arithmetic in the header"
+# The first losses are about ln 10; the last far below.
+first=$(sed -n 1p "$folder/run/metrics.jsonl" | sed 's/.*"loss":\([0-9.e-]*\).*/\1/')
+last_loss=$(grep '"loss"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"loss":\([0-9.e-]*\).*/\1/')
+awk -v a="$first" -v b="$last_loss" 'BEGIN { exit !(a > 2.2 && a < 2.4 && b < 0.7 * a) }' ||
+  fail "the loss went from $first to $last_loss"
+
+# The stored configuration is the run: the same command again writes the same bits beside it.
+run 0 60 2 --config "$folder/run/config.cfg" --output "$folder/again"
+same_tensors "$folder/run/latest" "$folder/again/latest"
+
+# eval tells what the last evaluation told.
+run 0 60 2 eval "${small[@]}" --output "$folder/run"
+accuracy=$(grep '"val_accuracy"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"val_accuracy":\([0-9.]*\).*/\1/')
+grep -q "\"val_accuracy\":$accuracy," "$folder/out" || fail "eval does not say $accuracy"
+
+# A second run in the same folder loses nothing of the first.
+run 0 60 1 "${small[@]}" --max-steps 2 --output "$folder/run"
+[ -s "$folder/run/earlier-1/latest/model.safetensors" ] || fail "the earlier run is gone"
+same_tensors "$folder/run/earlier-1/checkpoints/step-00000096" "$folder/again/latest"
+
+run 0 60 1 plan "${small[@]}"
+grep -q 'arena, shared by liveness' "$folder/out" || fail "plan does not print the arena"
+run 0 60 2 bench --global-batch 64
+grep -q '"samples_per_second":' "$folder/out" || fail "bench prints no speed"
+finish

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Proves that include_check.sh finds what it is for: a good tree passes, and each break of a rule fails by itself.
+set -euo pipefail
+check=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/include_check.sh
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+# put FILE LINES...: a file of the tree.
+put() {
+  mkdir -p "$(dirname "$tree/$1")"
+  printf '%s\n' "${@:2}" >"$tree/$1"
+}
+new_tree() {
+  tree=$(mktemp -d -p "$folder")
+  put src/base/error.h '#pragma once' '#include <string>'
+  put src/backend/tensor.h '#pragma once' '#include "base/error.h"'
+  put src/comm/mpi.cpp '#include <mpi.h>' '#include "backend/tensor.h"' '#include "comm/mpi.h"'
+  put src/comm/mpi.h '#pragma once' '// says nothing of #include "train/step.h"'
+  put src/train/step.cpp '#include "comm/mpi.h"' '#include <nlohmann/json.hpp>'
+  put src/main.cpp '#include "train/step.h"' '#include "commands/train.h"'
+  put src/commands/train.h '#pragma once' '#include "train/step.h"'
+}
+passes() {
+  bash "$check" "$tree" >"$folder/out" 2>&1 || {
+    echo "FAILED: $1 does not pass"
+    sed 's/^/    /' "$folder/out"
+    failures=$((failures + 1))
+  }
+}
+# finds WORDS FILE LINES...: with this file in the tree the check fails, and says these words of its folder.
+finds() {
+  local words=$1
+  new_tree
+  put "${@:2}"
+  if bash "$check" "$tree" >"$folder/out" 2>&1 || ! grep -qF "$words" "$folder/out" || ! grep -qF "${2%/*}" "$folder/out"; then
+    echo "FAILED: not found: $words in $2"
+    sed 's/^/    /' "$folder/out"
+    failures=$((failures + 1))
+  fi
+}
+
+new_tree
+passes "a good tree"
+finds 'src/backend may not include "comm/mpi.h"' src/backend/back.cpp '#include "comm/mpi.h"'
+finds 'src/base may not include "backend/tensor.h"' src/base/up.cpp '#include "backend/tensor.h"'
+finds 'src/train may not include "commands/train.h"' src/train/up.h '#pragma once' '#include "commands/train.h"'
+finds 'src/comm may not include "options/options.h"' src/comm/deep/o.cpp '#  include   "options/options.h"'
+finds 'may not include "nowhere/a.h"' src/commands/x.cpp '#include "nowhere/a.h"'
+finds 'is not named from src/' src/comm/near.cpp '#include "mpi.h"'
+finds 'is not named from src/' src/comm/up.cpp '#include "../base/error.h"'
+for header in nlohmann/json.hpp boost/program_options.hpp spdlog/spdlog.h mpi.h zlib.h dnnl.hpp; do
+  finds "<$header> in a header" src/comm/heavy.h '#pragma once' "#include <$header>"
+done
+finds 'outside of comm and runtime' src/train/mpi.cpp '#include <mpi.h>'
+finds "no '#pragma once'" src/base/bare.h 'int x;'
+finds 'not in the table' src/novel/a.cpp 'int x;'
+mapfile -t long < <(seq 501)
+finds '501 lines' src/base/long.cpp "${long[@]/#/// }"
+finds '501 lines' tests/unit/base/long_test.cpp "${long[@]/#/// }"
+tree=$folder/empty
+mkdir -p "$tree/src"
+if bash "$check" "$tree" >/dev/null 2>&1; then
+  echo "FAILED: a tree without source files passes"
+  failures=$((failures + 1))
+fi
+
+[ "$failures" -eq 0 ] && echo "include_check finds what it should"

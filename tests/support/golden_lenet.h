@@ -1,0 +1,58 @@
+// The data and initial weights of the golden LeNet runs, by the formulae that tests/golden/make_lenet.py documents.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "data/loader.h"
+#include "model/graph.h"
+
+namespace ddp::golden {
+
+// The finaliser of MurmurHash3 (Austin Appleby, public domain).
+inline std::uint32_t hash32(std::uint32_t h) {
+  h ^= h >> 16U;
+  h *= 0x85ebca6bU;
+  h ^= h >> 13U;
+  h *= 0xc2b2ae35U;
+  return h ^ (h >> 16U);
+}
+
+inline std::int32_t label(std::uint32_t sample) { return static_cast<std::int32_t>(hash32(sample) % 10); }
+
+inline std::uint8_t pixel(std::uint32_t sample, std::uint32_t p) {
+  const std::uint32_t square = 7 * (p / 28 / 4) + p % 28 / 4;
+  const std::uint32_t pattern = hash32(0x20000000U + 49 * (hash32(sample) % 10) + square) >> 24U;
+  const std::uint32_t noise = hash32(0x80000000U + 784 * sample + p) >> 24U;
+  return static_cast<std::uint8_t>(pattern < 64 ? 128 + (noise >> 1U) : noise >> 3U);
+}
+
+// Samples first .. first + count - 1.
+struct Samples {
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::int32_t> labels;
+
+  Samples(std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = first; i < first + count; ++i) {
+      const auto sample = static_cast<std::uint32_t>(i);
+      for (std::uint32_t p = 0; p < 784; ++p) pixels.push_back(pixel(sample, p));
+      labels.push_back(label(sample));
+    }
+  }
+  Batch batch() const { return {pixels, labels, static_cast<std::int64_t>(labels.size()), {}}; }
+};
+
+inline std::vector<float> initial_parameters(const Graph& graph) {
+  std::vector<float> flat;
+  for (const Parameter& p : graph.parameters()) {
+    for (std::int64_t i = 0; i < p.elements(); ++i) {
+      const std::uint32_t hash = hash32(static_cast<std::uint32_t>(p.offset + i));
+      const double uniform = static_cast<double>(hash >> 8U) * 0x1p-24 - 0.5;
+      flat.push_back(static_cast<float>(uniform * (2 / std::sqrt(static_cast<double>(p.fan_in)))));
+    }
+  }
+  return flat;
+}
+
+}  // namespace ddp::golden

@@ -1,0 +1,220 @@
+// Plans for a GPU that is only described: h200.json is what cuDNN wants to know of an NVIDIA H200.
+#include "backend/cuda/conv_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+
+#include "base/error.h"
+#include "model/stages.h"
+#include "model/zoo.h"
+
+namespace ddp::cuda {
+namespace {
+
+std::mt19937_64& generator() {
+  static std::mt19937_64 engine{std::random_device{}()};
+  return engine;
+}
+
+std::int64_t random_between(std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(generator());
+}
+
+const char* name_of(GpuPrecision precision) {
+  switch (precision) {
+    case GpuPrecision::fp32:
+      return "fp32";
+    case GpuPrecision::tf32:
+      return "tf32";
+    case GpuPrecision::bf16:
+      break;
+  }
+  return "bf16";
+}
+
+constexpr std::array<GpuPrecision, 3> kPrecisions = {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16};
+constexpr std::array<ConvDirection, 3> kDirections = {ConvDirection::forward, ConvDirection::data,
+                                                      ConvDirection::weights};
+
+class ConvPlans : public testing::Test {
+ protected:
+  ConvPlans() : gpu_(describe_gpu(read(DDP_H200_JSON))), target_{nullptr, &gpu_} {}
+
+  static std::string read(const char* path) {
+    std::ifstream file(path);
+    EXPECT_TRUE(file.is_open()) << path;
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  // Every direction has a plan that keeps what the precision and determinism promise.
+  void expect_plans(const ConvSpec& spec, GpuPrecision precision, bool deterministic, const std::string& what) {
+    for (const ConvDirection direction : kDirections) {
+      if (direction == ConvDirection::data && !spec.input_gradient) continue;
+      const ConvGraph graph({spec, direction, precision}, target_);
+      const PlanLimits limits{.deterministic = deterministic, .most = 4};
+      const std::vector<ConvPlan> plans = conv_plans(graph, precision, limits);
+      EXPECT_FALSE(plans.empty()) << what << " direction " << static_cast<int>(direction) << " " << name_of(precision)
+                                  << (deterministic ? " deterministic" : "");
+    }
+  }
+
+  Descriptor gpu_;
+  PlanTarget target_;
+};
+
+TEST_F(ConvPlans, EveryConvolutionOfEveryModelHasOne) {
+  int convolutions = 0;
+  const auto try_model = [&](const std::string& model, const Shape& image) {
+    for (const std::int64_t batch : {32, 256}) {
+      for (const Stage& stage : make_stages(make_model(model, image, 10), batch)) {
+        const auto* conv = std::get_if<ConvSpec>(&stage.spec);
+        if (conv == nullptr) continue;
+        ++convolutions;
+        for (const GpuPrecision precision : kPrecisions) {
+          for (const bool deterministic : {false, true}) {
+            expect_plans(*conv, precision, deterministic,
+                         model + " " + stage.name + " batch " + std::to_string(batch) + " " +
+                             std::to_string(image.channels) + " channels");
+          }
+        }
+      }
+    }
+  };
+  for (const std::string& model : model_names()) {
+    const int before = convolutions;
+    for (const Shape image : {Shape{1, 28, 28}, Shape{3, 32, 32}}) try_model(model, image);
+    EXPECT_GT(convolutions, before) << model;
+  }
+}
+
+// Odd shapes, with padding that differs between opposite sides.
+TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
+  for (int round = 0; round < 20; ++round) {
+    ConvSpec s;
+    s.batch = random_between(1, 40);
+    s.kernel_h = random_between(1, 5);
+    s.kernel_w = random_between(1, 5);
+    s.input = {random_between(1, 70), random_between(6, 33), random_between(6, 33)};
+    s.output_channels = random_between(1, 130);
+    s.stride = random_between(1, 2);
+    s.pad_top = random_between(0, s.kernel_h / 2);
+    s.pad_left = random_between(0, s.kernel_w / 2);
+    s.pad_bottom = random_between(0, s.kernel_h / 2);
+    s.pad_right = random_between(0, s.kernel_w / 2);
+    for (const GpuPrecision precision : kPrecisions) {
+      expect_plans(s, precision, round % 2 == 0,
+                   fmt::format("{} x {}x{}x{} -> {} kernel {}x{} stride {} pads {}{}{}{}", s.batch, s.input.channels,
+                               s.input.height, s.input.width, s.output_channels, s.kernel_h, s.kernel_w, s.stride,
+                               s.pad_top, s.pad_left, s.pad_bottom, s.pad_right));
+    }
+  }
+}
+
+constexpr ConvSpec kSample{.batch = 32, .input = {20, 12, 12}, .output_channels = 50, .kernel_h = 5, .kernel_w = 5};
+
+// What rank 0 chose, another rank builds from the text of its name.
+TEST_F(ConvPlans, APlanIsRebuiltFromItsName) {
+  int with_knobs = 0;
+  for (const GpuPrecision precision : kPrecisions) {
+    for (const ConvDirection direction : kDirections) {
+      const ConvGraph graph({kSample, direction, precision}, target_);
+      const std::vector<ConvPlan> plans = conv_plans(graph, precision, {.most = 1000});
+      EXPECT_GE(plans.size(), 3U);
+      for (const ConvPlan& plan : plans) {
+        const ConvGraph elsewhere({kSample, direction, precision}, target_);
+        const ConvPlan again(elsewhere, EngineChoice::from_text(plan.choice().text()));
+        EXPECT_EQ(again.choice().text(), plan.choice().text());
+        EXPECT_EQ(again.workspace_bytes(), plan.workspace_bytes()) << plan.choice().text();
+        with_knobs += plan.choice().knobs.empty() ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(with_knobs, 0);
+}
+
+TEST_F(ConvPlans, AnUnknownEngineIsAnErrorAboutTheMachine) {
+  const ConvGraph graph({kSample, ConvDirection::forward, GpuPrecision::fp32}, target_);
+  try {
+    const ConvPlan plan(graph, EngineChoice::from_text("cudnn.99999"));
+    FAIL() << "engine 99999 was planned";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+    EXPECT_NE(std::string(error.what()).find("cudnn.99999"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ConvPlans, Fp32LeavesOutTensorCores) {
+  const ConvGraph graph({kSample, ConvDirection::forward, GpuPrecision::tf32}, target_);
+  int on_tensor_cores = 0;
+  for (const Descriptor& config : graph.engine_configs(CUDNN_HEUR_MODE_A)) {
+    const EngineNotes notes = notes_of(config);
+    on_tensor_cores += notes.tensor_core ? 1 : 0;
+    EXPECT_TRUE(!notes.tensor_core || !engine_allowed(notes, GpuPrecision::fp32, false));
+  }
+  EXPECT_GT(on_tensor_cores, 0);
+}
+
+TEST_F(ConvPlans, WorkspacesAreLimited) {
+  const ConvGraph graph({kSample, ConvDirection::data, GpuPrecision::bf16}, target_);
+  const std::vector<ConvPlan> all = conv_plans(graph, GpuPrecision::bf16, {.most = 1000});
+  const auto within = [&](std::size_t limit) {
+    return std::count_if(all.begin(), all.end(), [&](const ConvPlan& p) { return p.workspace_bytes() <= limit; });
+  };
+  const std::size_t limit = all.front().workspace_bytes();
+  for (const std::size_t workspace : {std::size_t{0}, limit}) {
+    const std::vector<ConvPlan> plans = conv_plans(graph, GpuPrecision::bf16, {.workspace = workspace, .most = 1000});
+    EXPECT_EQ(static_cast<std::int64_t>(plans.size()), within(workspace));
+    EXPECT_GT(plans.size(), 0U);
+    for (const ConvPlan& plan : plans) EXPECT_LE(plan.workspace_bytes(), workspace);
+  }
+  EXPECT_LT(within(0), within(limit));
+}
+
+TEST(EngineNotesTest, DecideWhatARunMayUse) {
+  const auto allowed = [](const EngineNotes& notes, GpuPrecision precision, bool deterministic) {
+    return engine_allowed(notes, precision, deterministic);
+  };
+  for (const GpuPrecision precision : kPrecisions) {
+    EXPECT_TRUE(allowed({}, precision, true));
+    EXPECT_TRUE(allowed({.nondeterministic = true}, precision, false));
+    EXPECT_FALSE(allowed({.nondeterministic = true}, precision, true));
+    EXPECT_FALSE(allowed({.reduced_sums = true}, precision, false));
+    EXPECT_FALSE(allowed({.rough_winograd = true}, precision, false));
+    EXPECT_EQ(allowed({.tensor_core = true}, precision, false), precision != GpuPrecision::fp32);
+    EXPECT_EQ(allowed({.down_converts = true}, precision, false), precision != GpuPrecision::fp32);
+  }
+}
+
+TEST(ConvKernelsText, GoesThereAndBack) {
+  for (const bool input_gradient : {true, false}) {
+    const ConvKernels kernels{{28, {}}, {58, {{2, 5}, {13, 64}}}, {1, {{12, -1}}}};
+    const std::string text = to_text(kernels, input_gradient);
+    EXPECT_EQ(text, input_gradient ? "forward=cudnn.28 data=cudnn.58,2:5,13:64 weights=cudnn.1,12:-1"
+                                   : "forward=cudnn.28 weights=cudnn.1,12:-1");
+    EXPECT_EQ(to_text(conv_kernels_from_text(text, input_gradient), input_gradient), text);
+  }
+}
+
+TEST(ConvKernelsText, WhatIsNoneIsRefused) {
+  for (const char* text :
+       {"", "forward=cudnn.28", "forward=cudnn.28 data=cudnn.1", "forward=onednn.any data=cudnn.1 weights=cudnn.1",
+        "forward=cudnn. data=cudnn.1 weights=cudnn.1", "forward=cudnn.2x data=cudnn.1 weights=cudnn.1",
+        "forward=cudnn.2,3 data=cudnn.1 weights=cudnn.1", "xforward=cudnn.2 data=cudnn.1 weights=cudnn.1",
+        "forward=cudnn.2,:1 data=cudnn.1 weights=cudnn.1"}) {
+    try {
+      static_cast<void>(conv_kernels_from_text(text, true));
+      ADD_FAILURE() << "'" << text << "' was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preflight) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp::cuda

@@ -1,0 +1,102 @@
+#include "base/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <random>
+
+#include "support/child.h"
+#include "support/errors.h"
+#include "support/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr ExitCode kCode = ExitCode::data;
+
+class FileTest : public ::testing::Test {
+ protected:
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
+  }
+
+  TemporaryFolder folder_;
+  fs::path path_ = folder_.path() / "a.txt";
+};
+
+TEST_F(FileTest, WhatIsWrittenIsRead) {
+  {
+    File file(path_, File::Mode::create, kCode);
+    file.write("one\n");
+    File moved = std::move(file);
+    moved.write(std::string("two\0\n", 5));
+    moved.sync();
+    moved.close();
+  }
+  EXPECT_EQ(read_text(path_, kCode), std::string("one\ntwo\0\n", 9));
+  File(path_, File::Mode::append, kCode).write("three\n");
+  EXPECT_EQ(File(path_, File::Mode::read, kCode).size(), 15);
+  std::array<std::byte, 100> bytes{};
+  File file(path_, File::Mode::read, kCode);
+  EXPECT_EQ(file.read(std::span(bytes).first(3)), 3);
+  EXPECT_EQ(file.read(bytes), 12);
+  EXPECT_EQ(file.read(bytes), 0);
+  File(path_, File::Mode::create, kCode).write("four");
+  EXPECT_EQ(read_text(path_, kCode), "four");
+}
+
+TEST_F(FileTest, ReplacingChangesTheWholeFile) {
+  std::random_device random;
+  for (int round = 0; round < 10; ++round) {
+    const std::string text(random() % 100'000, static_cast<char>('a' + round));
+    replace_file(path_, text, kCode);
+    EXPECT_EQ(read_text(path_, kCode), text);
+    EXPECT_EQ(entries(), 1);
+  }
+}
+
+TEST_F(FileTest, AReplacementThatFailsLeavesTheOldFile) {
+  replace_file(path_, "old", kCode);
+  EXPECT_EQ(run_in_child([&] {
+              std::signal(SIGXFSZ, SIG_IGN);
+              const rlimit file_size{10, 10};
+              if (::setrlimit(RLIMIT_FSIZE, &file_size) != 0) throw std::runtime_error("cannot set the limit");
+              error_text(kCode, [&] { replace_file(path_, "a longer text", kCode); });
+              ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+            }),
+            0);
+  EXPECT_EQ(read_text(path_, kCode), "old");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
+  const fs::path missing = folder_.path() / "missing" / "a.txt";
+  EXPECT_THAT(error_text(kCode, [&] { read_text(missing, kCode); }),
+              HasSubstr("cannot open " + missing.string() + ": No such file or directory; check the path"));
+  EXPECT_THAT(error_text(kCode, [&] { File(missing, File::Mode::create, kCode); }), HasSubstr("cannot create "));
+  EXPECT_THAT(error_text(kCode, [&] { replace_file(missing, "", kCode); }), HasSubstr("No such file or directory"));
+  EXPECT_THAT(error_text(kCode, [&] { sync_folder(missing, kCode); }), HasSubstr("No such file or directory"));
+  EXPECT_THAT(error_text(kCode, [&] { read_text(folder_.path(), kCode); }), HasSubstr("is not a file"));
+  EXPECT_THAT(error_text(kCode, [&] { File("/dev/full", File::Mode::append, kCode).write("a"); }),
+              HasSubstr("cannot write /dev/full: No space left on device; free disk space"));
+  replace_file(path_, "", kCode);
+  EXPECT_THAT(error_text(kCode, [&] { make_folders(path_, kCode); }), HasSubstr("Not a directory"));
+  EXPECT_THAT(error_text(kCode, [&] { make_folders(path_ / "below", kCode); }), HasSubstr("Not a directory"));
+}
+
+TEST_F(FileTest, FoldersAreMadeWithTheirParents) {
+  const fs::path deep = folder_.path() / "a" / "b" / "c";
+  make_folders(deep, kCode);
+  make_folders(deep, kCode);
+  make_folders(deep / "", kCode);
+  sync_folder(deep, kCode);
+  EXPECT_TRUE(fs::is_directory(deep));
+}
+
+}  // namespace
+}  // namespace ddp

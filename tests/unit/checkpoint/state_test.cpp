@@ -1,0 +1,73 @@
+#include "checkpoint/state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "support/errors.h"
+#include "unit/checkpoint/sample.h"
+
+namespace ddp {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string error_of(const std::string& text) {
+  return error_text(ExitCode::checkpoint, [&] { parse_state(text, "RUN/state.json"); });
+}
+
+TEST(StateTest, ComesBackAsItWas) {
+  std::random_device seed;
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 100; ++round) {
+    Sample sample(random, static_cast<std::int64_t>(random() >> 20U));
+    sample.state.config = "quote \" backslash \\ newline \n tab \t \xc3\xa9 \x01";
+    EXPECT_EQ(parse_state(to_json(sample.state), "state.json"), sample.state);
+  }
+  TrainingState extreme;
+  extreme.seed = std::numeric_limits<std::uint64_t>::max();
+  extreme.step = std::numeric_limits<std::int64_t>::max();
+  extreme.logical_shards = std::numeric_limits<int>::max();
+  EXPECT_EQ(parse_state(to_json(extreme), "state.json"), extreme);
+}
+
+TEST(StateTest, BytesThatAreNotUtf8AreReplaced) {
+  TrainingState state;
+  state.config = "data-dir = /caf\xe9\n";
+  EXPECT_EQ(parse_state(to_json(state), "state.json").config, "data-dir = /caf\xef\xbf\xbd\n");
+}
+
+TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
+  std::mt19937_64 random(1);
+  const auto good = nlohmann::json::parse(to_json(Sample(random, 12).state));
+  for (const auto& [key, value] : good.items()) {
+    auto without = good;
+    without.erase(key);
+    EXPECT_THAT(error_of(without.dump()), AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));
+    const auto impossible = value.is_string() ? std::vector<nlohmann::json>{1, nullptr, {"a"}}
+                            : value.is_number_float()
+                                ? std::vector<nlohmann::json>{"1", nullptr, true}
+                                : std::vector<nlohmann::json>{-1, 1.5, "1", nullptr, true, nlohmann::json::array()};
+    for (const auto& bad : impossible) {
+      auto changed = good;
+      changed[key] = bad;
+      EXPECT_THAT(error_of(changed.dump()), HasSubstr("'" + key + "' has a value that cannot be: " + bad.dump()));
+    }
+  }
+  auto too_large = good;
+  too_large["logical_shards"] = 1LL << 40U;
+  EXPECT_THAT(error_of(too_large.dump()), HasSubstr("'logical_shards'"));
+}
+
+TEST(StateTest, OtherTextsAndVersionsAreRefused) {
+  for (const char* text : {"", "{", "[]", "3", "{}", "nonsense"}) EXPECT_THAT(error_of(text), HasSubstr("RUN/state"));
+  TrainingState state;
+  state.format_version = kCheckpointFormatVersion + 1;
+  EXPECT_THAT(error_of(to_json(state)), HasSubstr("has format version 2, this program reads version 1"));
+}
+
+}  // namespace
+}  // namespace ddp

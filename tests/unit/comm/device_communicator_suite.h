@@ -1,0 +1,36 @@
+// What sums in device memory must be, as functions that all ranks call with a device each: run over the CPU's memory,
+// over stand-ins for a GPU, and over GPUs.
+//
+//   run_as_threads(4, [&](Communicator& ranks) { c.body(ranks, make_device); });
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "comm/device_communicator.h"
+
+namespace ddp::testing {
+
+struct Device {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<DeviceCommunicator> sums;
+};
+// Called by all ranks.
+using MakeDevice = std::function<Device(Communicator&)>;
+
+struct DeviceCommunicatorCase {
+  std::string name;
+  void (*body)(Communicator&, const MakeDevice&);
+};
+
+const std::vector<DeviceCommunicatorCase>& device_communicator_cases();
+
+inline std::ostream& operator<<(std::ostream& out, const DeviceCommunicatorCase& c) { return out << c.name; }
+
+// The CPU, and sums by messages.
+Device make_staged_cpu(Communicator& ranks);
+
+}  // namespace ddp::testing

@@ -1,0 +1,33 @@
+// A module that is no more than its entry: it knows one GPU and makes nothing.
+#include <cstring>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "comm/gpu_module.h"
+
+namespace ddp {
+namespace {
+
+class StandIn final : public GpuModule {
+ public:
+  std::string versions() const override { return "a stand-in"; }
+  std::vector<GpuInfo> visible() override {
+    GpuInfo gpu;
+    gpu.name = "no card";
+    return {gpu};
+  }
+  std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
+    throw Error(ExitCode::out_of_memory, "thrown by the module for card " + std::to_string(config.ordinal));
+  }
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
+    return make_staged_communicator(ranks, backend);
+  }
+};
+
+}  // namespace
+
+extern "C" [[gnu::visibility("default")]] GpuModule* ddp_open_gpu_module(const char* program_version) {
+  return std::strcmp(program_version, DDP_VERSION) == 0 ? std::make_unique<StandIn>().release() : nullptr;
+}
+
+}  // namespace ddp

@@ -1,0 +1,120 @@
+#include "comm/shard_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "base/random.h"
+#include "comm/threads.h"
+#include "unit/comm/communicator_suite.h"
+
+namespace ddp {
+namespace {
+
+void collect_nodes(Range node, std::vector<Range>& nodes) {
+  nodes.push_back(node);
+  if (node.size() == 1) return;
+  const std::int64_t middle = tree_split(node);
+  collect_nodes({node.begin, middle}, nodes);
+  collect_nodes({middle, node.end}, nodes);
+}
+
+TEST(ShardTree, SplitsAtTheLargestPowerOfTwo) {
+  EXPECT_EQ(tree_split({0, 2}), 1);
+  EXPECT_EQ(tree_split({0, 5}), 4);
+  EXPECT_EQ(tree_split({0, 8}), 4);
+  EXPECT_EQ(tree_split({4, 7}), 6);
+  EXPECT_EQ(tree_split({8, 17}), 16);
+}
+
+TEST(ShardTree, HoldsThePartialSumsOfTheExample) {
+  EXPECT_EQ(partial_sums(5, {0, 3}), (std::vector<Range>{{0, 2}, {2, 3}}));
+  EXPECT_EQ(partial_sums(5, {3, 5}), (std::vector<Range>{{3, 4}, {4, 5}}));
+  EXPECT_EQ(partial_sums(8, {4, 8}), (std::vector<Range>{{4, 8}}));
+  EXPECT_EQ(partial_sums(8, {0, 8}), (std::vector<Range>{{0, 8}}));
+  EXPECT_EQ(partial_sums(8, {3, 3}), (std::vector<Range>{}));
+}
+
+TEST(ShardTree, PartialSumsAreTheLargestNodesOfARun) {
+  Random random(1, 0);
+  for (int round = 0; round < 300; ++round) {
+    const auto shards = static_cast<std::int64_t>(1 + random.below(70));
+    const auto begin = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shards)));
+    const Range run{begin,
+                    begin + 1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shards - begin)))};
+    std::vector<Range> nodes;
+    collect_nodes({0, shards}, nodes);
+    std::vector<Range> expected;
+    for (const Range node : nodes) {
+      const auto lies_within = [](Range inner, Range outer) {
+        return outer.begin <= inner.begin && inner.end <= outer.end;
+      };
+      const bool largest = std::none_of(nodes.begin(), nodes.end(), [&](Range other) {
+        return other != node && lies_within(node, other) && lies_within(other, run);
+      });
+      if (lies_within(node, run) && largest) expected.push_back(node);
+    }
+    std::sort(expected.begin(), expected.end(), [](Range a, Range b) { return a.begin < b.begin; });
+    EXPECT_EQ(partial_sums(shards, run), expected) << shards << " shards, run " << run.begin << " to " << run.end;
+  }
+}
+
+TEST(ShardTree, AccumulationAddsTheNodesOfTheTreeAlone) {
+  for (std::int64_t shards = 1; shards <= 40; ++shards) {
+    std::vector<Range> nodes;
+    collect_nodes({0, shards}, nodes);
+    for (std::int64_t ranks = 1; ranks <= shards; ++ranks) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const Range run = part(shards, ranks, rank);
+        const Accumulation plan = plan_accumulation(shards, run);
+        ASSERT_EQ(plan.merges.size(), static_cast<std::size_t>(run.size()));
+        std::vector<Range> stack;
+        std::size_t most = 0;
+        for (std::int64_t shard = run.begin; shard < run.end; ++shard) {
+          stack.push_back({shard, shard + 1});
+          most = std::max(most, stack.size());
+          for (int merges = plan.merges[static_cast<std::size_t>(shard - run.begin)]; merges > 0; --merges) {
+            ASSERT_GE(stack.size(), 2U);
+            const Range right = stack.back();
+            stack.pop_back();
+            ASSERT_EQ(stack.back().end, right.begin);
+            stack.back().end = right.end;
+            ASSERT_NE(std::find(nodes.begin(), nodes.end(), stack.back()), nodes.end());
+          }
+        }
+        EXPECT_EQ(stack, partial_sums(shards, run));
+        EXPECT_EQ(plan.remaining, stack.size());
+        EXPECT_EQ(plan.buffers, most);
+        EXPECT_LE(plan.buffers, 2U * static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(run.size()))));
+      }
+    }
+  }
+}
+
+// The case SameBitsForAnyNumberOfRanks of the communicators goes to 7 ranks; here all the way to one rank a shard.
+TEST(ShardTree, SumsHaveTheSameBitsForEveryNumberOfRanks) {
+  for (int shards = 1; shards <= 9; ++shards) {
+    for (int ranks = 1; ranks <= shards; ++ranks) {
+      run_as_threads(ranks, [&](Communicator& communicator) {
+        for (const std::size_t elements : {0U, 1U, 5U, 513U})
+          testing::check_tree_sum(communicator, shards, elements, 3);
+      });
+    }
+  }
+}
+
+// The reference must be able to tell orders apart, or the tests above would prove nothing.
+TEST(ShardTree, AnotherOrderGivesOtherBits) {
+  const std::vector<float> tree = testing::reference_tree_sum(3, 0, 0, 9, 513);
+  std::vector<float> sequential(513, 0.0F);
+  for (int shard = 0; shard < 9; ++shard) {
+    const std::vector<float> gradient = testing::random_gradient(3, 0, shard, 513);
+    for (std::size_t i = 0; i < gradient.size(); ++i) sequential[i] += gradient[i];
+  }
+  EXPECT_FALSE(testing::same_bits(tree, sequential));
+}
+
+}  // namespace
+}  // namespace ddp

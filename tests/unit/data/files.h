@@ -1,0 +1,41 @@
+// Files for the tests: a temporary folder, IDX contents, gzip, and the text of an error.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ddp {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// A folder that is removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void write_file(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
+Bytes gzip(std::span<const std::uint8_t> bytes);
+Bytes random_bytes(std::size_t count, std::uint64_t seed);
+// An IDX file of unsigned bytes that declares `dimensions` and holds `elements`, whether they match or not.
+Bytes idx_file(std::span<const std::uint32_t> dimensions, std::span<const std::uint8_t> elements);
+
+// The message of the Error(code) that `action` throws; fails the test where it throws none, another, or one of several
+// lines.
+std::string error_of(ExitCode code, const std::function<void()>& action);
+
+}  // namespace ddp

@@ -1,0 +1,236 @@
+#include "data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <tuple>
+
+#include "base/random.h"
+#include "data/memory_dataset.h"
+#include "data/sampler.h"
+#include "unit/data/allocations.h"
+#include "unit/data/files.h"
+
+namespace ddp {
+namespace {
+
+constexpr ImageShape kShape = {2, 3, 5};
+
+std::uint8_t pixel_of(std::int64_t index, std::size_t place) {
+  return static_cast<std::uint8_t>(index * 7 + static_cast<std::int64_t>(place) * 13);
+}
+int label_of(std::int64_t index) { return static_cast<int>(index % 11); }
+
+// Images that are known by their index, from a source that is slow at random, can fail, and counts its reads.
+class TestDataset : public Dataset {
+ public:
+  explicit TestDataset(std::int64_t size, std::int64_t broken = -1)
+      : Dataset("test", size, kShape, 11), broken_(broken) {}
+
+  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+    if (index == broken_) throw Error(ExitCode::data, "sample " + std::to_string(index) + " is broken");
+    if (index % 5 == 0) std::this_thread::yield();
+    if (index % 37 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = pixel_of(index, i);
+    ++reads_;
+  }
+  int label(std::int64_t index) const override { return label_of(index); }
+  std::int64_t reads() const { return reads_; }
+
+ private:
+  std::int64_t broken_;
+  mutable std::atomic<std::int64_t> reads_ = 0;
+};
+
+// Batches of given indices, one after the other.
+class Sequence {
+ public:
+  explicit Sequence(std::vector<std::vector<std::uint32_t>> batches) : batches_(std::move(batches)) {}
+
+  Loader::NextIndices source() {
+    position_ = 0;
+    return [this]() -> std::optional<IndexSpan> {
+      if (position_ == batches_.size()) return std::nullopt;
+      return batches_[position_++];
+    };
+  }
+  const std::vector<std::vector<std::uint32_t>>& batches() const { return batches_; }
+  std::size_t position() const { return position_; }
+
+ private:
+  std::vector<std::vector<std::uint32_t>> batches_;
+  std::size_t position_ = 0;
+};
+
+Sequence random_sequence(int count, std::int64_t max_batch, std::int64_t samples, std::uint64_t seed) {
+  Random random(seed, 0);
+  std::vector<std::vector<std::uint32_t>> batches(static_cast<std::size_t>(count));
+  for (auto& batch : batches) {
+    batch.resize(static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(max_batch) + 1)));
+    for (auto& index : batch) index = static_cast<std::uint32_t>(random.below(static_cast<std::uint64_t>(samples)));
+  }
+  return Sequence(std::move(batches));
+}
+
+void expect_batch(const Batch& batch, const std::vector<std::uint32_t>& indices) {
+  ASSERT_EQ(batch.count, static_cast<std::int64_t>(indices.size()));
+  ASSERT_EQ(batch.labels.size(), indices.size());
+  ASSERT_EQ(batch.pixels.size(), indices.size() * kShape.bytes());
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    EXPECT_EQ(batch.labels[i], label_of(indices[i]));
+    for (std::size_t place = 0; place < kShape.bytes(); ++place) {
+      ASSERT_EQ(batch.pixels[i * kShape.bytes() + place], pixel_of(indices[i], place)) << "sample " << i;
+    }
+  }
+}
+
+class LoaderOf : public testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  static LoaderConfig config(std::int64_t max_batch) {
+    return {.max_batch = max_batch, .workers = std::get<0>(GetParam()), .prefetch = std::get<1>(GetParam())};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(WorkersAndPrefetch, LoaderOf,
+                         testing::Combine(testing::Values(0, 1, 2, 5), testing::Values(1, 2, 7)),
+                         [](const auto& parameters) {
+                           return "Workers" + std::to_string(std::get<0>(parameters.param)) + "Prefetch" +
+                                  std::to_string(std::get<1>(parameters.param));
+                         });
+
+TEST_P(LoaderOf, GivesEveryBatchInOrderEmptyOnesToo) {
+  const TestDataset data(200);
+  Sequence sequence = random_sequence(60, 33, 200, 4);
+  Loader loader(data, config(33), sequence.source());
+  for (const auto& indices : sequence.batches()) {
+    const std::optional<Batch> batch = loader.next();
+    ASSERT_TRUE(batch.has_value());
+    expect_batch(*batch, indices);
+  }
+  EXPECT_FALSE(loader.next().has_value());
+  EXPECT_FALSE(loader.next().has_value());
+}
+
+TEST_P(LoaderOf, EndsAtOnceWhereNothingComes) {
+  const TestDataset data(10);
+  Sequence sequence({});
+  Loader loader(data, config(4), sequence.source());
+  EXPECT_FALSE(loader.next().has_value());
+}
+
+TEST_P(LoaderOf, ABatchStaysAsItIsUntilTheNextCall) {
+  const TestDataset data(200);
+  Sequence sequence = random_sequence(20, 16, 200, 5);
+  Loader loader(data, config(16), sequence.source());
+  for (const auto& indices : sequence.batches()) {
+    const std::optional<Batch> batch = loader.next();
+    ASSERT_TRUE(batch.has_value());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // time enough for workers to overwrite it, if they did
+    expect_batch(*batch, indices);
+  }
+}
+
+TEST_P(LoaderOf, StopsAtAnyTime) {
+  const TestDataset data(200);
+  for (int taken = 0; taken < 6; ++taken) {
+    Sequence sequence = random_sequence(10, 64, 200, static_cast<std::uint64_t>(taken));
+    Loader loader(data, config(64), sequence.source());
+    for (int i = 0; i < taken; ++i) loader.next();
+  }
+}
+
+TEST_P(LoaderOf, AnErrorSurfacesAtItsBatchAndStays) {
+  const TestDataset data(100, 50);
+  Sequence sequence({{1, 2, 3}, {4, 5}, {6, 50, 7}, {8}});
+  Loader loader(data, config(3), sequence.source());
+  expect_batch(*loader.next(), {1, 2, 3});
+  expect_batch(*loader.next(), {4, 5});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(error_of(ExitCode::data, [&loader] { loader.next(); }), "sample 50 is broken");
+  }
+  Sequence good({{9, 10}});
+  loader.restart(good.source());
+  expect_batch(*loader.next(), {9, 10});
+  EXPECT_FALSE(loader.next().has_value());
+}
+
+TEST_P(LoaderOf, RestartsInTheMiddleAndAfterTheEnd) {
+  const TestDataset data(200);
+  Sequence sequence = random_sequence(12, 20, 200, 8);
+  Loader loader(data, config(20), sequence.source());
+  for (const std::size_t taken : {0U, 1U, 5U, 12U, 13U, 2U}) {
+    loader.restart(sequence.source());
+    for (std::size_t i = 0; i < taken; ++i) {
+      const std::optional<Batch> batch = loader.next();
+      ASSERT_EQ(batch.has_value(), i < sequence.batches().size());
+      if (batch) expect_batch(*batch, sequence.batches()[i]);
+    }
+  }
+}
+
+TEST_P(LoaderOf, AnErrorOfTheSourceSurfaces) {
+  const TestDataset data(10);
+  Loader loader(data, config(4), []() -> std::optional<IndexSpan> { throw std::runtime_error("no indices"); });
+  EXPECT_THROW(loader.next(), std::runtime_error);
+}
+
+TEST_P(LoaderOf, IndicesOutOfRangeAndLargeBatchesAreRefused) {
+  const TestDataset data(10);
+  Sequence out_of_range({{3, 10}});
+  Loader loader(data, config(4), out_of_range.source());
+  error_of(ExitCode::internal, [&loader] { loader.next(); });
+  Sequence large({{0, 1, 2, 3, 4}});
+  loader.restart(large.source());
+  error_of(ExitCode::internal, [&loader] { loader.next(); });
+}
+
+TEST_P(LoaderOf, AllocatesNothingPerBatch) {
+  const MemoryDataset data("memory", kShape, 11, Bytes(300 * kShape.bytes()), Bytes(300));
+  Sampler sampler(300, 1);
+  sampler.begin_epoch(0);
+  std::size_t step = 0;
+  Loader loader(data, config(32), [&]() -> std::optional<IndexSpan> {
+    ++step;
+    return sampler.order().subspan(step % 250, 1 + step % 32);
+  });
+  for (int i = 0; i < 20; ++i) loader.next();
+  const std::size_t before = allocations().count;
+  std::int64_t samples = 0;
+  for (int i = 0; i < 500; ++i) samples += loader.next()->count;
+  EXPECT_EQ(allocations().count, before);
+  EXPECT_GT(samples, 500);
+}
+
+// While the caller holds the first batch, workers read exactly `prefetch` more, and then no further.
+TEST(Loader, ReadsAheadByPrefetch) {
+  for (const int prefetch : {1, 3}) {
+    const TestDataset data(100);
+    Sequence sequence(std::vector<std::vector<std::uint32_t>>(10, {1, 2, 3, 4}));
+    Loader loader(data, {.max_batch = 4, .workers = 2, .prefetch = prefetch}, sequence.source());
+    EXPECT_EQ(data.reads(), 0);
+    loader.next();
+    const std::int64_t expected = 4 * (1 + std::int64_t{prefetch});
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (data.reads() < expected && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(data.reads(), expected);
+    EXPECT_EQ(sequence.position(), static_cast<std::size_t>(1 + prefetch));
+  }
+}
+
+TEST(Loader, WithoutWorkersReadsOnlyWhatIsAskedFor) {
+  const TestDataset data(100);
+  Sequence sequence(std::vector<std::vector<std::uint32_t>>(10, {1, 2, 3, 4}));
+  Loader loader(data, {.max_batch = 4, .workers = 0, .prefetch = 5}, sequence.source());
+  loader.next();
+  EXPECT_EQ(data.reads(), 4);
+  EXPECT_EQ(sequence.position(), 1U);
+}
+
+}  // namespace
+}  // namespace ddp

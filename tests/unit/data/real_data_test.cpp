@@ -1,0 +1,61 @@
+// The published data sets, where they are at hand: in the folder that DDP_DATA_DIR names, or where launch/get-data puts
+// them, or in a folder beside the repository.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "data/catalog.h"
+#include "data/normalization.h"
+
+namespace ddp {
+namespace {
+
+std::string data_folder(const std::string& name) {
+  const std::filesystem::path source = DDP_SOURCE_DIR;
+  std::vector<std::filesystem::path> candidates = {source / "data", source / ".." / "shared" / "data"};
+  if (const char* named = std::getenv("DDP_DATA_DIR")) candidates = {named};
+  for (const auto& folder : candidates) {
+    if (std::filesystem::is_directory(folder / name)) return folder.string();
+  }
+  return "";
+}
+
+struct Known {
+  const char* name;
+  // Of the training set, as PyTorch's examples and many papers give them.
+  float mean;
+  float deviation;
+
+  friend void PrintTo(const Known& known, std::ostream* out) { *out << known.name; }
+};
+
+class RealData : public testing::TestWithParam<Known> {};
+
+TEST_P(RealData, HasThePublishedSizesAndMoments) {
+  const Known known = GetParam();
+  const std::string folder = data_folder(known.name);
+  if (folder.empty()) {
+    GTEST_SKIP() << "no " << known.name << " data set: set DDP_DATA_DIR, or run launch/get-data " << known.name;
+  }
+  const DataSets data = open_dataset(known.name, folder, 0, 0, 1);
+  EXPECT_EQ(data.train->size(), 60000);
+  EXPECT_EQ(data.test->size(), 10000);
+  std::array<int, 10> counts{};
+  for (std::int64_t i = 0; i < data.test->size(); ++i) ++counts.at(static_cast<std::size_t>(data.test->label(i)));
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
+  const Normalization normalization = measure_normalization(*data.train);
+  EXPECT_NEAR(normalization.mean[0], known.mean, 5e-5);
+  EXPECT_NEAR(normalization.deviation[0], known.deviation, 5e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, RealData,
+                         testing::Values(Known{"mnist", 0.1307F, 0.3081F}, Known{"fashion-mnist", 0.2860F, 0.3530F}),
+                         [](const auto& parameters) { return std::string(parameters.param.name).substr(0, 7); });
+
+}  // namespace
+}  // namespace ddp

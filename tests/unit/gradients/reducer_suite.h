@@ -1,0 +1,56 @@
+// What every reducer must do, as functions that all ranks call: run as threads and under mpirun, over host memory and
+// over devices.
+//
+//   run_as_threads(4, [&](Communicator& ranks) { c.body(ranks, make_host_reducer); });
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "comm/device_communicator.h"
+#include "gradients/gradient_reducer.h"
+#include "gradients/reducer_config.h"
+
+namespace ddp::testing {
+
+// A reducer with what it stands on.
+struct ReducerRig {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<DeviceCommunicator> sums;
+  std::unique_ptr<GradientReducer> reducer;
+};
+// Called by all ranks.
+using MakeReducer = std::function<ReducerRig(Communicator&, const ReducerConfig&)>;
+
+// The Reducer of host memory.
+ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config);
+// The DeviceReducer on the CPU, with sums by messages.
+ReducerRig make_staged_reducer(Communicator& ranks, const ReducerConfig& config);
+
+struct ReducerCase {
+  std::string name;
+  void (*body)(Communicator&, const MakeReducer&);
+};
+
+const std::vector<ReducerCase>& reducer_cases();
+
+inline std::ostream& operator<<(std::ostream& out, const ReducerCase& c) { return out << c.name; }
+
+// The parameters of a small model, whose buckets are many; none of them a multiple of anything.
+const std::vector<std::size_t>& model_parameters();
+ReducerConfig model_config(ReductionAlgorithm algorithm, bool overlap, int shards);
+
+// Works through one step in which the gradient of a shard is random_gradient(seed, step, shard); tells the reducer, as
+// backward would, each time a parameter is ready.
+void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& config, std::uint64_t seed,
+              std::int64_t step);
+
+// The reducer's gradient, on the host.
+std::vector<float> gradient_of(const ReducerRig& rig, std::size_t elements);
+
+}  // namespace ddp::testing

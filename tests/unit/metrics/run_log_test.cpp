@@ -1,0 +1,215 @@
+#include "metrics/run_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "support/errors.h"
+#include "support/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kSummaryHeader = "epoch,step,train_loss,val_loss,val_accuracy,lr,seconds,images_per_second";
+
+class RunLogTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> lines(const char* name) const {
+    std::istringstream text(read_text(run_ / name, ExitCode::internal));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return lines;
+  }
+
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> steps;
+    for (const std::string& line : lines("metrics.jsonl")) steps.push_back(nlohmann::json::parse(line).at("step"));
+    return steps;
+  }
+
+  // A run of two epochs of 20 steps with a line every 10.
+  void write_run() {
+    RunLog log(run_, std::nullopt);
+    for (const std::int64_t epoch : {1, 2}) {
+      for (const std::int64_t step : {epoch * 20 - 10, epoch * 20})
+        log.write(TrainRecord{.step = step, .epoch = epoch});
+      log.write(EvalRecord{.step = epoch * 20, .epoch = epoch});
+      log.write(EpochRecord{.epoch = epoch, .step = epoch * 20});
+    }
+  }
+
+  void append(const char* name, const std::string& text) {
+    File(run_ / name, File::Mode::append, ExitCode::internal).write(text);
+  }
+
+  TemporaryFolder folder_;
+  fs::path run_ = folder_.path() / "runs" / "a";
+};
+
+TEST_F(RunLogTest, LinesAreWhatTheReadersOfTheFieldExpect) {
+  RunLog log(run_, std::nullopt);
+  PhaseTotals phases;
+  for (const Phase phase : kPhases) phases[phase] = 0.5 + static_cast<double>(phase);
+  log.write(TrainRecord{.step = 50, .epoch = 1, .loss = 2.5, .lr = 0.1, .images_per_second = 12000, .phases = phases});
+  log.write(EvalRecord{.step = 234, .epoch = 1, .val_loss = 0.75, .val_accuracy = 0.8125});
+  log.write(EpochRecord{.epoch = 1,
+                        .step = 234,
+                        .train_loss = 1.5,
+                        .val_loss = 0.75,
+                        .val_accuracy = 0.8125,
+                        .lr = 0.1,
+                        .seconds = 12.5,
+                        .images_per_second = 12000});
+  log.write(EpochRecord{.epoch = 2, .step = 468, .train_loss = 1.25, .lr = 0.05, .seconds = 1, .images_per_second = 1});
+  log.sync();
+  EXPECT_THAT(lines("metrics.jsonl"),
+              ElementsAre(R"({"step":50,"epoch":1,"loss":2.5,"lr":0.1,"images_per_second":12000.0,"seconds":)"
+                          R"({"data_wait":0.5,"forward":1.5,"backward":2.5,"exposed_communication":3.5,)"
+                          R"("optimizer":4.5,"evaluation":5.5,"checkpoint":6.5,"other":7.5}})",
+                          R"({"step":234,"epoch":1,"val_loss":0.75,"val_accuracy":0.8125})"));
+  EXPECT_THAT(lines("summary.csv"),
+              ElementsAre(kSummaryHeader, "1,234,1.5,0.75,0.8125,0.1,12.5,12000", "2,468,1.25,,,0.05,1,1"));
+}
+
+TEST_F(RunLogTest, NumbersComeBackToTheLastBit) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<double> values;
+  while (values.size() < 500) {
+    const auto value = std::bit_cast<double>(random());
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  {
+    RunLog log(run_, std::nullopt);
+    for (const double value : values) {
+      log.write(TrainRecord{.step = 1, .loss = value, .lr = value});
+      log.write(EpochRecord{.step = 1, .train_loss = value});
+    }
+  }
+  const auto json_lines = lines("metrics.jsonl");
+  const auto rows = lines("summary.csv");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto json = nlohmann::json::parse(json_lines[i]);
+    EXPECT_EQ(json.at("loss").get<double>(), values[i]);
+    EXPECT_EQ(json.at("lr").get<double>(), values[i]);
+    EXPECT_EQ(std::strtod(rows[i + 1].substr(4).c_str(), nullptr), values[i]);
+  }
+}
+
+TEST_F(RunLogTest, WhatIsNotFiniteIsStillAReadableLine) {
+  RunLog log(run_, std::nullopt);
+  log.write(TrainRecord{.step = 1, .loss = std::nan("")});
+  log.write(EpochRecord{.epoch = 1, .step = 1, .train_loss = std::numeric_limits<double>::infinity()});
+  EXPECT_TRUE(nlohmann::json::parse(lines("metrics.jsonl")[0]).at("loss").is_null());
+  EXPECT_THAT(lines("summary.csv")[1], HasSubstr("1,1,inf,"));
+}
+
+TEST_F(RunLogTest, ANewRunBeginsAnew) {
+  write_run();
+  const RunLog log(run_, std::nullopt);
+  EXPECT_THAT(lines("metrics.jsonl"), IsEmpty());
+  EXPECT_THAT(lines("summary.csv"), ElementsAre(kSummaryHeader));
+}
+
+TEST_F(RunLogTest, ResumingCutsWhatLiesBeyondTheStep) {
+  const std::vector<std::int64_t> all = {10, 20, 20, 30, 40, 40};
+  for (std::int64_t resumed = 0; resumed <= 45; ++resumed) {
+    SCOPED_TRACE(resumed);
+    write_run();
+    RunLog log(run_, resumed);
+    std::vector<std::int64_t> expected;
+    for (const std::int64_t step : all) {
+      if (step <= resumed) expected.push_back(step);
+    }
+    EXPECT_EQ(steps(), expected);
+    EXPECT_EQ(lines("summary.csv").size(), static_cast<std::size_t>(1 + (resumed >= 20) + (resumed >= 40)));
+    log.write(TrainRecord{.step = 50, .epoch = 3});
+    log.write(EpochRecord{.epoch = 3, .step = 60});
+    expected.push_back(50);
+    EXPECT_EQ(steps(), expected);
+    EXPECT_THAT(lines("summary.csv").front(), kSummaryHeader);
+    EXPECT_THAT(lines("summary.csv").back(), HasSubstr("3,60,"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(run_), fs::directory_iterator()), 2) << "a temporary file is left";
+  }
+}
+
+TEST_F(RunLogTest, ResumingWithoutFilesBeginsThem) {
+  const RunLog log(run_, 100);
+  EXPECT_THAT(lines("metrics.jsonl"), IsEmpty());
+  EXPECT_THAT(lines("summary.csv"), ElementsAre(kSummaryHeader));
+}
+
+TEST_F(RunLogTest, AHalfWrittenLastLineIsCutWhereverItEnds) {
+  for (const char* name : {"metrics.jsonl", "summary.csv"}) {
+    write_run();
+    const std::string good = read_text(run_ / name, ExitCode::internal);
+    const std::size_t last_line = good.rfind('\n', good.size() - 2) + 1;
+    for (std::size_t size = last_line; size < good.size(); ++size) {
+      fs::resize_file(run_ / name, size);
+      const RunLog log(run_, 100);
+      EXPECT_EQ(read_text(run_ / name, ExitCode::internal), good.substr(0, last_line)) << size;
+      File(run_ / name, File::Mode::create, ExitCode::internal).write(good);
+    }
+  }
+}
+
+TEST_F(RunLogTest, EvenAHalfWrittenHeaderIsForgiven) {
+  { const RunLog log(run_, std::nullopt); }
+  fs::resize_file(run_ / "summary.csv", 10);
+  const RunLog log(run_, 5);
+  EXPECT_THAT(lines("summary.csv"), ElementsAre(kSummaryHeader));
+}
+
+TEST_F(RunLogTest, DamagedLinesAreLeftOutWithAWarning) {
+  write_run();
+  append("metrics.jsonl", "garbage\n[1]\n{\"step\": \"2\"}\n{\"epoch\": 2}\n\n{\"step\": 41}\n");
+  append("summary.csv", "garbage\n1,x,,,,,,\n3,41,1,1,1,1,1,1\n");
+  ::testing::internal::CaptureStderr();
+  const RunLog log(run_, 41);
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings, HasSubstr("metrics.jsonl: 5 damaged lines are left out"));
+  EXPECT_THAT(warnings, HasSubstr("summary.csv: 2 damaged lines are left out"));
+  EXPECT_THAT(steps(), ElementsAre(10, 20, 20, 30, 40, 40, 41));
+  EXPECT_EQ(lines("summary.csv").size(), 4);
+}
+
+TEST_F(RunLogTest, ASummaryOfOtherColumnsIsNotTouched) {
+  write_run();
+  File(run_ / "summary.csv", File::Mode::create, ExitCode::internal).write("epoch,loss\n1,2\n");
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog log(run_, 10); }),
+              HasSubstr("summary.csv: not the columns that this program writes; move the file away"));
+  EXPECT_THAT(lines("summary.csv"), ElementsAre("epoch,loss", "1,2"));
+}
+
+TEST_F(RunLogTest, AFullOrUnwritableFolderIsAnError) {
+  fs::create_directories(run_);
+  fs::create_symlink("/dev/full", run_ / "metrics.jsonl");
+  RunLog log(run_, std::nullopt);
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { log.write(TrainRecord{}); }),
+              HasSubstr("metrics.jsonl: No space left on device; free disk space"));
+  fs::remove(run_ / "summary.csv");
+  fs::create_symlink("/dev/full", run_ / "summary.csv");
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other(run_, std::nullopt); }),
+              HasSubstr("summary.csv: No space left on device"));
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other("/proc/none", std::nullopt); }),
+              HasSubstr("cannot make the folder /proc/none: "));
+  fs::remove(run_ / "metrics.jsonl");
+  fs::create_directory(run_ / "metrics.jsonl");
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other(run_, std::nullopt); }),
+              HasSubstr("metrics.jsonl: Is a directory"));
+}
+
+}  // namespace
+}  // namespace ddp

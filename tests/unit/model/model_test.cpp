@@ -1,0 +1,87 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/layout_plan.h"
+#include "model/stages.h"
+#include "model/zoo.h"
+
+namespace ddp {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(Zoo, LeNetHasThePublishedParameters) {
+  const Graph graph = make_model("lenet", {1, 28, 28}, 10);
+  // 20*(9+1) + 50*(500+1) + 128*(800+1) + 10*(128+1), counted by hand from d2l.ai's definition.
+  EXPECT_EQ(graph.parameter_count(), 200 + 25050 + 102528 + 1290);
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters()) names.push_back(p.name);
+  EXPECT_THAT(names, testing::ElementsAre("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight",
+                                          "fc1.bias", "fc2.weight", "fc2.bias"));
+}
+
+TEST(Zoo, AnUnknownModelSuggestsTheNearest) {
+  EXPECT_THAT([] { make_model("lenett", {1, 28, 28}, 10); }, ThrowsMessage<Error>(HasSubstr("did you mean lenet?")));
+}
+
+TEST(Zoo, ImagesTooSmallAreAnErrorThatNamesTheLayer) {
+  EXPECT_THAT([] { make_model("lenet", {1, 9, 9}, 10); }, ThrowsMessage<Error>(HasSubstr("conv2")));
+}
+
+TEST(Stages, LeNetIsFusedAndCropped) {
+  const Graph graph = make_model("lenet", {1, 28, 28}, 10);
+  const std::vector<Stage> stages = make_stages(graph, 32);
+  ASSERT_EQ(stages.size(), 4U);
+  // The second pooling drops the ninth row and column, so nothing computes them: 12x12 in, 8x8 convolved, 4x4 out.
+  const auto& conv2 = std::get<ConvSpec>(stages[1].spec);
+  EXPECT_EQ(conv2.input, (Shape{20, 12, 12}));
+  EXPECT_EQ(conv2.convolved(), (Shape{50, 8, 8}));
+  EXPECT_EQ(conv2.output(), (Shape{50, 4, 4}));
+  EXPECT_TRUE(conv2.relu && conv2.average_pool && conv2.input_gradient);
+  const auto& conv1 = std::get<ConvSpec>(stages[0].spec);
+  EXPECT_EQ(conv1.input, (Shape{1, 26, 26}));
+  EXPECT_FALSE(conv1.input_gradient);
+  EXPECT_EQ(cropped_input(graph), (Shape{1, 26, 26}));
+  EXPECT_TRUE(stages[2].flattens);
+  EXPECT_EQ(std::get<LinearSpec>(stages[2].spec).inputs, 800);
+}
+
+TEST(Stages, PaddingShrinksWithTheCrop) {
+  Graph graph({3, 9, 9});
+  int x = graph.conv("conv", graph.input(), {.channels = 4, .kernel = 3, .padding = 1});
+  x = graph.max_pool(x, 2);
+  graph.linear("fc", graph.flatten(x), 2);
+  const std::vector<Stage> stages = make_stages(graph, 1);
+  const auto& conv = std::get<ConvSpec>(stages[0].spec);
+  // 9x9 outputs, of which pooling reads 8x8: they read the image but no padding below or to the right.
+  EXPECT_EQ(conv.convolved(), (Shape{4, 8, 8}));
+  EXPECT_EQ(conv.input, (Shape{3, 9, 9}));
+  EXPECT_EQ(conv.pad_top, 1);
+  EXPECT_EQ(conv.pad_bottom, 0);
+}
+
+TEST(LayoutPlan, TravelsAsText) {
+  const auto backend = make_cpu_backend();
+  const Graph graph = make_model("lenet", {1, 28, 28}, 10);
+  const std::vector<Stage> stages = make_stages(graph, 16);
+  for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+    const LayoutPlan plan = plan_layouts(*backend, stages, mode);
+    ASSERT_EQ(plan.stages.size(), 4U);
+    const std::string text = to_text(plan);
+    EXPECT_EQ(to_text(layout_plan_from_text(text, stages)), text);
+  }
+  EXPECT_EQ(to_text(plan_layouts(*backend, stages, ChoiceMode::fixed)),
+            to_text(plan_layouts(*backend, stages, ChoiceMode::fixed)));
+}
+
+TEST(LayoutPlan, ATextOfAnotherModelIsRefused) {
+  const std::vector<Stage> stages = make_stages(make_model("lenet", {1, 28, 28}, 10), 16);
+  EXPECT_THROW(layout_plan_from_text("", stages), Error);
+  EXPECT_THROW(layout_plan_from_text("layout plan, version 1\npredicted 0.1\nconv9 plain\n", stages), Error);
+  EXPECT_THROW(layout_plan_from_text("layout plan, version 1\npredicted 0.1\nconv1 round\n", stages), Error);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,140 @@
+#include "model/network.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "model/initialize.h"
+#include "model/zoo.h"
+
+namespace ddp {
+namespace {
+
+struct Problem {
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::int32_t> labels;
+
+  explicit Problem(std::int64_t samples) {
+    std::mt19937_64 engine{std::random_device{}()};
+    for (std::int64_t i = 0; i < samples * 784; ++i) pixels.push_back(static_cast<std::uint8_t>(engine()));
+    for (std::int64_t i = 0; i < samples; ++i) labels.push_back(static_cast<std::int32_t>(engine() % 10));
+  }
+};
+
+NetworkConfig config_for(std::int64_t batch) { return {batch, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F}; }
+
+// All stages in one layout, with reorders where the layout does not serve a stage.
+LayoutPlan uniform_plan(Backend& backend, const std::vector<Stage>& stages, Layout conv, Layout linear) {
+  LayoutPlan plan;
+  for (const Stage& stage : stages) {
+    const Layout layout = std::holds_alternative<LinearSpec>(stage.spec) ? linear : conv;
+    plan.stages.push_back({stage.name, layout, backend.choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
+  }
+  return plan;
+}
+
+struct Outcome {
+  double loss = 0;
+  std::vector<float> gradient;
+};
+
+Outcome run(Network& network, const std::vector<float>& parameters, const Problem& problem, std::int64_t count) {
+  Outcome outcome;
+  outcome.gradient.resize(parameters.size());
+  double correct = 0;
+  network.forward(parameters.data(), {problem.pixels.data(), nullptr, problem.labels.data(), count},
+                  {&outcome.loss, &correct, 1.0F});
+  std::int64_t last = static_cast<std::int64_t>(parameters.size());
+  network.backward(parameters.data(), outcome.gradient.data(), [&](std::int64_t offset) {
+    EXPECT_LT(offset, last);
+    last = offset;
+  });
+  EXPECT_EQ(last, 0);
+  return outcome;
+}
+
+class LeNet : public testing::Test {
+ protected:
+  LeNet() : backend(make_cpu_backend()), graph(make_model("lenet", {1, 28, 28}, 10)) {
+    parameters.resize(static_cast<std::size_t>(graph.parameter_count()));
+    initialize(graph, {}, std::random_device{}(), parameters);
+  }
+
+  std::unique_ptr<Backend> backend;
+  Graph graph;
+  std::vector<float> parameters;
+};
+
+double norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(sum);
+}
+
+// Every mixture of layouts is the same computation, to the rounding of fp32 sums.
+TEST_F(LeNet, AllLayoutsAgree) {
+  const Problem problem(37);
+  const std::vector<Stage> stages = make_stages(graph, 37);
+  Network reference(*backend, graph, config_for(37), uniform_plan(*backend, stages, Layout::nhwc, Layout::plain));
+  const Outcome expected = run(reference, parameters, problem, 37);
+  for (const auto& [conv, linear] : {std::pair(Layout::lanes16, Layout::lanes16),
+                                     {Layout::lanes16, Layout::plain},
+                                     {Layout::nhwc, Layout::lanes16}}) {
+    Network network(*backend, graph, config_for(37), uniform_plan(*backend, stages, conv, linear));
+    const Outcome actual = run(network, parameters, problem, 37);
+    EXPECT_NEAR(actual.loss, expected.loss, 1e-5 * expected.loss);
+    std::vector<float> difference(actual.gradient);
+    for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= expected.gradient[i];
+    EXPECT_LT(norm(difference), 1e-5 * norm(expected.gradient)) << to_string(conv) << " " << to_string(linear);
+  }
+}
+
+// A shard that is not full computes what a network of just that size computes, bit by bit where the kernels are ours.
+TEST_F(LeNet, AShardThatIsNotFullChangesNothing) {
+  const Problem problem(64);
+  const LayoutPlan plan = uniform_plan(*backend, make_stages(graph, 64), Layout::lanes16, Layout::lanes16);
+  Network large(*backend, graph, config_for(64), plan);
+  (void)run(large, parameters, problem, 64);  // leaves other samples behind in the activations
+  for (const std::int64_t count : {1, 15, 16, 17, 40}) {
+    Network small(*backend, graph, config_for(count), plan);
+    const Outcome expected = run(small, parameters, problem, count);
+    const Outcome actual = run(large, parameters, problem, count);
+    EXPECT_EQ(actual.loss, expected.loss);
+    EXPECT_EQ(actual.gradient, expected.gradient);
+  }
+}
+
+// The directional derivative of the loss along the gradient is the gradient's squared norm.
+TEST_F(LeNet, TheGradientPredictsTheLoss) {
+  const Problem problem(32);
+  Network network(*backend, graph, config_for(32),
+                  uniform_plan(*backend, make_stages(graph, 32), Layout::lanes16, Layout::lanes16));
+  const Outcome here = run(network, parameters, problem, 32);
+  const double slope = norm(here.gradient) * norm(here.gradient);
+  // Kinks of ReLU and of rounding meet near this step: over 80 random problems the error stayed under 0.4 %, at 100
+  // times the step kinks alone made up to 7 %.
+  const double step = 1e-5 * here.loss / slope;
+  const auto loss_at = [&](double distance) {
+    std::vector<float> moved = parameters;
+    for (std::size_t i = 0; i < moved.size(); ++i) {
+      moved[i] += static_cast<float>(distance * static_cast<double>(here.gradient[i]));
+    }
+    return run(network, moved, problem, 32).loss;
+  };
+  // Central difference: second order errors vanish.
+  EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), slope, 0.02 * slope);
+}
+
+TEST_F(LeNet, MemoryIsSharedByLiveness) {
+  Network network(*backend, graph, config_for(64),
+                  uniform_plan(*backend, make_stages(graph, 64), Layout::lanes16, Layout::lanes16));
+  std::size_t separate = 0;
+  for (const PlannedBuffer& buffer : network.memory().buffers) separate += buffer.bytes;
+  EXPECT_LT(network.memory().arena_bytes, separate);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,57 @@
+// Shared by the tests of options: parsing of word lists, and configuration files that vanish with the test.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "options/parse.h"
+
+namespace ddp {
+
+inline Options parse(const std::vector<std::string>& words) {
+  std::vector<const char*> args;
+  args.reserve(words.size());
+  for (const std::string& word : words) args.push_back(word.c_str());
+  return parse_options(args);
+}
+
+// The message of the usage error that parsing `words` ends in; "" with a failure if it ends in none.
+inline std::string usage_message(const std::vector<std::string>& words) {
+  try {
+    parse(words);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error from: " << ::testing::PrintToString(words);
+  return "";
+}
+
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::string& text) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "options_test_XXXXXX").string();
+    const int file = mkstemp(pattern.data());
+    if (file < 0) throw std::runtime_error("mkstemp failed");
+    close(file);
+    path_ = pattern;
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~ConfigFile() { std::filesystem::remove(path_); }
+  ConfigFile(const ConfigFile&) = delete;
+  ConfigFile& operator=(const ConfigFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace ddp

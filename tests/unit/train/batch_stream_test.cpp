@@ -1,0 +1,70 @@
+#include "train/batch_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace ddp {
+namespace {
+
+BatchPlan plan_for(std::int64_t samples, std::int64_t global_batch, int ranks, int shards) {
+  BatchOptions options;
+  options.global_batch = global_batch;
+  options.logical_shards = shards;
+  return resolve_batch(options, ranks, samples);
+}
+
+// The global batch of each step: the ranks' samples one after the other.
+std::vector<std::vector<std::uint32_t>> steps_of(const BatchPlan& plan, std::int64_t samples, Cursor begin,
+                                                 std::int64_t count) {
+  std::vector<std::vector<std::uint32_t>> steps(static_cast<std::size_t>(count));
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    BatchStream stream(plan, rank, samples, 9, begin, count);
+    for (auto& step : steps) {
+      const auto mine = stream.next();
+      EXPECT_TRUE(mine.has_value());
+      step.insert(step.end(), mine->begin(), mine->end());
+    }
+    EXPECT_FALSE(stream.next().has_value());
+  }
+  return steps;
+}
+
+TEST(BatchStream, TheGlobalBatchesDoNotDependOnTheRanks) {
+  const std::int64_t samples = 103;
+  const auto expected = steps_of(plan_for(samples, 10, 1, 6), samples, {}, 25);
+  for (const int ranks : {2, 3, 4, 6}) {
+    EXPECT_EQ(steps_of(plan_for(samples, 10, ranks, 6), samples, {}, 25), expected) << ranks;
+  }
+}
+
+TEST(BatchStream, EachEpochHasEachSampleOnce) {
+  const std::int64_t samples = 103;
+  const BatchPlan plan = plan_for(samples, 10, 3, 3);
+  const auto steps = steps_of(plan, samples, {}, 2 * plan.steps_per_epoch);
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::multiset<std::uint32_t> seen;
+    for (std::int64_t s = 0; s < plan.steps_per_epoch; ++s) {
+      const auto& step = steps[static_cast<std::size_t>(epoch * plan.steps_per_epoch + s)];
+      seen.insert(step.begin(), step.end());
+    }
+    EXPECT_EQ(seen.size(), 103U);
+    EXPECT_EQ(std::set<std::uint32_t>(seen.begin(), seen.end()).size(), 103U);
+  }
+  EXPECT_EQ(steps[10].size(), 3U);  // 103 = 10 * 10 + 3
+}
+
+TEST(BatchStream, GoesOnFromAnyCursor) {
+  const std::int64_t samples = 57;
+  const BatchPlan plan = plan_for(samples, 8, 2, 2);
+  const auto whole = steps_of(plan, samples, {}, 20);
+  Cursor cursor;
+  for (std::size_t s = 0; s < 20; ++s) {
+    EXPECT_EQ(steps_of(plan, samples, cursor, 1).front(), whole[s]);
+    cursor = advanced(cursor, plan.steps_per_epoch);
+  }
+}
+
+}  // namespace
+}  // namespace ddp

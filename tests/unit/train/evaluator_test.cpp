@@ -1,0 +1,62 @@
+#include "train/evaluator.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "comm/threads.h"
+#include "support/golden_lenet.h"
+#include "training_rig.h"
+
+namespace ddp {
+namespace {
+
+class GoldenDataset final : public Dataset {
+ public:
+  explicit GoldenDataset(std::int64_t size) : Dataset("golden", size, {1, 28, 28}, 10) {}
+  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+    for (std::uint32_t p = 0; p < 784; ++p) pixels[p] = golden::pixel(static_cast<std::uint32_t>(index), p);
+  }
+  int label(std::int64_t index) const override { return golden::label(static_cast<std::uint32_t>(index)); }
+};
+
+// 50 samples in chunks of 16 or fewer: the last chunk is not full, and is counted exactly.
+TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
+  EvalResult expected;
+  for (const int ranks : {1, 2, 3}) {
+    for (const EvalOn where : {EvalOn::rank0, EvalOn::all}) {
+      run_as_threads(ranks, [&](Communicator& communicator) {
+        omp_set_num_threads(1);
+        const GoldenDataset data(50);
+        TrainingRig rig(communicator, {.global_batch = 16 * communicator.size()});
+        Evaluator evaluator(*rig.backend, rig.network, data, nullptr, communicator, where, {});
+        const EvalResult result = evaluator.run(rig.parameters.data());
+        if (communicator.size() == 1 && where == EvalOn::rank0) {
+          expected = result;
+          // By hand: each sample alone.
+          double loss = 0;
+          double correct = 0;
+          for (std::int64_t i = 0; i < 50; ++i) {
+            const golden::Samples one(i, 1);
+            double of_one = 0;
+            rig.network.forward(rig.parameters.data(), {one.pixels.data(), nullptr, one.labels.data(), 1},
+                                {&of_one, &correct, 0});
+            loss += of_one;
+          }
+          EXPECT_NEAR(result.loss, loss / 50, 1e-6);
+          EXPECT_DOUBLE_EQ(result.accuracy, correct / 50);
+        }
+        EXPECT_EQ(result.samples, 50);
+        EXPECT_EQ(result.loss, expected.loss);
+        EXPECT_EQ(result.accuracy, expected.accuracy);
+        EXPECT_EQ(evaluator.run(rig.parameters.data()).loss, expected.loss);  // and again
+        const ResidentImages images(*rig.backend, data);
+        EXPECT_EQ(images.bytes(), 50U * 784U);
+        Evaluator resident(*rig.backend, rig.network, data, &images, communicator, where, {});
+        EXPECT_EQ(resident.run(rig.parameters.data()).loss, expected.loss);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,60 @@
+#include "train/plan_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "model/zoo.h"
+
+namespace ddp {
+namespace {
+
+class PlanCacheTest : public testing::Test {
+ protected:
+  PlanCacheTest()
+      : folder(std::filesystem::path(testing::TempDir()) /
+               ("plans-" + std::to_string(testing::UnitTest::GetInstance()->random_seed()) + "-" +
+                testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(folder);
+  }
+  ~PlanCacheTest() override { std::filesystem::remove_all(folder); }
+
+  std::filesystem::path folder;
+};
+
+TEST_F(PlanCacheTest, FindsWhatWasStoredUnderTheSameKeyOnly) {
+  const PlanCache cache(folder);
+  EXPECT_FALSE(cache.find("a\n").has_value());
+  cache.store("a\n", "plan");
+  EXPECT_EQ(cache.find("a\n"), "plan");
+  EXPECT_FALSE(cache.find("b\n").has_value());
+}
+
+TEST_F(PlanCacheTest, AFileOfAnotherKeyIsNotTaken) {
+  const PlanCache cache(folder);
+  cache.store("a\n", "plan");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ofstream(entry.path()) << "garbage";
+  }
+  EXPECT_FALSE(cache.find("a\n").has_value());
+}
+
+TEST_F(PlanCacheTest, AFolderThatCannotBeMadeCostsNothingButTheCache) {
+  const PlanCache cache(std::filesystem::path("/proc/no-such-folder"));
+  cache.store("a\n", "plan");
+  EXPECT_FALSE(cache.find("a\n").has_value());
+}
+
+TEST(PlanCacheKey, TellsBatchesAndModelsApart) {
+  const auto backend = make_cpu_backend();
+  const Graph graph = make_model("lenet", {1, 28, 28}, 10);
+  const auto key = [&](std::int64_t batch) { return PlanCache::key(*backend, make_stages(graph, batch)); };
+  EXPECT_EQ(key(64), key(64));
+  EXPECT_NE(key(64), key(65));
+  EXPECT_NE(key(64), PlanCache::key(*backend, make_stages(make_model("lenet", {1, 32, 32}, 10), 64)));
+}
+
+}  // namespace
+}  // namespace ddp

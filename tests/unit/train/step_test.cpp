@@ -1,0 +1,227 @@
+// The training step as a whole: the same computation as PyTorch's, and the same on any number of ranks.
+#include "train/step.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "comm/self.h"
+#include "comm/threads.h"
+#include "training_rig.h"
+
+namespace ddp {
+namespace {
+
+nlohmann::json golden_file() {
+  std::ifstream file(GOLDEN_DIR "/lenet_sgd.json");
+  return nlohmann::json::parse(file);
+}
+
+TEST(GoldenFormulae, MakeWhatPyTorchTrainedOn) {
+  const auto checks = golden_file()["checks"];
+  EXPECT_EQ(golden::hash32(1), checks["hash32_of_0_1_2_4294967295"][1]);
+  const golden::Samples samples(0, 64);
+  std::int64_t sum = 0;
+  for (const std::uint8_t byte : samples.pixels) sum += byte;
+  EXPECT_EQ(sum, checks["sum_of_bytes_of_samples_0_to_63"]);
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(samples.labels[i], checks["labels_of_samples_0_to_15"][i]);
+  const std::vector<float> initial = golden::initial_parameters(make_model("lenet", {1, 28, 28}, 10));
+  EXPECT_EQ(initial.size(), checks["parameters"]);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(static_cast<double>(initial[i]), checks["initial_parameters_0_to_3"][i].get<double>());
+  }
+}
+
+// The losses of `steps` steps of a golden recipe on `ranks` ranks, as rank 0 saw them.
+std::vector<double> losses_of(const nlohmann::json& recipe, int ranks, ReductionAlgorithm algorithm, int shards,
+                              std::vector<float>* final_parameters = nullptr) {
+  RigConfig config;
+  config.global_batch = recipe["batch"];
+  config.shards = shards;
+  config.algorithm = algorithm;
+  config.sgd = {recipe["momentum"], recipe["nesterov"], recipe["weight_decay"]};
+  std::vector<double> losses;
+  run_as_threads(ranks, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, config);
+    for (std::int64_t s = 0; s < recipe["steps"]; ++s) {
+      const StepResult result = rig.run(s + 1, s * config.global_batch, config.global_batch, recipe["lr"]);
+      if (communicator.rank() == 0) losses.push_back(result.loss);
+    }
+    if (communicator.rank() == 0 && final_parameters != nullptr) *final_parameters = rig.parameters;
+  });
+  return losses;
+}
+
+// The issue of rounding: single precision on either side; PyTorch's own float32 run is about as far from float64.
+TEST(TrainStep, FollowsPyTorchForAHundredSteps) {
+  const nlohmann::json file = golden_file();
+  for (const auto& run : file["runs"]) {
+    std::vector<float> parameters;
+    const std::vector<double> losses = losses_of(run["recipe"], 1, ReductionAlgorithm::ring, 1, &parameters);
+    ASSERT_EQ(losses.size(), run["loss_float64"].size());
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+      const double expected = run["loss_float64"][s];
+      EXPECT_NEAR(losses[s], expected, 1e-4 * expected) << run["recipe"]["name"] << " step " << s;
+    }
+    const Graph graph = make_model("lenet", {1, 28, 28}, 10);
+    for (const Parameter& p : graph.parameters()) {
+      double squares = 0;
+      for (std::int64_t i = 0; i < p.elements(); ++i) {
+        const auto value = static_cast<double>(parameters[static_cast<std::size_t>(p.offset + i)]);
+        squares += value * value;
+      }
+      const double expected = run["final_parameters_float64"][p.name]["sum_of_squares"];
+      EXPECT_NEAR(squares, expected, 1e-3 * expected) << p.name;
+    }
+  }
+}
+
+// One global batch, cut for 1 to 4 ranks (64 does not divide by 3): the same losses within 1e-5.
+TEST(TrainStep, AnyNumberOfRanksIsTheSameComputation) {
+  const nlohmann::json recipe = golden_file()["runs"][0]["recipe"];
+  const std::vector<double> one = losses_of(recipe, 1, ReductionAlgorithm::ring, 0);
+  for (const int ranks : {2, 3, 4}) {
+    for (const ReductionAlgorithm algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root}) {
+      const std::vector<double> many = losses_of(recipe, ranks, algorithm, 0);
+      for (std::size_t s = 0; s < one.size(); ++s) {
+        EXPECT_NEAR(many[s], one[s], 1e-5 * one[s]) << ranks << " ranks, step " << s;
+      }
+    }
+  }
+}
+
+// With the logical shards fixed and the fixed tree, the number of ranks changes no bit.
+TEST(TrainStep, TheFixedTreeGivesTheSameBitsOnAnyNumberOfRanks) {
+  nlohmann::json recipe = golden_file()["runs"][0]["recipe"];
+  recipe["steps"] = 10;
+  for (const int shards : {4, 6}) {
+    std::vector<float> expected;
+    const std::vector<double> losses = losses_of(recipe, 1, ReductionAlgorithm::tree, shards, &expected);
+    for (int ranks = 2; ranks <= shards; ++ranks) {
+      std::vector<float> actual;
+      EXPECT_EQ(losses_of(recipe, ranks, ReductionAlgorithm::tree, shards, &actual), losses) << ranks;
+      EXPECT_EQ(actual, expected) << ranks << " ranks, " << shards << " shards";
+    }
+  }
+}
+
+// A last batch smaller than the ranks leaves some of them without samples.
+TEST(TrainStep, ASmallLastBatchCountsEachSampleOnce) {
+  double expected = 0;
+  for (const int ranks : {1, 3}) {
+    run_as_threads(ranks, [&](Communicator& communicator) {
+      omp_set_num_threads(1);
+      TrainingRig rig(communicator, {.global_batch = 64});
+      const StepResult result = rig.run(1, 0, 2, 0.1);
+      if (communicator.rank() != 0) return;
+      if (communicator.size() == 1) expected = result.loss;
+      EXPECT_NEAR(result.loss, expected, 1e-6);
+    });
+  }
+}
+
+TEST(TrainStep, ALossThatIsNoNumberStopsAllRanksBeforeTheUpdate) {
+  run_as_threads(3, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, {.global_batch = 24});
+    rig.parameters[5] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> before = rig.parameters;
+    const StepResult result = rig.run(1, 0, 24, 0.1);
+    EXPECT_FALSE(result.finite);
+    for (std::size_t i = 6; i < before.size(); ++i) ASSERT_EQ(rig.parameters[i], before[i]);
+  });
+}
+
+TEST(TrainStep, ARequestOfOneRankReachesAll) {
+  run_as_threads(3, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, {.global_batch = 12});
+    const StepResult quiet = rig.run(1, 0, 12, 0.1);
+    EXPECT_FALSE(quiet.request.stop || quiet.request.checkpoint);
+    const StepResult asked = rig.run(2, 0, 12, 0.1, {communicator.rank() == 2, communicator.rank() == 1});
+    EXPECT_TRUE(asked.request.stop && asked.request.checkpoint);
+  });
+}
+
+// What one rank does after each of a few steps, the third of them smaller than the others.
+struct Trace {
+  std::vector<double> losses;
+  std::vector<float> parameters;
+  bool operator==(const Trace&) const = default;
+};
+std::vector<Trace> traces(int ranks, const RigConfig& config) {
+  std::vector<Trace> all(static_cast<std::size_t>(ranks));
+  run_as_threads(ranks, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, config);
+    Trace& trace = all[static_cast<std::size_t>(communicator.rank())];
+    for (const std::int64_t samples : {64, 64, 41, 64, 64}) {
+      trace.losses.push_back(rig.run(1 + static_cast<std::int64_t>(trace.losses.size()), 0, samples, 0.1).loss);
+    }
+    trace.parameters = rig.parameters;
+    if (const auto* queued = dynamic_cast<const QueuedBackend*>(rig.backend.get())) {
+      // Sums through the host cannot be recorded; one rank records its second whole step and replays it from then on.
+      EXPECT_EQ(queued->recordings, ranks == 1 ? 1 : 0);
+      EXPECT_EQ(queued->replays, ranks == 1 ? 3 : 0);
+    }
+  });
+  return all;
+}
+
+// A device that works only when the host waits computes the same bits as the CPU: nothing is read or overwritten too
+// early, and a replayed step is a step.
+TEST(TrainStep, AQueueOfWorkIsTheSameComputation) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int shards : {ranks, 4}) {
+      for (const ReductionAlgorithm algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::tree}) {
+        RigConfig config{.global_batch = 64, .shards = shards, .algorithm = algorithm, .sgd = {0.9, true, 5e-4}};
+        const std::vector<Trace> direct = traces(ranks, config);
+        config.queued = true;
+        EXPECT_EQ(traces(ranks, config), direct) << ranks << " ranks, " << shards << " shards";
+      }
+    }
+  }
+}
+
+TEST(TrainStep, AQueueOfWorkUpdatesNothingAfterALossThatIsNoNumber) {
+  run_as_threads(2, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, {.global_batch = 24, .sgd = {0.9, false, 0}, .queued = true});
+    EXPECT_TRUE(rig.run(1, 0, 24, 0.1).finite);
+    if (communicator.rank() == 1) rig.parameters[5] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> before = rig.parameters;
+    EXPECT_FALSE(rig.run(2, 0, 24, 0.1).finite);
+    for (std::size_t i = 6; i < before.size(); ++i) ASSERT_EQ(rig.parameters[i], before[i]);
+  });
+}
+
+TEST(TrainStep, ARecordedStepTakesTheLearningRateOfItsTurn) {
+  const auto self = make_self_communicator();
+  TrainingRig rig(*self, {.global_batch = 24, .queued = true});
+  for (int s = 0; s < 3; ++s) (void)rig.run(s + 1, 0, 24, 0.1);
+  const std::vector<float> before = rig.parameters;
+  EXPECT_TRUE(rig.run(4, 0, 24, 0).finite);
+  EXPECT_EQ(rig.parameters, before);
+  EXPECT_TRUE(rig.run(5, 0, 24, 0.1).finite);
+  EXPECT_NE(rig.parameters, before);
+}
+
+TEST(TrainStep, TheTimeOfAStepIsSplitAndAddsUp) {
+  const auto self = make_self_communicator();
+  TrainingRig rig(*self, {.global_batch = 64});
+  const double begin = now();
+  for (int s = 0; s < 5; ++s) (void)rig.run(s + 1, 0, 64, 0.1);
+  const PhaseTotals totals = rig.clock.totals();
+  EXPECT_GT(totals[Phase::forward], 0);
+  EXPECT_GT(totals[Phase::backward], totals[Phase::optimizer]);
+  EXPECT_GE(totals.sum(), now() - begin);  // the clock began before the first step
+}
+
+}  // namespace
+}  // namespace ddp

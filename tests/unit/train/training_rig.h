@@ -1,0 +1,93 @@
+// A rank's whole training step without a session: for tests that run ranks as threads.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "comm/communicator.h"
+#include "comm/device_communicator.h"
+#include "gradients/device_reducer.h"
+#include "gradients/reducer.h"
+#include "model/network.h"
+#include "model/zoo.h"
+#include "optim/optimizer.h"
+#include "options/batch.h"
+#include "support/golden_lenet.h"
+#include "support/queued_backend.h"
+#include "train/step.h"
+
+namespace ddp {
+
+struct RigConfig {
+  std::int64_t global_batch = 64;
+  int shards = 0;  // 0: the number of ranks
+  ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
+  bool overlap = true;
+  SgdConfig sgd = {};
+  bool queued = false;  // on a QueuedBackend, with what a GPU has: the DeviceReducer, recorded steps
+};
+
+class TrainingRig {
+ public:
+  TrainingRig(Communicator& ranks, const RigConfig& config)
+      : graph(make_model("lenet", {1, 28, 28}, 10)),
+        batch(resolve_batch(options_of(config), ranks.size(), 1000000)),
+        backend(config.queued ? std::make_unique<QueuedBackend>() : make_cpu_backend()),
+        parameters(golden::initial_parameters(graph)),
+        network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
+                plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
+        optimizer(*backend, graph.parameter_count(), config.sgd),
+        sums(config.queued && ranks.size() > 1 ? make_staged_communicator(ranks, *backend) : nullptr),
+        reducer(make_reducer(ranks, config)),
+        stage(*backend, 784, batch.per_rank, nullptr),
+        step({*backend, network, *reducer, optimizer, stage, clock}, batch, ranks.rank(), config.queued),
+        ranks_(ranks) {}
+
+  // One step on the golden samples from `first` on, `samples` of them over all ranks.
+  StepResult run(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
+    const Range mine = batch.rank_samples(ranks_.rank(), samples);
+    const golden::Samples data(first + mine.begin, mine.size());
+    return step.run(parameters.data(), data.batch(), {number, samples, lr, request});
+  }
+
+  Graph graph;
+  BatchPlan batch;
+  std::unique_ptr<Backend> backend;
+  std::vector<float> parameters;
+  Network network;
+  Sgd optimizer;
+  PhaseClock clock;
+  std::unique_ptr<DeviceCommunicator> sums;
+  std::unique_ptr<GradientReducer> reducer;
+  BatchStage stage;
+  TrainStep step;
+
+ private:
+  std::unique_ptr<GradientReducer> make_reducer(Communicator& ranks, const RigConfig& config) {
+    if (!config.queued) return std::make_unique<Reducer>(ranks, reducer_config(config));
+    return std::make_unique<DeviceReducer>(ranks, *backend, sums.get(), reducer_config(config));
+  }
+  static BatchOptions options_of(const RigConfig& config) {
+    BatchOptions options;
+    options.global_batch = config.global_batch;
+    options.logical_shards = config.shards;
+    return options;
+  }
+  ReducerConfig reducer_config(const RigConfig& config) const {
+    std::vector<std::size_t> sizes;
+    for (const Parameter& p : graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.elements()));
+    ReducerConfig result;
+    result.algorithm = config.algorithm;
+    result.overlap = config.overlap;
+    // Small buckets, so that there are several.
+    result.buckets = plan_buckets(sizes, 8 << 10, 128 << 10);
+    result.shards = batch.shards;
+    result.elements = static_cast<std::size_t>(graph.parameter_count());
+    return result;
+  }
+
+  Communicator& ranks_;
+};
+
+}  // namespace ddp
