@@ -52,7 +52,7 @@ double tolerance_of(GpuPrecision precision) { return precision == GpuPrecision::
 class ConvTrial {
  public:
   ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem, std::size_t workspace)
-      : backend_(backend), context_(context), direction_(problem.direction) {
+      : backend_(backend), context_(context) {
     const ConvSpec& s = problem.spec;
     const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(),
                                                 s.output_channels * s.input.channels * s.kernel_h * s.kernel_w,
@@ -92,7 +92,6 @@ class ConvTrial {
 
   Backend& backend_;
   const CudaContext& context_;
-  ConvDirection direction_;
   std::array<Memory, 3> tensors_;  // x, w, y
   Memory second_;
   Memory workspace_;

@@ -54,8 +54,7 @@ bool is_idle(cudaStream_t stream) {
 class NcclCommunicator final : public DeviceCommunicator {
  public:
   NcclCommunicator(Communicator& ranks, Backend& backend)
-      : backend_(backend),
-        rank_(ranks.rank()),
+      : rank_(ranks.rank()),
         size_(ranks.size()),
         timeout_(ranks.timeout()),
         backend_stream_(static_cast<cudaStream_t>(backend.native_stream())),
@@ -105,7 +104,6 @@ class NcclCommunicator final : public DeviceCommunicator {
   std::string first_not_ended() const;
   [[noreturn]] void fail(ExitCode code, const std::string& where, const std::string& why);
 
-  Backend& backend_;
   int rank_;
   int size_;
   double timeout_;
