@@ -1,7 +1,9 @@
 #include "model/graph.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,77 +12,160 @@ namespace {
 
 std::string text_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); }
 
+// How a window goes over one dimension.
+struct Window {
+  std::int64_t size, stride, before, after;
+  std::int64_t outputs(std::int64_t inputs) const { return (inputs + before + after - size) / stride + 1; }
+};
+
+Shape slide(const std::string& what, const Shape& in, const Window& rows, const Window& columns) {
+  check(in.height + rows.before + rows.after >= rows.size && in.width + columns.before + columns.after >= columns.size,
+        ExitCode::usage, "{}: a {}x{} window does not fit its {} input; the images are too small for this model", what,
+        rows.size, columns.size, text_of(in));
+  return {in.channels, rows.outputs(in.height), columns.outputs(in.width)};
+}
+
 }  // namespace
 
 std::int64_t Parameter::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-Graph::Graph(const Shape& input) { add("input", InputLayer{}, -1, input); }
+Graph::Graph(const Shape& input) { add_layer("input", InputLayer{}, {}, input); }
 
-int Graph::add(const std::string& name, const LayerKind& kind, int from, const Shape& output) {
-  layers_.push_back({name, kind, from, output});
+int Graph::add_layer(const std::string& name, const LayerKind& kind, std::vector<int> inputs, const Shape& output) {
+  layers_.push_back({name, kind, std::move(inputs), output});
   return static_cast<int>(layers_.size()) - 1;
 }
 
+void Graph::add_parameter(Parameter parameter) {
+  parameter.offset = parameter_count_;
+  parameter_count_ += parameter.elements();
+  parameters_.push_back(std::move(parameter));
+}
+
 int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
-  const Shape& in = layers_.at(static_cast<std::size_t>(from)).output;
-  const std::int64_t height = in.height + 2 * layer.padding - layer.kernel;
-  const std::int64_t width = in.width + 2 * layer.padding - layer.kernel;
-  check(height >= 0 && width >= 0, ExitCode::usage,
-        "layer {}: a {}x{} kernel does not fit its {} input; the images are too small for this model", name,
-        layer.kernel, layer.kernel, text_of(in));
-  const Shape out{layer.channels, height / layer.stride + 1, width / layer.stride + 1};
-  const int index = add(name, layer, from, out);
-  const std::int64_t area = layer.kernel * layer.kernel;
-  add_parameters(name, index, {layer.channels, in.channels, layer.kernel, layer.kernel}, in.channels * area,
-                 layer.channels * area);
+  const Shape& in = shape(from);
+  check(layer.groups > 0 && in.channels % layer.groups == 0 && layer.channels % layer.groups == 0, ExitCode::usage,
+        "layer {}: {} channels to {} cannot be cut into {} groups", name, in.channels, layer.channels, layer.groups);
+  Shape out = slide("layer " + name, in, {layer.kernel, layer.stride, layer.top(), layer.bottom()},
+                    {layer.width(), layer.stride, layer.left(), layer.right()});
+  out.channels = layer.channels;
+  const std::int64_t area = layer.kernel * layer.width();
+  const std::int64_t group = in.channels / layer.groups;
+  Parameter parameter;
+  parameter.name = name + ".weight";
+  parameter.shape = {layer.channels, group, layer.kernel, layer.width()};
+  parameter.fan_in = group * area;
+  parameter.fan_out = layer.channels * area;  // as PyTorch counts it, groups or not
+  parameter.layer = add_layer(name, layer, {from}, out);
+  const int index = parameter.layer;
+  add_parameter(parameter);
+  if (!layer.bias) return index;
+  parameter.name = name + ".bias";
+  parameter.shape = {layer.channels};
+  parameter.bias = true;
+  add_parameter(parameter);
   return index;
 }
 
-int Graph::linear(const std::string& name, int from, std::int64_t outputs) {
-  const Shape& in = layers_.at(static_cast<std::size_t>(from)).output;
+int Graph::linear(const std::string& name, int from, std::int64_t outputs, bool bias) {
+  const Shape& in = shape(from);
   check(in.height == 1 && in.width == 1, ExitCode::usage, "layer {}: its input is {}; flatten it first", name,
         text_of(in));
-  const int index = add(name, LinearLayer{outputs}, from, {outputs, 1, 1});
-  add_parameters(name, index, {outputs, in.channels}, in.channels, outputs);
+  Parameter parameter;
+  parameter.name = name + ".weight";
+  parameter.shape = {outputs, in.channels};
+  parameter.fan_in = in.channels;
+  parameter.fan_out = outputs;
+  parameter.layer = add_layer(name, LinearLayer{outputs, bias}, {from}, {outputs, 1, 1});
+  const int index = parameter.layer;
+  add_parameter(parameter);
+  if (!bias) return index;
+  parameter.name = name + ".bias";
+  parameter.shape = {outputs};
+  parameter.bias = true;
+  add_parameter(parameter);
   return index;
 }
 
-int Graph::relu(int from) { return add("relu", ReluLayer{}, from, layers_.at(static_cast<std::size_t>(from)).output); }
+int Graph::batch_norm(const std::string& name, int from, const BatchNormLayer& layer) {
+  const std::int64_t channels = shape(from).channels;
+  const int index = add_layer(name, layer, {from}, shape(from));
+  for (const bool bias : {false, true}) {
+    Parameter parameter;
+    parameter.name = name + (bias ? ".bias" : ".weight");
+    parameter.shape = {channels};
+    parameter.fan_in = parameter.fan_out = channels;
+    parameter.bias = bias;
+    parameter.layer = index;
+    parameter.norm = true;
+    parameter.initial = {Initial::Kind::constant, bias ? 0.0F : 1.0F};
+    if (!bias && !layer.scale) parameter.lr_scale = parameter.decay_scale = 0;
+    add_parameter(parameter);
+    const char* statistic = bias ? ".running_var" : ".running_mean";
+    statistics_.push_back({name + statistic, channels, statistic_count_, bias ? 1.0F : 0.0F, index});
+    statistic_count_ += channels;
+  }
+  return index;
+}
+
+int Graph::activation(int from, Activation activation) {
+  return add_layer(std::string(to_string(activation)), ActivationLayer{activation}, {from}, shape(from));
+}
 
 int Graph::pool(int from, const PoolLayer& layer) {
-  const Shape& in = layers_.at(static_cast<std::size_t>(from)).output;
-  check(in.height >= layer.window && in.width >= layer.window, ExitCode::usage,
-        "pooling: a {}x{} window does not fit its {} input; the images are too small for this model", layer.window,
-        layer.window, text_of(in));
-  return add(
-      "pool", layer, from,
-      {in.channels, (in.height - layer.window) / layer.stride + 1, (in.width - layer.window) / layer.stride + 1});
+  const Shape out = slide("pooling", shape(from), {layer.window, layer.stride, layer.padding_top, layer.padding_bottom},
+                          {layer.width(), layer.stride, layer.padding_left, layer.padding_right});
+  return add_layer("pool", layer, {from}, out);
 }
 
-int Graph::average_pool(int from, std::int64_t window) {
-  return pool(from, {PoolLayer::Kind::average, window, window});
+int Graph::average_pool(int from, std::int64_t window) { return pool(from, {.window = window, .stride = window}); }
+
+int Graph::max_pool(int from, std::int64_t window) {
+  return pool(from, {.kind = PoolSpec::Kind::maximum, .window = window, .stride = window});
 }
 
-int Graph::max_pool(int from, std::int64_t window) { return pool(from, {PoolLayer::Kind::maximum, window, window}); }
-
-int Graph::flatten(int from) {
-  return add("flatten", FlattenLayer{}, from, {layers_.at(static_cast<std::size_t>(from)).output.elements(), 1, 1});
+int Graph::global_average_pool(int from) {
+  const Shape& in = shape(from);
+  return pool(from, {.window = in.height, .window_w = in.width, .stride = 1});
 }
 
-void Graph::add_parameters(const std::string& name, int layer, const std::vector<std::int64_t>& weight,
-                           std::int64_t fan_in, std::int64_t fan_out) {
-  for (const bool bias : {false, true}) {
-    Parameter parameter{name + (bias ? ".bias" : ".weight"),
-                        bias ? std::vector<std::int64_t>{weight.front()} : weight,
-                        parameter_count_,
-                        fan_in,
-                        fan_out,
-                        bias,
-                        layer};
-    parameter_count_ += parameter.elements();
-    parameters_.push_back(std::move(parameter));
+int Graph::lrn(int from, const LrnLayer& layer) {
+  check(layer.size > 0, ExitCode::usage, "local response normalisation over {} channels; give 1 or more", layer.size);
+  return add_layer("lrn", layer, {from}, shape(from));
+}
+
+int Graph::dropout(int from, float rate) {
+  check(rate >= 0 && rate < 1, ExitCode::usage, "dropout with rate {}; give 0 or more, and less than 1", rate);
+  return add_layer("dropout", DropoutLayer{rate}, {from}, shape(from));
+}
+
+int Graph::add(int a, int b) {
+  check(shape(a) == shape(b), ExitCode::usage, "a sum of {} ({}) and {} ({}): their shapes differ",
+        layers_[static_cast<std::size_t>(a)].name, text_of(shape(a)), layers_[static_cast<std::size_t>(b)].name,
+        text_of(shape(b)));
+  return add_layer("add", AddLayer{}, {a, b}, shape(a));
+}
+
+int Graph::flatten(int from) { return add_layer("flatten", FlattenLayer{}, {from}, {shape(from).elements(), 1, 1}); }
+
+Parameter& Graph::parameter(const std::string& name) {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& p) { return p.name == name; });
+  DDP_ASSERT(found != parameters_.end());
+  return *found;
+}
+
+void Graph::set_initial_weights(const Initial& initial) {
+  for (Parameter& p : parameters_) {
+    if (!p.norm && !p.bias) p.initial = initial;
+  }
+}
+
+void Graph::set_initial_biases(const Initial& initial) {
+  for (Parameter& p : parameters_) {
+    if (!p.norm && p.bias) p.initial = initial;
   }
 }
 

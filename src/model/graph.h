@@ -1,13 +1,16 @@
 // A network as a static graph of layers, in the terms of its user: what PyTorch would call the modules.
 //
-//   Graph graph({1, 28, 28});
-//   int x = graph.conv("conv1", graph.input(), {.channels = 20, .kernel = 3});
-//   x = graph.relu(x);
-//   x = graph.average_pool(x, 2);
-//   x = graph.linear("fc", graph.flatten(x), 10);
-//   graph.parameters();  // conv1.weight [20,1,3,3], conv1.bias [20], fc.weight ..., in PyTorch's order
+//   Graph graph({3, 32, 32});
+//   int x = graph.conv("conv1", graph.input(), {.channels = 64, .kernel = 3, .padding = 1, .bias = false});
+//   x = graph.activation(graph.batch_norm("bn1", x), Activation::relu);
+//   int y = graph.batch_norm("bn2", graph.conv("conv2", x, {.channels = 64, .kernel = 3, .padding = 1, .bias =
+//   false})); x = graph.activation(graph.add(y, x), Activation::relu); graph.linear("fc",
+//   graph.flatten(graph.global_average_pool(x)), 10); graph.parameters();  // conv1.weight [64,3,3,3], bn1.weight [64],
+//   bn1.bias ..., in PyTorch's order
 //
-// Shapes are inferred as layers are added; a layer that does not fit throws Error(usage) naming it.
+// A layer is an index into layers(); it reads layers added before it, so the order of layers is an order of
+// computation. The last layer gives the logits. Shapes are inferred as layers are added; a layer that does not fit
+// throws Error(usage) naming it.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +18,91 @@
 #include <variant>
 #include <vector>
 
+#include "backend/op.h"
 #include "backend/tensor.h"
 
 namespace ddp {
 
+struct InputLayer {};
 struct ConvLayer {
   std::int64_t channels = 0;
-  std::int64_t kernel = 1;
+  std::int64_t kernel = 1;    // height and, unless kernel_w says otherwise, width
+  std::int64_t kernel_w = 0;  // 0: kernel
   std::int64_t stride = 1;
-  std::int64_t padding = 0;
+  std::int64_t padding = 0;          // on all sides, unless the next ones say otherwise
+  std::int64_t padding_w = -1;       // left and right; -1: padding
+  std::int64_t padding_bottom = -1;  // -1: as above
+  std::int64_t padding_right = -1;   // -1: as left
+  std::int64_t groups = 1;
+  bool bias = true;
+
+  std::int64_t width() const { return kernel_w > 0 ? kernel_w : kernel; }
+  std::int64_t top() const { return padding; }
+  std::int64_t left() const { return padding_w >= 0 ? padding_w : padding; }
+  std::int64_t bottom() const { return padding_bottom >= 0 ? padding_bottom : top(); }
+  std::int64_t right() const { return padding_right >= 0 ? padding_right : left(); }
 };
 struct LinearLayer {
   std::int64_t outputs = 0;
+  bool bias = true;
 };
-struct ReluLayer {};
+struct BatchNormLayer {
+  float epsilon = 1e-5F;
+  float momentum = 0.1F;  // the part of the running statistics that a batch replaces: 1 - TensorFlow's decay
+  bool scale = true;      // without: the weight stays 1
+};
+struct ActivationLayer {
+  Activation activation = Activation::relu;
+};
 struct PoolLayer {
-  enum class Kind { average, maximum };
-  Kind kind = Kind::average;
-  std::int64_t window = 2;
+  PoolSpec::Kind kind = PoolSpec::Kind::average;
+  std::int64_t window = 2;    // height and, unless window_w says otherwise, width
+  std::int64_t window_w = 0;  // 0: window
   std::int64_t stride = 2;
-};
-struct FlattenLayer {};
-struct InputLayer {};
+  std::int64_t padding_top = 0;
+  std::int64_t padding_left = 0;
+  std::int64_t padding_bottom = 0;
+  std::int64_t padding_right = 0;
+  bool count_padding = true;
 
-using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, ReluLayer, PoolLayer, FlattenLayer>;
+  std::int64_t width() const { return window_w > 0 ? window_w : window; }
+};
+struct LrnLayer {
+  std::int64_t size = 5;
+  float alpha = 1e-4F;
+  float beta = 0.75F;
+  float k = 1;
+};
+struct DropoutLayer {
+  float rate = 0.5F;
+};
+struct AddLayer {};
+struct FlattenLayer {};
+
+using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, ActivationLayer, PoolLayer, LrnLayer,
+                               DropoutLayer, AddLayer, FlattenLayer>;
 
 struct Layer {
   std::string name;
   LayerKind kind;
-  int input = -1;  // index of the layer whose output it reads
+  std::vector<int> inputs;  // indices of the layers whose outputs it reads
   Shape output;
+};
+
+// How a tensor of parameters begins.
+struct Initial {
+  enum class Kind {
+    uniform_fan_in,    // uniform in +-scale/sqrt(fan_in); scale 1: the default of PyTorch's Conv2d and Linear
+    constant,          // `scale`
+    normal,            // N(0, scale^2)
+    truncated_normal,  // the same without what lies beyond two deviations, as TensorFlow draws it
+    xavier_uniform,    // uniform in +-scale*sqrt(6/(fan_in+fan_out)) (Glorot and Bengio, 2010)
+    kaiming_fan_in,    // N(0, scale^2 * 2/fan_in) (He et al., 2015)
+    kaiming_fan_out,   // N(0, scale^2 * 2/fan_out)
+    xavier_caffe,      // uniform in +-scale*sqrt(3/fan_in), Caffe's "xavier"
+  };
+  Kind kind = Kind::uniform_fan_in;
+  float scale = 1;
 };
 
 // A tensor of parameters, at its place in the flat buffer.
@@ -56,8 +114,21 @@ struct Parameter {
   std::int64_t fan_out = 0;
   bool bias = false;
   int layer = 0;
+  bool norm = false;   // of a batch normalisation
+  Initial initial;     // what the model's source begins with
+  float lr_scale = 1;  // factors on the learning rate and on the weight decay, Caffe's lr_mult and decay_mult
+  float decay_scale = 1;
 
   std::int64_t elements() const;
+};
+
+// Running statistics of a batch normalisation: no parameters, but kept with them.
+struct Statistic {
+  std::string name;  // e.g. "bn1.running_mean"
+  std::int64_t channels = 0;
+  std::int64_t offset = 0;  // floats from the beginning of the flat statistics
+  float initial = 0;
+  int layer = 0;
 };
 
 class Graph {
@@ -66,28 +137,43 @@ class Graph {
 
   int input() const { return 0; }
   int conv(const std::string& name, int from, const ConvLayer& layer);
-  int linear(const std::string& name, int from, std::int64_t outputs);
-  int relu(int from);
+  int linear(const std::string& name, int from, std::int64_t outputs, bool bias = true);
+  int batch_norm(const std::string& name, int from, const BatchNormLayer& layer = {});
+  int activation(int from, Activation activation);
+  int relu(int from) { return activation(from, Activation::relu); }
+  int pool(int from, const PoolLayer& layer);
   int average_pool(int from, std::int64_t window);
   int max_pool(int from, std::int64_t window);
+  int global_average_pool(int from);
+  int lrn(int from, const LrnLayer& layer);
+  int dropout(int from, float rate);
+  int add(int a, int b);
   int flatten(int from);
 
   const std::vector<Layer>& layers() const { return layers_; }
+  const Shape& shape(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).output; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  // Elements of all parameters together.
+  // A layer's parameter by its last word, "weight" or "bias"; to set how it begins and learns.
+  Parameter& parameter(const std::string& name);
+  // Sets how all weights of convolutions and linear layers begin, or all their biases.
+  void set_initial_weights(const Initial& initial);
+  void set_initial_biases(const Initial& initial);
+  const std::vector<Statistic>& statistics() const { return statistics_; }
+  // Elements of all parameters, and of all running statistics, together.
   std::int64_t parameter_count() const { return parameter_count_; }
+  std::int64_t statistic_count() const { return statistic_count_; }
   // The number of logits.
   std::int64_t classes() const { return layers_.back().output.channels; }
 
  private:
-  int add(const std::string& name, const LayerKind& kind, int from, const Shape& output);
-  int pool(int from, const PoolLayer& layer);
-  void add_parameters(const std::string& name, int layer, const std::vector<std::int64_t>& weight, std::int64_t fan_in,
-                      std::int64_t fan_out);
+  int add_layer(const std::string& name, const LayerKind& kind, std::vector<int> inputs, const Shape& output);
+  void add_parameter(Parameter parameter);
 
   std::vector<Layer> layers_;
   std::vector<Parameter> parameters_;
+  std::vector<Statistic> statistics_;
   std::int64_t parameter_count_ = 0;
+  std::int64_t statistic_count_ = 0;
 };
 
 }  // namespace ddp
