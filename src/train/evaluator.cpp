@@ -34,7 +34,7 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
   sums_ = {host_sums_.at<double>(0), count};
 }
 
-EvalResult Evaluator::run(const float* parameters) {
+EvalResult Evaluator::run(const ModelState& state) {
   backend_.fill_zero(device_sums_.data(), device_sums_.bytes());
   const auto chunks = static_cast<std::int64_t>(sums_.size()) - 1;
   const Range mine = where_ == EvalOn::all ? part(chunks, ranks_.size(), ranks_.rank())
@@ -53,7 +53,7 @@ EvalResult Evaluator::run(const float* parameters) {
     stage_.set(*batch);
     stage_.enqueue();
     double* sums = device_sums_.at<double>(0);
-    network_.forward(parameters, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
+    network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
     // The stage takes the next batch only when this one's copies are done.
     backend_.synchronize();
   }
