@@ -56,6 +56,8 @@ struct Parameter {
   std::int64_t fan_out = 0;
   bool bias = false;
   int layer = 0;
+  float lr_scale = 1;  // factors on the learning rate and on the weight decay, Caffe's lr_mult and decay_mult
+  float decay_scale = 1;
 
   std::int64_t elements() const;
 };
