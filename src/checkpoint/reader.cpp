@@ -1,5 +1,6 @@
 #include "checkpoint/reader.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/error.h"
@@ -92,6 +93,20 @@ Checkpoint open_checkpoint(const fs::path& path) {
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
   read_model(checkpoint, model, tensors).copy_to(tensors);
+}
+
+void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
+  (void)read_model(checkpoint, model, tensors);
+  const SafetensorsFile file = read_verified(checkpoint, kOptimizerFile);
+  std::vector<TensorView> averages(tensors.begin(), tensors.end());
+  for (TensorView& view : averages) {
+    view.name = "ema." + view.name;
+    const auto same = [&view](const SafetensorsFile::Tensor& t) { return t.name == view.name && t.shape == view.shape; };
+    check(std::any_of(file.tensors().begin(), file.tensors().end(), same), kCode,
+          "{}: no moving average of the weights ('{}') in it; leave out --ema-decay to take the weights themselves",
+          checkpoint.path.string(), view.name);
+  }
+  file.copy_to(averages);
 }
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors,

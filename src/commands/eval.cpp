@@ -1,4 +1,5 @@
-// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line.
+// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line. With --ema-decay it is the
+// moving average of the weights that is evaluated.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -26,7 +27,13 @@ int run_eval(const MpiSession& session, const Options& options) {
   });
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt);
   together(session, [&] {
-    if (checkpoint) load(*checkpoint, options.model.model, Trainer::parameter_views(experiment));
+    if (!checkpoint) return;
+    const std::vector<TensorView> views = Trainer::parameter_views(experiment);
+    if (options.optimizer.ema_decay > 0) {
+      load_average(*checkpoint, options.model.model, views);
+    } else {
+      load(*checkpoint, options.model.model, views);
+    }
   });
   broadcast_floats(communicator, *experiment.host_parameters);
   experiment.statistics->broadcast(communicator);
