@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "backend/host_device.h"
+
 namespace ddp {
 
 enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb };
@@ -34,11 +36,11 @@ struct UpdateSettings {
   bool average_warmup = false;
 
   // Buffers that the rule keeps from step to step, beside the average.
-  bool has_first() const { return rule == UpdateRule::adam || rule == UpdateRule::lamb || momentum > 0; }
-  bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
-  bool has_average() const { return average_decay > 0; }
+  DDP_HOST_DEVICE bool has_first() const { return rule == UpdateRule::adam || rule == UpdateRule::lamb || momentum > 0; }
+  DDP_HOST_DEVICE bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
+  DDP_HOST_DEVICE bool has_average() const { return average_decay > 0; }
   // The learning rate of each tensor follows from norms.
-  bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
+  DDP_HOST_DEVICE bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
 };
 
 // A run of a flat buffer that is updated in the same way: as a rule one tensor.
