@@ -92,7 +92,11 @@ std::vector<UpdateSettings> all_forms() {
       {.rule = R::lars, .trust = 0.1},
       {.rule = R::lars, .momentum = 0.9, .weight_decay = 0.01, .trust = 0.1, .clip_norm = 1, .average_decay = 0.9},
       {.rule = R::lamb},
-      {.rule = R::lamb, .weight_decay = 0.05, .epsilon = 1e-6, .clip_norm = 1, .average_decay = 0.9,
+      {.rule = R::lamb,
+       .weight_decay = 0.05,
+       .epsilon = 1e-6,
+       .clip_norm = 1,
+       .average_decay = 0.9,
        .average_warmup = true},
   };
 }

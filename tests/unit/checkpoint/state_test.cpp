@@ -49,7 +49,8 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
     if (key == "optimizer") {
       EXPECT_EQ(parse_state(without.dump(), "state.json").optimizer, "sgd");
     } else {
-      EXPECT_THAT(error_of(without.dump()), AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));
+      EXPECT_THAT(error_of(without.dump()),
+                  AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));
     }
     const auto impossible = value.is_string() ? std::vector<nlohmann::json>{1, nullptr, {"a"}}
                             : value.is_number_float()

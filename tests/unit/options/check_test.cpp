@@ -48,7 +48,8 @@ TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
 TEST(CheckOptimizer, RangesAreThoseOfTheRules) {
   for (const char* key : {"--beta1", "--beta2", "--rho", "--ema-decay"}) {
     for (const char* value : {"1", "-0.1", "1.5"}) {
-      EXPECT_THAT(refusal({"--optimizer", "adam", key, value}), HasSubstr("it takes a number from 0 to below 1")) << key;
+      EXPECT_THAT(refusal({"--optimizer", "adam", key, value}), HasSubstr("it takes a number from 0 to below 1"))
+          << key;
     }
   }
   EXPECT_THAT(refusal({"--epsilon", "-1"}), HasSubstr("out of range"));
