@@ -38,8 +38,8 @@ Checkpoint open_checkpoint(const std::filesystem::path& path);
 // before any memory is written.
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
-// Reads the moving average of the model's tensors in place of them, from the optimizer's tensors "ema.NAME". Throws as
-// above, and where the checkpoint holds no average.
+// Reads the moving average of the model's tensors in place of them, from the optimizer's tensors "ema.NAME"; what has
+// none, such as running statistics, is the model's own. Throws as above, and where the checkpoint holds no average.
 void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
 // Reads the model's and the optimizer's tensors, to go on training. Throws as above; memory is written only when all
