@@ -8,8 +8,6 @@
 //   12  noted to use tensor cores
 //   13  noted to be nondeterministic
 //   10  as a fallback, without a workspace
-#include "backend/pretend_gpu/engines.h"
-
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
@@ -22,6 +20,7 @@
 #include <vector>
 
 #include "backend/pretend_gpu/elements.h"
+#include "backend/pretend_gpu/engines.h"
 #include "fakes/fake_cuda.h"
 
 struct cudnnContext {
@@ -131,9 +130,13 @@ struct Convolution {
     strides = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
   }
 
+  // As cuDNN has it: weights of fewer channels than x has are those of a grouped convolution.
+  std::int64_t groups() const { return tensors[0].sizes[1] / tensors[1].sizes[1]; }
+
   bool consistent() const {
     const auto& [x, w, y] = tensors;
-    if (x.sizes[0] != y.sizes[0] || x.sizes[1] != w.sizes[1] || w.sizes[0] != y.sizes[1]) return false;
+    if (x.sizes[0] != y.sizes[0] || w.sizes[0] != y.sizes[1]) return false;
+    if (w.sizes[1] == 0 || x.sizes[1] % w.sizes[1] != 0 || w.sizes[0] % groups() != 0) return false;
     for (std::size_t i = 0; i < 2; ++i) {
       const std::int64_t padded = x.sizes[i + 2] + before[i] + after[i];
       if (y.sizes[i + 2] != (padded - w.sizes[i + 2]) / strides[i] + 1) return false;
@@ -153,14 +156,17 @@ struct Convolution {
         }
       }
     };
+    const std::int64_t outputs_of_group = w.sizes[0] / groups();
     each([&](std::int64_t n, std::int64_t k, std::int64_t i, std::int64_t j) {
+      const std::int64_t first = k / outputs_of_group * w.sizes[1];
       for (std::int64_t c = 0; c < w.sizes[1]; ++c) {
         for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
           for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
             const std::int64_t row = i * strides[0] + r - before[0];
             const std::int64_t column = j * strides[1] + s - before[1];
             if (row < 0 || row >= x.sizes[2] || column < 0 || column >= x.sizes[3]) continue;
-            const std::array<std::size_t, 3> places = {x.at(n, c, row, column), w.at(k, c, r, s), y.at(n, k, i, j)};
+            const std::array<std::size_t, 3> places = {x.at(n, first + c, row, column), w.at(k, c, r, s),
+                                                       y.at(n, k, i, j)};
             double product = 1;
             for (std::size_t t = 0; t < 3; ++t) {
               if (t != result) product *= read_element(data.at(t), places.at(t), tensors.at(t).bf16);

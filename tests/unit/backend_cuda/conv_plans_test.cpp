@@ -9,6 +9,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "model/stages.h"
@@ -93,15 +94,90 @@ TEST_F(ConvPlans, EveryConvolutionOfEveryModelHasOne) {
   }
 }
 
-// Odd shapes, with padding that differs between opposite sides.
+ConvSpec square_conv(std::int64_t batch, std::int64_t channels, std::int64_t size, std::int64_t outputs,
+                     std::int64_t kernel, std::int64_t stride, std::int64_t groups = 1) {
+  const std::int64_t pad = kernel / 2;
+  return {.batch = batch,
+          .input = {channels, size, size},
+          .output_channels = outputs,
+          .kernel_h = kernel,
+          .kernel_w = kernel,
+          .stride = stride,
+          .pad_top = pad,
+          .pad_left = pad,
+          .pad_bottom = pad,
+          .pad_right = pad,
+          .groups = groups,
+          .bias = false};
+}
+
+// Each kind of convolution of ResNet-18 and ResNet-50 (He et al., 2016) on images of 224 x 224, by channels, size,
+// channels out, kernel, stride: the stem, then all that differ within the first and the last group of blocks.
+TEST_F(ConvPlans, ThoseOfResidualNetworksHaveOne) {
+  constexpr std::array<std::array<std::int64_t, 5>, 14> kShapes = {{{3, 224, 64, 7, 2},
+                                                                    {64, 56, 64, 3, 1},
+                                                                    {64, 56, 128, 3, 2},
+                                                                    {64, 56, 128, 1, 2},
+                                                                    {256, 14, 512, 3, 2},
+                                                                    {512, 7, 512, 3, 1},
+                                                                    {64, 56, 64, 1, 1},
+                                                                    {64, 56, 256, 1, 1},
+                                                                    {256, 56, 64, 1, 1},
+                                                                    {128, 56, 128, 3, 2},
+                                                                    {256, 56, 512, 1, 2},
+                                                                    {1024, 14, 2048, 1, 2},
+                                                                    {512, 7, 2048, 1, 1},
+                                                                    {2048, 7, 512, 1, 1}}};
+  for (const auto& [channels, size, outputs, kernel, stride] : kShapes) {
+    ConvSpec s = square_conv(64, channels, size, outputs, kernel, stride);
+    s.input_gradient = channels > 3;
+    // What may be used where results must repeat, may be used where they need not.
+    for (const GpuPrecision precision : kPrecisions) {
+      expect_plans(s, precision, true, fmt::format("{} to {} of {}", channels, outputs, size));
+    }
+  }
+}
+
+// Convolutions of each channel by itself, as in MobileNetV2 (Sandler et al., 2018) on images of 224 x 224 and on small
+// ones, and in groups, as in ResNeXt and AlexNet.
+TEST_F(ConvPlans, GroupedOnesHaveOne) {
+  std::vector<ConvSpec> specs;
+  for (const auto& [channels, size, stride] : {std::array<std::int64_t, 3>{32, 112, 1},
+                                               {96, 112, 2},
+                                               {144, 56, 2},
+                                               {192, 28, 2},
+                                               {384, 14, 1},
+                                               {576, 14, 2},
+                                               {960, 7, 1},
+                                               {32, 32, 1},
+                                               {144, 16, 2},
+                                               {960, 4, 1}}) {
+    specs.push_back(square_conv(64, channels, size, channels, 3, stride, channels));
+  }
+  specs.push_back(square_conv(32, 128, 56, 128, 3, 1, 32));
+  specs.push_back(square_conv(32, 1024, 14, 1024, 3, 2, 32));
+  specs.push_back(square_conv(32, 96, 27, 256, 5, 1, 2));
+  specs.push_back(square_conv(7, 9, 13, 12, 3, 1, 3));
+  specs.push_back(square_conv(5, 8, 9, 24, 3, 2, 8));
+  for (const ConvSpec& spec : specs) {
+    for (const GpuPrecision precision : kPrecisions) {
+      expect_plans(spec, precision, true,
+                   fmt::format("{} to {} of {} in {} groups", spec.input.channels, spec.output_channels,
+                               spec.input.height, spec.groups));
+    }
+  }
+}
+
+// Odd shapes, with padding that differs between opposite sides, and some with groups.
 TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
   for (int round = 0; round < 20; ++round) {
     ConvSpec s;
     s.batch = random_between(1, 40);
     s.kernel_h = random_between(1, 5);
     s.kernel_w = random_between(1, 5);
-    s.input = {random_between(1, 70), random_between(6, 33), random_between(6, 33)};
-    s.output_channels = random_between(1, 130);
+    s.groups = round % 3 == 0 ? random_between(2, 7) : 1;
+    s.input = {s.groups * random_between(1, 70 / s.groups), random_between(6, 33), random_between(6, 33)};
+    s.output_channels = s.groups * random_between(1, 130 / s.groups);
     s.stride = random_between(1, 2);
     s.pad_top = random_between(0, s.kernel_h / 2);
     s.pad_left = random_between(0, s.kernel_w / 2);
@@ -109,9 +185,9 @@ TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
     s.pad_right = random_between(0, s.kernel_w / 2);
     for (const GpuPrecision precision : kPrecisions) {
       expect_plans(s, precision, round % 2 == 0,
-                   fmt::format("{} x {}x{}x{} -> {} kernel {}x{} stride {} pads {}{}{}{}", s.batch, s.input.channels,
-                               s.input.height, s.input.width, s.output_channels, s.kernel_h, s.kernel_w, s.stride,
-                               s.pad_top, s.pad_left, s.pad_bottom, s.pad_right));
+                   fmt::format("{} x {}x{}x{} -> {} in {} groups kernel {}x{} stride {} pads {}{}{}{}", s.batch,
+                               s.input.channels, s.input.height, s.input.width, s.output_channels, s.groups, s.kernel_h,
+                               s.kernel_w, s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right));
     }
   }
 }
