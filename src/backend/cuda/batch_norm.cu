@@ -1,6 +1,4 @@
 // Batch normalisation forward: moments of each channel, and what follows from them.
-#include <type_traits>
-
 #include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -15,23 +13,25 @@ __global__ void moments_kernel(const Rows rows, const Tiling tiling, const T* x,
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Moments tree[kWidth][kThreads];
   const std::uint32_t channel = tiling.channel(kWidth);
-  const std::uint32_t first = tiling.first_row();
-  const std::uint32_t end = tiling.end_row(rows);
   const bool inside = channel < rows.channels;
   float shift[kWidth] = {};
   float sum[kWidth] = {};
   float squares[kWidth] = {};
   std::uint32_t count = 0;
-  if (inside && first < end) get_some(x, A::place(rows, first, channel), shift);
-  for (std::uint32_t row = first; inside && row < end; row += blockDim.y) {
-    float values[kWidth];
-    get_some(x, A::place(rows, row, channel), values);
-    for (unsigned j = 0; j < kWidth; ++j) {
-      const float apart = values[j] - shift[j];
-      sum[j] += apart;
-      squares[j] += apart * apart;
-    }
-    ++count;
+  if (inside) {
+    const std::uint32_t first = tiling.first_row();
+    if (first < tiling.end_row(rows)) get_some(x, A::place(rows, first, channel), shift);
+    const auto load = [&](std::uint32_t row) { return get_pack<kWidth>(x, A::place(rows, row, channel)); };
+    each_row<4>(rows, tiling, load, [&](std::uint32_t /*row*/, const Pack<T, kWidth>& pack) {
+      float values[kWidth];
+      unpack(pack, values);
+      for (unsigned j = 0; j < kWidth; ++j) {
+        const float apart = values[j] - shift[j];
+        sum[j] += apart;
+        squares[j] += apart * apart;
+      }
+      ++count;
+    });
   }
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (unsigned j = 0; j < kWidth; ++j) {
@@ -102,18 +102,26 @@ __global__ void normalize_kernel(const Rows rows, const Tiling tiling, const Nor
     scale[j] = n.weight[channel + j] * (n.variances ? 1.0F / std::sqrt(spread + n.epsilon) : spread);
     bias[j] = n.bias[channel + j];
   }
-  const std::uint32_t end = tiling.end_row(rows);
-  for (std::uint32_t row = tiling.first_row(); row < end; row += blockDim.y) {
+  struct Loaded {
+    Pack<T, kWidth> x, x2;
+  };
+  const auto load = [&](std::uint32_t row) {
     const std::size_t place = A::place(rows, row, channel);
+    Loaded loaded{};
+    loaded.x = get_pack<kWidth>(n.x, place);
+    if (n.x2 != nullptr) loaded.x2 = get_pack<kWidth>(n.x2, place);
+    return loaded;
+  };
+  each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Loaded& loaded) {
     float values[kWidth];
-    float addend[kWidth] = {};
-    get_some(n.x, place, values);
-    if (n.x2 != nullptr) get_some(n.x2, place, addend);
+    float addend[kWidth];
+    unpack(loaded.x, values);
+    unpack(loaded.x2, addend);  // zero without a second input
     for (unsigned j = 0; j < kWidth; ++j) {
       values[j] = activate(n.activation, (values[j] - mean[j]) * scale[j] + bias[j] + addend[j]);
     }
-    put_some(n.y, place, values);
-  }
+    put_some(n.y, A::place(rows, row, channel), values);
+  });
 }
 
 template <class T>

@@ -1,8 +1,6 @@
 // Batch normalisation backward. With g the gradient before the activation, n rows, and a = (x - mean) / sqrt(variance +
 // epsilon), the gradients are sum(g) of the bias, sum(g a) of the weight, and that of the input
 //   weight / sqrt(variance + epsilon) * (g - sum(g) / n - a * sum(g a) / n).
-#include <type_traits>
-
 #include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -31,15 +29,25 @@ struct Gradient {
   Activation activation;
 };
 
-// The gradient before the activation.
+// What is read at one place.
 template <class T, unsigned kWidth>
-__device__ void get_gradient(const Gradient<T>& g, std::size_t place, float (&values)[kWidth]) {
-  get_some(g.dy, place, values);
-  if (g.activation == Activation::none) return;
-  float y[kWidth];
-  get_some(g.y, place, y);
-  for (unsigned j = 0; j < kWidth; ++j) values[j] = activation_gradient(g.activation, y[j], values[j]);
-}
+struct Loaded {
+  Pack<T, kWidth> x, y, dy;
+
+  __device__ Loaded() = default;
+  __device__ Loaded(const Gradient<T>& g, std::size_t place)
+      : x(get_pack<kWidth>(g.x, place)), y{}, dy(get_pack<kWidth>(g.dy, place)) {
+    if (g.activation != Activation::none) y = get_pack<kWidth>(g.y, place);
+  }
+
+  // The gradient before the activation.
+  __device__ void get_gradient(Activation activation, float (&values)[kWidth]) const {
+    float results[kWidth];
+    unpack(y, results);
+    unpack(dy, values);
+    for (unsigned j = 0; j < kWidth; ++j) values[j] = activation_gradient(activation, results[j], values[j]);
+  }
+};
 
 // The sums over each chunk of rows: `partial` is [chunks][2][channels].
 template <class T, class A>
@@ -47,22 +55,23 @@ __global__ void sums_kernel(const Rows rows, const Tiling tiling, const Gradient
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   const std::uint32_t channel = tiling.channel(kWidth);
-  const std::uint32_t end = tiling.end_row(rows);
   const bool inside = channel < rows.channels;
   float mean[kWidth] = {};
   Sums sums[kWidth] = {};
-  for (unsigned j = 0; inside && j < kWidth; ++j) mean[j] = g.means[channel + j];
-  for (std::uint32_t row = tiling.first_row(); inside && row < end; row += blockDim.y) {
-    const std::size_t place = A::place(rows, row, channel);
-    float x[kWidth];
-    float gradient[kWidth];
-    get_some(g.x, place, x);
-    get_gradient(g, place, gradient);
-    if (g.dx2 != nullptr) put_some(g.dx2, place, gradient);
-    for (unsigned j = 0; j < kWidth; ++j) {
-      sums[j].gradients += gradient[j];
-      sums[j].products += gradient[j] * (x[j] - mean[j]);
-    }
+  if (inside) {
+    for (unsigned j = 0; j < kWidth; ++j) mean[j] = g.means[channel + j];
+    const auto load = [&](std::uint32_t row) { return Loaded<T, kWidth>(g, A::place(rows, row, channel)); };
+    each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Loaded<T, kWidth>& loaded) {
+      float x[kWidth];
+      float gradient[kWidth];
+      unpack(loaded.x, x);
+      loaded.get_gradient(g.activation, gradient);
+      if (g.dx2 != nullptr) put_some(g.dx2, A::place(rows, row, channel), gradient);
+      for (unsigned j = 0; j < kWidth; ++j) {
+        sums[j].gradients += gradient[j];
+        sums[j].products += gradient[j] * (x[j] - mean[j]);
+      }
+    });
   }
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
@@ -109,18 +118,17 @@ __global__ void input_gradient_kernel(const Rows rows, const Tiling tiling, cons
     shift[j] = g.bias_gradient[channel + j] * share;
     slope[j] = g.weight_gradient[channel + j] * share * spread;
   }
-  const std::uint32_t end = tiling.end_row(rows);
-  for (std::uint32_t row = tiling.first_row(); row < end; row += blockDim.y) {
-    const std::size_t place = A::place(rows, row, channel);
+  const auto load = [&](std::uint32_t row) { return Loaded<T, kWidth>(g, A::place(rows, row, channel)); };
+  each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Loaded<T, kWidth>& loaded) {
     float x[kWidth];
     float gradient[kWidth];
-    get_some(g.x, place, x);
-    get_gradient(g, place, gradient);
+    unpack(loaded.x, x);
+    loaded.get_gradient(g.activation, gradient);
     for (unsigned j = 0; j < kWidth; ++j) {
       gradient[j] = scale[j] * (gradient[j] - shift[j] - (x[j] - mean[j]) * slope[j]);
     }
-    put_some(g.dx, place, gradient);
-  }
+    put_some(g.dx, A::place(rows, row, channel), gradient);
+  });
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ class CudaBackend final : public Backend {
     DDP_ASSERT(supports(spec, x, y));
     const auto* conv = std::get_if<ConvSpec>(&spec);
     const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
-    const std::int64_t elements = std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec);
+    const std::int64_t elements =
+        std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
     check(elements <= kMostElements, ExitCode::out_of_memory,
           "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
           kMostElements);

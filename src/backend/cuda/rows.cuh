@@ -111,6 +111,21 @@ class Tiling {
   std::uint32_t rows_per_chunk_ = 0;
 };
 
+// Calls use(row, load(row)) for each row of the thread, kAtOnce loads ahead of the first use: memory is kept busy.
+template <unsigned kAtOnce, class Load, class Use>
+__device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load load, Use use) {
+  const std::uint32_t end = tiling.end_row(rows);
+  for (std::uint32_t row = tiling.first_row(); row < end; row += kAtOnce * blockDim.y) {
+    decltype(load(row)) loaded[kAtOnce];
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (row + k * blockDim.y < end) loaded[k] = load(row + k * blockDim.y);
+    }
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (row + k * blockDim.y < end) use(row + k * blockDim.y, loaded[k]);
+    }
+  }
+}
+
 // Merges the lines of a block: tree[j][thread] of all threads into those of line 0, by a binary tree. The number of
 // lines is a power of two; all threads of the block call it after they have filled the tree.
 template <unsigned kWidth, class Sum, class Merge>

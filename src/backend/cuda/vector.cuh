@@ -26,11 +26,19 @@ struct alignas(sizeof(T) * kWidth < kAlignment ? sizeof(T) * kWidth : kAlignment
   T values[kWidth];
 };
 
-// Elements i to i + kWidth - 1, where i is a multiple of kWidth.
+// Elements i to i + kWidth - 1, where i is a multiple of kWidth; and what is in them.
+template <unsigned kWidth, class T>
+__device__ inline Pack<T, kWidth> get_pack(const T* p, std::size_t i) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(p + i);
+}
+template <unsigned kWidth, class T>
+__device__ inline void unpack(const Pack<T, kWidth>& pack, float (&values)[kWidth]) {
+  for (unsigned j = 0; j < kWidth; ++j) values[j] = get(pack.values, j);
+}
+
 template <unsigned kWidth, class T>
 __device__ inline void get_some(const T* p, std::size_t i, float (&values)[kWidth]) {
-  const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(p + i);
-  for (unsigned j = 0; j < kWidth; ++j) values[j] = get(pack.values, j);
+  unpack(get_pack<kWidth>(p, i), values);
 }
 template <unsigned kWidth, class T>
 __device__ inline void put_some(T* p, std::size_t i, const float (&values)[kWidth]) {

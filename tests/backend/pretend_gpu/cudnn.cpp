@@ -147,6 +147,15 @@ struct Convolution {
   void run(const std::array<void*, 3>& data) const {
     std::vector<double> sums(tensors.at(result).count());
     const auto& [x, w, y] = tensors;
+    // The two that are read.
+    const std::array<std::size_t, 2> factors = {result == 0 ? 1U : 0U, result == 2 ? 1U : 2U};
+    std::array<std::vector<double>, 2> values;
+    for (std::size_t f = 0; f < 2; ++f) {
+      const Tensor& tensor = tensors.at(factors[f]);
+      for (std::size_t i = 0; i < tensor.count(); ++i) {
+        values[f].push_back(read_element(data.at(factors[f]), i, tensor.bf16));
+      }
+    }
     const auto each = [&](auto f) {
       for (std::int64_t n = 0; n < y.sizes[0]; ++n) {
         for (std::int64_t k = 0; k < y.sizes[1]; ++k) {
@@ -167,11 +176,7 @@ struct Convolution {
             if (row < 0 || row >= x.sizes[2] || column < 0 || column >= x.sizes[3]) continue;
             const std::array<std::size_t, 3> places = {x.at(n, first + c, row, column), w.at(k, c, r, s),
                                                        y.at(n, k, i, j)};
-            double product = 1;
-            for (std::size_t t = 0; t < 3; ++t) {
-              if (t != result) product *= read_element(data.at(t), places.at(t), tensors.at(t).bf16);
-            }
-            sums[places.at(result)] += product;
+            sums[places.at(result)] += values[0][places.at(factors[0])] * values[1][places.at(factors[1])];
           }
         }
       }
