@@ -7,7 +7,7 @@
 // has the same bits in every run.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/vector.cuh"
 
 namespace ddp::cuda {
 namespace {
@@ -27,11 +27,19 @@ std::int64_t chunks_of(std::int64_t rows) {
 
 __device__ float bias_at(const float* bias, std::uint32_t channel) { return bias == nullptr ? 0.0F : bias[channel]; }
 
-template <class T>
-__global__ void add_bias_kernel(T* y, const float* bias, std::size_t count, std::uint32_t channels, bool with_relu) {
-  for (std::size_t i = first_index(); i < count; i += index_step()) {
-    const float value = get(y, i) + bias_at(bias, static_cast<std::uint32_t>(i) % channels);
-    put(y, i, with_relu ? relu(value) : value);
+// A thread takes kWidth neighbouring channels.
+template <unsigned kWidth, class T>
+__global__ void add_bias_kernel(T* y, const float* bias, std::uint32_t vectors, std::uint32_t channels,
+                                bool with_relu) {
+  for (std::size_t i = first_index(); i < vectors; i += index_step()) {
+    const std::uint32_t channel = static_cast<std::uint32_t>(i) % (channels / kWidth) * kWidth;
+    float values[kWidth];
+    get_some(y, i * kWidth, values);
+    for (unsigned j = 0; j < kWidth; ++j) {
+      const float value = values[j] + bias_at(bias, channel + j);
+      values[j] = with_relu ? relu(value) : value;
+    }
+    put_some(y, i * kWidth, values);
   }
 }
 
@@ -156,7 +164,13 @@ void add_bias(cudaStream_t stream, Element element, bool relu, void* y, const fl
   if (count == 0) return;
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, add_bias_kernel<T>, as<T>(y), bias, count, channels, relu);
+    constexpr unsigned kWidth = kVector<T>;
+    if (channels % kWidth == 0) {
+      launch(stream, blocks_for(count / kWidth), kThreads, add_bias_kernel<kWidth, T>, as<T>(y), bias, count / kWidth,
+             channels, relu);
+    } else {
+      launch(stream, blocks_for(count), kThreads, add_bias_kernel<1, T>, as<T>(y), bias, count, channels, relu);
+    }
   });
 }
 
