@@ -146,7 +146,9 @@ struct Convolution {
 
   void run(const std::array<void*, 3>& data) const {
     std::vector<double> sums(tensors.at(result).count());
-    const auto& [x, w, y] = tensors;
+    const Tensor& x = tensors[0];
+    const Tensor& w = tensors[1];
+    const Tensor& y = tensors[2];
     // The two that are read.
     const std::array<std::size_t, 2> factors = {result == 0 ? 1U : 0U, result == 2 ? 1U : 2U};
     std::array<std::vector<double>, 2> values;
@@ -238,6 +240,45 @@ cudnnStatus_t finalize(Desc& desc) {
   return CUDNN_STATUS_SUCCESS;
 }
 
+cudnnStatus_t set_attribute(Desc& desc, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            int64_t count, const void* values) {
+  if (desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    const auto* from = static_cast<const cudnnBackendDescriptor_t*>(values);
+    desc.children[name].clear();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!desc_of(from[i])->final) return CUDNN_STATUS_BAD_PARAM;
+      desc.children[name].push_back(desc_of(from[i]));
+    }
+    return CUDNN_STATUS_SUCCESS;
+  }
+  const auto* from = static_cast<const unsigned char*>(values);
+  desc.values[name] = {from, from + static_cast<std::size_t>(count) * bytes_of(type)};
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t get_attribute(const Desc& desc, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            int64_t wanted, int64_t* count, void* values) {
+  if (!desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    const auto found = desc.children.find(name);
+    const std::int64_t have = found == desc.children.end() ? 0 : static_cast<std::int64_t>(found->second.size());
+    // As cuDNN does: of knobs it tells no number in advance.
+    const bool tells = wanted > 0 || name != CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
+    *count = tells ? (wanted > 0 ? std::min(have, wanted) : have) : 0;
+    for (std::int64_t i = 0; wanted > 0 && i < *count; ++i) {
+      desc_of(static_cast<cudnnBackendDescriptor_t*>(values)[i]) = found->second[static_cast<std::size_t>(i)];
+    }
+    return CUDNN_STATUS_SUCCESS;
+  }
+  const auto found = desc.values.find(name);
+  const std::size_t bytes = bytes_of(type);
+  const std::int64_t have = found == desc.values.end() ? 0 : static_cast<std::int64_t>(found->second.size() / bytes);
+  *count = wanted > 0 ? std::min(have, wanted) : have;
+  if (wanted > 0 && *count > 0) std::memcpy(values, found->second.data(), static_cast<std::size_t>(*count) * bytes);
+  return CUDNN_STATUS_SUCCESS;
+}
+
 }  // namespace
 
 namespace ddp::pretend {
@@ -276,45 +317,17 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t count, const void* values) {
-  Desc& desc = *desc_of(descriptor);
-  if (desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
-  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    const auto* from = static_cast<const cudnnBackendDescriptor_t*>(values);
-    desc.children[name].clear();
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (!desc_of(from[i])->final) return CUDNN_STATUS_BAD_PARAM;
-      desc.children[name].push_back(desc_of(from[i]));
-    }
-    return CUDNN_STATUS_SUCCESS;
-  }
-  const auto* from = static_cast<const unsigned char*>(values);
-  desc.values[name] = {from, from + static_cast<std::size_t>(count) * bytes_of(type)};
-  return CUDNN_STATUS_SUCCESS;
+// With cuDNN's names of parameters, which a checker of this file compares.
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attributeName,
+                                       cudnnBackendAttributeType_t attributeType, int64_t elementCount,
+                                       const void* arrayOfElements) {
+  return set_attribute(*desc_of(descriptor), attributeName, attributeType, elementCount, arrayOfElements);
 }
-
-cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t wanted, int64_t* count, void* values) {
-  const Desc& desc = *desc_of(descriptor);
-  if (!desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
-  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    const auto found = desc.children.find(name);
-    const std::int64_t have = found == desc.children.end() ? 0 : static_cast<std::int64_t>(found->second.size());
-    // As cuDNN does: of knobs it tells no number in advance.
-    const bool tells = wanted > 0 || name != CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
-    *count = tells ? (wanted > 0 ? std::min(have, wanted) : have) : 0;
-    for (std::int64_t i = 0; wanted > 0 && i < *count; ++i) {
-      desc_of(static_cast<cudnnBackendDescriptor_t*>(values)[i]) = found->second[static_cast<std::size_t>(i)];
-    }
-    return CUDNN_STATUS_SUCCESS;
-  }
-  const auto found = desc.values.find(name);
-  const std::size_t bytes = bytes_of(type);
-  const std::int64_t have = found == desc.values.end() ? 0 : static_cast<std::int64_t>(found->second.size() / bytes);
-  *count = wanted > 0 ? std::min(have, wanted) : have;
-  if (wanted > 0 && *count > 0) std::memcpy(values, found->second.data(), static_cast<std::size_t>(*count) * bytes);
-  return CUDNN_STATUS_SUCCESS;
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attributeName,
+                                       cudnnBackendAttributeType_t attributeType, int64_t requestedElementCount,
+                                       int64_t* elementCount, void* arrayOfElements) {
+  return get_attribute(*desc_of(descriptor), attributeName, attributeType, requestedElementCount, elementCount,
+                       arrayOfElements);
 }
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) { return finalize(*desc_of(descriptor)); }
