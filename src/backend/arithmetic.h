@@ -84,4 +84,31 @@ DDP_HOST_DEVICE inline float sigmoid_gradient(float y, float dy) { return dy * y
 DDP_HOST_DEVICE inline float hyperbolic_tangent(float x) { return std::tanh(x); }
 DDP_HOST_DEVICE inline float tanh_gradient(float y, float dy) { return dy * (1.0F - y * y); }
 
+// --- Sums of squares that lose nothing where a mean is large beside the deviations from it.
+
+// Of some values: their number, their mean, and the sum of the squared deviations from it.
+struct Moments {
+  float count;
+  float mean;
+  float squares;
+};
+
+// Of `count` values, from the sums of their differences to one of them, `shift`, and of the squares of these. As the
+// shift is one of the values, rounding grows with their number at most: good for a few hundred.
+DDP_HOST_DEVICE inline Moments shifted_moments(float count, float shift, float sum, float squares) {
+  if (count == 0.0F) return {0.0F, 0.0F, 0.0F};
+  const float left = squares - sum * (sum / count);
+  return {count, shift + sum / count, left < 0.0F ? 0.0F : left};
+}
+
+// Those of two sets of values together (Chan, Golub and LeVeque, 1979).
+DDP_HOST_DEVICE inline Moments merged(const Moments& a, const Moments& b) {
+  if (a.count == 0.0F) return b;
+  if (b.count == 0.0F) return a;
+  const float count = a.count + b.count;
+  const float share = b.count / count;
+  const float apart = b.mean - a.mean;
+  return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * (a.count * share)};
+}
+
 }  // namespace ddp
