@@ -41,11 +41,12 @@ EvalResult Evaluator::run(const float* parameters) {
                      : ranks_.rank() == 0  ? Range{0, chunks}
                                            : Range{0, 0};
   std::int64_t ahead = mine.begin;
-  loader_.restart([&]() -> std::optional<IndexSpan> {
+  loader_.restart([&]() -> std::optional<BatchRequest> {
     if (ahead == mine.end) return std::nullopt;
     const std::int64_t begin = ahead++ * network_.batch();
     const std::int64_t count = std::min(network_.batch(), dataset_.size() - begin);
-    return IndexSpan(indices_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+    return BatchRequest{std::span(indices_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
+                        {}};
   });
   for (std::int64_t chunk = mine.begin; chunk < mine.end; ++chunk) {
     const std::optional<Batch> batch = loader_.next();
