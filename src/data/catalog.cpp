@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/cifar10.h"
 #include "data/glyphs.h"
 #include "data/idx.h"
 
@@ -38,6 +39,21 @@ DataSets open_idx_pair(const Request& request) {
   return data;
 }
 
+DataSets open_cifar10_pair(const Request& request) {
+  const std::filesystem::path& dir = request.data_dir;
+  Cifar10Source source{
+      .folders = {dir / "cifar-10-batches-bin", dir / "cifar10" / "cifar-10-batches-bin", dir / "cifar10", dir},
+      .data_dir = dir,
+      .split = Split::train,
+      .limit = request.train_limit};
+  DataSets data;
+  data.train = open_cifar10(source);
+  source.split = Split::test;
+  source.limit = request.test_limit;
+  data.test = open_cifar10(source);
+  return data;
+}
+
 struct Entry {
   const char* name;
   DataSets (*open)(const Request&);
@@ -47,6 +63,7 @@ constexpr std::array kEntries = {
     Entry{"glyphs", open_glyphs},
     Entry{"mnist", open_idx_pair},
     Entry{"fashion-mnist", open_idx_pair},
+    Entry{"cifar10", open_cifar10_pair},
 };
 
 }  // namespace

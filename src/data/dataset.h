@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace ddp {
 
@@ -40,6 +41,10 @@ class Dataset {
   ImageShape shape() const { return shape_; }
   // Labels are 0 .. classes()-1.
   int classes() const { return classes_; }
+  // What people call the classes, in the order of the labels; empty where labels speak for themselves.
+  const std::vector<std::string>& class_names() const { return class_names_; }
+  // `names`: one for each class.
+  void name_classes(std::vector<std::string> names) { class_names_ = std::move(names); }
 
   // Writes image `index`, 0 <= index < size(), to `pixels` [shape().bytes()].
   virtual void read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
@@ -54,6 +59,7 @@ class Dataset {
   std::int64_t size_;
   ImageShape shape_;
   int classes_;
+  std::vector<std::string> class_names_;
 };
 
 }  // namespace ddp

@@ -258,7 +258,7 @@ void add_device(std::vector<OptionSpec>& table) {
 void add_data(std::vector<OptionSpec>& table) {
   TopicTable data(table, "data", &Options::data);
   data.text("dataset", &DataOptions::dataset, "NAME", "the name of a data set",
-            "data set: glyphs (needs no files), mnist, fashion-mnist")
+            "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10")
       .common = true;
   data.text("data-dir", &DataOptions::data_dir, "DIR", "a folder", "folder of the data sets").common = true;
   data.integer("workers", &DataOptions::workers, 0, 256, "loader threads per rank; 0: read within the step");
