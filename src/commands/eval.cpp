@@ -26,7 +26,9 @@ int run_eval(const MpiSession& session, const Options& options) {
   });
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt);
   together(session, [&] {
-    if (checkpoint) load(*checkpoint, options.model.model, Trainer::parameter_views(experiment));
+    if (!checkpoint) return;
+    check_same_classes(experiment.data.test->class_names(), checkpoint->state);
+    load(*checkpoint, options.model.model, Trainer::parameter_views(experiment));
   });
   broadcast_floats(communicator, *experiment.host_parameters);
   return or_abort(session, [&] {

@@ -5,10 +5,14 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "data/bad_samples.h"
 #include "data/cifar10.h"
+#include "data/folder_listing.h"
 #include "data/glyphs.h"
 #include "data/idx.h"
+#include "data/image_folder.h"
 
 namespace ddp {
 namespace {
@@ -19,6 +23,7 @@ struct Request {
   std::int64_t train_limit;
   std::int64_t test_limit;
   int threads;
+  FolderOptions folder;
 };
 
 DataSets open_glyphs(const Request& request) {
@@ -54,16 +59,29 @@ DataSets open_cifar10_pair(const Request& request) {
   return data;
 }
 
+DataSets open_folder(const Request& request) {
+  const FolderListing listing = list_image_folder(request.data_dir);
+  for (const FolderSplit* split : {&listing.train, &listing.test}) {
+    if (split->passed_over > 0) {
+      log_info("{}: {} file{} passed over, which {} no images (.jpg, .jpeg, .png)", split->folder.string(),
+               split->passed_over, split->passed_over == 1 ? "" : "s", split->passed_over == 1 ? "is" : "are");
+    }
+  }
+  const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
+  const std::int64_t size = request.folder.image_size;
+  return {
+      std::make_unique<ImageFolder>(listing.train, listing.classes, ImageFolderConfig{size, request.train_limit}, bad),
+      std::make_unique<ImageFolder>(listing.test, listing.classes, ImageFolderConfig{size, request.test_limit}, bad)};
+}
+
 struct Entry {
   const char* name;
   DataSets (*open)(const Request&);
 };
 
 constexpr std::array kEntries = {
-    Entry{"glyphs", open_glyphs},
-    Entry{"mnist", open_idx_pair},
-    Entry{"fashion-mnist", open_idx_pair},
-    Entry{"cifar10", open_cifar10_pair},
+    Entry{"glyphs", open_glyphs},        Entry{"mnist", open_idx_pair}, Entry{"fashion-mnist", open_idx_pair},
+    Entry{"cifar10", open_cifar10_pair}, Entry{"folder", open_folder},
 };
 
 }  // namespace
@@ -76,13 +94,13 @@ std::vector<std::string> dataset_names() {
 }
 
 DataSets open_dataset(const std::string& name, const std::string& data_dir, std::int64_t train_limit,
-                      std::int64_t test_limit, int threads) {
+                      std::int64_t test_limit, int threads, const FolderOptions& folder) {
   check(train_limit >= 0, ExitCode::usage, "--train-limit is {}; give 0 for all samples, or a number of them",
         train_limit);
   check(test_limit >= 0, ExitCode::usage, "--test-limit is {}; give 0 for all samples, or a number of them",
         test_limit);
   for (const Entry& entry : kEntries) {
-    if (name == entry.name) return entry.open({name, data_dir, train_limit, test_limit, threads});
+    if (name == entry.name) return entry.open({name, data_dir, train_limit, test_limit, threads, folder});
   }
   const std::vector<std::string> names = dataset_names();
   const std::string near = nearest(name, names);

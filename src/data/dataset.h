@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "data/region.h"
+
 namespace ddp {
 
 // The shape of every image of a data set; its bytes lie as [channels][height][width].
@@ -46,8 +48,20 @@ class Dataset {
   // `names`: one for each class.
   void name_classes(std::vector<std::string> names) { class_names_ = std::move(names); }
 
-  // Writes image `index`, 0 <= index < size(), to `pixels` [shape().bytes()].
-  virtual void read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
+  // Writes image `index`, 0 <= index < size(), as it is evaluated, to `pixels` [shape().bytes()]. Returns whose image
+  // it is: `index`, or where that cannot be read, the sample that stands in for it, with its label.
+  virtual std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
+  // The same for a part of the image as it is stored, resized to shape().
+  virtual std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
+                                   std::span<std::uint8_t> pixels) const;
+  // The same as training sees it: a function of (index, key) alone.
+  virtual std::int64_t read_training(std::int64_t index, [[maybe_unused]] std::uint64_t key,
+                                     std::span<std::uint8_t> pixels) const {
+    return read(index, pixels);
+  }
+  // Whether read_training() gives what read() gives, at the cost of a copy: the images may then as well be kept where
+  // they are computed on.
+  virtual bool fixed() const { return true; }
   virtual int label(std::int64_t index) const = 0;
 
  protected:

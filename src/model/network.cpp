@@ -124,8 +124,9 @@ void Network::forward(const float* parameters, const Samples& samples, const Los
     }
     step.op->forward(arguments);
   }
-  backend_.softmax_cross_entropy(loss_, {steps_.back().y, samples.labels, active_, steps_.back().dy,
-                                         output.gradient_scale, output.loss_sum, output.correct});
+  backend_.softmax_cross_entropy(
+      loss_, {steps_.back().y, samples.labels, active_, steps_.back().dy, output.gradient_scale, output.loss_sum,
+              output.correct, samples.other_labels, samples.label_weights});
 }
 
 void Network::backward(const float* parameters, float* gradient, const Ready& ready) {

@@ -39,6 +39,9 @@ struct Samples {
   const std::int32_t* rows = nullptr;    // which of them each sample is; null: the first `count` in order
   const std::int32_t* labels = nullptr;  // [count]
   std::int64_t count = 0;
+  // Of mixed samples, the second label and the weight of the first (backend/loss.h); else null.
+  const std::int32_t* other_labels = nullptr;  // [count]
+  const float* label_weights = nullptr;        // [count]
 };
 
 struct LossOutput {

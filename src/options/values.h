@@ -4,6 +4,7 @@
 //   read_switch("on") == true
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -29,6 +30,8 @@ std::uint64_t read_bytes(std::string_view text);
 std::string bytes_text(std::uint64_t bytes);
 // Numbers from 0 with commas between: "3,2".
 std::vector<int> read_ordinals(std::string_view text);
+// Three numbers within a range with commas between: "0.4,0.4,0".
+std::array<double, 3> read_three_reals(std::string_view text, const RealRange& range);
 // on, true, yes, 1 or off, false, no, 0.
 bool read_switch(std::string_view text);
 // Text that a configuration file can hold as it is: not empty, no '#', no control characters, no blanks at its ends.

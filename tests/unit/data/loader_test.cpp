@@ -33,12 +33,13 @@ class TestDataset : public Dataset {
   explicit TestDataset(std::int64_t size, std::int64_t broken = -1)
       : Dataset("test", size, kShape, 11), broken_(broken) {}
 
-  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
     if (index == broken_) throw Error(ExitCode::data, "sample " + std::to_string(index) + " is broken");
     if (index % 5 == 0) std::this_thread::yield();
     if (index % 37 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = pixel_of(index, i);
     ++reads_;
+    return index;
   }
   int label(std::int64_t index) const override { return label_of(index); }
   std::int64_t reads() const { return reads_; }
