@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "data/every_vector_width.h"
 
 namespace ddp {
 namespace {
@@ -21,7 +22,7 @@ std::uint8_t clamped(std::int32_t value) { return static_cast<std::uint8_t>(std:
 std::int32_t fixed_point(double value) { return static_cast<std::int32_t>(std::lround(value * (1 << kFactorBits))); }
 
 // byte * factor + offset, both with kFactorBits of fraction.
-void scale_bytes(std::span<std::uint8_t> bytes, std::int32_t factor, std::int32_t offset) {
+DDP_EVERY_VECTOR_WIDTH void scale_bytes(std::span<std::uint8_t> bytes, std::int32_t factor, std::int32_t offset) {
   const std::int32_t rounded = offset + (1 << (kFactorBits - 1));
   for (std::uint8_t& byte : bytes) byte = clamped((byte * factor + rounded) >> kFactorBits);
 }
@@ -31,7 +32,7 @@ std::int32_t grey_of(std::int32_t red, std::int32_t green, std::int32_t blue) {
   return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16;
 }
 
-std::int32_t mean_grey(const ImageShape& shape, std::span<const std::uint8_t> pixels) {
+DDP_EVERY_VECTOR_WIDTH std::int32_t mean_grey(const ImageShape& shape, std::span<const std::uint8_t> pixels) {
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
   std::uint64_t sum = 0;
   for (std::size_t begin = 0; begin < plane; begin += 4096) {
@@ -51,7 +52,7 @@ std::int32_t mean_grey(const ImageShape& shape, std::span<const std::uint8_t> pi
 }
 
 // Between each pixel and its grey.
-void saturate(const ImageShape& shape, std::int32_t factor, std::span<std::uint8_t> pixels) {
+DDP_EVERY_VECTOR_WIDTH void saturate(const ImageShape& shape, std::int32_t factor, std::span<std::uint8_t> pixels) {
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
   std::uint8_t* red = pixels.data();
   std::uint8_t* green = red + plane;

@@ -50,10 +50,9 @@ std::int64_t reduction_of(const Region& region, const ImageSize& pixels) {
   return 1;
 }
 
-Span1d pixels_needed(double begin, double length, std::int64_t outputs, std::int64_t size) {
-  const double margin = std::max(1.0, length / static_cast<double>(outputs)) + 1;
-  return {std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(begin - margin)), 0, size - 1),
-          std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(begin + length + margin)), 1, size)};
+PixelSpan touched_pixels(double begin, double length, std::int64_t size) {
+  return {std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(begin)), 0, size - 1),
+          std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(begin + length)), 1, size)};
 }
 
 void ImageDecoder::load(const std::filesystem::path& path) {

@@ -57,12 +57,12 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
 // The largest of 1, 2, 4 and 8 by which a region can be scaled down and still have the pixels.
 std::int64_t reduction_of(const Region& region, const ImageSize& pixels);
 
-// The pixels of one axis that resizing a region reads, with a margin for the filter: the half-open range.
-struct Span1d {
+// The pixels that a region touches along one axis of `size`: the half-open range.
+struct PixelSpan {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-Span1d pixels_needed(double begin, double length, std::int64_t outputs, std::int64_t size);
+PixelSpan touched_pixels(double begin, double length, std::int64_t size);
 
 class ImageDecoder {
  public:

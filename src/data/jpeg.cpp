@@ -96,7 +96,7 @@ void rgb_of_cmyk(const std::uint8_t* from, std::size_t pixels, bool inverted, st
 }
 
 // Reads rows first .. last-1 of the cropped image into `pixels`.
-bool read_rows(Decompressor& decompressor, Span1d rows, std::uint8_t* pixels, std::uint8_t* cmyk) {
+bool read_rows(Decompressor& decompressor, PixelSpan rows, std::uint8_t* pixels, std::uint8_t* cmyk) {
   return decompressor.run([&](jpeg_decompress_struct& info) {
     if (rows.begin > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(rows.begin));
     const std::size_t stride = std::size_t{info.output_width} * 3;
@@ -139,8 +139,8 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
   }
   Region scaled{region.x / divisor, region.y / divisor, region.width / divisor, region.height / divisor,
                 region.mirrored};
-  const Span1d rows = pixels_needed(scaled.y, scaled.height, request.pixels.height, info.output_height);
-  const Span1d columns = pixels_needed(scaled.x, scaled.width, request.pixels.width, info.output_width);
+  const PixelSpan rows = touched_pixels(scaled.y, scaled.height, info.output_height);
+  const PixelSpan columns = touched_pixels(scaled.x, scaled.width, info.output_width);
   auto left = static_cast<JDIMENSION>(columns.begin);
   auto width = static_cast<JDIMENSION>(columns.end - columns.begin);
   const auto crop = [&](jpeg_decompress_struct& to_crop) { jpeg_crop_scanline(&to_crop, &left, &width); };

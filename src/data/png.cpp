@@ -87,7 +87,7 @@ bool has_end(std::span<const std::uint8_t> file) {
 // Averages over squares of `side` by `side` pixels, fed row by row. Squares at the edges may be cut off.
 class SquareMean {
  public:
-  SquareMean(std::int64_t side, Span1d columns, std::int64_t image_width, std::vector<std::uint32_t>& sums)
+  SquareMean(std::int64_t side, PixelSpan columns, std::int64_t image_width, std::vector<std::uint32_t>& sums)
       : side_(side), columns_(columns), image_width_(image_width), sums_(sums) {
     sums_.assign(static_cast<std::size_t>((columns.end - columns.begin) * 3), 0);
   }
@@ -117,7 +117,7 @@ class SquareMean {
 
  private:
   std::int64_t side_;
-  Span1d columns_;  // of squares
+  PixelSpan columns_;  // of squares
   std::int64_t image_width_;
   std::int64_t rows_ = 0;
   std::vector<std::uint32_t>& sums_;
@@ -156,8 +156,8 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
   const auto divisor = static_cast<double>(side);
   Region scaled{region.x / divisor, region.y / divisor, region.width / divisor, region.height / divisor,
                 region.mirrored};
-  const Span1d rows = pixels_needed(scaled.y, scaled.height, request.pixels.height, (size.height + side - 1) / side);
-  const Span1d columns = pixels_needed(scaled.x, scaled.width, request.pixels.width, (size.width + side - 1) / side);
+  const PixelSpan rows = touched_pixels(scaled.y, scaled.height, (size.height + side - 1) / side);
+  const PixelSpan columns = touched_pixels(scaled.x, scaled.width, (size.width + side - 1) / side);
   raster.width = columns.end - columns.begin;
   raster.height = rows.end - rows.begin;
   const auto bytes = static_cast<std::size_t>(raster.width * raster.height * 3);
