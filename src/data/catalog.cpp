@@ -68,10 +68,15 @@ DataSets open_folder(const Request& request) {
     }
   }
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
-  const std::int64_t size = request.folder.image_size;
-  return {
-      std::make_unique<ImageFolder>(listing.train, listing.classes, ImageFolderConfig{size, request.train_limit}, bad),
-      std::make_unique<ImageFolder>(listing.test, listing.classes, ImageFolderConfig{size, request.test_limit}, bad)};
+  ImageFolderConfig config{.image_size = request.folder.image_size,
+                           .limit = request.train_limit,
+                           .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
+                           .threads = request.threads};
+  DataSets data;
+  data.train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
+  config.limit = request.test_limit;
+  data.test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
+  return data;
 }
 
 struct Entry {

@@ -21,6 +21,7 @@ struct DataSets {
 struct FolderOptions {
   std::int64_t image_size = 224;
   std::int64_t max_bad_samples = 0;
+  std::string image_cache = "off";  // a folder, or "off"
 };
 
 // The names that open_dataset() knows.

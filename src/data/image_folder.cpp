@@ -1,6 +1,7 @@
 #include "data/image_folder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -42,6 +43,9 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
       files_(limited(split, classes.size(), config.limit)),
       bad_(std::move(bad)) {
   name_classes(classes);
+  if (config.cache.empty()) return;
+  const auto side = static_cast<std::int64_t>(std::ceil(static_cast<double>(config.image_size) / kCentreShare));
+  cache_ = open_image_cache(config.cache, {folder_, files_, side}, config.threads);
 }
 
 std::string ImageFolder::path(std::int64_t index) const {
@@ -61,6 +65,7 @@ std::int64_t ImageFolder::read_region(std::int64_t index, const RegionChooser& c
   ImageDecoder& decoder = thread_decoder();
   for (std::int64_t tried = 0; tried < size(); ++tried) {
     const std::int64_t candidate = (index + tried) % size();
+    if (cache_ && cache_->read(candidate, choose, shape(), pixels)) return candidate;
     try {
       decoder.load(folder_ / files_[static_cast<std::size_t>(candidate)].name);
       decoder.decode(choose, shape(), pixels);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "data/bad_samples.h"
 #include "data/dataset.h"
 #include "data/folder_listing.h"
+#include "data/image_cache.h"
 
 namespace ddp {
 
@@ -23,8 +25,10 @@ namespace ddp {
 constexpr double kCentreShare = 224.0 / 256.0;
 
 struct ImageFolderConfig {
-  std::int64_t image_size = 224;  // of the square images
-  std::int64_t limit = 0;         // 0: all; else as many as that, dealt evenly over the classes
+  std::int64_t image_size = 224;     // of the square images
+  std::int64_t limit = 0;            // 0: all; else as many as that, dealt evenly over the classes
+  std::filesystem::path cache = {};  // the folder of a cache of decoded images (data/image_cache.h); empty: none
+  int threads = 1;                   // to make the cache with
 };
 
 class ImageFolder : public Dataset {
@@ -46,6 +50,7 @@ class ImageFolder : public Dataset {
   std::filesystem::path folder_;
   std::vector<ListedFile> files_;
   std::shared_ptr<BadSamples> bad_;
+  std::unique_ptr<ImageCache> cache_;  // or null
 };
 
 }  // namespace ddp

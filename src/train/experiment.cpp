@@ -192,8 +192,9 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     const DataOptions& data = options.data;
-    e.data = open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
-                          {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples});
+    e.data = open_dataset(
+        data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
+        {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache});
     normalization = choose_normalization(data, *e.data.train);
     const Augmentation augmentation = augmentation_of(data, normalization);
     if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
