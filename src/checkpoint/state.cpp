@@ -42,6 +42,16 @@ bool take(const Json& value, double& member) {
   return true;
 }
 
+bool take(const Json& value, std::vector<std::string>& member) {
+  if (!value.is_array()) return false;
+  member.clear();
+  for (const Json& element : value) {
+    if (!element.is_string()) return false;
+    member.push_back(element.get<std::string>());
+  }
+  return true;
+}
+
 // Counts: whole numbers from 0 to the largest of their type.
 template <std::integral T>
 bool take(const Json& value, T& member) {
@@ -57,6 +67,7 @@ std::string to_json(const TrainingState& state) {
   Json json;
   json["format_version"] = state.format_version;
   for_each_key(state, [&](const char* key, const auto& member) { json[key] = member; });
+  if (!state.classes.empty()) json["classes"] = state.classes;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -80,6 +91,8 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
         "it",
         path.string(), state.format_version, kCheckpointFormatVersion);
   for_each_key(state, read_key);
+  // Of data sets whose classes have names only.
+  if (json.contains("classes")) read_key("classes", state.classes);
   return state;
 }
 

@@ -28,6 +28,7 @@ int run_eval(const MpiSession& session, const Options& options) {
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt);
   together(session, [&] {
     if (!checkpoint) return;
+    check_same_classes(experiment.data.test->class_names(), checkpoint->state);
     const std::vector<TensorView> views = Trainer::parameter_views(experiment);
     if (options.optimizer.ema_decay > 0) {
       load_average(*checkpoint, options.model.model, views);

@@ -34,6 +34,18 @@ TEST(StateTest, ComesBackAsItWas) {
   EXPECT_EQ(parse_state(to_json(extreme), "state.json"), extreme);
 }
 
+TEST(StateTest, ClassesAreThereOnlyWhereTheyHaveNames) {
+  TrainingState state;
+  EXPECT_THAT(to_json(state), testing::Not(HasSubstr("classes")));
+  state.classes = {"cat", "dog \"x\""};
+  EXPECT_EQ(parse_state(to_json(state), "state.json"), state);
+  auto changed = nlohmann::json::parse(to_json(state));
+  for (const auto& bad : {nlohmann::json(1), nlohmann::json("cat"), nlohmann::json({"cat", 2})}) {
+    changed["classes"] = bad;
+    EXPECT_THAT(error_of(changed.dump()), HasSubstr("'classes' has a value that cannot be"));
+  }
+}
+
 TEST(StateTest, BytesThatAreNotUtf8AreReplaced) {
   TrainingState state;
   state.config = "data-dir = /caf\xe9\n";
