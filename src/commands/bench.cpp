@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
+#include "data/sample_key.h"
 #include "metrics/phases.h"
 #include "train/trainer.h"
 
@@ -24,9 +25,10 @@ struct HeldBatch {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;
   std::vector<std::uint32_t> indices;
+  std::vector<std::uint64_t> keys;
 };
 
-HeldBatch hold_batch(const Dataset& data, const Range& samples) {
+HeldBatch hold_batch(const Dataset& data, const Range& samples, std::uint64_t seed) {
   HeldBatch held;
   const std::size_t bytes = data.shape().bytes();
   held.pixels.resize(static_cast<std::size_t>(samples.size()) * bytes);
@@ -34,6 +36,7 @@ HeldBatch hold_batch(const Dataset& data, const Range& samples) {
     data.read(samples.begin + i, std::span(held.pixels).subspan(static_cast<std::size_t>(i) * bytes, bytes));
     held.labels.push_back(data.label(samples.begin + i));
     held.indices.push_back(static_cast<std::uint32_t>(samples.begin + i));
+    held.keys.push_back(sample_key(seed, 0, held.indices.back()));
   }
   return held;
 }
@@ -58,8 +61,9 @@ int run_bench(const MpiSession& session, const Options& options) {
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, mine, std::nullopt);
   Trainer trainer(experiment, communicator, nullptr, nullptr, std::nullopt);
   const HeldBatch held =
-      hold_batch(*experiment.data.train, experiment.batch.rank_samples(session.rank(), experiment.batch.global_batch));
-  const Batch batch{held.pixels, held.labels, static_cast<std::int64_t>(held.labels.size()), held.indices};
+      hold_batch(*experiment.data.train, experiment.batch.rank_samples(session.rank(), experiment.batch.global_batch),
+                 options.optimizer.seed);
+  const Batch batch{held.pixels, held.labels, static_cast<std::int64_t>(held.labels.size()), held.indices, held.keys};
 
   const auto run_steps = [&](std::int64_t count) {
     communicator.barrier();

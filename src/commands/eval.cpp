@@ -29,10 +29,11 @@ int run_eval(const MpiSession& session, const Options& options) {
     if (checkpoint) load(*checkpoint, options.model.model, Trainer::parameter_views(experiment));
   });
   broadcast_floats(communicator, *experiment.host_parameters);
+  experiment.statistics->broadcast(communicator);
   return or_abort(session, [&] {
     Evaluator evaluator(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(),
                         communicator, options.output.eval_on, options.data);
-    const EvalResult result = evaluator.run(experiment.parameters());
+    const EvalResult result = evaluator.run({experiment.parameters(), experiment.statistics->mean()});
     if (checkpoint) {
       fmt::print("{{\"checkpoint\":\"{}\",\"step\":{},\"val_loss\":{},\"val_accuracy\":{},\"samples\":{}}}\n",
                  checkpoint->path.string(), checkpoint->state.step, result.loss, result.accuracy, result.samples);

@@ -8,13 +8,14 @@
 
 namespace ddp {
 
-Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextIndices next_indices)
-    : dataset_(dataset), config_(config), next_indices_(std::move(next_indices)) {
+Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
+    : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
   DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
   const auto capacity = static_cast<std::size_t>(config.max_batch);
   slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
   for (Slot& each : slots_) {
     each.indices.reserve(capacity);
+    each.keys.reserve(capacity);
     if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().bytes());
     each.labels.resize(capacity);
   }
@@ -56,10 +57,10 @@ std::optional<Batch> Loader::next() {
   holding_ = true;
   const std::size_t count = current.indices.size();
   return Batch{std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().bytes() : 0),
-               std::span(current.labels).first(count), static_cast<std::int64_t>(count), current.indices};
+               std::span(current.labels).first(count), static_cast<std::int64_t>(count), current.indices, current.keys};
 }
 
-void Loader::restart(NextIndices next_indices) {
+void Loader::restart(NextBatch next_batch) {
   if (!workers_.empty()) {
     std::unique_lock lock(mutex_);
     has_batch_.wait(lock, [this] {
@@ -73,18 +74,21 @@ void Loader::restart(NextIndices next_indices) {
   holding_ = false;
   ended_ = false;
   failure_ = nullptr;
-  next_indices_ = std::move(next_indices);
+  next_batch_ = std::move(next_batch);
 }
 
 // Gives the batch that follows to the workers; false where there is none.
 bool Loader::submit_next() {
-  const std::optional<IndexSpan> indices = next_indices_();
-  if (!indices) return false;
-  DDP_ASSERT(static_cast<std::int64_t>(indices->size()) <= config_.max_batch);
+  const std::optional<BatchRequest> request = next_batch_();
+  if (!request) return false;
+  const auto& [indices, keys] = *request;
+  DDP_ASSERT(static_cast<std::int64_t>(indices.size()) <= config_.max_batch);
+  DDP_ASSERT(keys.empty() || keys.size() == indices.size());
   DDP_ASSERT(
-      std::all_of(indices->begin(), indices->end(), [this](std::int64_t index) { return index < dataset_.size(); }));
+      std::all_of(indices.begin(), indices.end(), [this](std::int64_t index) { return index < dataset_.size(); }));
   Slot& next = slot(submitted_);
-  next.indices.assign(indices->begin(), indices->end());
+  next.indices.assign(indices.begin(), indices.end());
+  next.keys.assign(keys.begin(), keys.end());
   next.claimed = 0;
   next.loaded = 0;
   next.ready = false;

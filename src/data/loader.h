@@ -1,8 +1,8 @@
 // The loader: worker threads that read the coming batches while the current one is being computed on.
 //
-//   Loader loader(train, {.max_batch = 128, .workers = 1, .prefetch = 2}, [&]() -> std::optional<IndexSpan> {
+//   Loader loader(train, {.max_batch = 128, .workers = 1, .prefetch = 2}, [&]() -> std::optional<BatchRequest> {
 //     if (step == steps) return std::nullopt;          // nothing more comes
-//     return sampler.order().subspan(step++ * 128, 128);
+//     return BatchRequest{.indices = sampler.order().subspan(step++ * 128, 128), .keys = {}};
 //   });
 //   while (std::optional<Batch> batch = loader.next()) train_step(batch->pixels, batch->labels);
 //
@@ -30,6 +30,14 @@ struct Batch {
   std::span<const std::int32_t> labels;  // [count]
   std::int64_t count = 0;
   std::span<const std::uint32_t> indices;  // [count], of the samples in the data set
+  // [count], of the samples' random numbers; empty where none were asked for
+  std::span<const std::uint64_t> keys = {};
+};
+
+// The samples of a batch, in the order in which they shall lie.
+struct BatchRequest {
+  std::span<const std::uint32_t> indices;
+  std::span<const std::uint64_t> keys = {};  // of the samples' random numbers (data/sample_key.h); or none
 };
 
 struct LoaderConfig {
@@ -39,19 +47,17 @@ struct LoaderConfig {
   bool read_pixels = true;     // false: labels and indices only, for images that lie in the device's memory
 };
 
-using IndexSpan = std::span<const std::uint32_t>;
-
 // All public functions are for one thread. The destructor may be called at any time; it waits for the samples that the
 // workers have taken on, about half a batch at most.
 class Loader {
  public:
-  // The indices of the batch that follows, in the order in which its samples shall lie; nullopt where nothing more
-  // comes. It is called by next() on the caller's thread, up to `prefetch` batches ahead. The span must stay valid
-  // until the call after; it may be empty (a rank without a share of a small last batch).
-  using NextIndices = std::function<std::optional<IndexSpan>()>;
+  // The batch that follows; nullopt where nothing more comes. It is called by next() on the caller's thread, up to
+  // `prefetch` batches ahead. The spans must stay valid until the call after; they may be empty (a rank without a share
+  // of a small last batch).
+  using NextBatch = std::function<std::optional<BatchRequest>()>;
 
   // `dataset` must outlive the loader.
-  Loader(const Dataset& dataset, const LoaderConfig& config, NextIndices next_indices);
+  Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -61,12 +67,13 @@ class Loader {
   std::optional<Batch> next();
 
   // Drops what was read ahead and goes on with another sequence of batches.
-  void restart(NextIndices next_indices);
+  void restart(NextBatch next_batch);
 
  private:
   // Room for one batch. A batch with sequence number s lies in slots_[s % slots_.size()].
   struct Slot {
     std::vector<std::uint32_t> indices;
+    std::vector<std::uint64_t> keys;
     std::vector<std::uint8_t> pixels;
     std::vector<std::int32_t> labels;
     std::size_t claimed = 0;  // samples that a worker has taken on
@@ -82,9 +89,9 @@ class Loader {
 
   const Dataset& dataset_;
   LoaderConfig config_;
-  NextIndices next_indices_;
+  NextBatch next_batch_;
   std::vector<Slot> slots_;
-  bool ended_ = false;          // next_indices_ has returned nullopt
+  bool ended_ = false;          // next_batch_ has returned nullopt
   bool holding_ = false;        // the caller is using the batch released_
   std::int64_t released_ = 0;   // sequence numbers below are done with
   std::exception_ptr failure_;  // what next() throws from now on

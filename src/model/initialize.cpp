@@ -1,5 +1,6 @@
 #include "model/initialize.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -11,31 +12,56 @@ namespace {
 // The stream of random numbers that belongs to initial weights; other uses of the seed take other streams.
 constexpr std::uint64_t kStream = 0x1417;
 
-float draw(const Initializer& how, const Parameter& parameter, Random& random) {
-  using Kind = Initializer::Kind;
+float truncated_normal(Random& random) {
+  float value = random.normal();
+  while (std::abs(value) > 2) value = random.normal();
+  return value;
+}
+
+float draw(const Initial& initial, const Parameter& parameter, Random& random) {
   const auto fan_in = static_cast<float>(parameter.fan_in);
   const auto fan_out = static_cast<float>(parameter.fan_out);
-  if (how.kind == Kind::pytorch) {
-    const float bound = 1.0F / std::sqrt(fan_in);
-    return random.uniform(-bound, bound);
+  const auto uniform = [&](float bound) { return random.uniform(-bound, bound); };
+  switch (initial.kind) {
+    case Initial::Kind::uniform_fan_in:
+      return uniform(initial.scale / std::sqrt(fan_in));
+    case Initial::Kind::constant:
+      return initial.scale;
+    case Initial::Kind::normal:
+      return initial.scale * random.normal();
+    case Initial::Kind::truncated_normal:
+      return initial.scale * truncated_normal(random);
+    case Initial::Kind::xavier_uniform:
+      return uniform(initial.scale * std::sqrt(6.0F / (fan_in + fan_out)));
+    case Initial::Kind::xavier_caffe:
+      return uniform(initial.scale * std::sqrt(3.0F / fan_in));
+    case Initial::Kind::kaiming_fan_in:
+      return initial.scale * std::sqrt(2.0F / fan_in) * random.normal();
+    case Initial::Kind::kaiming_fan_out:
+      break;
   }
-  if (parameter.bias) return 0.0F;
-  if (how.kind == Kind::normal) return how.deviation * random.normal();
-  if (how.kind == Kind::kaiming) return std::sqrt(2.0F / fan_in) * random.normal();
-  const float bound = std::sqrt(6.0F / (fan_in + fan_out));
-  return random.uniform(-bound, bound);
+  return initial.scale * std::sqrt(2.0F / fan_out) * random.normal();
 }
 
 }  // namespace
 
-void initialize(const Graph& graph, const Initializer& initializer, std::uint64_t seed, std::span<float> flat) {
+void initialize(const Graph& graph, const std::optional<Initial>& weights, std::uint64_t seed, std::span<float> flat) {
   DDP_ASSERT(static_cast<std::int64_t>(flat.size()) == graph.parameter_count());
   std::uint32_t index = 0;
   for (const Parameter& parameter : graph.parameters()) {
     Random random(seed, kStream, index++);
+    Initial initial = parameter.initial;
+    if (weights && !parameter.norm) initial = parameter.bias ? Initial{Initial::Kind::constant, 0} : *weights;
     for (std::int64_t i = 0; i < parameter.elements(); ++i) {
-      flat[static_cast<std::size_t>(parameter.offset + i)] = draw(initializer, parameter, random);
+      flat[static_cast<std::size_t>(parameter.offset + i)] = draw(initial, parameter, random);
     }
+  }
+}
+
+void initialize_statistics(const Graph& graph, std::span<float> flat) {
+  DDP_ASSERT(static_cast<std::int64_t>(flat.size()) == graph.statistic_count());
+  for (const Statistic& statistic : graph.statistics()) {
+    std::fill_n(flat.begin() + statistic.offset, statistic.channels, statistic.initial);
   }
 }
 

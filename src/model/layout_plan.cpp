@@ -1,12 +1,12 @@
 #include "model/layout_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 #include <sstream>
 
 #include "base/error.h"
+#include "model/elimination.h"
 
 namespace ddp {
 namespace {
@@ -14,21 +14,36 @@ namespace {
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::string_view kTitle = "layout plan, version 1";
 
-// One way to come to the output of a stage in a given layout: the cheapest so far.
-struct Path {
-  double seconds = kImpossible;
-  KernelChoice choice;
-  std::size_t previous = 0;  // index of the previous stage's layout
-};
-using Row = std::array<Path, kLayouts.size()>;
+// Asks the backend once for each operator, however often a network repeats it.
+class Prices {
+ public:
+  Prices(Backend& backend, ChoiceMode mode) : backend_(backend), mode_(mode) {}
 
-// The cost of handing the output of `before` on, from one layout to another; across a flatten only the layouts that
-// keep PyTorch's order of a sample's elements are free.
-double transfer_seconds(Backend& backend, const Stage& before, Layout from, Layout to, ChoiceMode mode) {
-  if (from == to) return 0;
-  const ReorderSpec spec{batch_of(before.spec), output_of(before.spec)};
-  return backend.choose(spec, from, to, mode).seconds;
-}
+  KernelChoice of(const OpSpec& spec, Layout from, Layout to) {
+    for (const Known& known : known_) {
+      if (known.spec == spec && known.from == from && known.to == to) return known.choice;
+    }
+    known_.push_back({spec, from, to, backend_.choose(spec, from, to, mode_)});
+    return known_.back().choice;
+  }
+
+  // What handing an output on from one layout to another costs, forward and backward.
+  double transfer(const Stage& before, Layout from, Layout to) {
+    if (from == to) return 0;
+    return of(ReorderSpec{batch_of(before.spec), output_of(before.spec)}, from, to).seconds;
+  }
+
+ private:
+  struct Known {
+    OpSpec spec;
+    Layout from, to;
+    KernelChoice choice;
+  };
+
+  Backend& backend_;
+  ChoiceMode mode_;
+  std::vector<Known> known_;
+};
 
 std::optional<Layout> layout_named(const std::string& name) {
   const auto* found = std::find_if(kLayouts.begin(), kLayouts.end(), [&](Layout l) { return to_string(l) == name; });
@@ -40,37 +55,43 @@ std::optional<Layout> layout_named(const std::string& name) {
 bool is_vector_layout(Layout layout) { return layout != Layout::nhwc; }
 
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
-  std::vector<Row> rows(stages.size());
+  constexpr std::size_t kChoices = kLayouts.size();
+  Prices prices(backend, mode);
+  Elimination problem(stages.size(), kChoices);
+  // The backend of a GPU takes seconds to time a reorder; only those between layouts that both sides take are asked
+  // for.
+  const auto usable = [&](std::size_t s, Layout layout) {
+    const bool last = s + 1 == stages.size();
+    const bool vector = last || std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
+                                            [](const StageInput& input) { return input.flattens; });
+    return backend.supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
+  };
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    for (std::size_t l = 0; l < kLayouts.size(); ++l) {
-      const Layout layout = kLayouts[l];
-      const bool last = s + 1 == stages.size();
-      if (!backend.supports(stages[s].spec, layout, layout) || (last && !is_vector_layout(layout))) continue;
-      Path path{0, backend.choose(stages[s].spec, layout, layout, mode), 0};
-      double arrival = s == 0 ? 0 : kImpossible;
-      for (std::size_t p = 0; s > 0 && p < kLayouts.size(); ++p) {
-        if (rows[s - 1][p].seconds == kImpossible || (stages[s].flattens && !is_vector_layout(layout))) continue;
-        const double seconds =
-            rows[s - 1][p].seconds + transfer_seconds(backend, stages[s - 1], kLayouts[p], layout, mode);
-        if (seconds < arrival) {
-          arrival = seconds;
-          path.previous = p;
+    std::vector<double> costs(kChoices, kImpossible);
+    for (std::size_t l = 0; l < kChoices; ++l) {
+      if (usable(s, kLayouts[l])) costs[l] = prices.of(stages[s].spec, kLayouts[l], kLayouts[l]).seconds;
+    }
+    problem.add({s}, costs);
+    for (const StageInput& input : stages[s].inputs) {
+      if (input.stage < 0) continue;
+      const auto before = static_cast<std::size_t>(input.stage);
+      std::vector<double> transfers(kChoices * kChoices, kImpossible);
+      for (std::size_t from = 0; from < kChoices; ++from) {
+        for (std::size_t to = 0; to < kChoices; ++to) {
+          if (!usable(before, kLayouts[from]) || !usable(s, kLayouts[to])) continue;
+          transfers[from * kChoices + to] = prices.transfer(stages[before], kLayouts[from], kLayouts[to]);
         }
       }
-      path.seconds = arrival + path.choice.seconds;
-      rows[s][l] = path;
+      problem.add({before, s}, transfers);
     }
   }
+  const Elimination::Best best = problem.minimize();
+  DDP_ASSERT(best.cost < kImpossible);
   LayoutPlan plan;
-  plan.stages.resize(stages.size());
-  const auto cheapest = std::min_element(rows.back().begin(), rows.back().end(),
-                                         [](const Path& a, const Path& b) { return a.seconds < b.seconds; });
-  DDP_ASSERT(cheapest->seconds < kImpossible);
-  plan.predicted_seconds = cheapest->seconds;
-  auto index = static_cast<std::size_t>(cheapest - rows.back().begin());
-  for (std::size_t s = stages.size(); s-- > 0;) {
-    plan.stages[s] = {stages[s].name, kLayouts[index], rows[s][index].choice.kernels};
-    index = rows[s][index].previous;
+  plan.predicted_seconds = best.cost;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const Layout layout = kLayouts.at(best.choices[s]);
+    plan.stages.push_back({stages[s].name, layout, prices.of(stages[s].spec, layout, layout).kernels});
   }
   return plan;
 }

@@ -25,8 +25,8 @@ struct LayoutPlan {
   double predicted_seconds = 0;  // of one forward and backward pass
 };
 
-// The assignment of layouts with the smallest sum of kernel and reorder times: exact, by dynamic programming along the
-// chain of stages.
+// The assignment of layouts with the smallest sum of kernel and reorder times: exact, by eliminating one stage after
+// the other (model/elimination.h).
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode);
 
 std::string to_text(const LayoutPlan& plan);

@@ -5,93 +5,145 @@
 #include "base/error.h"
 
 namespace ddp {
-namespace {
-
-std::size_t bytes_of(const Backend& backend, std::int64_t batch, const Shape& shape, Layout layout) {
-  return static_cast<std::size_t>(stored_elements(batch, shape, layout)) * backend.activation_bytes();
-}
-
-}  // namespace
 
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
     : backend_(backend), parameters_(graph.parameters()), config_(config) {
-  build_steps(backend, graph, plan);
-  input_ = {config.batch, config.image, cropped_input(graph), steps_.front().in, config.scale, config.shift};
-  loss_ = {config.batch, graph.classes(), steps_.back().out, config.label_smoothing};
+  build_steps(graph, plan);
+  const Value& images = values_.front();
+  input_ = {config.batch, config.image, images.shape, images.layout, config.scale, config.shift};
+  loss_ = {config.batch, graph.classes(), values_.back().layout, config.label_smoothing};
   plan_memory();
 }
 
-void Network::build_steps(Backend& backend, const Graph& graph, const LayoutPlan& plan) {
+// Adds a step that computes a new value in layout `out`; gives the value.
+std::size_t Network::add_step(Step step, Layout out) {
+  const auto index = static_cast<int>(steps_.size());
+  try {
+    step.op = backend_.make_op(step.spec, values_[step.inputs.front()].layout, out, step.kernels);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("layer {}: {}", step.name, error.what()));
+  }
+  for (const std::size_t input : step.inputs) values_[input].readers.push_back(index);
+  step.output = values_.size();
+  values_.push_back({step.name, output_of(step.spec), out, index, {}, nullptr, nullptr});
+  steps_.push_back(std::move(step));
+  return values_.size() - 1;
+}
+
+// The value in another layout; readers that want the same one share it.
+std::size_t Network::in_layout(std::size_t value, Layout layout) {
+  if (values_[value].layout == layout) return value;
+  for (const int reader : values_[value].readers) {
+    const Step& step = steps_[static_cast<std::size_t>(reader)];
+    if (std::holds_alternative<ReorderSpec>(step.spec) && values_[step.output].layout == layout) return step.output;
+  }
+  Step step;
+  step.name = "reorder";
+  step.spec = ReorderSpec{config_.batch, values_[value].shape};
+  step.inputs = {value};
+  return add_step(std::move(step), layout);
+}
+
+void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
   const std::vector<Stage> stages = make_stages(graph, config_.batch);
   DDP_ASSERT(stages.size() == plan.stages.size());
-  const auto add = [&](std::string name, const OpSpec& spec, Layout in, Layout out, std::vector<int> parameters,
-                       const std::string& kernels) {
-    Step step;
-    step.name = std::move(name);
-    step.spec = spec;
-    step.in = in;
-    step.out = out;
-    step.parameters = std::move(parameters);
-    try {
-      step.op = backend.make_op(spec, in, out, kernels);
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("layer {}: {}", step.name, error.what()));
-    }
-    step.kernels = kernels;
-    steps_.push_back(std::move(step));
-  };
+  // The images lie as their first reader wants them.
+  values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
+  std::vector<std::size_t> outputs;  // of the stages
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    const Layout layout = plan.stages[s].layout;
-    if (s > 0 && steps_.back().out != layout) {
-      add("reorder", ReorderSpec{config_.batch, output_of(stages[s - 1].spec)}, steps_.back().out, layout, {}, "");
+    const Stage& stage = stages[s];
+    Step step;
+    step.name = stage.name;
+    step.spec = stage.spec;
+    step.parameters = stage.parameters;
+    step.statistics = stage.statistics;
+    step.kernels = plan.stages[s].kernels;
+    for (const StageInput& input : stage.inputs) {
+      const std::size_t value = input.stage < 0 ? 0 : outputs[static_cast<std::size_t>(input.stage)];
+      step.inputs.push_back(in_layout(value, plan.stages[s].layout));
     }
-    add(stages[s].name, stages[s].spec, layout, layout, stages[s].parameters, plan.stages[s].kernels);
+    outputs.push_back(add_step(std::move(step), plan.stages[s].layout));
   }
+  for (std::size_t v = 0; v + 1 < values_.size(); ++v) DDP_ASSERT(!values_[v].readers.empty());
+}
+
+std::size_t Network::elements_of(const Value& value) const {
+  return static_cast<std::size_t>(stored_elements(config_.batch, value.shape, value.layout));
+}
+
+// Whether a step's gradient of an input is not the first that backward computes of that value, or of the images, whose
+// gradient nobody reads.
+bool Network::writes_aside(int step, std::size_t input) const {
+  const std::vector<std::size_t>& inputs = steps_[static_cast<std::size_t>(step)].inputs;
+  const Value& value = values_[inputs[input]];
+  if (value.producer < 0) return true;
+  const bool again = input > 0 && inputs[0] == inputs[input];
+  return value.readers.back() != step || again;
+}
+
+// The last time at which a value's activation is read.
+int Network::last_use_of(const Value& value) const {
+  int last = &value == &values_.back() ? static_cast<int>(steps_.size()) : 0;
+  for (const int reader : value.readers) {
+    const Step& step = steps_[static_cast<std::size_t>(reader)];
+    const bool first_input = &values_[step.inputs.front()] == &value;
+    last = std::max(last, first_input && step.op->backward_reads_x() ? backward_time(reader) : reader);
+  }
+  if (value.producer < 0) return last;
+  const bool kept = steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
+  return std::max(last, kept ? backward_time(value.producer) : value.producer);
 }
 
 // Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n.
 void Network::plan_memory() {
   MemoryPlanner planner;
   const auto count = static_cast<int>(steps_.size());
-  const auto backward_time = [count](int step) { return 2 * count - step; };
-  struct Places {
-    BufferId y, dy, saved, forward_workspace, backward_workspace;
-  };
-  std::vector<Places> places;
-  const bool first_reads_x = steps_.front().op->backward_reads_x();
-  const BufferId input = planner.add("input", bytes_of(backend_, config_.batch, input_.cropped, input_.layout), 0,
-                                     first_reads_x ? backward_time(0) : 0);
+  std::vector<Buffers> values(values_.size());
+  std::vector<Buffers> steps(steps_.size());
+  values[0].y = planner.add("input", bytes_of(values_[0]), 0, last_use_of(values_[0]));
   for (int i = 0; i < count; ++i) {
     const Step& step = steps_[static_cast<std::size_t>(i)];
-    const std::size_t out = bytes_of(backend_, config_.batch, output_of(step.spec), step.out);
-    const bool last = i + 1 == count;
-    int y_end = last ? count : i + 1;
-    if (!last && steps_[static_cast<std::size_t>(i) + 1].op->backward_reads_x()) {
-      y_end = std::max(y_end, backward_time(i + 1));
+    const Value& value = values_[step.output];
+    Buffers& out = values[step.output];
+    Buffers& own = steps[static_cast<std::size_t>(i)];
+    const int backward = backward_time(i);
+    const int dy_begin = value.readers.empty() ? count : backward_time(value.readers.back());
+    out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
+    out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
+    own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
+    own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
+    own.backward_workspace =
+        planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
+    const bool input_gradient = std::visit(
+        [](const auto& spec) {
+          if constexpr (requires { spec.input_gradient; }) return spec.input_gradient;
+          return true;
+        },
+        step.spec);
+    for (std::size_t input = 0; input < step.inputs.size(); ++input) {
+      if (!input_gradient || !writes_aside(i, input)) continue;
+      own.aside.at(input) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[input]]), backward, backward);
     }
-    if (step.op->backward_reads_y()) y_end = std::max(y_end, backward_time(i));
-    const int dy_begin = last ? count : backward_time(i + 1);
-    places.push_back({planner.add(step.name + ".y", out, i, y_end),
-                      planner.add(step.name + ".dy", out, dy_begin, backward_time(i)),
-                      planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward_time(i)),
-                      planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i),
-                      planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward_time(i),
-                                  backward_time(i))});
   }
   memory_ = planner.plan();
-  if (config_.plan_only) return;
+  if (!config_.plan_only) place(values, steps);
+}
+
+void Network::place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps) {
   arena_ = backend_.allocate(memory_.arena_bytes, "the activations of this batch size");
-  float* x = arena_.at<float>(memory_.offset(input));
-  float* dx = nullptr;
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    Step& step = steps_[i];
-    step.x = x;
-    step.dx = dx;
-    x = step.y = arena_.at<float>(memory_.offset(places[i].y));
-    dx = step.dy = arena_.at<float>(memory_.offset(places[i].dy));
-    step.saved = arena_.data() + memory_.offset(places[i].saved);
-    step.forward_workspace = arena_.data() + memory_.offset(places[i].forward_workspace);
-    step.backward_workspace = arena_.data() + memory_.offset(places[i].backward_workspace);
+  const auto floats = [&](BufferId id) { return arena_.at<float>(memory_.offset(id)); };
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    values_[v].y = floats(values[v].y);
+    if (values_[v].producer >= 0) values_[v].dy = floats(values[v].dy);
+  }
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    Step& step = steps_[s];
+    step.saved = arena_.data() + memory_.offset(steps[s].saved);
+    step.forward_workspace = arena_.data() + memory_.offset(steps[s].forward_workspace);
+    step.backward_workspace = arena_.data() + memory_.offset(steps[s].backward_workspace);
+    for (std::size_t input = 0; input < step.inputs.size(); ++input) {
+      if (steps[s].aside.at(input)) step.aside.at(input) = floats(*steps[s].aside.at(input));
+    }
   }
 }
 
@@ -102,45 +154,77 @@ std::int64_t Network::parameter_count() const {
 }
 
 std::string Network::describe() const {
+  const auto shape = [](const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); };
+  std::size_t widest = 10;
+  for (const Step& step : steps_) widest = std::max(widest, step.name.size());
   std::string text;
   for (const Step& step : steps_) {
-    const Shape in = input_of(step.spec);
-    const Shape out = output_of(step.spec);
-    const auto shape = [](const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); };
-    text += fmt::format("{:<10} {:<8} {:>10} -> {:<10} {:<9} {}\n", step.name, kind_of(step.spec), shape(in),
-                        shape(out), to_string(step.out), step.kernels);
+    text += fmt::format("{:<{}} {:<10} {:>11} -> {:<11} {:<9} {}\n", step.name, widest, kind_of(step.spec),
+                        shape(input_of(step.spec)), shape(output_of(step.spec)), to_string(values_[step.output].layout),
+                        step.kernels);
   }
   return text;
 }
 
-void Network::forward(const float* parameters, const Samples& samples, const LossOutput& output) {
+void Network::forward(Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) {
   DDP_ASSERT(samples.count <= config_.batch);
   active_ = samples.count;
-  backend_.load_input(input_, {samples.pixels, samples.rows, samples.count, steps_.front().x});
+  keys_ = samples.keys;
+  backend_.load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
   for (Step& step : steps_) {
-    ForwardArguments arguments{step.x, step.y, {}, step.saved, step.forward_workspace, active_};
+    ForwardArguments arguments;
+    arguments.x = values_[step.inputs[0]].y;
+    if (step.inputs.size() > 1) arguments.x2 = values_[step.inputs[1]].y;
+    arguments.y = values_[step.output].y;
     for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-      arguments.parameters.at(p) = parameters + parameters_[static_cast<std::size_t>(step.parameters[p])].offset;
+      arguments.parameters.at(p) = state.parameters + parameters_[static_cast<std::size_t>(step.parameters[p])].offset;
     }
+    if (step.statistics >= 0) arguments.statistics = state.statistics + step.statistics;
+    arguments.saved = step.saved;
+    arguments.workspace = step.forward_workspace;
+    arguments.active = active_;
+    arguments.keys = keys_;
+    arguments.training = pass == Pass::training;
     step.op->forward(arguments);
   }
-  backend_.softmax_cross_entropy(loss_, {steps_.back().y, samples.labels, active_, steps_.back().dy,
-                                         output.gradient_scale, output.loss_sum, output.correct});
+  const Value& logits = values_.back();
+  backend_.softmax_cross_entropy(
+      loss_, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct});
+}
+
+void Network::backward_step(int index, const float* parameters, float* gradient) {
+  Step& step = steps_[static_cast<std::size_t>(index)];
+  const auto target = [&](std::size_t input) {
+    return step.aside.at(input) != nullptr ? step.aside.at(input) : values_[step.inputs[input]].dy;
+  };
+  BackwardArguments arguments;
+  arguments.x = values_[step.inputs[0]].y;
+  arguments.y = values_[step.output].y;
+  arguments.dy = values_[step.output].dy;
+  arguments.dx = target(0);
+  if (step.inputs.size() > 1) arguments.dx2 = target(1);
+  for (std::size_t p = 0; p < step.parameters.size(); ++p) {
+    const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
+    arguments.parameters.at(p) = parameters + parameter.offset;
+    arguments.parameter_gradients.at(p) = gradient + parameter.offset;
+  }
+  arguments.saved = step.saved;
+  arguments.workspace = step.backward_workspace;
+  arguments.active = active_;
+  arguments.keys = keys_;
+  step.op->backward(arguments);
+  for (std::size_t input = 0; input < step.inputs.size(); ++input) {
+    const Value& value = values_[step.inputs[input]];
+    if (step.aside.at(input) == nullptr || value.dy == nullptr) continue;
+    backend_.add_activations(value.dy, step.aside.at(input), elements_of(value));
+  }
 }
 
 void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
-  for (std::size_t i = steps_.size(); i-- > 0;) {
-    Step& step = steps_[i];
-    BackwardArguments arguments{step.x, step.y, step.dy, step.dx, {}, {}, step.saved, step.backward_workspace, active_};
-    for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-      const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
-      arguments.parameters.at(p) = parameters + parameter.offset;
-      arguments.parameter_gradients.at(p) = gradient + parameter.offset;
-    }
-    step.op->backward(arguments);
-    if (!step.parameters.empty()) {
-      ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
-    }
+  for (auto i = static_cast<int>(steps_.size()); i-- > 0;) {
+    backward_step(i, parameters, gradient);
+    const Step& step = steps_[static_cast<std::size_t>(i)];
+    if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
   }
 }
 

@@ -1,17 +1,26 @@
 // A model compiled for one batch size on one backend: all memory planned, nothing allocated in a step.
 //
 //   Network network(backend, graph, {.batch = 64, .image = {1, 28, 28}, .scale = {...}, .shift = {...}}, plan);
-//   network.forward(parameters, {pixels, nullptr, labels, count}, {.gradient_scale = 1.0F / global_batch, ...});
+//   network.forward(Pass::training, {parameters, statistics}, {pixels, nullptr, labels, count},
+//                   {.gradient_scale = 1.0F / global_batch, ...});
 //   network.backward(parameters, gradient, [&](std::int64_t offset) { reducer.ready(offset); });
 //
 // Everything is enqueued on the backend (Note [Order of work] in backend/backend.h), and all pointers are its memory.
-// Parameters and gradients are flat buffers in the order of Graph::parameters(). Backward fills the gradient from its
-// end to its beginning and says after each stage from which offset on it is final.
+// Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in that of
+// Graph::statistics(). Backward fills the gradient from its end to its beginning and says after each stage from which
+// offset on it is final.
+//
+// Note [Values]
+// What stages hand on are values: an activation and its gradient, each at a place in the arena. A value that several
+// stages read gets its gradient in parts: backward goes through the stages from the last to the first, the first reader
+// that it meets writes the gradient, the others write theirs aside, from where it is added.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +48,17 @@ struct Samples {
   const std::int32_t* rows = nullptr;    // which of them each sample is; null: the first `count` in order
   const std::int32_t* labels = nullptr;  // [count]
   std::int64_t count = 0;
+  const std::uint64_t* keys = nullptr;  // [count], for dropout in training
 };
+
+// What a network computes with.
+struct ModelState {
+  const float* parameters = nullptr;
+  float* statistics = nullptr;  // running ones: changed by a training pass, read by an evaluation
+};
+
+// Whether batch normalisation and dropout do what they do in training; backward follows only there.
+enum class Pass { training, evaluation };
 
 struct LossOutput {
   double* loss_sum = nullptr;  // written: the sum over the samples
@@ -60,7 +79,10 @@ class Network {
   std::string describe() const;
 
   // The loss over a batch. Keeps what backward needs: the gradient is that of the loss sum times `gradient_scale`.
-  void forward(const float* parameters, const Samples& samples, const LossOutput& output);
+  void forward(Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output);
+  // The logits of the last forward: [count][classes] where the layout is plain.
+  const float* logits() const { return values_.back().y; }
+  Layout logits_layout() const { return values_.back().layout; }
 
   using Ready = std::function<void(std::int64_t)>;
   // The gradient for the samples of the last forward, written over `gradient`; `ready(offset)` is called when all
@@ -68,36 +90,61 @@ class Network {
   void backward(const float* parameters, float* gradient, const Ready& ready);
 
  private:
+  // See Note [Values].
+  struct Value {
+    std::string name;
+    Shape shape;
+    Layout layout = Layout::plain;
+    int producer = -1;         // the step that computes it; -1: the images
+    std::vector<int> readers;  // steps, in their order
+    float* y = nullptr;
+    float* dy = nullptr;
+  };
   struct Step {
     std::string name;
     OpSpec spec;
-    Layout in = Layout::plain;
-    Layout out = Layout::plain;
+    std::vector<std::size_t> inputs;  // values
+    std::size_t output = 0;
     std::vector<int> parameters;
+    std::int64_t statistics = -1;
     std::unique_ptr<Op> op;
+    std::string kernels;
     // Places in the arena.
-    float* x = nullptr;
-    float* y = nullptr;
-    float* dx = nullptr;
-    float* dy = nullptr;
     std::byte* saved = nullptr;
     std::byte* forward_workspace = nullptr;
     std::byte* backward_workspace = nullptr;
-    std::string kernels;
+    std::array<float*, 2> aside{};  // where the gradient of an input goes that is added to other readers'
+  };
+  // The planned buffers of a value (its activation and gradient) or of a step.
+  struct Buffers {
+    BufferId y = 0, dy = 0;
+    BufferId saved = 0, forward_workspace = 0, backward_workspace = 0;
+    std::array<std::optional<BufferId>, 2> aside{};
   };
 
-  void build_steps(Backend& backend, const Graph& graph, const LayoutPlan& plan);
+  std::size_t add_step(Step step, Layout out);
+  std::size_t in_layout(std::size_t value, Layout layout);
+  void build_steps(const Graph& graph, const LayoutPlan& plan);
+  std::size_t elements_of(const Value& value) const;
+  std::size_t bytes_of(const Value& value) const { return elements_of(value) * backend_.activation_bytes(); }
+  bool writes_aside(int step, std::size_t input) const;
+  int last_use_of(const Value& value) const;
+  int backward_time(int step) const { return 2 * static_cast<int>(steps_.size()) - step; }
   void plan_memory();
+  void place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps);
+  void backward_step(int index, const float* parameters, float* gradient);
 
   Backend& backend_;
   const std::vector<Parameter> parameters_;
   NetworkConfig config_;
   InputSpec input_;
   LossSpec loss_;
+  std::vector<Value> values_;  // the first is the images, the last the logits
   std::vector<Step> steps_;
   MemoryPlan memory_;
   Memory arena_;
   std::int64_t active_ = 0;
+  const std::uint64_t* keys_ = nullptr;
 };
 
 }  // namespace ddp

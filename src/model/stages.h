@@ -2,8 +2,10 @@
 //
 // Two rewrites happen on the way, and neither changes a result:
 //   cropping  Pooling in floor mode and strides leave rows and columns at the lower right unread. What nobody reads is
-//             not computed: every layer before shrinks, up to the image itself (LeNet's 26x26 becomes 24x24).
-//   fusion    conv+ReLU(+2x2 average pooling) and linear+ReLU become one operator.
+//             not computed: every layer before shrinks, up to the image itself (LeNet's 26x26 becomes 24x24), but not
+//             through batch normalisation, whose statistics read all.
+//   fusion    conv+ReLU(+2x2 average pooling), linear+ReLU, batch norm(+sum)(+ReLU or ReLU6) and sum+ReLU become one
+//             operator each, where nobody else reads what lies between.
 //
 //   std::vector<Stage> stages = make_stages(graph, batch);
 #pragma once
@@ -16,13 +18,20 @@
 
 namespace ddp {
 
-// One operator of the network. Stage i reads the output of stage i-1; the first reads the input.
-struct Stage {
-  std::string name;  // of the layer whose parameters it has, else of its first layer
-  OpSpec spec;
-  std::vector<int> parameters;  // indices into Graph::parameters()
-  // A flatten between the previous stage and this one: the elements of a sample in PyTorch's order are its input.
+// What a stage reads.
+struct StageInput {
+  int stage = -1;  // whose output; -1: the images
+  // A flatten in between: the elements of a sample in PyTorch's order are the input.
   bool flattens = false;
+};
+
+// One operator of the network. It reads stages before it; the last stage gives the logits.
+struct Stage {
+  std::string name;  // of the layer whose parameters it has, else of its first layer; unique
+  OpSpec spec;
+  std::vector<StageInput> inputs;  // one or two, see inputs_of()
+  std::vector<int> parameters;     // indices into Graph::parameters()
+  std::int64_t statistics = -1;    // where its running statistics begin in the flat ones; -1: it has none
 };
 
 std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch);

@@ -6,24 +6,24 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/zoo/builders.h"
 
 namespace ddp {
 namespace {
 
-// LeNet as in "Dive into Deep Learning" (d2l.ai), chapter "Training on Multiple GPUs".
-Graph lenet(const Shape& image, std::int64_t classes) {
-  Graph graph(image);
-  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 20, .kernel = 3}));
-  x = graph.average_pool(x, 2);
-  x = graph.relu(graph.conv("conv2", x, {.channels = 50, .kernel = 5}));
-  x = graph.average_pool(x, 2);
-  x = graph.relu(graph.linear("fc1", graph.flatten(x), 128));
-  graph.linear("fc2", x, classes);
-  return graph;
-}
-
 using Maker = Graph (*)(const Shape&, std::int64_t);
-constexpr std::array<std::pair<const char*, Maker>, 1> kModels = {{{"lenet", lenet}}};
+constexpr std::array<std::pair<const char*, Maker>, 12> kModels = {{{"lenet", zoo::lenet},
+                                                                    {"mnist-slim", zoo::mnist_slim},
+                                                                    {"mnist-towers", zoo::mnist_towers},
+                                                                    {"resnet18-d2l", zoo::resnet18_d2l},
+                                                                    {"resnet9", zoo::resnet9},
+                                                                    {"cifar10-tutorial", zoo::cifar10_tutorial},
+                                                                    {"resnet18", zoo::resnet18},
+                                                                    {"resnet34", zoo::resnet34},
+                                                                    {"resnet50", zoo::resnet50},
+                                                                    {"mobilenet-v2", zoo::mobilenet_v2},
+                                                                    {"caffe-lenet", zoo::caffe_lenet},
+                                                                    {"caffenet", zoo::caffenet}}};
 
 }  // namespace
 

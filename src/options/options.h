@@ -22,7 +22,7 @@ namespace ddp {
 // The global batch where the user names no batch size at all.
 inline constexpr std::int64_t kDefaultGlobalBatch = 256;
 
-enum class InitKind { pytorch, normal, xavier, kaiming };
+enum class InitKind { model, pytorch, normal, xavier, kaiming };
 enum class Precision { fp32, tf32, bf16 };
 enum class DeviceChoice { automatic, cuda, cpu };
 enum class GradientPrecision { fp32, bf16 };
@@ -45,7 +45,7 @@ struct RunOptions {
 
 struct ModelOptions {
   std::string model = "lenet";
-  InitKind init = InitKind::pytorch;
+  InitKind init = InitKind::model;
   double init_std = 0.01;  // standard deviation of InitKind::normal
   Precision precision = Precision::fp32;
 
@@ -164,7 +164,7 @@ std::optional<std::filesystem::path> plan_cache_directory(const Options& options
 // The words by which users choose a value of an enum, in the enum's order.
 constexpr auto enum_names(LogLevel) { return std::to_array<std::string_view>({"debug", "info", "warning", "error"}); }
 constexpr auto enum_names(InitKind) {
-  return std::to_array<std::string_view>({"default", "normal", "xavier", "kaiming"});
+  return std::to_array<std::string_view>({"default", "pytorch", "normal", "xavier", "kaiming"});
 }
 constexpr auto enum_names(Precision) { return std::to_array<std::string_view>({"fp32", "tf32", "bf16"}); }
 constexpr auto enum_names(DeviceChoice) { return std::to_array<std::string_view>({"auto", "cuda", "cpu"}); }

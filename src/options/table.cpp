@@ -236,7 +236,8 @@ void add_run(std::vector<OptionSpec>& table) {
 void add_model(std::vector<OptionSpec>& table) {
   TopicTable model(table, "model", &Options::model);
   model.text("model", &ModelOptions::model, "NAME", "the name of a model", "the network").common = true;
-  model.choice("init", &ModelOptions::init, "first weights; default: uniform, as PyTorch draws them");
+  model.choice("init", &ModelOptions::init,
+               "first weights; default: as the model's source begins; pytorch: uniform in 1/sqrt(fan-in)");
   model.real("init-std", &ModelOptions::init_std, {0, 1000}, "standard deviation of --init normal");
   model.choice("precision", &ModelOptions::precision, "number format of the computation");
 }

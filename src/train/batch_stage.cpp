@@ -42,6 +42,7 @@ BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t m
   if (backend.on_host()) return;
   labels_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the labels of a batch");
   labels_ = labels_buffer_.device.at<std::int32_t>(0);
+  keys_buffer_ = make_buffer(samples * sizeof(std::uint64_t), "the keys of a batch's samples");
   if (resident != nullptr) return;
   pixels_buffer_ = make_buffer(samples * image_bytes, "the images of a batch");
   pixels_ = pixels_buffer_.device.at<std::uint8_t>(0);
@@ -61,9 +62,12 @@ void BatchStage::set(const Batch& batch) {
   }
   if (backend_.on_host()) {
     labels_ = batch.labels.data();
+    keys_ = batch.keys.empty() ? nullptr : batch.keys.data();
     if (resident_ == nullptr) pixels_ = batch.pixels.data();
   } else if (count_ > 0) {
     std::memcpy(labels_buffer_.host.data(), batch.labels.data(), batch.labels.size_bytes());
+    keys_ = batch.keys.empty() ? nullptr : keys_buffer_.device.at<std::uint64_t>(0);
+    if (keys_ != nullptr) std::memcpy(keys_buffer_.host.data(), batch.keys.data(), batch.keys.size_bytes());
     if (resident_ == nullptr) std::memcpy(pixels_buffer_.host.data(), batch.pixels.data(), batch.pixels.size_bytes());
   }
 }
@@ -78,12 +82,14 @@ void BatchStage::enqueue() {
   upload(pixels_buffer_, samples * image_bytes_);
   upload(labels_buffer_, samples * sizeof(std::int32_t));
   upload(rows_buffer_, samples * sizeof(std::int32_t));
+  if (keys_ != nullptr) upload(keys_buffer_, samples * sizeof(std::uint64_t));
 }
 
 Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
   DDP_ASSERT(first >= 0 && first + count <= count_);
-  if (resident_ != nullptr) return {pixels_, rows_ + first, labels_ + first, count};
-  return {pixels_ + static_cast<std::size_t>(first) * image_bytes_, nullptr, labels_ + first, count};
+  const std::uint64_t* keys = keys_ == nullptr ? nullptr : keys_ + first;
+  if (resident_ != nullptr) return {pixels_, rows_ + first, labels_ + first, count, keys};
+  return {pixels_ + static_cast<std::size_t>(first) * image_bytes_, nullptr, labels_ + first, count, keys};
 }
 
 }  // namespace ddp

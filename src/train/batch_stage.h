@@ -5,8 +5,8 @@
 //   stage.enqueue();                           // the copies to the device, part of its work
 //   network.forward(parameters, stage.samples(first, count), ...);
 //
-// Where all images lie in the device's memory (ResidentImages), only labels and the numbers of the samples are copied.
-// Where the backend works on host memory nothing is copied, and the batch must stay until its work is done.
+// Where all images lie in the device's memory (ResidentImages), only labels, keys and the numbers of the samples are
+// copied. Where the backend works on host memory nothing is copied, and the batch must stay until its work is done.
 #pragma once
 
 #include <cstdint>
@@ -58,10 +58,11 @@ class BatchStage {
   std::int64_t max_samples_;
   const ResidentImages* resident_;
   std::int64_t count_ = 0;
-  Buffer pixels_buffer_, labels_buffer_, rows_buffer_;  // empty where the batch's own memory serves
+  Buffer pixels_buffer_, labels_buffer_, rows_buffer_, keys_buffer_;  // empty where the batch's own memory serves
   const std::uint8_t* pixels_ = nullptr;
   const std::int32_t* labels_ = nullptr;
   const std::int32_t* rows_ = nullptr;
+  const std::uint64_t* keys_ = nullptr;
 };
 
 }  // namespace ddp

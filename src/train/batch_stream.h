@@ -1,7 +1,7 @@
-// Which samples a rank computes, step after step: the one place that turns (seed, epoch, step) into indices.
+// Which samples a rank computes, step after step: the one place that turns (seed, epoch, step) into samples.
 //
 //   BatchStream stream(plan, rank, samples, seed, {.epoch = 0, .step = 0}, last_step);
-//   while (auto indices = stream.next()) ...   // this rank's samples of the step, shard after shard
+//   while (auto request = stream.next()) ...   // this rank's samples of the step, shard after shard, and their keys
 //
 // The global batch of a step is a run of the epoch's order; it is cut into logical shards, and a rank's samples are
 // those of its shards. So the stream of all ranks together does not depend on their number, and a checkpoint needs one
@@ -10,8 +10,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <vector>
 
+#include "data/loader.h"
 #include "data/sampler.h"
 #include "options/batch.h"
 
@@ -33,16 +34,18 @@ class BatchStream {
   BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, std::uint64_t seed, Cursor begin,
               std::int64_t steps);
 
-  // Valid until the call after the next; empty where the rank has no share of a small last batch.
-  std::optional<std::span<const std::uint32_t>> next();
+  // Valid until the next call; empty where the rank has no share of a small last batch.
+  std::optional<BatchRequest> next();
 
  private:
   BatchPlan plan_;
   int rank_;
+  std::uint64_t seed_;
   Sampler sampler_;
   Cursor cursor_;
   std::int64_t left_;
   std::int64_t shuffled_epoch_ = -1;
+  std::vector<std::uint64_t> keys_;  // of the batch given last
 };
 
 }  // namespace ddp

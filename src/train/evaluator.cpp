@@ -34,25 +34,26 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
   sums_ = {host_sums_.at<double>(0), count};
 }
 
-EvalResult Evaluator::run(const float* parameters) {
+EvalResult Evaluator::run(const ModelState& state) {
   backend_.fill_zero(device_sums_.data(), device_sums_.bytes());
   const auto chunks = static_cast<std::int64_t>(sums_.size()) - 1;
   const Range mine = where_ == EvalOn::all ? part(chunks, ranks_.size(), ranks_.rank())
                      : ranks_.rank() == 0  ? Range{0, chunks}
                                            : Range{0, 0};
   std::int64_t ahead = mine.begin;
-  loader_.restart([&]() -> std::optional<IndexSpan> {
+  loader_.restart([&]() -> std::optional<BatchRequest> {
     if (ahead == mine.end) return std::nullopt;
     const std::int64_t begin = ahead++ * network_.batch();
     const std::int64_t count = std::min(network_.batch(), dataset_.size() - begin);
-    return IndexSpan(indices_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+    return BatchRequest{std::span(indices_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
+                        {}};
   });
   for (std::int64_t chunk = mine.begin; chunk < mine.end; ++chunk) {
     const std::optional<Batch> batch = loader_.next();
     stage_.set(*batch);
     stage_.enqueue();
     double* sums = device_sums_.at<double>(0);
-    network_.forward(parameters, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
+    network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
     // The stage takes the next batch only when this one's copies are done.
     backend_.synchronize();
   }

@@ -1,7 +1,7 @@
 // The loss and accuracy over a whole data set, each sample counted exactly once.
 //
 //   Evaluator evaluator(backend, network, test, nullptr, ranks, EvalOn::rank0, config);
-//   EvalResult result = evaluator.run(parameters);   // collective; the same result on all ranks
+//   EvalResult result = evaluator.run({parameters, statistics.mean()});   // collective; the same result on all ranks
 //
 // On rank 0 alone, or on all ranks: the set is cut into chunks of the network's batch, the chunks are dealt out to the
 // ranks, and the sums are added in the order of the chunks, so that the number of ranks changes no bit.
@@ -33,7 +33,7 @@ class Evaluator {
   Evaluator(Backend& backend, Network& network, const Dataset& dataset, const ResidentImages* resident,
             Communicator& ranks, EvalOn where, const DataOptions& options);
 
-  EvalResult run(const float* parameters);
+  EvalResult run(const ModelState& state);
 
  private:
   Backend& backend_;

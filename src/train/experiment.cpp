@@ -19,24 +19,21 @@
 namespace ddp {
 namespace {
 
-Initializer initializer_of(const ModelOptions& options) {
-  Initializer initializer;
-  initializer.deviation = static_cast<float>(options.init_std);
+// How weights begin; nothing: as the model's source has it.
+std::optional<Initial> initial_of(const ModelOptions& options) {
   switch (options.init) {
+    case InitKind::model:
+      return std::nullopt;
     case InitKind::pytorch:
-      initializer.kind = Initializer::Kind::pytorch;
-      break;
+      return Initial{Initial::Kind::uniform_fan_in, 1};
     case InitKind::normal:
-      initializer.kind = Initializer::Kind::normal;
-      break;
+      return Initial{Initial::Kind::normal, static_cast<float>(options.init_std)};
     case InitKind::xavier:
-      initializer.kind = Initializer::Kind::xavier;
-      break;
+      return Initial{Initial::Kind::xavier_uniform, 1};
     case InitKind::kaiming:
-      initializer.kind = Initializer::Kind::kaiming;
       break;
   }
-  return initializer;
+  return Initial{Initial::Kind::kaiming_fan_in, 1};
 }
 
 struct FoundPlan {
@@ -162,7 +159,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     const auto count = static_cast<std::size_t>(e.graph.parameter_count());
     e.parameter_memory = e.backend->allocate(count * sizeof(float), "the parameters");
     e.host_parameters = std::make_unique<HostMirror>(*e.backend, e.parameters(), count);
-    initialize(e.graph, initializer_of(options.model), options.optimizer.seed, e.host_parameters->values());
+    initialize(e.graph, initial_of(options.model), options.optimizer.seed, e.host_parameters->values());
+    e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank());
     e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });

@@ -26,6 +26,7 @@
 #include "runtime/device.h"
 #include "runtime/mpi_session.h"
 #include "train/batch_stage.h"
+#include "train/shard_statistics.h"
 
 namespace ddp {
 
@@ -47,6 +48,7 @@ struct Experiment {
   std::unique_ptr<ResidentImages> resident_test;
   Memory parameter_memory;
   std::unique_ptr<HostMirror> host_parameters;
+  std::unique_ptr<ShardStatistics> statistics;
 
   // The flat buffer in the backend's memory, equal on all ranks.
   float* parameters() const { return parameter_memory.at<float>(0); }

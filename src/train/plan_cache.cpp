@@ -24,12 +24,27 @@ std::string describe(const OpSpec& spec) {
   std::string text = fmt::format("{} n{} {}x{}x{} {}x{}x{}", kind_of(spec), batch_of(spec), in.channels, in.height,
                                  in.width, out.channels, out.height, out.width);
   if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    text += fmt::format(" k{}x{} s{} p{},{},{},{} relu{} pool{} dx{}", conv->kernel_h, conv->kernel_w, conv->stride,
-                        conv->pad_top, conv->pad_left, conv->pad_bottom, conv->pad_right, conv->relu,
-                        conv->average_pool, conv->input_gradient);
+    text += fmt::format(" k{}x{} s{} p{},{},{},{} g{} bias{} relu{} pool{} dx{}", conv->kernel_h, conv->kernel_w,
+                        conv->stride, conv->pad_top, conv->pad_left, conv->pad_bottom, conv->pad_right, conv->groups,
+                        conv->bias, conv->relu, conv->average_pool, conv->input_gradient);
   }
   if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    text += fmt::format(" relu{} dx{}", linear->relu, linear->input_gradient);
+    text += fmt::format(" bias{} relu{} dx{}", linear->bias, linear->relu, linear->input_gradient);
+  }
+  if (const auto* pool = std::get_if<PoolSpec>(&spec)) {
+    text += fmt::format(" {} k{}x{} s{} p{},{},{},{}", static_cast<int>(pool->kind), pool->window_h, pool->window_w,
+                        pool->stride, pool->pad_top, pool->pad_left, pool->pad_bottom, pool->pad_right);
+  }
+  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
+    text += fmt::format(" {} add{}", to_string(norm->activation), norm->add);
+  }
+  return text;
+}
+
+std::string inputs_text(const Stage& stage) {
+  std::string text;
+  for (const StageInput& input : stage.inputs) {
+    text += fmt::format(" {}{}", input.stage, input.flattens ? " flattens" : "");
   }
   return text;
 }
@@ -39,7 +54,7 @@ std::string describe(const OpSpec& spec) {
 std::string PlanCache::key(const Backend& backend, std::span<const Stage> stages) {
   std::string text = backend.fingerprint() + "\n";
   for (const Stage& stage : stages) {
-    text += fmt::format("{} {}{}\n", stage.name, describe(stage.spec), stage.flattens ? " flattens" : "");
+    text += fmt::format("{} {}{}\n", stage.name, describe(stage.spec), inputs_text(stage));
   }
   return text;
 }

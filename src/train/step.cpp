@@ -15,6 +15,7 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       optimizer_(parts.optimizer),
       stage_(parts.stage),
       clock_(parts.clock),
+      statistics_(parts.statistics),
       plan_(plan),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.parameter_count())),
@@ -33,7 +34,8 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
     const Range range = plan_.shard_samples(shard, samples);
     if (on_host) clock_.switch_to(Phase::forward);
     if (shard + 1 == shards.end) backend_.mark(Mark::last_shard_mark);
-    network_.forward(parameters, stage_.samples(range.begin - mine.begin, range.size()),
+    const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard)};
+    network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
                      {message_.at<double>(0) + shard, device(Place::correct), scale});
     if (on_host) clock_.switch_to(Phase::backward);
     if (shard + 1 == shards.end) backend_.mark(Mark::backward_mark);

@@ -23,6 +23,7 @@
 #include "optim/optimizer.h"
 #include "options/batch.h"
 #include "train/batch_stage.h"
+#include "train/shard_statistics.h"
 
 namespace ddp {
 
@@ -54,6 +55,7 @@ struct StepParts {
   Optimizer& optimizer;
   BatchStage& stage;  // for plan.per_rank samples
   PhaseClock& clock;
+  const ShardStatistics* statistics = nullptr;  // null: the network has no batch normalisation
 };
 
 class TrainStep {
@@ -84,6 +86,7 @@ class TrainStep {
   Optimizer& optimizer_;
   BatchStage& stage_;
   PhaseClock& clock_;
+  const ShardStatistics* statistics_;
   BatchPlan plan_;
   int rank_;
   std::size_t elements_;  // of the flat gradient

@@ -87,8 +87,9 @@ Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, 
       reducer_(make_reducer(experiment, ranks)),
       stage_(*experiment.backend, experiment.data.train->shape().bytes(), experiment.batch.per_rank,
              experiment.resident_train.get()),
-      train_step_({*experiment.backend, *experiment.network, *reducer_, *optimizer_, stage_, clock_}, experiment.batch,
-                  ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
+      train_step_({*experiment.backend, *experiment.network, *reducer_, *optimizer_, stage_, clock_,
+                   experiment.statistics.get()},
+                  experiment.batch, ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data) {
   for (const OptimizerState& state : optimizer_->state()) {
@@ -110,11 +111,12 @@ std::vector<TensorView> Trainer::parameter_views(const Experiment& experiment) {
   for (const Parameter& p : experiment.graph.parameters()) {
     views.push_back({p.name, p.shape, experiment.host_parameters->values().data() + p.offset});
   }
+  for (TensorView& view : experiment.statistics->mean_views()) views.push_back(std::move(view));
   return views;
 }
 
 std::vector<TensorView> Trainer::optimizer_views() {
-  std::vector<TensorView> views;
+  std::vector<TensorView> views = experiment_.statistics->shard_views();
   for (const NamedMirror& state : host_state_) {
     for (const Parameter& p : experiment_.graph.parameters()) {
       views.push_back({state.name + "." + p.name, p.shape, state.mirror.values().data() + p.offset});
@@ -125,6 +127,7 @@ std::vector<TensorView> Trainer::optimizer_views() {
 
 void Trainer::broadcast_tensors() {
   broadcast_floats(ranks_, *experiment_.host_parameters);
+  experiment_.statistics->broadcast(ranks_);
   for (NamedMirror& state : host_state_) broadcast_floats(ranks_, state.mirror);
 }
 
@@ -230,7 +233,8 @@ void Trainer::end_epoch(double lr) {
 
 void Trainer::evaluate() {
   const PhaseScope scope(clock_, Phase::evaluation);
-  last_evaluation_ = evaluator_.run(experiment_.parameters());
+  experiment_.statistics->gather(ranks_);
+  last_evaluation_ = evaluator_.run({experiment_.parameters(), experiment_.statistics->mean()});
   evaluated_step_ = step_;
   best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
   if (output_ == nullptr) return;
@@ -240,6 +244,7 @@ void Trainer::evaluate() {
 void Trainer::save(bool best) {
   const PhaseScope scope(clock_, Phase::checkpoint);
   saved_step_ = step_;
+  experiment_.statistics->gather(ranks_);
   if (output_ == nullptr) return;
   TrainingState state;
   state.model = experiment_.options.model.model;

@@ -25,6 +25,7 @@ std::uint8_t pixel_of(std::int64_t index, std::size_t place) {
   return static_cast<std::uint8_t>(index * 7 + static_cast<std::int64_t>(place) * 13);
 }
 int label_of(std::int64_t index) { return static_cast<int>(index % 11); }
+std::uint64_t key_of(std::uint32_t index, std::size_t batch) { return index * std::uint64_t{1} << 32U | batch; }
 
 // Images that are known by their index, from a source that is slow at random, can fail, and counts its reads.
 class TestDataset : public Dataset {
@@ -52,11 +53,14 @@ class Sequence {
  public:
   explicit Sequence(std::vector<std::vector<std::uint32_t>> batches) : batches_(std::move(batches)) {}
 
-  Loader::NextIndices source() {
+  Loader::NextBatch source() {
     position_ = 0;
-    return [this]() -> std::optional<IndexSpan> {
+    return [this]() -> std::optional<BatchRequest> {
       if (position_ == batches_.size()) return std::nullopt;
-      return batches_[position_++];
+      const std::vector<std::uint32_t>& indices = batches_[position_++];
+      keys_.clear();
+      for (const std::uint32_t index : indices) keys_.push_back(key_of(index, position_));
+      return BatchRequest{indices, keys_};
     };
   }
   const std::vector<std::vector<std::uint32_t>>& batches() const { return batches_; }
@@ -64,6 +68,7 @@ class Sequence {
 
  private:
   std::vector<std::vector<std::uint32_t>> batches_;
+  std::vector<std::uint64_t> keys_;  // of one batch at a time
   std::size_t position_ = 0;
 };
 
@@ -114,6 +119,22 @@ TEST_P(LoaderOf, GivesEveryBatchInOrderEmptyOnesToo) {
   }
   EXPECT_FALSE(loader.next().has_value());
   EXPECT_FALSE(loader.next().has_value());
+}
+
+TEST_P(LoaderOf, GivesTheKeysOfEachBatchOrNone) {
+  const TestDataset data(200);
+  Sequence sequence = random_sequence(30, 17, 200, 6);
+  Loader loader(data, config(17), sequence.source());
+  for (std::size_t b = 0; b < sequence.batches().size(); ++b) {
+    const std::optional<Batch> batch = loader.next();
+    ASSERT_TRUE(batch.has_value());
+    std::vector<std::uint64_t> expected;
+    for (const std::uint32_t index : sequence.batches()[b]) expected.push_back(key_of(index, b + 1));
+    EXPECT_THAT(batch->keys, testing::ElementsAreArray(expected));
+  }
+  const std::vector<std::uint32_t> indices = {1, 2};
+  loader.restart([&indices] { return BatchRequest{indices, {}}; });
+  EXPECT_TRUE(loader.next()->keys.empty());
 }
 
 TEST_P(LoaderOf, EndsAtOnceWhereNothingComes) {
@@ -175,7 +196,7 @@ TEST_P(LoaderOf, RestartsInTheMiddleAndAfterTheEnd) {
 
 TEST_P(LoaderOf, AnErrorOfTheSourceSurfaces) {
   const TestDataset data(10);
-  Loader loader(data, config(4), []() -> std::optional<IndexSpan> { throw std::runtime_error("no indices"); });
+  Loader loader(data, config(4), []() -> std::optional<BatchRequest> { throw std::runtime_error("no indices"); });
   EXPECT_THROW(loader.next(), std::runtime_error);
 }
 
@@ -194,9 +215,9 @@ TEST_P(LoaderOf, AllocatesNothingPerBatch) {
   Sampler sampler(300, 1);
   sampler.begin_epoch(0);
   std::size_t step = 0;
-  Loader loader(data, config(32), [&]() -> std::optional<IndexSpan> {
+  Loader loader(data, config(32), [&]() -> std::optional<BatchRequest> {
     ++step;
-    return sampler.order().subspan(step % 250, 1 + step % 32);
+    return BatchRequest{sampler.order().subspan(step % 250, 1 + step % 32), {}};
   });
   for (int i = 0; i < 20; ++i) loader.next();
   const std::size_t before = allocations().count;

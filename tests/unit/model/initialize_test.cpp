@@ -36,31 +36,50 @@ Moments moments_of(const Graph& graph, const std::vector<float>& flat, const std
 TEST(Initialize, FollowsTheFormulae) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
   std::vector<float> flat(static_cast<std::size_t>(graph.parameter_count()));
-  using Kind = Initializer::Kind;
+  using Kind = Initial::Kind;
   // fc1 has 102,400 weights, 800 inputs and 128 outputs: its deviation is within 1% of the formula's.
-  initialize(graph, {Kind::normal, 0.01F}, 3, flat);
+  initialize(graph, Initial{Kind::normal, 0.01F}, 3, flat);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").deviation, 0.01, 1e-4);
   EXPECT_EQ(moments_of(graph, flat, "fc1.bias").largest, 0);
-  initialize(graph, {Kind::kaiming, 0}, 3, flat);
+  initialize(graph, Initial{Kind::kaiming_fan_in, 1}, 3, flat);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").deviation, std::sqrt(2.0 / 800), 5e-4);
-  initialize(graph, {Kind::xavier, 0}, 3, flat);
+  initialize(graph, Initial{Kind::xavier_uniform, 1}, 3, flat);
   const double bound = std::sqrt(6.0 / 928);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").largest, bound, 1e-3 * bound);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").deviation, bound / std::sqrt(3), 1e-2 * bound);
-  initialize(graph, {Kind::pytorch, 0}, 3, flat);
+  initialize(graph, std::nullopt, 3, flat);  // LeNet begins as PyTorch's layers do
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").largest, 1 / std::sqrt(800), 1e-4);
   EXPECT_GT(moments_of(graph, flat, "fc1.bias").largest, 0.5 / std::sqrt(800));
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").mean, 0, 5 / std::sqrt(800 * 3) / std::sqrt(102400));
+}
+
+TEST(Initialize, ModelsBeginAsTheirSources) {
+  const Graph graph = make_model("mobilenet-v2", {3, 32, 32}, 10);
+  std::vector<float> flat(static_cast<std::size_t>(graph.parameter_count()));
+  initialize(graph, std::nullopt, 3, flat);
+  // features.18.0: 1280 x 320 weights of 1x1, N(0, 2/fan_out).
+  EXPECT_NEAR(moments_of(graph, flat, "features.18.0.weight").deviation, std::sqrt(2.0 / 1280), 5e-4);
+  EXPECT_NEAR(moments_of(graph, flat, "classifier.1.weight").deviation, 0.01, 5e-4);
+  EXPECT_EQ(moments_of(graph, flat, "features.0.1.weight").mean, 1);
+  EXPECT_EQ(moments_of(graph, flat, "features.0.1.bias").largest, 0);
+  // mnist-slim's truncated normal ends at two deviations.
+  const Graph slim = make_model("mnist-slim", {1, 28, 28}, 10);
+  flat.resize(static_cast<std::size_t>(slim.parameter_count()));
+  initialize(slim, std::nullopt, 3, flat);
+  EXPECT_LE(moments_of(slim, flat, "fc1.weight").largest, 0.02F);
+  EXPECT_GT(moments_of(slim, flat, "fc1.weight").largest, 0.0199);
+  // The deviation of a normal distribution cut off at two deviations is 0.8796 of it.
+  EXPECT_NEAR(moments_of(slim, flat, "fc1.weight").deviation, 0.008796, 1e-4);
 }
 
 TEST(Initialize, IsAFunctionOfTheSeed) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
   std::vector<float> a(static_cast<std::size_t>(graph.parameter_count()));
   std::vector<float> b = a;
-  initialize(graph, {}, 7, a);
-  initialize(graph, {}, 7, b);
+  initialize(graph, std::nullopt, 7, a);
+  initialize(graph, std::nullopt, 7, b);
   EXPECT_EQ(a, b);
-  initialize(graph, {}, 8, b);
+  initialize(graph, std::nullopt, 8, b);
   EXPECT_NE(a, b);
 }
 

@@ -44,7 +44,7 @@ TEST(Stages, LeNetIsFusedAndCropped) {
   EXPECT_EQ(conv1.input, (Shape{1, 26, 26}));
   EXPECT_FALSE(conv1.input_gradient);
   EXPECT_EQ(cropped_input(graph), (Shape{1, 26, 26}));
-  EXPECT_TRUE(stages[2].flattens);
+  EXPECT_TRUE(stages[2].inputs.front().flattens);
   EXPECT_EQ(std::get<LinearSpec>(stages[2].spec).inputs, 800);
 }
 

@@ -45,7 +45,7 @@ Outcome run(Network& network, const std::vector<float>& parameters, const Proble
   Outcome outcome;
   outcome.gradient.resize(parameters.size());
   double correct = 0;
-  network.forward(parameters.data(), {problem.pixels.data(), nullptr, problem.labels.data(), count},
+  network.forward(Pass::training, {parameters.data()}, {problem.pixels.data(), nullptr, problem.labels.data(), count},
                   {&outcome.loss, &correct, 1.0F});
   std::int64_t last = static_cast<std::int64_t>(parameters.size());
   network.backward(parameters.data(), outcome.gradient.data(), [&](std::int64_t offset) {
@@ -60,7 +60,7 @@ class LeNet : public testing::Test {
  protected:
   LeNet() : backend(make_cpu_backend()), graph(make_model("lenet", {1, 28, 28}, 10)) {
     parameters.resize(static_cast<std::size_t>(graph.parameter_count()));
-    initialize(graph, {}, std::random_device{}(), parameters);
+    initialize(graph, std::nullopt, std::random_device{}(), parameters);
   }
 
   std::unique_ptr<Backend> backend;

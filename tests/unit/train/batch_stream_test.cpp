@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "data/sample_key.h"
+
 namespace ddp {
 namespace {
 
@@ -24,7 +26,7 @@ std::vector<std::vector<std::uint32_t>> steps_of(const BatchPlan& plan, std::int
     for (auto& step : steps) {
       const auto mine = stream.next();
       EXPECT_TRUE(mine.has_value());
-      step.insert(step.end(), mine->begin(), mine->end());
+      step.insert(step.end(), mine->indices.begin(), mine->indices.end());
     }
     EXPECT_FALSE(stream.next().has_value());
   }
@@ -53,6 +55,29 @@ TEST(BatchStream, EachEpochHasEachSampleOnce) {
     EXPECT_EQ(std::set<std::uint32_t>(seen.begin(), seen.end()).size(), 103U);
   }
   EXPECT_EQ(steps[10].size(), 3U);  // 103 = 10 * 10 + 3
+}
+
+// A sample's key is a function of seed, epoch and sample: the same on any rank, another in each epoch.
+TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
+  const std::int64_t samples = 103;
+  std::set<std::uint64_t> seen;
+  for (const int ranks : {1, 3}) {
+    const BatchPlan plan = plan_for(samples, 10, ranks, 6);
+    for (int rank = 0; rank < ranks; ++rank) {
+      BatchStream stream(plan, rank, samples, 9, {}, 2 * plan.steps_per_epoch);
+      for (std::int64_t step = 0; step < 2 * plan.steps_per_epoch; ++step) {
+        const auto mine = stream.next();
+        ASSERT_TRUE(mine.has_value());
+        ASSERT_EQ(mine->keys.size(), mine->indices.size());
+        for (std::size_t i = 0; i < mine->keys.size(); ++i) {
+          EXPECT_EQ(mine->keys[i], sample_key(9, step / plan.steps_per_epoch, mine->indices[i]));
+          seen.insert(mine->keys[i]);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 206U);
+  EXPECT_NE(sample_key(9, 0, 5), sample_key(10, 0, 5));
 }
 
 TEST(BatchStream, GoesOnFromAnyCursor) {

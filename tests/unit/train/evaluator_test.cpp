@@ -29,7 +29,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
         const GoldenDataset data(50);
         TrainingRig rig(communicator, {.global_batch = 16 * communicator.size()});
         Evaluator evaluator(*rig.backend, rig.network, data, nullptr, communicator, where, {});
-        const EvalResult result = evaluator.run(rig.parameters.data());
+        const EvalResult result = evaluator.run({rig.parameters.data()});
         if (communicator.size() == 1 && where == EvalOn::rank0) {
           expected = result;
           // By hand: each sample alone.
@@ -38,7 +38,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
           for (std::int64_t i = 0; i < 50; ++i) {
             const golden::Samples one(i, 1);
             double of_one = 0;
-            rig.network.forward(rig.parameters.data(), {one.pixels.data(), nullptr, one.labels.data(), 1},
+            rig.network.forward(Pass::evaluation, {rig.parameters.data()}, {one.pixels.data(), nullptr, one.labels.data(), 1},
                                 {&of_one, &correct, 0});
             loss += of_one;
           }
@@ -48,11 +48,11 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
         EXPECT_EQ(result.samples, 50);
         EXPECT_EQ(result.loss, expected.loss);
         EXPECT_EQ(result.accuracy, expected.accuracy);
-        EXPECT_EQ(evaluator.run(rig.parameters.data()).loss, expected.loss);  // and again
+        EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, expected.loss);  // and again
         const ResidentImages images(*rig.backend, data);
         EXPECT_EQ(images.bytes(), 50U * 784U);
         Evaluator resident(*rig.backend, rig.network, data, &images, communicator, where, {});
-        EXPECT_EQ(resident.run(rig.parameters.data()).loss, expected.loss);
+        EXPECT_EQ(resident.run({rig.parameters.data()}).loss, expected.loss);
       });
     }
   }

@@ -1,0 +1,31 @@
+// The functions that build the models of model/zoo.h; each is named as its model. All take the shape of an image and
+// the number of classes, and throw Error(usage) for images that are too small.
+#pragma once
+
+#include "model/graph.h"
+
+namespace ddp::zoo {
+
+// small.cpp: networks for images of 28x28.
+Graph lenet(const Shape& image, std::int64_t classes);
+Graph mnist_slim(const Shape& image, std::int64_t classes);
+Graph mnist_towers(const Shape& image, std::int64_t classes);
+
+// resnets.cpp
+Graph resnet18(const Shape& image, std::int64_t classes);
+Graph resnet34(const Shape& image, std::int64_t classes);
+Graph resnet50(const Shape& image, std::int64_t classes);
+Graph resnet18_d2l(const Shape& image, std::int64_t classes);
+Graph resnet9(const Shape& image, std::int64_t classes);
+
+// mobilenet.cpp
+Graph mobilenet_v2(const Shape& image, std::int64_t classes);
+
+// cifar10_tutorial.cpp
+Graph cifar10_tutorial(const Shape& image, std::int64_t classes);
+
+// caffe.cpp
+Graph caffe_lenet(const Shape& image, std::int64_t classes);
+Graph caffenet(const Shape& image, std::int64_t classes);
+
+}  // namespace ddp::zoo

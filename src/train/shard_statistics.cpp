@@ -1,0 +1,85 @@
+#include "train/shard_statistics.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/initialize.h"
+
+namespace ddp {
+
+ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank)
+    : statistics_(graph.statistics()),
+      count_(static_cast<std::size_t>(graph.statistic_count())),
+      shards_(plan.shards),
+      mine_(plan.shards_of(rank)) {
+  if (count_ == 0) return;
+  own_ = backend.allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  mean_ = backend.allocate(count_ * sizeof(float), "the running statistics");
+  host_own_ = std::make_unique<HostMirror>(backend, own_.at<float>(0), at(mine_.size()));
+  host_mean_ = std::make_unique<HostMirror>(backend, mean_.at<float>(0), count_);
+  all_.resize(at(shards_));
+  std::vector<float> initial(count_);
+  initialize_statistics(graph, initial);
+  set(initial);
+}
+
+float* ShardStatistics::of_shard(std::int64_t shard) const {
+  DDP_ASSERT(shard >= mine_.begin && shard < mine_.end);
+  return count_ == 0 ? nullptr : own_.at<float>(at(shard - mine_.begin) * sizeof(float));
+}
+
+void ShardStatistics::set(std::span<const float> values) {
+  if (count_ == 0) return;
+  DDP_ASSERT(values.size() == count_);
+  for (std::int64_t shard = 0; shard < shards_; ++shard) std::copy(values.begin(), values.end(), row(shard).begin());
+  std::copy(values.begin(), values.end(), host_mean_->values().begin());
+  push();
+}
+
+// Gives the device what the host holds.
+void ShardStatistics::push() {
+  for (std::int64_t shard = mine_.begin; shard < mine_.end; ++shard) {
+    std::copy_n(row(shard).begin(), count_, host_own_->values().subspan(at(shard - mine_.begin)).begin());
+  }
+  host_own_->push();
+  host_mean_->push();
+}
+
+void ShardStatistics::gather(Communicator& ranks) {
+  if (count_ == 0) return;
+  host_own_->fetch();
+  // Each shard's come from one rank and are zero on the others: exact, whatever the order of additions.
+  std::vector<double> sums(all_.size(), 0.0);
+  std::copy_n(host_own_->values().begin(), at(mine_.size()),
+              sums.begin() + static_cast<std::ptrdiff_t>(at(mine_.begin)));
+  ranks.all_reduce(std::span(sums), ReduceOp::sum);
+  std::transform(sums.begin(), sums.end(), all_.begin(), [](double value) { return static_cast<float>(value); });
+  for (std::size_t i = 0; i < count_; ++i) {
+    double sum = 0;
+    for (std::int64_t shard = 0; shard < shards_; ++shard) sum += sums[at(shard) + i];
+    host_mean_->values()[i] = static_cast<float>(sum / shards_);
+  }
+  host_mean_->push();
+}
+
+void ShardStatistics::broadcast(Communicator& ranks) {
+  if (count_ == 0) return;
+  ranks.broadcast(std::as_writable_bytes(std::span(all_)), 0);
+  ranks.broadcast(std::as_writable_bytes(host_mean_->values()), 0);
+  push();
+}
+
+std::vector<TensorView> ShardStatistics::mean_views() {
+  std::vector<TensorView> views;
+  for (const Statistic& s : statistics_) {
+    views.push_back({s.name, {s.channels}, host_mean_->values().data() + s.offset});
+  }
+  return views;
+}
+
+std::vector<TensorView> ShardStatistics::shard_views() {
+  if (count_ == 0) return {};
+  return {{"running_statistics", {shards_, static_cast<std::int64_t>(count_)}, all_.data()}};
+}
+
+}  // namespace ddp
