@@ -125,28 +125,34 @@ OnnxTensor fold_identity(const OnnxNode& /*node*/, const Inputs& inputs) {
   return need(inputs, 0);
 }
 
+OnnxTensor cast(OnnxTensor tensor, Type to) {
+  if (to == Type::real && tensor.type == Type::integer) {
+    const bool batch = std::find(tensor.integers.begin(), tensor.integers.end(), kBatchExtent) != tensor.integers.end();
+    check(!batch, ExitCode::usage, "it computes with the number of samples");
+    return OnnxTensor::of_reals(tensor.shape, {tensor.integers.begin(), tensor.integers.end()});
+  }
+  if (to == tensor.type) return tensor;
+  OnnxTensor whole = OnnxTensor::of_integers(tensor.shape, {});
+  for (const float value : tensor.reals) {
+    check(std::abs(value) < 9e15F, ExitCode::usage, "it makes a whole number of {}", value);
+    whole.integers.push_back(static_cast<std::int64_t>(value));
+  }
+  return whole;
+}
+
 OnnxTensor fold_cast(const OnnxNode& node, const Inputs& inputs) {
   // TensorProto.DataType of the ONNX specification.
   constexpr std::array<std::int64_t, 4> reals = {1, 10, 11, 16};
   constexpr std::array<std::int64_t, 2> integers = {6, 7};
   const std::int64_t to = node.integer("to", 0);
-  OnnxTensor tensor = need(inputs, 0);
   const bool to_real = std::find(reals.begin(), reals.end(), to) != reals.end();
   check(to_real || std::find(integers.begin(), integers.end(), to) != integers.end(), ExitCode::usage,
         "it makes a type that is not supported");
-  if (to_real && tensor.type == Type::integer) {
-    const bool batch = std::find(tensor.integers.begin(), tensor.integers.end(), kBatchExtent) != tensor.integers.end();
-    check(!batch, ExitCode::usage, "it computes with the number of samples");
-    tensor = OnnxTensor::of_reals(tensor.shape, {tensor.integers.begin(), tensor.integers.end()});
-  } else if (!to_real && tensor.type == Type::real) {
-    OnnxTensor whole = OnnxTensor::of_integers(tensor.shape, {});
-    for (const float value : tensor.reals) {
-      check(std::abs(value) < 9e15F, ExitCode::usage, "it makes a whole number of {}", value);
-      whole.integers.push_back(static_cast<std::int64_t>(value));
-    }
-    tensor = std::move(whole);
-  }
-  return tensor;
+  return cast(need(inputs, 0), to_real ? Type::real : Type::integer);
+}
+
+OnnxTensor fold_cast_like(const OnnxNode& /*node*/, const Inputs& inputs) {
+  return cast(need(inputs, 0), need(inputs, 1).type);
 }
 
 OnnxTensor fold_reshape(const OnnxNode& node, const Inputs& inputs) {
@@ -326,19 +332,27 @@ OnnxTensor fold_arithmetic(const OnnxNode& node, const Inputs& inputs) {
 }
 
 OnnxTensor fold_shape(const OnnxNode& node, const Inputs& inputs) {
-  check(!node.has("start") && !node.has("end"), ExitCode::usage, "its start and end are not supported");
-  const Extents& shape = need(inputs, 0).shape;
-  return OnnxTensor::of_integers({static_cast<std::int64_t>(shape.size())}, shape);
+  return shape_part(node, need(inputs, 0).shape);
+}
+
+OnnxTensor fold_expand(const OnnxNode& /*node*/, const Inputs& inputs) {
+  const OnnxTensor& tensor = need(inputs, 0);
+  const Extents shape = broadcast_shape(tensor.shape, need_integers(inputs, 1));
+  constexpr std::int64_t most = 1 << 24;
+  check(product(shape) <= most, ExitCode::usage, "it makes a constant of {} elements", product(shape));
+  return repeated(tensor, shape);
 }
 
 using Fold = OnnxTensor (*)(const OnnxNode&, const Inputs&);
-constexpr std::array<std::pair<std::string_view, Fold>, 16> kFolds = {{
+constexpr std::array<std::pair<std::string_view, Fold>, 18> kFolds = {{
     {"Add", fold_arithmetic},
     {"Cast", fold_cast},
+    {"CastLike", fold_cast_like},
     {"Concat", fold_concat},
     {"Constant", fold_constant},
     {"ConstantOfShape", fold_constant_of_shape},
     {"Div", fold_arithmetic},
+    {"Expand", fold_expand},
     {"Gather", fold_gather},
     {"Identity", fold_identity},
     {"Mul", fold_arithmetic},
@@ -405,6 +419,17 @@ Extents reshaped(const Extents& from, Extents target, bool zero_is_zero) {
     target[open] = product(from) / known;
   }
   return target;
+}
+
+OnnxTensor shape_part(const OnnxNode& node, const Extents& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto place = [&](std::string_view name, std::int64_t otherwise) {
+    const std::int64_t at = node.integer(name, otherwise);
+    return std::clamp<std::int64_t>(at < 0 ? std::max(at, -rank) + rank : at, 0, rank);
+  };
+  const std::int64_t begin = place("start", 0);
+  const std::int64_t end = std::max(begin, place("end", rank));
+  return OnnxTensor::of_integers({end - begin}, Extents(shape.begin() + begin, shape.begin() + end));
 }
 
 OnnxTensor transposed(const OnnxTensor& tensor, const Extents& permutation) {

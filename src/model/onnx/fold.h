@@ -35,6 +35,9 @@ std::vector<std::int64_t> normal_axes(std::vector<std::int64_t> axes, std::int64
 std::vector<std::int64_t> reshaped(const std::vector<std::int64_t>& from, std::vector<std::int64_t> target,
                                    bool zero_is_zero);
 
+// What a Shape node gives for a tensor of this shape: all of it, or from its attribute "start" to "end".
+OnnxTensor shape_part(const OnnxNode& node, const std::vector<std::int64_t>& shape);
+
 // Dimensions permuted as ONNX's Transpose does.
 OnnxTensor transposed(const OnnxTensor& tensor, const std::vector<std::int64_t>& permutation);
 

@@ -166,17 +166,8 @@ ImportedValue Importer::cast(const OnnxNode& node) {
 }
 
 ImportedValue Importer::shape(const OnnxNode& node) {
-  const Extents all = extents(activation(node, 0));
-  const auto rank = static_cast<std::int64_t>(all.size());
-  const auto place = [&](std::string_view name, std::int64_t otherwise) {
-    const std::int64_t at = node.integer(name, otherwise);
-    return std::clamp<std::int64_t>(at < 0 ? std::max(at, -rank) + rank : at, 0, rank);
-  };
-  const std::int64_t begin = place("start", 0);
-  const std::int64_t end = std::max(begin, place("end", rank));
   ImportedValue value;
-  value.constant = std::make_shared<OnnxTensor>(
-      OnnxTensor::of_integers({end - begin}, Extents(all.begin() + begin, all.begin() + end)));
+  value.constant = std::make_shared<OnnxTensor>(shape_part(node, extents(activation(node, 0))));
   value.origin = node.outputs[0];
   return value;
 }
