@@ -15,6 +15,8 @@
 namespace ddp {
 namespace {
 
+constexpr std::size_t kKnownTypes = 27;
+
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
 }
@@ -39,11 +41,12 @@ struct Importer::Known {
 };
 
 const Importer::Known* Importer::find(std::string_view type) {
-  static constexpr std::array<Known, 26> known = {{
+  static constexpr std::array<Known, kKnownTypes> known = {{
       {"Add", &Importer::add},
       {"AveragePool", &Importer::average_pool},
       {"BatchNormalization", &Importer::batch_norm},
       {"Cast", &Importer::cast},
+      {"CastLike", &Importer::cast_like},
       {"Clip", &Importer::clip},
       {"Conv", &Importer::conv},
       {"Dropout", &Importer::dropout},
@@ -74,7 +77,7 @@ const Importer::Known* Importer::find(std::string_view type) {
 
 std::string Importer::known_types() {
   std::vector<std::string> types;
-  for (std::size_t i = 0; i < 26; ++i) types.emplace_back(find("")[i].type);
+  for (std::size_t i = 0; i < kKnownTypes; ++i) types.emplace_back(find("")[i].type);
   return join(types);
 }
 

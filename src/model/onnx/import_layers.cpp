@@ -79,10 +79,12 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   layer.conv.padding_bottom = padding.bottom;
   layer.conv.padding_right = padding.right;
   layer.conv.groups = groups;
-  if (!node.input(2).empty()) {
-    layer.bias = numbers(node, 2, shape[0]);
-    build(result);
-  }
+  if (node.input(2).empty()) return result;
+  layer.bias = numbers(node, 2, shape[0]);
+  // PyTorch's newer exporter computes a bias of zeros where the module has none.
+  const bool computed = !model_.initializers.contains(node.input(2));
+  if (computed && std::all_of(layer.bias.begin(), layer.bias.end(), [](float b) { return b == 0; })) layer.bias.clear();
+  build(result);
   return result;
 }
 

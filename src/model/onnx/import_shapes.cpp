@@ -165,6 +165,16 @@ ImportedValue Importer::cast(const OnnxNode& node) {
   return identity(node);
 }
 
+ImportedValue Importer::cast_like(const OnnxNode& node) {
+  const ImportedValue& from = value(node, 0);
+  const ImportedValue& like = value(node, 1);
+  const bool real = like.constant == nullptr || like.constant->type == OnnxTensor::Type::real;
+  check(real, ExitCode::usage, "it makes no real numbers");
+  if (from.constant == nullptr) return identity(node);
+  check(from.constant->type == OnnxTensor::Type::real, ExitCode::usage, "it makes real numbers of others");
+  return from;
+}
+
 ImportedValue Importer::shape(const OnnxNode& node) {
   ImportedValue value;
   value.constant = std::make_shared<OnnxTensor>(shape_part(node, extents(activation(node, 0))));

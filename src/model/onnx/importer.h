@@ -103,6 +103,7 @@ class Importer {
   ImportedValue softmax(const OnnxNode& node);
   ImportedValue identity(const OnnxNode& node);
   ImportedValue cast(const OnnxNode& node);
+  ImportedValue cast_like(const OnnxNode& node);
   ImportedValue shape(const OnnxNode& node);
 
   const OnnxModel& model_;
