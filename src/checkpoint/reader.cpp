@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/layout.h"
-#include "checkpoint/safetensors.h"
 
 namespace ddp {
 namespace {
@@ -89,6 +88,8 @@ Checkpoint open_checkpoint(const fs::path& path) {
   }
   return verify(folder);
 }
+
+SafetensorsFile read_weights(const Checkpoint& checkpoint) { return read_verified(checkpoint, kModelFile); }
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
   read_model(checkpoint, model, tensors).copy_to(tensors);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "checkpoint/tensor_view.h"
 
@@ -33,6 +34,9 @@ std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& run_dir);
 
 // The checkpoint at `path`: its folder, a link to it, or a run folder, of which it takes the newest good one.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
+
+// The model's tensors, for another run to begin with.
+SafetensorsFile read_weights(const Checkpoint& checkpoint);
 
 // Reads the model's tensors, for evaluation. Throws for another model, names, or shapes, naming the first difference,
 // before any memory is written.

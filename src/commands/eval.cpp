@@ -2,14 +2,17 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "runtime/report.h"
 #include "train/evaluator.h"
+#include "train/model_source.h"
 #include "train/trainer.h"
 
 namespace ddp {
@@ -24,9 +27,12 @@ int run_eval(const MpiSession& session, const Options& options) {
     const std::string& resume = options.output.resume;
     checkpoint = open_checkpoint(resume == "none" || resume == "auto" ? run_directory(options).string() : resume);
   });
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt);
+  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
+                                             checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path());
   together(session, [&] {
-    if (checkpoint) load(*checkpoint, options.model.model, Trainer::parameter_views(experiment));
+    if (!checkpoint) return;
+    check_same_model(experiment, checkpoint->state);
+    load(*checkpoint, model_label(options.model.model), Trainer::parameter_views(experiment));
   });
   broadcast_floats(communicator, *experiment.host_parameters);
   experiment.statistics->broadcast(communicator);
