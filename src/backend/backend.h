@@ -103,7 +103,8 @@ class Backend {
   // *broken = 1 if any of the values or of the sums is infinite or NaN, else 0.
   virtual void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                            double* broken) = 0;
-  virtual void sgd(const SgdArguments& arguments) = 0;
+  // One step of an optimizer on all parameters.
+  virtual void update(const UpdateArguments& arguments) = 0;
 
   // Marks this place in the order of work, for seconds_between(). A place may be marked again.
   virtual void mark(std::size_t place) = 0;

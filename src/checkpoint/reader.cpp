@@ -1,5 +1,6 @@
 #include "checkpoint/reader.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/error.h"
@@ -93,6 +94,24 @@ SafetensorsFile read_weights(const Checkpoint& checkpoint) { return read_verifie
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
   read_model(checkpoint, model, tensors).copy_to(tensors);
+}
+
+void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
+  const SafetensorsFile model_file = read_model(checkpoint, model, tensors);
+  const SafetensorsFile file = read_verified(checkpoint, kOptimizerFile);
+  std::vector<TensorView> averages;
+  for (TensorView view : tensors) {
+    // Running statistics are averages already.
+    if (view.name.ends_with(".running_mean") || view.name.ends_with(".running_var")) continue;
+    view.name = "ema." + view.name;
+    const auto same = [&view](const SafetensorsFile::Tensor& t) { return t.name == view.name && t.shape == view.shape; };
+    check(std::any_of(file.tensors().begin(), file.tensors().end(), same), kCode,
+          "{}: no moving average of the weights ('{}') in it; leave out --ema-decay to take the weights themselves",
+          checkpoint.path.string(), view.name);
+    averages.push_back(std::move(view));
+  }
+  model_file.copy_to(tensors);
+  file.copy_to(averages);
 }
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors,

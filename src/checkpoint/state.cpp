@@ -15,6 +15,7 @@ template <class State, class Visit>
 void for_each_key(State& state, Visit visit) {
   visit("model", state.model);
   visit("dataset", state.dataset);
+  visit("optimizer", state.optimizer);
   visit("seed", state.seed);
   visit("step", state.step);
   visit("epoch", state.epoch);
@@ -89,6 +90,7 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
   TrainingState state;
   const auto read_key = [&](const char* key, auto& member) {
     const auto found = json.find(key);
+    if (found == json.end() && key == std::string_view("optimizer")) return;
     check(found != json.end(), ExitCode::checkpoint,
           "{}: '{}' is missing; the checkpoint is damaged, resume from another one", path.string(), key);
     check(take(*found, member), ExitCode::checkpoint,

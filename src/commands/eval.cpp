@@ -1,4 +1,5 @@
-// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line.
+// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line. With --ema-decay it is the
+// moving average of the weights that is evaluated.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -32,7 +33,13 @@ int run_eval(const MpiSession& session, const Options& options) {
   together(session, [&] {
     if (!checkpoint) return;
     check_same_model(experiment, checkpoint->state);
-    load(*checkpoint, model_label(options.model.model), Trainer::parameter_views(experiment));
+    const std::vector<TensorView> views = Trainer::parameter_views(experiment);
+    const std::string model = model_label(options.model.model);
+    if (options.optimizer.ema_decay > 0) {
+      load_average(*checkpoint, model, views);
+    } else {
+      load(*checkpoint, model, views);
+    }
   });
   broadcast_floats(communicator, *experiment.host_parameters);
   experiment.statistics->broadcast(communicator);

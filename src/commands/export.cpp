@@ -36,7 +36,7 @@ struct TrainedModel {
   std::vector<TensorView> views;  // of all tensors, by name
 };
 
-TrainedModel read_trained(const Checkpoint& checkpoint) {
+TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
   const TrainingState& state = checkpoint.state;
   check(state.image.size() == 3 && state.class_count > 0, ExitCode::checkpoint,
         "{}: it does not say for which images the model is, as it was written by an older ddp_train; resume the run "
@@ -60,7 +60,11 @@ TrainedModel read_trained(const Checkpoint& checkpoint) {
   for (const Statistic& s : model.graph.statistics()) {
     model.views.push_back({s.name, {s.channels}, model.statistics.data() + s.offset});
   }
-  load(checkpoint, state.model, model.views);
+  if (average) {
+    load_average(checkpoint, state.model, model.views);
+  } else {
+    load(checkpoint, state.model, model.views);
+  }
   return model;
 }
 
@@ -103,7 +107,7 @@ int run_export(const MpiSession& session, const Options& options) {
   together(session, [&] {
     if (session.rank() != 0) return;
     const Checkpoint checkpoint = find_exported(options);
-    const TrainedModel model = read_trained(checkpoint);
+    const TrainedModel model = read_trained(checkpoint, options.exported.average);
     write_export(options.exported, checkpoint.state, model);
     fmt::print("{}: {} of step {}, {} parameters, from {}\n", options.exported.to, checkpoint.state.model,
                checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.parameter_count())),

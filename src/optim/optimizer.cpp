@@ -1,29 +1,113 @@
 #include "optim/optimizer.h"
 
+#include "base/error.h"
+
 namespace ddp {
 
-Sgd::Sgd(Backend& backend, std::int64_t parameters, const SgdConfig& config)
-    : backend_(backend), count_(parameters), config_(config) {
-  if (config.momentum == 0) return;
-  momentum_ = backend.allocate(static_cast<std::size_t>(parameters) * sizeof(float), "the optimizer's buffers");
+Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings)
+    : backend_(backend) {
+  const UpdateTables tables = cut_into_chunks(segments);
+  UpdateArguments& a = arguments_;
+  a.settings = settings;
+  a.count = segments.empty() ? 0 : segments.back().offset + segments.back().count;
+  a.uniform = tables.uniform;
+  a.lr_scale = segments.empty() ? 1 : segments.front().lr_scale;
+  a.decay_scale = segments.empty() ? 1 : segments.front().decay_scale;
+
+  const auto count = static_cast<std::size_t>(a.count);
+  state_ = backend.allocate(state_buffers(settings) * count * sizeof(float), "the optimizer's buffers");
+  std::size_t used = 0;
+  const auto take_state = [&] { return state_.at<float>(count * sizeof(float) * used++); };
+  if (settings.has_first()) a.first = take_state();
+  if (settings.has_second()) a.second = take_state();
+  if (settings.has_average()) a.average = take_state();
+
+  const std::size_t chunk_bytes = tables.chunks.size() * sizeof(UpdateChunk);
+  const std::size_t segment_bytes = tables.segments.size() * sizeof(ChunksOfSegment);
+  const std::size_t sum_bytes = 2 * tables.chunks.size() * sizeof(double);
+  const std::size_t ratio_bytes = tables.segments.size() * sizeof(double);
+  std::size_t bytes = 0;
+  const auto place = [&bytes](std::size_t size) {
+    const std::size_t at = bytes;
+    bytes += (size + 63) / 64 * 64;
+    return at;
+  };
+  const std::size_t numbers_at = place(sizeof(StepNumbers));
+  const std::size_t chunks_at = place(chunk_bytes);
+  const std::size_t segments_at = place(segment_bytes);
+  const std::size_t sums_at = place(sum_bytes);
+  const std::size_t ratios_at = place(ratio_bytes);
+  tables_ = backend.allocate(bytes, "the optimizer's tables");
+  a.numbers = tables_.at<StepNumbers>(numbers_at);
+  a.chunks = tables_.at<UpdateChunk>(chunks_at);
+  a.chunk_count = static_cast<std::int64_t>(tables.chunks.size());
+  a.segments = tables_.at<ChunksOfSegment>(segments_at);
+  a.segment_count = static_cast<std::int64_t>(tables.segments.size());
+  a.sums = tables_.at<double>(sums_at);
+  a.ratios = tables_.at<double>(ratios_at);
+  backend.upload(tables_.data() + chunks_at, tables.chunks.data(), chunk_bytes);
+  backend.upload(tables_.data() + segments_at, tables.segments.data(), segment_bytes);
+  backend.synchronize();
 }
 
-void Sgd::update(float* parameters, const float* gradient, const UpdateControl& control) {
-  SgdArguments arguments;
+void Optimizer::update(float* parameters, const float* gradient, const UpdateControl& control) {
+  UpdateArguments arguments = arguments_;
   arguments.weights = parameters;
   arguments.gradient = gradient;
-  arguments.velocity = momentum_.at<float>(0);
-  arguments.count = count_;
   arguments.lr = control.lr;
+  arguments.step = control.step;
   arguments.skip = control.skip;
-  arguments.coefficients = {0, static_cast<float>(config_.momentum), static_cast<float>(config_.weight_decay),
-                            config_.nesterov};
-  backend_.sgd(arguments);
+  backend_.update(arguments);
 }
 
-std::vector<OptimizerState> Sgd::state() {
-  if (momentum_.bytes() == 0) return {};
-  return {{"momentum", momentum_.at<float>(0)}};
+std::vector<OptimizerState> Optimizer::state() {
+  const UpdateRule rule = arguments_.settings.rule;
+  const bool moments = rule == UpdateRule::adam || rule == UpdateRule::lamb;
+  std::vector<OptimizerState> state;
+  if (arguments_.first != nullptr) state.push_back({moments ? "exp_avg" : "momentum", arguments_.first});
+  if (arguments_.second != nullptr) state.push_back({moments ? "exp_avg_sq" : "square_avg", arguments_.second});
+  if (arguments_.average != nullptr) state.push_back({"ema", arguments_.average});
+  return state;
+}
+
+std::size_t state_buffers(const UpdateSettings& settings) {
+  return (settings.has_first() ? 1U : 0U) + (settings.has_second() ? 1U : 0U) + (settings.has_average() ? 1U : 0U);
+}
+
+UpdateSettings update_settings(const OptimizerOptions& options) {
+  UpdateSettings settings;
+  switch (options.optimizer) {
+    case OptimizerKind::sgd:
+      settings.rule = UpdateRule::sgd;
+      break;
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw:
+      settings.rule = UpdateRule::adam;
+      break;
+    case OptimizerKind::rmsprop:
+      settings.rule = UpdateRule::rmsprop;
+      break;
+    case OptimizerKind::lars:
+      settings.rule = UpdateRule::lars;
+      break;
+    case OptimizerKind::lamb:
+      settings.rule = UpdateRule::lamb;
+      break;
+  }
+  settings.momentum = options.momentum;
+  settings.nesterov = options.nesterov;
+  settings.weight_decay = options.weight_decay;
+  settings.decoupled = options.decay == DecayKind::decoupled || options.optimizer == OptimizerKind::adamw;
+  settings.beta1 = options.beta1;
+  settings.beta2 = options.beta2;
+  settings.epsilon = options.epsilon;
+  settings.rho = options.rho;
+  settings.keras = options.rmsprop_form == RmspropForm::keras;
+  settings.trust = options.lars_trust;
+  settings.clip_norm = options.clip_norm;
+  settings.average_decay = options.ema_decay;
+  settings.average_warmup = options.ema_warmup;
+  return settings;
 }
 
 }  // namespace ddp

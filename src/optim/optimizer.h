@@ -1,66 +1,60 @@
 // Optimizers over flat buffers of a backend: they see no model, only parameters, their gradient and their own state.
 //
-//   Sgd sgd(backend, parameter_count, {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4});
-//   sgd.update(parameters, gradient, {.lr = lr, .skip = broken});
+//   Optimizer adam(backend, {{0, parameter_count}}, {.rule = UpdateRule::adam, .weight_decay = 0.01});
+//   adam.update(parameters, gradient, {.lr = lr, .step = step, .skip = broken});
 //
-// An update is enqueued (Note [Order of work] in backend/backend.h); all pointers are memory of the backend.
+// An update is enqueued (Note [Order of work] in backend/backend.h); all pointers are memory of the backend. The rules
+// are those of backend/update_rules.h. Each parameter is updated by itself, in fp32, and norms are summed in an order of
+// their own: the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "options/options.h"
 
 namespace ddp {
 
 // A buffer of optimizer state, of one value for each parameter; checkpoints store it under this name.
 struct OptimizerState {
-  std::string name;  // e.g. "momentum"
+  std::string name;  // "momentum", "exp_avg", "exp_avg_sq", "square_avg" as in PyTorch; "ema"
   float* values = nullptr;
 };
 
 // What an update reads when it is carried out; one value each.
 struct UpdateControl {
   const double* lr = nullptr;
+  const double* step = nullptr;  // the number of the update, from 1
   const double* skip = nullptr;  // nothing changes where it is not 0
 };
 
 class Optimizer {
  public:
-  Optimizer() = default;
-  Optimizer(const Optimizer&) = delete;
-  Optimizer& operator=(const Optimizer&) = delete;
-  virtual ~Optimizer() = default;
+  // The segments cover the flat buffer from its beginning to its end.
+  Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings);
 
   // One step: `gradient` is that of the mean loss over the global batch.
-  virtual void update(float* parameters, const float* gradient, const UpdateControl& control) = 0;
-  virtual std::vector<OptimizerState> state() = 0;
-  // Bytes of that state.
-  virtual std::size_t bytes() const = 0;
-};
-
-struct SgdConfig {
-  double momentum = 0;
-  bool nesterov = false;
-  double weight_decay = 0;  // L2: added to the gradient
-};
-
-// Stochastic gradient descent, sgd_element() of backend/flat_update.h. Each parameter is updated by itself, in fp32:
-// the same bits for any number of threads.
-class Sgd final : public Optimizer {
- public:
-  Sgd(Backend& backend, std::int64_t parameters, const SgdConfig& config);
-
-  void update(float* parameters, const float* gradient, const UpdateControl& control) override;
-  std::vector<OptimizerState> state() override;
-  std::size_t bytes() const override { return momentum_.bytes(); }
+  void update(float* parameters, const float* gradient, const UpdateControl& control);
+  std::vector<OptimizerState> state();
+  // The moving average of the parameters, good after the first update; null where there is none.
+  const float* average() const { return arguments_.average; }
+  // Bytes of the state.
+  std::size_t bytes() const { return state_.bytes(); }
 
  private:
   Backend& backend_;
-  std::int64_t count_;
-  SgdConfig config_;
-  Memory momentum_;
+  UpdateArguments arguments_;  // but for what update() is given
+  Memory state_;
+  Memory tables_;
 };
+
+// Buffers of one float for each parameter that an optimizer keeps.
+std::size_t state_buffers(const UpdateSettings& settings);
+
+// What the options ask for.
+UpdateSettings update_settings(const OptimizerOptions& options);
 
 }  // namespace ddp

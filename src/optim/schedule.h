@@ -3,10 +3,27 @@
 //   Schedule schedule({.kind = ScheduleKind::cosine, .lr = 0.1, .warmup_steps = 100, .steps_per_epoch = 235,
 //                      .total_steps = 2350});
 //   double lr = schedule.lr(step);
+//
+// After the warm-up, T being the steps of the rest and t those of it that are done:
+//
+//   constant     lr
+//   step         lr gamma^floor(step / interval), counted from the beginning of training   (PyTorch's StepLR)
+//   multi-step   lr gamma^(milestones reached), likewise                                   (MultiStepLR)
+//   cosine       from lr to lr_min (Loshchilov and Hutter, 2017, without restarts)         (CosineAnnealingLR)
+//   one-cycle    by cosines from lr / div to lr, after rise T - 1, and to lr / (div final_div), at T - 1; the momentum
+//                stays (Smith and Topin, 2018)                                             (OneCycleLR)
+//   polynomial   lr_min + (lr - lr_min) (1 - t / T)^power                                  (PolynomialLR)
+//   exponential  lr gamma^(t / interval), rounded down with staircase    (TensorFlow's exponential_decay, ExponentialLR)
+//
+// The warm-up is linear to the first of these values. By epoch, all of them but the warm-up change between epochs only,
+// as where PyTorch's step() is called once an epoch.
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
+#include "options/batch.h"
 #include "options/options.h"
 
 namespace ddp {
@@ -16,22 +33,34 @@ struct ScheduleConfig {
   double lr = 0.1;
   double lr_min = 0;
   double gamma = 0.1;
-  std::int64_t step_epochs = 0;  // of ScheduleKind::step; 0: never
-  double warmup_steps = 0;       // linear from lr / warmup_steps to lr
+  double interval_steps = 0;             // between decays
+  std::vector<std::int64_t> milestones = {};  // rising; epochs where by_epoch, else steps
+  bool staircase = false;
+  double power = 1;
+  double rise = 0.3;
+  double div = 25;
+  double final_div = 1e4;
+  bool by_epoch = false;
+  double warmup_steps = 0;
   std::int64_t steps_per_epoch = 1;
   std::int64_t total_steps = 1;
 };
 
 class Schedule {
  public:
-  explicit Schedule(const ScheduleConfig& config) : config_(config) {}
+  explicit Schedule(ScheduleConfig config) : config_(std::move(config)) {}
 
-  // The learning rate of step 0, 1, ...: constant; lr * gamma^(epoch / step_epochs); or a cosine from lr, after the
-  // warm-up, to lr_min at total_steps (Loshchilov and Hutter, 2017, without restarts).
+  // The learning rate of step 0, 1, ...
   double lr(std::int64_t step) const;
 
  private:
+  double one_cycle(double done, double length) const;
+
   ScheduleConfig config_;
 };
+
+// What the options ask for. Total is the whole run, even where --max-steps ends it early: a short run is the beginning
+// of the long one.
+ScheduleConfig schedule_config(const OptimizerOptions& options, const BatchPlan& plan);
 
 }  // namespace ddp

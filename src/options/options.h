@@ -28,8 +28,12 @@ enum class DeviceChoice { automatic, cuda, cpu };
 enum class GradientPrecision { fp32, bf16 };
 enum class GraphMode { automatic, on, off };
 enum class NormalizeMode { none, standard };
-enum class OptimizerKind { sgd };
-enum class ScheduleKind { constant, step, cosine };
+enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
+enum class DecayKind { automatic, l2, decoupled };
+enum class NoDecay { none, norm_and_bias };
+enum class RmspropForm { pytorch, keras };
+enum class ScheduleKind { constant, step, multi_step, cosine, one_cycle, polynomial, exponential };
+enum class ScheduleBy { automatic, epoch, step };
 enum class LrScale { none, linear, sqrt };
 enum class Reduction { ring, tree, root };
 enum class BindMode { automatic, none };
@@ -96,10 +100,29 @@ struct OptimizerOptions {
   double momentum = 0;
   bool nesterov = false;
   double weight_decay = 0;
+  DecayKind decay = DecayKind::automatic;  // automatic: decoupled for adamw, L2 for sgd, adam and rmsprop
+  NoDecay no_decay_on = NoDecay::none;
+  double beta1 = 0.9;  // adam, adamw, lamb
+  double beta2 = 0.999;
+  double epsilon = 1e-8;  // adam, adamw, lamb, rmsprop
+  double rho = 0.99;      // rmsprop
+  RmspropForm rmsprop_form = RmspropForm::pytorch;
+  double lars_trust = 0.001;
+  double clip_norm = 0;  // the most that the gradient's norm may be; 0: anything
+  double ema_decay = 0;  // of the moving average of the weights; 0: there is none
+  bool ema_warmup = false;
   ScheduleKind schedule = ScheduleKind::constant;
-  std::int64_t lr_step_epochs = 0;  // ScheduleKind::step: epochs between two decays
-  double lr_gamma = 0.1;            // ScheduleKind::step: factor of a decay
-  double lr_min = 0;                // ScheduleKind::cosine: the learning rate at the end
+  ScheduleBy schedule_by = ScheduleBy::automatic;  // automatic: by epoch for multi_step, by step for the others
+  std::int64_t lr_step_epochs = 0;                 // step, exponential: epochs between two decays
+  std::int64_t lr_decay_steps = 0;                 // the same in steps
+  std::vector<std::int64_t> lr_milestones;         // multi_step: epochs or steps, rising
+  double lr_gamma = 0.1;                           // step, multi_step, exponential: factor of a decay
+  bool lr_staircase = false;                       // exponential: in whole decays
+  double lr_min = 0;                               // cosine, polynomial: the learning rate at the end
+  double lr_power = 1;                             // polynomial
+  double one_cycle_rise = 0.3;                     // one_cycle: the share of training in which it rises
+  double one_cycle_div = 25;                       // one_cycle: lr by the first learning rate
+  double one_cycle_final_div = 1e4;                // one_cycle: the first learning rate by the last
   double warmup_epochs = 0;         // linear warm-up; may be a fraction
   LrScale lr_scale = LrScale::none;
   std::int64_t lr_base_batch = 256;  // the global batch that lr is meant for, where lr_scale is not none
@@ -145,6 +168,7 @@ struct ExportOptions {
   std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
   ExportFormat format = ExportFormat::onnx;
   std::string to;                // the file to write
+  bool average = false;          // the moving average of the weights in place of them
   bool fold_batch_norm = false;  // into the layers before, for ONNX
 
   friend bool operator==(const ExportOptions&, const ExportOptions&) = default;
@@ -186,8 +210,17 @@ constexpr auto enum_names(DeviceChoice) { return std::to_array<std::string_view>
 constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
 constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard"}); }
-constexpr auto enum_names(OptimizerKind) { return std::to_array<std::string_view>({"sgd"}); }
-constexpr auto enum_names(ScheduleKind) { return std::to_array<std::string_view>({"constant", "step", "cosine"}); }
+constexpr auto enum_names(OptimizerKind) {
+  return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb"});
+}
+constexpr auto enum_names(DecayKind) { return std::to_array<std::string_view>({"auto", "l2", "decoupled"}); }
+constexpr auto enum_names(NoDecay) { return std::to_array<std::string_view>({"none", "norm-and-bias"}); }
+constexpr auto enum_names(RmspropForm) { return std::to_array<std::string_view>({"pytorch", "keras"}); }
+constexpr auto enum_names(ScheduleKind) {
+  return std::to_array<std::string_view>(
+      {"constant", "step", "multi-step", "cosine", "one-cycle", "polynomial", "exponential"});
+}
+constexpr auto enum_names(ScheduleBy) { return std::to_array<std::string_view>({"auto", "epoch", "step"}); }
 constexpr auto enum_names(LrScale) { return std::to_array<std::string_view>({"none", "linear", "sqrt"}); }
 constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"ring", "tree", "root"}); }
 constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"auto", "none"}); }

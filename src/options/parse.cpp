@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "options/batch.h"
+#include "options/check.h"
 #include "options/table.h"
 
 namespace ddp {
@@ -248,11 +249,8 @@ void check_command(const CommandLine& command_line) {
 
 void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
-  check(!o.nesterov || o.momentum > 0, ExitCode::usage, "--nesterov needs a --momentum above 0, such as 0.9");
-  check(o.schedule != ScheduleKind::step || o.lr_step_epochs > 0, ExitCode::usage,
-        "--schedule step needs --lr-step-epochs, the epochs between two decays");
-  check(o.schedule != ScheduleKind::cosine || o.lr_min <= o.lr, ExitCode::usage,
-        "--lr-min {} is above --lr {}; a cosine schedule falls from --lr to --lr-min", o.lr_min, o.lr);
+  check_optimizer(o);
+  check_schedule(o);
   check(o.warmup_epochs <= static_cast<double>(o.epochs), ExitCode::usage,
         "--warmup-epochs {} is more than --epochs {}", o.warmup_epochs, o.epochs);
   check(!options.model.new_classifier || !options.model.init_from.empty(), ExitCode::usage,

@@ -52,12 +52,14 @@ constexpr std::array kCommands = {
 };
 
 // Words of other programs for what has another name here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kElsewhere = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kElsewhere = {{
     {"learning-rate", "lr"},      {"wd", "weight-decay"},    {"l2", "weight-decay"},   {"num-workers", "workers"},
     {"num-epochs", "epochs"},     {"batch", "global-batch"}, {"bs", "global-batch"},   {"data", "data-dir"},
     {"root", "data-dir"},         {"arch", "model"},         {"optim", "optimizer"},   {"scheduler", "schedule"},
     {"lr-scheduler", "schedule"}, {"save-dir", "output"},    {"output-dir", "output"}, {"pretrained", "init-from"},
     {"random-seed", "seed"},      {"gpu", "gpus"},           {"gpu-ids", "gpus"},      {"dtype", "precision"},
+    {"alpha", "rho"},             {"eps", "epsilon"},        {"ema", "ema-decay"},     {"clip-grad", "clip-norm"},
+    {"milestones", "lr-milestones"}, {"max-grad-norm", "clip-norm"},
 }};
 
 // Adds the options of one topic, whose values live in the member `group` of Options.
@@ -153,6 +155,20 @@ class TopicTable {
     };
     spec.get = [group = group_, member](const Options& options) {
       const std::vector<int>& values = options.*group.*member;
+      return values.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(values, ",")));
+    };
+    return spec;
+  }
+
+  OptionSpec& milestones(std::string_view key, std::vector<std::int64_t> Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "LIST", help);
+    spec.range = "such as 30,60";
+    spec.allowed = "rising numbers from 1 with commas between, such as 30,60";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_milestones(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      const std::vector<std::int64_t>& values = options.*group.*member;
       return values.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(values, ",")));
     };
     return spec;
@@ -301,15 +317,42 @@ void add_batch(std::vector<OptionSpec>& table) {
 void add_optimizer(std::vector<OptionSpec>& table) {
   TopicTable optimizer(table, "optimizer", &Options::optimizer);
   using O = OptimizerOptions;
-  optimizer.choice("optimizer", &O::optimizer, "the rule of the update");
+  optimizer.choice("optimizer", &O::optimizer, "the rule of the update").common = true;
   optimizer.real("lr", &O::lr, kLearningRates, "learning rate").common = true;
-  optimizer.real("momentum", &O::momentum, {0, 1, true}, "momentum of SGD");
-  optimizer.on_off("nesterov", &O::nesterov, "Nesterov's momentum");
-  optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "L2 penalty");
-  optimizer.choice("schedule", &O::schedule, "course of the learning rate");
-  optimizer.integer("lr-step-epochs", &O::lr_step_epochs, 0, kUnbounded, "--schedule step: epochs between decays");
-  optimizer.real("lr-gamma", &O::lr_gamma, {0, 1}, "--schedule step: factor of a decay");
-  optimizer.real("lr-min", &O::lr_min, kLearningRates, "--schedule cosine: the last learning rate");
+  optimizer.real("momentum", &O::momentum, {0, 1, true}, "momentum of sgd, rmsprop and lars");
+  optimizer.on_off("nesterov", &O::nesterov, "sgd: Nesterov's momentum");
+  optimizer.real("beta1", &O::beta1, {0, 1, true}, "adam, adamw, lamb: decay of the gradients' average");
+  optimizer.real("beta2", &O::beta2, {0, 1, true}, "adam, adamw, lamb: decay of the average of their squares");
+  optimizer.real("rho", &O::rho, {0, 1, true}, "rmsprop: decay of the average of squared gradients");
+  optimizer.real("epsilon", &O::epsilon, {0, 1}, "adam, adamw, lamb, rmsprop: added to the divisor");
+  optimizer.choice("rmsprop-form", &O::rmsprop_form, "keras: epsilon inside of the root, --lr inside of the momentum");
+  optimizer.real("lars-trust", &O::lars_trust, {0, 1000, false, true}, "lars: the trust coefficient");
+  optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "weight decay");
+  optimizer.choice("decay", &O::decay,
+                   "l2: added to the gradient; decoupled: taken off the weights; auto: decoupled for adamw, else l2");
+  optimizer.choice("no-decay-on", &O::no_decay_on,
+                   "norm-and-bias: no decay, nor a rate of their own by lars and lamb, for tensors of one dimension");
+  optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "the most that the gradient's norm may be; 0: anything");
+  optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
+                 "decay of a moving average of the weights, which is then what is evaluated; 0: none");
+  optimizer.on_off("ema-warmup", &O::ema_warmup, "the average's decay is at most (1 + n) / (10 + n) after n updates");
+  optimizer.choice("schedule", &O::schedule, "course of the learning rate").common = true;
+  optimizer.choice("schedule-by", &O::schedule_by,
+                   "when the learning rate may change, and what milestones count; auto: by epoch for multi-step");
+  optimizer.integer("lr-step-epochs", &O::lr_step_epochs, 0, kUnbounded,
+                    "--schedule step, exponential: epochs between decays");
+  optimizer.integer("lr-decay-steps", &O::lr_decay_steps, 0, kUnbounded,
+                    "--schedule step, exponential: steps between decays, in place of --lr-step-epochs");
+  optimizer.milestones("lr-milestones", &O::lr_milestones, "--schedule multi-step: the epochs of the decays");
+  optimizer.real("lr-gamma", &O::lr_gamma, {0, 1}, "--schedule step, multi-step, exponential: factor of a decay");
+  optimizer.on_off("lr-staircase", &O::lr_staircase, "--schedule exponential: in whole decays");
+  optimizer.real("lr-min", &O::lr_min, kLearningRates, "--schedule cosine, polynomial: the last learning rate");
+  optimizer.real("lr-power", &O::lr_power, {0, 100}, "--schedule polynomial: its power");
+  optimizer.real("one-cycle-rise", &O::one_cycle_rise, {0, 1, true, true},
+                 "--schedule one-cycle: the share of training in which the learning rate rises");
+  optimizer.real("one-cycle-div", &O::one_cycle_div, {1, 1e9}, "--schedule one-cycle: --lr by the first rate");
+  optimizer.real("one-cycle-final-div", &O::one_cycle_final_div, {1, 1e12},
+                 "--schedule one-cycle: the first rate by the last");
   optimizer.real("warmup-epochs", &O::warmup_epochs, {0, 1e6}, "epochs over which the learning rate rises to --lr");
   optimizer.choice("lr-scale", &O::lr_scale, "scale --lr with the global batch by --lr-base-batch");
   optimizer.integer("lr-base-batch", &O::lr_base_batch, 1, kMaxBatch, "the global batch that --lr is meant for");
@@ -365,6 +408,7 @@ void add_export(std::vector<OptionSpec>& table) {
                 "which of its checkpoints");
   exported.choice("format", &E::format, "onnx: the network, for inference; safetensors: its weights, for PyTorch");
   exported.text("to", &E::to, "FILE", "a file", "the file to write");
+  exported.on_off("average", &E::average, "the moving average of the weights, of a run with --ema-decay");
   exported.on_off("fold-batch-norm", &E::fold_batch_norm, "put batch norm into the layers before it, in ONNX");
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
 }

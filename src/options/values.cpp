@@ -85,6 +85,17 @@ std::vector<int> read_ordinals(std::string_view text) {
   }
 }
 
+std::vector<std::int64_t> read_milestones(std::string_view text) {
+  std::vector<std::int64_t> milestones;
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    milestones.push_back(read_integer(text.substr(0, comma), 1, std::numeric_limits<std::int64_t>::max()));
+    if (milestones.size() > 1 && milestones.back() <= milestones[milestones.size() - 2]) throw BadValue("not rising");
+    if (comma == std::string_view::npos) return milestones;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 bool is_switch_word(std::string_view text) { return contains(kOn, text) || contains(kOff, text); }
 
 bool read_switch(std::string_view text) {

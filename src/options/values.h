@@ -29,6 +29,8 @@ std::uint64_t read_bytes(std::string_view text);
 std::string bytes_text(std::uint64_t bytes);
 // Numbers from 0 with commas between: "3,2".
 std::vector<int> read_ordinals(std::string_view text);
+// Rising numbers from 1 with commas between: "30,60".
+std::vector<std::int64_t> read_milestones(std::string_view text);
 // on, true, yes, 1 or off, false, no, 0.
 bool read_switch(std::string_view text);
 // Text that a configuration file can hold as it is: not empty, no '#', no control characters, no blanks at its ends.

@@ -10,9 +10,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "data/normalization.h"
 #include "checkpoint/layout.h"
+#include "data/normalization.h"
 #include "model/initialize.h"
+#include "optim/optimizer.h"
 #include "runtime/report.h"
 #include "train/fit.h"
 #include "train/init_from.h"
@@ -66,6 +67,7 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
   };
   same("model", model_label(options.model.model), state.model);
   same("dataset", options.data.dataset, state.dataset);
+  same("optimizer", to_string(options.optimizer.optimizer), state.optimizer);
   same("seed", options.optimizer.seed, state.seed);
   same("global-batch", plan.global_batch, state.global_batch);
   same("logical-shards", plan.shards, state.logical_shards);
@@ -86,7 +88,7 @@ std::unique_ptr<DeviceCommunicator> make_sums(const Device& device, Communicator
 std::size_t bytes_beside_activations(const Experiment& e) {
   const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
-  return (3 + levels) * static_cast<std::size_t>(e.graph.parameter_count()) * sizeof(float);
+  return (2 + state_buffers(update_settings(e.options.optimizer)) + levels) * static_cast<std::size_t>(e.graph.parameter_count()) * sizeof(float);
 }
 
 void check_gradient_precision(const Options& options, const Device& device) {

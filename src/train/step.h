@@ -34,7 +34,7 @@ struct Request {
 };
 
 struct StepInput {
-  std::int64_t step = 0;     // its number, for errors
+  std::int64_t step = 0;     // its number, from 1
   std::int64_t samples = 0;  // of the global batch
   double lr = 0;
   Request request;
@@ -67,8 +67,8 @@ class TrainStep {
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
  private:
-  // What the ranks tell one another: a loss sum for each shard, then these; `lr` is not summed.
-  enum Place : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, places };
+  // What the ranks tell one another: a loss sum for each shard, then these; from `lr` on they are not summed.
+  enum Place : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, number, places };
   // Places in the order of work, for the split of a step's time; each marks the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 

@@ -49,23 +49,13 @@ std::unique_ptr<GradientReducer> make_reducer(Experiment& e, Communicator& ranks
   return std::make_unique<DeviceReducer>(ranks, *e.backend, e.sums.get(), reducer_config(e));
 }
 
-Schedule make_schedule(const OptimizerOptions& options, const BatchPlan& plan) {
-  ScheduleConfig config;
-  config.kind = options.schedule;
-  config.lr = scaled_lr(options, plan.global_batch);
-  config.lr_min = options.lr_min;
-  config.gamma = options.lr_gamma;
-  config.step_epochs = options.lr_step_epochs;
-  config.warmup_steps = options.warmup_epochs * static_cast<double>(plan.steps_per_epoch);
-  config.steps_per_epoch = plan.steps_per_epoch;
-  // The whole run's, even where --max-steps ends it early: a short run is the beginning of the long one.
-  config.total_steps = options.epochs * plan.steps_per_epoch;
-  return Schedule(config);
-}
-
-std::unique_ptr<Optimizer> make_optimizer(Backend& backend, const OptimizerOptions& options, std::int64_t parameters) {
-  return std::make_unique<Sgd>(backend, parameters,
-                               SgdConfig{options.momentum, options.nesterov, options.weight_decay});
+std::vector<ParameterSegment> segments_of(const Graph& graph, NoDecay no_decay_on) {
+  std::vector<ParameterSegment> segments;
+  for (const Parameter& p : graph.parameters()) {
+    const bool plain = no_decay_on == NoDecay::norm_and_bias && p.shape.size() == 1;
+    segments.push_back({p.offset, p.elements(), p.lr_scale, plain ? 0.0F : p.decay_scale, !plain});
+  }
+  return segments;
 }
 
 }  // namespace
@@ -82,18 +72,18 @@ Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, 
       signals_(signals),
       output_(output),
       options_(experiment.options.optimizer),
-      optimizer_(make_optimizer(*experiment.backend, options_, experiment.graph.parameter_count())),
+      optimizer_(*experiment.backend, segments_of(experiment.graph, options_.no_decay_on), update_settings(options_)),
       total_steps_(total_steps_of(options_, experiment.batch)),
-      schedule_(make_schedule(options_, experiment.batch)),
+      schedule_(schedule_config(options_, experiment.batch)),
       reducer_(make_reducer(experiment, ranks)),
       stage_(*experiment.backend, experiment.data.train->shape().bytes(), experiment.batch.per_rank,
              experiment.resident_train.get()),
-      train_step_({*experiment.backend, *experiment.network, *reducer_, *optimizer_, stage_, clock_,
+      train_step_({*experiment.backend, *experiment.network, *reducer_, optimizer_, stage_, clock_,
                    experiment.statistics.get()},
                   experiment.batch, ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data) {
-  for (const OptimizerState& state : optimizer_->state()) {
+  for (const OptimizerState& state : optimizer_.state()) {
     host_state_.push_back({state.name, HostMirror(*experiment.backend, state.values,
                                                   static_cast<std::size_t>(experiment.graph.parameter_count()))});
   }
@@ -235,7 +225,9 @@ void Trainer::end_epoch(double lr) {
 void Trainer::evaluate() {
   const PhaseScope scope(clock_, Phase::evaluation);
   experiment_.statistics->gather(ranks_);
-  last_evaluation_ = evaluator_.run({experiment_.parameters(), experiment_.statistics->mean()});
+  const float* average = optimizer_.average();
+  last_evaluation_ =
+      evaluator_.run({average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()});
   evaluated_step_ = step_;
   best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
   if (output_ == nullptr) return;
@@ -258,6 +250,7 @@ void Trainer::save(bool best) {
     state.mean.push_back(-experiment_.shift[c] * state.deviation[c]);
   }
   state.dataset = experiment_.options.data.dataset;
+  state.optimizer = to_string(options_.optimizer);
   state.seed = options_.seed;
   state.step = step_;
   state.epoch = cursor_.epoch;

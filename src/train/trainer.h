@@ -45,7 +45,7 @@ class Trainer {
   Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, RunOutput* output,
           const std::optional<TrainingState>& resumed);
 
-  Optimizer& optimizer() { return *optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
   bool reduction_overlaps() const { return reducer_->overlaps(); }
   // Names and places of the parameters and of the optimizer's state in the host's mirrors, as checkpoints store them.
   static std::vector<TensorView> parameter_views(const Experiment& experiment);
@@ -88,7 +88,7 @@ class Trainer {
   RunOutput* output_;
   const OptimizerOptions& options_;
   PhaseClock clock_;
-  std::unique_ptr<Optimizer> optimizer_;
+  Optimizer optimizer_;
   struct NamedMirror {
     std::string name;
     HostMirror mirror;

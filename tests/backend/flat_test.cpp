@@ -1,4 +1,4 @@
-// Flat buffers: sums, checks, updates.
+// Flat buffers: sums and checks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,51 +76,6 @@ TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
     }
     EXPECT_EQ(broken(fine, {1, static_cast<double>(value)}), 1) << value;
   }
-}
-
-// One step and another: the velocity is kept between them.
-TEST_P(Flat, SgdIsTheUpdateOfEachElement) {
-  const std::int64_t count = 3000;
-  const std::vector<SgdCoefficients> forms = {
-      {}, {.weight_decay = 0.01F}, {.momentum = 0.9F}, {.momentum = 0.9F, .weight_decay = 0.01F, .nesterov = true}};
-  for (SgdCoefficients c : forms) {
-    std::vector<float> weights = random_floats(count);
-    const std::vector<float> gradient = random_floats(count);
-    std::vector<float> velocity(weights.size());
-    const DeviceArray<float> w(backend(), weights);
-    const DeviceArray<float> g(backend(), gradient);
-    const DeviceArray<float> v(backend(), velocity);
-    DeviceArray<double> lr_and_skip(backend(), {0, 0});
-    const bool momentum = c.momentum != 0;
-    for (const double lr : {0.5, 0.25}) {
-      lr_and_skip.set({lr, 0});
-      backend().sgd(
-          {w.data(), g.data(), momentum ? v.data() : nullptr, count, lr_and_skip.data(), lr_and_skip.data() + 1, c});
-      SgdCoefficients of_step = c;
-      of_step.lr = static_cast<float>(lr);
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        sgd_element(weights[i], gradient[i], momentum ? &velocity[i] : nullptr, of_step);
-      }
-    }
-    const std::vector<float> updated = w.get();
-    const std::vector<float> moved = v.get();
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      // A device may round a product and a sum at once.
-      ASSERT_NEAR(static_cast<double>(updated[i]), static_cast<double>(weights[i]), 1e-6) << i;
-      ASSERT_NEAR(static_cast<double>(moved[i]), static_cast<double>(velocity[i]), 1e-6) << i;
-    }
-  }
-}
-
-TEST_P(Flat, SgdIsSkippedOnRequest) {
-  const std::vector<float> weights = random_floats(300);
-  const DeviceArray<float> w(backend(), weights);
-  const DeviceArray<float> g(backend(), random_floats(300));
-  const DeviceArray<float> v(backend(), weights);
-  const DeviceArray<double> lr_and_skip(backend(), {0.5, 1});
-  backend().sgd({w.data(), g.data(), v.data(), 300, lr_and_skip.data(), lr_and_skip.data() + 1, {.momentum = 0.5F}});
-  EXPECT_EQ(w.get(), weights);
-  EXPECT_EQ(v.get(), weights);
 }
 
 DDP_ON_EVERY_BACKEND(On, Flat);

@@ -73,7 +73,7 @@ class FakeGpu final : public Backend {
                    double* broken) override {
     cpu_->find_broken(values, count, sums, sum_count, broken);
   }
-  void sgd(const SgdArguments& arguments) override { cpu_->sgd(arguments); }
+  void update(const UpdateArguments& arguments) override { cpu_->update(arguments); }
   void mark(std::size_t place) override { cpu_->mark(place); }
   void synchronize() override { cpu_->synchronize(); }
   double seconds_between(std::size_t from, std::size_t to) const override { return cpu_->seconds_between(from, to); }

@@ -42,7 +42,7 @@ void StreamBackend::find_broken(const float* /*values*/, std::size_t /*count*/, 
                                 std::size_t /*sum_count*/, double* /*broken*/) {
   no_operators();
 }
-void StreamBackend::sgd(const SgdArguments& /*arguments*/) { no_operators(); }
+void StreamBackend::update(const UpdateArguments& /*arguments*/) { no_operators(); }
 
 Memory StreamBackend::allocate(std::size_t bytes, const std::string& /*purpose*/) {
   void* memory = nullptr;

@@ -31,7 +31,7 @@ class StreamBackend final : public Backend {
   void from_bf16(float* to, const Bf16* from, std::size_t count) override;
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                    double* broken) override;
-  void sgd(const SgdArguments& arguments) override;
+  void update(const UpdateArguments& arguments) override;
   void mark(std::size_t /*place*/) override {}
 
   void synchronize() override;

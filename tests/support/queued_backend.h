@@ -62,8 +62,8 @@ class QueuedBackend final : public Backend {
                    double* broken) override {
     enqueue([=, this] { cpu_->find_broken(values, count, sums, sum_count, broken); });
   }
-  void sgd(const SgdArguments& arguments) override {
-    enqueue([=, this] { cpu_->sgd(arguments); });
+  void update(const UpdateArguments& arguments) override {
+    enqueue([=, this] { cpu_->update(arguments); });
   }
   void mark(std::size_t place) override {
     enqueue([=, this] { cpu_->mark(place); });

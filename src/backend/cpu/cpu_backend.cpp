@@ -175,7 +175,7 @@ class CpuBackend final : public Backend {
     const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
     *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
   }
-  void sgd(const SgdArguments& arguments) override { cpu_sgd(arguments); }
+  void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 
   void mark(std::size_t place) override { marks_.at(place) = now(); }
   void synchronize() override {}

@@ -49,7 +49,9 @@ void cpu_add(float* sum, const float* addend, std::size_t count);
 void cpu_to_bf16(Bf16* to, const float* from, std::size_t count);
 void cpu_from_bf16(float* to, const Bf16* from, std::size_t count);
 bool cpu_all_finite(const float* values, std::size_t count);
-void cpu_sgd(const SgdArguments& arguments);
+
+// update.cpp
+void cpu_update(const UpdateArguments& arguments);
 
 // pooling.cpp: 2x2 average pooling with stride 2 and its ReLU, for operators that fuse it; `outer` planes of
 // height x width positions of `inner` values each. `y` is the convolution's output after ReLU.

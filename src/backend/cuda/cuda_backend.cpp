@@ -208,7 +208,7 @@ class CudaBackend final : public Backend {
                    double* broken) override {
     cuda::find_broken(stream_.get(), values, count, sums, sum_count, broken);
   }
-  void sgd(const SgdArguments& arguments) override { cuda::sgd(stream_.get(), arguments); }
+  void update(const UpdateArguments& arguments) override { cuda::update(stream_.get(), arguments); }
 
   void mark(std::size_t place) override {
     // In a recording the event must be one that others may ask for the time.

@@ -1,4 +1,4 @@
-// Loops over flat buffers: sums, checks, optimizers.
+// Loops over flat buffers: sums, checks.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
@@ -22,16 +22,6 @@ __global__ void check_values_kernel(const float* values, std::size_t count, doub
   for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(values[i]);
   // Whoever finds something writes the same; atomically, so that no two threads write at once.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
-}
-
-__global__ void sgd_kernel(const SgdArguments a) {
-  if (*a.skip != 0) return;
-  SgdCoefficients c = a.coefficients;
-  c.lr = static_cast<float>(*a.lr);
-  const auto count = static_cast<std::size_t>(a.count);
-  for (std::size_t i = first_index(); i < count; i += index_step()) {
-    sgd_element(a.weights[i], a.gradient[i], a.velocity == nullptr ? nullptr : a.velocity + i, c);
-  }
 }
 
 template <class T>
@@ -73,11 +63,6 @@ void find_broken(cudaStream_t stream, const float* values, std::size_t count, co
   launch(stream, 1, 1, check_sums_kernel, sums, sum_count, broken);
   if (count == 0) return;
   launch(stream, blocks_for(count), kThreads, check_values_kernel, values, count, broken);
-}
-
-void sgd(cudaStream_t stream, const SgdArguments& arguments) {
-  if (arguments.count == 0) return;
-  launch(stream, blocks_for(arguments.count), kThreads, sgd_kernel, arguments);
 }
 
 void fill_pattern(cudaStream_t stream, Element element, void* data, std::size_t count) {

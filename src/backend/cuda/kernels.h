@@ -85,10 +85,13 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count);
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                  double* broken);
-void sgd(cudaStream_t stream, const SgdArguments& arguments);
 // Values between -0.5 and 0.5 that depend on the index alone, to time kernels on.
 void fill_pattern(cudaStream_t stream, Element element, void* data, std::size_t count);
 // result[0] = the largest |a - b|, infinite where one of the two is no number, result[1] = the largest |a|.
 void compare(cudaStream_t stream, Element element, const void* a, const void* b, std::size_t count, float* result);
+
+// --- update.cu
+
+void update(cudaStream_t stream, const UpdateArguments& arguments);
 
 }  // namespace ddp::cuda

@@ -1,76 +1,110 @@
 #include "optim/optimizer.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
-#include <limits>
+#include <algorithm>
+#include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace ddp {
 namespace {
 
-// SGD in double precision, one parameter after the other, as torch.optim.SGD documents it.
-struct ReferenceSgd {
-  SgdConfig config;
-  std::vector<double> velocity;
-  bool first = true;
+const std::vector<ParameterSegment> kFive = {{0, 5}};
 
-  void update(std::vector<double>& w, const std::vector<float>& gradient, double lr) {
-    velocity.resize(w.size());
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const double g = static_cast<double>(gradient[i]) + config.weight_decay * w[i];
-      velocity[i] = first ? g : config.momentum * velocity[i] + g;
-      w[i] -= lr * (config.nesterov ? g + config.momentum * velocity[i] : velocity[i]);
-    }
-    first = false;
-  }
+std::vector<std::string> names(const UpdateSettings& settings) {
+  const auto backend = make_cpu_backend();
+  Optimizer optimizer(*backend, kFive, settings);
+  EXPECT_EQ(optimizer.bytes(), state_buffers(settings) * 5 * sizeof(float));
+  std::vector<std::string> result;
+  for (const OptimizerState& state : optimizer.state()) result.push_back(state.name);
+  EXPECT_EQ(result.size(), state_buffers(settings));
+  return result;
+}
+
+TEST(Optimizer, KeepsTheStateThatItsRuleNeeds) {
+  using R = UpdateRule;
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names({}), Names{});
+  EXPECT_EQ(names({.momentum = 0.9}), Names{"momentum"});
+  EXPECT_EQ(names({.average_decay = 0.9}), Names{"ema"});
+  EXPECT_EQ(names({.rule = R::adam}), (Names{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(names({.rule = R::rmsprop}), Names{"square_avg"});
+  EXPECT_EQ(names({.rule = R::rmsprop, .momentum = 0.9, .average_decay = 0.9}),
+            (Names{"momentum", "square_avg", "ema"}));
+  EXPECT_EQ(names({.rule = R::lars, .momentum = 0.9}), Names{"momentum"});
+  EXPECT_EQ(names({.rule = R::lamb}), (Names{"exp_avg", "exp_avg_sq"}));
+}
+
+// What a run has after some updates, on this many threads.
+struct Outcome {
+  std::vector<float> weights;
+  std::vector<std::vector<float>> state;
+  bool operator==(const Outcome&) const = default;
 };
 
-TEST(Sgd, FollowsTheReference) {
-  const auto backend = make_cpu_backend();
-  std::mt19937_64 engine{std::random_device{}()};
+Outcome run(const UpdateSettings& settings, int threads, int stop_after) {
+  omp_set_num_threads(threads);
+  const std::vector<ParameterSegment> segments = {{0, 9001}, {9001, 30, 2, 0, false}};
+  constexpr std::size_t kCount = 9031;
+  std::mt19937 engine(7);
   std::normal_distribution<float> normal;
-  const std::vector<SgdConfig> configs = {{0, false, 0}, {0, false, 0.1}, {0.9, false, 0.01}, {0.9, true, 0.01}};
-  for (const SgdConfig& config : configs) {
-    std::vector<float> w(1003);
-    for (float& value : w) value = normal(engine);
-    std::vector<double> expected(w.begin(), w.end());
-    Sgd sgd(*backend, static_cast<std::int64_t>(w.size()), config);
-    ReferenceSgd reference{config, {}, true};
-    for (int step = 0; step < 20; ++step) {
-      std::vector<float> gradient(w.size());
-      for (float& value : gradient) value = normal(engine);
-      const double lr = 0.05;
-      const double skip = 0;
-      sgd.update(w.data(), gradient.data(), {&lr, &skip});
-      reference.update(expected, gradient, 0.05);
+  Outcome result;
+  result.weights.resize(kCount);
+  for (float& value : result.weights) value = normal(engine);
+  const auto backend = make_cpu_backend();
+  auto optimizer = std::make_unique<Optimizer>(*backend, segments, settings);
+  std::vector<float> gradient(kCount);
+  for (int step = 1; step <= 6; ++step) {
+    for (float& value : gradient) value = normal(engine);
+    const double lr = 0.01 * step;
+    const double number = step;
+    const double skip = 0;
+    optimizer->update(result.weights.data(), gradient.data(), {&lr, &number, &skip});
+    if (step != stop_after) continue;
+    // As a checkpoint does it: the state by name, nothing else.
+    auto resumed = std::make_unique<Optimizer>(*backend, segments, settings);
+    const std::vector<OptimizerState> from = optimizer->state();
+    const std::vector<OptimizerState> to = resumed->state();
+    for (std::size_t s = 0; s < from.size(); ++s) {
+      EXPECT_EQ(from[s].name, to[s].name);
+      std::copy_n(from[s].values, kCount, to[s].values);
     }
-    // Twenty updates of rounding 6e-8 each on values below about 5.
-    for (std::size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(static_cast<double>(w[i]), expected[i], 2e-5);
+    optimizer = std::move(resumed);
+  }
+  for (const OptimizerState& state : optimizer->state()) {
+    result.state.emplace_back(state.values, state.values + kCount);
+  }
+  omp_set_num_threads(1);
+  return result;
+}
+
+TEST(Optimizer, GivesTheSameBitsOnAnyNumberOfThreadsAndWhenResumed) {
+  for (const UpdateRule rule :
+       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
+    UpdateSettings settings{.rule = rule, .weight_decay = 0.01, .clip_norm = 20, .average_decay = 0.99};
+    settings.average_warmup = true;
+    if (rule != UpdateRule::adam && rule != UpdateRule::lamb) settings.momentum = 0.9;
+    const Outcome expected = run(settings, 1, 0);
+    for (const int threads : {2, 3}) EXPECT_EQ(run(settings, threads, 0), expected) << threads << " threads";
+    for (const int stop : {1, 4}) EXPECT_EQ(run(settings, 1, stop), expected) << "stopped after " << stop;
   }
 }
 
-TEST(Sgd, HasStateOnlyWithMomentum) {
-  const auto backend = make_cpu_backend();
-  EXPECT_TRUE(Sgd(*backend, 5, {.momentum = 0}).state().empty());
-  EXPECT_EQ(Sgd(*backend, 5, {.momentum = 0}).bytes(), 0U);
-  Sgd sgd(*backend, 5, {.momentum = 0.9});
-  ASSERT_EQ(sgd.state().size(), 1U);
-  EXPECT_EQ(sgd.state()[0].name, "momentum");
-  EXPECT_EQ(sgd.bytes(), 5 * sizeof(float));
-}
-
-TEST(Sgd, SkipsWhereItIsTold) {
-  const auto backend = make_cpu_backend();
-  Sgd sgd(*backend, 3, {.momentum = 0.9, .weight_decay = 0.1});
-  std::vector<float> w = {1, 2, 3};
-  const std::vector<float> gradient = {1, 1, 1};
-  const double lr = 0.5;
-  for (const double skip : {1.0, 3.0, std::numeric_limits<double>::quiet_NaN()}) {
-    sgd.update(w.data(), gradient.data(), {&lr, &skip});
-    EXPECT_EQ(w, (std::vector<float>{1, 2, 3}));
-    EXPECT_EQ(sgd.state()[0].values[0], 0.0F);
-  }
+TEST(Optimizer, IsWhatTheOptionsAskFor) {
+  OptimizerOptions options;
+  options.optimizer = OptimizerKind::adamw;
+  EXPECT_TRUE(update_settings(options).decoupled);
+  EXPECT_EQ(update_settings(options).rule, UpdateRule::adam);
+  options.optimizer = OptimizerKind::adam;
+  EXPECT_FALSE(update_settings(options).decoupled);
+  options.decay = DecayKind::decoupled;
+  EXPECT_TRUE(update_settings(options).decoupled);
+  options.optimizer = OptimizerKind::rmsprop;
+  options.rmsprop_form = RmspropForm::keras;
+  EXPECT_TRUE(update_settings(options).keras);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class Bounded final : public Backend {
   void from_bf16(float* /*to*/, const Bf16* /*from*/, std::size_t /*count*/) override {}
   void find_broken(const float* /*values*/, std::size_t /*count*/, const double* /*sums*/, std::size_t /*sum_count*/,
                    double* /*broken*/) override {}
-  void sgd(const SgdArguments& /*arguments*/) override {}
+  void update(const UpdateArguments& /*arguments*/) override {}
   void mark(std::size_t /*place*/) override {}
   void synchronize() override {}
   double seconds_between(std::size_t /*from*/, std::size_t /*to*/) const override { return 0; }

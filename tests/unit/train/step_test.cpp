@@ -44,7 +44,9 @@ std::vector<double> losses_of(const nlohmann::json& recipe, int ranks, Reduction
   config.global_batch = recipe["batch"];
   config.shards = shards;
   config.algorithm = algorithm;
-  config.sgd = {recipe["momentum"], recipe["nesterov"], recipe["weight_decay"]};
+  config.optimizer.momentum = recipe["momentum"];
+  config.optimizer.nesterov = recipe["nesterov"];
+  config.optimizer.weight_decay = recipe["weight_decay"];
   std::vector<double> losses;
   run_as_threads(ranks, [&](Communicator& communicator) {
     omp_set_num_threads(1);
@@ -180,7 +182,10 @@ TEST(TrainStep, AQueueOfWorkIsTheSameComputation) {
   for (const int ranks : {1, 2, 3}) {
     for (const int shards : {ranks, 4}) {
       for (const ReductionAlgorithm algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::tree}) {
-        RigConfig config{.global_batch = 64, .shards = shards, .algorithm = algorithm, .sgd = {0.9, true, 5e-4}};
+        RigConfig config{.global_batch = 64,
+                         .shards = shards,
+                         .algorithm = algorithm,
+                         .optimizer = {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4}};
         const std::vector<Trace> direct = traces(ranks, config);
         config.queued = true;
         EXPECT_EQ(traces(ranks, config), direct) << ranks << " ranks, " << shards << " shards";
@@ -189,10 +194,22 @@ TEST(TrainStep, AQueueOfWorkIsTheSameComputation) {
   }
 }
 
+// Whatever an update reads changes from step to step: the number of the update, norms, the learning rate.
+TEST(TrainStep, ARecordedStepOfAnyOptimizerIsAStep) {
+  for (const UpdateRule rule : {UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
+    RigConfig config{.global_batch = 64, .shards = 2};
+    config.optimizer = {.rule = rule, .weight_decay = 0.01, .clip_norm = 0.5, .average_decay = 0.9};
+    config.optimizer.average_warmup = true;
+    const std::vector<Trace> direct = traces(1, config);
+    config.queued = true;
+    EXPECT_EQ(traces(1, config), direct) << static_cast<int>(rule);
+  }
+}
+
 TEST(TrainStep, AQueueOfWorkUpdatesNothingAfterALossThatIsNoNumber) {
   run_as_threads(2, [&](Communicator& communicator) {
     omp_set_num_threads(1);
-    TrainingRig rig(communicator, {.global_batch = 24, .sgd = {0.9, false, 0}, .queued = true});
+    TrainingRig rig(communicator, {.global_batch = 24, .optimizer = {.momentum = 0.9}, .queued = true});
     EXPECT_TRUE(rig.run(1, 0, 24, 0.1).finite);
     if (communicator.rank() == 1) rig.parameters[5] = std::numeric_limits<float>::quiet_NaN();
     const std::vector<float> before = rig.parameters;

@@ -24,7 +24,7 @@ struct RigConfig {
   int shards = 0;  // 0: the number of ranks
   ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
   bool overlap = true;
-  SgdConfig sgd = {};
+  UpdateSettings optimizer = {};
   bool queued = false;  // on a QueuedBackend, with what a GPU has: the DeviceReducer, recorded steps
 };
 
@@ -37,7 +37,7 @@ class TrainingRig {
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
-        optimizer(*backend, graph.parameter_count(), config.sgd),
+        optimizer(*backend, std::vector<ParameterSegment>{{0, graph.parameter_count()}}, config.optimizer),
         sums(config.queued && ranks.size() > 1 ? make_staged_communicator(ranks, *backend) : nullptr),
         reducer(make_reducer(ranks, config)),
         stage(*backend, 784, batch.per_rank, nullptr),
@@ -56,7 +56,7 @@ class TrainingRig {
   std::unique_ptr<Backend> backend;
   std::vector<float> parameters;
   Network network;
-  Sgd optimizer;
+  Optimizer optimizer;
   PhaseClock clock;
   std::unique_ptr<DeviceCommunicator> sums;
   std::unique_ptr<GradientReducer> reducer;

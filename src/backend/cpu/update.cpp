@@ -1,0 +1,122 @@
+// Optimizers over flat buffers.
+#include <array>
+
+#include "backend/cpu/operators.h"
+#include "backend/update_rules.h"
+
+namespace ddp {
+namespace {
+
+// In eight sums side by side: an order of additions that vectors can follow.
+template <class Square>
+double sum_of_squares(std::int64_t count, const Square& value) {
+  constexpr std::int64_t kLanes = 8;
+  std::array<double, kLanes> sums{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto x = static_cast<double>(value(i + lane));
+      sums[static_cast<std::size_t>(lane)] += x * x;
+    }
+  }
+  for (; i < count; ++i) {
+    const auto x = static_cast<double>(value(i));
+    sums[static_cast<std::size_t>(i % kLanes)] += x * x;
+  }
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+// For each chunk the squares of the gradient, and of the weights where norms of both are wanted.
+void sum_squares(const UpdateArguments& a) {
+  const bool weights = a.settings.rule == UpdateRule::lars;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t c = 0; c < a.chunk_count; ++c) {
+    const UpdateChunk& chunk = a.chunks[c];
+    const float* g = a.gradient + chunk.begin;
+    const float* w = a.weights + chunk.begin;
+    a.sums[2 * c] = sum_of_squares(chunk.count, [g](std::int64_t i) { return g[i]; });
+    if (weights) a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
+  }
+}
+
+double sum_over(const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
+  double sum = 0;
+  for (std::int64_t c = first; c < first + count; ++c) sum += a.sums[2 * c + which];
+  return sum;
+}
+
+ElementNumbers numbers_of(const UpdateArguments& a, const UpdateChunk& chunk) {
+  const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
+  return element_numbers(a.settings, *a.numbers, static_cast<double>(chunk.lr_scale),
+                         static_cast<double>(chunk.decay_scale), ratio);
+}
+
+// Lamb's averages, and for each chunk the squares of its direction and of the weights.
+void update_lamb_moments(const UpdateArguments& a) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t c = 0; c < a.chunk_count; ++c) {
+    const UpdateChunk& chunk = a.chunks[c];
+    const ElementNumbers n = element_numbers(a.settings, *a.numbers, 1, static_cast<double>(chunk.decay_scale), 1);
+    const float* g = a.gradient + chunk.begin;
+    const float* w = a.weights + chunk.begin;
+    float* mean = a.first + chunk.begin;
+    float* square = a.second + chunk.begin;
+#pragma omp simd
+    for (std::int64_t i = 0; i < chunk.count; ++i) update_moments(n, n.gradient_scale * g[i], mean[i], square[i]);
+    a.sums[2 * c] = sum_of_squares(chunk.count, [=, &n](std::int64_t i) {
+      return lamb_direction(n, w[i], mean[i], square[i]);
+    });
+    a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
+  }
+}
+
+void find_ratios(const UpdateArguments& a) {
+  for (std::int64_t s = 0; s < a.segment_count; ++s) {
+    const ChunksOfSegment& segment = a.segments[s];
+    a.ratios[s] = !segment.adapt ? 1
+                                 : trust_ratio(a.settings, a.numbers->gradient_scale,
+                                               static_cast<double>(segment.decay_scale),
+                                               sum_over(a, segment.first, segment.count, 1),
+                                               sum_over(a, segment.first, segment.count, 0));
+  }
+}
+
+template <class Form>
+void update_all(const UpdateArguments& a, const ElementNumbers& n) {
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < a.count; ++i) update_element<Form>(n, places_at<Form>(a, i));
+}
+
+template <class Form>
+void update_chunks(const UpdateArguments& a) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t c = 0; c < a.chunk_count; ++c) {
+    const UpdateChunk& chunk = a.chunks[c];
+    const ElementNumbers n = numbers_of(a, chunk);
+    const std::int64_t end = chunk.begin + chunk.count;
+#pragma omp simd
+    for (std::int64_t i = chunk.begin; i < end; ++i) update_element<Form>(n, places_at<Form>(a, i));
+  }
+}
+
+}  // namespace
+
+void cpu_update(const UpdateArguments& a) {
+  if (*a.skip != 0) return;
+  const bool clips = a.settings.clip_norm > 0;
+  if (clips || a.settings.rule == UpdateRule::lars) sum_squares(a);
+  *a.numbers = step_numbers(a.settings, *a.lr, *a.step, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
+  if (a.settings.rule == UpdateRule::lamb) update_lamb_moments(a);
+  if (a.settings.layerwise()) find_ratios(a);
+  with_update_form(a.settings, [&a](auto form) {
+    using Form = decltype(form);
+    if (a.uniform && !a.settings.layerwise()) {
+      update_all<Form>(a, element_numbers(a.settings, *a.numbers, static_cast<double>(a.lr_scale),
+                                          static_cast<double>(a.decay_scale), 1));
+    } else {
+      update_chunks<Form>(a);
+    }
+  });
+}
+
+}  // namespace ddp

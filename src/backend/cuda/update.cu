@@ -1,0 +1,145 @@
+// Optimizers over flat buffers. Sums are taken a block a chunk, then a block over the chunks: in an order that depends
+// on shapes alone.
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+#include "backend/update_rules.h"
+
+namespace ddp::cuda {
+namespace {
+
+// Binary tree over the block; all of its threads call this together, and all get the sum.
+__device__ double block_sum(double* tree, double value) {
+  tree[threadIdx.x] = value;
+  __syncthreads();
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
+    __syncthreads();
+  }
+  const double sum = tree[0];
+  __syncthreads();
+  return sum;
+}
+
+__device__ double squared(float value) { return static_cast<double>(value) * static_cast<double>(value); }
+
+// For each chunk the squares of the gradient, and of the weights.
+__global__ void sum_squares_kernel(const UpdateArguments a) {
+  __shared__ double tree[kThreads];
+  for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
+    const UpdateChunk chunk = a.chunks[c];
+    double gradient = 0;
+    double weights = 0;
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
+      gradient += squared(a.gradient[i]);
+      weights += squared(a.weights[i]);
+    }
+    gradient = block_sum(tree, gradient);
+    weights = block_sum(tree, weights);
+    if (threadIdx.x == 0) {
+      a.sums[2 * c] = gradient;
+      a.sums[2 * c + 1] = weights;
+    }
+  }
+}
+
+// All threads of a block together.
+__device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
+  double sum = 0;
+  for (std::int64_t c = first + threadIdx.x; c < first + count; c += kThreads) sum += a.sums[2 * c + which];
+  return block_sum(tree, sum);
+}
+
+// One block.
+__global__ void step_numbers_kernel(const UpdateArguments a) {
+  __shared__ double tree[kThreads];
+  const double square_sum = a.settings.clip_norm > 0 ? sum_over(tree, a, 0, a.chunk_count, 0) : 0;
+  if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.lr, *a.step, square_sum);
+}
+
+// Lamb's averages, and for each chunk the squares of its direction and of the weights.
+__global__ void lamb_moments_kernel(const UpdateArguments a) {
+  __shared__ double tree[kThreads];
+  if (*a.skip != 0) return;
+  for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
+    const UpdateChunk chunk = a.chunks[c];
+    const ElementNumbers n = element_numbers(a.settings, *a.numbers, 1, chunk.decay_scale, 1);
+    double direction = 0;
+    double weights = 0;
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
+      update_moments(n, n.gradient_scale * a.gradient[i], a.first[i], a.second[i]);
+      direction += squared(lamb_direction(n, a.weights[i], a.first[i], a.second[i]));
+      weights += squared(a.weights[i]);
+    }
+    direction = block_sum(tree, direction);
+    weights = block_sum(tree, weights);
+    if (threadIdx.x == 0) {
+      a.sums[2 * c] = direction;
+      a.sums[2 * c + 1] = weights;
+    }
+  }
+}
+
+// A block a segment.
+__global__ void ratios_kernel(const UpdateArguments a) {
+  __shared__ double tree[kThreads];
+  for (std::int64_t s = blockIdx.x; s < a.segment_count; s += gridDim.x) {
+    const ChunksOfSegment segment = a.segments[s];
+    const double weights = sum_over(tree, a, segment.first, segment.count, 1);
+    const double other = sum_over(tree, a, segment.first, segment.count, 0);
+    if (threadIdx.x == 0) {
+      a.ratios[s] =
+          segment.adapt ? trust_ratio(a.settings, a.numbers->gradient_scale, segment.decay_scale, weights, other) : 1;
+    }
+  }
+}
+
+template <class Form>
+__global__ void update_all_kernel(const UpdateArguments a) {
+  if (*a.skip != 0) return;
+  const ElementNumbers n = element_numbers(a.settings, *a.numbers, a.lr_scale, a.decay_scale, 1);
+  const auto count = static_cast<std::size_t>(a.count);
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    update_element<Form>(n, places_at<Form>(a, static_cast<std::int64_t>(i)));
+  }
+}
+
+template <class Form>
+__global__ void update_chunks_kernel(const UpdateArguments a) {
+  if (*a.skip != 0) return;
+  for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
+    const UpdateChunk chunk = a.chunks[c];
+    const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
+    const ElementNumbers n = element_numbers(a.settings, *a.numbers, chunk.lr_scale, chunk.decay_scale, ratio);
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
+      update_element<Form>(n, places_at<Form>(a, i));
+    }
+  }
+}
+
+unsigned blocks_of(std::int64_t count) {
+  return static_cast<unsigned>(static_cast<std::size_t>(count) < kMostBlocks ? static_cast<std::size_t>(count)
+                                                                             : kMostBlocks);
+}
+
+}  // namespace
+
+void update(cudaStream_t stream, const UpdateArguments& a) {
+  if (a.count == 0) return;
+  const UpdateSettings& settings = a.settings;
+  if (settings.clip_norm > 0 || settings.rule == UpdateRule::lars) {
+    launch(stream, blocks_of(a.chunk_count), kThreads, sum_squares_kernel, a);
+  }
+  launch(stream, 1, kThreads, step_numbers_kernel, a);
+  if (settings.rule == UpdateRule::lamb) launch(stream, blocks_of(a.chunk_count), kThreads, lamb_moments_kernel, a);
+  if (settings.layerwise()) launch(stream, blocks_of(a.segment_count), kThreads, ratios_kernel, a);
+  with_update_form(settings, [&](auto form) {
+    using Form = decltype(form);
+    if (a.uniform && !settings.layerwise()) {
+      launch(stream, blocks_for(static_cast<std::size_t>(a.count)), kThreads, update_all_kernel<Form>, a);
+    } else {
+      launch(stream, blocks_of(a.chunk_count), kThreads, update_chunks_kernel<Form>, a);
+    }
+  });
+}
+
+}  // namespace ddp::cuda

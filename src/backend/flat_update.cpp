@@ -1,0 +1,29 @@
+#include "backend/flat_update.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace ddp {
+
+UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
+  UpdateTables tables;
+  std::int64_t end = 0;
+  for (const ParameterSegment& segment : segments) {
+    DDP_ASSERT(segment.offset == end && segment.count >= 0);
+    end += segment.count;
+    tables.uniform = tables.uniform && segment.lr_scale == segments.front().lr_scale &&
+                     segment.decay_scale == segments.front().decay_scale;
+    const auto index = static_cast<std::int32_t>(tables.segments.size());
+    const auto first = static_cast<std::int64_t>(tables.chunks.size());
+    for (std::int64_t begin = segment.offset; begin < end; begin += kUpdateChunk) {
+      const auto count = static_cast<std::int32_t>(std::min(kUpdateChunk, end - begin));
+      tables.chunks.push_back({begin, count, index, segment.lr_scale, segment.decay_scale});
+    }
+    const auto count = static_cast<std::int64_t>(tables.chunks.size()) - first;
+    tables.segments.push_back({first, count, segment.decay_scale, segment.adapt});
+  }
+  return tables;
+}
+
+}  // namespace ddp

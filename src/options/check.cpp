@@ -1,0 +1,76 @@
+#include "options/check.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ddp {
+namespace {
+
+// `given`: the option has another value than its default. `kinds`: those that read it.
+template <class Kind>
+void check_read_by(const char* key, bool given, const char* choice, Kind kind, std::initializer_list<Kind> kinds) {
+  if (!given || std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+  std::vector<std::string> names;
+  for (const Kind each : kinds) names.emplace_back(to_string(each));
+  throw Error(ExitCode::usage, fmt::format("--{} is for --{} {}; --{} {} does not read it, leave it out", key, choice,
+                                           join(names), choice, to_string(kind)));
+}
+
+}  // namespace
+
+void check_optimizer(const OptimizerOptions& o) {
+  using K = OptimizerKind;
+  const OptimizerOptions standard;
+  const auto read_by = [&](const char* key, auto OptimizerOptions::*member, std::initializer_list<K> kinds) {
+    check_read_by(key, o.*member != standard.*member, "optimizer", o.optimizer, kinds);
+  };
+  read_by("momentum", &OptimizerOptions::momentum, {K::sgd, K::rmsprop, K::lars});
+  read_by("nesterov", &OptimizerOptions::nesterov, {K::sgd});
+  check(!o.nesterov || o.momentum > 0, ExitCode::usage, "--nesterov needs a --momentum above 0, such as 0.9");
+  read_by("beta1", &OptimizerOptions::beta1, {K::adam, K::adamw, K::lamb});
+  read_by("beta2", &OptimizerOptions::beta2, {K::adam, K::adamw, K::lamb});
+  read_by("epsilon", &OptimizerOptions::epsilon, {K::adam, K::adamw, K::lamb, K::rmsprop});
+  read_by("rho", &OptimizerOptions::rho, {K::rmsprop});
+  read_by("rmsprop-form", &OptimizerOptions::rmsprop_form, {K::rmsprop});
+  read_by("lars-trust", &OptimizerOptions::lars_trust, {K::lars});
+  check(o.optimizer != K::adamw || o.decay != DecayKind::l2, ExitCode::usage,
+        "--optimizer adamw is adam with --decay decoupled; for --decay l2 give --optimizer adam");
+  check((o.optimizer != K::lars && o.optimizer != K::lamb) || o.decay == DecayKind::automatic, ExitCode::usage,
+        "--optimizer {} has a decay of its own, part of the rule; leave out --decay {}", to_string(o.optimizer),
+        to_string(o.decay));
+  check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup needs an --ema-decay above 0, such as 0.999");
+}
+
+void check_schedule(const OptimizerOptions& o) {
+  using K = ScheduleKind;
+  const OptimizerOptions standard;
+  const auto read_by = [&](const char* key, auto OptimizerOptions::*member, std::initializer_list<K> kinds) {
+    check_read_by(key, o.*member != standard.*member, "schedule", o.schedule, kinds);
+  };
+  read_by("lr-decay-steps", &OptimizerOptions::lr_decay_steps, {K::step, K::exponential});
+  read_by("lr-milestones", &OptimizerOptions::lr_milestones, {K::multi_step});
+  read_by("lr-staircase", &OptimizerOptions::lr_staircase, {K::exponential});
+  read_by("lr-power", &OptimizerOptions::lr_power, {K::polynomial});
+  read_by("one-cycle-rise", &OptimizerOptions::one_cycle_rise, {K::one_cycle});
+  read_by("one-cycle-div", &OptimizerOptions::one_cycle_div, {K::one_cycle});
+  read_by("one-cycle-final-div", &OptimizerOptions::one_cycle_final_div, {K::one_cycle});
+  const bool decays = o.schedule == K::step || o.schedule == K::exponential;
+  check(!decays || o.lr_step_epochs > 0 || o.lr_decay_steps > 0, ExitCode::usage,
+        "--schedule {} needs --lr-step-epochs, the epochs between two decays, or --lr-decay-steps",
+        to_string(o.schedule));
+  check(!decays || o.lr_step_epochs == 0 || o.lr_decay_steps == 0, ExitCode::usage,
+        "--lr-step-epochs and --lr-decay-steps say the same thing in different ways; give one of them");
+  check(o.schedule != K::multi_step || !o.lr_milestones.empty(), ExitCode::usage,
+        "--schedule multi-step needs --lr-milestones, the epochs of the decays, such as 30,60");
+  const bool falls = o.schedule == K::cosine || o.schedule == K::polynomial;
+  check(!falls || o.lr_min <= o.lr, ExitCode::usage,
+        "--lr-min {} is above --lr {}; a {} schedule falls from --lr to --lr-min", o.lr_min, o.lr,
+        to_string(o.schedule));
+}
+
+}  // namespace ddp

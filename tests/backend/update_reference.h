@@ -1,0 +1,110 @@
+// The rules of backend/update_rules.h in double precision, written after the papers and PyTorch's documentation.
+//
+//   ReferenceUpdate expected(settings, segments, initial);
+//   expected.update(gradient, lr);
+//   expected.weights[i];
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "backend/flat_update.h"
+
+namespace ddp {
+
+class ReferenceUpdate {
+ public:
+  ReferenceUpdate(const UpdateSettings& settings, std::vector<ParameterSegment> segments,
+                  const std::vector<float>& initial)
+      : weights(initial.begin(), initial.end()),
+        first(initial.size()),
+        second(initial.size()),
+        average(initial.begin(), initial.end()),
+        settings_(settings),
+        segments_(std::move(segments)) {}
+
+  void update(const std::vector<float>& gradient, double lr) {
+    ++steps_;
+    std::vector<double> g(gradient.begin(), gradient.end());
+    if (settings_.clip_norm > 0) {
+      const double factor = std::min(1.0, settings_.clip_norm / (norm(g, 0, g.size()) + 1e-6));
+      for (double& value : g) value *= factor;
+    }
+    for (const ParameterSegment& segment : segments_) update_segment(segment, g, lr);
+    const auto n = static_cast<double>(steps_ - 1);
+    const double keep = settings_.average_warmup ? std::min(settings_.average_decay, (1 + n) / (10 + n))
+                                                 : settings_.average_decay;
+    for (std::size_t i = 0; i < weights.size(); ++i) average[i] = keep * average[i] + (1 - keep) * weights[i];
+  }
+
+  std::int64_t steps() const { return steps_; }
+
+  std::vector<double> weights;
+  std::vector<double> first;
+  std::vector<double> second;
+  std::vector<double> average;
+
+ private:
+  static double norm(const std::vector<double>& values, std::size_t begin, std::size_t end) {
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += values[i] * values[i];
+    return std::sqrt(sum);
+  }
+
+  void update_segment(const ParameterSegment& segment, const std::vector<double>& g, double global_lr) {
+    const UpdateSettings& s = settings_;
+    const auto begin = static_cast<std::size_t>(segment.offset);
+    const std::size_t end = begin + static_cast<std::size_t>(segment.count);
+    const double lr = global_lr * static_cast<double>(segment.lr_scale);
+    const double decay = s.weight_decay * static_cast<double>(segment.decay_scale);
+    const double l2 = s.decoupled || s.rule == UpdateRule::lamb ? 0 : decay;
+    std::vector<double> step(weights.size());
+    double ratio = 1;
+    if (s.rule == UpdateRule::lars && segment.adapt) {
+      const double w = norm(weights, begin, end);
+      const double of_gradient = norm(g, begin, end);
+      if (w > 0 && of_gradient > 0) ratio = s.trust * w / (of_gradient + decay * w);
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      const double d = g[i] + l2 * weights[i];
+      if (s.rule == UpdateRule::sgd) {
+        first[i] = s.momentum * first[i] + d;
+        step[i] = lr * (s.nesterov ? d + s.momentum * first[i] : first[i]);
+      } else if (s.rule == UpdateRule::rmsprop) {
+        second[i] = s.rho * second[i] + (1 - s.rho) * d * d;
+        first[i] = s.momentum * first[i] + (s.keras ? lr * d / std::sqrt(second[i] + s.epsilon)
+                                                    : d / (std::sqrt(second[i]) + s.epsilon));
+        step[i] = s.keras ? first[i] : lr * first[i];
+      } else if (s.rule == UpdateRule::lars) {
+        first[i] = s.momentum * first[i] + lr * ratio * d;
+        step[i] = first[i];
+      } else {
+        first[i] = s.beta1 * first[i] + (1 - s.beta1) * d;
+        second[i] = s.beta2 * second[i] + (1 - s.beta2) * d * d;
+        const auto t = static_cast<double>(steps_);
+        const double mean = first[i] / (1 - std::pow(s.beta1, t));
+        const double square = second[i] / (1 - std::pow(s.beta2, t));
+        step[i] = lr * mean / (std::sqrt(square) + s.epsilon);
+        if (s.rule == UpdateRule::lamb) step[i] += lr * decay * weights[i];
+      }
+    }
+    if (s.rule == UpdateRule::lamb && segment.adapt) {
+      const double w = norm(weights, begin, end);
+      const double direction = norm(step, begin, end) / lr;
+      if (w > 0 && direction > 0) ratio = w / direction;
+      for (std::size_t i = begin; i < end; ++i) step[i] *= ratio;
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      if (s.decoupled) weights[i] *= 1 - lr * decay;
+      weights[i] -= step[i];
+    }
+  }
+
+  UpdateSettings settings_;
+  std::vector<ParameterSegment> segments_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace ddp

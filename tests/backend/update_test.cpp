@@ -1,0 +1,196 @@
+// Updates of flat buffers against the rules in double precision, one parameter after the other.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend_case.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+#include "backend/update_reference.h"
+
+namespace ddp {
+namespace {
+
+std::vector<float> random_floats(std::int64_t count) {
+  const reference::Values values = random_values(count);
+  return {values.begin(), values.end()};
+}
+
+// All buffers of an update on the device.
+struct OnDevice {
+  OnDevice(Backend& device, const std::vector<float>& initial, const std::vector<ParameterSegment>& segments,
+           const UpdateSettings& settings)
+      : backend(device),
+        tables(cut_into_chunks(segments)),
+        weights(device, initial),
+        first(device, std::vector<float>(initial.size())),
+        second(device, std::vector<float>(initial.size())),
+        average(device, std::vector<float>(initial.size())),
+        chunks(device, tables.chunks),
+        of_segments(device, tables.segments),
+        numbers(device, std::vector<StepNumbers>(1)),
+        sums(device, std::vector<double>(2 * tables.chunks.size())),
+        ratios(device, std::vector<double>(segments.size())),
+        control(device, {0, 0, 0}) {
+    a.settings = settings;
+    a.weights = weights.data();
+    if (settings.has_first()) a.first = first.data();
+    if (settings.has_second()) a.second = second.data();
+    if (settings.has_average()) a.average = average.data();
+    a.count = static_cast<std::int64_t>(initial.size());
+    a.chunks = chunks.data();
+    a.chunk_count = static_cast<std::int64_t>(tables.chunks.size());
+    a.segments = of_segments.data();
+    a.segment_count = static_cast<std::int64_t>(segments.size());
+    a.uniform = tables.uniform;
+    a.lr_scale = segments[0].lr_scale;
+    a.decay_scale = segments[0].decay_scale;
+    a.numbers = numbers.data();
+    a.sums = sums.data();
+    a.ratios = ratios.data();
+    a.lr = control.data();
+    a.step = control.data() + 1;
+    a.skip = control.data() + 2;
+  }
+
+  void update(const std::vector<float>& gradient, double lr, double step, double skip) {
+    const DeviceArray<float> g(backend, gradient);
+    control.set({lr, step, skip});
+    a.gradient = g.data();
+    backend.update(a);
+    backend.synchronize();
+  }
+
+  Backend& backend;
+  UpdateTables tables;
+  DeviceArray<float> weights, first, second, average;
+  DeviceArray<UpdateChunk> chunks;
+  DeviceArray<ChunksOfSegment> of_segments;
+  DeviceArray<StepNumbers> numbers;
+  DeviceArray<double> sums, ratios, control;
+  UpdateArguments a;
+};
+
+std::vector<UpdateSettings> all_forms() {
+  using R = UpdateRule;
+  return {
+      {},
+      {.weight_decay = 0.01},
+      {.momentum = 0.9},
+      {.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+      {.momentum = 0.9, .weight_decay = 0.01, .decoupled = true, .clip_norm = 10, .average_decay = 0.9},
+      {.rule = R::adam},
+      {.rule = R::adam, .weight_decay = 0.05, .clip_norm = 3},
+      {.rule = R::adam, .weight_decay = 0.05, .decoupled = true, .beta1 = 0.8, .beta2 = 0.95, .average_decay = 0.99},
+      {.rule = R::rmsprop, .weight_decay = 0.05},
+      {.rule = R::rmsprop, .momentum = 0.5, .epsilon = 1e-3, .rho = 0.9},
+      {.rule = R::rmsprop, .weight_decay = 0.05, .epsilon = 1e-3, .rho = 0.9, .keras = true},
+      {.rule = R::rmsprop, .momentum = 0.5, .epsilon = 1e-3, .rho = 0.9, .keras = true, .average_decay = 0.5},
+      {.rule = R::lars, .trust = 0.1},
+      {.rule = R::lars, .momentum = 0.9, .weight_decay = 0.01, .trust = 0.1, .clip_norm = 1, .average_decay = 0.9},
+      {.rule = R::lamb},
+      {.rule = R::lamb, .weight_decay = 0.05, .epsilon = 1e-6, .clip_norm = 1, .average_decay = 0.9,
+       .average_warmup = true},
+  };
+}
+
+std::string described(const UpdateSettings& s, std::size_t which) {
+  return "rule " + std::to_string(static_cast<int>(s.rule)) + " in form " + std::to_string(which);
+}
+
+class Update : public EveryBackend {
+ protected:
+  void expect_near(const std::vector<float>& actual, const std::vector<double>& expected, const std::string& what) {
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      // A few updates, each rounded to fp32, of values below about 2.
+      ASSERT_NEAR(static_cast<double>(actual[i]), expected[i], 3e-6 * (1 + std::fabs(expected[i]))) << what << " " << i;
+    }
+  }
+
+  void follows_reference(const std::vector<ParameterSegment>& segments) {
+    const std::int64_t count = segments.back().offset + segments.back().count;
+    const std::vector<UpdateSettings> forms = all_forms();
+    for (std::size_t f = 0; f < forms.size(); ++f) {
+      const std::vector<float> initial = random_floats(count);
+      OnDevice device(backend(), initial, segments, forms[f]);
+      ReferenceUpdate expected(forms[f], segments, initial);
+      for (const double lr : {0.05, 0.02, 0.04}) {
+        const std::vector<float> gradient = random_floats(count);
+        expected.update(gradient, lr);
+        device.update(gradient, lr, static_cast<double>(expected.steps()), 0);
+      }
+      const std::string what = described(forms[f], f);
+      expect_near(device.weights.get(), expected.weights, what + ": weight");
+      if (forms[f].has_first()) expect_near(device.first.get(), expected.first, what + ": first");
+      if (forms[f].has_second()) expect_near(device.second.get(), expected.second, what + ": second");
+      if (forms[f].has_average()) expect_near(device.average.get(), expected.average, what + ": average");
+    }
+  }
+};
+
+TEST_P(Update, OfOneSegmentFollowsTheRules) { follows_reference({{0, 5000}}); }
+
+TEST_P(Update, OfSegmentsWithTheirOwnRatesFollowsTheRules) {
+  const std::int64_t large = kUpdateChunk + random_between(1, 500);
+  follows_reference({{0, large, 1, 1, true},
+                     {large, 17, 2, 0, false},
+                     {large + 17, 0, 1, 1, true},
+                     {large + 17, 300, 0.5F, 2, true}});
+}
+
+// Weights or gradients of zero leave the ratio at 1, and no number is broken.
+TEST_P(Update, OfZeroWeightsIsFinite) {
+  for (const UpdateRule rule : {UpdateRule::lars, UpdateRule::lamb}) {
+    const UpdateSettings settings{.rule = rule, .momentum = rule == UpdateRule::lars ? 0.9 : 0.0};
+    const std::vector<ParameterSegment> segments = {{0, 10}, {10, 10}};
+    OnDevice device(backend(), std::vector<float>(20), segments, settings);
+    std::vector<float> gradient(20);
+    for (std::size_t i = 0; i < 10; ++i) gradient[i] = 0.5F;
+    device.update(gradient, 0.1, 1, 0);
+    const std::vector<float> weights = device.weights.get();
+    for (std::size_t i = 0; i < 10; ++i) EXPECT_NEAR(weights[i], rule == UpdateRule::lars ? -0.05F : -0.1F, 1e-5F);
+    for (std::size_t i = 10; i < 20; ++i) EXPECT_EQ(weights[i], 0.0F);
+  }
+}
+
+TEST_P(Update, IsSkippedOnRequest) {
+  for (const UpdateSettings& settings : all_forms()) {
+    const std::vector<float> initial = random_floats(300);
+    OnDevice device(backend(), initial, {{0, 300}}, settings);
+    device.first.set(initial);
+    device.second.set(initial);
+    device.average.set(initial);
+    for (const double skip : {1.0, 3.0, std::nan("")}) {
+      device.update(random_floats(300), 0.5, 2, skip);
+      EXPECT_EQ(device.weights.get(), initial);
+      EXPECT_EQ(device.first.get(), initial);
+      EXPECT_EQ(device.second.get(), initial);
+      EXPECT_EQ(device.average.get(), initial);
+    }
+  }
+}
+
+TEST_P(Update, GivesTheSameBitsAgain) {
+  if (!GetParam().repeatable) return;
+  const std::vector<ParameterSegment> segments = {{0, 3 * kUpdateChunk}, {3 * kUpdateChunk, 55, 2, 0, true}};
+  const std::vector<float> initial = random_floats(3 * kUpdateChunk + 55);
+  const std::vector<float> gradient = random_floats(3 * kUpdateChunk + 55);
+  for (const UpdateRule rule : {UpdateRule::adam, UpdateRule::lars, UpdateRule::lamb}) {
+    const UpdateSettings settings{.rule = rule, .weight_decay = 0.1, .clip_norm = 1};
+    std::optional<std::vector<float>> before;
+    for (int run = 0; run < 2; ++run) {
+      OnDevice device(backend(), initial, segments, settings);
+      device.update(gradient, 0.1, 1, 0);
+      if (before) EXPECT_EQ(device.weights.get(), *before);
+      before = device.weights.get();
+    }
+  }
+}
+
+DDP_ON_EVERY_BACKEND(On, Update);
+
+}  // namespace
+}  // namespace ddp
