@@ -1,6 +1,7 @@
 // Where things lie in a run folder, and what they are called:
 //
 //   RUN/latest, RUN/best                links to the newest checkpoint and to that of the best validation accuracy
+//   RUN/model.onnx                      the model's file, where it came from one
 //   RUN/checkpoints/step-00001234/      a checkpoint: model.safetensors, optimizer.safetensors, state.json,
 //   MANIFEST.json RUN/checkpoints/.tmp-step-00001234/       one being written, or removed: never read
 //   RUN/checkpoints/.replaced-step-00001234/  one making room for another of the same step: good until that is in place
@@ -19,9 +20,13 @@ inline constexpr const char* kCheckpointsFolder = "checkpoints";
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "state.json";
+inline constexpr const char* kModelCopyFile = "model.onnx";
 inline constexpr const char* kManifestFile = "MANIFEST.json";
 inline constexpr const char* kTemporaryPrefix = ".tmp-";
 inline constexpr const char* kReplacedPrefix = ".replaced-";
+
+// RUN/model.onnx of a checkpoint RUN/checkpoints/step-S.
+std::filesystem::path model_copy_of(const std::filesystem::path& checkpoint);
 
 // 1234 -> "step-00001234".
 std::string step_folder_name(std::int64_t step);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "checkpoint/tensor_view.h"
 
@@ -34,12 +35,15 @@ std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& run_dir);
 // The checkpoint at `path`: its folder, a link to it, or a run folder, of which it takes the newest good one.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
+// The model's tensors, for another run to begin with.
+SafetensorsFile read_weights(const Checkpoint& checkpoint);
+
 // Reads the model's tensors, for evaluation. Throws for another model, names, or shapes, naming the first difference,
 // before any memory is written.
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
-// Reads the moving average of the model's tensors in place of them, from the optimizer's tensors "ema.NAME"; what has
-// none, such as running statistics, is the model's own. Throws as above, and where the checkpoint holds no average.
+// Reads the moving average of the model's parameters in place of them, from the optimizer's tensors "ema.NAME", and its
+// running statistics. Throws as above, and where the checkpoint holds no average.
 void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
 // Reads the model's and the optimizer's tensors, to go on training. Throws as above; memory is written only when all

@@ -21,18 +21,21 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr const char* kMetadataKey = "__metadata__";
 
-std::string make_header(std::span<const TensorView> tensors, const TensorMetadata& metadata) {
+std::string make_header(std::span<const TensorView> tensors, std::span<const CounterTensor> counters,
+                        const TensorMetadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   std::size_t begin = 0;
   std::set<std::string_view> names = {kMetadataKey};
-  for (const TensorView& tensor : tensors) {
-    check(names.insert(tensor.name).second, ExitCode::internal, "internal error: the tensor name '{}' is given twice",
-          tensor.name);
-    const std::size_t end = begin + tensor.elements() * sizeof(float);
-    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
-    begin = end;
-  }
+  const auto add = [&](const std::string& name, const char* type, const std::vector<std::int64_t>& shape,
+                       std::size_t bytes) {
+    check(names.insert(name).second, ExitCode::internal, "internal error: the tensor name '{}' is given twice", name);
+    header[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, begin + bytes}}};
+    begin += bytes;
+  };
+  // Counters first: their eight bytes lie at multiples of eight then.
+  for (const CounterTensor& counter : counters) add(counter.name, "I64", {}, sizeof(counter.value));
+  for (const TensorView& tensor : tensors) add(tensor.name, "F32", tensor.shape, tensor.elements() * sizeof(float));
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   return text;
@@ -53,9 +56,9 @@ nlohmann::json parse_without_duplicates(std::string_view text, std::string& dupl
   return nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
 }
 
-// The bytes of an F32 tensor of this shape; nothing where they exceed any memory.
-std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape) {
-  std::size_t bytes = sizeof(float);
+// The bytes of a tensor of this shape; nothing where they exceed any memory.
+std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape, std::size_t element) {
+  std::size_t bytes = element;
   for (const std::int64_t extent : shape) {
     if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) return std::nullopt;
   }
@@ -76,8 +79,8 @@ bool take_numbers(const nlohmann::json& value, std::vector<T>& numbers) {
 }  // namespace
 
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const TensorMetadata& metadata) {
-  const std::string header = make_header(tensors, metadata);
+                             const TensorMetadata& metadata, std::span<const CounterTensor> counters) {
+  const std::string header = make_header(tensors, counters, metadata);
   const std::uint64_t length = header.size();
   File file(path, File::Mode::create, ExitCode::checkpoint);
   Hasher hasher;
@@ -87,17 +90,18 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   };
   write(std::as_bytes(std::span(&length, 1)));
   write(std::as_bytes(std::span(header)));
+  for (const CounterTensor& counter : counters) write(std::as_bytes(std::span(&counter.value, 1)));
   for (const TensorView& tensor : tensors) write(std::as_bytes(std::span(tensor.data, tensor.elements())));
   file.sync();
   file.close();
   return hasher.finish();
 }
 
-SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path) {
-  return {path, read_text(path, ExitCode::checkpoint)};
+SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path, TensorTypes types) {
+  return {path, read_text(path, ExitCode::checkpoint), types};
 }
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path, std::string bytes)
+SafetensorsFile::SafetensorsFile(std::filesystem::path path, std::string bytes, TensorTypes types)
     : path_(std::move(path)), bytes_(std::move(bytes)) {
   if (bytes_.size() < kLengthBytes) fail(fmt::format("{} bytes are too few for a safetensors file", bytes_.size()));
   std::uint64_t length = 0;
@@ -106,12 +110,12 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path, std::string bytes)
     fail(fmt::format("a header of {} bytes is claimed, the file has {} bytes in all", length, bytes_.size()));
   }
   data_begin_ = kLengthBytes + length;
-  parse_header(std::string_view(bytes_).substr(kLengthBytes, length));
+  parse_header(std::string_view(bytes_).substr(kLengthBytes, length), types);
   check_ranges(bytes_.size() - data_begin_);
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
 }
 
-void SafetensorsFile::parse_header(std::string_view header) {
+void SafetensorsFile::parse_header(std::string_view header, TensorTypes types) {
   std::string duplicate;
   const nlohmann::json json = parse_without_duplicates(header, duplicate);
   if (!json.is_object()) fail("the header is not a JSON object");
@@ -134,10 +138,13 @@ void SafetensorsFile::parse_header(std::string_view header) {
       fail(fmt::format("the header describes tensor '{}' wrongly", name));
     }
     const auto dtype = entry["dtype"].get<std::string>();
-    if (dtype != "F32") fail(fmt::format("tensor '{}' is of type {}, only F32 is read", name, dtype));
+    tensor.counts = types == TensorTypes::f32_and_i64 && dtype == "I64";
+    if (dtype != "F32" && !tensor.counts) {
+      fail(fmt::format("tensor '{}' is of type {}, only F32 is read", name, dtype));
+    }
     tensor.begin = range[0];
     tensor.end = range[1];
-    if (bytes_of(tensor.shape) != tensor.end - tensor.begin) {
+    if (bytes_of(tensor.shape, tensor.counts ? sizeof(std::int64_t) : sizeof(float)) != tensor.end - tensor.begin) {
       fail(fmt::format("tensor '{}' of shape {} has {} bytes of data", name, shape_text(tensor.shape),
                        tensor.end - tensor.begin));
     }
@@ -161,35 +168,40 @@ void SafetensorsFile::check_ranges(std::size_t data_size) {
   if (used < data_size) fail(fmt::format("{} bytes follow the last tensor", data_size - used));
 }
 
-void SafetensorsFile::check_same(std::span<const TensorView> expected) const {
-  const auto differs = [&](const std::string& what) {
-    throw Error(ExitCode::checkpoint,
-                fmt::format("{}: {}; give the model and optimizer options that the checkpoint was written with",
-                            path_.string(), what));
-  };
+std::string SafetensorsFile::difference(std::span<const TensorView> expected,
+                                        const std::function<bool(const Tensor&)>& passed_over) const {
   std::set<std::string_view> names;
   for (const TensorView& view : expected) {
     names.insert(view.name);
     const auto found = index_.find(view.name);
-    if (found == index_.end()) differs(fmt::format("tensor '{}' of this run is not in the checkpoint", view.name));
+    if (found == index_.end()) return fmt::format("tensor '{}' of this run is not in the checkpoint", view.name);
     const Tensor& tensor = tensors_[found->second];
+    if (tensor.counts) return fmt::format("tensor '{}' is of type I64, not F32", view.name);
     if (tensor.shape != view.shape) {
-      differs(fmt::format("tensor '{}' has shape {} in the checkpoint, {} in this run", view.name,
-                          shape_text(tensor.shape), shape_text(view.shape)));
+      return fmt::format("tensor '{}' has shape {} in the checkpoint, {} in this run", view.name,
+                         shape_text(tensor.shape), shape_text(view.shape));
     }
   }
   for (const Tensor& tensor : tensors_) {
-    if (!names.contains(tensor.name)) {
-      differs(fmt::format("tensor '{}' of the checkpoint is not in this run", tensor.name));
+    if (!names.contains(tensor.name) && !passed_over(tensor)) {
+      return fmt::format("tensor '{}' of the checkpoint is not in this run", tensor.name);
     }
   }
+  return "";
+}
+
+void SafetensorsFile::check_same(std::span<const TensorView> expected) const {
+  const std::string what = difference(expected, [](const Tensor& /*tensor*/) { return false; });
+  check(what.empty(), ExitCode::checkpoint,
+        "{}: {}; give the model and optimizer options that the checkpoint was written with", path_.string(), what);
 }
 
 void SafetensorsFile::copy_to(std::span<const TensorView> views) const {
   for (const TensorView& view : views) {
     const auto found = index_.find(view.name);
-    DDP_ASSERT(found != index_.end() && tensors_[found->second].shape == view.shape);
+    DDP_ASSERT(found != index_.end());
     const Tensor& tensor = tensors_[found->second];
+    DDP_ASSERT(tensor.shape == view.shape && !tensor.counts);
     // The tensors of an empty model may have no memory at all, which memcpy must not be given.
     if (tensor.end > tensor.begin) {
       std::memcpy(view.data, bytes_.data() + data_begin_ + tensor.begin, tensor.end - tensor.begin);

@@ -1,4 +1,5 @@
-// Float32 tensors in files of the safetensors format, which Python's `safetensors` package reads and writes.
+// Float32 tensors, and counters, in files of the safetensors format, which Python's `safetensors` package reads and
+// writes.
 //
 //   write_safetensors("model.safetensors", views, {{"format", "pt"}});
 //
@@ -26,32 +27,48 @@ namespace ddp {
 
 using TensorMetadata = std::map<std::string, std::string>;
 
-// Writes the tensors in the order given, waits until they are on the disk, and returns the file's size and hash.
-// Throws Error(checkpoint) where the file cannot be written; two tensors of one name are a defect of the caller.
+// A scalar of type I64, as PyTorch keeps num_batches_tracked.
+struct CounterTensor {
+  std::string name;
+  std::int64_t value = 0;
+};
+
+// Which types of tensors a reader accepts.
+enum class TensorTypes { f32, f32_and_i64 };
+
+// Writes the counters, then the tensors in the order given, waits until they are on the disk, and returns the file's
+// size and hash. Throws Error(checkpoint) where the file cannot be written; two tensors of one name are a defect of the
+// caller.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const TensorMetadata& metadata);
+                             const TensorMetadata& metadata, std::span<const CounterTensor> counters = {});
 
 // A safetensors file in memory. Nothing in the file is trusted: the constructor throws Error(checkpoint) for a header
-// that is too long or is not what the format asks for, names given twice, types other than F32, and ranges that
+// that is too long or is not what the format asks for, names given twice, types that are not accepted, and ranges that
 // overlap, leave gaps, do not fit their shapes or lie outside the file.
 class SafetensorsFile {
  public:
   struct Tensor {
     std::string name;
+    bool counts = false;  // of type I64
     std::vector<std::int64_t> shape;
     std::size_t begin = 0;  // byte range within the data
     std::size_t end = 0;
   };
 
-  static SafetensorsFile read(const std::filesystem::path& path);
+  static SafetensorsFile read(const std::filesystem::path& path, TensorTypes types = TensorTypes::f32);
   // `path` is for messages.
-  SafetensorsFile(std::filesystem::path path, std::string bytes);
+  SafetensorsFile(std::filesystem::path path, std::string bytes, TensorTypes types = TensorTypes::f32);
 
   // In the order of their data.
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const TensorMetadata& metadata() const { return metadata_; }
   // The whole file.
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+
+  // What is different here: the first tensor of `expected` that is missing or has another shape or type, or the first
+  // one here that is not among them and not passed over. Empty where all is as expected.
+  std::string difference(std::span<const TensorView> expected,
+                         const std::function<bool(const Tensor&)>& passed_over) const;
 
   // Throws Error(checkpoint) naming the first tensor of `expected` that is missing here or has another shape, or the
   // first one here that is not among them.
@@ -61,7 +78,7 @@ class SafetensorsFile {
   void copy_to(std::span<const TensorView> views) const;
 
  private:
-  void parse_header(std::string_view header);
+  void parse_header(std::string_view header, TensorTypes types);
   void check_ranges(std::size_t data_size);
   [[noreturn]] void fail(const std::string& what) const;
 

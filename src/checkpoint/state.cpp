@@ -30,6 +30,17 @@ void for_each_key(State& state, Visit visit) {
   visit("config", state.config);
 }
 
+// The keys that are there only where they hold something.
+template <class State, class Visit>
+void for_each_optional_key(State& state, Visit visit) {
+  visit("image", state.image);
+  visit("class_count", state.class_count);
+  visit("mean", state.mean);
+  visit("std", state.deviation);
+  visit("model_hash", state.model_hash);
+  visit("classes", state.classes);
+}
+
 bool take(const Json& value, std::string& member) {
   if (!value.is_string()) return false;
   member = value.get<std::string>();
@@ -60,6 +71,16 @@ bool take(const Json& value, T& member) {
   return true;
 }
 
+template <class T>
+bool take(const Json& value, std::vector<T>& member) {
+  if (!value.is_array()) return false;
+  member.assign(value.size(), T{});
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    if (!take(value[i], member[i])) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string to_json(const TrainingState& state) {
@@ -67,7 +88,9 @@ std::string to_json(const TrainingState& state) {
   Json json;
   json["format_version"] = state.format_version;
   for_each_key(state, [&](const char* key, const auto& member) { json[key] = member; });
-  if (!state.classes.empty()) json["classes"] = state.classes;
+  for_each_optional_key(state, [&](const char* key, const auto& member) {
+    if (member != std::decay_t<decltype(member)>{}) json[key] = member;
+  });
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -91,8 +114,9 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
         "it",
         path.string(), state.format_version, kCheckpointFormatVersion);
   for_each_key(state, read_key);
-  // Of data sets whose classes have names only.
-  if (json.contains("classes")) read_key("classes", state.classes);
+  for_each_optional_key(state, [&](const char* key, auto& member) {
+    if (json.contains(key)) read_key(key, member);
+  });
   return state;
 }
 

@@ -35,6 +35,13 @@ struct TrainingState {
   std::string plan;                  // the execution plan, as its owner wrote it
   std::string config;                // the effective configuration, as --dump-config prints it
 
+  // What the network is fed with, for an export. Checkpoints of programs before these were kept lack them.
+  std::vector<std::int64_t> image;  // [channels, height, width]
+  std::int64_t class_count = 0;
+  std::vector<double> mean;       // of each channel: the network reads (byte / 255 - mean) / deviation
+  std::vector<double> deviation;  // "std" in the file
+  std::string model_hash;         // XXH3-128 of RUN/model.onnx, where the model came from an ONNX file; else empty
+
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 

@@ -3,14 +3,17 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "runtime/report.h"
 #include "train/evaluator.h"
+#include "train/model_source.h"
 #include "train/trainer.h"
 
 namespace ddp {
@@ -25,15 +28,18 @@ int run_eval(const MpiSession& session, const Options& options) {
     const std::string& resume = options.output.resume;
     checkpoint = open_checkpoint(resume == "none" || resume == "auto" ? run_directory(options).string() : resume);
   });
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt);
+  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
+                                             checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path());
   together(session, [&] {
     if (!checkpoint) return;
     check_same_classes(experiment.data.test->class_names(), checkpoint->state);
+    check_same_model(experiment, checkpoint->state);
     const std::vector<TensorView> views = Trainer::parameter_views(experiment);
+    const std::string model = model_label(options.model.model);
     if (options.optimizer.ema_decay > 0) {
-      load_average(*checkpoint, options.model.model, views);
+      load_average(*checkpoint, model, views);
     } else {
-      load(*checkpoint, options.model.model, views);
+      load(*checkpoint, model, views);
     }
   });
   broadcast_floats(communicator, *experiment.host_parameters);

@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
@@ -18,6 +20,7 @@
 #include "options/version.h"
 #include "runtime/report.h"
 #include "runtime/signals.h"
+#include "train/model_source.h"
 #include "train/trainer.h"
 
 namespace ddp {
@@ -38,7 +41,8 @@ std::optional<Checkpoint> find_resumed(const Options& options) {
 fs::path move_earlier_run(const fs::path& folder) {
   fs::path target;
   std::error_code error;
-  for (const char* name : {"checkpoints", "latest", "best", "metrics.jsonl", "summary.csv", "config.cfg"}) {
+  for (const char* name :
+       {"checkpoints", "latest", "best", "metrics.jsonl", "summary.csv", "config.cfg", kModelCopyFile}) {
     if (!fs::exists(fs::symlink_status(folder / name, error))) continue;
     for (int n = 1; target.empty(); ++n) {
       const fs::path candidate = folder / fmt::format("earlier-{}", n);
@@ -63,8 +67,9 @@ void write_config(const Options& options, const fs::path& folder) {
 }
 
 // On rank 0: makes the run folder ready.
-std::unique_ptr<RunOutput> open_output(const Options& options, const std::optional<TrainingState>& resumed,
+std::unique_ptr<RunOutput> open_output(const Experiment& experiment, const std::optional<TrainingState>& resumed,
                                        Console& console) {
+  const Options& options = experiment.options;
   const fs::path folder = run_directory(options);
   if (!resumed) {
     const fs::path moved = move_earlier_run(folder);
@@ -72,6 +77,7 @@ std::unique_ptr<RunOutput> open_output(const Options& options, const std::option
   }
   CheckpointWriter writer(folder, options.output.keep_checkpoints);
   write_config(options, folder);
+  if (!experiment.onnx.empty()) replace_file(folder / kModelCopyFile, experiment.onnx, ExitCode::checkpoint);
   return std::make_unique<RunOutput>(RunOutput{
       folder, std::move(writer), RunLog(folder, resumed ? std::optional(resumed->step) : std::nullopt), console});
 }
@@ -118,7 +124,8 @@ void load_tensors(const MpiSession& session, const std::optional<Checkpoint>& ch
                   Trainer& trainer) {
   together(session, [&] {
     if (!checkpoint) return;
-    load(*checkpoint, experiment.options.model.model, Trainer::parameter_views(experiment), trainer.optimizer_views());
+    load(*checkpoint, model_label(experiment.options.model.model), Trainer::parameter_views(experiment),
+         trainer.optimizer_views());
   });
   trainer.broadcast_tensors();
 }
@@ -138,14 +145,15 @@ int run_train(const MpiSession& session, const Options& options) {
   std::optional<TrainingState> resumed;
   if (!state_text.empty()) resumed = parse_state(state_text, "the checkpoint of rank 0");
 
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, resumed);
+  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, resumed,
+                                             checkpoint ? model_copy_of(checkpoint->path) : fs::path());
   Signals signals;
   std::unique_ptr<Console> console;
   std::unique_ptr<RunOutput> output;
   together(session, [&] {
     if (session.rank() != 0) return;
     console = std::make_unique<Console>(options.output.progress);
-    output = open_output(options, resumed, *console);
+    output = open_output(experiment, resumed, *console);
   });
   Trainer trainer(experiment, communicator, &signals, output.get(), resumed);
   if (resumed) load_tensors(session, checkpoint, experiment, trainer);

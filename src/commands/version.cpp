@@ -10,6 +10,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "commands/commands.h"
+#include "model/onnx/model.h"
 #include "runtime/mpi_session.h"
 
 namespace ddp {
@@ -17,11 +18,12 @@ namespace ddp {
 std::string full_version_text() {
   const dnnl_version_t* onednn = dnnl_version();
   const unsigned xxhash = XXH_versionNumber();
-  const std::array<LibraryVersion, 8> libraries = {{
+  const std::array<LibraryVersion, 9> libraries = {{
       mpi_version(),
       {"oneDNN", fmt::format("{}.{}.{}", onednn->major, onednn->minor, onednn->patch)},
       boost_version(),
       {"zlib", zlibVersion()},
+      {"protobuf", protobuf_version()},
       {"xxHash", fmt::format("{}.{}.{}", xxhash / 10000, xxhash / 100 % 100, xxhash % 100)},
       {"nlohmann-json",
        fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},

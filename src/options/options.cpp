@@ -6,7 +6,10 @@ namespace ddp {
 
 std::filesystem::path run_directory(const Options& options) {
   if (!options.output.output.empty()) return options.output.output;
-  return std::filesystem::path("runs") / (options.model.model + "-" + options.data.dataset);
+  // Of an ONNX file its name alone.
+  const std::filesystem::path model(options.model.model);
+  const std::string name = model.extension() == ".onnx" ? model.stem().string() : options.model.model;
+  return std::filesystem::path("runs") / (name + "-" + options.data.dataset);
 }
 
 std::optional<std::filesystem::path> plan_cache_directory(const Options& options) {

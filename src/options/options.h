@@ -38,6 +38,7 @@ enum class LrScale { none, linear, sqrt };
 enum class Reduction { ring, tree, root };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
+enum class ExportFormat { onnx, safetensors };
 enum class ProgressStyle { automatic, bar, lines, none };
 
 struct RunOptions {
@@ -52,6 +53,8 @@ struct ModelOptions {
   InitKind init = InitKind::model;
   double init_std = 0.01;  // standard deviation of InitKind::normal
   Precision precision = Precision::fp32;
+  std::string init_from;        // first weights: a safetensors file, a checkpoint or a run folder; empty: by init
+  bool new_classifier = false;  // with init_from: not those of the last layer
 
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
@@ -170,8 +173,20 @@ struct OutputOptions {
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;
 };
 
+// Of the command export.
+struct ExportOptions {
+  std::string run;                    // the run folder; empty: see run_directory()
+  std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
+  ExportFormat format = ExportFormat::onnx;
+  std::string to;                // the file to write
+  bool average = false;          // the moving average of the weights in place of them
+  bool fold_batch_norm = false;  // into the layers before, for ONNX
+
+  friend bool operator==(const ExportOptions&, const ExportOptions&) = default;
+};
+
 struct Options {
-  std::string command = "train";  // train, eval, plan, bench, check or devices
+  std::string command = "train";  // train, eval, plan, bench, check, devices or export
   RunOptions run;
   ModelOptions model;
   DeviceOptions device;
@@ -180,6 +195,7 @@ struct Options {
   OptimizerOptions optimizer;
   DistributedOptions distributed;
   OutputOptions output;
+  ExportOptions exported;
   std::string help_topic;  // with help: the topic asked for, or empty
   bool help = false;
   bool version = false;
@@ -220,6 +236,7 @@ constexpr auto enum_names(LrScale) { return std::to_array<std::string_view>({"no
 constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"ring", "tree", "root"}); }
 constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"auto", "none"}); }
 constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
+constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"onnx", "safetensors"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
 
 template <class E>

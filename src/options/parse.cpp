@@ -238,12 +238,27 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
   }
 }
 
+// Options of the command export are for it alone, so that none is given in vain.
+void check_command(const CommandLine& command_line) {
+  for (const Setting& setting : command_line.settings) {
+    check(setting.spec->topic != "export" || command_line.command == "export", ExitCode::usage,
+          "--{} is for the command export{}", setting.spec->key,
+          setting.spec->key == "checkpoint" ? "; to go on from a checkpoint, or evaluate it, give --resume" : "");
+  }
+}
+
 void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
   check_optimizer(o);
   check_schedule(o);
   check(o.warmup_epochs <= static_cast<double>(o.epochs), ExitCode::usage,
         "--warmup-epochs {} is more than --epochs {}", o.warmup_epochs, o.epochs);
+  check(!options.model.new_classifier || !options.model.init_from.empty(), ExitCode::usage,
+        "--new-classifier goes with --init-from, the weights that all other layers begin with");
+  check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
+        "export needs --to FILE, the file to write");
+  check(!options.exported.fold_batch_norm || options.exported.format == ExportFormat::onnx, ExitCode::usage,
+        "--fold-batch-norm goes with --format onnx; the names of a safetensors file are those of all layers");
   check_batch_choice(options.batch);
 }
 
@@ -261,6 +276,7 @@ Options parse_options(std::span<const char* const> args) {
   given.command = command_line.command;
   apply_settings(command_line.settings, given);
   if (given.help || given.version) return given;
+  check_command(command_line);
 
   Options options;
   options.command = command_line.command;

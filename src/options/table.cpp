@@ -38,6 +38,7 @@ constexpr std::array kTopics = {
     OptionTopic{"optimizer", "the optimizer, the learning rate and how long to train"},
     OptionTopic{"distributed", "gradient exchange between ranks, threads and cores"},
     OptionTopic{"output", "run folder, checkpoints, evaluation and progress"},
+    OptionTopic{"export", "the command export: a trained model for other programs"},
 };
 
 constexpr std::array kCommands = {
@@ -46,11 +47,12 @@ constexpr std::array kCommands = {
     CommandSpec{"plan", "show the execution plan: memory, layouts, expected time of a step"},
     CommandSpec{"bench", "time training steps without reading or writing anything"},
     CommandSpec{"check", "try out every rank's device and the sums between them"},
+    CommandSpec{"export", "write a trained model as an ONNX or safetensors file"},
     CommandSpec{"devices", "list the GPUs of this machine: memory, load, temperature, processes"},
 };
 
 // Words of other programs for what has another name here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhere = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kElsewhere = {{
     {"learning-rate", "lr"},
     {"wd", "weight-decay"},
     {"l2", "weight-decay"},
@@ -67,6 +69,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhe
     {"save-dir", "output"},
     {"output-dir", "output"},
     {"checkpoint", "resume"},
+    {"pretrained", "init-from"},
     {"random-seed", "seed"},
     {"gpu", "gpus"},
     {"gpu-ids", "gpus"},
@@ -288,10 +291,17 @@ void add_run(std::vector<OptionSpec>& table) {
 
 void add_model(std::vector<OptionSpec>& table) {
   TopicTable model(table, "model", &Options::model);
-  model.text("model", &ModelOptions::model, "NAME", "the name of a model", "the network").common = true;
+  model
+      .text("model", &ModelOptions::model, "NAME|FILE.onnx", "the name of a model or an ONNX file",
+            "the network; of an ONNX file with its weights")
+      .common = true;
   model.choice("init", &ModelOptions::init,
                "first weights; default: as the model's source begins; pytorch: uniform in 1/sqrt(fan-in)");
   model.real("init-std", &ModelOptions::init_std, {0, 1000}, "standard deviation of --init normal");
+  model.text("init-from", &ModelOptions::init_from, "PATH", "a .safetensors file, a checkpoint or a run folder",
+             "begin with the weights of another run or program");
+  model.on_off("new-classifier", &ModelOptions::new_classifier,
+               "--init-from: but begin the last layer anew, for other classes");
   model.choice("precision", &ModelOptions::precision, "number format of the computation");
 }
 
@@ -443,11 +453,25 @@ void add_output(std::vector<OptionSpec>& table) {
   output.choice("progress", &O::progress, "auto: a bar on a terminal, lines elsewhere");
 }
 
+void add_export(std::vector<OptionSpec>& table) {
+  const std::size_t first = table.size();
+  TopicTable exported(table, "export", &Options::exported);
+  using E = ExportOptions;
+  exported.text("run", &E::run, "DIR", "a run folder", "the run folder").unset = "--output";
+  exported.text("checkpoint", &E::checkpoint, "latest|best|PATH", "latest, best or the path of a checkpoint",
+                "which of its checkpoints");
+  exported.choice("format", &E::format, "onnx: the network, for inference; safetensors: its weights, for PyTorch");
+  exported.text("to", &E::to, "FILE", "a file", "the file to write");
+  exported.on_off("average", &E::average, "the moving average of the weights, of a run with --ema-decay");
+  exported.on_off("fold-batch-norm", &E::fold_batch_norm, "put batch norm into the layers before it, in ONNX");
+  for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
+}
+
 }  // namespace
 
 std::vector<OptionSpec> option_table() {
   std::vector<OptionSpec> table;
-  table.reserve(96);
+  table.reserve(128);
   add_run(table);
   add_model(table);
   add_device(table);
@@ -456,6 +480,7 @@ std::vector<OptionSpec> option_table() {
   add_optimizer(table);
   add_distributed(table);
   add_output(table);
+  add_export(table);
   return table;
 }
 

@@ -6,16 +6,19 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/layout.h"
 #include "data/augmentation.h"
 #include "model/initialize.h"
-#include "model/zoo.h"
 #include "optim/optimizer.h"
 #include "runtime/report.h"
 #include "train/fit.h"
+#include "train/init_from.h"
+#include "train/model_source.h"
 #include "train/plan_cache.h"
 
 namespace ddp {
@@ -75,7 +78,7 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
           "--resume none",
           key, then, now);
   };
-  same("model", options.model.model, state.model);
+  same("model", model_label(options.model.model), state.model);
   same("dataset", options.data.dataset, state.dataset);
   same("optimizer", to_string(options.optimizer.optimizer), state.optimizer);
   same("seed", options.optimizer.seed, state.seed);
@@ -157,6 +160,25 @@ std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& d
   return std::make_unique<ResidentImages>(backend, dataset);
 }
 
+// The weights of the model's file, or drawn ones; and then, where `reads`, those that --init-from names.
+void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, bool reads) {
+  const ModelOptions& options = e.options.model;
+  const std::span<float> parameters = e.host_parameters->values();
+  std::vector<float> statistics(static_cast<std::size_t>(e.graph.statistic_count()));
+  initialize_statistics(e.graph, statistics);
+  // An --init of the user's own draws the weights of an ONNX file anew.
+  if (imported && options.init == InitKind::model) {
+    std::copy(imported->parameters.begin(), imported->parameters.end(), parameters.begin());
+    statistics = imported->statistics;
+  } else {
+    initialize(e.graph, initial_of(options), e.options.optimizer.seed, parameters);
+  }
+  if (reads && !options.init_from.empty()) {
+    load_initial(options.init_from, e.graph, {parameters, statistics, options.new_classifier});
+  }
+  e.statistics->set(statistics);
+}
+
 }  // namespace
 
 NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,
@@ -178,7 +200,8 @@ void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
 }
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
-                              const Options& options, const std::optional<TrainingState>& resumed) {
+                              const Options& options, const std::optional<TrainingState>& resumed,
+                              const std::filesystem::path& model_copy) {
   Experiment e;
   e.device = device;
   e.options = options;
@@ -186,9 +209,13 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   if (resumed && batch.logical_shards == 0) batch.logical_shards = resumed->logical_shards;
   std::vector<Stage> stages;
   Normalization normalization;
+  std::optional<ImportedModel> imported;
+  // What can be wrong before any data is read, first. Rank 0 alone may see the file.
+  const std::string onnx = together(
+      session, [&] { return session.rank() == 0 ? read_model(options.model.model, model_copy) : std::string(); });
+  e.onnx = ranks.broadcast_text(onnx, 0);
+  e.onnx_hash = model_hash(e.onnx);
   together(session, [&] {
-    // What can be wrong before any data is read, first.
-    check_model_name(options.model.model);
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     const DataOptions& data = options.data;
@@ -204,7 +231,12 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_classes(e.data.train->class_names(), *resumed);
     }
     const ImageShape image = e.data.train->shape();
-    e.graph = make_model(options.model.model, {image.channels, image.height, image.width}, e.data.train->classes());
+    NetworkSource source =
+        make_network(options.model.model, e.onnx, {image.channels, image.height, image.width}, e.data.train->classes());
+    e.graph = std::move(source.graph);
+    imported = std::move(source.imported);
+    if (session.rank() != 0) e.onnx.clear();
+    if (resumed) check_same_model(e, *resumed);
     e.backend = make_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard);
   });
@@ -215,19 +247,29 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   together(session, [&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
     const NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
+    e.scale = config.scale;
+    e.shift = config.shift;
     check_fits(*e.backend, e.graph, config, e.plan, bytes_beside_activations(e));
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
     const auto count = static_cast<std::size_t>(e.graph.parameter_count());
     e.parameter_memory = e.backend->allocate(count * sizeof(float), "the parameters");
     e.host_parameters = std::make_unique<HostMirror>(*e.backend, e.parameters(), count);
-    initialize(e.graph, initial_of(options.model), options.optimizer.seed, e.host_parameters->values());
     e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank());
+    first_weights(e, imported, session.rank() == 0 && !resumed);
     if (options.data.mixup == 0) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
   e.sums = make_sums(device, ranks, *e.backend);
   broadcast_floats(ranks, *e.host_parameters);
+  e.statistics->broadcast(ranks);
   return e;
+}
+
+void check_same_model(const Experiment& experiment, const TrainingState& state) {
+  check(experiment.onnx_hash == state.model_hash, ExitCode::checkpoint,
+        "--model {} is another file than the one that the checkpoint was trained with; give that, or put it back as "
+        "RUN/{}",
+        experiment.options.model.model, kModelCopyFile);
 }
 
 }  // namespace ddp

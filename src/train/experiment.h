@@ -8,9 +8,11 @@
 // A failure of any rank ends the preparation on all of them with the same error (runtime/report.h).
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/host_mirror.h"
@@ -36,6 +38,10 @@ struct Experiment {
   DataSets data;
   BatchPlan batch;
   Graph graph{Shape{}};
+  std::string onnx;          // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
+  std::string onnx_hash;     // of it, on all ranks
+  std::vector<float> scale;  // per channel: the network reads byte * scale + shift
+  std::vector<float> shift;
   Device device;
   std::unique_ptr<Backend> backend;
   // Sums over the ranks in the device's memory; null on the CPU and with one rank.
@@ -56,9 +62,14 @@ struct Experiment {
 };
 
 // `resumed` is the state of the checkpoint to go on from: its logical shards and its plan are taken over. Parameters
-// are initialised; loading them is the caller's.
+// are initialised; loading a checkpoint's is the caller's. `model_copy`, on rank 0: where a copy of the model's ONNX
+// file may lie, which is taken before the file itself.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
-                              const Options& options, const std::optional<TrainingState>& resumed);
+                              const Options& options, const std::optional<TrainingState>& resumed,
+                              const std::filesystem::path& model_copy = {});
+
+// Throws Error(checkpoint) where the model came from another ONNX file than the checkpoint's.
+void check_same_model(const Experiment& experiment, const TrainingState& state);
 
 // How a network of `batch` samples reads images.
 NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,

@@ -11,6 +11,7 @@
 #include "gradients/reducer.h"
 #include "options/parse.h"
 #include "runtime/joint_error.h"
+#include "train/model_source.h"
 
 namespace ddp {
 namespace {
@@ -244,7 +245,15 @@ void Trainer::save(bool best) {
   experiment_.statistics->gather(ranks_);
   if (output_ == nullptr) return;
   TrainingState state;
-  state.model = experiment_.options.model.model;
+  state.model = model_label(experiment_.options.model.model);
+  state.model_hash = experiment_.onnx_hash;
+  const Shape& image = experiment_.graph.shape(experiment_.graph.input());
+  state.image = {image.channels, image.height, image.width};
+  state.class_count = experiment_.graph.classes();
+  for (std::size_t c = 0; c < experiment_.scale.size(); ++c) {
+    state.deviation.push_back(1 / (255.0 * experiment_.scale[c]));
+    state.mean.push_back(-experiment_.shift[c] * state.deviation[c]);
+  }
   state.dataset = experiment_.options.data.dataset;
   state.optimizer = to_string(options_.optimizer);
   state.seed = options_.seed;

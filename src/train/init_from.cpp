@@ -1,0 +1,65 @@
+#include "train/init_from.h"
+
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/safetensors.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+SafetensorsFile open_weights(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return SafetensorsFile::read(path, TensorTypes::f32_and_i64);
+  check(fs::exists(path, error), ExitCode::checkpoint,
+        "--init-from {}: no such file or folder; give a .safetensors file, a checkpoint or a run folder",
+        path.string());
+  return read_weights(open_checkpoint(path));
+}
+
+// The layer whose weights are the last: the classifier.
+int classifier_of(const Graph& graph) {
+  int layer = -1;
+  for (const Parameter& p : graph.parameters()) {
+    if (!p.norm) layer = p.layer;
+  }
+  return layer;
+}
+
+}  // namespace
+
+void load_initial(const fs::path& path, const Graph& graph, const InitialTensors& into) {
+  const SafetensorsFile file = open_weights(path);
+  const int classifier = into.new_classifier ? classifier_of(graph) : -1;
+  std::set<std::string_view> left_out;
+  std::vector<TensorView> views;
+  for (const Parameter& p : graph.parameters()) {
+    if (p.layer == classifier) {
+      left_out.insert(p.name);
+    } else {
+      views.push_back({p.name, p.shape, into.parameters.data() + p.offset});
+    }
+  }
+  for (const Statistic& s : graph.statistics())
+    views.push_back({s.name, {s.channels}, into.statistics.data() + s.offset});
+  const auto passed_over = [&](const SafetensorsFile::Tensor& tensor) {
+    return tensor.name.ends_with(".num_batches_tracked") || left_out.contains(tensor.name);
+  };
+  if (const std::string difference = file.difference(views, passed_over); !difference.empty()) {
+    throw Error(ExitCode::checkpoint,
+                fmt::format("--init-from {}: {}; give the weights of this model{}", path.string(), difference,
+                            into.new_classifier ? ""
+                                                : ", or --new-classifier where only the "
+                                                  "last layer differs"));
+  }
+  file.copy_to(views);
+}
+
+}  // namespace ddp

@@ -1,0 +1,50 @@
+#include "train/model_source.h"
+
+#include <span>
+#include <system_error>
+
+#include "base/error.h"
+#include "checkpoint/digest.h"
+#include "model/onnx/model.h"
+#include "model/zoo.h"
+
+namespace ddp {
+
+bool is_onnx_file(std::string_view model) { return model.ends_with(".onnx"); }
+
+std::string model_label(const std::string& model) {
+  return is_onnx_file(model) ? std::filesystem::path(model).filename().string() : model;
+}
+
+std::string read_model(const std::string& model, const std::filesystem::path& copy) {
+  if (!is_onnx_file(model)) {
+    check_model_name(model);
+    return "";
+  }
+  std::error_code error;
+  return read_onnx_file(!copy.empty() && std::filesystem::exists(copy, error) ? copy : std::filesystem::path(model));
+}
+
+std::string model_hash(const std::string& onnx) {
+  return onnx.empty() ? "" : digest_of(std::as_bytes(std::span(onnx))).xxh3_128;
+}
+
+NetworkSource make_network(const std::string& model, const std::string& onnx, const Shape& image,
+                           std::int64_t classes) {
+  NetworkSource source;
+  if (onnx.empty()) {
+    source.graph = make_model(model, image, classes);
+    return source;
+  }
+  source.imported = import_onnx_bytes(onnx, model);
+  source.graph = source.imported->graph;
+  const Shape& reads = source.graph.shape(source.graph.input());
+  check(reads == image && source.graph.classes() == classes, ExitCode::usage,
+        "{} is for images of {}x{}x{} in {} classes, the data set has {}x{}x{} in {}; export it for these, or give "
+        "another data set",
+        model, reads.channels, reads.height, reads.width, source.graph.classes(), image.channels, image.height,
+        image.width, classes);
+  return source;
+}
+
+}  // namespace ddp

@@ -1,0 +1,60 @@
+// forward_onnx MODEL.onnx IMAGES COUNT LOGITS [COPY.onnx COPY-FOLDED.onnx]: imports a model and computes its logits by
+// the program's network, for the scripts beside this one. IMAGES holds COUNT images as bytes [COUNT][C][H][W], which
+// become byte / 255; LOGITS becomes float32 [COUNT][classes]. The names and shapes of parameters and running statistics
+// go to standard output, one a line. Copies are the model exported again.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "model/onnx/export.h"
+#include "model/onnx/import.h"
+#include "support/graph_forward.h"
+
+namespace {
+
+void write_file(const std::string& path, const char* bytes, std::size_t count) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes, static_cast<std::streamsize>(count));
+  ddp::check(static_cast<bool>(file.flush()), ddp::ExitCode::data, "cannot write {}", path);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const ddp::ImportedModel model = ddp::import_onnx(arguments.at(1));
+  std::ifstream file(arguments.at(2), std::ios::binary);
+  const std::vector<std::uint8_t> images{std::istreambuf_iterator<char>(file), {}};
+  const std::int64_t count = std::stoi(arguments.at(3));
+  const std::int64_t elements = count * model.graph.shape(0).elements();
+  ddp::check(static_cast<std::int64_t>(images.size()) == elements, ddp::ExitCode::data, "{} bytes are not {} images",
+             images.size(), count);
+  for (const ddp::Parameter& p : model.graph.parameters()) fmt::print("{} {}\n", p.name, fmt::join(p.shape, "x"));
+  for (const ddp::Statistic& s : model.graph.statistics()) fmt::print("{} {}\n", s.name, s.channels);
+  const std::vector<float> logits = ddp::forward_logits(model.graph, model.parameters, model.statistics, images, count);
+  write_file(arguments.at(4), reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+  for (const std::size_t copy : {std::size_t{5}, std::size_t{6}}) {
+    if (copy >= arguments.size()) continue;
+    const ddp::ExportedModel exported{model.graph, model.parameters, model.statistics, {}};
+    const std::string bytes = to_bytes(export_onnx(exported, {.fold_batch_norm = copy == 6}));
+    write_file(arguments[copy], bytes.data(), bytes.size());
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv, argv + argc});
+  } catch (const ddp::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}

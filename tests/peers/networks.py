@@ -1,0 +1,130 @@
+"""Small networks in PyTorch, with all that an importer of ONNX must know, and weights that are not those of a beginning.
+
+`networks()` gives (name, module in evaluation mode, shape of an image)."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    """A residual block, as in ResNet."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = None
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (x if self.shortcut is None else self.shortcut(x)))
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.layer1 = nn.Sequential(Block(8, 8, 1), Block(8, 12, 2))
+        self.fc = nn.Linear(12, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        x = F.adaptive_avg_pool2d(self.layer1(x), 1)
+        return self.fc(torch.flatten(x, 1))
+
+
+class Reshaping(nn.Module):
+    """Flattens by view() and the batch's size, as much code of PyTorch does, and ends with a softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.avg_pool2d(torch.sigmoid(self.conv(x)), 2, stride=2)
+        x = F.avg_pool2d(torch.tanh(self.conv2(x)), 2, stride=2)
+        x = x.view(x.size(0), -1)
+        x = F.dropout(F.relu(self.fc1(x)), 0.3, self.training)
+        return F.log_softmax(self.fc3(torch.sigmoid(self.fc2(x))), dim=1)
+
+
+class Inverted(nn.Module):
+    """Depthwise convolutions and ReLU6, and the mean over the pixels, as in MobileNet v2."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU6(),
+            nn.Conv2d(8, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU6(),
+            nn.Conv2d(24, 24, 3, 1, 1, groups=24, bias=False), nn.BatchNorm2d(24), nn.ReLU6(),
+            nn.Conv2d(24, 12, 1, bias=False), nn.BatchNorm2d(12))
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(12, 10))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean([2, 3]))
+
+
+class Odd(nn.Module):
+    """Uneven kernels and paddings, rounding up, averages without padding, no bias, a matrix product."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 8, (3, 5), padding=(1, 2), groups=2)
+        self.conv2 = nn.Conv2d(8, 8, (1, 3), stride=2)
+        self.conv3 = nn.Conv2d(8, 6, 3)
+        self.bn = nn.BatchNorm1d(6 * 4 * 3)
+        self.fc = nn.Linear(6 * 4 * 3, 7, bias=False)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 3, 2, 1, ceil_mode=True)
+        x = self.conv2(F.pad(x, (1, 2, 0, 3)))
+        x = F.avg_pool2d(x, (3, 2), 1, (1, 1), count_include_pad=False)
+        x = F.max_pool2d(self.conv3(F.pad(F.relu(x), (1, 0, 2, 1))), 2, 2, ceil_mode=True)
+        return self.fc(self.bn(torch.flatten(x, 1)))
+
+
+class Local(nn.Module):
+    """Pooling between plain convolutions only; no linear layer at the end (Lin et al., 2013)."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 12, 5, padding=2), nn.ReLU(), nn.Conv2d(12, 8, 1), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+            nn.Dropout(0.5), nn.Conv2d(8, 10, 3, padding=1), nn.ReLU(), nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(1),
+            nn.Flatten())
+
+    def forward(self, x):
+        return self.net(x)
+
+
+def settle(module, seed):
+    """Gives all tensors values in the middle of training: no zeros, no ones."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in module.state_dict().items():
+        if name.endswith('num_batches_tracked'):
+            continue
+        if name.endswith('running_var'):
+            tensor.uniform_(0.5, 2, generator=generator)
+        elif name.endswith('running_mean'):
+            tensor.normal_(0, 0.3, generator=generator)
+        elif tensor.dim() == 1:
+            tensor.uniform_(-0.3, 0.8, generator=generator)
+        else:
+            tensor.normal_(0, (2 / tensor[0].numel()) ** 0.5, generator=generator)
+    return module.eval()
+
+
+def networks():
+    sizes = [(Residual, (3, 32, 32)), (Reshaping, (1, 28, 28)), (Inverted, (3, 16, 16)), (Odd, (2, 15, 14)),
+             (Local, (3, 15, 15))]
+    return [(kind.__name__.lower(), settle(kind(), i), size) for i, (kind, size) in enumerate(sizes)]

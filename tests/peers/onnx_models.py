@@ -1,0 +1,110 @@
+"""Holds import and export of ONNX against PyTorch and ONNX Runtime: each network is exported by PyTorch and imported by
+`forward_onnx`, whose logits must be PyTorch's, and the parameters' names and shapes those of the module. What
+`forward_onnx` exports must pass ONNX's checker and give the same logits in ONNX Runtime, batch norm folded or not.
+
+  onnx_models.py PATH/TO/forward_onnx
+
+Ends with 0 where all agree, 1 where something differs, 77 where PyTorch is not there. The newer of PyTorch's two
+exporters is tried where its package onnxscript is there."""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    import torch
+except ImportError as error:
+    print(f'skipped: {error}')
+    sys.exit(77)
+try:
+    import onnxscript  # noqa: F401
+    EXPORTERS = ['old', 'new']
+except ImportError:
+    EXPORTERS = ['old']
+    print('without the newer exporter: there is no onnxscript')
+
+from networks import networks
+
+# Both sides add in different orders, PyTorch in float32.
+TOLERANCE = 1e-4
+COUNT = 3
+
+
+def export(module, example, path, exporter, folded):
+    """Writes `module` to `path` for any number of samples; `folded`: with batch norm in the convolutions."""
+    modes = torch.onnx.TrainingMode
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        if exporter == 'new':
+            torch.onnx.export(module, (example,), path, dynamo=True, optimize=folded, verbose=False,
+                              dynamic_shapes=({0: torch.export.Dim('batch')},))
+        else:
+            torch.onnx.export(module, (example,), path, dynamo=False, input_names=['image'], output_names=['logits'],
+                              dynamic_axes={'image': {0: 'batch'}, 'logits': {0: 'batch'}},
+                              training=modes.EVAL if folded else modes.PRESERVE, do_constant_folding=folded)
+
+
+def check(program, folder, name, module, shape, exporter, folded):
+    path = os.path.join(folder, f'{name}-{exporter}{"-folded" if folded else ""}.onnx')
+    pixels = torch.randint(0, 256, (COUNT, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    images = pixels.float() / 255
+    export(module, images, path, exporter, folded)
+    with torch.no_grad():
+        # Softmax at the end is left out of the imported network: logarithms are logits but for a constant.
+        expected = module(images).numpy()
+    pixels.numpy().tofile(path + '.in')
+    copies = [path + '.copy', path + '.folded']
+    result = subprocess.run([program, path, path + '.in', str(COUNT), path + '.out', *copies], capture_output=True,
+                            text=True)
+    operators = ' '.join(sorted({node.op_type for node in onnx.load(path, load_external_data=False).graph.node}))
+    what = f'{name}, {exporter} exporter{", folded" if folded else ""}'
+    if result.returncode != 0:
+        print(f'FAILED {what}: {result.stderr.strip()}\n  operators: {operators}')
+        return False
+    problems = []
+    worst = 0
+    results = [('logits', np.fromfile(path + '.out', np.float32).reshape(expected.shape))]
+    for copy in copies:
+        onnx.checker.check_model(copy, full_check=True)
+        if copy == copies[1] and 'BatchNormalization' in {n.op_type for n in onnx.load(copy).graph.node} and name != 'odd':
+            problems.append('batch norm is not folded')
+        session = onnxruntime.InferenceSession(copy, providers=['CPUExecutionProvider'])
+        results.append((os.path.basename(copy), session.run(['logits'], {'input': images.numpy()})[0]))
+    for which, logits in results:
+        wanted = expected
+        if name == 'reshaping':
+            logits = logits - logits.mean(1, keepdims=True)
+            wanted = expected - expected.mean(1, keepdims=True)
+        error = np.abs(logits - wanted).max() / np.abs(wanted).max()
+        worst = max(worst, error)
+        if not error < TOLERANCE:
+            problems.append(f'{which} differ by {error:.1e}')
+    found = dict(line.split() for line in result.stdout.splitlines() if len(line.split()) == 2)
+    if not folded:
+        wanted = {key: 'x'.join(map(str, value.shape)) for key, value in module.state_dict().items()
+                  if not key.endswith('num_batches_tracked')}
+        if found != wanted:
+            problems.append(f'parameters differ: {sorted(set(found.items()) ^ set(wanted.items()))}')
+    print(f'{"FAILED" if problems else "ok"} {what}: largest difference {worst:.1e}; {operators} {"; ".join(problems)}')
+    return not problems
+
+
+def main():
+    logging.disable(logging.WARNING)
+    torch.manual_seed(0)
+    good = True
+    with tempfile.TemporaryDirectory() as folder:
+        for name, module, shape in networks():
+            for exporter in EXPORTERS:
+                for folded in (False, True):
+                    good &= check(sys.argv[1], folder, name, module, shape, exporter, folded)
+    sys.exit(0 if good else 1)
+
+
+main()

@@ -1,0 +1,168 @@
+// The forward pass of a graph in inference, in double precision and by the definitions: what all else is compared with.
+//
+//   GraphReference reference(graph, parameters, statistics);
+//   std::vector<double> logits = reference.logits(image);   // of one image [C][H][W]
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "model/graph.h"
+
+namespace ddp {
+
+class GraphReference {
+ public:
+  GraphReference(const Graph& graph, std::span<const float> parameters, std::span<const float> statistics)
+      : graph_(graph), parameters_(parameters), statistics_(statistics) {}
+
+  std::vector<double> logits(std::span<const float> image) {
+    values_.assign(graph_.layers().size(), {});
+    values_[0].assign(image.begin(), image.end());
+    for (std::size_t i = 1; i < values_.size(); ++i) {
+      index_ = static_cast<int>(i);
+      layer_ = &graph_.layers()[i];
+      x_ = &values_[static_cast<std::size_t>(layer_->inputs[0])];
+      in_ = graph_.shape(layer_->inputs[0]);
+      y_.assign(static_cast<std::size_t>(layer_->output.elements()), 0);
+      std::visit([&](const auto& kind) { compute(kind); }, layer_->kind);
+      values_[i] = y_;
+    }
+    return values_.back();
+  }
+
+ private:
+  std::vector<double> parameter_values(bool bias) const {
+    for (const Parameter& p : graph_.parameters()) {
+      if (p.layer != index_ || p.bias != bias) continue;
+      const auto part = parameters_.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements()));
+      return {part.begin(), part.end()};
+    }
+    return std::vector<double>(static_cast<std::size_t>(layer_->output.channels), 0.0);
+  }
+  double x(std::int64_t c, std::int64_t h, std::int64_t w) const {
+    return (*x_)[static_cast<std::size_t>((c * in_.height + h) * in_.width + w)];
+  }
+  bool inside(std::int64_t h, std::int64_t w) const { return h >= 0 && w >= 0 && h < in_.height && w < in_.width; }
+  template <class F>
+  void each_output(F value) {
+    const Shape& out = layer_->output;
+    std::size_t at = 0;
+    for (std::int64_t c = 0; c < out.channels; ++c) {
+      for (std::int64_t h = 0; h < out.height; ++h) {
+        for (std::int64_t w = 0; w < out.width; ++w) y_[at++] = value(c, h, w);
+      }
+    }
+  }
+
+  void compute(const InputLayer& /*kind*/) {}
+  void compute(const FlattenLayer& /*kind*/) { y_ = *x_; }
+  void compute(const DropoutLayer& /*kind*/) { y_ = *x_; }
+  void compute(const AddLayer& /*kind*/) {
+    const std::vector<double>& other = values_[static_cast<std::size_t>(layer_->inputs[1])];
+    for (std::size_t i = 0; i < y_.size(); ++i) y_[i] = (*x_)[i] + other[i];
+  }
+  void compute(const ConvLayer& conv) {
+    const std::vector<double> weight = parameter_values(false);
+    const std::vector<double> bias = parameter_values(true);
+    const std::int64_t group_in = in_.channels / conv.groups;
+    const std::int64_t group_out = conv.channels / conv.groups;
+    each_output([&](std::int64_t o, std::int64_t row, std::int64_t column) {
+      double sum = bias[static_cast<std::size_t>(o)];
+      for (std::int64_t c = 0; c < group_in; ++c) {
+        for (std::int64_t i = 0; i < conv.kernel; ++i) {
+          for (std::int64_t j = 0; j < conv.width(); ++j) {
+            const std::int64_t h = row * conv.stride + i - conv.top();
+            const std::int64_t w = column * conv.stride + j - conv.left();
+            if (!inside(h, w)) continue;
+            const std::int64_t at = ((o * group_in + c) * conv.kernel + i) * conv.width() + j;
+            sum += weight[static_cast<std::size_t>(at)] * x(o / group_out * group_in + c, h, w);
+          }
+        }
+      }
+      return sum;
+    });
+  }
+  void compute(const LinearLayer& linear) {
+    const std::vector<double> weight = parameter_values(false);
+    y_ = parameter_values(true);
+    for (std::size_t o = 0; o < static_cast<std::size_t>(linear.outputs); ++o) {
+      for (std::size_t i = 0; i < x_->size(); ++i) y_[o] += weight[o * x_->size() + i] * (*x_)[i];
+    }
+  }
+  void compute(const BatchNormLayer& norm) {
+    std::int64_t mean = -1;
+    std::int64_t variance = -1;
+    for (const Statistic& s : graph_.statistics()) {
+      if (s.layer == index_) (mean < 0 ? mean : variance) = s.offset;
+    }
+    const std::vector<double> weight = parameter_values(false);
+    const std::vector<double> bias = parameter_values(true);
+    each_output([&](std::int64_t c, std::int64_t h, std::int64_t w) {
+      const double m = statistics_[static_cast<std::size_t>(mean + c)];
+      const double v = statistics_[static_cast<std::size_t>(variance + c)];
+      const auto at = static_cast<std::size_t>(c);
+      return weight[at] * (x(c, h, w) - m) / std::sqrt(v + norm.epsilon) + bias[at];
+    });
+  }
+  void compute(const ActivationLayer& kind) {
+    std::transform(x_->begin(), x_->end(), y_.begin(), [&](double v) {
+      switch (kind.activation) {
+        case Activation::relu:
+          return std::max(v, 0.0);
+        case Activation::relu6:
+          return std::clamp(v, 0.0, 6.0);
+        case Activation::sigmoid:
+          return 1 / (1 + std::exp(-v));
+        case Activation::tanh:
+          return std::tanh(v);
+        case Activation::none:
+          break;
+      }
+      return v;
+    });
+  }
+  void compute(const PoolLayer& pool) {
+    each_output([&](std::int64_t c, std::int64_t row, std::int64_t column) {
+      double sum = 0;
+      double most = -INFINITY;
+      std::int64_t count = 0;
+      for (std::int64_t i = 0; i < pool.window; ++i) {
+        for (std::int64_t j = 0; j < pool.width(); ++j) {
+          const std::int64_t h = row * pool.stride + i - pool.padding_top;
+          const std::int64_t w = column * pool.stride + j - pool.padding_left;
+          if (!inside(h, w)) continue;
+          sum += x(c, h, w);
+          most = std::max(most, x(c, h, w));
+          ++count;
+        }
+      }
+      if (pool.kind == PoolSpec::Kind::maximum) return most;
+      return sum / static_cast<double>(pool.count_padding ? pool.window * pool.width() : count);
+    });
+  }
+  void compute(const LrnLayer& lrn) {
+    each_output([&](std::int64_t c, std::int64_t h, std::int64_t w) {
+      double sum = 0;
+      const std::int64_t first = std::max<std::int64_t>(0, c - lrn.size / 2);
+      const std::int64_t last = std::min(in_.channels - 1, c + (lrn.size - 1) / 2);
+      for (std::int64_t i = first; i <= last; ++i) sum += x(i, h, w) * x(i, h, w);
+      return x(c, h, w) / std::pow(lrn.k + static_cast<double>(lrn.alpha) / static_cast<double>(lrn.size) * sum,
+                                   static_cast<double>(lrn.beta));
+    });
+  }
+
+  const Graph& graph_;
+  std::span<const float> parameters_;
+  std::span<const float> statistics_;
+  std::vector<std::vector<double>> values_;
+  int index_ = 0;
+  const Layer* layer_ = nullptr;
+  const std::vector<double>* x_ = nullptr;
+  Shape in_;
+  std::vector<double> y_;
+};
+
+}  // namespace ddp
