@@ -115,18 +115,22 @@ void run(const std::filesystem::path& folder, int repeats) {
   // The first round warms caches up and does not count.
   for (int round = 0; round <= repeats; ++round) {
     const auto key_of = [round](std::size_t i) { return ddp::sample_key(1, round, static_cast<std::uint32_t>(i)); };
-    const auto augment = [&](bool jitter) {
-      for (std::size_t i = 0; i < files.size(); ++i) {
-        decoder.load(files[i]);
-        decoder.decode(region_for(key_of(i)), kShape, pixels);
-        if (jitter) ddp::apply_jitter(ddp::draw_jitter({0.4, 0.4, 0.4}, key_of(i)), kShape, pixels);
-      }
+    const auto augment = [&](std::size_t i, bool jitter) {
+      decoder.load(files[i]);
+      decoder.decode(region_for(key_of(i)), kShape, pixels);
+      if (jitter) ddp::apply_jitter(ddp::draw_jitter({0.4, 0.4, 0.4}, key_of(i)), kShape, pixels);
     };
-    const std::array<double, 3> seconds = {seconds_of([&] {
-                                             for (std::size_t i = 0; i < files.size(); ++i)
-                                               decode_alone(files[i], region_for(key_of(i)), alone);
-                                           }),
-                                           seconds_of([&] { augment(false); }), seconds_of([&] { augment(true); })};
+    // File by file in turn, and every other one in the other order, so that whatever else goes on hurts all alike.
+    std::array<double, 3> seconds{};
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      for (std::size_t place = 0; place < seconds.size(); ++place) {
+        const std::size_t which = i % 2 == 0 ? place : seconds.size() - 1 - place;
+        seconds.at(which) += seconds_of([&] {
+          if (which == 0) decode_alone(files[i], region_for(key_of(i)), alone);
+          if (which != 0) augment(i, which == 2);
+        });
+      }
+    }
     if (round == 0) continue;
     for (std::size_t which = 0; which < times.size(); ++which) times.at(which).push_back(seconds.at(which));
     ratios.push_back(seconds[0] / seconds[1]);

@@ -294,7 +294,7 @@ std::unique_ptr<ImageCache> open_image_cache(const fs::path& directory, const Ca
   const XXH128_hash_t list = hash_list(images);
   Opened found = open_existing(path, images, list);
   if (found.cache) return std::move(found.cache);
-  if (!found.reason.empty()) log_info("the image cache {} {}; making a new one", path.string(), found.reason);
+  if (!found.reason.empty()) log_warning("the image cache {} {}; making a new one", path.string(), found.reason);
   build(path, images, list, threads);
   found = open_existing(path, images, list);
   check(found.cache != nullptr, ExitCode::data,

@@ -37,9 +37,10 @@ void read_bytes(png_structp png, png_bytep to, std::size_t count) {
 
 class Reader {
  public:
-  explicit Reader(std::span<const std::uint8_t> file) : source_{file, {}, {}} {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, leave, say_nothing);
-    info_ = png_ != nullptr ? png_create_info_struct(png_) : nullptr;
+  explicit Reader(std::span<const std::uint8_t> file)
+      : source_{file, {}, {}},
+        png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, leave, say_nothing)),
+        info_(png_ != nullptr ? png_create_info_struct(png_) : nullptr) {
     if (info_ == nullptr) {
       png_destroy_read_struct(&png_, &info_, nullptr);
       throw Error(ExitCode::out_of_memory, "no memory for a PNG decoder");
@@ -65,8 +66,8 @@ class Reader {
 
  private:
   Source source_;
-  png_structp png_ = nullptr;
-  png_infop info_ = nullptr;
+  png_structp png_;
+  png_infop info_;
 };
 
 std::uint32_t big_endian(const std::uint8_t* bytes) {

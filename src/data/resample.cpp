@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kWeightBits = 14;
 constexpr std::int32_t kOne = 1 << kWeightBits;
+// Added to numbers that are not negative before their fraction is dropped.
+constexpr double kHalf = 0.5;
 // One axis of a resizing.
 struct Axis {
   std::int64_t in = 0;  // pixels of the image
@@ -38,8 +40,8 @@ void make_filter(AxisFilter& filter, std::vector<double>& scratch, const Axis& a
   std::int64_t used = 1;
   for (std::int64_t i = 0; i < out; ++i) {
     const double centre = begin + (static_cast<double>(i) + 0.5) * scale;
-    const std::int64_t first = std::max(low, static_cast<std::int64_t>(centre - support + 0.5));
-    const std::int64_t last = std::min(high, static_cast<std::int64_t>(centre + support + 0.5));
+    const std::int64_t first = std::max(low, static_cast<std::int64_t>(centre - support + kHalf));
+    const std::int64_t last = std::min(high, static_cast<std::int64_t>(centre + support + kHalf));
     DDP_ASSERT(first < last && last - first <= filter.taps);
     double sum = 0;
     for (std::int64_t k = first; k < last; ++k) {
@@ -53,7 +55,7 @@ void make_filter(AxisFilter& filter, std::vector<double>& scratch, const Axis& a
     std::size_t largest = 0;
     const double unit = kOne / sum;
     for (std::size_t k = 0; k < static_cast<std::size_t>(last - first); ++k) {
-      weights[k] = static_cast<std::int16_t>(scratch[k] * unit + 0.5);
+      weights[k] = static_cast<std::int16_t>(scratch[k] * unit + kHalf);
       left -= weights[k];
       if (weights[k] > weights[largest]) largest = k;
       if (weights[k] != 0) used = std::max(used, static_cast<std::int64_t>(k) + 1);

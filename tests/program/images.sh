@@ -19,6 +19,7 @@ fresh() {
     done
   done
 }
+# shellcheck disable=SC2054
 images=(--dataset folder --data-dir "$data" --image-size 28 --global-batch 8 --logical-shards 2 --epochs 2 --deterministic
   --normalize standard --random-resized-crop --random-crop-padding 2 --random-flip --color-jitter 0.4,0.4,0.4 --cutout 5
   --mixup 0.4 --threads 1 --progress none)
