@@ -17,6 +17,17 @@ DDP_HOST_DEVICE inline float relu(float x) { return x < 0.0F ? 0.0F : x; }
 // The gradient before ReLU, from its result (or from what went in: the two have the same sign).
 DDP_HOST_DEVICE inline float relu_gradient(float y, float dy) { return y <= 0.0F ? 0.0F : dy; }
 
+// Whether dropout keeps an element: a hash of the sample's key, the operator's stream and the element's place in
+// PyTorch's order within the sample, by the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), compared with the
+// rate.
+DDP_HOST_DEVICE inline bool dropout_keeps(std::uint64_t key, std::uint32_t stream, std::uint32_t element, float rate) {
+  std::uint64_t z = key + 0x9E3779B97F4A7C15U * (((static_cast<std::uint64_t>(stream) << 32U) | element) + 1U);
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  z ^= z >> 31U;
+  return static_cast<float>(z >> 40U) * 0x1p-24F >= rate;
+}
+
 DDP_HOST_DEVICE inline float pixel_value(std::uint8_t byte, float scale, float shift) {
   return static_cast<float>(byte) * scale + shift;
 }

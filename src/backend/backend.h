@@ -95,6 +95,8 @@ class Backend {
 
   // sum[i] += addend[i].
   virtual void add(float* sum, const float* addend, std::size_t count) = 0;
+  // The same for `count` elements of activations (activation_bytes()).
+  virtual void add_activations(float* sum, const float* addend, std::size_t count) = 0;
   // Each value rounded to bfloat16, and back.
   virtual void to_bf16(Bf16* to, const float* from, std::size_t count) = 0;
   virtual void from_bf16(float* to, const Bf16* from, std::size_t count) = 0;
