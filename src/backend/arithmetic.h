@@ -28,6 +28,9 @@ DDP_HOST_DEVICE inline bool dropout_keeps(std::uint64_t key, std::uint32_t strea
   return static_cast<float>(z >> 40U) * 0x1p-24F >= rate;
 }
 
+// What dropout multiplies the elements by that it keeps.
+DDP_HOST_DEVICE inline float dropout_scale(float rate) { return rate < 1.0F ? 1.0F / (1.0F - rate) : 0.0F; }
+
 DDP_HOST_DEVICE inline float pixel_value(std::uint8_t byte, float scale, float shift) {
   return static_cast<float>(byte) * scale + shift;
 }
@@ -37,6 +40,9 @@ DDP_HOST_DEVICE inline float average_of_four(float a, float b, float c, float d)
 // Maximum pooling begins with this and goes on with larger(), window position by window position.
 DDP_HOST_DEVICE inline float below_all() { return -HUGE_VALF; }
 DDP_HOST_DEVICE inline float larger(float so_far, float next) { return so_far < next ? next : so_far; }
+// Whether a later element of a window wins over an earlier one: the first of equal maxima stays, and what is no number
+// wins, so that it shows in the loss.
+DDP_HOST_DEVICE inline bool wins_maximum(float next, float so_far) { return next > so_far || next != next; }
 
 // The nearest number in bfloat16, ties to even, as bits; what is no number stays none.
 DDP_HOST_DEVICE inline std::uint16_t bf16_bits(float value) {
@@ -68,5 +74,14 @@ DDP_HOST_DEVICE inline float cross_entropy_gradient(float logit, float log_sum, 
   const float wanted = (is_label ? 1 - smoothing : 0.0F) + smoothing / classes;
   return std::exp(logit - log_sum) - wanted;
 }
+
+// --- Activations beside ReLU; gradients from the result, as relu_gradient.
+
+DDP_HOST_DEVICE inline float relu6(float x) { return x < 0.0F ? 0.0F : x > 6.0F ? 6.0F : x; }
+DDP_HOST_DEVICE inline float relu6_gradient(float y, float dy) { return y <= 0.0F || y >= 6.0F ? 0.0F : dy; }
+DDP_HOST_DEVICE inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
+DDP_HOST_DEVICE inline float sigmoid_gradient(float y, float dy) { return dy * y * (1.0F - y); }
+DDP_HOST_DEVICE inline float hyperbolic_tangent(float x) { return std::tanh(x); }
+DDP_HOST_DEVICE inline float tanh_gradient(float y, float dy) { return dy * (1.0F - y * y); }
 
 }  // namespace ddp

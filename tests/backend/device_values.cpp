@@ -5,10 +5,10 @@
 namespace ddp {
 namespace {
 
-// Calls f(index in plain, index in memory) for the elements of the first samples.
+// Calls f(index in plain, index in memory) for the elements of the samples from `first` to `last`.
 template <class F>
-void each_element(std::int64_t samples, const Shape& shape, Layout layout, F f) {
-  for (std::int64_t n = 0; n < samples; ++n) {
+void each_element(std::int64_t first, std::int64_t last, const Shape& shape, Layout layout, F f) {
+  for (std::int64_t n = first; n < last; ++n) {
     for (std::int64_t c = 0; c < shape.channels; ++c) {
       for (std::int64_t y = 0; y < shape.height; ++y) {
         for (std::int64_t x = 0; x < shape.width; ++x) {
@@ -29,9 +29,9 @@ DeviceActivation::DeviceActivation(Backend& backend, std::int64_t batch, const S
       layout_(layout),
       memory_(backend.allocate(elements() * backend.activation_bytes(), "a test's values")) {}
 
-void DeviceActivation::set(const reference::Values& plain, std::int64_t active) {
-  std::vector<float> values(elements());
-  each_element(active, shape_, layout_,
+void DeviceActivation::set(const reference::Values& plain, std::int64_t active, float rest) {
+  std::vector<float> values(elements(), rest);
+  each_element(0, active, shape_, layout_,
                [&](std::size_t from, std::size_t to) { values[to] = static_cast<float>(plain[from]); });
   upload(values);
 }
@@ -41,9 +41,17 @@ void DeviceActivation::fill(float value) { upload(std::vector<float>(elements(),
 reference::Values DeviceActivation::get(std::int64_t active) const {
   const std::vector<float> values = stored();
   reference::Values plain(static_cast<std::size_t>(active * shape_.elements()));
-  each_element(active, shape_, layout_,
+  each_element(0, active, shape_, layout_,
                [&](std::size_t to, std::size_t from) { plain[to] = static_cast<double>(values[from]); });
   return plain;
+}
+
+bool DeviceActivation::zero_from(std::int64_t active) const {
+  const std::vector<float> values = stored();
+  bool zero = true;
+  each_element(active, stored_samples(batch_, layout_), shape_, layout_,
+               [&](std::size_t, std::size_t at) { zero = zero && values[at] == 0; });
+  return zero;
 }
 
 std::vector<float> DeviceActivation::stored() const {

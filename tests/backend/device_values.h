@@ -49,9 +49,11 @@ class DeviceActivation {
   DeviceActivation(Backend& backend, std::int64_t batch, const Shape& shape, Layout layout);
 
   float* data() const { return memory_.at<float>(0); }
-  // The first `active` samples; those beyond become zero.
-  void set(const reference::Values& plain, std::int64_t active);
+  // The first `active` samples; those beyond become `rest`.
+  void set(const reference::Values& plain, std::int64_t active, float rest = 0);
   reference::Values get(std::int64_t active) const;
+  // Whether all samples from `active` on are zero.
+  bool zero_from(std::int64_t active) const;
   // All samples that are stored, as they lie in memory.
   std::vector<float> stored() const;
   // Every element, so that a test sees what was not written.

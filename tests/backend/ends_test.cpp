@@ -16,7 +16,7 @@ namespace {
 class Input : public EveryBackend {
  protected:
   // Whether the first activation can lie in a layout: where the backend takes anything in it.
-  bool has(Layout layout) const { return backend().supports(ReluSpec{1, {1, 1, 1}}, layout, layout); }
+  bool has(Layout layout) const { return backend().supports(ActivationSpec{1, {1, 1, 1}}, layout, layout); }
 };
 
 std::vector<std::uint8_t> random_bytes(std::int64_t count) {

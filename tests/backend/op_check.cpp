@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace {
 
 using reference::Parameters;
 using reference::Values;
+
+using reference::Inputs;
 
 // Random multiples of 1/16 up to `most` of them: products and their sums are exact in fp32, and in bf16 below 1, so
 // that ReLU and maxima decide alike there and in double. What is left of the tolerance is for kernels that transform
@@ -31,6 +34,48 @@ Values exact_biases(std::int64_t count) {
   Values values = exact_values(count, 14);
   for (double& value : values) value += 1.0 / 512;
   return values;
+}
+
+// Up to 8 where ReLU6 closes above: 128 sixteenths and sums of two of them are exact in bf16.
+int most_sixteenths(const OpSpec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.activation; }) return s.activation == Activation::relu6 ? 128 : 16;
+        return 16;
+      },
+      spec);
+}
+
+// Channels with means far from zero where the backend's elements can show them: a variance must not drown in its mean.
+void move_channels(const BatchNormSpec& s, Values& x) {
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  for (std::int64_t c = 0; c < s.shape.channels; ++c) {
+    const auto mean = static_cast<double>(random_between(-1, 1) * random_between(0, 100));
+    for (std::int64_t n = 0; n < s.batch; ++n) {
+      for (std::int64_t i = 0; i < plane; ++i) x[static_cast<std::size_t>((n * s.shape.channels + c) * plane + i)] += mean;
+    }
+  }
+}
+
+// Fresh values for the samples of `spec`.
+Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
+  const std::int64_t count = batch_of(spec) * input_of(spec).elements();
+  Inputs in{.x = exact_values(count, most_sixteenths(spec)),
+            .parameters = {exact_values(parameter_elements(spec, 0)), exact_biases(parameter_elements(spec, 1))}};
+  if (inputs_of(spec) == 2) in.x2 = exact_values(count, most_sixteenths(spec));
+  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
+    if (!has_bf16) move_channels(*norm, in.x);
+    in.statistics = random_values(norm->shape.channels);
+    for (std::int64_t c = 0; c < norm->shape.channels; ++c) {
+      in.statistics.push_back(static_cast<double>(random_between(1, 32)) / 16);
+    }
+    // Where ReLU6 closes above, there is something to close.
+    if (norm->activation == Activation::relu6) {
+      for (double& bias : in.parameters.bias) bias += 4;
+    }
+  }
+  for (std::int64_t n = 0; n < batch_of(spec); ++n) in.keys.push_back(generator()());
+  return in;
 }
 
 // `terms`: how many products of about 1 each value is the sum of. Partial sums grow to sqrt(terms), and each addition
@@ -124,19 +169,23 @@ Values random_values(std::int64_t count) {
   return values;
 }
 
-ConvSpec random_conv(std::int64_t most_stride) {
+ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
   ConvSpec s;
   s.batch = random_between(1, 40);
   s.kernel_h = random_between(1, 5);
   s.kernel_w = random_between(1, 5);
-  s.input = {random_between(1, 7), random_between(6, 13), random_between(6, 13)};
-  s.output_channels = random_between(1, 13);
+  s.groups = random_between(1, most_groups);
+  const std::int64_t most_each = s.groups == 1 ? 13 : 5;
+  s.input = {s.groups * random_between(1, (most_each + 1) / 2), random_between(6, 13), random_between(6, 13)};
+  s.output_channels = s.groups * random_between(1, most_each);
   s.stride = random_between(1, most_stride);
   s.pad_top = random_between(0, s.kernel_h / 2);
   s.pad_left = random_between(0, s.kernel_w / 2);
   s.pad_bottom = random_between(0, s.kernel_h / 2);
   s.pad_right = random_between(0, s.kernel_w / 2);
-  s.relu = random_between(0, 1) == 1;
+  // Without bias a sum of products can be zero, where the rounding of Winograd's transforms would decide about ReLU.
+  s.bias = random_between(0, 3) != 0;
+  s.relu = s.bias && random_between(0, 1) == 1;
   s.input_gradient = random_between(0, 3) != 0;
   const Shape out = s.convolved();
   s.average_pool = s.relu && out.height % 2 == 0 && out.width % 2 == 0;
@@ -144,73 +193,211 @@ ConvSpec random_conv(std::int64_t most_stride) {
 }
 
 std::string describe(const ConvSpec& s) {
-  return fmt::format("batch {} in {}x{}x{} out {} kernel {}x{} stride {} pads {}{}{}{}{}{}{}", s.batch,
+  return fmt::format("batch {} in {}x{}x{} out {} kernel {}x{} stride {} groups {} pads {}{}{}{}{}{}{}{}",
+                     s.batch,
                      s.input.channels, s.input.height, s.input.width, s.output_channels, s.kernel_h, s.kernel_w,
-                     s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right, s.relu ? " relu" : "",
+                     s.stride, s.groups, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
+                     s.bias ? "" : " without bias", s.relu ? " relu" : "",
                      s.average_pool ? " pool" : "", s.input_gradient ? "" : " without dx");
 }
 
-void check_op(const OpCheck& check) {
-  const OpSpec& spec = check.spec;
-  Backend& backend = check.backend;
-  OpSpec part = spec;
-  std::visit([&](auto& s) { s.batch = check.active; }, part);
-  const std::int64_t batch = batch_of(spec);
-  const Shape in = input_of(spec);
-  const Shape out = output_of(spec);
-  const Values x = exact_values(check.active * in.elements());
-  const Values dy = exact_values(check.active * out.elements());
-  const Parameters parameters{exact_values(reference::weight_count(spec)), exact_biases(reference::bias_count(spec))};
-  const bool input_gradient = std::visit(
+namespace {
+
+bool has_input_gradient(const OpSpec& spec) {
+  return std::visit(
       [](const auto& s) {
         if constexpr (requires { s.input_gradient; }) return s.input_gradient;
         return true;
       },
       spec);
+}
 
-  DeviceActivation x_device(backend, batch, in, check.x_layout);
-  DeviceActivation y_device(backend, batch, out, check.y_layout);
-  DeviceActivation dx_device(backend, batch, in, check.x_layout);
-  DeviceActivation dy_device(backend, batch, out, check.y_layout);
-  const FlatParameters values(backend, parameters);
-  const FlatParameters gradients(backend, {Values(parameters.weight.size()), Values(parameters.bias.size())});
-  const Garbage saved(backend, check.op.saved_bytes());
-  const Garbage forward_workspace(backend, check.op.workspace_bytes());
-  const Garbage backward_workspace(backend, check.op.workspace_bytes());
-  x_device.set(x, check.active);
-  dy_device.set(dy, check.active);
-  dx_device.fill(99);
+// The largest factor by which an operator multiplies its values and gradients, and with them the error of rounding.
+double steepness(const OpSpec& spec, const Inputs& in) {
+  const auto* norm = std::get_if<BatchNormSpec>(&spec);
+  if (norm == nullptr || batch_of(spec) == 0) return 1;
+  BatchNormSpec plain = *norm;
+  plain.add = false;
+  plain.activation = Activation::none;
+  // y(1) - y(0) of an evaluation by the batch's statistics: those that a momentum of 1 leaves, with n for n - 1.
+  plain.momentum = 1;
+  const Values statistics = reference::forward(plain, in).statistics;
+  double most = 1;
+  const auto count = static_cast<double>(norm->batch * norm->shape.height * norm->shape.width);
+  for (std::size_t c = 0; c < statistics.size() / 2; ++c) {
+    const double variance = statistics[statistics.size() / 2 + c] * std::max(1.0, count - 1) / count;
+    most = std::max(most, 1 / std::sqrt(variance + static_cast<double>(norm->epsilon)));
+  }
+  return most;
+}
 
-  check.op.forward({x_device.data(),
-                    y_device.data(),
-                    {values.weights(), values.bias()},
-                    saved.data(),
-                    forward_workspace.data(),
-                    check.active});
-  check.op.backward({x_device.data(),
-                     y_device.data(),
-                     dy_device.data(),
-                     dx_device.data(),
-                     {values.weights(), values.bias()},
-                     {gradients.weights(), gradients.bias()},
-                     saved.data(),
-                     backward_workspace.data(),
-                     check.active});
+// All memory of one operator's run on a device.
+class Run {
+ public:
+  Run(const OpCheck& check, const Inputs& in)
+      : check_(check),
+        x(check.backend, batch(), input_of(check.spec), check.x_layout),
+        x2(check.backend, second() ? batch() : 0, input_of(check.spec), check.x_layout),
+        y(check.backend, batch(), output_of(check.spec), check.y_layout),
+        dx(check.backend, batch(), input_of(check.spec), check.x_layout),
+        dx2(check.backend, second() ? batch() : 0, input_of(check.spec), check.x_layout),
+        dy(check.backend, batch(), output_of(check.spec), check.y_layout),
+        values(check.backend, in.parameters),
+        gradients(check.backend, {Values(in.parameters.weight.size()), Values(in.parameters.bias.size())}),
+        statistics(check.backend, std::vector<float>(in.statistics.begin(), in.statistics.end())),
+        keys_(check.backend, in.keys),
+        saved_(check.backend, check.op.saved_bytes()) {
+    set_inputs(in);
+    dx.fill(kGarbage);
+    dx2.fill(kGarbage);
+  }
 
-  const reference::Gradients expected = reference::backward(part, x, dy, parameters);
+  // Samples that do not matter hold a finite value.
+  void set_inputs(const Inputs& in) {
+    x.set(in.x, check_.active, kGarbage);
+    if (second()) x2.set(in.x2, check_.active, kGarbage);
+  }
+  // Whether memory of results is as it was before the operator ran.
+  static bool untouched(const DeviceActivation& result) {
+    const std::vector<float> values = result.stored();
+    return std::all_of(values.begin(), values.end(), [](float value) { return value == kGarbage; });
+  }
+  bool second() const { return inputs_of(check_.spec) == 2; }
+
+  void forward(bool training, float* result) {
+    const Garbage workspace(check_.backend, check_.op.workspace_bytes());
+    check_.op.forward({.x = x.data(),
+                       .y = result,
+                       .parameters = parameters(),
+                       .saved = saved_.data(),
+                       .workspace = workspace.data(),
+                       .active = check_.active,
+                       .x2 = second() ? x2.data() : nullptr,
+                       .statistics = statistics.data(),
+                       .keys = training ? keys_.data() : nullptr,
+                       .training = training});
+  }
+
+  // What the operator says it does not read is garbage.
+  void backward(float* gradient) {
+    const Garbage workspace(check_.backend, check_.op.workspace_bytes());
+    if (!check_.op.backward_reads_x()) x.fill(kGarbage);
+    if (!check_.op.backward_reads_y()) y.fill(kGarbage);
+    x2.fill(kGarbage);
+    check_.op.backward({.x = x.data(),
+                        .y = y.data(),
+                        .dy = dy.data(),
+                        .dx = gradient,
+                        .parameters = parameters(),
+                        .parameter_gradients = {has(0) ? gradients.weights() : nullptr, has(1) ? gradients.bias() : nullptr},
+                        .saved = saved_.data(),
+                        .workspace = workspace.data(),
+                        .active = check_.active,
+                        .dx2 = second() ? dx2.data() : nullptr,
+                        .keys = keys_.data()});
+  }
+
+ private:
+  static constexpr float kGarbage = 3.5;
+
+  std::int64_t batch() const { return batch_of(check_.spec); }
+  bool has(std::size_t which) const { return parameter_elements(check_.spec, which) > 0; }
+  std::array<const float*, kMaxParameters> parameters() const {
+    return {has(0) ? values.weights() : nullptr, has(1) ? values.bias() : nullptr};
+  }
+
+  const OpCheck& check_;
+
+ public:
+  DeviceActivation x, x2, y, dx, dx2, dy;
+  FlatParameters values, gradients;
+  DeviceArray<float> statistics;
+
+ private:
+  DeviceArray<std::uint64_t> keys_;
+  Garbage saved_;
+};
+
+class Comparison {
+ public:
+  Comparison(const OpCheck& check, double steepness) : check_(check), steepness_(steepness) {}
+
+  void close(const Values& actual, const Values& wanted, const char* of, std::int64_t terms = 1) const {
+    if (testing::Test::HasFatalFailure()) return;
+    expect_close(actual, wanted, check_.tolerance * steepness_, check_.what + " " + of, terms);
+  }
+  // A gradient of an input, zero for samples that do not matter.
+  void gradient(const DeviceActivation& actual, const Values& wanted, const char* of) const {
+    if (testing::Test::HasFatalFailure()) return;
+    expect_close(actual.get(check_.active), wanted, check_.tolerance * steepness_, check_.what + " " + of);
+    EXPECT_TRUE(actual.zero_from(check_.active)) << check_.what << " " << of << " beyond the active samples";
+  }
+
+ private:
+  const OpCheck& check_;
+  double steepness_;
+};
+
+// An operator that may write over what it reads gives the same there.
+void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const reference::Outputs& wanted,
+                    const reference::Gradients& gradients, const Comparison& compare) {
+  if (!check.op.in_place()) return;
+  run.set_inputs(in);
+  run.forward(true, run.x.data());
+  compare.close(run.x.get(check.active), wanted.y, "y in place");
+  run.y.set(run.x.get(check.active), check.active);
+  run.backward(run.dy.data());
+  compare.gradient(run.dy, gradients.dx, "dx in place");
+  if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2 beside it");
+}
+
+}  // namespace
+
+void check_op(const OpCheck& check) {
+  OpSpec part = check.spec;
+  std::visit([&](auto& s) { s.batch = check.active; }, part);
+  Inputs in = inputs_for(part, check.backend.activation_bytes() != sizeof(float));
+  const Shape out = output_of(part);
+  Values dy = exact_values(check.active * out.elements());
+  const std::vector<bool> near = reference::near_kinks(part, in, std::max(1e-3, 5 * check.tolerance));
+  for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];
+  const reference::Outputs wanted = reference::forward(part, in);
+  const reference::Gradients gradients = reference::backward(part, in, dy);
+  const double steep = steepness(part, in);
+  const Comparison compare(check, steep);
+
+  Run run(check, in);
+  run.dy.set(dy, check.active);
+  run.forward(true, run.y.data());
+  compare.close(run.y.get(check.active), wanted.y, "y");
+  const std::vector<float> statistics = run.statistics.get();
+  const auto half = static_cast<std::ptrdiff_t>(statistics.size() / 2);
+  compare.close(Values(statistics.begin(), statistics.begin() + half),
+                Values(wanted.statistics.begin(), wanted.statistics.begin() + half), "running means");
+  compare.close(Values(statistics.begin() + half, statistics.end()),
+                Values(wanted.statistics.begin() + half, wanted.statistics.end()), "running variances");
+  run.backward(run.dx.data());
+  if (has_input_gradient(part)) {
+    compare.gradient(run.dx, gradients.dx, "dx");
+  } else {
+    EXPECT_TRUE(Run::untouched(run.dx)) << check.what << " wrote dx, which it does not have";
+  }
+  if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2");
+  const Parameters computed = run.gradients.get();
   const std::int64_t terms = check.active * out.height * out.width;
-  const auto close = [&](const Values& actual, const Values& wanted, const char* of, std::int64_t sum_of = 1) {
-    if (!testing::Test::HasFatalFailure()) {
-      expect_close(actual, wanted, check.tolerance, check.what + " " + of, sum_of);
-    }
-  };
-  close(y_device.get(check.active), reference::forward(part, x, parameters), "y");
-  if (input_gradient) close(dx_device.get(check.active), expected.dx, "dx");
-  const Parameters computed = gradients.get();
-  close(computed.weight, expected.parameters.weight, "dw", terms);
-  close(computed.bias, expected.parameters.bias, "db", terms);
-  EXPECT_TRUE(gradients.rest_is_untouched()) << check.what << " wrote beside the gradients";
-  EXPECT_TRUE(values.rest_is_untouched()) << check.what << " wrote beside the parameters";
+  compare.close(computed.weight, gradients.parameters.weight, "dw", terms);
+  compare.close(computed.bias, gradients.parameters.bias, "db", terms);
+  EXPECT_TRUE(run.gradients.rest_is_untouched()) << check.what << " wrote beside the gradients";
+  EXPECT_TRUE(run.values.rest_is_untouched()) << check.what << " wrote beside the parameters";
+
+  check_in_place(check, run, in, wanted, gradients, compare);
+  in.training = false;
+  in.statistics.assign(statistics.begin(), statistics.end());
+  run.statistics.set(statistics);
+  run.set_inputs(in);
+  run.forward(false, run.y.data());
+  compare.close(run.y.get(check.active), reference::forward(part, in).y, "y in evaluation");
+  EXPECT_EQ(run.statistics.get(), statistics) << check.what << " changed its statistics in evaluation";
 }
 
 }  // namespace ddp

@@ -19,8 +19,9 @@ std::int64_t random_between(std::int64_t low, std::int64_t high);
 // Uniform in [-1, 1].
 reference::Values random_values(std::int64_t count);
 
-// A convolution with odd sizes, paddings that differ between opposite sides, and sometimes ReLU and pooling.
-ConvSpec random_conv(std::int64_t most_stride = 1);
+// A convolution with odd sizes, paddings that differ between opposite sides, sometimes without bias, sometimes with
+// ReLU and pooling.
+ConvSpec random_conv(std::int64_t most_stride = 1, std::int64_t most_groups = 1);
 std::string describe(const ConvSpec& spec);
 
 struct OpCheck {
@@ -34,7 +35,9 @@ struct OpCheck {
   std::string what;
 };
 
-// Runs the operator forward and backward and compares all that it computes. A difference is a fatal failure.
+// Runs the operator forward and backward and compares all that it computes: results, gradients and running statistics,
+// in place too where the operator says that it can, and an evaluation. Workspaces, samples that do not matter and what
+// the operator says it does not read hold garbage. A difference is a fatal failure.
 void check_op(const OpCheck& check);
 
 }  // namespace ddp

@@ -1,43 +1,20 @@
-// Every operator that a backend has, in every layout that it takes, with the kernels that it chooses.
+// Convolutions and linear layers of a backend in every layout that it takes, with the kernels that it chooses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "backend/backend_case.h"
 #include "backend/device_values.h"
-#include "backend/op_check.h"
+#include "backend/operators_case.h"
 #include "base/error.h"
 
 namespace ddp {
 namespace {
 
-class Operators : public EveryBackend {
- protected:
-  // Checks `spec` in all pairs of layouts that the backend takes it in; says how many.
-  int check_in_every_layout(const OpSpec& spec, ChoiceMode mode, const std::string& what) {
-    int layouts = 0;
-    for (const Layout x : kLayouts) {
-      for (const Layout y : kLayouts) {
-        if (!backend().supports(spec, x, y)) continue;
-        ++layouts;
-        const KernelChoice choice = backend().choose(spec, x, y, mode);
-        EXPECT_GT(choice.seconds, 0) << what;
-        const auto op = backend().make_op(spec, x, y, choice.kernels);
-        const std::int64_t active = random_between(1, batch_of(spec));
-        check_op({backend(), *op, spec, x, y, active, tolerance(),
-                  fmt::format("{} active {} {} to {} {}", what, active, to_string(x), to_string(y), choice.kernels)});
-        if (HasFatalFailure()) return layouts;
-      }
-    }
-    return layouts;
-  }
-};
-
 TEST_P(Operators, ConvolutionsAgreeWithTheReference) {
   for (int round = 0; round < 24; ++round) {
-    const ConvSpec spec = random_conv(2);
+    const ConvSpec spec = random_conv(2, 4);
     const ChoiceMode mode = round % 12 == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
     EXPECT_GE(check_in_every_layout(spec, mode, describe(spec)), 1) << describe(spec);
     if (HasFatalFailure()) return;
@@ -76,7 +53,31 @@ TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
                                         .kernel_h = 1,
                                         .kernel_w = 1,
                                         .stride = 2,
-                                        .relu = true}};
+                                        .relu = true},
+                                       // Depthwise, as in MobileNet.
+                                       {.batch = 18,
+                                        .input = {40, 14, 14},
+                                        .output_channels = 40,
+                                        .kernel_h = 3,
+                                        .kernel_w = 3,
+                                        .pad_top = 1,
+                                        .pad_left = 1,
+                                        .pad_bottom = 1,
+                                        .pad_right = 1,
+                                        .groups = 40,
+                                        .bias = false},
+                                       {.batch = 18,
+                                        .input = {33, 15, 13},
+                                        .output_channels = 33,
+                                        .kernel_h = 3,
+                                        .kernel_w = 3,
+                                        .stride = 2,
+                                        .pad_top = 1,
+                                        .pad_left = 1,
+                                        .pad_bottom = 1,
+                                        .pad_right = 1,
+                                        .groups = 33,
+                                        .bias = false}};
   for (const ConvSpec& spec : specs) {
     EXPECT_GE(check_in_every_layout(spec, ChoiceMode::fixed, describe(spec)), 1);
     if (HasFatalFailure()) return;
@@ -88,10 +89,12 @@ TEST_P(Operators, LinearLayersAgreeWithTheReference) {
     const LinearSpec spec{.batch = random_between(1, 130),
                           .inputs = random_between(1, 70),
                           .outputs = random_between(1, 50),
+                          .bias = round % 3 != 0,
                           .relu = round % 2 == 1,
                           .input_gradient = random_between(0, 1) == 1};
     const std::string what =
-        fmt::format("linear {} x {} -> {}{}", spec.batch, spec.inputs, spec.outputs, spec.relu ? " relu" : "");
+        fmt::format("linear {} x {} -> {}{}{}", spec.batch, spec.inputs, spec.outputs,
+                                         spec.bias ? "" : " without bias", spec.relu ? " relu" : "");
     EXPECT_GE(check_in_every_layout(spec, round < 2 ? ChoiceMode::timed : ChoiceMode::fixed, what), 1);
     if (HasFatalFailure()) return;
   }
@@ -100,28 +103,17 @@ TEST_P(Operators, LinearLayersAgreeWithTheReference) {
                         "a large batch");
 }
 
-TEST_P(Operators, ReluPoolAndReorderAgreeWithTheReference) {
-  for (int round = 0; round < 10; ++round) {
-    const Shape shape{random_between(1, 5), random_between(4, 9), random_between(4, 9)};
-    const std::int64_t batch = random_between(1, 40);
-    const ChoiceMode mode = round == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
-    EXPECT_GE(check_in_every_layout(ReluSpec{batch, shape}, mode, "relu"), 2);
-    for (const auto kind : {PoolSpec::Kind::average, PoolSpec::Kind::maximum}) {
-      const PoolSpec pool{batch, shape, kind, random_between(2, 3), random_between(1, 4)};
-      const std::string what = fmt::format("{} pool of {}x{}x{} window {} stride {}",
-                                           kind == PoolSpec::Kind::average ? "average" : "maximum", shape.channels,
-                                           shape.height, shape.width, pool.window, pool.stride);
-      EXPECT_GE(check_in_every_layout(pool, mode, what), 2);
-    }
-    EXPECT_GE(check_in_every_layout(ReorderSpec{batch, shape}, mode, "reorder"), 4);
-    if (HasFatalFailure()) return;
-  }
-}
-
 TEST_P(Operators, AnEmptyShardHasZeroGradients) {
-  const ConvSpec conv{.batch = 8, .input = {2, 6, 6}, .output_channels = 3, .kernel_h = 3, .kernel_w = 3, .relu = true};
-  const LinearSpec linear{.batch = 8, .inputs = 5, .outputs = 4, .relu = true};
-  for (const OpSpec& spec : {OpSpec(conv), OpSpec(linear)}) {
+  const std::vector<OpSpec> specs = {
+      ConvSpec{.batch = 8, .input = {2, 6, 6}, .output_channels = 3, .kernel_h = 3, .kernel_w = 3, .relu = true},
+      ConvSpec{.batch = 8, .input = {2, 6, 6}, .output_channels = 2, .stride = 2, .groups = 2, .bias = false},
+      LinearSpec{.batch = 8, .inputs = 5, .outputs = 4, .relu = true},
+      BatchNormSpec{.batch = 8, .shape = {3, 2, 2}, .activation = Activation::relu6, .add = true},
+      PoolSpec{.batch = 8, .input = {3, 4, 4}, .kind = PoolSpec::Kind::maximum},
+      AddSpec{.batch = 8, .shape = {3, 2, 2}},
+      LrnSpec{.batch = 8, .shape = {3, 2, 2}},
+      DropoutSpec{.batch = 8, .shape = {3, 2, 2}}};
+  for (const OpSpec& spec : specs) {
     for (const Layout layout : kLayouts) {
       if (!backend().supports(spec, layout, layout)) continue;
       const auto op =
@@ -145,7 +137,7 @@ TEST_P(Operators, RunsAreRepeatable) {
     const reference::Values values = random_values(count);
     return std::vector<float>(values.begin(), values.end());
   };
-  const std::int64_t weights = reference::weight_count(spec);
+  const std::int64_t weights = parameter_elements(spec, 0);
   for (const Layout layout : kLayouts) {
     if (!backend().supports(spec, layout, layout)) continue;
     const KernelChoice choice = backend().choose(spec, layout, layout, ChoiceMode::fixed);

@@ -1,62 +1,27 @@
 #include "backend/reference.h"
 
-#include <cstddef>
+#include <algorithm>
+#include <cmath>
+
+#include "backend/arithmetic.h"
+#include "backend/reference_kinds.h"
 
 namespace ddp::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
-// Calls f(sample, out channel, in channel, tap offset in the weight, input index, output index) for each product of a
-// convolution that does not fall on padding.
-template <class F>
-void each_product(const ConvSpec& s, F f) {
-  const Shape out = s.convolved();
-  for (std::int64_t n = 0; n < s.batch; ++n) {
-    for (std::int64_t o = 0; o < out.channels; ++o) {
-      for (std::int64_t y = 0; y < out.height; ++y) {
-        for (std::int64_t x = 0; x < out.width; ++x) {
-          const std::int64_t output = ((n * out.channels + o) * out.height + y) * out.width + x;
-          for (std::int64_t c = 0; c < s.input.channels; ++c) {
-            for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-              for (std::int64_t k = 0; k < s.kernel_w; ++k) {
-                const std::int64_t row = y * s.stride + r - s.pad_top;
-                const std::int64_t column = x * s.stride + k - s.pad_left;
-                if (row < 0 || row >= s.input.height || column < 0 || column >= s.input.width) continue;
-                const std::int64_t weight = ((o * s.input.channels + c) * s.kernel_h + r) * s.kernel_w + k;
-                const std::int64_t input = ((n * s.input.channels + c) * s.input.height + row) * s.input.width + column;
-                f(o, at(weight), at(input), at(output));
-              }
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-Values relu(const Values& x) {
-  Values y = x;
-  for (double& value : y) value = value > 0 ? value : 0;
-  return y;
-}
-
-Values relu_backward(const Values& x, const Values& dy) {
-  Values dx = dy;
-  for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = x[i] > 0 ? dy[i] : 0;
-  return dx;
-}
-
-// Calls f(input index, output index) for each element of each window.
+// Calls f(input index, output index) for each element of each window that is not padding.
 template <class F>
 void each_window_element(const PoolSpec& s, F f) {
   const Shape out = s.output();
   for (std::int64_t plane = 0; plane < s.batch * s.input.channels; ++plane) {
     for (std::int64_t y = 0; y < out.height; ++y) {
       for (std::int64_t x = 0; x < out.width; ++x) {
-        for (std::int64_t r = 0; r < s.window; ++r) {
-          for (std::int64_t k = 0; k < s.window; ++k) {
-            f(at((plane * s.input.height + y * s.stride + r) * s.input.width + x * s.stride + k),
+        for (std::int64_t r = 0; r < s.window_h; ++r) {
+          for (std::int64_t k = 0; k < s.window_w; ++k) {
+            const std::int64_t row = y * s.stride + r - s.pad_top;
+            const std::int64_t column = x * s.stride + k - s.pad_left;
+            if (row < 0 || row >= s.input.height || column < 0 || column >= s.input.width) continue;
+            f(at((plane * s.input.height + row) * s.input.width + column),
               at((plane * out.height + y) * out.width + x));
           }
         }
@@ -65,90 +30,64 @@ void each_window_element(const PoolSpec& s, F f) {
   }
 }
 
-Values pool(const PoolSpec& s, const Values& x) {
-  Values y(at(s.batch * s.output().elements()), s.kind == PoolSpec::Kind::average ? 0.0 : -1e300);
-  const auto share = 1.0 / static_cast<double>(s.window * s.window);
-  each_window_element(s, [&](std::size_t in, std::size_t out) {
-    if (s.kind == PoolSpec::Kind::average) {
-      y[out] += share * x[in];
-    } else if (x[in] > y[out]) {
-      y[out] = x[in];
-    }
-  });
-  return y;
+// What an average divides by.
+Values divisors(const PoolSpec& s) {
+  Values counts(at(s.batch * s.output().elements()), static_cast<double>(s.window_h * s.window_w));
+  if (s.count_padding) return counts;
+  std::fill(counts.begin(), counts.end(), 0.0);
+  each_window_element(s, [&](std::size_t, std::size_t out) { ++counts[out]; });
+  return counts;
 }
 
-Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy) {
-  Values dx(x.size(), 0.0);
-  const Values y = pool(s, x);
-  std::vector<bool> sent(y.size(), false);
-  const auto share = 1.0 / static_cast<double>(s.window * s.window);
-  each_window_element(s, [&](std::size_t in, std::size_t out) {
-    if (s.kind == PoolSpec::Kind::average) {
-      dx[in] += share * dy[out];
-    } else if (!sent[out] && x[in] == y[out]) {
-      dx[in] += dy[out];
-      sent[out] = true;
-    }
-  });
-  return dx;
-}
-
-PoolSpec pool_after(const ConvSpec& s) {
-  return {.batch = s.batch, .input = s.convolved(), .kind = PoolSpec::Kind::average, .window = 2, .stride = 2};
-}
-
-Values convolve(const ConvSpec& s, const Values& x, const Parameters& p) {
-  const Shape out = s.convolved();
-  Values y(at(s.batch * out.elements()));
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    y[i] = p.bias[i / at(out.height * out.width) % at(out.channels)];
+// 0 for elements that dropout takes, else what the others are multiplied by.
+Values dropout_factors(const DropoutSpec& s, const Inputs& in) {
+  Values factors(in.x.size(), 1.0);
+  if (!in.training) return factors;
+  const auto elements = at(s.shape.elements());
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const bool kept = dropout_keeps(in.keys[i / elements], s.stream, static_cast<std::uint32_t>(i % elements), s.rate);
+    factors[i] = kept ? 1 / (1 - static_cast<double>(s.rate)) : 0;
   }
-  each_product(s, [&](std::int64_t, std::size_t w, std::size_t in, std::size_t o) { y[o] += p.weight[w] * x[in]; });
-  return y;
+  return factors;
 }
 
-Gradients conv_backward(const ConvSpec& s, const Values& x, const Values& dy, const Parameters& p) {
-  Values dpre = dy;
-  if (s.relu) {
-    const Values pre = convolve(s, x, p);
-    if (s.average_pool) dpre = pool_backward(pool_after(s), relu(pre), dy);
-    dpre = relu_backward(pre, dpre);
-  }
-  Gradients g{Values(x.size(), 0.0), {Values(p.weight.size(), 0.0), Values(p.bias.size(), 0.0)}};
-  each_product(s, [&](std::int64_t, std::size_t w, std::size_t in, std::size_t o) {
-    g.dx[in] += p.weight[w] * dpre[o];
-    g.parameters.weight[w] += x[in] * dpre[o];
-  });
-  const Shape out = s.convolved();
-  for (std::size_t i = 0; i < dpre.size(); ++i) {
-    g.parameters.bias[i / at(out.height * out.width) % at(out.channels)] += dpre[i];
-  }
-  return g;
+Values product(Values a, const Values& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] *= b[i];
+  return a;
 }
 
-Values multiply(const LinearSpec& s, const Values& x, const Parameters& p) {
+Values sum(Values a, const Values& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+Values multiply(const LinearSpec& s, const Inputs& in) {
   Values y(at(s.batch * s.outputs));
   for (std::int64_t n = 0; n < s.batch; ++n) {
     for (std::int64_t o = 0; o < s.outputs; ++o) {
-      double sum = p.bias[at(o)];
-      for (std::int64_t i = 0; i < s.inputs; ++i) sum += p.weight[at(o * s.inputs + i)] * x[at(n * s.inputs + i)];
-      y[at(n * s.outputs + o)] = sum;
+      double total = s.bias ? in.parameters.bias[at(o)] : 0;
+      for (std::int64_t i = 0; i < s.inputs; ++i) {
+        total += in.parameters.weight[at(o * s.inputs + i)] * in.x[at(n * s.inputs + i)];
+      }
+      y[at(n * s.outputs + o)] = total;
     }
   }
   return y;
 }
 
-Gradients linear_backward(const LinearSpec& s, const Values& x, const Values& dy, const Parameters& p) {
-  const Values dpre = s.relu ? relu_backward(multiply(s, x, p), dy) : dy;
-  Gradients g{Values(x.size(), 0.0), {Values(p.weight.size(), 0.0), Values(p.bias.size(), 0.0)}};
+Gradients multiply_backward(const LinearSpec& s, const Inputs& in, const Values& dy) {
+  const Values dpre = s.relu ? activate_backward(Activation::relu, multiply(s, in), dy) : dy;
+  Gradients g;
+  g.dx.assign(in.x.size(), 0.0);
+  g.parameters.weight.assign(at(s.inputs * s.outputs), 0.0);
+  g.parameters.bias.assign(at(s.bias ? s.outputs : 0), 0.0);
   for (std::int64_t n = 0; n < s.batch; ++n) {
     for (std::int64_t o = 0; o < s.outputs; ++o) {
       const double d = dpre[at(n * s.outputs + o)];
-      g.parameters.bias[at(o)] += d;
+      if (s.bias) g.parameters.bias[at(o)] += d;
       for (std::int64_t i = 0; i < s.inputs; ++i) {
-        g.dx[at(n * s.inputs + i)] += d * p.weight[at(o * s.inputs + i)];
-        g.parameters.weight[at(o * s.inputs + i)] += d * x[at(n * s.inputs + i)];
+        g.dx[at(n * s.inputs + i)] += d * in.parameters.weight[at(o * s.inputs + i)];
+        g.parameters.weight[at(o * s.inputs + i)] += d * in.x[at(n * s.inputs + i)];
       }
     }
   }
@@ -157,39 +96,109 @@ Gradients linear_backward(const LinearSpec& s, const Values& x, const Values& dy
 
 }  // namespace
 
-Values forward(const OpSpec& spec, const Values& x, const Parameters& p) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    Values y = convolve(*conv, x, p);
-    if (conv->relu) y = relu(y);
-    return conv->average_pool ? pool(pool_after(*conv), y) : y;
+Values activate(Activation activation, const Values& x) {
+  Values y = x;
+  for (double& value : y) {
+    switch (activation) {
+      case Activation::none:
+        break;
+      case Activation::relu:
+        value = std::max(value, 0.0);
+        break;
+      case Activation::relu6:
+        value = std::clamp(value, 0.0, 6.0);
+        break;
+      case Activation::sigmoid:
+        value = 1 / (1 + std::exp(-value));
+        break;
+      case Activation::tanh:
+        value = std::tanh(value);
+        break;
+    }
   }
+  return y;
+}
+
+Values activate_backward(Activation activation, const Values& x, const Values& dy) {
+  const Values y = activate(activation, x);
+  Values dx = dy;
+  for (std::size_t i = 0; i < dx.size(); ++i) {
+    switch (activation) {
+      case Activation::none:
+        break;
+      case Activation::relu:
+        dx[i] *= x[i] > 0 ? 1 : 0;
+        break;
+      case Activation::relu6:
+        dx[i] *= x[i] > 0 && x[i] < 6 ? 1 : 0;
+        break;
+      case Activation::sigmoid:
+        dx[i] *= y[i] * (1 - y[i]);
+        break;
+      case Activation::tanh:
+        dx[i] *= 1 - y[i] * y[i];
+        break;
+    }
+  }
+  return dx;
+}
+
+Values pool(const PoolSpec& s, const Values& x) {
+  const bool average = s.kind == PoolSpec::Kind::average;
+  Values y(at(s.batch * s.output().elements()), average ? 0.0 : -1e300);
+  const Values counts = divisors(s);
+  each_window_element(s, [&](std::size_t in, std::size_t out) {
+    y[out] = average ? y[out] + x[in] / counts[out] : std::max(y[out], x[in]);
+  });
+  return y;
+}
+
+Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy) {
+  Values dx(x.size(), 0.0);
+  const Values y = pool(s, x);
+  const Values counts = divisors(s);
+  std::vector<bool> sent(y.size(), false);
+  each_window_element(s, [&](std::size_t in, std::size_t out) {
+    if (s.kind == PoolSpec::Kind::average) {
+      dx[in] += dy[out] / counts[out];
+    } else if (!sent[out] && x[in] == y[out]) {
+      dx[in] += dy[out];
+      sent[out] = true;
+    }
+  });
+  return dx;
+}
+
+Outputs forward(const OpSpec& spec, const Inputs& in) {
+  if (const auto* conv = std::get_if<ConvSpec>(&spec)) return {convolve(*conv, in), {}};
   if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    const Values y = multiply(*linear, x, p);
-    return linear->relu ? relu(y) : y;
+    const Values y = multiply(*linear, in);
+    return {linear->relu ? activate(Activation::relu, y) : y, {}};
   }
-  if (const auto* pooling = std::get_if<PoolSpec>(&spec)) return pool(*pooling, x);
-  return std::holds_alternative<ReluSpec>(spec) ? relu(x) : x;
+  if (const auto* activation = std::get_if<ActivationSpec>(&spec)) return {activate(activation->activation, in.x), {}};
+  if (const auto* pooling = std::get_if<PoolSpec>(&spec)) return {pool(*pooling, in.x), {}};
+  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return normalise(*norm, in);
+  if (const auto* add = std::get_if<AddSpec>(&spec)) return {activate(add->activation, sum(in.x, in.x2)), {}};
+  if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond(*lrn, in.x), {}};
+  if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return {product(in.x, dropout_factors(*dropout, in)), {}};
+  return {in.x, {}};
 }
 
-Gradients backward(const OpSpec& spec, const Values& x, const Values& dy, const Parameters& p) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) return conv_backward(*conv, x, dy, p);
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return linear_backward(*linear, x, dy, p);
-  if (const auto* pooling = std::get_if<PoolSpec>(&spec)) return {pool_backward(*pooling, x, dy), {}};
-  return {std::holds_alternative<ReluSpec>(spec) ? relu_backward(x, dy) : dy, {}};
-}
-
-std::int64_t weight_count(const OpSpec& spec) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    return conv->output_channels * conv->input.channels * conv->kernel_h * conv->kernel_w;
+Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
+  if (const auto* conv = std::get_if<ConvSpec>(&spec)) return convolve_backward(*conv, in, dy);
+  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return multiply_backward(*linear, in, dy);
+  if (const auto* activation = std::get_if<ActivationSpec>(&spec)) {
+    return {activate_backward(activation->activation, in.x, dy), {}, {}};
   }
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return linear->inputs * linear->outputs;
-  return 0;
-}
-
-std::int64_t bias_count(const OpSpec& spec) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) return conv->output_channels;
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return linear->outputs;
-  return 0;
+  if (const auto* pooling = std::get_if<PoolSpec>(&spec)) return {pool_backward(*pooling, in.x, dy), {}, {}};
+  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return normalise_backward(*norm, in, dy);
+  if (const auto* add = std::get_if<AddSpec>(&spec)) {
+    const Values dx = activate_backward(add->activation, sum(in.x, in.x2), dy);
+    return {dx, dx, {}};
+  }
+  if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond_backward(*lrn, in.x, dy), {}, {}};
+  if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return {product(dy, dropout_factors(*dropout, in)), {}, {}};
+  return {dy, {}, {}};
 }
 
 }  // namespace ddp::reference

@@ -1,7 +1,12 @@
 // Every operator in scalar double precision, written from its definition: what the backends are compared with.
 // Activations are plain [N][C][H][W] vectors of double.
+//
+//   reference::Inputs in{.x = x, .parameters = {weight, bias}};
+//   reference::Outputs out = reference::forward(spec, in);
+//   reference::Gradients gradients = reference::backward(spec, in, dy);
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "backend/op.h"
@@ -11,22 +16,36 @@ namespace ddp::reference {
 using Values = std::vector<double>;
 
 struct Parameters {
-  Values weight;
-  Values bias;
+  Values weight{};
+  Values bias{};
 };
 
+struct Inputs {
+  Values x{};
+  Values x2{};  // the second input of a sum
+  Parameters parameters{};
+  Values statistics{};  // running means, then variances
+  std::vector<std::uint64_t> keys{};
+  bool training = true;
+};
+
+struct Outputs {
+  Values y;
+  Values statistics;  // as they are afterwards
+};
 // What an operator computes on a batch.
-Values forward(const OpSpec& spec, const Values& x, const Parameters& parameters);
+Outputs forward(const OpSpec& spec, const Inputs& in);
 
 struct Gradients {
   Values dx;
+  Values dx2;
   Parameters parameters;
 };
-// The gradients of sum(dy * forward(x)), from their definitions.
-Gradients backward(const OpSpec& spec, const Values& x, const Values& dy, const Parameters& parameters);
+// The gradients of sum(dy * y) in training, from their definitions.
+Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy);
 
-// Elements of the weight and the bias; 0 for operators without.
-std::int64_t weight_count(const OpSpec& spec);
-std::int64_t bias_count(const OpSpec& spec);
+// Which results of a batch normalisation lie within `distance` of a kink of its activation, where rounding decides about
+// the gradient; empty for other operators, which can be given values that decide exactly.
+std::vector<bool> near_kinks(const OpSpec& spec, const Inputs& in, double distance);
 
 }  // namespace ddp::reference

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <vector>
 
 #include "backend/op_check.h"
@@ -10,22 +13,18 @@
 namespace ddp {
 namespace {
 
-using reference::Parameters;
+using reference::Inputs;
 using reference::Values;
 
-// Central differences of sum(dy * forward(x)) in double: error about step^2 plus 1e-16 / step.
-TEST(Reference, GradientsAgreeWithFiniteDifferences) {
-  const double step = 1e-5;
-  const std::vector<OpSpec> specs = {
+const std::vector<OpSpec>& small_specs() {
+  static const std::vector<OpSpec> specs = {
       ConvSpec{.batch = 2,
                .input = {2, 5, 6},
                .output_channels = 3,
                .kernel_h = 3,
                .kernel_w = 2,
-               .stride = 1,
                .pad_top = 1,
                .pad_left = 1,
-               .pad_bottom = 0,
                .pad_right = 1},
       ConvSpec{.batch = 2,
                .input = {2, 6, 6},
@@ -35,36 +34,155 @@ TEST(Reference, GradientsAgreeWithFiniteDifferences) {
                .relu = true,
                .average_pool = true},
       ConvSpec{.batch = 1, .input = {2, 7, 7}, .output_channels = 2, .kernel_h = 3, .kernel_w = 3, .stride = 2},
+      ConvSpec{.batch = 1,
+               .input = {4, 5, 5},
+               .output_channels = 6,
+               .kernel_h = 3,
+               .kernel_w = 3,
+               .stride = 2,
+               .pad_top = 1,
+               .pad_left = 1,
+               .groups = 2,
+               .bias = false},
       LinearSpec{.batch = 3, .inputs = 5, .outputs = 4, .relu = true},
-      PoolSpec{.batch = 1, .input = {2, 5, 5}, .kind = PoolSpec::Kind::maximum, .window = 3, .stride = 2},
-      PoolSpec{.batch = 1, .input = {2, 5, 5}, .kind = PoolSpec::Kind::average, .window = 2, .stride = 2},
-      ReluSpec{.batch = 2, .shape = {3, 2, 2}}};
+      LinearSpec{.batch = 3, .inputs = 5, .outputs = 4, .bias = false},
+      PoolSpec{.batch = 1, .input = {2, 5, 5}, .kind = PoolSpec::Kind::maximum, .window_h = 3, .window_w = 3},
+      PoolSpec{.batch = 1,
+               .input = {2, 6, 5},
+               .kind = PoolSpec::Kind::maximum,
+               .window_h = 3,
+               .window_w = 2,
+               .pad_top = 1,
+               .pad_left = 1,
+               .pad_bottom = 1},
+      PoolSpec{.batch = 1, .input = {2, 5, 5}},
+      PoolSpec{.batch = 1,
+               .input = {2, 5, 6},
+               .window_h = 3,
+               .window_w = 2,
+               .stride = 1,
+               .pad_top = 1,
+               .pad_left = 1,
+               .pad_bottom = 2,
+               .count_padding = false},
+      BatchNormSpec{.batch = 3, .shape = {2, 2, 3}},
+      BatchNormSpec{.batch = 3, .shape = {2, 2, 3}, .epsilon = 0.1F, .activation = Activation::relu, .add = true},
+      BatchNormSpec{.batch = 1, .shape = {2, 1, 1}},
+      AddSpec{.batch = 2, .shape = {2, 2, 2}},
+      AddSpec{.batch = 2, .shape = {2, 2, 2}, .activation = Activation::relu6},
+      LrnSpec{.batch = 2, .shape = {5, 2, 1}, .size = 3, .alpha = 0.5F, .k = 2},
+      LrnSpec{.batch = 1, .shape = {5, 1, 2}, .size = 4, .alpha = 2, .beta = 0.5F},
+      DropoutSpec{.batch = 3, .shape = {3, 2, 2}, .rate = 0.3F, .stream = 2},
+      ReorderSpec{.batch = 2, .shape = {2, 1, 2}}};
+  return specs;
+}
+
+// The values of x and x2 stay away from 0 and 6, and sums from 0; the gaps between them are larger than the step.
+Inputs inputs_for(const OpSpec& spec) {
+  const std::int64_t count = batch_of(spec) * input_of(spec).elements();
+  Inputs in{.x = random_values(count),
+            .parameters = {random_values(parameter_elements(spec, 0)), random_values(parameter_elements(spec, 1))},
+            .statistics = random_values(statistic_elements(spec))};
+  if (inputs_of(spec) == 2) in.x2 = random_values(count);
+  for (std::int64_t n = 0; n < batch_of(spec); ++n) in.keys.push_back(generator()());
+  return in;
+}
+
+// Whether a kink lies between the two sides of a central difference: there the slopes of the two sides differ.
+bool smooth(double down, double here, double up, double step) {
+  return std::abs((up - here) - (here - down)) / step < 1e-3;
+}
+
+// Central differences of sum(dy * forward(x)) in double: error about step^2 plus 1e-16 / step.
+TEST(Reference, GradientsAgreeWithFiniteDifferences) {
+  const double step = 1e-5;
+  std::vector<OpSpec> specs = small_specs();
+  for (const auto activation :
+       {Activation::none, Activation::relu, Activation::relu6, Activation::sigmoid, Activation::tanh}) {
+    specs.emplace_back(ActivationSpec{.batch = 2, .shape = {3, 2, 2}, .activation = activation});
+  }
   for (const OpSpec& spec : specs) {
-    Values x = random_values(batch_of(spec) * input_of(spec).elements());
+    Inputs in = inputs_for(spec);
     const Values dy = random_values(batch_of(spec) * output_of(spec).elements());
-    Parameters p{random_values(reference::weight_count(spec)), random_values(reference::bias_count(spec))};
-    const reference::Gradients g = reference::backward(spec, x, dy, p);
+    const reference::Gradients g = reference::backward(spec, in, dy);
     const auto objective = [&] {
-      const Values y = reference::forward(spec, x, p);
+      const Values y = reference::forward(spec, in).y;
       double sum = 0;
       for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
       return sum;
     };
+    std::size_t kinks = 0;
     const auto expect_slopes = [&](Values& variable, const Values& gradient, const char* what) {
+      ASSERT_EQ(variable.size(), gradient.size()) << kind_of(spec) << " " << what;
       for (std::size_t i = 0; i < variable.size(); ++i) {
         const double kept = variable[i];
+        const double here = objective();
         variable[i] = kept + step;
         const double up = objective();
         variable[i] = kept - step;
         const double down = objective();
         variable[i] = kept;
+        if (!smooth(down, here, up, step)) {
+          ++kinks;
+          continue;
+        }
         EXPECT_NEAR((up - down) / (2 * step), gradient[i], 1e-6) << kind_of(spec) << " " << what << " at " << i;
       }
     };
-    expect_slopes(x, g.dx, "x");
-    expect_slopes(p.weight, g.parameters.weight, "weight");
-    expect_slopes(p.bias, g.parameters.bias, "bias");
+    expect_slopes(in.x, g.dx, "x");
+    expect_slopes(in.x2, g.dx2, "x2");
+    expect_slopes(in.parameters.weight, g.parameters.weight, "weight");
+    expect_slopes(in.parameters.bias, g.parameters.bias, "bias");
+    EXPECT_LE(kinks, 3U) << kind_of(spec);
   }
+}
+
+// What finite differences cannot tell: the gradient at a kink, running statistics, evaluation.
+TEST(Reference, TheGradientAtAKinkIsThatOfPyTorch) {
+  const Inputs in{.x = {-1, 0, 3, 6, 7}};
+  const auto gradient = [&](Activation activation) {
+    return reference::backward(ActivationSpec{1, {5, 1, 1}, activation}, in, Values(5, 1.0)).dx;
+  };
+  EXPECT_EQ(gradient(Activation::relu), (Values{0, 0, 1, 1, 1}));
+  EXPECT_EQ(gradient(Activation::relu6), (Values{0, 0, 1, 0, 0}));
+}
+
+TEST(Reference, RunningStatisticsMoveTowardsTheBatchs) {
+  const BatchNormSpec spec{.batch = 4, .shape = {1, 1, 1}, .epsilon = 0, .momentum = 0.5F};
+  Inputs in{.x = {1, 3, 5, 7}, .parameters = {{2}, {1}}, .statistics = {2, 4}};
+  // Mean 4, variance 5 (20/3 when divided by n - 1).
+  const reference::Outputs out = reference::forward(spec, in);
+  EXPECT_NEAR(out.y[3], 2 * 3 / std::sqrt(5.0) + 1, 1e-12);
+  EXPECT_NEAR(out.statistics[0], 3, 1e-12);
+  EXPECT_NEAR(out.statistics[1], (4 + 20.0 / 3) / 2, 1e-12);
+  in.training = false;
+  const reference::Outputs evaluated = reference::forward(spec, in);
+  EXPECT_NEAR(evaluated.y[3], 2 * (7 - 2) / 2.0 + 1, 1e-12);
+  EXPECT_EQ(evaluated.statistics, in.statistics);
+}
+
+TEST(Reference, AnAverageCountsPaddingOrNot) {
+  PoolSpec spec{.batch = 1, .input = {1, 2, 2}, .stride = 2, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+  EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{1, 2, 3, 4}));
+  spec.count_padding = false;
+  EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{4, 8, 12, 16}));
+}
+
+// A rate of 0 keeps all, and a third of the elements go at a rate of 1/3, other ones for another stream and key.
+TEST(Reference, DropoutTakesItsShare) {
+  const std::int64_t elements = 30'000;
+  const auto taken = [&](float rate, std::uint32_t stream, std::uint64_t key) {
+    const DropoutSpec spec{.batch = 1, .shape = {elements, 1, 1}, .rate = rate, .stream = stream};
+    return reference::forward(spec, {.x = Values(static_cast<std::size_t>(elements), 1.0), .keys = {key}}).y;
+  };
+  const auto zeros = [](const Values& y) { return std::count(y.begin(), y.end(), 0.0); };
+  EXPECT_EQ(zeros(taken(0, 0, 1)), 0);
+  // Six standard deviations are 490.
+  const Values third = taken(1.0F / 3, 0, 1);
+  EXPECT_NEAR(static_cast<double>(zeros(third)), 10'000, 490);
+  EXPECT_NEAR(*std::max_element(third.begin(), third.end()), 1.5, 1e-6);
+  EXPECT_NE(third, taken(1.0F / 3, 1, 1));
+  EXPECT_NE(third, taken(1.0F / 3, 0, 2));
 }
 
 }  // namespace

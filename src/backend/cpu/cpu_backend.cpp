@@ -8,112 +8,20 @@
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <span>
 
 #include "backend/backend.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/operators.h"
+#include "backend/cpu/trial.h"
 #include "base/clock.h"
-#include "base/random.h"
 
 namespace ddp {
 namespace {
 
-constexpr int kTimingRounds = 4;
 // Timing a candidate on more samples than this tells nothing new about small images.
 constexpr std::int64_t kTimingBatch = 64;
-
-std::int64_t parameter_count(const OpSpec& spec, std::size_t which) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    return which == 0 ? conv->output_channels * conv->input.channels * conv->kernel_h * conv->kernel_w
-                      : conv->output_channels;
-  }
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    return which == 0 ? linear->inputs * linear->outputs : linear->outputs;
-  }
-  return 0;
-}
-
-// Memory for one operator filled with small random values, to time it on.
-class Trial {
- public:
-  Trial(const OpSpec& spec, Layout x, Layout y, std::size_t saved, std::size_t workspace) {
-    const std::int64_t batch = batch_of(spec);
-    const std::int64_t in = stored_elements(batch, input_of(spec), x);
-    const std::int64_t out = stored_elements(batch, output_of(spec), y);
-    const std::int64_t weights = parameter_count(spec, 0);
-    const std::int64_t biases = parameter_count(spec, 1);
-    std::size_t bytes = 0;
-    const auto take = [&](std::size_t size) {
-      const std::size_t at = bytes;
-      bytes += (size + 63) / 64 * 64;
-      return at;
-    };
-    const auto floats = [&](std::int64_t count) { return take(static_cast<std::size_t>(count) * sizeof(float)); };
-    const std::array<std::size_t, 4> values = {floats(in), floats(out), floats(weights), floats(biases)};
-    const std::array<std::size_t, 4> gradients = {floats(in), floats(out), floats(weights), floats(biases)};
-    const std::size_t saved_at = take(saved);
-    const std::size_t workspace_at = take(workspace);
-    memory_ = allocate_on_host(bytes, "the timing of kernels");
-    Random random(1, 0);
-    const auto fill = [&](std::size_t at, std::int64_t count) {
-      float* begin = memory_.at<float>(at);
-      std::generate_n(begin, count, [&] { return random.uniform(-0.5F, 0.5F); });
-      return begin;
-    };
-    float* data = fill(values[0], in);
-    float* result = memory_.at<float>(values[1]);
-    const std::array<const float*, kMaxParameters> parameters = {fill(values[2], weights), fill(values[3], biases)};
-    std::byte* kept = saved > 0 ? memory_.data() + saved_at : nullptr;
-    std::byte* scratch = memory_.data() + workspace_at;
-    forward_ = {data, result, parameters, kept, scratch, batch};
-    backward_ = {data,
-                 result,
-                 fill(gradients[1], out),
-                 memory_.at<float>(gradients[0]),
-                 parameters,
-                 {memory_.at<float>(gradients[2]), memory_.at<float>(gradients[3])},
-                 kept,
-                 scratch,
-                 batch};
-  }
-
-  double forward_seconds(Op& op) const {
-    return fastest([&] { op.forward(forward_); });
-  }
-  double backward_seconds(Op& op) const {
-    return fastest([&] { op.backward(backward_); });
-  }
-
- private:
-  static double fastest(const std::function<void()>& run) {
-    run();
-    double best = std::numeric_limits<double>::max();
-    for (int round = 0; round < kTimingRounds; ++round) {
-      const double begin = now();
-      run();
-      best = std::min(best, now() - begin);
-    }
-    return best;
-  }
-
-  Memory memory_;
-  ForwardArguments forward_;
-  BackwardArguments backward_;
-};
-
-struct Timing {
-  double forward = 0;
-  double backward = 0;
-};
-
-Timing time_op(const OpSpec& spec, Layout x, Layout y, Op& op) {
-  const Trial trial(spec, x, y, op.saved_bytes(), op.workspace_bytes());
-  const double forward = trial.forward_seconds(op);
-  return {forward, trial.backward_seconds(op)};
-}
 
 // The time of a step when nothing is measured: memory moved at 10 GB/s and vectors multiplied at 50 GFLOP/s.
 double guessed_seconds(const OpSpec& spec) {
@@ -234,8 +142,12 @@ class CpuBackend final : public Backend {
     if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
       return x == Layout::lanes16 ? make_lanes_linear(*linear) : make_onednn_linear(*linear);
     }
-    if (const auto* relu = std::get_if<ReluSpec>(&spec)) return make_relu(*relu, x);
+    if (const auto* activation = std::get_if<ActivationSpec>(&spec)) return make_activation(*activation, x);
     if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_pool(*pool, x);
+    if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return make_batch_norm(*norm, x);
+    if (const auto* add = std::get_if<AddSpec>(&spec)) return make_add(*add, x);
+    if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return make_lrn(*lrn, x);
+    if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return make_dropout(*dropout, x);
     return make_reorder(std::get<ReorderSpec>(spec), x, y);
   }
 
@@ -255,6 +167,7 @@ class CpuBackend final : public Backend {
     cpu_softmax_cross_entropy(spec, arguments);
   }
   void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
+  void add_activations(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
   void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,

@@ -1,3 +1,4 @@
+// Activations and sums: every element by itself, alike in every layout.
 #include "backend/arithmetic.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
@@ -5,23 +6,67 @@
 namespace ddp {
 namespace {
 
-class Relu final : public Op {
- public:
-  Relu(const ReluSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
+// An activation and its gradient as types, so that each has a loop of its own that the compiler makes vectors of.
+struct None {
+  static float value(float x) { return x; }
+  static float gradient(float /*y*/, float dy) { return dy; }
+};
+struct Relu {
+  static float value(float x) { return relu(x); }
+  static float gradient(float y, float dy) { return relu_gradient(y, dy); }
+};
+struct Relu6 {
+  static float value(float x) { return relu6(x); }
+  static float gradient(float y, float dy) { return relu6_gradient(y, dy); }
+};
+struct Sigmoid {
+  static float value(float x) { return sigmoid(x); }
+  static float gradient(float y, float dy) { return sigmoid_gradient(y, dy); }
+};
+struct Tanh {
+  static float value(float x) { return hyperbolic_tangent(x); }
+  static float gradient(float y, float dy) { return tanh_gradient(y, dy); }
+};
 
-  bool backward_reads_y() const override { return true; }
+// Calls f with the type of an activation.
+template <class F>
+void with_activation(Activation activation, F f) {
+  switch (activation) {
+    case Activation::none:
+      return f(None());
+    case Activation::relu:
+      return f(Relu());
+    case Activation::relu6:
+      return f(Relu6());
+    case Activation::sigmoid:
+      return f(Sigmoid());
+    case Activation::tanh:
+      return f(Tanh());
+  }
+}
+
+class Activating final : public Op {
+ public:
+  Activating(const ActivationSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
+
+  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
   bool in_place() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t count = computed_elements(a.active);
+    with_activation(spec_.activation, [&](auto function) {
 #pragma omp parallel for simd schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) a.y[i] = relu(a.x[i]);
+      for (std::int64_t i = 0; i < count; ++i) a.y[i] = function.value(a.x[i]);
+    });
   }
 
   void backward(const BackwardArguments& a) override {
     const std::int64_t count = computed_elements(a.active);
+    with_activation(spec_.activation, [&](auto function) {
 #pragma omp parallel for simd schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) a.dx[i] = relu_gradient(a.y[i], a.dy[i]);
+      for (std::int64_t i = 0; i < count; ++i) a.dx[i] = function.gradient(a.y[i], a.dy[i]);
+    });
+    clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:
@@ -29,12 +74,54 @@ class Relu final : public Op {
     return stored_elements(computed_samples(active, spec_.batch, layout_), spec_.shape, layout_);
   }
 
-  ReluSpec spec_;
+  ActivationSpec spec_;
+  Layout layout_;
+};
+
+class Add final : public Op {
+ public:
+  Add(const AddSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
+
+  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
+  bool in_place() const override { return true; }
+
+  void forward(const ForwardArguments& a) override {
+    const std::int64_t count = computed_elements(a.active);
+    with_activation(spec_.activation, [&](auto function) {
+#pragma omp parallel for simd schedule(static)
+      for (std::int64_t i = 0; i < count; ++i) a.y[i] = function.value(a.x[i] + a.x2[i]);
+    });
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const std::int64_t count = computed_elements(a.active);
+    with_activation(spec_.activation, [&](auto function) {
+#pragma omp parallel for simd schedule(static)
+      for (std::int64_t i = 0; i < count; ++i) {
+        const float gradient = function.gradient(a.y[i], a.dy[i]);
+        a.dx[i] = gradient;
+        a.dx2[i] = gradient;
+      }
+    });
+    clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx2, a.active, spec_.batch, spec_.shape, layout_);
+  }
+
+ private:
+  std::int64_t computed_elements(std::int64_t active) const {
+    return stored_elements(computed_samples(active, spec_.batch, layout_), spec_.shape, layout_);
+  }
+
+  AddSpec spec_;
   Layout layout_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_relu(const ReluSpec& spec, Layout layout) { return std::make_unique<Relu>(spec, layout); }
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout) {
+  return std::make_unique<Activating>(spec, layout);
+}
+
+std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout) { return std::make_unique<Add>(spec, layout); }
 
 }  // namespace ddp

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 #include "base/error.h"
 
@@ -147,8 +148,8 @@ class LanesConv final : public Op {
   void backward(const BackwardArguments& a) override {
     const std::int64_t blocks = blocks_of(a.active);
     if (blocks == 0) {
-      std::fill_n(a.parameter_gradients[0], weight_count(), 0.0F);
-      std::fill_n(a.parameter_gradients[1], shape_.out_channels, 0.0F);
+      std::fill_n(a.parameter_gradients[0], spec_.weights(), 0.0F);
+      if (spec_.bias) std::fill_n(a.parameter_gradients[1], shape_.out_channels, 0.0F);
     }
     float* packed = packed_.in(a.workspace);
     if (data_tile_ != nullptr) pack_data(data_, a.parameters[0], data_tile_->channels, packed);
@@ -158,6 +159,7 @@ class LanesConv final : public Op {
       if (data_tile_ != nullptr) data_gradient(a, packed, first, count);
       weight_gradient(a, first, count);
     }
+    if (data_tile_ != nullptr) clear_rest(a.dx, a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
@@ -170,9 +172,6 @@ class LanesConv final : public Op {
     std::int64_t block;  // floats between blocks
   };
 
-  std::int64_t weight_count() const {
-    return spec_.output_channels * spec_.input.channels * spec_.kernel_h * spec_.kernel_w;
-  }
   std::int64_t dpre_block() const { return data_.in_channels * data_.source_plane(); }
 
   // The input of `count` blocks from `first` on, copied into planes with a border where the convolution pads.
@@ -267,6 +266,7 @@ class LanesConv final : public Op {
     for (int channel = 0; channel < channel_tiles; ++channel) {
       for (int tap = 0; tap < tap_tiles; ++tap) weights_.kernel(task, channel, tap);
     }
+    if (!spec_.bias) return;
     const std::int64_t vectors = data_.source_plane() / kLanes;
 #pragma omp parallel for schedule(static)
     for (int o = 0; o < shape_.out_channels; ++o) {
@@ -333,7 +333,7 @@ std::string word_of(const std::string& text, const std::string& key) {
 }  // namespace
 
 bool lanes_conv_supported(const ConvSpec& spec) {
-  return spec.stride == 1 && !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
+  return spec.stride == 1 && spec.groups == 1 && !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
 }
 
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec) {

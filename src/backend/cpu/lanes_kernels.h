@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "backend/cpu/norm_kernels.h"
+
 namespace ddp::lanes {
 
 // A stride-1 convolution over blocks of 16 samples. The source planes have a border of zeros that the kernel may read:
@@ -96,6 +98,7 @@ struct Kernels {
   float (*sum)(const float* values, std::int64_t vectors);
   // dpre[out_h][dst_w][16] of one channel from the pooled gradient and the mask of the forward pass.
   void (*unpool)(const float* dy, const std::uint16_t* mask, float* dpre, int pooled_h, int pooled_w, int dst_w);
+  NormKernels norm;
 };
 
 // The kernels for this processor: the best that it has, or those that the environment variable DDP_INSTRUCTION_SET

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
+#include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 
 namespace ddp {
@@ -43,12 +44,13 @@ class LanesLinear final : public Op {
     for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
       kernels_.linear_weights(shape, a.x, dpre, a.parameter_gradients[0], tile);
     }
-    bias_gradient(shape, dpre, a.parameter_gradients[1]);
+    if (spec_.bias) bias_gradient(shape, dpre, a.parameter_gradients[1]);
     if (!spec_.input_gradient) return;
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.inputs); ++tile) {
       kernels_.linear_data(shape, dpre, a.parameters[0], a.dx, tile);
     }
+    clear_rest(a.dx, a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
   }
 
  private:

@@ -22,6 +22,8 @@ memory::desc format(const memory::dims& dims, Tag tag) { return {dims, kFloat, t
 struct Dims {
   memory::dims x, w, b, y, strides, pad_begin, pad_end;
 
+  Tag weights = Tag::oihw;  // PyTorch's order
+
   explicit Dims(const ConvSpec& s)
       : x{s.batch, s.input.channels, s.input.height, s.input.width},
         w{s.output_channels, s.input.channels, s.kernel_h, s.kernel_w},
@@ -29,7 +31,11 @@ struct Dims {
         y{s.batch, s.output_channels, s.convolved().height, s.convolved().width},
         strides{s.stride, s.stride},
         pad_begin{s.pad_top, s.pad_left},
-        pad_end{s.pad_bottom, s.pad_right} {}
+        pad_end{s.pad_bottom, s.pad_right} {
+    if (s.groups == 1) return;
+    w = {s.groups, s.output_channels / s.groups, s.input.channels / s.groups, s.kernel_h, s.kernel_w};
+    weights = Tag::goihw;
+  }
 };
 
 dnnl::algorithm algorithm_of(const std::string& name) {
@@ -47,9 +53,10 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, co
     attributes.set_post_ops(ops);
   }
   const Tag tag = activation_tag(name);
+  const memory::desc bias = s.bias ? format(d.b, Tag::a) : memory::desc();
   const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(name),
-                                                    format(d.x, tag), format(d.w, Tag::any), format(d.b, Tag::a),
-                                                    format(d.y, tag), d.strides, d.pad_begin, d.pad_end);
+                                                    format(d.x, tag), format(d.w, Tag::any), bias, format(d.y, tag),
+                                                    d.strides, d.pad_begin, d.pad_end);
   return {description, attributes, onednn::engine()};
 }
 
@@ -82,7 +89,7 @@ class OneDnnConv final : public Op {
     auto* full = spec_.average_pool ? static_cast<float*>(static_cast<void*>(a.saved)) : a.y;
     forward_.point(DNNL_ARG_SRC, forward_x_.reorder.apply(a.x, forward_x_.part.in(a.workspace)));
     forward_.point(DNNL_ARG_WEIGHTS, forward_w_.reorder.apply(a.parameters[0], forward_w_.part.in(a.workspace)));
-    forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
+    if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
     std::byte* internal = forward_y_.part.in(a.workspace);
     forward_.point(DNNL_ARG_DST, forward_y_.reorder.needed() ? static_cast<void*>(internal) : full);
     forward_.point(DNNL_ARG_SCRATCHPAD, forward_scratch_.in(a.workspace));
@@ -101,7 +108,7 @@ class OneDnnConv final : public Op {
     std::byte* internal = weights_dw_.part.in(a.workspace);
     weights_.point(DNNL_ARG_DIFF_WEIGHTS,
                    weights_dw_.reorder.needed() ? static_cast<void*>(internal) : a.parameter_gradients[0]);
-    weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
+    if (spec_.bias) weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
     weights_.point(DNNL_ARG_SCRATCHPAD, backward_scratch_.in(a.workspace));
     weights_.run("convolution weight gradient");
     (void)weights_dw_.reorder.apply(internal, a.parameter_gradients[0]);
@@ -141,12 +148,12 @@ class OneDnnConv final : public Op {
     forward_ = BoundPrimitive(dnnl::convolution_forward(d));
     forward_.bind(DNNL_ARG_SRC, d.src_desc());
     forward_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());
-    forward_.bind(DNNL_ARG_BIAS, d.bias_desc());
+    if (spec_.bias) forward_.bind(DNNL_ARG_BIAS, d.bias_desc());
     forward_.bind(DNNL_ARG_DST, d.dst_desc());
     forward_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = forward_space_;
     forward_x_ = Side(format(dims.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
-    forward_w_ = Side(format(dims.w, Tag::oihw), d.weights_desc(), d.weights_desc(), space);
+    forward_w_ = Side(format(dims.w, dims.weights), d.weights_desc(), d.weights_desc(), space);
     forward_y_ = Side(d.dst_desc(), format(dims.y, Tag::nhwc), d.dst_desc(), space);
     forward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
   }
@@ -154,22 +161,23 @@ class OneDnnConv final : public Op {
   void build_weights(const std::string& name) {
     const Dims s(spec_);
     const Tag tag = activation_tag(name);
+    const memory::desc bias = spec_.bias ? format(s.b, Tag::a) : memory::desc();
     const dnnl::convolution_backward_weights::desc description(algorithm_of(name), format(s.x, tag),
-                                                               format(s.w, Tag::any), format(s.b, Tag::a),
-                                                               format(s.y, tag), s.strides, s.pad_begin, s.pad_end);
+                                                               format(s.w, Tag::any), bias, format(s.y, tag), s.strides,
+                                                               s.pad_begin, s.pad_end);
     const dnnl::convolution_backward_weights::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
                                                                describe_forward(plain(), name));
     weights_ = BoundPrimitive(dnnl::convolution_backward_weights(d));
     weights_.bind(DNNL_ARG_SRC, d.src_desc());
     weights_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
     weights_.bind(DNNL_ARG_DIFF_WEIGHTS, d.diff_weights_desc());
-    weights_.bind(DNNL_ARG_DIFF_BIAS, d.diff_bias_desc());
+    if (spec_.bias) weights_.bind(DNNL_ARG_DIFF_BIAS, d.diff_bias_desc());
     weights_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = backward_space_;
     dpre_ = space.add<float>(spec_.relu ? spec_.batch * spec_.convolved().elements() : 0);
     weights_x_ = Side(format(s.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
     weights_dy_ = Side(format(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
-    weights_dw_ = Side(d.diff_weights_desc(), format(s.w, Tag::oihw), d.diff_weights_desc(), space);
+    weights_dw_ = Side(d.diff_weights_desc(), format(s.w, s.weights), d.diff_weights_desc(), space);
     scratch_bytes_ = d.scratchpad_desc().get_size();
     backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(scratch_bytes_));
   }
@@ -188,7 +196,7 @@ class OneDnnConv final : public Op {
     data_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = backward_space_;
     data_dy_ = Side(format(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
-    data_w_ = Side(format(s.w, Tag::oihw), d.weights_desc(), d.weights_desc(), space);
+    data_w_ = Side(format(s.w, s.weights), d.weights_desc(), d.weights_desc(), space);
     data_dx_ = Side(d.diff_src_desc(), format(s.x, Tag::nhwc), d.diff_src_desc(), space);
     // The scratchpads of the two directions are never alive together.
     if (d.scratchpad_desc().get_size() > scratch_bytes_) {

@@ -19,7 +19,7 @@ class OneDnnLinear final : public Op {
   explicit OneDnnLinear(const LinearSpec& spec) : spec_(spec) {
     const memory::desc x = format({spec.batch, spec.inputs}, Tag::ab);
     const memory::desc w = format({spec.outputs, spec.inputs}, Tag::ab);
-    const memory::desc b = format({spec.outputs}, Tag::a);
+    const memory::desc b = spec.bias ? format({spec.outputs}, Tag::a) : memory::desc();
     const memory::desc y = format({spec.batch, spec.outputs}, Tag::ab);
     dnnl::primitive_attr attributes = onednn::user_scratchpad();
     if (spec.relu) {
@@ -32,9 +32,9 @@ class OneDnnLinear final : public Op {
     forward_ = BoundPrimitive(dnnl::inner_product_forward(f));
     bind(forward_, {{DNNL_ARG_SRC, x},
                     {DNNL_ARG_WEIGHTS, w},
-                    {DNNL_ARG_BIAS, b},
                     {DNNL_ARG_DST, y},
                     {DNNL_ARG_SCRATCHPAD, f.scratchpad_desc()}});
+    if (spec.bias) forward_.bind(DNNL_ARG_BIAS, b);
 
     const dnnl::inner_product_forward::primitive_desc hint(forward_desc, onednn::user_scratchpad(), onednn::engine());
     const dnnl::inner_product_backward_weights::primitive_desc bw(
@@ -43,8 +43,8 @@ class OneDnnLinear final : public Op {
     bind(weights_, {{DNNL_ARG_SRC, x},
                     {DNNL_ARG_DIFF_DST, y},
                     {DNNL_ARG_DIFF_WEIGHTS, w},
-                    {DNNL_ARG_DIFF_BIAS, b},
                     {DNNL_ARG_SCRATCHPAD, bw.scratchpad_desc()}});
+    if (spec.bias) weights_.bind(DNNL_ARG_DIFF_BIAS, b);
 
     const dnnl::inner_product_backward_data::primitive_desc bd(dnnl::inner_product_backward_data::desc(x, w, y),
                                                                onednn::user_scratchpad(), onednn::engine(), hint);
@@ -66,7 +66,7 @@ class OneDnnLinear final : public Op {
   void forward(const ForwardArguments& a) override {
     forward_.point(DNNL_ARG_SRC, a.x);
     forward_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
-    forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
+    if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
     forward_.point(DNNL_ARG_DST, a.y);
     forward_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
     forward_.run("inner product forward");
@@ -84,7 +84,7 @@ class OneDnnLinear final : public Op {
     weights_.point(DNNL_ARG_SRC, a.x);
     weights_.point(DNNL_ARG_DIFF_DST, dpre);
     weights_.point(DNNL_ARG_DIFF_WEIGHTS, a.parameter_gradients[0]);
-    weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
+    if (spec_.bias) weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
     weights_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
     weights_.run("inner product weight gradient");
     if (!spec_.input_gradient) return;

@@ -30,10 +30,13 @@ std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvForma
 // onednn_linear.cpp: x and y plain.
 std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
 
-// elementwise.cpp: any layout, the same on both sides.
-std::unique_ptr<Op> make_relu(const ReluSpec& spec, Layout layout);
-// pooling.cpp: likewise.
+// Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, lrn.cpp, dropout.cpp.
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout);
+std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout);
 std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout);
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout);
+std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
+std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
 // reorder.cpp: from any layout to any other.
 std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to);
 

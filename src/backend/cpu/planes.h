@@ -2,6 +2,8 @@
 // that treat all channels and samples alike are written once on this view and serve every layout.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/tensor.h"
 
 namespace ddp {
@@ -28,6 +30,12 @@ inline Planes planes_of(std::int64_t samples, const Shape& shape, Layout layout)
       break;
   }
   return {(samples + kLanes - 1) / kLanes * shape.channels, kLanes};
+}
+
+// Zeros for the samples that are not computed, which no gradient may come from.
+inline void clear_rest(float* data, std::int64_t active, std::int64_t batch, const Shape& shape, Layout layout) {
+  const std::int64_t computed = stored_elements(computed_samples(active, batch, layout), shape, layout);
+  std::fill(data + computed, data + stored_elements(batch, shape, layout), 0.0F);
 }
 
 }  // namespace ddp

@@ -1,106 +1,192 @@
 #include <algorithm>
+#include <array>
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
+#include "base/error.h"
 
 namespace ddp {
 namespace {
 
-class Pool final : public Op {
+// Values of a window's neighbours that are worked on together.
+constexpr std::int64_t kStrip = 64;
+
+// The part of a window that lies inside the input: rows and columns of the input from `first` on, below `last`.
+struct Range {
+  std::int64_t first;
+  std::int64_t last;
+
+  std::int64_t size() const { return last - first; }
+};
+
+class Pool : public Op {
  public:
-  Pool(const PoolSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
+  Pool(const PoolSpec& spec, Layout layout) : spec_(spec), layout_(layout) {
+    DDP_ASSERT(spec.pad_top < spec.window_h && spec.pad_bottom < spec.window_h);
+    DDP_ASSERT(spec.pad_left < spec.window_w && spec.pad_right < spec.window_w);
+  }
 
-  bool backward_reads_x() const override { return spec_.kind == PoolSpec::Kind::maximum; }
-  bool backward_reads_y() const override { return spec_.kind == PoolSpec::Kind::maximum; }
-
-  void forward(const ForwardArguments& a) override {
-    const Planes planes = planes_of(computed_samples(a.active, spec_.batch, layout_), spec_.input, layout_);
+ protected:
+  // Calls f(rows, columns, offset of the window's output) for every window of plane p.
+  template <class F>
+  void each_window(std::int64_t p, std::int64_t inner, F f) const {
     const Shape out = spec_.output();
-    const std::int64_t in_plane = spec_.input.height * spec_.input.width * planes.inner;
-    const std::int64_t out_plane = out.height * out.width * planes.inner;
-#pragma omp parallel for schedule(static)
-    for (std::int64_t p = 0; p < planes.outer; ++p) {
-      for (std::int64_t i = 0; i < out.height; ++i) {
-        for (std::int64_t j = 0; j < out.width; ++j) {
-          const float* window = a.x + p * in_plane + position(i, j) * planes.inner;
-          pool_window(window, planes.inner, a.y + p * out_plane + (i * out.width + j) * planes.inner);
-        }
+    for (std::int64_t i = 0; i < out.height; ++i) {
+      const Range rows = inside(i, spec_.pad_top, spec_.window_h, spec_.input.height);
+      for (std::int64_t j = 0; j < out.width; ++j) {
+        const Range columns = inside(j, spec_.pad_left, spec_.window_w, spec_.input.width);
+        f(rows, columns, ((p * out.height + i) * out.width + j) * inner);
       }
     }
   }
-
-  void backward(const BackwardArguments& a) override {
-    const Planes planes = planes_of(computed_samples(a.active, spec_.batch, layout_), spec_.input, layout_);
-    const Shape out = spec_.output();
-    const std::int64_t in_plane = spec_.input.height * spec_.input.width * planes.inner;
-    const std::int64_t out_plane = out.height * out.width * planes.inner;
-#pragma omp parallel for schedule(static)
-    for (std::int64_t p = 0; p < planes.outer; ++p) {
-      std::fill_n(a.dx + p * in_plane, in_plane, 0.0F);
-      for (std::int64_t i = 0; i < out.height; ++i) {
-        for (std::int64_t j = 0; j < out.width; ++j) {
-          const std::int64_t in = p * in_plane + position(i, j) * planes.inner;
-          const std::int64_t at = p * out_plane + (i * out.width + j) * planes.inner;
-          if (spec_.kind == PoolSpec::Kind::average) {
-            spread_average(a.dy + at, planes.inner, a.dx + in);
-          } else {
-            send_to_maximum(a.dy + at, a.y + at, a.x + in, planes.inner, a.dx + in);
-          }
-        }
-      }
-    }
+  Planes planes(std::int64_t active) const {
+    return planes_of(computed_samples(active, spec_.batch, layout_), spec_.input, layout_);
   }
+  std::int64_t in_plane(std::int64_t inner) const { return spec_.input.height * spec_.input.width * inner; }
+
+  PoolSpec spec_;
+  Layout layout_;
 
  private:
-  std::int64_t position(std::int64_t i, std::int64_t j) const {
-    return i * spec_.stride * spec_.input.width + j * spec_.stride;
+  Range inside(std::int64_t position, std::int64_t pad, std::int64_t window, std::int64_t size) const {
+    const std::int64_t begin = position * spec_.stride - pad;
+    return {std::max<std::int64_t>(begin, 0), std::min(begin + window, size)};
   }
-  // Calls f(offset of a row's window position in floats) for each position of a window.
-  template <class F>
-  void each_position(std::int64_t inner, F f) const {
-    for (std::int64_t r = 0; r < spec_.window; ++r) {
-      for (std::int64_t s = 0; s < spec_.window; ++s) f((r * spec_.input.width + s) * inner);
-    }
-  }
+};
 
-  void pool_window(const float* x, std::int64_t inner, float* y) const {
-    const bool average = spec_.kind == PoolSpec::Kind::average;
-    std::fill_n(y, inner, average ? 0.0F : below_all());
-    each_position(inner, [&](std::int64_t at) {
-      for (std::int64_t k = 0; k < inner; ++k) y[k] = average ? y[k] + x[at + k] : larger(y[k], x[at + k]);
-    });
-    if (!average) return;
-    const float share = 1.0F / static_cast<float>(spec_.window * spec_.window);
-    for (std::int64_t k = 0; k < inner; ++k) y[k] *= share;
-  }
+class AveragePool final : public Pool {
+ public:
+  using Pool::Pool;
 
-  void spread_average(const float* dy, std::int64_t inner, float* dx) const {
-    const float share = 1.0F / static_cast<float>(spec_.window * spec_.window);
-    each_position(inner, [&](std::int64_t at) {
-      for (std::int64_t k = 0; k < inner; ++k) dx[at + k] += share * dy[k];
-    });
-  }
-
-  // The first of equal maxima takes the gradient, as in PyTorch.
-  void send_to_maximum(const float* dy, const float* y, const float* x, std::int64_t inner, float* dx) const {
-    for (std::int64_t k = 0; k < inner; ++k) {
-      bool sent = false;
-      each_position(inner, [&](std::int64_t at) {
-        if (sent || x[at + k] != y[k]) return;
-        dx[at + k] += dy[k];
-        sent = true;
+  void forward(const ForwardArguments& a) override {
+    const Planes view = planes(a.active);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t p = 0; p < view.outer; ++p) {
+      const float* x = a.x + p * in_plane(view.inner);
+      each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
+        float* y = a.y + at;
+        std::fill_n(y, view.inner, 0.0F);
+        for (std::int64_t r = rows.first; r < rows.last; ++r) {
+          for (std::int64_t c = columns.first; c < columns.last; ++c) {
+            const float* from = x + (r * spec_.input.width + c) * view.inner;
+            for (std::int64_t k = 0; k < view.inner; ++k) y[k] += from[k];
+          }
+        }
+        const float part = share(rows, columns);
+        for (std::int64_t k = 0; k < view.inner; ++k) y[k] *= part;
       });
     }
   }
 
-  PoolSpec spec_;
-  Layout layout_;
+  void backward(const BackwardArguments& a) override {
+    const Planes view = planes(a.active);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t p = 0; p < view.outer; ++p) {
+      float* dx = a.dx + p * in_plane(view.inner);
+      std::fill_n(dx, in_plane(view.inner), 0.0F);
+      each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
+        const float* dy = a.dy + at;
+        const float part = share(rows, columns);
+        for (std::int64_t r = rows.first; r < rows.last; ++r) {
+          for (std::int64_t c = columns.first; c < columns.last; ++c) {
+            float* to = dx + (r * spec_.input.width + c) * view.inner;
+            for (std::int64_t k = 0; k < view.inner; ++k) to[k] += part * dy[k];
+          }
+        }
+      });
+    }
+    clear_rest(a.dx, a.active, spec_.batch, spec_.input, layout_);
+  }
+
+ private:
+  float share(Range rows, Range columns) const {
+    return 1.0F / static_cast<float>(spec_.count_padding ? spec_.window_h * spec_.window_w : rows.size() * columns.size());
+  }
+};
+
+// Forward saves for each result the place of its maximum among the positions of the window that lie inside the input,
+// as Place, so that backward reads neither x nor y.
+template <class Place>
+class MaximumPool final : public Pool {
+ public:
+  using Pool::Pool;
+
+  std::size_t saved_bytes() const override {
+    return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Place);
+  }
+
+  void forward(const ForwardArguments& a) override {
+    const Planes view = planes(a.active);
+    auto* places = static_cast<Place*>(static_cast<void*>(a.saved));
+#pragma omp parallel for schedule(static)
+    for (std::int64_t p = 0; p < view.outer; ++p) {
+      const float* x = a.x + p * in_plane(view.inner);
+      each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
+        for (std::int64_t k = 0; k < view.inner; k += kStrip) {
+          find(x + k, rows, columns, view.inner, std::min(kStrip, view.inner - k), a.y + at + k,
+               a.training ? places + at + k : nullptr);
+        }
+      });
+    }
+  }
+
+  // The gradients of overlapping windows add up.
+  void backward(const BackwardArguments& a) override {
+    const Planes view = planes(a.active);
+    const auto* places = static_cast<const Place*>(static_cast<const void*>(a.saved));
+#pragma omp parallel for schedule(static)
+    for (std::int64_t p = 0; p < view.outer; ++p) {
+      float* dx = a.dx + p * in_plane(view.inner);
+      std::fill_n(dx, in_plane(view.inner), 0.0F);
+      each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
+        const float* dy = a.dy + at;
+        const Place* place = places + at;
+        for (std::int64_t r = rows.first; r < rows.last; ++r) {
+          for (std::int64_t c = columns.first; c < columns.last; ++c) {
+            const auto here = static_cast<Place>((r - rows.first) * columns.size() + c - columns.first);
+            float* to = dx + (r * spec_.input.width + c) * view.inner;
+            for (std::int64_t k = 0; k < view.inner; ++k) to[k] += place[k] == here ? dy[k] : 0.0F;
+          }
+        }
+      });
+    }
+    clear_rest(a.dx, a.active, spec_.batch, spec_.input, layout_);
+  }
+
+ private:
+  // The maxima of `count` neighbouring values over a window.
+  void find(const float* x, Range rows, Range columns, std::int64_t inner, std::int64_t count, float* y,
+            Place* place) const {
+    std::array<float, kStrip> best{};
+    std::array<std::int32_t, kStrip> winner{};
+    const float* first = x + (rows.first * spec_.input.width + columns.first) * inner;
+    for (std::int64_t k = 0; k < count; ++k) best[static_cast<std::size_t>(k)] = first[k];
+    std::int32_t here = 0;
+    for (std::int64_t r = rows.first; r < rows.last; ++r) {
+      for (std::int64_t c = columns.first; c < columns.last; ++c, ++here) {
+        const float* from = x + (r * spec_.input.width + c) * inner;
+        for (std::size_t k = 0; k < static_cast<std::size_t>(count); ++k) {
+          const bool wins = wins_maximum(from[k], best[k]);
+          best[k] = wins ? from[k] : best[k];
+          winner[k] = wins ? here : winner[k];
+        }
+      }
+    }
+    std::copy_n(best.begin(), count, y);
+    if (place == nullptr) return;
+    for (std::int64_t k = 0; k < count; ++k) place[k] = static_cast<Place>(winner[static_cast<std::size_t>(k)]);
+  }
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout) { return std::make_unique<Pool>(spec, layout); }
+std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout) {
+  if (spec.kind == PoolSpec::Kind::average) return std::make_unique<AveragePool>(spec, layout);
+  constexpr std::int64_t kMostInAByte = 256;
+  if (spec.window_h * spec.window_w <= kMostInAByte) return std::make_unique<MaximumPool<std::uint8_t>>(spec, layout);
+  return std::make_unique<MaximumPool<std::int32_t>>(spec, layout);
+}
 
 void average_pool2(const float* y, float* pooled, std::int64_t outer, std::int64_t height, std::int64_t width,
                    std::int64_t inner) {

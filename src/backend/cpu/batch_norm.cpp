@@ -1,0 +1,323 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/operators.h"
+#include "backend/cpu/planes.h"
+#include "backend/workspace.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+using lanes::NormKernels;
+
+// A mean in two floats, as one is not enough where it is large beside the deviations from it, and 1 / sqrt(variance +
+// epsilon).
+struct Normaliser {
+  float mean = 0;
+  float rest = 0;
+  float inverse = 0;
+};
+
+struct Sums {
+  double first = 0;
+  double second = 0;
+};
+
+// The common part of both layouts: what is computed of a channel's sums.
+class BatchNorm : public Op {
+ public:
+  BatchNorm(const BatchNormSpec& spec, Layout layout)
+      : spec_(spec), layout_(layout), kernels_(lanes::kernels().norm), activation_(index_of(spec.activation)) {}
+
+  std::size_t saved_bytes() const override {
+    return static_cast<std::size_t>(spec_.shape.channels) * sizeof(Normaliser);
+  }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
+
+ protected:
+  static std::size_t index_of(Activation activation) {
+    DDP_ASSERT(activation == Activation::none || activation == Activation::relu || activation == Activation::relu6);
+    return static_cast<std::size_t>(activation);
+  }
+
+  std::int64_t plane() const { return spec_.shape.height * spec_.shape.width; }
+  static Normaliser* normalisers(std::byte* saved) { return static_cast<Normaliser*>(static_cast<void*>(saved)); }
+
+  Normaliser normaliser(double mean, double variance) const {
+    const auto nearest = static_cast<float>(mean);
+    return {nearest, static_cast<float>(mean - static_cast<double>(nearest)),
+            static_cast<float>(1 / std::sqrt(variance + static_cast<double>(spec_.epsilon)))};
+  }
+  Normaliser running(std::int64_t channel, const float* statistics) const {
+    return normaliser(static_cast<double>(statistics[channel]),
+                      static_cast<double>(statistics[spec_.shape.channels + channel]));
+  }
+  // That of the active samples, from the sums of x and of x^2; moves the running statistics.
+  Normaliser measured(std::int64_t channel, const Sums& sums, std::int64_t active, float* statistics) const {
+    if (active == 0) return running(channel, statistics);
+    const auto count = static_cast<double>(active * plane());
+    const double mean = sums.first / count;
+    const double variance = std::max(0.0, sums.second / count - mean * mean);
+    const auto move = [&](float& value, double towards) {
+      const auto old = static_cast<double>(value);
+      value = static_cast<float>(old + static_cast<double>(spec_.momentum) * (towards - old));
+    };
+    move(statistics[channel], mean);
+    move(statistics[spec_.shape.channels + channel], variance * count / std::max(1.0, count - 1));
+    return normaliser(mean, variance);
+  }
+
+  // y = scale * (x - mean) + shift.
+  struct Line {
+    float scale, shift;
+  };
+  Line line(std::int64_t channel, const Normaliser& n, const ForwardArguments& a) const {
+    const float scale = a.parameters[0][channel] * n.inverse;
+    return {scale, a.parameters[1][channel] - scale * n.rest};
+  }
+
+  // dx = scale * ((dy - offset) - slope * (x - mean)).
+  struct Slope {
+    float scale, offset, slope;
+  };
+  // From the sums of dy and of dy * (x - mean); gives the channel's gradients.
+  Slope gradients(std::int64_t channel, const Normaliser& n, Sums sums, const BackwardArguments& a) const {
+    const auto rest = static_cast<double>(n.rest);
+    const auto inverse = static_cast<double>(n.inverse);
+    const double product = (sums.second - rest * sums.first) * inverse;
+    a.parameter_gradients[0][channel] = static_cast<float>(product);
+    a.parameter_gradients[1][channel] = static_cast<float>(sums.first);
+    const auto count = static_cast<double>(std::max<std::int64_t>(1, a.active * plane()));
+    const double slope = product * inverse / count;
+    return {a.parameters[0][channel] * n.inverse, static_cast<float>(sums.first / count - rest * slope),
+            static_cast<float>(slope)};
+  }
+
+  BatchNormSpec spec_;
+  Layout layout_;
+  const NormKernels& kernels_;
+  std::size_t activation_;
+};
+
+// plain and lanes16: a channel's values lie in rows of their own. One thread does a whole channel, so that its values
+// are in the cache when they are read again.
+class RowBatchNorm final : public BatchNorm {
+ public:
+  using BatchNorm::BatchNorm;
+
+  void forward(const ForwardArguments& a) override {
+    const std::int64_t computed = rows(computed_samples(a.active, spec_.batch, layout_));
+#pragma omp parallel for schedule(static)
+    for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
+      Normaliser n;
+      if (a.training) {
+        const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
+          kernels_.row_moments(a.x + offset(row, c), row_size(), sums);
+        });
+        n = measured(c, total, a.active, a.statistics);
+        normalisers(a.saved)[c] = n;
+      } else {
+        n = running(c, a.statistics);
+      }
+      const Line l = line(c, n, a);
+      for (std::int64_t row = 0; row < computed; ++row) {
+        const std::int64_t at = offset(row, c);
+        kernels_.row_forward[activation_](
+            {a.x + at, spec_.add ? a.x2 + at : nullptr, a.y + at, row_size(), n.mean, l.scale, l.shift});
+      }
+    }
+  }
+
+  void backward(const BackwardArguments& a) override {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
+      const Normaliser n = normalisers(a.saved)[c];
+      lanes::NormRowGradient r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0};
+      const auto point = [&](std::int64_t row) {
+        const std::int64_t at = offset(row, c);
+        r.x = a.x + at;
+        r.y = activation_ == 0 ? nullptr : a.y + at;
+        r.dy = a.dy + at;
+        r.dx = a.dx + at;
+        r.dx2 = spec_.add ? a.dx2 + at : nullptr;
+      };
+      const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
+        point(row);
+        kernels_.row_products[activation_](r, sums);
+      });
+      const Slope s = gradients(c, n, total, a);
+      r.scale = s.scale;
+      r.offset = s.offset;
+      r.slope = s.slope;
+      for (std::int64_t row = 0; row < rows(a.active); ++row) {
+        point(row);
+        kernels_.row_backward[activation_](r);
+        clear_lanes(r.dx, lanes_of(row, a.active));
+      }
+    }
+    clear_rest_of(a.dx, a.active);
+    if (spec_.add) clear_rest_of(a.dx2, a.active);
+  }
+
+ private:
+  bool lanes16() const { return layout_ == Layout::lanes16; }
+  std::int64_t row_size() const { return lanes16() ? kLanes * plane() : plane(); }
+  std::int64_t rows(std::int64_t samples) const { return lanes16() ? (samples + kLanes - 1) / kLanes : samples; }
+  std::int64_t offset(std::int64_t row, std::int64_t channel) const {
+    return (row * spec_.shape.channels + channel) * row_size();
+  }
+  // Of the 16 places modulo 16 in a row, those that count.
+  std::int64_t lanes_of(std::int64_t row, std::int64_t active) const {
+    return lanes16() ? std::min(kLanes, active - row * kLanes) : kLanes;
+  }
+  void clear_lanes(float* dx, std::int64_t lanes) const {
+    if (lanes == kLanes) return;
+    for (std::int64_t i = 0; i < row_size(); i += kLanes) std::fill(dx + i + lanes, dx + i + kLanes, 0.0F);
+  }
+  void clear_rest_of(float* data, std::int64_t active) const {
+    std::fill(data + rows(active) * spec_.shape.channels * row_size(),
+              data + stored_elements(spec_.batch, spec_.shape, layout_), 0.0F);
+  }
+
+  // The sums over a channel's active values, row by row: an order that no number of threads changes.
+  template <class F>
+  Sums sum(std::int64_t active, F add_row) const {
+    Sums total;
+    for (std::int64_t row = 0; row < rows(active); ++row) {
+      std::array<double, std::size_t{2} * lanes::kNormLanes> sums{};
+      add_row(row, sums.data());
+      for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes_of(row, active)); ++lane) {
+        total.first += sums[lane];
+        total.second += sums[lane + lanes::kNormLanes];
+      }
+    }
+    return total;
+  }
+};
+
+// nhwc: every row has all channels. Parts of a fixed number of rows are summed on their own, then in order.
+class ChannelsBatchNorm final : public BatchNorm {
+ public:
+  ChannelsBatchNorm(const BatchNormSpec& spec, Layout layout) : BatchNorm(spec, layout) {
+    const std::int64_t all = spec.batch * plane();
+    part_rows_ = std::max(kLeastRows, (all + kMostParts - 1) / kMostParts);
+    sums_ = workspace_.add<double>(parts(all) * 2 * spec.shape.channels);
+    for (auto& factor : factors_) factor = workspace_.add<float>(spec.shape.channels);
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
+
+  void forward(const ForwardArguments& a) override {
+    if (a.training) {
+      sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
+        kernels_.channel_moments(a.x + first * channels(), rows, channels(), sums);
+      });
+    }
+    const auto factor = factors(a.workspace);
+    for (std::int64_t c = 0; c < channels(); ++c) {
+      const Normaliser n =
+          a.training ? measured(c, total(c, a.active, a.workspace), a.active, a.statistics) : running(c, a.statistics);
+      if (a.training) normalisers(a.saved)[c] = n;
+      const Line l = line(c, n, a);
+      factor[0][c] = n.mean;
+      factor[1][c] = l.scale;
+      factor[2][c] = l.shift;
+    }
+    each_part(spec_.batch * plane(), [&](std::int64_t, std::int64_t first, std::int64_t rows) {
+      const std::int64_t at = first * channels();
+      kernels_.channel_forward[activation_]({a.x + at, spec_.add ? a.x2 + at : nullptr, a.y + at, rows, channels(),
+                                             factor[0], factor[1], factor[2]});
+    });
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const auto factor = factors(a.workspace);
+    const auto task = [&](std::int64_t first, std::int64_t rows) {
+      const std::int64_t at = first * channels();
+      return lanes::NormChannelsGradient{a.x + at,
+                                         activation_ == 0 ? nullptr : a.y + at,
+                                         a.dy + at,
+                                         a.dx + at,
+                                         spec_.add ? a.dx2 + at : nullptr,
+                                         rows,
+                                         channels(),
+                                         factor[0],
+                                         factor[1],
+                                         factor[2],
+                                         factor[3]};
+    };
+    for (std::int64_t c = 0; c < channels(); ++c) factor[0][c] = normalisers(a.saved)[c].mean;
+    sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
+      kernels_.channel_products[activation_](task(first, rows), sums);
+    });
+    for (std::int64_t c = 0; c < channels(); ++c) {
+      const Slope s = gradients(c, normalisers(a.saved)[c], total(c, a.active, a.workspace), a);
+      factor[1][c] = s.scale;
+      factor[2][c] = s.offset;
+      factor[3][c] = s.slope;
+    }
+    each_part(a.active * plane(), [&](std::int64_t, std::int64_t first, std::int64_t rows) {
+      kernels_.channel_backward[activation_](task(first, rows));
+    });
+    const std::int64_t active = a.active * spec_.shape.elements();
+    const std::int64_t all = spec_.batch * spec_.shape.elements();
+    std::fill(a.dx + active, a.dx + all, 0.0F);
+    if (spec_.add) std::fill(a.dx2 + active, a.dx2 + all, 0.0F);
+  }
+
+ private:
+  static constexpr std::int64_t kLeastRows = 64;
+  static constexpr std::int64_t kMostParts = 64;
+
+  std::int64_t channels() const { return spec_.shape.channels; }
+  std::int64_t parts(std::int64_t rows) const { return (rows + part_rows_ - 1) / part_rows_; }
+  std::array<float*, 4> factors(std::byte* workspace) const {
+    return {factors_[0].in(workspace), factors_[1].in(workspace), factors_[2].in(workspace), factors_[3].in(workspace)};
+  }
+
+  // Calls f(part, first row, rows) for the parts of all rows.
+  template <class F>
+  void each_part(std::int64_t all, F f) const {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t part = 0; part < parts(all); ++part) {
+      const std::int64_t first = part * part_rows_;
+      f(part, first, std::min(part_rows_, all - first));
+    }
+  }
+  template <class F>
+  void sum_parts(std::int64_t active, std::byte* workspace, F f) const {
+    double* sums = sums_.in(workspace);
+    each_part(active * plane(), [&](std::int64_t part, std::int64_t first, std::int64_t rows) {
+      f(first, rows, sums + part * 2 * channels());
+    });
+  }
+  Sums total(std::int64_t channel, std::int64_t active, std::byte* workspace) const {
+    const double* sums = sums_.in(workspace);
+    Sums all;
+    for (std::int64_t part = 0; part < parts(active * plane()); ++part) {
+      all.first += sums[part * 2 * channels() + channel];
+      all.second += sums[(part * 2 + 1) * channels() + channel];
+    }
+    return all;
+  }
+
+  std::int64_t part_rows_ = 0;
+  Workspace workspace_;
+  Workspace::Part<double> sums_;
+  std::array<Workspace::Part<float>, 4> factors_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout) {
+  // Plain feature vectors are rows of all channels too.
+  const bool rows_of_channels = layout == Layout::nhwc || (layout == Layout::plain && spec.shape.height == 1 && spec.shape.width == 1);
+  if (rows_of_channels) return std::make_unique<ChannelsBatchNorm>(spec, layout);
+  return std::make_unique<RowBatchNorm>(spec, layout);
+}
+
+}  // namespace ddp

@@ -1,0 +1,66 @@
+// Kernels of batch normalisation, compiled once for each instruction set like those of lanes_kernels.h. Sums are double,
+// so that a variance does not drown in a large mean: squares of floats are exact there.
+//
+// A layout is either rows that belong to one channel each (plain, lanes16) or rows of all channels (nhwc).
+#pragma once
+
+#include <cstdint>
+
+namespace ddp::lanes {
+
+// What follows the normalisation; a table's index.
+inline constexpr int kNormActivations = 3;  // none, ReLU, ReLU6
+
+// A row of one channel: y = activation(scale * (x - mean) + shift + x2).
+struct NormRow {
+  const float* x;
+  const float* x2;  // or null
+  float* y;
+  std::int64_t count;
+  float mean, scale, shift;
+};
+// Its gradient, from the masked dy: dx2 = dy, dx = scale * ((dy - offset) - slope * (x - mean)).
+struct NormRowGradient {
+  const float* x;
+  const float* y;  // null without an activation
+  const float* dy;
+  float* dx;
+  float* dx2;  // or null
+  std::int64_t count;
+  float mean, scale, offset, slope;
+};
+// The same for `rows` rows of `channels` values, each channel with factors of its own.
+struct NormChannels {
+  const float* x;
+  const float* x2;
+  float* y;
+  std::int64_t rows, channels;
+  const float *mean, *scale, *shift;
+};
+struct NormChannelsGradient {
+  const float* x;
+  const float* y;
+  const float* dy;
+  float* dx;
+  float* dx2;
+  std::int64_t rows, channels;
+  const float *mean, *scale, *offset, *slope;
+};
+
+inline constexpr int kNormLanes = 16;
+
+struct NormKernels {
+  // sums[i] += x and sums[16 + i] += x^2 over the elements whose place in the row is i modulo 16.
+  void (*row_moments)(const float* x, std::int64_t count, double* sums);
+  // The same of dy after the activation's mask, and of its product with x - mean.
+  void (*row_products[kNormActivations])(const NormRowGradient& row, double* sums);
+  void (*row_forward[kNormActivations])(const NormRow& row);
+  void (*row_backward[kNormActivations])(const NormRowGradient& row);
+  // sums[c] = the sums of x, sums[channels + c] = those of x^2.
+  void (*channel_moments)(const float* x, std::int64_t rows, std::int64_t channels, double* sums);
+  void (*channel_products[kNormActivations])(const NormChannelsGradient& part, double* sums);
+  void (*channel_forward[kNormActivations])(const NormChannels& part);
+  void (*channel_backward[kNormActivations])(const NormChannelsGradient& part);
+};
+
+}  // namespace ddp::lanes

@@ -1,0 +1,204 @@
+// Batch normalisation, sums, activations, local response normalisation, dropout, pooling and reordering of a backend in
+// every layout that it takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "backend/device_values.h"
+#include "backend/operators_case.h"
+
+namespace ddp {
+namespace {
+
+class SimpleOperators : public Operators {
+ protected:
+  static std::string describe_shape(std::int64_t batch, const Shape& shape) {
+    return fmt::format("batch {} of {}x{}x{}", batch, shape.channels, shape.height, shape.width);
+  }
+  static ChoiceMode mode_of(int round) { return round == 0 ? ChoiceMode::timed : ChoiceMode::fixed; }
+};
+
+Shape random_shape(std::int64_t most_channels = 5) {
+  return {random_between(1, most_channels), random_between(1, 9), random_between(1, 9)};
+}
+
+TEST_P(SimpleOperators, BatchNormsAgreeWithTheReference) {
+  for (int round = 0; round < 12; ++round) {
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
+      const BatchNormSpec spec{.batch = random_between(1, 40),
+                               .shape = round % 4 == 0 ? Shape{random_between(1, 70), 1, 1} : random_shape(37),
+                               .epsilon = round % 2 == 0 ? 1e-5F : 1e-3F,
+                               .momentum = round % 3 == 0 ? 0.1F : 0.3F,
+                               .activation = activation,
+                               .add = round % 2 == 1};
+      const std::string what = fmt::format("batch norm, {}{} {}", describe_shape(spec.batch, spec.shape),
+                                           spec.add ? " add" : "", to_string(activation));
+      EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Sums in several parts, by several threads or blocks.
+TEST_P(SimpleOperators, LargeBatchNormsAgreeWithTheReference) {
+  const std::vector<BatchNormSpec> specs = {
+      {.batch = 70, .shape = {3, 40, 40}, .activation = Activation::relu},
+      {.batch = 35, .shape = {200, 7, 7}, .activation = Activation::relu, .add = true},
+      {.batch = 300, .shape = {50, 1, 1}},
+      {.batch = 33, .shape = {64, 14, 14}, .activation = Activation::relu6}};
+  for (const BatchNormSpec& spec : specs) {
+    EXPECT_GE(check_in_every_layout(spec, ChoiceMode::fixed, "large batch norm " + describe_shape(spec.batch, spec.shape)),
+              1);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
+  if (!GetParam().repeatable) GTEST_SKIP() << "this backend does not promise it";
+  const BatchNormSpec spec{.batch = 40, .shape = {20, 9, 9}, .activation = Activation::relu};
+  for (const Layout layout : kLayouts) {
+    if (!backend().supports(spec, layout, layout)) continue;
+    const auto op = backend().make_op(spec, layout, layout, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    DeviceActivation x(backend(), spec.batch, spec.shape, layout);
+    DeviceActivation y(backend(), spec.batch, spec.shape, layout);
+    DeviceActivation dx(backend(), spec.batch, spec.shape, layout);
+    x.set(random_values(spec.batch * spec.shape.elements()), spec.batch);
+    const DeviceArray<float> weight(backend(), std::vector<float>(20, 1.5F));
+    const DeviceArray<float> gradient(backend(), std::vector<float>(20));
+    const DeviceArray<float> statistics(backend(), std::vector<float>(40));
+    const Memory saved = backend().allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend().allocate(op->workspace_bytes(), "a test's values");
+    const auto results = [&] {
+      op->forward({.x = x.data(),
+                   .y = y.data(),
+                   .parameters = {weight.data(), weight.data()},
+                   .saved = saved.data(),
+                   .workspace = workspace.data(),
+                   .active = spec.batch,
+                   .statistics = statistics.data()});
+      op->backward({.x = x.data(),
+                    .y = y.data(),
+                    .dy = x.data(),
+                    .dx = dx.data(),
+                    .parameters = {weight.data(), weight.data()},
+                    .parameter_gradients = {gradient.data(), gradient.data()},
+                    .saved = saved.data(),
+                    .workspace = workspace.data(),
+                    .active = spec.batch});
+      return std::vector<std::vector<float>>{y.stored(), dx.stored(), gradient.get()};
+    };
+    EXPECT_EQ(results(), results()) << to_string(layout);
+  }
+}
+
+TEST_P(SimpleOperators, SumsAgreeWithTheReference) {
+  for (int round = 0; round < 6; ++round) {
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
+      const AddSpec spec{.batch = random_between(1, 40), .shape = random_shape(), .activation = activation};
+      const std::string what = fmt::format("sum, {} {}", describe_shape(spec.batch, spec.shape), to_string(activation));
+      EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(SimpleOperators, ActivationsAgreeWithTheReference) {
+  for (int round = 0; round < 6; ++round) {
+    for (const Activation activation :
+         {Activation::none, Activation::relu, Activation::relu6, Activation::sigmoid, Activation::tanh}) {
+      const ActivationSpec spec{.batch = random_between(1, 40), .shape = random_shape(), .activation = activation};
+      const std::string what = fmt::format("{}, {}", to_string(activation), describe_shape(spec.batch, spec.shape));
+      EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(SimpleOperators, ResponseNormsAgreeWithTheReference) {
+  for (int round = 0; round < 10; ++round) {
+    const LrnSpec spec{.batch = random_between(1, 40),
+                       .shape = random_shape(12),
+                       .size = random_between(1, 7),
+                       .alpha = round % 2 == 0 ? 1e-4F : 0.5F,
+                       .beta = round % 3 == 0 ? 0.6F : 0.75F,
+                       .k = round % 4 == 0 ? 2.0F : 1.0F};
+    const std::string what =
+        fmt::format("response norm, {} size {} alpha {} beta {} k {}", describe_shape(spec.batch, spec.shape), spec.size,
+                    spec.alpha, spec.beta, spec.k);
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SimpleOperators, DropoutsAgreeWithTheReference) {
+  for (int round = 0; round < 8; ++round) {
+    const DropoutSpec spec{.batch = random_between(1, 40),
+                           .shape = random_shape(20),
+                           .rate = round % 4 == 0 ? 0.0F : 0.125F * static_cast<float>(random_between(1, 7)),
+                           .stream = static_cast<std::uint32_t>(round)};
+    const std::string what =
+        fmt::format("dropout, {} rate {} stream {}", describe_shape(spec.batch, spec.shape), spec.rate, spec.stream);
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
+PoolSpec random_pool(PoolSpec::Kind kind) {
+  PoolSpec s{.batch = random_between(1, 40),
+             .input = {random_between(1, 20), random_between(4, 9), random_between(4, 9)},
+             .kind = kind,
+             .window_h = random_between(1, 4),
+             .window_w = random_between(1, 4),
+             .stride = random_between(1, 3)};
+  s.pad_top = random_between(0, s.window_h / 2);
+  s.pad_left = random_between(0, s.window_w / 2);
+  s.pad_bottom = random_between(0, s.window_h - 1);
+  s.pad_right = random_between(0, s.window_w - 1);
+  s.count_padding = random_between(0, 1) == 1;
+  return s;
+}
+
+TEST_P(SimpleOperators, PoolsAgreeWithTheReference) {
+  std::vector<PoolSpec> specs;
+  for (const auto kind : {PoolSpec::Kind::average, PoolSpec::Kind::maximum}) {
+    for (int round = 0; round < 10; ++round) specs.push_back(random_pool(kind));
+    // The usual ones: LeNet's, ResNet's overlapping windows, and all positions at once.
+    specs.push_back({.batch = 20, .input = {6, 8, 8}, .kind = kind});
+    specs.push_back({.batch = 20,
+                     .input = {3, 9, 10},
+                     .kind = kind,
+                     .window_h = 3,
+                     .window_w = 3,
+                     .pad_top = 1,
+                     .pad_left = 1,
+                     .pad_bottom = 1,
+                     .pad_right = 1});
+    specs.push_back({.batch = 18, .input = {40, 7, 7}, .kind = kind, .window_h = 7, .window_w = 7, .stride = 1});
+    specs.push_back({.batch = 3, .input = {2, 17, 18}, .kind = kind, .window_h = 17, .window_w = 18});
+  }
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const PoolSpec& s = specs[i];
+    const std::string what =
+        fmt::format("{} pool, {} window {}x{} stride {} pads {} {} {} {}{}",
+                    s.kind == PoolSpec::Kind::average ? "average" : "maximum", describe_shape(s.batch, s.input), s.window_h,
+                    s.window_w, s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
+                    s.count_padding ? "" : " without padding");
+    EXPECT_GE(check_in_every_layout(s, i == 0 ? ChoiceMode::timed : ChoiceMode::fixed, what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SimpleOperators, ReordersAgreeWithTheReference) {
+  for (int round = 0; round < 6; ++round) {
+    const ReorderSpec spec{random_between(1, 40), random_shape()};
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), "reorder, " + describe_shape(spec.batch, spec.shape)), 4);
+    if (HasFatalFailure()) return;
+  }
+}
+
+DDP_ON_EVERY_BACKEND(On, SimpleOperators);
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,36 @@
+// The fixture of tests that check an operator in every layout that a backend takes it in.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "backend/backend_case.h"
+#include "backend/op_check.h"
+#include "base/error.h"
+
+namespace ddp {
+
+class Operators : public EveryBackend {
+ protected:
+  // Checks `spec` in all pairs of layouts that the backend takes it in; says how many.
+  int check_in_every_layout(const OpSpec& spec, ChoiceMode mode, const std::string& what) {
+    int layouts = 0;
+    for (const Layout x : kLayouts) {
+      for (const Layout y : kLayouts) {
+        if (!backend().supports(spec, x, y)) continue;
+        ++layouts;
+        const KernelChoice choice = backend().choose(spec, x, y, mode);
+        EXPECT_GT(choice.seconds, 0) << what;
+        const auto op = backend().make_op(spec, x, y, choice.kernels);
+        const std::int64_t active = random_between(1, batch_of(spec));
+        check_op({backend(), *op, spec, x, y, active, tolerance(),
+                  fmt::format("{} active {} {} to {} {}", what, active, to_string(x), to_string(y), choice.kernels)});
+        if (HasFatalFailure()) return layouts;
+      }
+    }
+    return layouts;
+  }
+};
+
+}  // namespace ddp

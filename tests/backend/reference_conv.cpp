@@ -1,0 +1,78 @@
+#include "backend/reference_kinds.h"
+
+namespace ddp::reference {
+namespace {
+
+// Calls f(weight index, input index, output index) for each product of a convolution that does not fall on padding.
+template <class F>
+void each_product(const ConvSpec& s, F f) {
+  const Shape out = s.convolved();
+  const std::int64_t depth = s.input.channels / s.groups;
+  const std::int64_t width = out.channels / s.groups;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t o = 0; o < out.channels; ++o) {
+      for (std::int64_t y = 0; y < out.height; ++y) {
+        for (std::int64_t x = 0; x < out.width; ++x) {
+          const std::int64_t output = ((n * out.channels + o) * out.height + y) * out.width + x;
+          for (std::int64_t c = 0; c < depth; ++c) {
+            const std::int64_t plane = n * s.input.channels + o / width * depth + c;
+            for (std::int64_t r = 0; r < s.kernel_h; ++r) {
+              for (std::int64_t k = 0; k < s.kernel_w; ++k) {
+                const std::int64_t row = y * s.stride + r - s.pad_top;
+                const std::int64_t column = x * s.stride + k - s.pad_left;
+                if (row < 0 || row >= s.input.height || column < 0 || column >= s.input.width) continue;
+                const std::int64_t weight = ((o * depth + c) * s.kernel_h + r) * s.kernel_w + k;
+                f(at(weight), at((plane * s.input.height + row) * s.input.width + column), at(output));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The convolution alone, without what follows it.
+Values products(const ConvSpec& s, const Inputs& in) {
+  const Shape out = s.convolved();
+  Values y(at(s.batch * out.elements()), 0.0);
+  if (s.bias) {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = in.parameters.bias[i / at(out.height * out.width) % at(out.channels)];
+  }
+  each_product(s, [&](std::size_t w, std::size_t x, std::size_t o) { y[o] += in.parameters.weight[w] * in.x[x]; });
+  return y;
+}
+
+PoolSpec pool_after(const ConvSpec& s) { return {.batch = s.batch, .input = s.convolved()}; }
+
+}  // namespace
+
+Values convolve(const ConvSpec& s, const Inputs& in) {
+  Values y = products(s, in);
+  if (s.relu) y = activate(Activation::relu, y);
+  return s.average_pool ? pool(pool_after(s), y) : y;
+}
+
+Gradients convolve_backward(const ConvSpec& s, const Inputs& in, const Values& dy) {
+  Values dpre = dy;
+  if (s.relu) {
+    const Values pre = products(s, in);
+    if (s.average_pool) dpre = pool_backward(pool_after(s), activate(Activation::relu, pre), dy);
+    dpre = activate_backward(Activation::relu, pre, dpre);
+  }
+  Gradients g;
+  g.dx.assign(in.x.size(), 0.0);
+  g.parameters.weight.assign(at(s.weights()), 0.0);
+  g.parameters.bias.assign(at(s.bias ? s.output_channels : 0), 0.0);
+  each_product(s, [&](std::size_t w, std::size_t x, std::size_t o) {
+    g.dx[x] += in.parameters.weight[w] * dpre[o];
+    g.parameters.weight[w] += in.x[x] * dpre[o];
+  });
+  const Shape out = s.convolved();
+  for (std::size_t i = 0; s.bias && i < dpre.size(); ++i) {
+    g.parameters.bias[i / at(out.height * out.width) % at(out.channels)] += dpre[i];
+  }
+  return g;
+}
+
+}  // namespace ddp::reference

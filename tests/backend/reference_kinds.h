@@ -1,0 +1,29 @@
+// The parts of the reference, by kind of operator.
+#pragma once
+
+#include <cstddef>
+
+#include "backend/reference.h"
+
+namespace ddp::reference {
+
+inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+// reference.cpp
+Values activate(Activation activation, const Values& x);
+// The gradient before an activation, from what went into it.
+Values activate_backward(Activation activation, const Values& x, const Values& dy);
+Values pool(const PoolSpec& s, const Values& x);
+Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy);
+
+// reference_conv.cpp
+Values convolve(const ConvSpec& s, const Inputs& in);
+Gradients convolve_backward(const ConvSpec& s, const Inputs& in, const Values& dy);
+
+// reference_norm.cpp
+Outputs normalise(const BatchNormSpec& s, const Inputs& in);
+Gradients normalise_backward(const BatchNormSpec& s, const Inputs& in, const Values& dy);
+Values respond(const LrnSpec& s, const Values& x);
+Values respond_backward(const LrnSpec& s, const Values& x, const Values& dy);
+
+}  // namespace ddp::reference

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <cmath>
+
+#include "backend/reference_kinds.h"
+
+namespace ddp::reference {
+namespace {
+
+// The mean and 1 / sqrt(variance + epsilon) by which a channel is normalised, and the running statistics afterwards.
+struct Channel {
+  double mean = 0;
+  double inverse = 0;
+  double running_mean = 0;
+  double running_variance = 0;
+};
+
+// Calls f(element index) for the elements of a channel.
+template <class F>
+void each_element(const BatchNormSpec& s, std::int64_t channel, F f) {
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t i = 0; i < plane; ++i) f(at((n * s.shape.channels + channel) * plane + i));
+  }
+}
+
+Channel statistics_of(const BatchNormSpec& s, const Inputs& in, std::int64_t channel) {
+  Channel c;
+  c.running_mean = in.statistics[at(channel)];
+  c.running_variance = in.statistics[at(s.shape.channels + channel)];
+  const auto count = static_cast<double>(s.batch * s.shape.height * s.shape.width);
+  const auto epsilon = static_cast<double>(s.epsilon);
+  const auto momentum = static_cast<double>(s.momentum);
+  if (!in.training || count == 0) {
+    c.mean = c.running_mean;
+    c.inverse = 1 / std::sqrt(c.running_variance + epsilon);
+    return c;
+  }
+  double squares = 0;
+  each_element(s, channel, [&](std::size_t i) { c.mean += in.x[i] / count; });
+  each_element(s, channel, [&](std::size_t i) { squares += (in.x[i] - c.mean) * (in.x[i] - c.mean); });
+  c.inverse = 1 / std::sqrt(squares / count + epsilon);
+  c.running_mean += momentum * (c.mean - c.running_mean);
+  c.running_variance += momentum * (squares / std::max(1.0, count - 1) - c.running_variance);
+  return c;
+}
+
+// Before the activation.
+Values normalised(const BatchNormSpec& s, const Inputs& in) {
+  Values y(in.x.size());
+  for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
+    const Channel c = statistics_of(s, in, channel);
+    each_element(s, channel, [&](std::size_t i) {
+      y[i] = in.parameters.weight[at(channel)] * (in.x[i] - c.mean) * c.inverse + in.parameters.bias[at(channel)];
+      if (s.add) y[i] += in.x2[i];
+    });
+  }
+  return y;
+}
+
+// What is divided by, before the power.
+double response(const LrnSpec& s, const Values& x, std::int64_t n, std::int64_t channel, std::int64_t position) {
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  double sum = 0;
+  for (std::int64_t c = channel - s.size / 2; c <= channel + (s.size - 1) / 2; ++c) {
+    if (c < 0 || c >= s.shape.channels) continue;
+    const double value = x[at((n * s.shape.channels + c) * plane + position)];
+    sum += value * value;
+  }
+  return static_cast<double>(s.k) + static_cast<double>(s.alpha) / static_cast<double>(s.size) * sum;
+}
+
+// Calls f(sample, channel, position, element index).
+template <class F>
+void each_place(const LrnSpec& s, F f) {
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) {
+      for (std::int64_t i = 0; i < plane; ++i) f(n, c, i, at((n * s.shape.channels + c) * plane + i));
+    }
+  }
+}
+
+}  // namespace
+
+Outputs normalise(const BatchNormSpec& s, const Inputs& in) {
+  Outputs out{activate(s.activation, normalised(s, in)), in.statistics};
+  for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
+    const Channel c = statistics_of(s, in, channel);
+    out.statistics[at(channel)] = c.running_mean;
+    out.statistics[at(s.shape.channels + channel)] = c.running_variance;
+  }
+  return out;
+}
+
+// With x' the normalised input and n elements: dx = weight * inverse * (dy - sum(dy) / n - x' * sum(dy * x') / n).
+Gradients normalise_backward(const BatchNormSpec& s, const Inputs& in, const Values& dy) {
+  const Values dpre = activate_backward(s.activation, normalised(s, in), dy);
+  Gradients g{Values(in.x.size()), s.add ? dpre : Values(), {}};
+  for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
+    const Channel c = statistics_of(s, in, channel);
+    double sum = 0;
+    double product = 0;
+    double count = 0;
+    each_element(s, channel, [&](std::size_t i) {
+      sum += dpre[i];
+      product += dpre[i] * (in.x[i] - c.mean) * c.inverse;
+      ++count;
+    });
+    each_element(s, channel, [&](std::size_t i) {
+      const double x = (in.x[i] - c.mean) * c.inverse;
+      g.dx[i] = in.parameters.weight[at(channel)] * c.inverse * (dpre[i] - sum / count - x * product / count);
+    });
+    g.parameters.weight.push_back(product);
+    g.parameters.bias.push_back(sum);
+  }
+  return g;
+}
+
+std::vector<bool> near_kinks(const OpSpec& spec, const Inputs& in, double distance) {
+  const auto* s = std::get_if<BatchNormSpec>(&spec);
+  if (s == nullptr || s->activation == Activation::none) return {};
+  std::vector<bool> near;
+  for (const double y : normalised(*s, in)) {
+    near.push_back(std::abs(y) < distance || (s->activation == Activation::relu6 && std::abs(y - 6) < distance));
+  }
+  return near;
+}
+
+Values respond(const LrnSpec& s, const Values& x) {
+  Values y(x.size());
+  each_place(s, [&](std::int64_t n, std::int64_t c, std::int64_t position, std::size_t i) {
+    y[i] = x[i] * std::pow(response(s, x, n, c, position), -static_cast<double>(s.beta));
+  });
+  return y;
+}
+
+// Each output sends a gradient to all inputs of its window.
+Values respond_backward(const LrnSpec& s, const Values& x, const Values& dy) {
+  const auto beta = static_cast<double>(s.beta);
+  const double share = static_cast<double>(s.alpha) / static_cast<double>(s.size);
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  Values dx(x.size(), 0.0);
+  each_place(s, [&](std::int64_t n, std::int64_t channel, std::int64_t position, std::size_t i) {
+    const double sum = response(s, x, n, channel, position);
+    dx[i] += dy[i] * std::pow(sum, -beta);
+    for (std::int64_t c = channel - s.size / 2; c <= channel + (s.size - 1) / 2; ++c) {
+      if (c < 0 || c >= s.shape.channels) continue;
+      const std::size_t j = at((n * s.shape.channels + c) * plane + position);
+      dx[j] -= dy[i] * x[i] * beta * std::pow(sum, -beta - 1) * 2 * share * x[j];
+    }
+  });
+  return dx;
+}
+
+}  // namespace ddp::reference
