@@ -1,8 +1,10 @@
 #include "backend/cpu/lanes_conv.h"
 
-#include <algorithm>
-#include <cstring>
+#include <omp.h>
 
+#include <algorithm>
+
+#include "backend/arithmetic.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/planes.h"
@@ -13,18 +15,27 @@ namespace {
 
 using lanes::ConvShape;
 
-// Blocks of 16 samples whose gradients are worked through together: enough to make the sums over lanes at the end of
-// the weight gradient cheap, few enough to stay in the second-level cache. It decides the order of additions, so it is
-// a constant and does not depend on the number of threads.
+// Blocks of 16 samples whose gradients are worked through together: few enough to stay in the cache. As the two numbers
+// below it decides the order of additions, so it is a constant and does not depend on the number of threads.
 constexpr std::int64_t kChunk = 4;
+// Positions that a weight gradient is summed over before the sums over lanes, which cost as much as about ten.
+constexpr std::int64_t kPiece = 196;
+// Floats of a band's image: half of a second-level cache.
+constexpr std::int64_t kBandElements = 256 * 1024;
 
 std::int64_t blocks_of(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
-
-bool padded(const ConvSpec& s) { return s.pad_top + s.pad_left + s.pad_bottom + s.pad_right > 0; }
 
 lanes::Epilogue epilogue_of(const ConvSpec& s) {
   if (s.average_pool) return lanes::Epilogue::relu_pool;
   return s.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
+}
+
+// Rows of the result that are computed from one band: as many as its image has room for; even, so that pooled tiles stay
+// whole.
+int band_rows(const ConvShape& s) {
+  int rows = 2;
+  while (rows < s.out_h && band_elements(band_of(s, 0, rows + 2, false)) <= kBandElements) rows += 2;
+  return rows;
 }
 
 class LanesConv final : public Op {
@@ -34,19 +45,28 @@ class LanesConv final : public Op {
         kernels_(lanes::kernels()),
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
-        gradient_(phases_.front().shape),
         forward_(kernels_.forward[tiles.forward]),
-        weights_(kernels_.weights[tiles.weights]) {
+        weights_(kernels_.weights[tiles.weights]),
+        threads_(omp_get_max_threads()) {
+    const std::int64_t positions = shape_.out_plane;
+    piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
+    piece_blocks_ = std::clamp<std::int64_t>(kPiece / positions, 1, kChunk);
     std::int64_t packed_data = 0;
+    std::int64_t band = band_elements(band_of(shape_, 0, band_rows(shape_), false));
     if (spec.input_gradient) {
       data_tile_ = &kernels_.forward[tiles.data];
-      for (const DataPhase& phase : phases_) packed_data += packed_weights(phase.shape, data_tile_->channels);
+      for (const DataPhase& phase : phases_) {
+        packed_data += packed_weights(phase.shape, data_tile_->channels);
+        band = std::max(band, band_elements(band_of(phase.shape, 0, band_rows(phase.shape), false)));
+      }
     }
-    const std::int64_t chunk = std::min(kChunk, blocks_of(spec.batch));
+    const std::int64_t piece = band_elements(band_of(shape_, 0, piece_rows_, false));
     Workspace layout;
     packed_ = layout.add<float>(spec.groups * std::max(packed_weights(shape_, forward_.channels), packed_data));
-    padded_x_ = layout.add<float>(padded(spec) ? chunk * spec.input.channels * shape_.source_plane() : 0);
-    dpre_ = layout.add<float>(gradient_as_it_is() ? 0 : chunk * dpre_block());
+    band_size_ = round_up(band, kLanes);
+    bands_ = layout.add<float>(threads_ * band_size_);
+    piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
+    dpre_ = layout.add<float>(spec.relu ? std::min(kChunk, blocks_of(spec.batch)) * dpre_block() : 0);
     workspace_bytes_ = layout.bytes();
   }
 
@@ -64,28 +84,21 @@ class LanesConv final : public Op {
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       pack_forward(shape_, a.parameters[0] + g * group_parameters(), forward_.channels, packed + g * group_weights);
     }
-    const lanes::ConvForward kernel = forward_kernel(forward_, shape_.stride, epilogue_of(spec_));
-    const std::int64_t blocks = blocks_of(a.active);
+    const std::int64_t row = kLanes * spec_.output().width;
     const std::int64_t y_block = kLanes * spec_.output().elements();
-    const std::int64_t mask_block = 4 * spec_.output().elements();
     auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
-    for (std::int64_t first = 0; first < blocks; first += kChunk) {
-      const std::int64_t count = std::min(kChunk, blocks - first);
-      const Source x = source(a.x, a.workspace, first, count);
-#pragma omp parallel for collapse(3) schedule(static)
-      for (std::int64_t b = 0; b < count; ++b) {
-        for (std::int64_t g = 0; g < spec_.groups; ++g) {
-          for (int band = 0; band < bands(shape_); ++band) {
-            const std::int64_t at = (first + b) * y_block + g * y_block / spec_.groups;
-            const std::int64_t mask_at = (first + b) * mask_block + g * mask_block / spec_.groups;
-            kernel(shape_, x.data + b * x.block + g * x.group, packed + g * group_weights,
-                   spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y + at,
-                   spec_.average_pool ? mask + mask_at : nullptr, band * kBand,
-                   std::min((band + 1) * kBand, shape_.out_h));
-          }
-        }
-      }
-    }
+    const bool single_rows = forward_.rows == 1;
+    each_band(shape_, blocks_of(a.active), [&](std::int64_t b, std::int64_t g, int begin, int end) {
+      float* image = band_image(a.workspace);
+      const Band band = band_of(shape_, begin, end, single_rows);
+      copy_band(shape_, band, a.x + b * x_block() + g * x_group(), image);
+      const std::int64_t at = b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
+      const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
+      // Four masks of 16 bits belong to 16 results.
+      kernel(band.shape, image, packed + g * group_weights,
+             spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y + at,
+             spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
+    });
   }
 
   void backward(const BackwardArguments& a) override {
@@ -100,93 +113,53 @@ class LanesConv final : public Op {
       const float* dpre = open_gradient(a, first, count);
       if (data_tile_ != nullptr) data_gradient(a, dpre, first, count);
       weight_gradient(a, dpre, first, count);
+      if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
     if (data_tile_ != nullptr) clear_rest(a.dx, a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
-  // Rows that one thread computes at a time: even, so that pooled tiles stay whole.
-  static constexpr int kBand = 4;
-  static int bands(const ConvShape& s) { return (s.out_h + kBand - 1) / kBand; }
-
-  struct Source {
-    const float* data;
-    std::int64_t block;  // floats between blocks
-    std::int64_t group;  // floats between groups of channels
-  };
-
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
-  // Floats of the gradient before ReLU and pooling, with its border, of a block.
-  std::int64_t dpre_block() const { return spec_.output_channels * gradient_.source_plane(); }
+  std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
+  std::int64_t x_group() const { return x_block() / spec_.groups; }
+  // Floats of the gradient before ReLU and pooling of a block.
+  std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
   std::int64_t dpre_group() const { return dpre_block() / spec_.groups; }
-  bool gradient_as_it_is() const { return !spec_.relu && gradient_.border_w == 0; }
+  float* band_image(std::byte* workspace) const { return bands_.in(workspace) + omp_get_thread_num() * band_size_; }
 
-  // The input of `count` blocks from `first` on, copied into planes with a border where the convolution pads.
-  Source source(const float* x, std::byte* workspace, std::int64_t first, std::int64_t count) const {
-    const std::int64_t plane = kLanes * spec_.input.height * spec_.input.width;
-    const float* begin = x + first * spec_.input.channels * plane;
-    if (!padded(spec_)) return {begin, spec_.input.channels * plane, shape_.in_channels * plane};
-    float* target = padded_x_.in(workspace);
-    const std::int64_t planes = count * spec_.input.channels;
-#pragma omp parallel for schedule(static)
-    for (std::int64_t p = 0; p < planes; ++p) pad(begin + p * plane, target + p * shape_.source_plane());
-    return {target, spec_.input.channels * shape_.source_plane(), shape_.in_channels * shape_.source_plane()};
-  }
-
-  void pad(const float* from, float* to) const {
-    const std::int64_t width = kLanes * shape_.in_w;
-    const std::int64_t side = kLanes * shape_.border_w;
-    const std::int64_t rows = kLanes * std::int64_t{shape_.border_h} * shape_.source_w();
-    std::fill_n(to, rows, 0.0F);
-    to += rows;
-    for (int row = 0; row < shape_.in_h; ++row, from += width, to += width + 2 * side) {
-      std::fill_n(to, side, 0.0F);
-      std::memcpy(to + side, from, static_cast<std::size_t>(width) * sizeof(float));
-      std::fill_n(to + side + width, side, 0.0F);
+  // Calls f(block, group, first row, end of rows) for all bands of `count` blocks.
+  template <class F>
+  void each_band(const ConvShape& shape, std::int64_t count, F f) const {
+    const int rows = band_rows(shape);
+    const int bands = (shape.out_h + rows - 1) / rows;
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
+    for (std::int64_t b = 0; b < count; ++b) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        for (int band = 0; band < bands; ++band) f(b, g, band * rows, std::min((band + 1) * rows, shape.out_h));
+      }
     }
-    std::fill_n(to, rows, 0.0F);
   }
 
-  // The gradient before ReLU and pooling, in planes with a border of zero columns.
+  // The gradient before ReLU and pooling: dy itself where neither is there.
   const float* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
-    const std::int64_t out_plane = spec_.output().height * spec_.output().width;
-    const std::int64_t begin = first * spec_.output_channels;
-    if (gradient_as_it_is()) return a.dy + begin * out_plane * kLanes;
+    const std::int64_t plane = kLanes * spec_.output().height * spec_.output().width;
+    const std::int64_t begin = first * spec_.output_channels * plane;
+    if (!spec_.relu) return a.dy + begin;
     float* dpre = dpre_.in(a.workspace);
     const std::int64_t planes = count * spec_.output_channels;
     const auto* mask = static_cast<const std::uint16_t*>(static_cast<const void*>(a.saved));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t p = 0; p < planes; ++p) {
-      float* to = dpre + p * gradient_.source_plane();
-      const float* dy = a.dy + (begin + p) * out_plane * kLanes;
-      clear_border(to);
-      to += kLanes * gradient_.border_w;
+      const std::int64_t at = begin + p * plane;
+      float* to = dpre + p * kLanes * shape_.out_plane;
       if (spec_.average_pool) {
-        kernels_.unpool(dy, mask + (begin + p) * out_plane * 4, to, static_cast<int>(spec_.output().height),
-                        static_cast<int>(spec_.output().width), gradient_.source_w());
-        continue;
-      }
-      const float* y = a.y + (begin + p) * out_plane * kLanes;
-      const std::int64_t width = kLanes * shape_.out_w;
-      for (int row = 0; row < shape_.out_h; ++row, dy += width, y += width, to += kLanes * gradient_.source_w()) {
-        if (spec_.relu) {
-          for (std::int64_t i = 0; i < width; ++i) to[i] = y[i] <= 0.0F ? 0.0F : dy[i];
-        } else {
-          std::memcpy(to, dy, static_cast<std::size_t>(width) * sizeof(float));
-        }
+        kernels_.unpool(a.dy + at, mask + at / 4, to, static_cast<int>(spec_.output().height),
+                        static_cast<int>(spec_.output().width), shape_.out_w);
+      } else {
+        for (std::int64_t i = 0; i < plane; ++i) to[i] = relu_gradient(a.y[at + i], a.dy[at + i]);
       }
     }
     return dpre;
-  }
-
-  void clear_border(float* plane) const {
-    if (gradient_.border_w == 0) return;
-    const std::int64_t side = kLanes * gradient_.border_w;
-    for (int row = 0; row < gradient_.in_h; ++row) {
-      float* begin = plane + kLanes * std::int64_t{row} * gradient_.source_w();
-      std::fill_n(begin, side, 0.0F);
-      std::fill_n(begin + kLanes * gradient_.source_w() - side, side, 0.0F);
-    }
   }
 
   void pack_data_weights(const BackwardArguments& a) const {
@@ -201,54 +174,71 @@ class LanesConv final : public Op {
 
   void data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
     const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
-    const std::int64_t dx_block = kLanes * spec_.input.elements();
     const float* packed = packed_.in(a.workspace);
     for (const DataPhase& phase : phases_) {
       const std::int64_t group_weights = packed_weights(phase.shape, data_tile_->channels);
-#pragma omp parallel for collapse(3) schedule(static)
-      for (std::int64_t b = 0; b < count; ++b) {
-        for (std::int64_t g = 0; g < spec_.groups; ++g) {
-          for (int band = 0; band < bands(phase.shape); ++band) {
-            float* dx = a.dx + (first + b) * dx_block + g * dx_block / spec_.groups + kLanes * phase.begin;
-            kernel(phase.shape, dpre + b * dpre_block() + g * dpre_group(), packed + g * group_weights, nullptr, dx,
-                   nullptr, band * kBand, std::min((band + 1) * kBand, phase.shape.out_h));
-          }
-        }
-      }
+      each_band(phase.shape, count, [&](std::int64_t b, std::int64_t g, int begin, int end) {
+        float* image = band_image(a.workspace);
+        const Band band = band_of(phase.shape, begin, end, true);
+        copy_band(phase.shape, band, dpre + b * dpre_block() + g * dpre_group(), image);
+        float* dx = a.dx + (first + b) * x_block() + g * x_group() + kLanes * (phase.begin + begin * phase.shape.out_row);
+        kernel(band.shape, image, packed + g * group_weights, nullptr, dx, nullptr, 0, end - begin);
+      });
       packed += spec_.groups * group_weights;
     }
   }
 
   void weight_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
-    const Source x = source(a.x, a.workspace, first, count);
+    for (std::int64_t b = 0; b < count; b += piece_blocks_) {
+      const std::int64_t blocks = std::min(piece_blocks_, count - b);
+      for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
+        const int end = std::min(begin + piece_rows_, shape_.out_h);
+        const float* dy = dpre + b * dpre_block() + kLanes * begin * shape_.out_w;
+        add_piece(a, a.x + (first + b) * x_block(), dy, blocks, begin, end, first + b == 0 && begin == 0);
+      }
+    }
+  }
+
+  // The weight gradient's part from some rows of some blocks.
+  void add_piece(const BackwardArguments& a, const float* x, const float* dy, std::int64_t blocks, int begin, int end,
+                 bool is_first) const {
+    const Band band = band_of(shape_, begin, end, false);
+    const std::int64_t size = band_elements(band);
+    float* images = piece_.in(a.workspace);
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        copy_band(shape_, band, x + b * x_block() + g * x_group(), images + (b * spec_.groups + g) * size);
+      }
+    }
     const int taps = shape_.in_channels * shape_.kernel_h * shape_.kernel_w;
     const int channel_tiles = (shape_.out_channels + weights_.channels - 1) / weights_.channels;
     const int tap_tiles = (taps + weights_.taps - 1) / weights_.taps;
-#pragma omp parallel for collapse(3) schedule(static)
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
-      for (int channel = 0; channel < channel_tiles; ++channel) {
-        for (int tap = 0; tap < tap_tiles; ++tap) {
-          const lanes::WeightGradient task = {shape_,
-                                              x.data + g * x.group,
-                                              x.block,
-                                              dpre + g * dpre_group(),
+      for (int tap = 0; tap < tap_tiles; ++tap) {
+        for (int channel = 0; channel < channel_tiles; ++channel) {
+          const lanes::WeightGradient task = {band.shape,
+                                              images + g * size,
+                                              spec_.groups * size,
+                                              dy + g * dpre_group(),
                                               dpre_block(),
-                                              gradient_.source_w(),
-                                              gradient_.border_w,
-                                              static_cast<int>(count),
+                                              shape_.out_plane,
+                                              static_cast<int>(blocks),
                                               a.parameter_gradients[0] + g * group_parameters(),
-                                              first > 0};
+                                              !is_first};
           weights_.kernel(task, channel, tap);
         }
       }
     }
-    if (!spec_.bias) return;
-    const std::int64_t vectors = gradient_.source_plane() / kLanes;
-#pragma omp parallel for schedule(static)
+  }
+
+  void bias_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
+#pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t o = 0; o < spec_.output_channels; ++o) {
       float total = first > 0 ? a.parameter_gradients[1][o] : 0.0F;
       for (std::int64_t b = 0; b < count; ++b) {
-        total += kernels_.sum(dpre + b * dpre_block() + o * gradient_.source_plane(), vectors);
+        total += kernels_.sum(dpre + b * dpre_block() + o * kLanes * shape_.out_plane, shape_.out_plane);
       }
       a.parameter_gradients[1][o] = total;
     }
@@ -258,11 +248,14 @@ class LanesConv final : public Op {
   const lanes::Kernels& kernels_;
   ConvShape shape_;
   std::vector<DataPhase> phases_;
-  ConvShape gradient_;  // whose source is the gradient before ReLU and pooling
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
   lanes::WeightsTile weights_;
-  Workspace::Part<float> packed_, padded_x_, dpre_;
+  int threads_;
+  int piece_rows_ = 0;
+  std::int64_t piece_blocks_ = 0;
+  std::int64_t band_size_ = 0;
+  Workspace::Part<float> packed_, bands_, piece_, dpre_;
   std::size_t workspace_bytes_ = 0;
 };
 

@@ -46,15 +46,14 @@ enum class Epilogue { none, relu, relu_pool };
 
 // Weight gradient over `blocks` blocks of 16 samples: dw[out][tap] (+)= sum dy * x, taps in [in][kernel_h][kernel_w].
 //   x       blocks of [in_channels][source_h][source_w][16], `x_block` floats apart
-//   dy      blocks of [out_channels][out_h][dy_w][16], `dy_block` floats apart, `dy_w` >= out_w
+//   dy      blocks of planes of [out_h][out_w][16], `dy_block` floats apart, planes `dy_plane` vectors apart
 struct WeightGradient {
   ConvShape shape;
   const float* x;
   std::int64_t x_block;
   const float* dy;
   std::int64_t dy_block;
-  int dy_w;
-  int dy_border;  // columns before the first
+  std::int64_t dy_plane;
   int blocks;
   float* dw;
   bool accumulate;

@@ -33,7 +33,7 @@ ConvShape forward_shape(const ConvSpec& s) {
   return {narrow(s.input.channels / s.groups),
           narrow(s.input.height),
           narrow(s.input.width),
-          narrow(std::max(s.pad_top, s.pad_bottom)),
+          0,
           narrow(std::max(s.pad_left, s.pad_right)),
           narrow(s.pad_top),
           narrow(s.pad_left),
@@ -113,6 +113,55 @@ void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int
           }
         }
       }
+    }
+  }
+}
+
+Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
+  Band band{whole, 0, 1};
+  ConvShape& s = band.shape;
+  // A window of one pixel skips all others.
+  if (s.kernel_h == 1 && s.kernel_w == 1 && s.pad_top == 0 && s.pad_left == 0 && s.border_w == 0) {
+    band.step = s.stride;
+    s.stride = 1;
+    s.in_w = s.out_w;
+  }
+  const int last_row = (end - 1) * whole.stride - whole.pad_top + whole.kernel_h;
+  band.first_row = begin * whole.stride - whole.pad_top;
+  s.pad_top = 0;
+  int last = last_row;
+  if (single_rows) {
+    const int first = std::clamp(band.first_row, 0, whole.in_h);
+    s.pad_top = first - band.first_row;
+    band.first_row = first;
+    last = std::clamp(last_row, first, whole.in_h);
+  }
+  s.in_h = (last - band.first_row + band.step - 1) / band.step;
+  s.out_h = end - begin;
+  return band;
+}
+
+std::int64_t band_elements(const Band& band) { return band.shape.in_channels * band.shape.source_plane(); }
+
+void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
+  const ConvShape& s = band.shape;
+  const std::int64_t side = kLanes * s.border_w;
+  const std::int64_t width = kLanes * s.in_w;
+  const std::int64_t line = kLanes * std::int64_t{whole.in_w};
+  for (int c = 0; c < s.in_channels; ++c, x += line * whole.in_h) {
+    for (int i = 0; i < s.in_h; ++i, to += width + 2 * side) {
+      const int row = band.first_row + i * band.step;
+      if (row < 0 || row >= whole.in_h) {
+        std::fill_n(to, width + 2 * side, 0.0F);
+        continue;
+      }
+      std::fill_n(to, side, 0.0F);
+      if (band.step == 1) {
+        std::copy_n(x + row * line, width, to + side);
+      } else {
+        for (int j = 0; j < s.in_w; ++j) std::copy_n(x + row * line + kLanes * j * band.step, kLanes, to + kLanes * j);
+      }
+      std::fill_n(to + side + width, side, 0.0F);
     }
   }
 }

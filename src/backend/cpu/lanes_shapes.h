@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-// With a border of zeros as wide as the padding.
+// With a border of columns of zeros as wide as the padding.
 lanes::ConvShape forward_shape(const ConvSpec& spec);
 
 // The data gradient is a convolution of the output's gradient with the weights flipped and transposed. With stride s, the
@@ -31,5 +31,20 @@ std::int64_t packed_weights(const lanes::ConvShape& shape, int tile_channels);
 void pack_forward(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
 // The same for a phase of the data gradient, from the forward convolution's weights of one group.
 void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
+
+// Rows of an image that a band of a convolution's rows reads, with zeros around them, as a small image of its own: what
+// the kernels pass over again and again lies side by side in the cache.
+struct Band {
+  lanes::ConvShape shape;  // of the band's rows alone
+  int first_row;           // of the image; may lie in the padding
+  int step;                // between the rows and between the columns that are copied
+};
+// The band of the result's rows from `begin` to `end`. Kernels of single rows leave out rows of padding, others read
+// zeros there.
+Band band_of(const lanes::ConvShape& shape, int begin, int end, bool single_rows);
+// Floats of its image.
+std::int64_t band_elements(const Band& band);
+// x: [in_channels][in_h][in_w][16] of the whole convolution's shape.
+void copy_band(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
 
 }  // namespace ddp
