@@ -31,13 +31,13 @@ std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single
 // The phase of the data gradient with the fewest columns, which all tiles must fit.
 ConvShape narrowest_phase(const ConvSpec& spec) {
   const std::vector<DataPhase> phases = data_phases(spec);
-  return std::min_element(phases.begin(), phases.end(), [](const DataPhase& a, const DataPhase& b) {
-           return a.shape.out_w < b.shape.out_w;
-         })->shape;
+  return std::min_element(phases.begin(), phases.end(),
+                          [](const DataPhase& a, const DataPhase& b) { return a.shape.out_w < b.shape.out_w; })
+      ->shape;
 }
 
-// Vector multiply-adds that a tile spends on a shape, with a penalty for tiles of few accumulators and, as measured, for
-// many columns that lie apart.
+// Vector multiply-adds that a tile spends on a shape, with a penalty for tiles of few accumulators and, as measured,
+// for many columns that lie apart.
 double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
   const auto up = [](int value, int unit) { return static_cast<double>((value + unit - 1) / unit * unit); };
   const double work = up(s.out_channels, tile.channels) * up(s.out_h, tile.rows) * up(s.out_w, tile.columns);
