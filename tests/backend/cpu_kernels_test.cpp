@@ -1,7 +1,10 @@
 // The CPU backend's kernels one by one: every tile, format and instruction set, not only those that it chooses.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
+#include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -9,6 +12,7 @@
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
+#include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "base/error.h"
 
@@ -93,6 +97,121 @@ TEST(LanesConv, TilesTravelAsText) {
     EXPECT_EQ(to_text(lanes_tiles_from_text(spec, to_text(tiles))), to_text(tiles));
   }
   EXPECT_THROW(lanes_tiles_from_text(random_conv(), "forward=lanes.99x1x1"), Error);
+}
+
+// What --deterministic rests on: the number of threads changes no bit.
+class Threads : public testing::Test {
+ protected:
+  void TearDown() override { omp_set_num_threads(before_); }
+
+  // All results of an operator with its fixed kernels, on the same random values each time.
+  static std::vector<std::vector<float>> results(const OpSpec& spec, Layout layout, int threads) {
+    omp_set_num_threads(threads);
+    const auto backend = make_cpu_backend();
+    const auto op =
+        backend->make_op(spec, layout, layout, backend->choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    std::mt19937 engine(7);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    const auto random = [&](std::int64_t count) {
+      std::vector<float> values(static_cast<std::size_t>(count));
+      for (float& value : values) value = uniform(engine);
+      return DeviceArray<float>(*backend, values);
+    };
+    const std::int64_t in = stored_elements(batch_of(spec), input_of(spec), layout);
+    const std::int64_t out = stored_elements(batch_of(spec), output_of(spec), layout);
+    const auto x = random(in);
+    const auto y = random(out);
+    const auto dy = random(out);
+    const auto dx = random(in);
+    const auto weight = random(parameter_elements(spec, 0));
+    const auto bias = random(parameter_elements(spec, 1));
+    const auto dw = random(parameter_elements(spec, 0));
+    const auto db = random(parameter_elements(spec, 1));
+    const auto statistics = random(statistic_elements(spec));
+    const Memory saved = backend->allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend->allocate(op->workspace_bytes(), "a test's values");
+    op->forward({.x = x.data(),
+                 .y = y.data(),
+                 .parameters = {weight.data(), bias.data()},
+                 .saved = saved.data(),
+                 .workspace = workspace.data(),
+                 .active = batch_of(spec),
+                 .statistics = statistics.data()});
+    op->backward({.x = x.data(),
+                  .y = y.data(),
+                  .dy = dy.data(),
+                  .dx = dx.data(),
+                  .parameters = {weight.data(), bias.data()},
+                  .parameter_gradients = {dw.data(), db.data()},
+                  .saved = saved.data(),
+                  .workspace = workspace.data(),
+                  .active = batch_of(spec)});
+    return {y.get(), dx.get(), dw.get(), db.get(), statistics.get()};
+  }
+
+ private:
+  int before_ = omp_get_max_threads();
+};
+
+TEST_F(Threads, ChangeNoBit) {
+  const ConvSpec conv{.batch = 80,
+                      .input = {12, 15, 15},
+                      .output_channels = 18,
+                      .kernel_h = 3,
+                      .kernel_w = 3,
+                      .stride = 2,
+                      .pad_top = 1,
+                      .pad_left = 1,
+                      .pad_bottom = 1,
+                      .pad_right = 1};
+  ConvSpec grouped = conv;
+  grouped.groups = 3;
+  ConvSpec depthwise = conv;
+  depthwise.output_channels = 12;
+  depthwise.groups = 12;
+  ConvSpec pooled = conv;
+  pooled.stride = 1;
+  pooled.input = {3, 14, 14};
+  pooled.relu = true;
+  pooled.average_pool = true;
+  const BatchNormSpec norm{.batch = 80, .shape = {37, 11, 11}, .activation = Activation::relu};
+  for (const OpSpec& spec : {OpSpec(conv), OpSpec(grouped), OpSpec(depthwise), OpSpec(pooled), OpSpec(norm)}) {
+    EXPECT_EQ(results(spec, Layout::lanes16, 1), results(spec, Layout::lanes16, 3)) << kind_of(spec);
+  }
+  EXPECT_EQ(results(norm, Layout::nhwc, 1), results(norm, Layout::nhwc, 3));
+  EXPECT_EQ(results(norm, Layout::plain, 1), results(norm, Layout::plain, 3));
+}
+
+// A mean that is 3000 deviations from zero leaves the variance and the result as exact as they are without it.
+TEST(BatchNorm, ALargeMeanIsNoMatter) {
+  const std::int64_t batch = 48;
+  const BatchNormSpec spec{.batch = batch, .shape = {17, 5, 5}};
+  const auto backend = make_cpu_backend();
+  reference::Inputs in{.x = random_values(batch * spec.shape.elements()),
+                       .parameters = {reference::Values(17, 1.0), reference::Values(17, 0.0)},
+                       .statistics = reference::Values(34, 0.0)};
+  // Sixteenths that floats hold exactly.
+  for (double& x : in.x) x = std::round(x * 16) / 16 + 2000;
+  const reference::Values wanted = reference::forward(spec, in).y;
+  for (const Layout layout : kLayouts) {
+    const auto op = backend->make_op(spec, layout, layout, "");
+    DeviceActivation x(*backend, batch, spec.shape, layout);
+    DeviceActivation y(*backend, batch, spec.shape, layout);
+    x.set(in.x, batch);
+    const DeviceArray<float> weight(*backend, std::vector<float>(17, 1.0F));
+    const DeviceArray<float> zeros(*backend, std::vector<float>(34, 0.0F));
+    const Memory saved = backend->allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend->allocate(op->workspace_bytes(), "a test's values");
+    op->forward({.x = x.data(),
+                 .y = y.data(),
+                 .parameters = {weight.data(), zeros.data()},
+                 .saved = saved.data(),
+                 .workspace = workspace.data(),
+                 .active = batch,
+                 .statistics = DeviceArray<float>(*backend, std::vector<float>(34, 0.0F)).data()});
+    const reference::Values actual = y.get(batch);
+    for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(actual[i], wanted[i], 1e-5) << to_string(layout);
+  }
 }
 
 TEST(OneDnnConv, EveryFormatAgreesWithTheReference) {

@@ -49,8 +49,9 @@ TEST_P(SimpleOperators, LargeBatchNormsAgreeWithTheReference) {
       {.batch = 300, .shape = {50, 1, 1}},
       {.batch = 33, .shape = {64, 14, 14}, .activation = Activation::relu6}};
   for (const BatchNormSpec& spec : specs) {
-    EXPECT_GE(check_in_every_layout(spec, ChoiceMode::fixed, "large batch norm " + describe_shape(spec.batch, spec.shape)),
-              1);
+    EXPECT_GE(
+        check_in_every_layout(spec, ChoiceMode::fixed, "large batch norm " + describe_shape(spec.batch, spec.shape)),
+        1);
     if (HasFatalFailure()) return;
   }
 }
@@ -60,7 +61,8 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
   const BatchNormSpec spec{.batch = 40, .shape = {20, 9, 9}, .activation = Activation::relu};
   for (const Layout layout : kLayouts) {
     if (!backend().supports(spec, layout, layout)) continue;
-    const auto op = backend().make_op(spec, layout, layout, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto op =
+        backend().make_op(spec, layout, layout, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
     DeviceActivation x(backend(), spec.batch, spec.shape, layout);
     DeviceActivation y(backend(), spec.batch, spec.shape, layout);
     DeviceActivation dx(backend(), spec.batch, spec.shape, layout);
@@ -125,8 +127,8 @@ TEST_P(SimpleOperators, ResponseNormsAgreeWithTheReference) {
                        .beta = round % 3 == 0 ? 0.6F : 0.75F,
                        .k = round % 4 == 0 ? 2.0F : 1.0F};
     const std::string what =
-        fmt::format("response norm, {} size {} alpha {} beta {} k {}", describe_shape(spec.batch, spec.shape), spec.size,
-                    spec.alpha, spec.beta, spec.k);
+        fmt::format("response norm, {} size {} alpha {} beta {} k {}", describe_shape(spec.batch, spec.shape),
+                    spec.size, spec.alpha, spec.beta, spec.k);
     EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
     if (HasFatalFailure()) return;
   }
@@ -182,8 +184,8 @@ TEST_P(SimpleOperators, PoolsAgreeWithTheReference) {
     const PoolSpec& s = specs[i];
     const std::string what =
         fmt::format("{} pool, {} window {}x{} stride {} pads {} {} {} {}{}",
-                    s.kind == PoolSpec::Kind::average ? "average" : "maximum", describe_shape(s.batch, s.input), s.window_h,
-                    s.window_w, s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
+                    s.kind == PoolSpec::Kind::average ? "average" : "maximum", describe_shape(s.batch, s.input),
+                    s.window_h, s.window_w, s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
                     s.count_padding ? "" : " without padding");
     EXPECT_GE(check_in_every_layout(s, i == 0 ? ChoiceMode::timed : ChoiceMode::fixed, what), 2);
     if (HasFatalFailure()) return;

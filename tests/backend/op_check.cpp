@@ -52,7 +52,8 @@ void move_channels(const BatchNormSpec& s, Values& x) {
   for (std::int64_t c = 0; c < s.shape.channels; ++c) {
     const auto mean = static_cast<double>(random_between(-1, 1) * random_between(0, 100));
     for (std::int64_t n = 0; n < s.batch; ++n) {
-      for (std::int64_t i = 0; i < plane; ++i) x[static_cast<std::size_t>((n * s.shape.channels + c) * plane + i)] += mean;
+      for (std::int64_t i = 0; i < plane; ++i)
+        x[static_cast<std::size_t>((n * s.shape.channels + c) * plane + i)] += mean;
     }
   }
 }
@@ -193,12 +194,11 @@ ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
 }
 
 std::string describe(const ConvSpec& s) {
-  return fmt::format("batch {} in {}x{}x{} out {} kernel {}x{} stride {} groups {} pads {}{}{}{}{}{}{}{}",
-                     s.batch,
+  return fmt::format("batch {} in {}x{}x{} out {} kernel {}x{} stride {} groups {} pads {}{}{}{}{}{}{}{}", s.batch,
                      s.input.channels, s.input.height, s.input.width, s.output_channels, s.kernel_h, s.kernel_w,
                      s.stride, s.groups, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
-                     s.bias ? "" : " without bias", s.relu ? " relu" : "",
-                     s.average_pool ? " pool" : "", s.input_gradient ? "" : " without dx");
+                     s.bias ? "" : " without bias", s.relu ? " relu" : "", s.average_pool ? " pool" : "",
+                     s.input_gradient ? "" : " without dx");
 }
 
 namespace {
@@ -284,17 +284,18 @@ class Run {
     if (!check_.op.backward_reads_x()) x.fill(kGarbage);
     if (!check_.op.backward_reads_y()) y.fill(kGarbage);
     x2.fill(kGarbage);
-    check_.op.backward({.x = x.data(),
-                        .y = y.data(),
-                        .dy = dy.data(),
-                        .dx = gradient,
-                        .parameters = parameters(),
-                        .parameter_gradients = {has(0) ? gradients.weights() : nullptr, has(1) ? gradients.bias() : nullptr},
-                        .saved = saved_.data(),
-                        .workspace = workspace.data(),
-                        .active = check_.active,
-                        .dx2 = second() ? dx2.data() : nullptr,
-                        .keys = keys_.data()});
+    check_.op.backward(
+        {.x = x.data(),
+         .y = y.data(),
+         .dy = dy.data(),
+         .dx = gradient,
+         .parameters = parameters(),
+         .parameter_gradients = {has(0) ? gradients.weights() : nullptr, has(1) ? gradients.bias() : nullptr},
+         .saved = saved_.data(),
+         .workspace = workspace.data(),
+         .active = check_.active,
+         .dx2 = second() ? dx2.data() : nullptr,
+         .keys = keys_.data()});
   }
 
  private:

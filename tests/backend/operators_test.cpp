@@ -92,8 +92,7 @@ TEST_P(Operators, LinearLayersAgreeWithTheReference) {
                           .bias = round % 3 != 0,
                           .relu = round % 2 == 1,
                           .input_gradient = random_between(0, 1) == 1};
-    const std::string what =
-        fmt::format("linear {} x {} -> {}{}{}", spec.batch, spec.inputs, spec.outputs,
+    const std::string what = fmt::format("linear {} x {} -> {}{}{}", spec.batch, spec.inputs, spec.outputs,
                                          spec.bias ? "" : " without bias", spec.relu ? " relu" : "");
     EXPECT_GE(check_in_every_layout(spec, round < 2 ? ChoiceMode::timed : ChoiceMode::fixed, what), 1);
     if (HasFatalFailure()) return;

@@ -197,7 +197,8 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
     return {dx, dx, {}};
   }
   if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond_backward(*lrn, in.x, dy), {}, {}};
-  if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return {product(dy, dropout_factors(*dropout, in)), {}, {}};
+  if (const auto* dropout = std::get_if<DropoutSpec>(&spec))
+    return {product(dy, dropout_factors(*dropout, in)), {}, {}};
   return {dy, {}, {}};
 }
 

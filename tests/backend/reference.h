@@ -44,8 +44,8 @@ struct Gradients {
 // The gradients of sum(dy * y) in training, from their definitions.
 Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy);
 
-// Which results of a batch normalisation lie within `distance` of a kink of its activation, where rounding decides about
-// the gradient; empty for other operators, which can be given values that decide exactly.
+// Which results of a batch normalisation lie within `distance` of a kink of its activation, where rounding decides
+// about the gradient; empty for other operators, which can be given values that decide exactly.
 std::vector<bool> near_kinks(const OpSpec& spec, const Inputs& in, double distance);
 
 }  // namespace ddp::reference

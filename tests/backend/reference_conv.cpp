@@ -37,7 +37,8 @@ Values products(const ConvSpec& s, const Inputs& in) {
   const Shape out = s.convolved();
   Values y(at(s.batch * out.elements()), 0.0);
   if (s.bias) {
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = in.parameters.bias[i / at(out.height * out.width) % at(out.channels)];
+    for (std::size_t i = 0; i < y.size(); ++i)
+      y[i] = in.parameters.bias[i / at(out.height * out.width) % at(out.channels)];
   }
   each_product(s, [&](std::size_t w, std::size_t x, std::size_t o) { y[o] += in.parameters.weight[w] * in.x[x]; });
   return y;

@@ -162,7 +162,8 @@ TEST(Reference, RunningStatisticsMoveTowardsTheBatchs) {
 }
 
 TEST(Reference, AnAverageCountsPaddingOrNot) {
-  PoolSpec spec{.batch = 1, .input = {1, 2, 2}, .stride = 2, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+  PoolSpec spec{
+      .batch = 1, .input = {1, 2, 2}, .stride = 2, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
   EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{1, 2, 3, 4}));
   spec.count_padding = false;
   EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{4, 8, 12, 16}));

@@ -229,8 +229,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     }
     each_part(spec_.batch * plane(), [&](std::int64_t, std::int64_t first, std::int64_t rows) {
       const std::int64_t at = first * channels();
-      kernels_.channel_forward[activation_]({a.x + at, spec_.add ? a.x2 + at : nullptr, a.y + at, rows, channels(),
-                                             factor[0], factor[1], factor[2]});
+      kernels_.channel_forward[activation_](
+          {a.x + at, spec_.add ? a.x2 + at : nullptr, a.y + at, rows, channels(), factor[0], factor[1], factor[2]});
     });
   }
 
@@ -315,7 +315,8 @@ class ChannelsBatchNorm final : public BatchNorm {
 
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout) {
   // Plain feature vectors are rows of all channels too.
-  const bool rows_of_channels = layout == Layout::nhwc || (layout == Layout::plain && spec.shape.height == 1 && spec.shape.width == 1);
+  const bool rows_of_channels =
+      layout == Layout::nhwc || (layout == Layout::plain && spec.shape.height == 1 && spec.shape.width == 1);
   if (rows_of_channels) return std::make_unique<ChannelsBatchNorm>(spec, layout);
   return std::make_unique<RowBatchNorm>(spec, layout);
 }

@@ -30,8 +30,8 @@ lanes::Epilogue epilogue_of(const ConvSpec& s) {
   return s.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
 }
 
-// Rows of the result that are computed from one band: as many as its image has room for; even, so that pooled tiles stay
-// whole.
+// Rows of the result that are computed from one band: as many as its image has room for; even, so that pooled tiles
+// stay whole.
 int band_rows(const ConvShape& s) {
   int rows = 2;
   while (rows < s.out_h && band_elements(band_of(s, 0, rows + 2, false)) <= kBandElements) rows += 2;
@@ -181,7 +181,8 @@ class LanesConv final : public Op {
         float* image = band_image(a.workspace);
         const Band band = band_of(phase.shape, begin, end, true);
         copy_band(phase.shape, band, dpre + b * dpre_block() + g * dpre_group(), image);
-        float* dx = a.dx + (first + b) * x_block() + g * x_group() + kLanes * (phase.begin + begin * phase.shape.out_row);
+        float* dx =
+            a.dx + (first + b) * x_block() + g * x_group() + kLanes * (phase.begin + begin * phase.shape.out_row);
         kernel(band.shape, image, packed + g * group_weights, nullptr, dx, nullptr, 0, end - begin);
       });
       packed += spec_.groups * group_weights;

@@ -1,5 +1,5 @@
-// Convolution (+ReLU, +2x2 average pooling) in the lanes16 layout, forward and backward, with kernels of our own: of any
-// stride and number of groups, and a simpler one for depthwise convolutions.
+// Convolution (+ReLU, +2x2 average pooling) in the lanes16 layout, forward and backward, with kernels of our own: of
+// any stride and number of groups, and a simpler one for depthwise convolutions.
 #pragma once
 
 #include <memory>

@@ -17,8 +17,8 @@ struct Line {
   int pad;  // before, of the convolution over the output's gradient
 };
 
-// dx[p + s q] = sum over m of w[a + s m] dy[q + (p + pad - a) / s - m] with a = (p + pad) mod s; m counts down there, and
-// up here.
+// dx[p + s q] = sum over m of w[a + s m] dy[q + (p + pad - a) / s - m] with a = (p + pad) mod s; m counts down there,
+// and up here.
 Line line_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::int64_t pad, std::int64_t stride) {
   const std::int64_t pixels = (size - phase + stride - 1) / stride;
   const std::int64_t first_tap = (phase + pad) % stride;
@@ -58,22 +58,9 @@ std::vector<DataPhase> data_phases(const ConvSpec& s) {
       const Line columns = line_of(x, s.input.width, s.kernel_w, s.pad_left, s.stride);
       const int right = columns.pixels + columns.taps - 1 - columns.pad - narrow(out.width);
       if (columns.taps > 0) border = std::max({border, columns.pad, right});
-      phases.push_back({{narrow(s.output_channels / s.groups),
-                         narrow(out.height),
-                         narrow(out.width),
-                         0,
-                         0,
-                         rows.pad,
-                         columns.pad,
-                         narrow(s.input.channels / s.groups),
-                         rows.pixels,
-                         columns.pixels,
-                         rows.taps,
-                         columns.taps,
-                         1,
-                         s.input.height * s.input.width,
-                         s.stride * s.input.width,
-                         s.stride},
+      phases.push_back({{narrow(s.output_channels / s.groups), narrow(out.height), narrow(out.width), 0, 0, rows.pad,
+                         columns.pad, narrow(s.input.channels / s.groups), rows.pixels, columns.pixels, rows.taps,
+                         columns.taps, 1, s.input.height * s.input.width, s.stride * s.input.width, s.stride},
                         rows.first_tap,
                         columns.first_tap,
                         y * s.input.width + x});

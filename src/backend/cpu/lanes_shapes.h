@@ -1,7 +1,8 @@
 // Convolutions in the lanes16 layout as the kernels see them: one group of channels at a time, forward and as data
 // gradient.
 //
-//   for (const DataPhase& phase : data_phases(spec)) kernel(phase.shape, dpre, packed, nullptr, dx + 16 * phase.begin, ...);
+//   for (const DataPhase& phase : data_phases(spec)) kernel(phase.shape, dpre, packed, nullptr, dx + 16 * phase.begin,
+//   ...);
 #pragma once
 
 #include <vector>
@@ -14,9 +15,9 @@ namespace ddp {
 // With a border of columns of zeros as wide as the padding.
 lanes::ConvShape forward_shape(const ConvSpec& spec);
 
-// The data gradient is a convolution of the output's gradient with the weights flipped and transposed. With stride s, the
-// pixels that are s apart see the same taps, so it is s x s convolutions of stride 1, each with a part of the taps (none:
-// its gradient is zero) and results s apart. Their tiles have one row, so that only columns need a border.
+// The data gradient is a convolution of the output's gradient with the weights flipped and transposed. With stride s,
+// the pixels that are s apart see the same taps, so it is s x s convolutions of stride 1, each with a part of the taps
+// (none: its gradient is zero) and results s apart. Their tiles have one row, so that only columns need a border.
 struct DataPhase {
   lanes::ConvShape shape;
   int tap_row, tap_column;  // its first taps; the others follow `stride` apart
@@ -41,7 +42,7 @@ struct Band {
 };
 // The band of the result's rows from `begin` to `end`. Kernels of single rows leave out rows of padding, others read
 // zeros there.
-Band band_of(const lanes::ConvShape& shape, int begin, int end, bool single_rows);
+Band band_of(const lanes::ConvShape& whole, int begin, int end, bool single_rows);
 // Floats of its image.
 std::int64_t band_elements(const Band& band);
 // x: [in_channels][in_h][in_w][16] of the whole convolution's shape.

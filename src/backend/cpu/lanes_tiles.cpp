@@ -31,17 +31,26 @@ std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single
 // The phase of the data gradient with the fewest columns, which all tiles must fit.
 ConvShape narrowest_phase(const ConvSpec& spec) {
   const std::vector<DataPhase> phases = data_phases(spec);
-  return std::min_element(phases.begin(), phases.end(), [](const DataPhase& a, const DataPhase& b) {
-           return a.shape.out_w < b.shape.out_w;
-         })->shape;
+  return std::min_element(phases.begin(), phases.end(),
+                          [](const DataPhase& a, const DataPhase& b) { return a.shape.out_w < b.shape.out_w; })
+      ->shape;
 }
 
-// Vector multiply-adds that a tile spends on a shape, with a penalty for tiles of few accumulators.
+// Vector multiply-adds that a tile spends on a shape, with a penalty for tiles of few accumulators and, as measured,
+// for many columns that lie apart.
 double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
   const auto up = [](int value, int unit) { return static_cast<double>((value + unit - 1) / unit * unit); };
   const double work = up(s.out_channels, tile.channels) * up(s.out_h, tile.rows) * up(s.out_w, tile.columns);
-  const int accumulators = tile.channels * tile.rows * tile.columns;
-  return work * (1.0 + 4.0 / accumulators);
+  const double apart = s.stride > 1 ? 0.1 * tile.columns : 0;
+  return work * (1.0 + 4.0 / (tile.channels * tile.rows * tile.columns) + apart);
+}
+
+// The same for the weight gradient, where many planes that are read at once cost time.
+double tile_cost(const ConvSpec& spec, const lanes::WeightsTile& tile) {
+  const std::int64_t taps = spec.input.channels / spec.groups * spec.kernel_h * spec.kernel_w;
+  const std::int64_t channels = spec.output_channels / spec.groups;
+  const auto work = static_cast<double>(round_up(channels, tile.channels) * round_up(taps, tile.taps));
+  return work * (1.0 + 4.0 / (tile.channels * tile.taps) + std::max(tile.channels, tile.taps) / 20.0);
 }
 
 int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
@@ -93,16 +102,10 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec) {
   LanesConvTiles tiles;
   tiles.forward = cheapest(forward_shape(spec), lanes_forward_candidates(spec));
   if (spec.input_gradient) tiles.data = cheapest(narrowest_phase(spec), lanes_data_candidates(spec));
-  const auto cost = [&](int i) {
-    const lanes::WeightsTile& tile = all.weights[i];
-    const std::int64_t taps = spec.input.channels / spec.groups * spec.kernel_h * spec.kernel_w;
-    const auto work = static_cast<double>(round_up(spec.output_channels / spec.groups, tile.channels) *
-                                          round_up(taps, tile.taps));
-    return work * (1.0 + 4.0 / (tile.channels * tile.taps));
-  };
   const std::vector<int> candidates = lanes_weights_candidates(spec);
-  tiles.weights =
-      *std::min_element(candidates.begin(), candidates.end(), [&](int a, int b) { return cost(a) < cost(b); });
+  tiles.weights = *std::min_element(candidates.begin(), candidates.end(), [&](int a, int b) {
+    return tile_cost(spec, all.weights[a]) < tile_cost(spec, all.weights[b]);
+  });
   return tiles;
 }
 

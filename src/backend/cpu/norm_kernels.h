@@ -1,5 +1,5 @@
-// Kernels of batch normalisation, compiled once for each instruction set like those of lanes_kernels.h. Sums are double,
-// so that a variance does not drown in a large mean: squares of floats are exact there.
+// Kernels of batch normalisation, compiled once for each instruction set like those of lanes_kernels.h. Sums are
+// double, so that a variance does not drown in a large mean: squares of floats are exact there.
 //
 // A layout is either rows that belong to one channel each (plain, lanes16) or rows of all channels (nhwc).
 #pragma once

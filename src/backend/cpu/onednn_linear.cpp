@@ -30,10 +30,8 @@ class OneDnnLinear final : public Op {
     const dnnl::inner_product_forward::desc forward_desc(dnnl::prop_kind::forward_training, x, w, b, y);
     const dnnl::inner_product_forward::primitive_desc f(forward_desc, attributes, onednn::engine());
     forward_ = BoundPrimitive(dnnl::inner_product_forward(f));
-    bind(forward_, {{DNNL_ARG_SRC, x},
-                    {DNNL_ARG_WEIGHTS, w},
-                    {DNNL_ARG_DST, y},
-                    {DNNL_ARG_SCRATCHPAD, f.scratchpad_desc()}});
+    bind(forward_,
+         {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, f.scratchpad_desc()}});
     if (spec.bias) forward_.bind(DNNL_ARG_BIAS, b);
 
     const dnnl::inner_product_forward::primitive_desc hint(forward_desc, onednn::user_scratchpad(), onednn::engine());

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/operators.h"
@@ -10,7 +11,7 @@ namespace ddp {
 namespace {
 
 // Values of a window's neighbours that are worked on together.
-constexpr std::int64_t kStrip = 64;
+constexpr std::int64_t kStrip = 16;
 
 // The part of a window that lies inside the input: rows and columns of the input from `first` on, below `last`.
 struct Range {
@@ -101,7 +102,8 @@ class AveragePool final : public Pool {
 
  private:
   float share(Range rows, Range columns) const {
-    return 1.0F / static_cast<float>(spec_.count_padding ? spec_.window_h * spec_.window_w : rows.size() * columns.size());
+    return 1.0F /
+           static_cast<float>(spec_.count_padding ? spec_.window_h * spec_.window_w : rows.size() * columns.size());
   }
 };
 
@@ -123,10 +125,13 @@ class MaximumPool final : public Pool {
     for (std::int64_t p = 0; p < view.outer; ++p) {
       const float* x = a.x + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        for (std::int64_t k = 0; k < view.inner; k += kStrip) {
-          find(x + k, rows, columns, view.inner, std::min(kStrip, view.inner - k), a.y + at + k,
-               a.training ? places + at + k : nullptr);
+        Place* place = a.training ? places + at : nullptr;
+        const auto place_at = [&](std::int64_t k) { return place == nullptr ? nullptr : place + k; };
+        std::int64_t k = 0;
+        for (; k + kStrip <= view.inner; k += kStrip) {
+          find<kStrip>(x + k, rows, columns, view.inner, a.y + at + k, place_at(k));
         }
+        for (; k < view.inner; ++k) find<1>(x + k, rows, columns, view.inner, a.y + at + k, place_at(k));
       });
     }
   }
@@ -145,8 +150,7 @@ class MaximumPool final : public Pool {
         for (std::int64_t r = rows.first; r < rows.last; ++r) {
           for (std::int64_t c = columns.first; c < columns.last; ++c) {
             const auto here = static_cast<Place>((r - rows.first) * columns.size() + c - columns.first);
-            float* to = dx + (r * spec_.input.width + c) * view.inner;
-            for (std::int64_t k = 0; k < view.inner; ++k) to[k] += place[k] == here ? dy[k] : 0.0F;
+            add_where(dx + (r * spec_.input.width + c) * view.inner, dy, place, here, view.inner);
           }
         }
       });
@@ -155,27 +159,40 @@ class MaximumPool final : public Pool {
   }
 
  private:
-  // The maxima of `count` neighbouring values over a window.
-  void find(const float* x, Range rows, Range columns, std::int64_t inner, std::int64_t count, float* y,
-            Place* place) const {
-    std::array<float, kStrip> best{};
-    std::array<std::int32_t, kStrip> winner{};
-    const float* first = x + (rows.first * spec_.input.width + columns.first) * inner;
-    for (std::int64_t k = 0; k < count; ++k) best[static_cast<std::size_t>(k)] = first[k];
+  // Strips of 16 have a length that the compiler knows, so that it makes vectors of them.
+  static void add_where(float* __restrict to, const float* __restrict dy, const Place* __restrict place, Place here,
+                        std::int64_t count) {
+    for (; count >= kStrip; count -= kStrip, to += kStrip, dy += kStrip, place += kStrip) {
+#pragma omp simd
+      for (std::int64_t k = 0; k < kStrip; ++k) {
+        const std::uint32_t keep = place[k] == here ? ~0U : 0U;
+        to[k] += std::bit_cast<float>(std::bit_cast<std::uint32_t>(dy[k]) & keep);
+      }
+    }
+    for (std::int64_t k = 0; k < count; ++k) to[k] += place[k] == here ? dy[k] : 0.0F;
+  }
+
+  // The maxima of Count neighbouring values over a window.
+  template <std::size_t Count>
+  void find(const float* x, Range rows, Range columns, std::int64_t inner, float* __restrict y, Place* place) const {
+    std::array<float, Count> best;
+    std::array<std::int32_t, Count> winner{};
+    std::copy_n(x + (rows.first * spec_.input.width + columns.first) * inner, Count, best.begin());
     std::int32_t here = 0;
     for (std::int64_t r = rows.first; r < rows.last; ++r) {
       for (std::int64_t c = columns.first; c < columns.last; ++c, ++here) {
         const float* from = x + (r * spec_.input.width + c) * inner;
-        for (std::size_t k = 0; k < static_cast<std::size_t>(count); ++k) {
+#pragma omp simd
+        for (std::size_t k = 0; k < Count; ++k) {
           const bool wins = wins_maximum(from[k], best[k]);
           best[k] = wins ? from[k] : best[k];
           winner[k] = wins ? here : winner[k];
         }
       }
     }
-    std::copy_n(best.begin(), count, y);
+    std::copy_n(best.begin(), Count, y);
     if (place == nullptr) return;
-    for (std::int64_t k = 0; k < count; ++k) place[k] = static_cast<Place>(winner[static_cast<std::size_t>(k)]);
+    for (std::size_t k = 0; k < Count; ++k) place[k] = static_cast<Place>(winner[k]);
   }
 };
 
