@@ -104,7 +104,9 @@ void load_average(const Checkpoint& checkpoint, const std::string& model, std::s
     // Running statistics are averages already.
     if (view.name.ends_with(".running_mean") || view.name.ends_with(".running_var")) continue;
     view.name = "ema." + view.name;
-    const auto same = [&view](const SafetensorsFile::Tensor& t) { return t.name == view.name && t.shape == view.shape; };
+    const auto same = [&view](const SafetensorsFile::Tensor& t) {
+      return t.name == view.name && t.shape == view.shape;
+    };
     check(std::any_of(file.tensors().begin(), file.tensors().end(), same), kCode,
           "{}: no moving average of the weights ('{}') in it; leave out --ema-decay to take the weights themselves",
           checkpoint.path.string(), view.name);

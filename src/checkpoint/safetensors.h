@@ -1,4 +1,5 @@
-// Float32 tensors, and counters, in files of the safetensors format, which Python's `safetensors` package reads and writes.
+// Float32 tensors, and counters, in files of the safetensors format, which Python's `safetensors` package reads and
+// writes.
 //
 //   write_safetensors("model.safetensors", views, {{"format", "pt"}});
 //
@@ -35,8 +36,9 @@ struct CounterTensor {
 // Which types of tensors a reader accepts.
 enum class TensorTypes { f32, f32_and_i64 };
 
-// Writes the counters, then the tensors in the order given, waits until they are on the disk, and returns the file's size and hash.
-// Throws Error(checkpoint) where the file cannot be written; two tensors of one name are a defect of the caller.
+// Writes the counters, then the tensors in the order given, waits until they are on the disk, and returns the file's
+// size and hash. Throws Error(checkpoint) where the file cannot be written; two tensors of one name are a defect of the
+// caller.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const TensorMetadata& metadata, std::span<const CounterTensor> counters = {});
 

@@ -20,7 +20,7 @@ struct TrainingState {
   int format_version = kCheckpointFormatVersion;
   std::string model;
   std::string dataset;
-  std::string optimizer = "sgd";   // the only one where the file does not say, as it did not always
+  std::string optimizer = "sgd";  // the only one where the file does not say, as it did not always
   std::uint64_t seed = 0;
   std::int64_t step = 0;           // updates done since the beginning of training
   std::int64_t epoch = 0;          // the epoch that the next step belongs to, from 0

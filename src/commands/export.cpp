@@ -1,4 +1,6 @@
 // ddp_train export: a checkpoint's network as an ONNX file, or its tensors as a safetensors file.
+#include "model/onnx/export.h"
+
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -12,7 +14,6 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
 #include "commands/commands.h"
-#include "model/onnx/export.h"
 #include "runtime/report.h"
 #include "train/model_source.h"
 
@@ -84,7 +85,8 @@ std::vector<CounterTensor> counters_of(const TrainedModel& model, std::int64_t s
   std::vector<CounterTensor> counters;
   for (std::size_t i = 0; i < model.graph.layers().size(); ++i) {
     const Layer& layer = model.graph.layers()[i];
-    if (std::holds_alternative<BatchNormLayer>(layer.kind)) counters.push_back({layer.name + ".num_batches_tracked", step});
+    if (std::holds_alternative<BatchNormLayer>(layer.kind))
+      counters.push_back({layer.name + ".num_batches_tracked", step});
   }
   return counters;
 }

@@ -41,7 +41,8 @@ std::optional<Checkpoint> find_resumed(const Options& options) {
 fs::path move_earlier_run(const fs::path& folder) {
   fs::path target;
   std::error_code error;
-  for (const char* name : {"checkpoints", "latest", "best", "metrics.jsonl", "summary.csv", "config.cfg", kModelCopyFile}) {
+  for (const char* name :
+       {"checkpoints", "latest", "best", "metrics.jsonl", "summary.csv", "config.cfg", kModelCopyFile}) {
     if (!fs::exists(fs::symlink_status(folder / name, error))) continue;
     for (int n = 1; target.empty(); ++n) {
       const fs::path candidate = folder / fmt::format("earlier-{}", n);
@@ -123,7 +124,8 @@ void load_tensors(const MpiSession& session, const std::optional<Checkpoint>& ch
                   Trainer& trainer) {
   together(session, [&] {
     if (!checkpoint) return;
-    load(*checkpoint, model_label(experiment.options.model.model), Trainer::parameter_views(experiment), trainer.optimizer_views());
+    load(*checkpoint, model_label(experiment.options.model.model), Trainer::parameter_views(experiment),
+         trainer.optimizer_views());
   });
   trainer.broadcast_tensors();
 }

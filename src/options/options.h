@@ -123,7 +123,7 @@ struct OptimizerOptions {
   double one_cycle_rise = 0.3;                     // one_cycle: the share of training in which it rises
   double one_cycle_div = 25;                       // one_cycle: lr by the first learning rate
   double one_cycle_final_div = 1e4;                // one_cycle: the first learning rate by the last
-  double warmup_epochs = 0;         // linear warm-up; may be a fraction
+  double warmup_epochs = 0;                        // linear warm-up; may be a fraction
   LrScale lr_scale = LrScale::none;
   std::int64_t lr_base_batch = 256;  // the global batch that lr is meant for, where lr_scale is not none
   double label_smoothing = 0;

@@ -88,7 +88,8 @@ std::unique_ptr<DeviceCommunicator> make_sums(const Device& device, Communicator
 std::size_t bytes_beside_activations(const Experiment& e) {
   const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
-  return (2 + state_buffers(update_settings(e.options.optimizer)) + levels) * static_cast<std::size_t>(e.graph.parameter_count()) * sizeof(float);
+  return (2 + state_buffers(update_settings(e.options.optimizer)) + levels) *
+         static_cast<std::size_t>(e.graph.parameter_count()) * sizeof(float);
 }
 
 void check_gradient_precision(const Options& options, const Device& device) {
@@ -172,8 +173,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
     if (resumed) check_same_run(e.options, *resumed, e.batch);
     const ImageShape image = e.data.train->shape();
-    NetworkSource source = make_network(options.model.model, e.onnx, {image.channels, image.height, image.width},
-                                        e.data.train->classes());
+    NetworkSource source =
+        make_network(options.model.model, e.onnx, {image.channels, image.height, image.width}, e.data.train->classes());
     e.graph = std::move(source.graph);
     imported = std::move(source.imported);
     if (session.rank() != 0) e.onnx.clear();

@@ -37,8 +37,8 @@ struct Experiment {
   DataSets data;
   BatchPlan batch;
   Graph graph{Shape{}};
-  std::string onnx;         // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
-  std::string onnx_hash;    // of it, on all ranks
+  std::string onnx;          // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
+  std::string onnx_hash;     // of it, on all ranks
   std::vector<float> scale;  // per channel: the network reads byte * scale + shift
   std::vector<float> shift;
   Device device;
@@ -61,8 +61,8 @@ struct Experiment {
 };
 
 // `resumed` is the state of the checkpoint to go on from: its logical shards and its plan are taken over. Parameters
-// are initialised; loading a checkpoint's is the caller's. `model_copy`, on rank 0: where a copy of the model's ONNX file
-// may lie, which is taken before the file itself.
+// are initialised; loading a checkpoint's is the caller's. `model_copy`, on rank 0: where a copy of the model's ONNX
+// file may lie, which is taken before the file itself.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy = {});

@@ -19,7 +19,8 @@ SafetensorsFile open_weights(const fs::path& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) return SafetensorsFile::read(path, TensorTypes::f32_and_i64);
   check(fs::exists(path, error), ExitCode::checkpoint,
-        "--init-from {}: no such file or folder; give a .safetensors file, a checkpoint or a run folder", path.string());
+        "--init-from {}: no such file or folder; give a .safetensors file, a checkpoint or a run folder",
+        path.string());
   return read_weights(open_checkpoint(path));
 }
 
@@ -46,15 +47,17 @@ void load_initial(const fs::path& path, const Graph& graph, const InitialTensors
       views.push_back({p.name, p.shape, into.parameters.data() + p.offset});
     }
   }
-  for (const Statistic& s : graph.statistics()) views.push_back({s.name, {s.channels}, into.statistics.data() + s.offset});
+  for (const Statistic& s : graph.statistics())
+    views.push_back({s.name, {s.channels}, into.statistics.data() + s.offset});
   const auto passed_over = [&](const SafetensorsFile::Tensor& tensor) {
     return tensor.name.ends_with(".num_batches_tracked") || left_out.contains(tensor.name);
   };
   if (const std::string difference = file.difference(views, passed_over); !difference.empty()) {
-    throw Error(ExitCode::checkpoint, fmt::format("--init-from {}: {}; give the weights of this model{}", path.string(),
-                                                  difference,
-                                                  into.new_classifier ? "" : ", or --new-classifier where only the "
-                                                                             "last layer differs"));
+    throw Error(ExitCode::checkpoint,
+                fmt::format("--init-from {}: {}; give the weights of this model{}", path.string(), difference,
+                            into.new_classifier ? ""
+                                                : ", or --new-classifier where only the "
+                                                  "last layer differs"));
   }
   file.copy_to(views);
 }

@@ -34,8 +34,7 @@ int run(const std::vector<std::string>& arguments) {
              images.size(), count);
   for (const ddp::Parameter& p : model.graph.parameters()) fmt::print("{} {}\n", p.name, fmt::join(p.shape, "x"));
   for (const ddp::Statistic& s : model.graph.statistics()) fmt::print("{} {}\n", s.name, s.channels);
-  const std::vector<float> logits =
-      ddp::forward_logits(model.graph, model.parameters, model.statistics, images, count);
+  const std::vector<float> logits = ddp::forward_logits(model.graph, model.parameters, model.statistics, images, count);
   write_file(arguments.at(4), reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
   for (const std::size_t copy : {std::size_t{5}, std::size_t{6}}) {
     if (copy >= arguments.size()) continue;

@@ -49,7 +49,7 @@ run 8 10 1 export --run first --average --to x.onnx
 one_line 'no moving average'
 run 8 10 1 export --run first --to nowhere/x.onnx
 one_line 'nowhere'
-run 8 10 2 "${small[@]}" --model caffe-lenet --init-from net.safetensors
+run 8 60 2 "${small[@]}" --model caffe-lenet --init-from net.safetensors
 one_line "--init-from net.safetensors: tensor 'conv1.weight' has shape"
 run 8 10 2 "${small[@]}" --init-from nowhere.safetensors
 one_line '--init-from nowhere.safetensors: no such file'

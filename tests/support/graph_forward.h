@@ -24,8 +24,7 @@ inline std::vector<float> forward_logits(const Graph& graph, const std::vector<f
   config.image = image;
   config.scale.assign(static_cast<std::size_t>(image.channels), 1.0F / 255.0F);
   config.shift.assign(static_cast<std::size_t>(image.channels), 0.0F);
-  Network network(*backend, graph, config,
-                  plan_layouts(*backend, make_stages(graph, count), ChoiceMode::fixed));
+  Network network(*backend, graph, config, plan_layouts(*backend, make_stages(graph, count), ChoiceMode::fixed));
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(count), 0);
   double loss = 0;
   double correct = 0;

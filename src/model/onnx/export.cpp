@@ -112,8 +112,7 @@ class Exporter {
   }
 
   std::string initializer(const std::string& name, Integers shape, std::vector<float> floats) {
-    DDP_ASSERT(
-        model_.initializers.emplace(name, OnnxTensor::of_reals(std::move(shape), std::move(floats))).second);
+    DDP_ASSERT(model_.initializers.emplace(name, OnnxTensor::of_reals(std::move(shape), std::move(floats))).second);
     return name;
   }
 

@@ -121,9 +121,7 @@ OnnxTensor fold_constant_of_shape(const OnnxNode& node, const Inputs& inputs) {
   return gathered(value, shape, Extents(shape.size(), 0), 0);
 }
 
-OnnxTensor fold_identity(const OnnxNode& /*node*/, const Inputs& inputs) {
-  return need(inputs, 0);
-}
+OnnxTensor fold_identity(const OnnxNode& /*node*/, const Inputs& inputs) { return need(inputs, 0); }
 
 OnnxTensor cast(OnnxTensor tensor, Type to) {
   if (to == Type::real && tensor.type == Type::integer) {
@@ -331,9 +329,7 @@ OnnxTensor fold_arithmetic(const OnnxNode& node, const Inputs& inputs) {
   return result;
 }
 
-OnnxTensor fold_shape(const OnnxNode& node, const Inputs& inputs) {
-  return shape_part(node, need(inputs, 0).shape);
-}
+OnnxTensor fold_shape(const OnnxNode& node, const Inputs& inputs) { return shape_part(node, need(inputs, 0).shape); }
 
 OnnxTensor fold_expand(const OnnxNode& /*node*/, const Inputs& inputs) {
   const OnnxTensor& tensor = need(inputs, 0);
@@ -434,8 +430,7 @@ OnnxTensor shape_part(const OnnxNode& node, const Extents& shape) {
 
 OnnxTensor transposed(const OnnxTensor& tensor, const Extents& permutation) {
   const auto rank = static_cast<std::int64_t>(tensor.shape.size());
-  check(permutation.size() == tensor.shape.size() &&
-            normal_axes(permutation, rank).size() == permutation.size(),
+  check(permutation.size() == tensor.shape.size() && normal_axes(permutation, rank).size() == permutation.size(),
         ExitCode::usage, "its permutation does not fit {} dimensions", rank);
   const Extents strides = strides_of(tensor.shape);
   Extents shape;

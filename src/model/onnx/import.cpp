@@ -183,8 +183,8 @@ void Importer::finish(const std::string& output) {
   build(last);
   const Graph& graph = result_.graph;
   const Shape& shape = graph.shape(last.layer);
-  check(shape.height == 1 && shape.width == 1 && !last.padding.any() && last.unflattened.channels == 0,
-        ExitCode::usage, "its output '{}' is no vector of logits [N, classes]", output);
+  check(shape.height == 1 && shape.width == 1 && !last.padding.any() && last.unflattened.channels == 0, ExitCode::usage,
+        "its output '{}' is no vector of logits [N, classes]", output);
   check(graph.parameter_count() > 0, ExitCode::usage, "it has no weights to train");
   DDP_ASSERT(last.layer == static_cast<int>(graph.layers().size()) - 1);
   DDP_ASSERT(static_cast<std::int64_t>(result_.parameters.size()) == graph.parameter_count());
@@ -202,8 +202,10 @@ ImportedValue& Importer::value(const OnnxNode& node, std::size_t input) {
 const ImportedValue* Importer::constant(const OnnxNode& node, std::size_t input) {
   if (node.input(input).empty()) return nullptr;
   const ImportedValue& found = value(node, input);
-  check(found.constant != nullptr, ExitCode::usage, "its input '{}' is computed from the image; only constants are "
-        "supported there", node.input(input));
+  check(found.constant != nullptr, ExitCode::usage,
+        "its input '{}' is computed from the image; only constants are "
+        "supported there",
+        node.input(input));
   return &found;
 }
 
@@ -219,9 +221,11 @@ ImportedValue& Importer::activation(const OnnxNode& node, std::size_t input) {
 ImportedValue& Importer::image(const OnnxNode& node, std::size_t input, bool padding) {
   ImportedValue& found = activation(node, input);
   check(found.rank == 4, ExitCode::usage, "its input is a vector, not an image");
-  check(!found.channels_last, ExitCode::usage, "its input has the channels last, [N, H, W, C]; channels first are "
+  check(!found.channels_last, ExitCode::usage,
+        "its input has the channels last, [N, H, W, C]; channels first are "
         "supported");
-  check(padding || !found.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling "
+  check(padding || !found.padding.any(), ExitCode::usage,
+        "a Pad is supported right before a convolution or pooling "
         "only");
   return found;
 }
@@ -260,8 +264,8 @@ std::vector<float> Importer::numbers(const OnnxNode& node, std::size_t input, st
   const OnnxTensor& tensor = *found->constant;
   check(tensor.type == OnnxTensor::Type::real, ExitCode::usage, "its input '{}' is of type {}, not of real numbers",
         node.input(input), tensor.type_name);
-  check(tensor.elements() == count, ExitCode::usage, "its input '{}' has {} elements, {} are needed",
-        node.input(input), tensor.elements(), count);
+  check(tensor.elements() == count, ExitCode::usage, "its input '{}' has {} elements, {} are needed", node.input(input),
+        tensor.elements(), count);
   return tensor.reals;
 }
 

@@ -3,9 +3,9 @@
 //   ImportedModel model = import_onnx("net.onnx");   // graph, parameters and running statistics
 //
 // What can be imported: feed-forward image classifiers of the layers of model/graph.h, of one float input
-// [N, channels, height, width] (or [N, height, width, channels] with a Transpose behind it, as Keras exports them) whose
-// extents beside N are fixed, and one output [N, classes]. Constants are computed, dropout trains with its ratio, a
-// Softmax at the end is left out as the loss has it. Parameters keep their names where these are names
+// [N, channels, height, width] (or [N, height, width, channels] with a Transpose behind it, as Keras exports them)
+// whose extents beside N are fixed, and one output [N, classes]. Constants are computed, dropout trains with its ratio,
+// a Softmax at the end is left out as the loss has it. Parameters keep their names where these are names
 // (model/onnx/names.h).
 //
 // Errors are one line with the file and the node: Error(data) for a file that cannot be read or is damaged,

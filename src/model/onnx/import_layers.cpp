@@ -258,7 +258,8 @@ ImportedValue Importer::average_pool(const OnnxNode& node) {
   const bool own = window.padding.any();
   const bool with = x.padding.any() || (own && counts);
   const bool without = window.overhangs() || (own && !counts);
-  check(!with || !without, ExitCode::usage, "zeros that count and zeros that do not, in one average, are not supported");
+  check(!with || !without, ExitCode::usage,
+        "zeros that count and zeros that do not, in one average, are not supported");
   PoolLayer layer;
   layer.kind = PoolSpec::Kind::average;
   layer.count_padding = !without;

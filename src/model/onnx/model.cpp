@@ -102,9 +102,10 @@ OnnxTensor read_tensor(const onnx::TensorProto& proto, const Place& place) {
   const std::optional<std::int64_t> count = elements_of(tensor.shape);
   if (!count) place.damaged(fmt::format("tensor '{}' has an impossible shape", proto.name()));
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
-    place.refuse(fmt::format("tensor '{}' lies in another file; export again with all weights in one file (in PyTorch: "
-                             "external_data=False)",
-                             proto.name()));
+    place.refuse(
+        fmt::format("tensor '{}' lies in another file; export again with all weights in one file (in PyTorch: "
+                    "external_data=False)",
+                    proto.name()));
   }
   using T = onnx::TensorProto;
   const auto reals = [&]<class S>(S /*stored*/, const auto& field, auto from) {
@@ -217,8 +218,8 @@ ExternalPart external_part(const onnx::TensorProto& proto, const Place& place) {
   bool inside = !location.empty() && location.is_relative();
   for (const fs::path& step : location) inside = inside && step != "..";
   if (!inside) {
-    place.damaged(fmt::format("tensor '{}' lies in '{}', which is not beside the model", proto.name(),
-                              location.string()));
+    place.damaged(
+        fmt::format("tensor '{}' lies in '{}', which is not beside the model", proto.name(), location.string()));
   }
   part.path = place.path().parent_path() / location;
   return part;
@@ -353,8 +354,8 @@ OnnxModel parse_onnx(const std::string& bytes, const fs::path& path) {
   model.opset = opset_of(proto);
   constexpr std::int64_t kOldest = 7;
   if (model.opset < kOldest) {
-    place.refuse(fmt::format("written for version {} of ONNX's operators (opset); export again with 7 or later",
-                             model.opset));
+    place.refuse(
+        fmt::format("written for version {} of ONNX's operators (opset); export again with 7 or later", model.opset));
   }
   const onnx::GraphProto& graph = proto.graph();
   model.name = graph.name();

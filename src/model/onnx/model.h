@@ -36,8 +36,8 @@ using OnnxAttribute = std::variant<std::monostate, std::int64_t, float, std::str
 
 struct OnnxNode {
   std::string name;
-  std::string type;                  // "Conv"; with its domain in front where that is not ONNX's own
-  std::vector<std::string> inputs;   // names of values; "" where an optional one is left out
+  std::string type;                 // "Conv"; with its domain in front where that is not ONNX's own
+  std::vector<std::string> inputs;  // names of values; "" where an optional one is left out
   std::vector<std::string> outputs;
   std::map<std::string, OnnxAttribute, std::less<>> attributes;
 

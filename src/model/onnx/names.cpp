@@ -12,10 +12,18 @@ namespace ddp {
 namespace {
 
 // Words at the end of a name that say what a tensor is or computes, not whose it is.
-constexpr std::array<std::string_view, 24> kRoles = {
-    "weight", "weights",  "kernel", "gamma",  "scale", "W",    "w",       "ReadVariableOp",     "Conv2D", "MatMul",
-    "BiasAdd", "Gemm",    "Conv",   "fused",  "read",  "Cast", "Reshape", "FusedBatchNormV3",   "depthwise",
-    "Add",     "Identity", "BatchNormalization", "Transpose", "transpose"};
+constexpr std::array<std::string_view, 24> kRoles = {"weight",    "weights",
+                                                     "kernel",    "gamma",
+                                                     "scale",     "W",
+                                                     "w",         "ReadVariableOp",
+                                                     "Conv2D",    "MatMul",
+                                                     "BiasAdd",   "Gemm",
+                                                     "Conv",      "fused",
+                                                     "read",      "Cast",
+                                                     "Reshape",   "FusedBatchNormV3",
+                                                     "depthwise", "Add",
+                                                     "Identity",  "BatchNormalization",
+                                                     "Transpose", "transpose"};
 
 bool is_role(std::string_view word) {
   // "ReadVariableOp_1", "Conv2D__12".

@@ -76,7 +76,8 @@ TEST(ExportOnnx, FoldedBatchNormGivesTheSameLogits) {
   const std::vector<double> logits = GraphReference(back.graph, back.parameters, back.statistics).logits(trained.image);
   const std::vector<double> expected = trained.logits();
   // The folded weights are rounded to float32 once more.
-  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], expected[i], 1e-5 * std::abs(expected[i]) + 1e-6);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(logits[i], expected[i], 1e-5 * std::abs(expected[i]) + 1e-6);
 }
 
 TEST(ExportOnnx, LayerThatTwoReadIsNotFolded) {

@@ -51,7 +51,11 @@ TEST(Fold, NumberOfSamplesIsMovedButNotComputedWith) {
   const OnnxTensor index = list({0});
   EXPECT_EQ(fold(node_of("Gather"), {&shape, &index}).integers, (Integers{kBatchExtent}));
   const OnnxTensor two = list({2});
-  EXPECT_NE(error_text(ExitCode::usage, [&] { fold(node_of("Mul"), {&shape, &two}); }).find("number of samples"),
+  EXPECT_NE(error_text(ExitCode::usage,
+                       [&] {
+                         fold(node_of("Mul"), {&shape, &two});
+                       })
+                .find("number of samples"),
             std::string::npos);
 }
 

@@ -70,8 +70,8 @@ TEST(ImportOnnx, NetworkComputesWhatTheDefinitionsSay) {
   ModelMaker m({-1, 3, 12, 10});
   std::string x = m.node("Conv", {"input", m.random("a.weight", {8, 3, 3, 5}), m.random("a.bias", {8})},
                          {{"auto_pad", std::string("SAME_UPPER")}, {"strides", Integers{2, 2}}});
-  x = m.node("MaxPool", {m.node("Relu", {x})}, {{"kernel_shape", Integers{3, 3}}, {"strides", Integers{2, 2}},
-                                               {"ceil_mode", std::int64_t{1}}});
+  x = m.node("MaxPool", {m.node("Relu", {x})},
+             {{"kernel_shape", Integers{3, 3}}, {"strides", Integers{2, 2}}, {"ceil_mode", std::int64_t{1}}});
   x = m.node("LRN", {x}, {{"size", std::int64_t{3}}, {"alpha", 0.5F}, {"bias", 2.0F}});
   const std::string y = m.node("Conv", {x, m.random("b.weight", {8, 2, 1, 1})}, {{"group", std::int64_t{4}}});
   x = m.node("Sigmoid", {m.node("Add", {y, x})});
@@ -106,8 +106,8 @@ TEST(ImportOnnx, ChannelsLastModelsComputeTheSame) {
   last.output(last.node("Softmax", {x}));
   const ImportedModel model = last.imported();
   EXPECT_EQ(model.graph.shape(0), (Shape{2, 4, 3}));
-  EXPECT_THAT(parameter_names(model.graph), ElementsAre("conv.weight", "conv.bias", "model.dense.weight",
-                                                         "model.dense.bias"));
+  EXPECT_THAT(parameter_names(model.graph),
+              ElementsAre("conv.weight", "conv.bias", "model.dense.weight", "model.dense.bias"));
   std::vector<float> image(24);  // [C][H][W]
   std::iota(image.begin(), image.end(), -7.0F);
   const std::vector<double> logits = GraphReference(model.graph, model.parameters, model.statistics).logits(image);

@@ -36,8 +36,8 @@ TEST(OnnxRefusal, NamesTheFirstUnknownOperator) {
   ModelMaker m;
   const std::string x = m.node("HardSwish", {m.node("Relu", {"input"})});
   m.output(m.classifier(m.node("Mish", {x}), 72, 2));
-  EXPECT_THAT(refusal(m), AllOf(HasSubstr("test.onnx: node 'HardSwish_1' (HardSwish): "), HasSubstr("supported are Add, "),
-                                HasSubstr("Conv")));
+  EXPECT_THAT(refusal(m), AllOf(HasSubstr("test.onnx: node 'HardSwish_1' (HardSwish): "),
+                                HasSubstr("supported are Add, "), HasSubstr("Conv")));
 }
 
 TEST(OnnxRefusal, UnknownOperatorThatNothingReadsIsNoMatter) {
@@ -76,7 +76,8 @@ TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Transpose", {}, {{"perm", Integers{0, 1, 3, 2}}}), HasSubstr("only the order of channels"));
   EXPECT_THAT(refusal_of("Pad", {}, {{"mode", std::string("reflect")}}), HasSubstr("padding with zeros"));
   EXPECT_THAT(refusal_of("BatchNormalization", {"scale", "scale", "scale"}), HasSubstr("missing"));
-  EXPECT_THAT(refusal_of("BatchNormalization", {"w", "scale", "scale", "scale"}), HasSubstr("36 elements, 2 are needed"));
+  EXPECT_THAT(refusal_of("BatchNormalization", {"w", "scale", "scale", "scale"}),
+              HasSubstr("36 elements, 2 are needed"));
 }
 
 TEST(OnnxRefusal, InputsAndOutputs) {
