@@ -62,16 +62,43 @@ DDP_HOST_DEVICE inline float float_of_bf16(std::uint16_t bits) {
 DDP_HOST_DEVICE inline bool is_broken(float value) { return !(std::fabs(value) <= FLT_MAX); }
 DDP_HOST_DEVICE inline bool is_broken(double value) { return !(std::fabs(value) <= DBL_MAX); }
 
+// The label of a sample, or two where it was mixed with another one (LossArguments).
+struct TargetLabel {
+  std::uint32_t label = 0;
+  std::uint32_t other = 0;
+  float weight = 1;  // of `label`; the rest is the other's
+};
+DDP_HOST_DEVICE inline TargetLabel target_label(const std::int32_t* labels, const std::int32_t* others,
+                                                const float* weights, std::int64_t sample) {
+  const auto label = static_cast<std::uint32_t>(labels[sample]);
+  if (others == nullptr) return {label, label, 1.0F};
+  return {label, static_cast<std::uint32_t>(others[sample]), weights[sample]};
+}
+// What a class has of the target, 0 to 1.
+DDP_HOST_DEVICE inline float share_of(const TargetLabel& target, std::uint32_t c) {
+  if (target.label == target.other) return c == target.label ? 1.0F : 0.0F;
+  if (c == target.label) return target.weight;
+  return c == target.other ? 1 - target.weight : 0.0F;
+}
+// The class that is the right answer.
+DDP_HOST_DEVICE inline std::uint32_t answer_of(const TargetLabel& target) {
+  return target.weight < 0.5F ? target.other : target.label;
+}
+// The logits of the labels by their weights.
+DDP_HOST_DEVICE inline float target_logit(const TargetLabel& target, float label_logit, float other_logit) {
+  return target.label == target.other ? label_logit : target.weight * label_logit + (1 - target.weight) * other_logit;
+}
+
 // Cross-entropy of one sample with the target (1-s) one-hot + s/classes (Szegedy et al., 2016). `log_sum` is the
 // logarithm of the sum of the logits' exponentials.
 DDP_HOST_DEVICE inline float cross_entropy(float log_sum, float label_logit, float logit_sum, float classes,
                                            float smoothing) {
   return log_sum - ((1 - smoothing) * label_logit + smoothing * logit_sum / classes);
 }
-// Its gradient with respect to one logit.
-DDP_HOST_DEVICE inline float cross_entropy_gradient(float logit, float log_sum, bool is_label, float classes,
+// Its gradient with respect to one logit, whose class has `share` of the target.
+DDP_HOST_DEVICE inline float cross_entropy_gradient(float logit, float log_sum, float share, float classes,
                                                     float smoothing) {
-  const float wanted = (is_label ? 1 - smoothing : 0.0F) + smoothing / classes;
+  const float wanted = share * (1 - smoothing) + smoothing / classes;
   return std::exp(logit - log_sum) - wanted;
 }
 
@@ -83,5 +110,32 @@ DDP_HOST_DEVICE inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-
 DDP_HOST_DEVICE inline float sigmoid_gradient(float y, float dy) { return dy * y * (1.0F - y); }
 DDP_HOST_DEVICE inline float hyperbolic_tangent(float x) { return std::tanh(x); }
 DDP_HOST_DEVICE inline float tanh_gradient(float y, float dy) { return dy * (1.0F - y * y); }
+
+// --- Sums of squares that lose nothing where a mean is large beside the deviations from it.
+
+// Of some values: their number, their mean, and the sum of the squared deviations from it.
+struct Moments {
+  float count;
+  float mean;
+  float squares;
+};
+
+// Of `count` values, from the sums of their differences to one of them, `shift`, and of the squares of these. As the
+// shift is one of the values, rounding grows with their number at most: good for a few hundred.
+DDP_HOST_DEVICE inline Moments shifted_moments(float count, float shift, float sum, float squares) {
+  if (count == 0.0F) return {0.0F, 0.0F, 0.0F};
+  const float left = squares - sum * (sum / count);
+  return {count, shift + sum / count, left < 0.0F ? 0.0F : left};
+}
+
+// Those of two sets of values together (Chan, Golub and LeVeque, 1979).
+DDP_HOST_DEVICE inline Moments merged(const Moments& a, const Moments& b) {
+  if (a.count == 0.0F) return b;
+  if (b.count == 0.0F) return a;
+  const float count = a.count + b.count;
+  const float share = b.count / count;
+  const float apart = b.mean - a.mean;
+  return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * (a.count * share)};
+}
 
 }  // namespace ddp

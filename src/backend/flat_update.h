@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "backend/host_device.h"
+
 namespace ddp {
 
 enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb };
@@ -25,20 +27,22 @@ struct UpdateSettings {
   bool decoupled = false;  // the decay is not part of the gradient; lars and lamb have one form each
   double beta1 = 0.9;      // adam and lamb
   double beta2 = 0.999;
-  double epsilon = 1e-8;  // adam, lamb and rmsprop
-  double rho = 0.99;      // rmsprop
-  bool keras = false;     // rmsprop: in Keras' form in place of PyTorch's
-  double trust = 0.001;   // lars
-  double clip_norm = 0;   // the most that the gradient's norm may be; 0: anything
+  double epsilon = 1e-8;     // adam, lamb and rmsprop
+  double rho = 0.99;         // rmsprop
+  bool keras = false;        // rmsprop: in Keras' form in place of PyTorch's
+  double trust = 0.001;      // lars
+  double clip_norm = 0;      // the most that the gradient's norm may be; 0: anything
   double average_decay = 0;  // of the moving average of the weights; 0: there is none
   bool average_warmup = false;
 
   // Buffers that the rule keeps from step to step, beside the average.
-  bool has_first() const { return rule == UpdateRule::adam || rule == UpdateRule::lamb || momentum > 0; }
-  bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
-  bool has_average() const { return average_decay > 0; }
+  DDP_HOST_DEVICE bool has_first() const {
+    return rule == UpdateRule::adam || rule == UpdateRule::lamb || momentum > 0;
+  }
+  DDP_HOST_DEVICE bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
+  DDP_HOST_DEVICE bool has_average() const { return average_decay > 0; }
   // The learning rate of each tensor follows from norms.
-  bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
+  DDP_HOST_DEVICE bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
 };
 
 // A run of a flat buffer that is updated in the same way: as a rule one tensor.
@@ -50,7 +54,8 @@ struct ParameterSegment {
   bool adapt = true;      // lars and lamb: the learning rate follows from this segment's norms
 };
 
-// Sums over the elements are taken chunk by chunk and then over the chunks, so that their order depends on shapes alone.
+// Sums over the elements are taken chunk by chunk and then over the chunks, so that their order depends on shapes
+// alone.
 inline constexpr std::int64_t kUpdateChunk = 4096;
 struct UpdateChunk {
   std::int64_t begin = 0;

@@ -41,6 +41,10 @@ struct LossArguments {
   float gradient_scale = 1;    // e.g. 1 / global batch
   double* loss_sum = nullptr;  // written: the sum of the loss over the active samples
   double* correct = nullptr;   // added to: samples whose largest logit is the label's (the first of equal ones)
+  // Two labels a sample (mixup): the target is w one-hot(label) + (1-w) one-hot(other), and the answer is right that
+  // names the label of the larger weight, of equal ones the first. Both or neither.
+  const std::int32_t* other_labels = nullptr;  // [active]; null: not mixed
+  const float* label_weights = nullptr;        // [active], w from 0 to 1
 };
 
 }  // namespace ddp

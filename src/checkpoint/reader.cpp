@@ -1,6 +1,5 @@
 #include "checkpoint/reader.h"
 
-#include <algorithm>
 #include <system_error>
 
 #include "base/error.h"

@@ -38,6 +38,7 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("mean", state.mean);
   visit("std", state.deviation);
   visit("model_hash", state.model_hash);
+  visit("classes", state.classes);
 }
 
 bool take(const Json& value, std::string& member) {
@@ -49,6 +50,16 @@ bool take(const Json& value, std::string& member) {
 bool take(const Json& value, double& member) {
   if (!value.is_number()) return false;
   member = value.get<double>();
+  return true;
+}
+
+bool take(const Json& value, std::vector<std::string>& member) {
+  if (!value.is_array()) return false;
+  member.clear();
+  for (const Json& element : value) {
+    if (!element.is_string()) return false;
+    member.push_back(element.get<std::string>());
+  }
   return true;
 }
 

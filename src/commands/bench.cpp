@@ -33,8 +33,8 @@ HeldBatch hold_batch(const Dataset& data, const Range& samples, std::uint64_t se
   const std::size_t bytes = data.shape().bytes();
   held.pixels.resize(static_cast<std::size_t>(samples.size()) * bytes);
   for (std::int64_t i = 0; i < samples.size(); ++i) {
-    data.read(samples.begin + i, std::span(held.pixels).subspan(static_cast<std::size_t>(i) * bytes, bytes));
-    held.labels.push_back(data.label(samples.begin + i));
+    const std::span<std::uint8_t> pixels = std::span(held.pixels).subspan(static_cast<std::size_t>(i) * bytes, bytes);
+    held.labels.push_back(data.label(data.read(samples.begin + i, pixels)));
     held.indices.push_back(static_cast<std::uint32_t>(samples.begin + i));
     held.keys.push_back(sample_key(seed, 0, held.indices.back()));
   }

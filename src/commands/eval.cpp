@@ -32,6 +32,7 @@ int run_eval(const MpiSession& session, const Options& options) {
                                              checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path());
   together(session, [&] {
     if (!checkpoint) return;
+    check_same_classes(experiment.data.test->class_names(), checkpoint->state);
     check_same_model(experiment, checkpoint->state);
     const std::vector<TensorView> views = Trainer::parameter_views(experiment);
     const std::string model = model_label(options.model.model);

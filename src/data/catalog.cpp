@@ -5,9 +5,14 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "data/bad_samples.h"
+#include "data/cifar10.h"
+#include "data/folder_listing.h"
 #include "data/glyphs.h"
 #include "data/idx.h"
+#include "data/image_folder.h"
 
 namespace ddp {
 namespace {
@@ -18,6 +23,7 @@ struct Request {
   std::int64_t train_limit;
   std::int64_t test_limit;
   int threads;
+  FolderOptions folder;
 };
 
 DataSets open_glyphs(const Request& request) {
@@ -38,15 +44,49 @@ DataSets open_idx_pair(const Request& request) {
   return data;
 }
 
+DataSets open_cifar10_pair(const Request& request) {
+  const std::filesystem::path& dir = request.data_dir;
+  Cifar10Source source{
+      .folders = {dir / "cifar-10-batches-bin", dir / "cifar10" / "cifar-10-batches-bin", dir / "cifar10", dir},
+      .data_dir = dir,
+      .split = Split::train,
+      .limit = request.train_limit};
+  DataSets data;
+  data.train = open_cifar10(source);
+  source.split = Split::test;
+  source.limit = request.test_limit;
+  data.test = open_cifar10(source);
+  return data;
+}
+
+DataSets open_folder(const Request& request) {
+  const FolderListing listing = list_image_folder(request.data_dir);
+  for (const FolderSplit* split : {&listing.train, &listing.test}) {
+    if (split->passed_over > 0) {
+      log_info("{}: {} file{} passed over, by name no .jpg, .jpeg or .png", split->folder.string(), split->passed_over,
+               split->passed_over == 1 ? "" : "s");
+    }
+  }
+  const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
+  ImageFolderConfig config{.image_size = request.folder.image_size,
+                           .limit = request.train_limit,
+                           .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
+                           .threads = request.threads};
+  DataSets data;
+  data.train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
+  config.limit = request.test_limit;
+  data.test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
+  return data;
+}
+
 struct Entry {
   const char* name;
   DataSets (*open)(const Request&);
 };
 
 constexpr std::array kEntries = {
-    Entry{"glyphs", open_glyphs},
-    Entry{"mnist", open_idx_pair},
-    Entry{"fashion-mnist", open_idx_pair},
+    Entry{"glyphs", open_glyphs},        Entry{"mnist", open_idx_pair}, Entry{"fashion-mnist", open_idx_pair},
+    Entry{"cifar10", open_cifar10_pair}, Entry{"folder", open_folder},
 };
 
 }  // namespace
@@ -59,13 +99,13 @@ std::vector<std::string> dataset_names() {
 }
 
 DataSets open_dataset(const std::string& name, const std::string& data_dir, std::int64_t train_limit,
-                      std::int64_t test_limit, int threads) {
+                      std::int64_t test_limit, int threads, const FolderOptions& folder) {
   check(train_limit >= 0, ExitCode::usage, "--train-limit is {}; give 0 for all samples, or a number of them",
         train_limit);
   check(test_limit >= 0, ExitCode::usage, "--test-limit is {}; give 0 for all samples, or a number of them",
         test_limit);
   for (const Entry& entry : kEntries) {
-    if (name == entry.name) return entry.open({name, data_dir, train_limit, test_limit, threads});
+    if (name == entry.name) return entry.open({name, data_dir, train_limit, test_limit, threads, folder});
   }
   const std::vector<std::string> names = dataset_names();
   const std::string near = nearest(name, names);

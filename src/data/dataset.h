@@ -11,6 +11,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "data/region.h"
 
 namespace ddp {
 
@@ -40,9 +43,25 @@ class Dataset {
   ImageShape shape() const { return shape_; }
   // Labels are 0 .. classes()-1.
   int classes() const { return classes_; }
+  // What people call the classes, in the order of the labels; empty where labels speak for themselves.
+  const std::vector<std::string>& class_names() const { return class_names_; }
+  // `names`: one for each class.
+  void name_classes(std::vector<std::string> names) { class_names_ = std::move(names); }
 
-  // Writes image `index`, 0 <= index < size(), to `pixels` [shape().bytes()].
-  virtual void read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
+  // Writes image `index`, 0 <= index < size(), as it is evaluated, to `pixels` [shape().bytes()]. Returns whose image
+  // it is: `index`, or where that cannot be read, the sample that stands in for it, with its label.
+  virtual std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
+  // The same for a part of the image as it is stored, resized to shape().
+  virtual std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
+                                   std::span<std::uint8_t> pixels) const;
+  // The same as training sees it: a function of (index, key) alone.
+  virtual std::int64_t read_training(std::int64_t index, [[maybe_unused]] std::uint64_t key,
+                                     std::span<std::uint8_t> pixels) const {
+    return read(index, pixels);
+  }
+  // Whether read_training() gives what read() gives, at the cost of a copy: the images may then as well be kept where
+  // they are computed on.
+  virtual bool fixed() const { return true; }
   virtual int label(std::int64_t index) const = 0;
 
  protected:
@@ -54,6 +73,7 @@ class Dataset {
   std::int64_t size_;
   ImageShape shape_;
   int classes_;
+  std::vector<std::string> class_names_;
 };
 
 }  // namespace ddp

@@ -5,19 +5,25 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/mixup.h"
 
 namespace ddp {
 
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
     : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
   DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
+  DDP_ASSERT(config.mixup == 0 || (config.training && config.read_pixels));
   const auto capacity = static_cast<std::size_t>(config.max_batch);
   slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
   for (Slot& each : slots_) {
     each.indices.reserve(capacity);
     each.keys.reserve(capacity);
+    each.partners.reserve(capacity);
     if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().bytes());
     each.labels.resize(capacity);
+    if (config.mixup == 0) continue;
+    each.other_labels.resize(capacity);
+    each.label_weights.resize(capacity);
   }
   workers_.reserve(static_cast<std::size_t>(config.workers));
   try {
@@ -48,6 +54,7 @@ std::optional<Batch> Loader::next() {
   Slot& current = slot(released_);
   if (workers_.empty()) {
     load(current, 0, current.indices.size());
+    if (config_.mixup > 0) mix(current);
   } else {
     std::unique_lock lock(mutex_);
     has_batch_.wait(lock, [&current] { return current.ready; });
@@ -56,8 +63,14 @@ std::optional<Batch> Loader::next() {
   if (failure_) std::rethrow_exception(failure_);
   holding_ = true;
   const std::size_t count = current.indices.size();
-  return Batch{std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().bytes() : 0),
-               std::span(current.labels).first(count), static_cast<std::int64_t>(count), current.indices, current.keys};
+  const std::size_t mixed = config_.mixup > 0 ? count : 0;
+  return Batch{.pixels = std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().bytes() : 0),
+               .labels = std::span(current.labels).first(count),
+               .count = static_cast<std::int64_t>(count),
+               .indices = current.indices,
+               .keys = current.keys,
+               .other_labels = std::span(current.other_labels).first(mixed),
+               .label_weights = std::span(current.label_weights).first(mixed)};
 }
 
 void Loader::restart(NextBatch next_batch) {
@@ -81,14 +94,16 @@ void Loader::restart(NextBatch next_batch) {
 bool Loader::submit_next() {
   const std::optional<BatchRequest> request = next_batch_();
   if (!request) return false;
-  const auto& [indices, keys] = *request;
+  const auto& [indices, keys, partners] = *request;
   DDP_ASSERT(static_cast<std::int64_t>(indices.size()) <= config_.max_batch);
-  DDP_ASSERT(keys.empty() || keys.size() == indices.size());
+  DDP_ASSERT((keys.empty() && !config_.training) || keys.size() == indices.size());
   DDP_ASSERT(
       std::all_of(indices.begin(), indices.end(), [this](std::int64_t index) { return index < dataset_.size(); }));
+  DDP_ASSERT(config_.mixup == 0 || partners.size() == indices.size());
   Slot& next = slot(submitted_);
   next.indices.assign(indices.begin(), indices.end());
   next.keys.assign(keys.begin(), keys.end());
+  next.partners.assign(partners.begin(), partners.end());
   next.claimed = 0;
   next.loaded = 0;
   next.ready = false;
@@ -105,8 +120,28 @@ bool Loader::submit_next() {
 void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
   const std::size_t bytes = dataset_.shape().bytes();
   for (std::size_t i = begin; i < end; ++i) {
-    if (config_.read_pixels) dataset_.read(target.indices[i], std::span(target.pixels).subspan(i * bytes, bytes));
-    target.labels[i] = dataset_.label(target.indices[i]);
+    std::int64_t index = target.indices[i];
+    if (config_.read_pixels) {
+      const std::span<std::uint8_t> pixels = std::span(target.pixels).subspan(i * bytes, bytes);
+      index = config_.training ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
+    }
+    target.labels[i] = dataset_.label(index);
+  }
+}
+
+// Mixes the samples of a batch that is loaded whole.
+void Loader::mix(Slot& target) const {
+  const std::size_t bytes = dataset_.shape().bytes();
+  for (std::size_t i = 0; i < target.indices.size(); ++i) {
+    const std::size_t partner = target.partners[i];
+    DDP_ASSERT(partner < target.indices.size() && target.partners[partner] == i);
+    const std::int32_t share = partner == i ? kWholeShare : mixing_share(config_.mixup, target.keys[i]);
+    target.other_labels[i] = target.labels[partner];
+    target.label_weights[i] = static_cast<float>(share) / kWholeShare;
+    if (partner <= i) continue;
+    const std::span<std::uint8_t> pixels = target.pixels;
+    mix_pair(pixels.subspan(i * bytes, bytes), pixels.subspan(partner * bytes, bytes), share,
+             mixing_share(config_.mixup, target.keys[partner]));
   }
 }
 
@@ -134,6 +169,12 @@ void Loader::work(const std::stop_token& stop) {
     if (error && !target.error) target.error = error;
     target.loaded += end - begin;
     if (target.loaded == count) {
+      if (config_.mixup > 0 && !target.error) {
+        // Nobody else touches a batch that is loaded and not yet ready.
+        lock.unlock();
+        mix(target);
+        lock.lock();
+      }
       target.ready = true;
       has_batch_.notify_one();
     }

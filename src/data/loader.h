@@ -32,12 +32,18 @@ struct Batch {
   std::span<const std::uint32_t> indices;  // [count], of the samples in the data set
   // [count], of the samples' random numbers; empty where none were asked for
   std::span<const std::uint64_t> keys = {};
+  // Where samples are mixed (data/mixup.h): the label of each one's partner, and the weight of its own, 0 to 1.
+  std::span<const std::int32_t> other_labels = {};  // [count], or empty
+  std::span<const float> label_weights = {};        // [count], or empty
 };
 
 // The samples of a batch, in the order in which they shall lie.
 struct BatchRequest {
   std::span<const std::uint32_t> indices;
   std::span<const std::uint64_t> keys = {};  // of the samples' random numbers (data/sample_key.h); or none
+  // For each sample the place in the batch of the one that it is mixed with; partners have each other, and who has none
+  // has itself. Or none.
+  std::span<const std::uint32_t> partners = {};
 };
 
 struct LoaderConfig {
@@ -45,6 +51,8 @@ struct LoaderConfig {
   int workers = 1;             // threads; 0: next() itself reads the samples
   int prefetch = 2;            // batches read ahead of the one in use; at least 1, without meaning where workers is 0
   bool read_pixels = true;     // false: labels and indices only, for images that lie in the device's memory
+  bool training = false;       // read the images as training sees them, by the keys of the batches
+  double mixup = 0;            // the parameter of mixup, for training; 0: off
 };
 
 // All public functions are for one thread. The destructor may be called at any time; it waits for the samples that the
@@ -74,8 +82,11 @@ class Loader {
   struct Slot {
     std::vector<std::uint32_t> indices;
     std::vector<std::uint64_t> keys;
+    std::vector<std::uint32_t> partners;
     std::vector<std::uint8_t> pixels;
     std::vector<std::int32_t> labels;
+    std::vector<std::int32_t> other_labels;
+    std::vector<float> label_weights;
     std::size_t claimed = 0;  // samples that a worker has taken on
     std::size_t loaded = 0;
     bool ready = false;
@@ -85,6 +96,7 @@ class Loader {
   Slot& slot(std::int64_t sequence) { return slots_[static_cast<std::size_t>(sequence) % slots_.size()]; }
   bool submit_next();
   void load(Slot& target, std::size_t begin, std::size_t end) const;
+  void mix(Slot& target) const;
   void work(const std::stop_token& stop);
 
   const Dataset& dataset_;

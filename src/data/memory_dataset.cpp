@@ -16,9 +16,10 @@ MemoryDataset::MemoryDataset(std::string name, ImageShape shape, int classes, st
   DDP_ASSERT(std::all_of(labels_.begin(), labels_.end(), [classes](int label) { return label < classes; }));
 }
 
-void MemoryDataset::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
+std::int64_t MemoryDataset::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
   DDP_ASSERT(index >= 0 && index < size() && pixels.size() == shape().bytes());
   std::copy_n(pixels_.data() + static_cast<std::size_t>(index) * pixels.size(), pixels.size(), pixels.data());
+  return index;
 }
 
 int MemoryDataset::label(std::int64_t index) const {

@@ -18,7 +18,7 @@ class MemoryDataset : public Dataset {
   MemoryDataset(std::string name, ImageShape shape, int classes, std::vector<std::uint8_t> pixels,
                 std::vector<std::uint8_t> labels);
 
-  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
+  std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
   int label(std::int64_t index) const override;
 
  private:

@@ -4,6 +4,7 @@
 //   // x = (byte / 255 - normalization.mean[channel]) / normalization.deviation[channel]
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "data/dataset.h"
@@ -16,7 +17,11 @@ struct Normalization {
   std::vector<float> deviation;  // 1 where all pixels of the channel are equal
 };
 
-// Reads every image once. Sums are taken in integers, so the result is exact up to its last rounding.
-Normalization measure_normalization(const Dataset& dataset);
+// Reads every image once, or `samples` of them in equal steps where that is not 0, on `threads` threads. Sums are taken
+// in integers, so the result is exact up to its last rounding.
+Normalization measure_normalization(const Dataset& dataset, std::int64_t samples = 0, int threads = 1);
+
+// Of ImageNet's training images, as torchvision's models expect them: for three channels.
+Normalization imagenet_normalization();
 
 }  // namespace ddp

@@ -49,6 +49,9 @@ struct Samples {
   const std::int32_t* labels = nullptr;  // [count]
   std::int64_t count = 0;
   const std::uint64_t* keys = nullptr;  // [count], for dropout in training
+  // Of mixed samples, the second label and the weight of the first (backend/loss.h); else null.
+  const std::int32_t* other_labels = nullptr;  // [count]
+  const float* label_weights = nullptr;        // [count]
 };
 
 // What a network computes with.

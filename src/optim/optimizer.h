@@ -4,8 +4,8 @@
 //   adam.update(parameters, gradient, {.lr = lr, .step = step, .skip = broken});
 //
 // An update is enqueued (Note [Order of work] in backend/backend.h); all pointers are memory of the backend. The rules
-// are those of backend/update_rules.h. Each parameter is updated by itself, in fp32, and norms are summed in an order of
-// their own: the same bits for any number of threads.
+// are those of backend/update_rules.h. Each parameter is updated by itself, in fp32, and norms are summed in an order
+// of their own: the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>

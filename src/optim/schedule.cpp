@@ -43,8 +43,8 @@ double Schedule::lr(std::int64_t step) const {
     case ScheduleKind::step:
       return interval > 0 ? c.lr * std::pow(c.gamma, std::floor(static_cast<double>(now) / interval)) : c.lr;
     case ScheduleKind::multi_step:
-      return c.lr * std::pow(c.gamma, std::upper_bound(c.milestones.begin(), c.milestones.end(), now) -
-                                          c.milestones.begin());
+      return c.lr *
+             std::pow(c.gamma, std::upper_bound(c.milestones.begin(), c.milestones.end(), now) - c.milestones.begin());
     case ScheduleKind::cosine:
       return cosine(c.lr, c.lr_min, progress);
     case ScheduleKind::one_cycle:

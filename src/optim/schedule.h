@@ -13,7 +13,8 @@
 //   one-cycle    by cosines from lr / div to lr, after rise T - 1, and to lr / (div final_div), at T - 1; the momentum
 //                stays (Smith and Topin, 2018)                                             (OneCycleLR)
 //   polynomial   lr_min + (lr - lr_min) (1 - t / T)^power                                  (PolynomialLR)
-//   exponential  lr gamma^(t / interval), rounded down with staircase    (TensorFlow's exponential_decay, ExponentialLR)
+//   exponential  lr gamma^(t / interval), rounded down with staircase    (TensorFlow's exponential_decay,
+//   ExponentialLR)
 //
 // The warm-up is linear to the first of these values. By epoch, all of them but the warm-up change between epochs only,
 // as where PyTorch's step() is called once an epoch.
@@ -33,7 +34,7 @@ struct ScheduleConfig {
   double lr = 0.1;
   double lr_min = 0;
   double gamma = 0.1;
-  double interval_steps = 0;             // between decays
+  double interval_steps = 0;                  // between decays
   std::vector<std::int64_t> milestones = {};  // rising; epochs where by_epoch, else steps
   bool staircase = false;
   double power = 1;

@@ -27,7 +27,7 @@ enum class Precision { fp32, tf32, bf16 };
 enum class DeviceChoice { automatic, cuda, cpu };
 enum class GradientPrecision { fp32, bf16 };
 enum class GraphMode { automatic, on, off };
-enum class NormalizeMode { none, standard };
+enum class NormalizeMode { none, standard, imagenet };
 enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
@@ -79,6 +79,17 @@ struct DataOptions {
   std::int64_t train_limit = 0;  // samples; 0: all
   std::int64_t test_limit = 0;
   NormalizeMode normalize = NormalizeMode::none;
+  // Augmentation of training samples (data/augmentation.h).
+  bool random_resized_crop = false;
+  std::int64_t random_crop_padding = 0;
+  bool random_flip = false;
+  std::array<double, 3> color_jitter = {0, 0, 0};  // of brightness, contrast, saturation
+  std::int64_t cutout = 0;                         // side of the square; 0: none
+  double mixup = 0;                                // both parameters of the beta distribution; 0: off
+  // Image folders.
+  std::int64_t image_size = 224;
+  std::int64_t max_bad_samples = 0;
+  std::string image_cache = "off";  // a folder, or "off"
 
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
@@ -209,7 +220,7 @@ constexpr auto enum_names(Precision) { return std::to_array<std::string_view>({"
 constexpr auto enum_names(DeviceChoice) { return std::to_array<std::string_view>({"auto", "cuda", "cpu"}); }
 constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
-constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard"}); }
+constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard", "imagenet"}); }
 constexpr auto enum_names(OptimizerKind) {
   return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb"});
 }

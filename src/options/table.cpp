@@ -52,7 +52,7 @@ constexpr std::array kCommands = {
 };
 
 // Words of other programs for what has another name here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kElsewhere = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhere = {{
     {"learning-rate", "lr"},
     {"wd", "weight-decay"},
     {"l2", "weight-decay"},
@@ -79,6 +79,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kElsewhe
     {"clip-grad", "clip-norm"},
     {"milestones", "lr-milestones"},
     {"max-grad-norm", "clip-norm"},
+    {"img-size", "image-size"},
+    {"hflip", "random-flip"},
+    {"mixup-alpha", "mixup"},
 }};
 
 // Adds the options of one topic, whose values live in the member `group` of Options.
@@ -148,6 +151,21 @@ class TopicTable {
     };
     spec.get = [group = group_, member](const Options& options) {
       return std::optional<std::string>(to_string(options.*group.*member));
+    };
+    return spec;
+  }
+
+  OptionSpec& three_reals(std::string_view key, std::array<double, 3> Group::*member, std::string_view value_name,
+                          const RealRange& range, std::string_view help) {
+    OptionSpec& spec = add(key, std::string(value_name), help);
+    spec.range = brief_range(range) + " each";
+    spec.allowed = "three numbers " + describe_range(range) + " with commas between, such as 0.4,0.4,0.4";
+    spec.set = [group = group_, member, range](Options& options, std::string_view value) {
+      options.*group.*member = read_three_reals(value, range);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      const std::array<double, 3>& values = options.*group.*member;
+      return std::optional(fmt::format("{},{},{}", values[0], values[1], values[2]));
     };
     return spec;
   }
@@ -302,8 +320,9 @@ void add_device(std::vector<OptionSpec>& table) {
 
 void add_data(std::vector<OptionSpec>& table) {
   TopicTable data(table, "data", &Options::data);
-  data.text("dataset", &DataOptions::dataset, "NAME", "the name of a data set",
-            "data set: glyphs (needs no files), mnist, fashion-mnist")
+  data.text(
+          "dataset", &DataOptions::dataset, "NAME", "the name of a data set",
+          "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10, folder (images in DIR/{train,val}/CLASS)")
       .common = true;
   data.text("data-dir", &DataOptions::data_dir, "DIR", "a folder", "folder of the data sets").common = true;
   data.integer("workers", &DataOptions::workers, 0, 256, "loader threads per rank; 0: read within the step");
@@ -311,7 +330,22 @@ void add_data(std::vector<OptionSpec>& table) {
   data.integer("train-limit", &DataOptions::train_limit, 0, kUnbounded, "train on the first N samples only; 0: on all");
   data.integer("test-limit", &DataOptions::test_limit, 0, kUnbounded, "test on the first N samples only; 0: on all");
   data.choice("normalize", &DataOptions::normalize,
-              "none: pixels from 0 to 1; standard: minus the mean, by the standard deviation");
+              "none: pixels from 0 to 1; standard: minus the mean, by the standard deviation; imagenet: by ImageNet's");
+  using D = DataOptions;
+  data.on_off("random-resized-crop", &D::random_resized_crop,
+              "train on parts of 8% to 100% of the area, resized to the whole");
+  data.integer("random-crop-padding", &D::random_crop_padding, 0, 4096,
+               "train on images moved by up to N pixels; what comes in is black");
+  data.on_off("random-flip", &D::random_flip, "train on images mirrored at random");
+  data.three_reals("color-jitter", &D::color_jitter, "B,C,S", {0, 10},
+                   "train with brightness, contrast, saturation times 1-X to 1+X");
+  data.integer("cutout", &D::cutout, 0, 4096, "train on images with a square of N pixels painted over; 0: none");
+  data.real("mixup", &D::mixup, {0, 100}, "train on mixtures of two samples, in shares from Beta(X, X); 0: off");
+  data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder: images of N x N pixels");
+  data.integer("max-bad-samples", &D::max_bad_samples, 0, kUnbounded,
+               "--dataset folder: go on without up to N files that cannot be read");
+  data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off",
+            "--dataset folder: keep the decoded images in a file there");
 }
 
 void add_batch(std::vector<OptionSpec>& table) {

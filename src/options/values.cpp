@@ -96,6 +96,17 @@ std::vector<std::int64_t> read_milestones(std::string_view text) {
   }
 }
 
+std::array<double, 3> read_three_reals(std::string_view text, const RealRange& range) {
+  std::array<double, 3> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t comma = text.find(',');
+    if ((comma == std::string_view::npos) != (i + 1 == values.size())) throw BadValue("not three numbers");
+    values[i] = read_real(text.substr(0, comma), range);
+    if (comma != std::string_view::npos) text.remove_prefix(comma + 1);
+  }
+  return values;
+}
+
 bool is_switch_word(std::string_view text) { return contains(kOn, text) || contains(kOff, text); }
 
 bool read_switch(std::string_view text) {

@@ -4,6 +4,7 @@
 //   read_switch("on") == true
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -31,6 +32,8 @@ std::string bytes_text(std::uint64_t bytes);
 std::vector<int> read_ordinals(std::string_view text);
 // Rising numbers from 1 with commas between: "30,60".
 std::vector<std::int64_t> read_milestones(std::string_view text);
+// Three numbers within a range with commas between: "0.4,0.4,0".
+std::array<double, 3> read_three_reals(std::string_view text, const RealRange& range);
 // on, true, yes, 1 or off, false, no, 0.
 bool read_switch(std::string_view text);
 // Text that a configuration file can hold as it is: not empty, no '#', no control characters, no blanks at its ends.

@@ -31,8 +31,9 @@ ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset) {
 }
 
 BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples,
-                       const ResidentImages* resident)
-    : backend_(backend), image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident) {
+                       const ResidentImages* resident, bool mixed)
+    : backend_(backend), image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident), mixed_(mixed) {
+  DDP_ASSERT(!mixed || resident == nullptr);
   const auto samples = static_cast<std::size_t>(max_samples);
   if (resident != nullptr) {
     rows_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the numbers of a batch's samples");
@@ -43,6 +44,12 @@ BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t m
   labels_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the labels of a batch");
   labels_ = labels_buffer_.device.at<std::int32_t>(0);
   keys_buffer_ = make_buffer(samples * sizeof(std::uint64_t), "the keys of a batch's samples");
+  if (mixed) {
+    other_labels_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the second labels of a batch");
+    label_weights_buffer_ = make_buffer(samples * sizeof(float), "the weights of a batch's labels");
+    other_labels_ = other_labels_buffer_.device.at<std::int32_t>(0);
+    label_weights_ = label_weights_buffer_.device.at<float>(0);
+  }
   if (resident != nullptr) return;
   pixels_buffer_ = make_buffer(samples * image_bytes, "the images of a batch");
   pixels_ = pixels_buffer_.device.at<std::uint8_t>(0);
@@ -50,6 +57,10 @@ BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t m
 
 BatchStage::Buffer BatchStage::make_buffer(std::size_t bytes, const char* purpose) const {
   return {backend_.allocate_for_transfer(bytes, purpose), backend_.allocate(bytes, purpose)};
+}
+
+void BatchStage::fill(const Buffer& buffer, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::memcpy(buffer.host.data(), bytes.data(), bytes.size());
 }
 
 void BatchStage::set(const Batch& batch) {
@@ -60,15 +71,22 @@ void BatchStage::set(const Batch& batch) {
   } else {
     DDP_ASSERT(batch.pixels.size() == static_cast<std::size_t>(count_) * image_bytes_);
   }
+  DDP_ASSERT(!mixed_ || batch.other_labels.size() == static_cast<std::size_t>(count_));
   if (backend_.on_host()) {
     labels_ = batch.labels.data();
     keys_ = batch.keys.empty() ? nullptr : batch.keys.data();
+    if (mixed_) {
+      other_labels_ = batch.other_labels.data();
+      label_weights_ = batch.label_weights.data();
+    }
     if (resident_ == nullptr) pixels_ = batch.pixels.data();
   } else if (count_ > 0) {
-    std::memcpy(labels_buffer_.host.data(), batch.labels.data(), batch.labels.size_bytes());
     keys_ = batch.keys.empty() ? nullptr : keys_buffer_.device.at<std::uint64_t>(0);
-    if (keys_ != nullptr) std::memcpy(keys_buffer_.host.data(), batch.keys.data(), batch.keys.size_bytes());
-    if (resident_ == nullptr) std::memcpy(pixels_buffer_.host.data(), batch.pixels.data(), batch.pixels.size_bytes());
+    fill(labels_buffer_, std::as_bytes(batch.labels));
+    fill(keys_buffer_, std::as_bytes(batch.keys));
+    fill(other_labels_buffer_, std::as_bytes(batch.other_labels));
+    fill(label_weights_buffer_, std::as_bytes(batch.label_weights));
+    if (resident_ == nullptr) fill(pixels_buffer_, std::as_bytes(batch.pixels));
   }
 }
 
@@ -83,13 +101,23 @@ void BatchStage::enqueue() {
   upload(labels_buffer_, samples * sizeof(std::int32_t));
   upload(rows_buffer_, samples * sizeof(std::int32_t));
   if (keys_ != nullptr) upload(keys_buffer_, samples * sizeof(std::uint64_t));
+  upload(other_labels_buffer_, samples * sizeof(std::int32_t));
+  upload(label_weights_buffer_, samples * sizeof(float));
 }
 
 Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
   DDP_ASSERT(first >= 0 && first + count <= count_);
-  const std::uint64_t* keys = keys_ == nullptr ? nullptr : keys_ + first;
-  if (resident_ != nullptr) return {pixels_, rows_ + first, labels_ + first, count, keys};
-  return {pixels_ + static_cast<std::size_t>(first) * image_bytes_, nullptr, labels_ + first, count, keys};
+  Samples some{pixels_, nullptr, labels_ + first, count, keys_ == nullptr ? nullptr : keys_ + first};
+  if (resident_ != nullptr) {
+    some.rows = rows_ + first;
+  } else {
+    some.pixels += static_cast<std::size_t>(first) * image_bytes_;
+  }
+  if (mixed_) {
+    some.other_labels = other_labels_ + first;
+    some.label_weights = label_weights_ + first;
+  }
+  return some;
 }
 
 }  // namespace ddp

@@ -9,7 +9,9 @@
 // copied. Where the backend works on host memory nothing is copied, and the batch must stay until its work is done.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "backend/backend.h"
 #include "data/dataset.h"
@@ -33,8 +35,9 @@ class ResidentImages {
 
 class BatchStage {
  public:
-  // `resident` may be null: then batches bring their pixels.
-  BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples, const ResidentImages* resident);
+  // `resident` may be null: then batches bring their pixels. With `mixed` they bring second labels, too.
+  BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples, const ResidentImages* resident,
+             bool mixed = false);
 
   // Takes over a batch; the copies of the one before must be done.
   void set(const Batch& batch);
@@ -51,18 +54,23 @@ class BatchStage {
   };
 
   Buffer make_buffer(std::size_t bytes, const char* purpose) const;
+  static void fill(const Buffer& buffer, std::span<const std::byte> bytes);
   void upload(const Buffer& buffer, std::size_t bytes);
 
   Backend& backend_;
   std::size_t image_bytes_;
   std::int64_t max_samples_;
   const ResidentImages* resident_;
+  bool mixed_;
   std::int64_t count_ = 0;
-  Buffer pixels_buffer_, labels_buffer_, rows_buffer_, keys_buffer_;  // empty where the batch's own memory serves
+  // Empty where the batch's own memory serves.
+  Buffer pixels_buffer_, labels_buffer_, rows_buffer_, keys_buffer_, other_labels_buffer_, label_weights_buffer_;
   const std::uint8_t* pixels_ = nullptr;
   const std::int32_t* labels_ = nullptr;
   const std::int32_t* rows_ = nullptr;
   const std::uint64_t* keys_ = nullptr;
+  const std::int32_t* other_labels_ = nullptr;
+  const float* label_weights_ = nullptr;
 };
 
 }  // namespace ddp

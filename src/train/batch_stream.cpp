@@ -15,6 +15,7 @@ BatchStream::BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, 
                          std::int64_t steps)
     : plan_(plan), rank_(rank), seed_(seed), sampler_(samples, seed), cursor_(begin), left_(steps) {
   keys_.reserve(static_cast<std::size_t>(plan.per_rank));
+  partners_.reserve(static_cast<std::size_t>(plan.per_rank));
 }
 
 std::optional<BatchRequest> BatchStream::next() {
@@ -24,14 +25,25 @@ std::optional<BatchRequest> BatchStream::next() {
     sampler_.begin_epoch(cursor_.epoch);
     shuffled_epoch_ = cursor_.epoch;
   }
-  const Range mine = plan_.rank_samples(rank_, plan_.batch_of_step(cursor_.step));
+  const std::int64_t batch = plan_.batch_of_step(cursor_.step);
+  const Range mine = plan_.rank_samples(rank_, batch);
   const std::int64_t begin = cursor_.step * plan_.global_batch + mine.begin;
   const std::span<const std::uint32_t> indices =
       sampler_.order().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(mine.size()));
   keys_.clear();
   for (const std::uint32_t index : indices) keys_.push_back(sample_key(seed_, cursor_.epoch, index));
+  partners_.clear();
+  const Range shards = plan_.shards_of(rank_);
+  for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
+    const Range samples = plan_.shard_samples(shard, batch);
+    for (std::int64_t i = 0; i < samples.size(); ++i) {
+      const std::int64_t neighbour = i % 2 == 0 ? i + 1 : i - 1;
+      const std::int64_t partner = neighbour < samples.size() ? neighbour : i;  // an odd one out keeps to itself
+      partners_.push_back(static_cast<std::uint32_t>(samples.begin - mine.begin + partner));
+    }
+  }
   cursor_ = advanced(cursor_, plan_.steps_per_epoch);
-  return BatchRequest{indices, keys_};
+  return BatchRequest{indices, keys_, partners_};
 }
 
 }  // namespace ddp

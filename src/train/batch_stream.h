@@ -4,8 +4,9 @@
 //   while (auto request = stream.next()) ...   // this rank's samples of the step, shard after shard, and their keys
 //
 // The global batch of a step is a run of the epoch's order; it is cut into logical shards, and a rank's samples are
-// those of its shards. So the stream of all ranks together does not depend on their number, and a checkpoint needs one
-// cursor only.
+// those of its shards. Within a shard neighbours are partners, which samples are mixed with; the order is random, so
+// they are random pairs. So the stream of all ranks together does not depend on their number, and a checkpoint needs
+// one cursor only.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,9 @@ class BatchStream {
   Cursor cursor_;
   std::int64_t left_;
   std::int64_t shuffled_epoch_ = -1;
-  std::vector<std::uint64_t> keys_;  // of the batch given last
+  // Of the batch given last.
+  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> partners_;
 };
 
 }  // namespace ddp

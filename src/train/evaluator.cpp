@@ -26,7 +26,11 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
       where_(where),
       indices_(all_of(dataset.size())),
       stage_(backend, dataset.shape().bytes(), network.batch(), resident),
-      loader_(dataset, {network.batch(), options.workers, options.prefetch, resident == nullptr},
+      loader_(dataset,
+              {.max_batch = network.batch(),
+               .workers = options.workers,
+               .prefetch = options.prefetch,
+               .read_pixels = resident == nullptr},
               [] { return std::nullopt; }) {
   const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
   device_sums_ = backend.allocate(count * sizeof(double), "the sums of an evaluation");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -11,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
-#include "data/normalization.h"
+#include "data/augmentation.h"
 #include "model/initialize.h"
 #include "optim/optimizer.h"
 #include "runtime/report.h"
@@ -22,6 +23,9 @@
 
 namespace ddp {
 namespace {
+
+// Of data sets whose images must be decoded, --normalize standard looks at this many.
+constexpr std::int64_t kMeasuredImages = 512;
 
 // How weights begin; nothing: as the model's source has it.
 std::optional<Initial> initial_of(const ModelOptions& options) {
@@ -58,6 +62,15 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::
   return {text, fixed ? "by fixed rules" : fmt::format("timed in {}", format_duration(now() - begin))};
 }
 
+// The first few words of many.
+std::string brief_list(std::vector<std::string> words) {
+  constexpr std::size_t kShown = 8;
+  const std::size_t all = words.size();
+  if (all <= kShown) return join(words);
+  words.resize(kShown);
+  return fmt::format("{}, ... ({} in all)", join(words), all);
+}
+
 void check_same_run(const Options& options, const TrainingState& state, const BatchPlan& plan) {
   const auto same = [](const char* key, const auto& now, const auto& then) {
     check(now == then, ExitCode::checkpoint,
@@ -72,6 +85,17 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
   same("global-batch", plan.global_batch, state.global_batch);
   same("logical-shards", plan.shards, state.logical_shards);
 }
+
+}  // namespace
+
+void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
+  if (state.classes.empty() || classes.empty()) return;
+  check(classes == state.classes, ExitCode::checkpoint,
+        "the checkpoint was trained on the classes {}, and these data have {}; give --data-dir the same folders",
+        brief_list(state.classes), brief_list(classes));
+}
+
+namespace {
 
 std::unique_ptr<Backend> make_backend(const Device& device) {
   return device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
@@ -100,10 +124,39 @@ void check_gradient_precision(const Options& options, const Device& device) {
         "--gradient-precision bf16 goes with --reduction ring and without --deterministic");
 }
 
+Normalization choose_normalization(const DataOptions& options, const Dataset& train) {
+  const auto channels = static_cast<std::size_t>(train.shape().channels);
+  switch (options.normalize) {
+    case NormalizeMode::none:
+      break;
+    case NormalizeMode::standard:
+      return measure_normalization(train, train.fixed() ? 0 : kMeasuredImages, omp_get_max_threads());
+    case NormalizeMode::imagenet:
+      check(channels == 3, ExitCode::usage,
+            "--normalize imagenet is for colour images, and those of {} have {} channel; give --normalize standard",
+            train.name(), channels);
+      return imagenet_normalization();
+  }
+  return {std::vector<float>(channels, 0.0F), std::vector<float>(channels, 1.0F)};
+}
+
+Augmentation augmentation_of(const DataOptions& options, const Normalization& normalization) {
+  Augmentation augmentation{.random_resized_crop = options.random_resized_crop,
+                            .crop_padding = options.random_crop_padding,
+                            .flip = options.random_flip,
+                            .color_jitter = options.color_jitter,
+                            .cutout = options.cutout,
+                            .fill = {}};
+  for (const float mean : normalization.mean) {
+    augmentation.fill.push_back(static_cast<std::uint8_t>(std::lround(255 * mean)));
+  }
+  return augmentation;
+}
+
 // Images that leave at least as much memory free as they take stay on the device.
 std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
   const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().bytes();
-  if (backend.on_host() || 2 * bytes > backend.available_bytes()) return nullptr;
+  if (backend.on_host() || !dataset.fixed() || 2 * bytes > backend.available_bytes()) return nullptr;
   return std::make_unique<ResidentImages>(backend, dataset);
 }
 
@@ -128,16 +181,12 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 
 }  // namespace
 
-NetworkConfig network_config(const Options& options, const Dataset& train, std::int64_t batch) {
-  const ImageShape image = train.shape();
+NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,
+                             std::int64_t batch) {
   NetworkConfig config;
   config.batch = batch;
   config.image = {image.channels, image.height, image.width};
   config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
-  Normalization normalization;
-  normalization.mean.assign(static_cast<std::size_t>(image.channels), 0.0F);
-  normalization.deviation.assign(static_cast<std::size_t>(image.channels), 1.0F);
-  if (options.data.normalize == NormalizeMode::standard) normalization = measure_normalization(train);
   for (std::size_t c = 0; c < normalization.mean.size(); ++c) {
     config.scale.push_back(1.0F / (255.0F * normalization.deviation[c]));
     config.shift.push_back(-normalization.mean[c] / normalization.deviation[c]);
@@ -159,6 +208,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   BatchOptions& batch = e.options.batch;
   if (resumed && batch.logical_shards == 0) batch.logical_shards = resumed->logical_shards;
   std::vector<Stage> stages;
+  Normalization normalization;
   std::optional<ImportedModel> imported;
   // What can be wrong before any data is read, first. Rank 0 alone may see the file.
   const std::string onnx = together(
@@ -169,9 +219,17 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     const DataOptions& data = options.data;
-    e.data = open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads());
+    e.data = open_dataset(
+        data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
+        {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache});
+    normalization = choose_normalization(data, *e.data.train);
+    const Augmentation augmentation = augmentation_of(data, normalization);
+    if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
-    if (resumed) check_same_run(e.options, *resumed, e.batch);
+    if (resumed) {
+      check_same_run(e.options, *resumed, e.batch);
+      check_same_classes(e.data.train->class_names(), *resumed);
+    }
     const ImageShape image = e.data.train->shape();
     NetworkSource source =
         make_network(options.model.model, e.onnx, {image.channels, image.height, image.width}, e.data.train->classes());
@@ -188,7 +246,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
   together(session, [&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
-    const NetworkConfig config = network_config(options, *e.data.train, e.batch.per_shard);
+    const NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
     e.scale = config.scale;
     e.shift = config.shift;
     check_fits(*e.backend, e.graph, config, e.plan, bytes_beside_activations(e));
@@ -198,7 +256,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.host_parameters = std::make_unique<HostMirror>(*e.backend, e.parameters(), count);
     e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank());
     first_weights(e, imported, session.rank() == 0 && !resumed);
-    e.resident_train = make_resident(*e.backend, *e.data.train);
+    if (options.data.mixup == 0) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
   e.sums = make_sums(device, ranks, *e.backend);

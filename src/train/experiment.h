@@ -20,6 +20,7 @@
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
 #include "data/catalog.h"
+#include "data/normalization.h"
 #include "model/graph.h"
 #include "model/layout_plan.h"
 #include "model/network.h"
@@ -70,8 +71,12 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
 // Throws Error(checkpoint) where the model came from another ONNX file than the checkpoint's.
 void check_same_model(const Experiment& experiment, const TrainingState& state);
 
-// How a network of `batch` samples reads the images of `train`.
-NetworkConfig network_config(const Options& options, const Dataset& train, std::int64_t batch);
+// How a network of `batch` samples reads images.
+NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,
+                             std::int64_t batch);
+
+// Throws Error(checkpoint) where a checkpoint names other classes than the data set.
+void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state);
 
 // Makes the buffer equal to what rank 0's mirror holds, on all ranks.
 void broadcast_floats(Communicator& ranks, HostMirror& mirror);

@@ -77,7 +77,7 @@ Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, 
       schedule_(schedule_config(options_, experiment.batch)),
       reducer_(make_reducer(experiment, ranks)),
       stage_(*experiment.backend, experiment.data.train->shape().bytes(), experiment.batch.per_rank,
-             experiment.resident_train.get()),
+             experiment.resident_train.get(), experiment.options.data.mixup > 0),
       train_step_({*experiment.backend, *experiment.network, *reducer_, optimizer_, stage_, clock_,
                    experiment.statistics.get()},
                   experiment.batch, ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
@@ -133,7 +133,12 @@ ExitCode Trainer::run() {
                      std::max<std::int64_t>(0, total_steps_ - step_));
   const DataOptions& data = experiment_.options.data;
   Loader loader(*experiment_.data.train,
-                {plan.per_rank, data.workers, data.prefetch, experiment_.resident_train == nullptr},
+                {.max_batch = plan.per_rank,
+                 .workers = data.workers,
+                 .prefetch = data.prefetch,
+                 .read_pixels = experiment_.resident_train == nullptr,
+                 .training = true,
+                 .mixup = data.mixup},
                 [&] { return stream.next(); });
   epoch_sums_.began = now();
   (void)clock_.lap();
@@ -262,6 +267,7 @@ void Trainer::save(bool best) {
   state.epoch_loss_sum = epoch_sums_.loss;
   state.epoch_samples = epoch_sums_.samples;
   state.plan = experiment_.plan_text;
+  state.classes = experiment_.data.train->class_names();
   state.config = dump_config(experiment_.options);
   experiment_.host_parameters->fetch();
   for (NamedMirror& each : host_state_) each.mirror.fetch();

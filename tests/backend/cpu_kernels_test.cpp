@@ -1,6 +1,7 @@
 // The CPU backend's kernels one by one: every tile, format and instruction set, not only those that it chooses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ void check_kernel(Op& op, const OpSpec& spec, Layout layout, std::int64_t active
 }
 
 TEST(LanesConv, EveryTileAgreesWithTheReference) {
-  for (int round = 0; round < 40; ++round) {
-    const ConvSpec spec = random_conv();
+  for (int round = 0; round < 60; ++round) {
+    ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
+    if (spec.stride > 1) spec.average_pool = false;
     ASSERT_TRUE(lanes_conv_supported(spec));
     LanesConvTiles tiles = lanes_fixed_tiles(spec);
     const auto pick = [](const std::vector<int>& all) {
@@ -56,6 +58,32 @@ TEST(LanesConv, AnEmptyShardHasZeroGradients) {
   ConvSpec spec{.batch = 16, .input = {1, 6, 6}, .output_channels = 2, .kernel_h = 3, .kernel_w = 3};
   const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
   check_kernel(*op, spec, Layout::lanes16, 0, "empty");
+}
+
+// Windows larger than the image, planes of one pixel, phases of a stride without taps or pixels.
+TEST(LanesConv, DepthwiseAgreesWithTheReference) {
+  for (int round = 0; round < 40; ++round) {
+    const std::int64_t channels = random_between(2, 5);
+    ConvSpec spec{.batch = random_between(1, 40),
+                  .input = {channels, random_between(1, 21), random_between(1, 21)},
+                  .output_channels = channels,
+                  .kernel_h = random_between(1, 9),
+                  .kernel_w = random_between(1, 9),
+                  .stride = random_between(1, 4),
+                  .groups = channels,
+                  .bias = round % 2 == 0,
+                  .input_gradient = round % 5 != 0};
+    spec.pad_top = random_between(0, spec.kernel_h / 2);
+    spec.pad_left = random_between(0, spec.kernel_w / 2);
+    // At least one window.
+    spec.pad_bottom = std::max(spec.kernel_h / 2, spec.kernel_h - spec.input.height - spec.pad_top);
+    spec.pad_right = std::max(spec.kernel_w / 2, spec.kernel_w - spec.input.width - spec.pad_left);
+    ASSERT_TRUE(lanes_depthwise_supported(spec));
+    const auto op = make_lanes_depthwise(spec);
+    const std::int64_t active = random_between(0, spec.batch);
+    check_kernel(*op, spec, Layout::lanes16, active, describe(spec) + " active " + std::to_string(active));
+    if (HasFatalFailure()) return;
+  }
 }
 
 TEST(LanesConv, TilesTravelAsText) {

@@ -111,7 +111,17 @@ struct LossCase {
   reference::Values logits;
   reference::Values sums;  // of the exponentials of a sample's logits
   std::vector<std::int32_t> labels;
+  std::vector<std::int32_t> others;  // second labels; empty: one label a sample
+  std::vector<float> weights;        // of the first labels
 
+  // Gives every sample a second label, some of them the first one again.
+  LossCase& mix() {
+    for (std::int64_t n = 0; n < active; ++n) {
+      others.push_back(static_cast<std::int32_t>(random_between(0, classes - 1)));
+      weights.push_back(static_cast<float>(random_between(0, 256)) / 256.0F);
+    }
+    return *this;
+  }
   LossCase(std::int64_t samples, std::int64_t counted, std::int64_t kinds, double smooth)
       : batch(samples), active(counted), classes(kinds), smoothing(smooth) {
     // Sixteenths are exact in bf16 up to 16, and some of them are equal.
@@ -129,8 +139,11 @@ struct LossCase {
   }
   double logit(std::int64_t n, std::int64_t c) const { return logits[static_cast<std::size_t>(n * classes + c)]; }
   double target(std::int64_t n, std::int64_t c) const {
-    const double hit = c == labels[static_cast<std::size_t>(n)] ? 1 - smoothing : 0;
-    return hit + smoothing / static_cast<double>(classes);
+    const auto sample = static_cast<std::size_t>(n);
+    const double weight = others.empty() ? 1 : static_cast<double>(weights[sample]);
+    double share = c == labels[sample] ? weight : 0;
+    if (!others.empty() && c == others[sample]) share += 1 - weight;
+    return share * (1 - smoothing) + smoothing / static_cast<double>(classes);
   }
   double sum(std::int64_t n) const { return sums[static_cast<std::size_t>(n)]; }
   double loss() const {
@@ -146,7 +159,9 @@ struct LossCase {
     for (std::int64_t n = 0; n < active; ++n) {
       std::int64_t best = 0;
       for (std::int64_t c = 0; c < classes; ++c) best = logit(n, c) > logit(n, best) ? c : best;
-      count += best == labels[static_cast<std::size_t>(n)] ? 1 : 0;
+      const auto sample = static_cast<std::size_t>(n);
+      const bool second = !others.empty() && weights[sample] < 0.5F;
+      count += best == (second ? others : labels)[sample] ? 1 : 0;
     }
     return count;
   }
@@ -163,10 +178,14 @@ class SoftmaxCrossEntropy : public EveryBackend {
     logits.set(test.logits, test.active);
     gradient.fill(99);
     const DeviceArray<std::int32_t> labels(backend(), test.labels);
+    const bool mixed = !test.others.empty();
+    const DeviceArray<std::int32_t> others(backend(), mixed ? test.others : test.labels);
+    const DeviceArray<float> weights(backend(), mixed ? test.weights : std::vector<float>(test.labels.size()));
     const DeviceArray<double> results(backend(), {99, 3});
     const LossSpec spec{test.batch, test.classes, layout, static_cast<float>(test.smoothing)};
     backend().softmax_cross_entropy(
-        spec, {logits.data(), labels.data(), test.active, gradient.data(), 0.25F, results.data(), results.data() + 1});
+        spec, {logits.data(), labels.data(), test.active, gradient.data(), 0.25F, results.data(), results.data() + 1,
+               mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr});
     const std::vector<double> sums = results.get();
     const std::string what =
         fmt::format("{} of {} samples, {} classes, {}", test.active, test.batch, test.classes, to_string(layout));
@@ -195,6 +214,19 @@ TEST_P(SoftmaxCrossEntropy, AgreesWithItsDefinitionInDouble) {
       check(LossCase(40, 40, 33, smoothing), layout);
       check(LossCase(37, 20, 1000, smoothing), layout);
       check(LossCase(5, 0, 4, smoothing), layout);
+    }
+  }
+}
+
+TEST_P(SoftmaxCrossEntropy, TwoLabelsShareTheTargetByTheirWeights) {
+  for (const double smoothing : {0.0, 0.1}) {
+    for (const Layout layout : kLayouts) {
+      if (!has(layout)) continue;
+      check(LossCase(21, 19, 7, smoothing).mix(), layout);
+      check(LossCase(3, 3, 1, smoothing).mix(), layout);
+      check(LossCase(300, 290, 10, smoothing).mix(), layout);
+      check(LossCase(37, 20, 100, smoothing).mix(), layout);
+      check(LossCase(5, 0, 4, smoothing).mix(), layout);
     }
   }
 }

@@ -1,11 +1,15 @@
 // What only a pretend GPU can show: kernels that would spoil a run, and a library that computes wrong.
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "backend/arithmetic.h"
 #include "backend/cuda/conv_plans.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/op_check.h"
 #include "backend/pretend_gpu/engines.h"
 #include "backend/pretend_gpu/grid.h"
 #include "base/error.h"
@@ -34,6 +38,68 @@ TEST(PretendChoice, TheFixedRuleTakesTheFirst) {
   for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
     EXPECT_EQ(choice.text(), "cudnn.11,2:3,13:-1");
   }
+}
+
+void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layout, std::int64_t active,
+                              double tolerance) {
+  const auto op =
+      backend.make_op(spec, layout, layout, backend.choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+  check_op({backend, *op, spec, layout, layout, active, tolerance, kind_of(spec)});
+}
+
+// Here sums of products are exact, zeros among them, which real kernels may round to either side of ReLU. The second
+// one has more rows than one chunk of a bias's sum.
+TEST(PretendKernels, ReluAfterAConvolutionWithoutBias) {
+  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::bf16}) {
+    const auto backend = make_cuda_backend({.precision = precision});
+    ConvSpec spec = kSpec;
+    spec.bias = false;
+    spec.relu = true;
+    for (const std::int64_t batch : {7, 40}) {
+      for (const bool average_pool : {false, true}) {
+        spec.batch = batch;
+        spec.average_pool = average_pool;
+        check_with_first_kernels(*backend, spec, Layout::nhwc, batch - 2,
+                                 precision == GpuPrecision::bf16 ? 1e-2 : 1e-5);
+      }
+    }
+  }
+}
+
+// So many channels that rows are cut into the fewest chunks only, and so many rows that each is a long one.
+TEST(PretendKernels, BatchNormOfManyChannelsInLongChunks) {
+  const auto backend = make_cuda_backend({});
+  check_with_first_kernels(*backend, BatchNormSpec{.batch = 10, .shape = {257, 31, 32}, .activation = Activation::relu},
+                           Layout::plain, 9, 1e-5);
+}
+
+// Deviations of a few ten-thousandths of the mean: a sum of the squares themselves would lose them altogether.
+TEST(Moments, AreMergedWithoutLosingSmallDeviations) {
+  std::mt19937 engine{std::random_device{}()};
+  std::uniform_real_distribution<float> uniform(-0.03F, 0.03F);
+  Moments all{0, 0, 0};
+  std::vector<double> values;
+  for (const int part : {1, 200, 3, 57, 0, 128}) {
+    const auto begin = values.size();
+    for (int i = 0; i < part; ++i) values.push_back(static_cast<double>(100.0F + uniform(engine)));
+    float sum = 0;
+    float squares = 0;
+    for (std::size_t i = begin; i < values.size(); ++i) {
+      const float apart = static_cast<float>(values[i]) - static_cast<float>(values[begin]);
+      sum += apart;
+      squares += apart * apart;
+    }
+    const float shift = part > 0 ? static_cast<float>(values[begin]) : 0.0F;
+    all = merged(all, shifted_moments(static_cast<float>(part), shift, sum, squares));
+  }
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  EXPECT_EQ(all.count, static_cast<float>(values.size()));
+  // A mean is rounded to 2^-18 here, six times at most, and a difference of two means is about 2^-8.
+  EXPECT_NEAR(static_cast<double>(all.mean), mean, 3e-5);
+  EXPECT_NEAR(static_cast<double>(all.squares) / squares, 1, 2e-3);
 }
 
 TEST(PretendMemory, ACapIsKept) {

@@ -34,8 +34,8 @@ class ReferenceUpdate {
     }
     for (const ParameterSegment& segment : segments_) update_segment(segment, g, lr);
     const auto n = static_cast<double>(steps_ - 1);
-    const double keep = settings_.average_warmup ? std::min(settings_.average_decay, (1 + n) / (10 + n))
-                                                 : settings_.average_decay;
+    const double keep =
+        settings_.average_warmup ? std::min(settings_.average_decay, (1 + n) / (10 + n)) : settings_.average_decay;
     for (std::size_t i = 0; i < weights.size(); ++i) average[i] = keep * average[i] + (1 - keep) * weights[i];
   }
 
@@ -74,8 +74,8 @@ class ReferenceUpdate {
         step[i] = lr * (s.nesterov ? d + s.momentum * first[i] : first[i]);
       } else if (s.rule == UpdateRule::rmsprop) {
         second[i] = s.rho * second[i] + (1 - s.rho) * d * d;
-        first[i] = s.momentum * first[i] + (s.keras ? lr * d / std::sqrt(second[i] + s.epsilon)
-                                                    : d / (std::sqrt(second[i]) + s.epsilon));
+        first[i] = s.momentum * first[i] +
+                   (s.keras ? lr * d / std::sqrt(second[i] + s.epsilon) : d / (std::sqrt(second[i]) + s.epsilon));
         step[i] = s.keras ? first[i] : lr * first[i];
       } else if (s.rule == UpdateRule::lars) {
         first[i] = s.momentum * first[i] + lr * ratio * d;

@@ -67,6 +67,9 @@ class FakeGpu final : public Backend {
     cpu_->softmax_cross_entropy(spec, arguments);
   }
   void add(float* sum, const float* addend, std::size_t count) override { cpu_->add(sum, addend, count); }
+  void add_activations(float* sum, const float* addend, std::size_t count) override {
+    cpu_->add_activations(sum, addend, count);
+  }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_->to_bf16(to, from, count); }
   void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_->from_bf16(to, from, count); }
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,

@@ -86,14 +86,22 @@ requests() { wc -l 2>/dev/null <"$here/requests" || echo 0; }
 
 # --- Small files for the site, and a copy of the script that has their checksums instead of the published ones.
 mapfile -t published < <(grep -E '^[0-9a-f]{32} ' "$script")
-[[ ${#published[@]} -eq 8 ]] || broken "${#published[@]} published checksums, not 8"
+[[ ${#published[@]} -eq 9 ]] || broken "${#published[@]} published checksums, not 9"
 substitutions=()
 for i in "${!published[@]}"; do
   name=mnist
   [[ $i -lt 4 ]] || name=fashion-mnist
-  file=$here/site/$name/${published[i]#* }
+  [[ $i -lt 8 ]] || name=cifar10
+  read -r _ file _ <<<"${published[i]}"
+  file=$here/site/$name/$file
   mkdir -p "$(dirname "$file")"
-  head -c $((20000 + i)) /dev/urandom >"$file"
+  if [[ $file == *.tar.gz ]]; then
+    mkdir "$here/cifar-10-batches-bin"
+    head -c 3073 /dev/zero | tee "$here/cifar-10-batches-bin/data_batch_1.bin" >"$here/cifar-10-batches-bin/test_batch.bin"
+    tar -C "$here" -czf "$file" cifar-10-batches-bin
+  else
+    head -c $((20000 + i)) /dev/urandom >"$file"
+  fi
   sum=$(md5sum <"$file")
   substitutions+=(-e "s/^${published[i]%% *} /${sum%% *} /")
 done
@@ -103,7 +111,7 @@ chmod +x "$here/get-data"
 # A folder of tools with only one of curl and wget, or neither.
 tools() {
   mkdir -p "$here/tools-$1"
-  for tool in bash env md5sum mktemp mv rm mkdir chmod dirname basename tail cat sleep ${2:-}; do
+  for tool in bash env md5sum tar gzip mktemp mv rm mkdir chmod dirname basename tail cat sleep ${2:-}; do
     ln -sf "$(command -v "$tool")" "$here/tools-$1/$tool"
   done
 }
@@ -123,6 +131,15 @@ for downloader in curl wget; do
     says "$name is complete in $data/$name"
     holds "$data/$name" 4
     cmp -s "$here/site/$name/t10k-labels-idx1-ubyte.gz" "$data/$name/t10k-labels-idx1-ubyte.gz" || broken "wrong contents"
+  done
+
+  # An archive is unpacked, and again where something of it is gone.
+  for _ in once again; do
+    in_tools 0 cifar10 "$data"
+    holds "$data/cifar10" 3
+    cmp -s "$here/cifar-10-batches-bin/test_batch.bin" "$data/cifar10/cifar-10-batches-bin/test_batch.bin" ||
+      broken "the archive was not unpacked"
+    rm "$data/cifar10/cifar-10-batches-bin/data_batch_1.bin"
   done
 
   # What is there and good is not asked for again; what is damaged is replaced.
@@ -188,7 +205,7 @@ says "usage:"
 run 2 mnist a b
 run 2 mnits
 one_line
-says "known are: mnist, fashion-mnist"
+says "known are: mnist, fashion-mnist, cifar10"
 PATH=$here/tools-none run 3 mnist "$here/none"
 one_line
 says "curl or wget"

@@ -7,29 +7,31 @@ trap 'rm -rf "$folder"' EXIT
 # Plans are timed once for all runs of a test, so that runs that are compared compute with the same kernels.
 export XDG_CACHE_HOME=$folder/cache
 failures=0
+# Where what a run says is kept: files named out and err.
+words=$folder
 
 fail() {
   echo "FAILED: $1"
-  sed 's/^/    /' "$folder/out" "$folder/err" 2>/dev/null | tail -40
+  sed 's/^/    /' "$words/out" "$words/err" 2>/dev/null | tail -40
   failures=$((failures + 1))
 }
 
-# run CODE SECONDS RANKS ARGUMENTS...: the job ends in time and with this exit code; its words lie in $folder/{out,err}.
+# run CODE SECONDS RANKS ARGUMENTS...: the job ends in time and with this exit code; its words lie in $words/{out,err}.
 run() {
   local code=$1 limit=$2 ranks=$3 got=0
   shift 3
   last="$ranks ranks: $*"
   timeout -s KILL "$limit" "$mpirun" -q --oversubscribe --bind-to none -np "$ranks" "$program" "$@" \
-    >"$folder/out" 2>"$folder/err" || got=$?
+    >"$words/out" 2>"$words/err" || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
 }
 
 # One clear line on standard error, and nothing else there.
 one_line() {
   local lines
-  lines=$(grep -c . "$folder/err")
+  lines=$(grep -c . "$words/err")
   [ "$lines" -eq 1 ] || fail "$lines lines of error in place of 1 from $last"
-  grep -qE -- "$1" "$folder/err" || fail "no '$1' in the error of $last"
+  grep -qE -- "$1" "$words/err" || fail "no '$1' in the error of $last"
 }
 
 same_files() {

@@ -23,7 +23,7 @@ may[commands]="${may[train]} train"
 may[.]="${may[commands]} commands" # main.cpp
 
 # Headers that are slow to compile or belong to one library's inside stay out of ours: a .cpp file includes them.
-heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|dnnl|onnx/onnx_pb|google/'
+heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|jpeglib\.h|png\.h|dnnl|onnx/onnx_pb|google/'
 # Only these folders know MPI; main and the commands do not.
 mpi_folders='comm runtime'
 longest=500

@@ -52,6 +52,9 @@ class QueuedBackend final : public Backend {
   void add(float* sum, const float* addend, std::size_t count) override {
     enqueue([=, this] { cpu_->add(sum, addend, count); });
   }
+  void add_activations(float* sum, const float* addend, std::size_t count) override {
+    enqueue([=, this] { cpu_->add_activations(sum, addend, count); });
+  }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override {
     enqueue([=, this] { cpu_->to_bf16(to, from, count); });
   }

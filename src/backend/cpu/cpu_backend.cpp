@@ -31,6 +31,10 @@ double guessed_seconds(const OpSpec& spec) {
 
 // Tries the candidates of each direction in turn, the others held; a later direction sees the best of the earlier.
 KernelChoice choose_lanes_conv(const ConvSpec& spec) {
+  if (lanes_depthwise_supported(spec)) {
+    const Timing time = time_op(spec, Layout::lanes16, Layout::lanes16, *make_lanes_depthwise(spec));
+    return {kLanesDepthwise, time.forward + time.backward};
+  }
   LanesConvTiles best = lanes_fixed_tiles(spec);
   const auto seconds = [&](const LanesConvTiles& tiles) {
     const auto op = make_lanes_conv(spec, tiles);
@@ -134,7 +138,10 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     DDP_ASSERT(supports(spec, x, y));
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      if (x == Layout::lanes16) return make_lanes_conv(*conv, lanes_tiles_from_text(*conv, kernels));
+      if (x == Layout::lanes16) {
+        if (kernels == kLanesDepthwise && lanes_depthwise_supported(*conv)) return make_lanes_depthwise(*conv);
+        return make_lanes_conv(*conv, lanes_tiles_from_text(*conv, kernels));
+      }
       auto op = make_onednn_conv(*conv, onednn_formats_from_text(kernels));
       check(op != nullptr, ExitCode::preflight, "oneDNN has no kernel '{}' for this convolution here", kernels);
       return op;
@@ -191,7 +198,11 @@ class CpuBackend final : public Backend {
   static KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) {
     KernelChoice choice{"", guessed_seconds(spec)};
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      choice.kernels = x == Layout::lanes16 ? to_text(lanes_fixed_tiles(*conv)) : to_text(OneDnnConvFormats{});
+      if (x != Layout::lanes16) {
+        choice.kernels = to_text(OneDnnConvFormats{});
+      } else {
+        choice.kernels = lanes_depthwise_supported(*conv) ? kLanesDepthwise : to_text(lanes_fixed_tiles(*conv));
+      }
     }
     const bool own = x == Layout::lanes16 && y == Layout::lanes16;
     if (!own) choice.seconds *= 2;

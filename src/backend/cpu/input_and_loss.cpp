@@ -93,15 +93,17 @@ void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& a) {
     float exponentials = 0;
     for (std::int64_t c = 0; c < spec.classes; ++c) exponentials += std::exp(logits[c * step] - maximum);
     const float log_sum = maximum + std::log(exponentials);
-    const std::int32_t label = a.labels[n];
+    const TargetLabel target = target_label(a.labels, a.other_labels, a.label_weights, n);
+    const float wanted = target_logit(target, logits[target.label * step], logits[target.other * step]);
     const float smoothing = spec.label_smoothing;
-    loss_sum += static_cast<double>(cross_entropy(log_sum, logits[label * step], logit_sum, classes, smoothing));
-    correct += best == label ? 1 : 0;
+    loss_sum += static_cast<double>(cross_entropy(log_sum, wanted, logit_sum, classes, smoothing));
+    correct += best == answer_of(target) ? 1 : 0;
     if (a.gradient == nullptr) continue;
     float* gradient = a.gradient + begin;
     for (std::int64_t c = 0; c < spec.classes; ++c) {
+      const float share = share_of(target, static_cast<std::uint32_t>(c));
       gradient[c * step] =
-          cross_entropy_gradient(logits[c * step], log_sum, c == label, classes, smoothing) * a.gradient_scale;
+          cross_entropy_gradient(logits[c * step], log_sum, share, classes, smoothing) * a.gradient_scale;
     }
   }
   *a.loss_sum = loss_sum;

@@ -14,15 +14,19 @@
 
 namespace ddp::lanes {
 
-// A stride-1 convolution over blocks of 16 samples. The source planes have a border of zeros that the kernel may read:
-// row y, column x of the image lie at (y + border_h) and (x + border_w) of a plane of `source_h` x `source_w`.
+// A convolution of one group of channels over blocks of 16 samples. The source planes have a border of zeros that the
+// kernel may read: row y, column x of the image lie at (y + border_h) and (x + border_w) of a plane of `source_h` x
+// `source_w`. Results may lie apart, as those of a data gradient of stride 2 do: row y, column x of channel c at vector
+// c * out_plane + y * out_row + x * out_step.
 struct ConvShape {
   int in_channels;
   int in_h, in_w;          // the image, without border
   int border_h, border_w;  // rows and columns of zeros stored on each side
-  int pad_top, pad_left;   // position 0 of the kernel's window relative to the output's position
+  int pad_top, pad_left;   // of the window of output (0, 0) in front of the image; negative: it begins inside
   int out_channels, out_h, out_w;
   int kernel_h, kernel_w;
+  int stride;  // between the windows of neighbouring outputs
+  std::int64_t out_plane, out_row, out_step;
 
   int source_h() const { return in_h + 2 * border_h; }
   int source_w() const { return in_w + 2 * border_w; }
@@ -33,7 +37,7 @@ struct ConvShape {
 //   x       [in_channels][source_h][source_w][16]
 //   w       packed [out_channels/tile.channels][in_channels][kernel_h][kernel_w][tile.channels], zero-padded
 //   bias    [out_channels] or null
-//   y       [out_channels][out_h][out_w][16]; pooled: [out_channels][out_h/2][out_w/2][16]
+//   y       as the shape says; pooled: [out_channels][out_h/2][out_w/2][16]
 //   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU is open
 using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, float* y,
                              std::uint16_t* mask, int first_row, int last_row);
@@ -42,15 +46,14 @@ enum class Epilogue { none, relu, relu_pool };
 
 // Weight gradient over `blocks` blocks of 16 samples: dw[out][tap] (+)= sum dy * x, taps in [in][kernel_h][kernel_w].
 //   x       blocks of [in_channels][source_h][source_w][16], `x_block` floats apart
-//   dy      blocks of [out_channels][out_h][dy_w][16], `dy_block` floats apart, `dy_w` >= out_w
+//   dy      blocks of planes of [out_h][out_w][16], `dy_block` floats apart, planes `dy_plane` vectors apart
 struct WeightGradient {
   ConvShape shape;
   const float* x;
   std::int64_t x_block;
   const float* dy;
   std::int64_t dy_block;
-  int dy_w;
-  int dy_border;  // columns before the first
+  std::int64_t dy_plane;
   int blocks;
   float* dw;
   bool accumulate;
@@ -74,12 +77,28 @@ using LinearWeights = void (*)(const LinearShape& shape, const float* x, const f
 
 struct ForwardTile {
   int channels, rows, columns;
-  ConvForward kernel[3];  // by Epilogue; null where it does not exist
+  ConvForward kernel[3];   // by Epilogue, for stride 1; null where it does not exist
+  ConvForward strided[3];  // for any stride
 };
 struct WeightsTile {
   int channels, taps;
   ConvWeights kernel;
 };
+
+// Convolution of one channel's plane, without border around it: y = conv(x, w) + bias.
+//   w       [kernel_h][kernel_w]
+using PlaneForward = void (*)(const ConvShape& shape, const float* x, const float* w, float bias, float* y);
+// dw[tap] = sum over `blocks` planes, x_block and dy_block floats apart, of x * dy.
+struct PlaneGradient {
+  ConvShape shape;
+  const float* x;
+  std::int64_t x_block;
+  const float* dy;
+  std::int64_t dy_block;
+  int blocks;
+  float* dw;
+};
+using PlaneWeights = void (*)(const PlaneGradient& task);
 
 inline constexpr int kLinearTile = 4;
 
@@ -98,6 +117,8 @@ struct Kernels {
   float (*sum)(const float* values, std::int64_t vectors);
   // dpre[out_h][dst_w][16] of one channel from the pooled gradient and the mask of the forward pass.
   void (*unpool)(const float* dy, const std::uint16_t* mask, float* dpre, int pooled_h, int pooled_w, int dst_w);
+  PlaneForward plane_forward;
+  PlaneWeights plane_weights;
   NormKernels norm;
 };
 

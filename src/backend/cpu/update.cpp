@@ -63,9 +63,8 @@ void update_lamb_moments(const UpdateArguments& a) {
     float* square = a.second + chunk.begin;
 #pragma omp simd
     for (std::int64_t i = 0; i < chunk.count; ++i) update_moments(n, n.gradient_scale * g[i], mean[i], square[i]);
-    a.sums[2 * c] = sum_of_squares(chunk.count, [=, &n](std::int64_t i) {
-      return lamb_direction(n, w[i], mean[i], square[i]);
-    });
+    a.sums[2 * c] =
+        sum_of_squares(chunk.count, [=, &n](std::int64_t i) { return lamb_direction(n, w[i], mean[i], square[i]); });
     a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
   }
 }
@@ -73,11 +72,11 @@ void update_lamb_moments(const UpdateArguments& a) {
 void find_ratios(const UpdateArguments& a) {
   for (std::int64_t s = 0; s < a.segment_count; ++s) {
     const ChunksOfSegment& segment = a.segments[s];
-    a.ratios[s] = !segment.adapt ? 1
-                                 : trust_ratio(a.settings, a.numbers->gradient_scale,
-                                               static_cast<double>(segment.decay_scale),
-                                               sum_over(a, segment.first, segment.count, 1),
-                                               sum_over(a, segment.first, segment.count, 0));
+    a.ratios[s] =
+        !segment.adapt
+            ? 1
+            : trust_ratio(a.settings, a.numbers->gradient_scale, static_cast<double>(segment.decay_scale),
+                          sum_over(a, segment.first, segment.count, 1), sum_over(a, segment.first, segment.count, 0));
   }
 }
 

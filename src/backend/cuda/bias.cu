@@ -7,7 +7,7 @@
 // has the same bits in every run.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/vector.cuh"
 
 namespace ddp::cuda {
 namespace {
@@ -25,11 +25,21 @@ std::int64_t chunks_of(std::int64_t rows) {
   return chunks < kMostChunks ? chunks : kMostChunks;
 }
 
-template <class T>
-__global__ void add_bias_kernel(T* y, const float* bias, std::size_t count, std::uint32_t channels, bool with_relu) {
-  for (std::size_t i = first_index(); i < count; i += index_step()) {
-    const float value = get(y, i) + bias[i % channels];
-    put(y, i, with_relu ? relu(value) : value);
+__device__ float bias_at(const float* bias, std::uint32_t channel) { return bias == nullptr ? 0.0F : bias[channel]; }
+
+// A thread takes kWidth neighbouring channels.
+template <unsigned kWidth, class T>
+__global__ void add_bias_kernel(T* y, const float* bias, std::uint32_t vectors, std::uint32_t channels,
+                                bool with_relu) {
+  for (std::size_t i = first_index(); i < vectors; i += index_step()) {
+    const std::uint32_t channel = static_cast<std::uint32_t>(i) % (channels / kWidth) * kWidth;
+    float values[kWidth];
+    get_some(y, i * kWidth, values);
+    for (unsigned j = 0; j < kWidth; ++j) {
+      const float value = values[j] + bias_at(bias, channel + j);
+      values[j] = with_relu ? relu(value) : value;
+    }
+    put_some(y, i * kWidth, values);
   }
 }
 
@@ -48,7 +58,7 @@ __global__ void add_bias_relu_pool_kernel(const T* convolved, const float* bias,
     const std::size_t upper =
         ((static_cast<std::size_t>(sample) * height + 2 * row) * width + 2 * column) * channels + channel;
     const std::size_t lower = upper + static_cast<std::size_t>(width) * channels;
-    const float b = bias[channel];
+    const float b = bias_at(bias, channel);
     put(y, i,
         average_of_four(relu(get(convolved, upper) + b), relu(get(convolved, upper + channels) + b),
                         relu(get(convolved, lower) + b), relu(get(convolved, lower + channels) + b)));
@@ -85,13 +95,14 @@ __device__ float gradient_at(const Gradient<T>& g, std::size_t row, std::uint32_
     const std::size_t pooled =
         (static_cast<std::size_t>(sample) * (g.height / 2) + line / 2) * (g.width / 2) + column / 2;
     const float value =
-        relu_gradient(get(g.convolved, i) + g.bias[channel], 0.25F * get(g.dy, pooled * g.channels + channel));
+        relu_gradient(get(g.convolved, i) + bias_at(g.bias, channel), 0.25F * get(g.dy, pooled * g.channels + channel));
     put(g.dpre, i, value);
     return value;
   }
 }
 
-// Block (chunk, group of channels) of kColumns x kLines threads; see Note [Sums in a fixed order].
+// Block (chunk, group of channels) of kColumns x kLines threads; see Note [Sums in a fixed order]. Without `sums` only
+// the gradient before bias and activation is written.
 template <After kAfter, class T>
 __global__ void bias_backward_kernel(const Gradient<T> g, float* sums, std::size_t rows, std::size_t rows_per_chunk) {
   __shared__ float lines[kLines][kColumns];
@@ -102,6 +113,7 @@ __global__ void bias_backward_kernel(const Gradient<T> g, float* sums, std::size
   if (channel < g.channels) {
     for (std::size_t row = first + threadIdx.y; row < end; row += kLines) sum += gradient_at<kAfter>(g, row, channel);
   }
+  if (sums == nullptr) return;
   lines[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || channel >= g.channels) return;
@@ -137,10 +149,10 @@ void launch_bias_backward(cudaStream_t stream, const BiasBackward& a) {
                              static_cast<std::uint32_t>(a.height),
                              static_cast<std::uint32_t>(a.width)};
   const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>((a.channels + kColumns - 1) / kColumns));
-  float* sums = chunks == 1 ? a.bias_gradient : a.partial_sums;
+  float* sums = chunks == 1 || a.bias_gradient == nullptr ? a.bias_gradient : a.partial_sums;
   launch(stream, blocks, dim3(kColumns, kLines), bias_backward_kernel<kAfter, T>, gradient, sums, a.rows,
          (a.rows + chunks - 1) / chunks);
-  if (chunks == 1) return;
+  if (chunks == 1 || a.bias_gradient == nullptr) return;
   launch(stream, a.channels, kThreads, add_chunks_kernel, a.partial_sums, a.bias_gradient, chunks, a.channels);
 }
 
@@ -152,7 +164,13 @@ void add_bias(cudaStream_t stream, Element element, bool relu, void* y, const fl
   if (count == 0) return;
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, add_bias_kernel<T>, as<T>(y), bias, count, channels, relu);
+    constexpr unsigned kWidth = kVector<T>;
+    if (channels % kWidth == 0) {
+      launch(stream, blocks_for(count / kWidth), kThreads, add_bias_kernel<kWidth, T>, as<T>(y), bias, count / kWidth,
+             channels, relu);
+    } else {
+      launch(stream, blocks_for(count), kThreads, add_bias_kernel<1, T>, as<T>(y), bias, count, channels, relu);
+    }
   });
 }
 

@@ -19,9 +19,11 @@ class CudaConv final : public Op {
     const std::int64_t convolved_bytes = rows() * spec.output_channels * element_bytes;
     packed_ = saved_.add<std::byte>(weight_count() * element_bytes);
     convolved_ = saved_.add<std::byte>(spec.average_pool ? convolved_bytes : 0);
+    packed_once_ = forward_space_.add<std::byte>(weight_count() * element_bytes);
+    convolved_once_ = forward_space_.add<std::byte>(spec.average_pool ? convolved_bytes : 0);
     forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_.workspace_bytes()));
     dpre_ = backward_space_.add<std::byte>(spec.relu ? convolved_bytes : 0);
-    partial_sums_ = backward_space_.add<float>(bias_partial_sums(rows(), spec.output_channels));
+    partial_sums_ = backward_space_.add<float>(spec.bias ? bias_partial_sums(rows(), spec.output_channels) : 0);
     packed_gradient_ = backward_space_.add<std::byte>(weight_count() * element_bytes);
     const std::size_t scratch = std::max(weights_.workspace_bytes(), data_ ? data_->workspace_bytes() : 0);
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(scratch));
@@ -34,17 +36,21 @@ class CudaConv final : public Op {
 
   void forward(const ForwardArguments& a) override {
     const Element element = context_.element();
-    const void* packed = packed_weights(a.parameters[0], a.saved);
-    if (packed != a.parameters[0]) {
-      pack_weights(context_.stream, a.parameters[0], element, packed_.in(a.saved), spec_.output_channels,
-                   spec_.input.channels, taps());
+    const bool kept = a.saved != nullptr;
+    const void* packed = a.parameters[0];
+    if (!lies_as_packed(a.parameters[0])) {
+      std::byte* copy = kept ? packed_.in(a.saved) : packed_once_.in(a.workspace);
+      pack_weights(context_.stream, a.parameters[0], element, copy, spec_.output_channels, group_channels(), taps());
+      packed = copy;
     }
-    void* convolved = spec_.average_pool ? static_cast<void*>(convolved_.in(a.saved)) : a.y;
+    void* convolved = a.y;
+    if (spec_.average_pool) convolved = kept ? convolved_.in(a.saved) : convolved_once_.in(a.workspace);
     forward_.execute(context_.cudnn, {a.x, packed, convolved}, forward_scratch_.in(a.workspace));
     if (spec_.average_pool) {
-      add_bias_relu_pool(context_.stream, element, convolved, a.parameters[1], a.y, spec_.batch, spec_.convolved());
-    } else {
-      add_bias(context_.stream, element, spec_.relu, a.y, a.parameters[1], rows(), spec_.output_channels);
+      add_bias_relu_pool(context_.stream, element, convolved, bias_of(a.parameters), a.y, spec_.batch,
+                         spec_.convolved());
+    } else if (spec_.bias || spec_.relu) {
+      add_bias(context_.stream, element, spec_.relu, a.y, bias_of(a.parameters), rows(), spec_.output_channels);
     }
   }
 
@@ -56,7 +62,7 @@ class CudaConv final : public Op {
     weights_.execute(context_.cudnn, {a.x, packed_gradient, dpre}, backward_scratch_.in(a.workspace));
     if (!direct) {
       unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, spec_.output_channels,
-                     spec_.input.channels, taps());
+                     group_channels(), taps());
     }
     if (data_ == nullptr) return;
     data_->execute(context_.cudnn, {a.dx, packed_weights(a.parameters[0], a.saved), dpre},
@@ -69,30 +75,38 @@ class CudaConv final : public Op {
   }
 
   std::int64_t taps() const { return spec_.kernel_h * spec_.kernel_w; }
-  std::int64_t weight_count() const { return spec_.output_channels * spec_.input.channels * taps(); }
+  // Channels that an output channel reads: a weight's.
+  std::int64_t group_channels() const { return spec_.input.channels / spec_.groups; }
+  std::int64_t weight_count() const { return spec_.weights(); }
   std::int64_t rows() const { return spec_.batch * spec_.convolved().height * spec_.convolved().width; }
 
   // Whether [K][C][R][S] at this place is what cuDNN wants as [K][R][S][C].
   bool lies_as_packed(const float* weights) const {
-    return context_.element() == Element::fp32 && (spec_.input.channels == 1 || taps() == 1) && is_aligned(weights);
+    return context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1) && is_aligned(weights);
   }
   const void* packed_weights(const float* weights, std::byte* saved) const {
     return lies_as_packed(weights) ? static_cast<const void*>(weights) : packed_.in(saved);
   }
 
+  template <class T>
+  T* bias_of(const std::array<T*, kMaxParameters>& parameters) const {
+    return spec_.bias ? parameters[1] : nullptr;
+  }
+
   // The gradient before bias, ReLU and pooling; the bias's gradient on the way.
   const void* open_gradient(const BackwardArguments& a) const {
+    if (!spec_.bias && !spec_.relu) return a.dy;
     BiasBackward bias;
     bias.element = context_.element();
     bias.rows = rows();
     bias.channels = spec_.output_channels;
     bias.dy = a.dy;
-    bias.bias_gradient = a.parameter_gradients[1];
+    bias.bias_gradient = bias_of(a.parameter_gradients);
     bias.partial_sums = partial_sums_.in(a.workspace);
     bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
     if (spec_.average_pool) {
       bias.convolved = convolved_.in(a.saved);
-      bias.bias = a.parameters[1];
+      bias.bias = bias_of(a.parameters);
       bias.height = spec_.convolved().height;
       bias.width = spec_.convolved().width;
     } else if (spec_.relu) {
@@ -109,6 +123,7 @@ class CudaConv final : public Op {
   std::unique_ptr<ConvPlan> data_;
   Workspace saved_, forward_space_, backward_space_;
   Workspace::Part<std::byte> packed_, convolved_;
+  Workspace::Part<std::byte> packed_once_, convolved_once_;  // where nothing is kept for a backward pass
   Workspace::Part<std::byte> forward_scratch_, backward_scratch_, dpre_, packed_gradient_;
   Workspace::Part<float> partial_sums_;
 };

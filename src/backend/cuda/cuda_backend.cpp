@@ -122,14 +122,19 @@ class CudaBackend final : public Backend {
     DDP_ASSERT(supports(spec, x, y));
     const auto* conv = std::get_if<ConvSpec>(&spec);
     const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
-    const std::int64_t elements = std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec);
+    const std::int64_t elements =
+        std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
     check(elements <= kMostElements, ExitCode::out_of_memory,
           "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
           kMostElements);
     if (conv != nullptr) return make_cuda_conv(context_, *conv, conv_kernels_from_text(kernels, conv->input_gradient));
     if (const auto* linear = std::get_if<LinearSpec>(&spec)) return make_cuda_linear(context_, *linear);
-    if (const auto* relu = std::get_if<ReluSpec>(&spec)) return make_cuda_relu(context_, *relu);
     if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_cuda_pool(context_, *pool, x);
+    if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return make_cuda_batch_norm(context_, *norm, x);
+    if (const auto* sum = std::get_if<AddSpec>(&spec)) return make_cuda_add(context_, *sum);
+    if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return make_cuda_lrn(context_, *lrn, x);
+    if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return make_cuda_dropout(context_, *dropout, x);
+    if (const auto* s = std::get_if<ActivationSpec>(&spec)) return make_cuda_activation(context_, *s);
     return make_cuda_reorder(context_, std::get<ReorderSpec>(spec), x, y);
   }
 
@@ -197,6 +202,10 @@ class CudaBackend final : public Backend {
   }
   void add(float* sum, const float* addend, std::size_t count) override {
     cuda::add(stream_.get(), sum, addend, count);
+  }
+  void add_activations(float* sum, const float* addend, std::size_t count) override {
+    cuda::add_activations(stream_.get(), context_.element(), Activation::none, sum, addend, sum,
+                          static_cast<std::int64_t>(count));
   }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override {
     convert(stream_.get(), Element::fp32, from, Element::bf16, to, static_cast<std::int64_t>(count));

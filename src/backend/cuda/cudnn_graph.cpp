@@ -272,8 +272,10 @@ ConvGraph::ConvGraph(const ConvProblem& problem, const PlanTarget& target)
     : target_(target),
       x_(channels_last(kX, type_of(problem.precision), problem.spec.batch, problem.spec.input.channels,
                        problem.spec.input.height, problem.spec.input.width)),
-      w_(channels_last(kW, type_of(problem.precision), problem.spec.output_channels, problem.spec.input.channels,
-                       problem.spec.kernel_h, problem.spec.kernel_w)),
+      // With fewer channels than x has, cuDNN takes the convolution for a grouped one.
+      w_(channels_last(kW, type_of(problem.precision), problem.spec.output_channels,
+                       problem.spec.input.channels / problem.spec.groups, problem.spec.kernel_h,
+                       problem.spec.kernel_w)),
       y_(channels_last(kY, type_of(problem.precision), problem.spec.batch, problem.spec.output_channels,
                        problem.spec.convolved().height, problem.spec.convolved().width)),
       convolution_(describe_convolution(problem.spec)),

@@ -1,18 +1,49 @@
-#include "backend/arithmetic.h"
+// Kernels that treat each element alike, wherever it lies.
+#include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/vector.cuh"
 
 namespace ddp::cuda {
 namespace {
 
 template <class T>
-__global__ void relu_forward_kernel(const T* x, T* y, std::size_t count) {
-  for (std::size_t i = first_index(); i < count; i += index_step()) put(y, i, relu(get(x, i)));
+__global__ void activation_forward_kernel(Activation activation, const T* x, T* y, std::size_t count) {
+  constexpr unsigned kWidth = kVector<T>;
+  for (std::size_t i = first_index() * kWidth; i < count; i += index_step() * kWidth) {
+    float values[kWidth];
+    get_some(x, i, count, values);
+    for (float& value : values) value = activate(activation, value);
+    put_some(y, i, count, values);
+  }
+}
+
+// The gradient goes to dx and, where there is one, to dx2. Without activation y is not read.
+template <class T>
+__global__ void activation_backward_kernel(Activation activation, const T* y, const T* dy, T* dx, T* dx2,
+                                           std::size_t count) {
+  constexpr unsigned kWidth = kVector<T>;
+  for (std::size_t i = first_index() * kWidth; i < count; i += index_step() * kWidth) {
+    float results[kWidth] = {};
+    float values[kWidth];
+    if (activation != Activation::none) get_some(y, i, count, results);
+    get_some(dy, i, count, values);
+    for (unsigned j = 0; j < kWidth; ++j) values[j] = activation_gradient(activation, results[j], values[j]);
+    put_some(dx, i, count, values);
+    if (dx2 != nullptr) put_some(dx2, i, count, values);
+  }
 }
 
 template <class T>
-__global__ void relu_backward_kernel(const T* y, const T* dy, T* dx, std::size_t count) {
-  for (std::size_t i = first_index(); i < count; i += index_step()) put(dx, i, relu_gradient(get(y, i), get(dy, i)));
+__global__ void add_kernel(Activation activation, const T* a, const T* b, T* y, std::size_t count) {
+  constexpr unsigned kWidth = kVector<T>;
+  for (std::size_t i = first_index() * kWidth; i < count; i += index_step() * kWidth) {
+    float values[kWidth];
+    float addend[kWidth];
+    get_some(a, i, count, values);
+    get_some(b, i, count, addend);
+    for (unsigned j = 0; j < kWidth; ++j) values[j] = activate(activation, values[j] + addend[j]);
+    put_some(y, i, count, values);
+  }
 }
 
 template <class From, class To>
@@ -36,19 +67,33 @@ __global__ void transpose_kernel(const T* from, T* to, std::uint32_t count, std:
 
 }  // namespace
 
-void relu_forward(cudaStream_t stream, Element element, const void* x, void* y, std::int64_t count) {
+void activation_forward(cudaStream_t stream, Element element, Activation activation, const void* x, void* y,
+                        std::int64_t count) {
   if (count == 0) return;
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, relu_forward_kernel<T>, as<T>(x), as<T>(y), count);
+    launch(stream, vector_blocks_for<T>(count), kThreads, activation_forward_kernel<T>, activation, as<T>(x), as<T>(y),
+           count);
   });
 }
 
-void relu_backward(cudaStream_t stream, Element element, const void* y, const void* dy, void* dx, std::int64_t count) {
+void activation_backward(cudaStream_t stream, Element element, Activation activation, const void* y, const void* dy,
+                         void* dx, void* dx2, std::int64_t count) {
   if (count == 0) return;
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, relu_backward_kernel<T>, as<T>(y), as<T>(dy), as<T>(dx), count);
+    launch(stream, vector_blocks_for<T>(count), kThreads, activation_backward_kernel<T>, activation, as<T>(y),
+           as<T>(dy), as<T>(dx), as<T>(dx2), count);
+  });
+}
+
+void add_activations(cudaStream_t stream, Element element, Activation activation, const void* a, const void* b, void* y,
+                     std::int64_t count) {
+  if (count == 0) return;
+  with_element(element, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, vector_blocks_for<T>(count), kThreads, add_kernel<T>, activation, as<T>(a), as<T>(b), as<T>(y),
+           count);
   });
 }
 

@@ -2,7 +2,7 @@
 // the given kind, everything else is fp32 or what its type says. Each is deterministic: sums are taken in an order that
 // depends on shapes alone.
 //
-//   relu_forward(stream, Element::bf16, x, y, count);
+//   activation_forward(stream, Element::bf16, Activation::relu, x, y, count);
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,8 +28,17 @@ void load_input(cudaStream_t stream, Element element, const InputSpec& spec, con
 
 // --- elementwise.cu
 
-void relu_forward(cudaStream_t stream, Element element, const void* x, void* y, std::int64_t count);
-void relu_backward(cudaStream_t stream, Element element, const void* y, const void* dy, void* dx, std::int64_t count);
+// All pointers are multiples of 16 bytes.
+
+void activation_forward(cudaStream_t stream, Element element, Activation activation, const void* x, void* y,
+                        std::int64_t count);
+// dx = the gradient before the activation, by its result y (not read without one); dx2 = the same, where it is not
+// null.
+void activation_backward(cudaStream_t stream, Element element, Activation activation, const void* y, const void* dy,
+                         void* dx, void* dx2, std::int64_t count);
+// y = activation(a + b); y may lie where a or b does.
+void add_activations(cudaStream_t stream, Element element, Activation activation, const void* a, const void* b, void* y,
+                     std::int64_t count);
 // The same values as fp32 or in another element.
 void convert(cudaStream_t stream, Element from, const void* source, Element to, void* target, std::int64_t count);
 // Samples of [rows][columns] to [columns][rows]: from nhwc (rows = positions, columns = channels) to plain, or back.
@@ -45,13 +54,62 @@ void unpack_weights(cudaStream_t stream, Element element, const void* packed, fl
 
 // --- pooling.cu
 
-void pool_forward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x, void* y);
-void pool_backward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x,
-                   const void* y, const void* dy, void* dx);
+// Where the maxima stand, from forward to backward; 0 for averages.
+std::size_t pool_saved_bytes(const PoolSpec& spec);
+void pool_forward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x, void* y,
+                  std::byte* saved);
+void pool_backward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* dy, void* dx,
+                   std::byte* saved);
+
+// --- batch_norm.cu, batch_norm_backward.cu: over the first `samples` of the batch; there is one, at least.
+
+struct BatchNormForward {
+  std::int64_t samples = 0;
+  const void* x = nullptr;
+  const void* x2 = nullptr;  // null: no second input
+  void* y = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* statistics = nullptr;    // running ones, [2][channels]: changed in training, read in evaluation
+  float* means = nullptr;         // in training, for backward, [2][channels]: means, 1 / sqrt(variance + epsilon)
+  float* partial_sums = nullptr;  // in training: room for batch_norm_partial_sums()
+};
+struct BatchNormBackward {
+  std::int64_t samples = 0;
+  const void* x = nullptr;
+  const void* y = nullptr;  // not read without activation
+  const void* dy = nullptr;
+  void* dx = nullptr;
+  void* dx2 = nullptr;  // null: no second input
+  const float* weight = nullptr;
+  float* weight_gradient = nullptr;
+  float* bias_gradient = nullptr;
+  const float* means = nullptr;
+  float* partial_sums = nullptr;
+};
+std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout);
+void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                      const BatchNormForward& arguments);
+void batch_norm_evaluate(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                         const BatchNormForward& arguments);
+void batch_norm_backward(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                         const BatchNormBackward& arguments);
+
+// --- lrn.cu
+
+void lrn_forward(cudaStream_t stream, Element element, const LrnSpec& spec, Layout layout, const void* x, void* y);
+// `products`: room for a float for each element.
+void lrn_backward(cudaStream_t stream, Element element, const LrnSpec& spec, Layout layout, const void* x,
+                  const void* dy, void* dx, float* products);
+
+// --- dropout.cu: forward from x to y and backward from dy to dx; samples from `active` on pass as they are.
+
+void dropout(cudaStream_t stream, Element element, const DropoutSpec& spec, Layout layout, std::int64_t active,
+             const std::uint64_t* keys, const void* from, void* to);
 
 // --- bias.cu: what follows a convolution or a matrix product of `rows` x `channels` values.
 
-// y = activation(y + bias) in place.
+// y = activation(y + bias) in place; a null bias is 0, here and below.
 void add_bias(cudaStream_t stream, Element element, bool relu, void* y, const float* bias, std::int64_t rows,
               std::int64_t channels);
 // y = the average over 2x2 of relu(convolved + bias), both nhwc.
@@ -68,10 +126,10 @@ struct BiasBackward {
   const void* convolved = nullptr;  // with pooling: the convolution's result before the bias
   std::int64_t height = 0;          // with pooling: of that result
   std::int64_t width = 0;
-  const float* bias = nullptr;  // with pooling
-  void* dpre = nullptr;         // written where there is a ReLU
-  float* bias_gradient = nullptr;
-  float* partial_sums = nullptr;  // room for bias_partial_sums(rows, channels)
+  const float* bias = nullptr;     // with pooling
+  void* dpre = nullptr;            // written where there is a ReLU
+  float* bias_gradient = nullptr;  // null: there is no bias
+  float* partial_sums = nullptr;   // room for bias_partial_sums(rows, channels)
 };
 std::int64_t bias_partial_sums(std::int64_t rows, std::int64_t channels);
 void bias_backward(cudaStream_t stream, const BiasBackward& arguments);

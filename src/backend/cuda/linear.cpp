@@ -9,8 +9,8 @@
 namespace ddp::cuda {
 namespace {
 
-// With ReLU the bias is added by a kernel of our own: the ReLU of cuBLASLt would turn a NaN into zero, and a broken
-// weight would not show in the loss. Without, cuBLASLt adds it.
+// With ReLU the bias, where there is one, is added by a kernel of our own: the ReLU of cuBLASLt would turn a NaN into
+// zero, and a broken weight would not show in the loss. Without, cuBLASLt adds it.
 class CudaLinear final : public Op {
  public:
   CudaLinear(const CudaContext& context, const LinearSpec& spec)
@@ -22,7 +22,7 @@ class CudaLinear final : public Op {
                                   .transpose_b = true,
                                   .precision = context.precision,
                                   .result = context.element(),
-                                  .bias = !spec.relu}),
+                                  .bias = spec.bias && !spec.relu}),
         weights_(context.cublas, {.rows = spec.outputs,
                                   .columns = spec.inputs,
                                   .depth = spec.batch,
@@ -40,10 +40,12 @@ class CudaLinear final : public Op {
     }
     const auto element_bytes = static_cast<std::int64_t>(bytes_of(context.element()));
     weights_copy_ = saved_.add<std::byte>(weight_count() * element_bytes);
-    bias_copy_ = saved_.add<std::byte>(spec.relu ? 0 : spec.outputs * element_bytes);
+    bias_copy_ = saved_.add<std::byte>(spec.bias && !spec.relu ? spec.outputs * element_bytes : 0);
+    weights_once_ = forward_space_.add<std::byte>(weight_count() * element_bytes);
+    bias_once_ = forward_space_.add<std::byte>(spec.bias && !spec.relu ? spec.outputs * element_bytes : 0);
     forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_.workspace_bytes()));
     dpre_ = backward_space_.add<std::byte>(spec.relu ? spec.batch * spec.outputs * element_bytes : 0);
-    partial_sums_ = backward_space_.add<float>(bias_partial_sums(spec.batch, spec.outputs));
+    partial_sums_ = backward_space_.add<float>(spec.bias ? bias_partial_sums(spec.batch, spec.outputs) : 0);
     gradient_copy_ = backward_space_.add<float>(weight_count());
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(backward_scratch));
   }
@@ -55,34 +57,25 @@ class CudaLinear final : public Op {
 
   void forward(const ForwardArguments& a) override {
     const Element element = context_.element();
-    const void* weights = usable(a.parameters[0], weights_copy_, a.saved);
-    if (weights != a.parameters[0]) {
-      convert(context_.stream, Element::fp32, a.parameters[0], element, weights_copy_.in(a.saved), weight_count());
-    }
-    const void* bias = nullptr;
-    if (!spec_.relu) {
-      bias = usable(a.parameters[1], bias_copy_, a.saved);
-      if (bias != a.parameters[1]) {
-        convert(context_.stream, Element::fp32, a.parameters[1], element, bias_copy_.in(a.saved), spec_.outputs);
-      }
-    }
+    const bool kept = a.saved != nullptr;
+    const auto copied = [&](const float* parameter, const Workspace::Part<std::byte>& copy,
+                            const Workspace::Part<std::byte>& copy_once, std::int64_t count) -> const void* {
+      if (is_usable(parameter)) return parameter;
+      std::byte* place = kept ? copy.in(a.saved) : copy_once.in(a.workspace);
+      convert(context_.stream, Element::fp32, parameter, element, place, count);
+      return place;
+    };
+    const void* weights = copied(a.parameters[0], weights_copy_, weights_once_, weight_count());
+    const void* bias =
+        spec_.bias && !spec_.relu ? copied(a.parameters[1], bias_copy_, bias_once_, spec_.outputs) : nullptr;
     forward_.run(context_.stream, a.x, weights, a.y, bias, forward_scratch_.in(a.workspace));
-    if (spec_.relu) add_bias(context_.stream, element, true, a.y, a.parameters[1], spec_.batch, spec_.outputs);
+    if (spec_.relu) {
+      add_bias(context_.stream, element, true, a.y, spec_.bias ? a.parameters[1] : nullptr, spec_.batch, spec_.outputs);
+    }
   }
 
   void backward(const BackwardArguments& a) override {
-    BiasBackward bias;
-    bias.element = context_.element();
-    bias.rows = spec_.batch;
-    bias.channels = spec_.outputs;
-    bias.dy = a.dy;
-    bias.y = spec_.relu ? a.y : nullptr;
-    bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
-    bias.bias_gradient = a.parameter_gradients[1];
-    bias.partial_sums = partial_sums_.in(a.workspace);
-    bias_backward(context_.stream, bias);
-    const void* dpre = spec_.relu ? bias.dpre : bias.dy;
-
+    const void* dpre = open_gradient(a);
     float* gradient = a.parameter_gradients[0];
     float* target = is_aligned(gradient) ? gradient : gradient_copy_.in(a.workspace);
     weights_.run(context_.stream, dpre, a.x, target, nullptr, backward_scratch_.in(a.workspace));
@@ -90,18 +83,32 @@ class CudaLinear final : public Op {
       convert(context_.stream, Element::fp32, target, Element::fp32, gradient, weight_count());
     }
     if (data_ == nullptr) return;
-    data_->run(context_.stream, dpre, usable(a.parameters[0], weights_copy_, a.saved), a.dx, nullptr,
-               backward_scratch_.in(a.workspace));
+    const void* weights = a.parameters[0];
+    if (!is_usable(a.parameters[0])) weights = weights_copy_.in(a.saved);
+    data_->run(context_.stream, dpre, weights, a.dx, nullptr, backward_scratch_.in(a.workspace));
   }
 
  private:
   std::int64_t weight_count() const { return spec_.inputs * spec_.outputs; }
 
-  // The parameter itself, or the place of its copy where its element or its address will not do.
-  const void* usable(const float* parameter, const Workspace::Part<std::byte>& copy, std::byte* saved) const {
-    const bool direct = context_.element() == Element::fp32 && is_aligned(parameter);
-    return direct ? static_cast<const void*>(parameter) : copy.in(saved);
+  // The gradient before bias and ReLU; the bias's gradient on the way.
+  const void* open_gradient(const BackwardArguments& a) const {
+    if (!spec_.bias && !spec_.relu) return a.dy;
+    BiasBackward bias;
+    bias.element = context_.element();
+    bias.rows = spec_.batch;
+    bias.channels = spec_.outputs;
+    bias.dy = a.dy;
+    bias.y = spec_.relu ? a.y : nullptr;
+    bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
+    bias.bias_gradient = spec_.bias ? a.parameter_gradients[1] : nullptr;
+    bias.partial_sums = partial_sums_.in(a.workspace);
+    bias_backward(context_.stream, bias);
+    return spec_.relu ? bias.dpre : bias.dy;
   }
+
+  // Whether cuBLASLt takes a parameter itself: its element and its address will do.
+  bool is_usable(const float* parameter) const { return context_.element() == Element::fp32 && is_aligned(parameter); }
 
   const CudaContext& context_;
   LinearSpec spec_;
@@ -110,6 +117,7 @@ class CudaLinear final : public Op {
   std::unique_ptr<RowProduct> data_;
   Workspace saved_, forward_space_, backward_space_;
   Workspace::Part<std::byte> weights_copy_, bias_copy_;
+  Workspace::Part<std::byte> weights_once_, bias_once_;  // where nothing is kept for a backward pass
   Workspace::Part<std::byte> forward_scratch_, backward_scratch_, dpre_;
   Workspace::Part<float> partial_sums_, gradient_copy_;
 };

@@ -13,6 +13,8 @@ constexpr unsigned kWholeWarp = 0xFFFFFFFFU;
 
 struct Loss {
   const std::int32_t* labels;
+  const std::int32_t* other_labels;
+  const float* label_weights;
   std::uint32_t batch, active, classes;
   float smoothing, gradient_scale;
   double* loss_sum;
@@ -82,14 +84,16 @@ __global__ void __launch_bounds__(kBlock) softmax_cross_entropy_kernel(const Los
     }
     exponentials = group_sum<kGroup>(exponentials);
     if (active) {
-      const auto label = static_cast<std::uint32_t>(in.labels[sample]);
+      const TargetLabel target = target_label(in.labels, in.other_labels, in.label_weights, sample);
       const float log_sum = largest.value + std::log(exponentials);
       if (lane == 0) {
-        loss += cross_entropy(log_sum, get(logits, begin + label), logit_sum, classes, in.smoothing);
-        correct += largest.index == label ? 1 : 0;
+        const float wanted = target_logit(target, get(logits, begin + target.label), get(logits, begin + target.other));
+        loss += cross_entropy(log_sum, wanted, logit_sum, classes, in.smoothing);
+        correct += largest.index == answer_of(target) ? 1 : 0;
       }
       for (std::uint32_t c = lane; gradient != nullptr && c < in.classes; c += kGroup) {
-        const float slope = cross_entropy_gradient(get(logits, begin + c), log_sum, c == label, classes, in.smoothing);
+        const float share = share_of(target, c);
+        const float slope = cross_entropy_gradient(get(logits, begin + c), log_sum, share, classes, in.smoothing);
         put(gradient, begin + c, slope * in.gradient_scale);
       }
     } else if (gradient != nullptr && sample < in.batch) {
@@ -108,6 +112,8 @@ __global__ void __launch_bounds__(kBlock) softmax_cross_entropy_kernel(const Los
 
 void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec& spec, const LossArguments& arguments) {
   const Loss in{arguments.labels,
+                arguments.other_labels,
+                arguments.label_weights,
                 static_cast<std::uint32_t>(spec.batch),
                 static_cast<std::uint32_t>(arguments.active),
                 static_cast<std::uint32_t>(spec.classes),

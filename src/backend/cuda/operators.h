@@ -30,9 +30,14 @@ struct CudaContext {
 std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels);
 // linear.cpp: x and y plain, by cuBLASLt.
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
+// batch_norm.cpp: plain or nhwc, the same on both sides.
+std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
 // simple_ops.cpp: plain or nhwc, the same on both sides; a reorder from one to the other.
-std::unique_ptr<Op> make_cuda_relu(const CudaContext& context, const ReluSpec& spec);
+std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const ActivationSpec& spec);
+std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec);
 std::unique_ptr<Op> make_cuda_pool(const CudaContext& context, const PoolSpec& spec, Layout layout);
+std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout);
+std::unique_ptr<Op> make_cuda_dropout(const CudaContext& context, const DropoutSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_reorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to);
 
 }  // namespace ddp::cuda

@@ -1,125 +1,306 @@
+// Pooling over windows. In the backward pass a thread gathers the gradients of its elements from the windows that cover
+// them, in row-major order. Maxima remember where in their window they stand: backward reads neither x nor y.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/rows.cuh"
 
 namespace ddp::cuda {
 namespace {
 
 // Planes of height x width positions with `inner` values side by side at each: nhwc has samples as planes and channels
-// as inner values; plain has a plane for each channel of each sample and one inner value.
+// as inner values; plain has a plane for each channel of each sample and one inner value. Threads take kWidth inner
+// values each.
 struct Pool {
-  std::uint32_t inner;
-  std::uint32_t height, width;          // of x
-  std::uint32_t out_height, out_width;  // of y
-  std::uint32_t window, stride;
-  bool average;
+  std::uint32_t planes, inner;
+  std::int32_t height, width;          // of x
+  std::int32_t out_height, out_width;  // of y
+  std::int32_t window_h, window_w, stride, pad_top, pad_left;
+  bool count_padding;
 };
 
 struct Position {
-  std::uint32_t plane, row, column, inner;
+  std::uint32_t plane, inner;
+  std::int32_t row, column;
 };
 
+// Of the index-th of `inner` values at each position of planes.
 __device__ Position position_of(std::uint32_t index, std::uint32_t height, std::uint32_t width, std::uint32_t inner) {
   Position at{};
   at.inner = index % inner;
   index /= inner;
-  at.column = index % width;
+  at.column = static_cast<std::int32_t>(index % width);
   index /= width;
-  at.row = index % height;
+  at.row = static_cast<std::int32_t>(index % height);
   at.plane = index / height;
   return at;
 }
 
-template <class T>
-__global__ void pool_forward_kernel(const Pool p, const T* x, T* y, std::uint32_t count) {
-  const float share = 1.0F / static_cast<float>(p.window * p.window);
+// Where the values of a position lie.
+__device__ std::size_t place_of(const Pool& p, std::int32_t height, std::int32_t width, std::uint32_t plane,
+                                std::int32_t row, std::int32_t column, std::uint32_t inner) {
+  return ((static_cast<std::size_t>(plane) * height + row) * width + column) * p.inner + inner;
+}
+
+// The part of a window that lies inside x, and where the window begins.
+struct Window {
+  std::int32_t top, left;
+  std::int32_t first_row, end_row, first_column, end_column;
+
+  __device__ Window(const Pool& p, std::int32_t out_row, std::int32_t out_column)
+      : top(out_row * p.stride - p.pad_top),
+        left(out_column * p.stride - p.pad_left),
+        first_row(top < 0 ? 0 : top),
+        end_row(top + p.window_h < p.height ? top + p.window_h : p.height),
+        first_column(left < 0 ? 0 : left),
+        end_column(left + p.window_w < p.width ? left + p.window_w : p.width) {}
+
+  // What each element has of the average.
+  __device__ float share(const Pool& p) const {
+    const std::int32_t inside = (end_row - first_row) * (end_column - first_column);
+    return 1.0F / static_cast<float>(p.count_padding ? p.window_h * p.window_w : inside < 1 ? 1 : inside);
+  }
+};
+
+template <unsigned kWidth, class T>
+__global__ void average_forward_kernel(const Pool p, const T* x, T* y, std::uint32_t count) {
+  const std::uint32_t vectors = p.inner / kWidth;
   for (std::size_t i = first_index(); i < count; i += index_step()) {
-    const Position at = position_of(static_cast<std::uint32_t>(i), p.out_height, p.out_width, p.inner);
-    float value = p.average ? 0.0F : below_all();
-    for (std::uint32_t r = 0; r < p.window; ++r) {
-      const std::uint32_t row = (at.plane * p.height + at.row * p.stride + r) * p.width;
-      for (std::uint32_t s = 0; s < p.window; ++s) {
-        const float next = get(x, (row + at.column * p.stride + s) * p.inner + at.inner);
-        value = p.average ? value + next : larger(value, next);
+    const Position at = position_of(static_cast<std::uint32_t>(i), p.out_height, p.out_width, vectors);
+    const Window w(p, at.row, at.column);
+    float sums[kWidth] = {};
+    for (std::int32_t row = w.first_row; row < w.end_row; ++row) {
+      for (std::int32_t column = w.first_column; column < w.end_column; ++column) {
+        float values[kWidth];
+        get_some(x, place_of(p, p.height, p.width, at.plane, row, column, at.inner * kWidth), values);
+        for (unsigned j = 0; j < kWidth; ++j) sums[j] += values[j];
       }
     }
-    put(y, i, p.average ? value * share : value);
+    const float share = w.share(p);
+    for (float& sum : sums) sum *= share;
+    put_some(y, i * kWidth, sums);
   }
 }
 
-// Whether position (row, column) of x is the first in row-major order that equals the maximum of window (i, j).
-template <class T>
-__device__ bool is_first_maximum(const Pool& p, const T* x, const Position& at, std::uint32_t i, std::uint32_t j,
-                                 float maximum) {
-  for (std::uint32_t row = i * p.stride; row <= at.row; ++row) {
-    for (std::uint32_t s = 0; s < p.window; ++s) {
-      const std::uint32_t column = j * p.stride + s;
-      const bool here = row == at.row && column == at.column;
-      const float value = get(x, ((at.plane * p.height + row) * p.width + column) * p.inner + at.inner);
-      if (value == maximum) return here;
-      if (here) return false;
+// `places`, of type I: where in its window the first of the largest elements stands, counted row by row; null
+// where nobody will ask.
+template <unsigned kWidth, class I, class T>
+__global__ void maximum_forward_kernel(const Pool p, const T* x, T* y, I* places, std::uint32_t count) {
+  const std::uint32_t vectors = p.inner / kWidth;
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    const Position at = position_of(static_cast<std::uint32_t>(i), p.out_height, p.out_width, vectors);
+    const Window w(p, at.row, at.column);
+    float best[kWidth];
+    Pack<I, kWidth> where;
+    for (unsigned j = 0; j < kWidth; ++j) {
+      best[j] = below_all();
+      where.values[j] = static_cast<I>((w.first_row - w.top) * p.window_w + w.first_column - w.left);
     }
-  }
-  return false;
-}
-
-// A thread gathers the gradient of one element of x from the windows that cover it, in row-major order.
-template <class T>
-__global__ void pool_backward_kernel(const Pool p, const T* x, const T* y, const T* dy, T* dx, std::uint32_t count) {
-  const float share = 1.0F / static_cast<float>(p.window * p.window);
-  const auto first_window = [&p](std::uint32_t position) {
-    return position < p.window ? 0U : (position - p.window) / p.stride + 1;
-  };
-  for (std::size_t index = first_index(); index < count; index += index_step()) {
-    const Position at = position_of(static_cast<std::uint32_t>(index), p.height, p.width, p.inner);
-    float gradient = 0.0F;
-    for (std::uint32_t i = first_window(at.row); i < p.out_height && i * p.stride <= at.row; ++i) {
-      for (std::uint32_t j = first_window(at.column); j < p.out_width && j * p.stride <= at.column; ++j) {
-        const std::uint32_t window = ((at.plane * p.out_height + i) * p.out_width + j) * p.inner + at.inner;
-        if (p.average) {
-          gradient += share * get(dy, window);
-        } else if (is_first_maximum(p, x, at, i, j, get(y, window))) {
-          gradient += get(dy, window);
+    for (std::int32_t row = w.first_row; row < w.end_row; ++row) {
+      for (std::int32_t column = w.first_column; column < w.end_column; ++column) {
+        const auto here = static_cast<I>((row - w.top) * p.window_w + column - w.left);
+        float values[kWidth];
+        get_some(x, place_of(p, p.height, p.width, at.plane, row, column, at.inner * kWidth), values);
+        for (unsigned j = 0; j < kWidth; ++j) {
+          if (!wins_maximum(values[j], best[j])) continue;
+          best[j] = values[j];
+          where.values[j] = here;
         }
       }
     }
-    put(dx, index, gradient);
+    put_some(y, i * kWidth, best);
+    if (places != nullptr) *reinterpret_cast<Pack<I, kWidth>*>(places + i * kWidth) = where;
   }
+}
+
+// Calls f(row, column) for each window that covers an element of x.
+template <class F>
+__device__ void each_window(const Pool& p, const Position& at, F f) {
+  const auto first = [&p](std::int32_t padded, std::int32_t window) {
+    return padded < window ? 0 : (padded - window) / p.stride + 1;
+  };
+  const std::int32_t row = at.row + p.pad_top;
+  const std::int32_t column = at.column + p.pad_left;
+  for (std::int32_t i = first(row, p.window_h); i < p.out_height && i * p.stride <= row; ++i) {
+    for (std::int32_t j = first(column, p.window_w); j < p.out_width && j * p.stride <= column; ++j) f(i, j);
+  }
+}
+
+template <unsigned kWidth, class T>
+__global__ void average_backward_kernel(const Pool p, const T* dy, T* dx, std::uint32_t count) {
+  const std::uint32_t vectors = p.inner / kWidth;
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    const Position at = position_of(static_cast<std::uint32_t>(i), p.height, p.width, vectors);
+    float gradient[kWidth] = {};
+    each_window(p, at, [&](std::int32_t row, std::int32_t column) {
+      float values[kWidth];
+      get_some(dy, place_of(p, p.out_height, p.out_width, at.plane, row, column, at.inner * kWidth), values);
+      const float share = Window(p, row, column).share(p);
+      for (unsigned j = 0; j < kWidth; ++j) gradient[j] += share * values[j];
+    });
+    put_some(dx, i * kWidth, gradient);
+  }
+}
+
+template <unsigned kWidth, class I, class T>
+__global__ void maximum_backward_kernel(const Pool p, const I* places, const T* dy, T* dx, std::uint32_t count) {
+  const std::uint32_t vectors = p.inner / kWidth;
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    const Position at = position_of(static_cast<std::uint32_t>(i), p.height, p.width, vectors);
+    float gradient[kWidth] = {};
+    each_window(p, at, [&](std::int32_t row, std::int32_t column) {
+      const std::size_t window = place_of(p, p.out_height, p.out_width, at.plane, row, column, at.inner * kWidth);
+      const auto where = *reinterpret_cast<const Pack<I, kWidth>*>(places + window);
+      float values[kWidth];
+      get_some(dy, window, values);
+      const auto here = static_cast<I>((at.row + p.pad_top - row * p.stride) * p.window_w + at.column + p.pad_left -
+                                       column * p.stride);
+      for (unsigned j = 0; j < kWidth; ++j) gradient[j] += where.values[j] == here ? values[j] : 0.0F;
+    });
+    put_some(dx, i * kWidth, gradient);
+  }
+}
+
+// One window that covers all of a plane: a block of columns x lines takes the plane's values of its columns, a line
+// every lines-th position; the lines are added by a binary tree.
+template <unsigned kWidth, class T>
+__global__ void global_average_kernel(const Pool p, const T* x, T* y, std::uint32_t groups) {
+  __shared__ float tree[kWidth][kThreads];
+  const std::uint32_t plane = blockIdx.x / groups;
+  const std::uint32_t inner = (blockIdx.x % groups * blockDim.x + threadIdx.x) * kWidth;
+  const auto positions = static_cast<std::uint32_t>(p.height * p.width);
+  float sums[kWidth] = {};
+  for (std::uint32_t at = threadIdx.y; inner < p.inner && at < positions; at += blockDim.y) {
+    float values[kWidth];
+    get_some(x, (static_cast<std::size_t>(plane) * positions + at) * p.inner + inner, values);
+    for (unsigned j = 0; j < kWidth; ++j) sums[j] += values[j];
+  }
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
+  merge_lines(tree, [](float a, float b) { return a + b; });
+  if (threadIdx.y != 0 || inner >= p.inner) return;
+  const float share = Window(p, 0, 0).share(p);
+  for (unsigned j = 0; j < kWidth; ++j) sums[j] = share * tree[j][thread];
+  put_some(y, static_cast<std::size_t>(plane) * p.inner + inner, sums);
 }
 
 Pool pool_of(const PoolSpec& spec, Layout layout) {
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  const auto i32 = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   const Shape out = spec.output();
-  return {layout == Layout::nhwc ? u32(spec.input.channels) : 1U,
-          u32(spec.input.height),
-          u32(spec.input.width),
-          u32(out.height),
-          u32(out.width),
-          u32(spec.window),
-          u32(spec.stride),
-          spec.kind == PoolSpec::Kind::average};
+  const bool nhwc = layout == Layout::nhwc;
+  return {u32(nhwc ? spec.batch : spec.batch * spec.input.channels),
+          nhwc ? u32(spec.input.channels) : 1U,
+          i32(spec.input.height),
+          i32(spec.input.width),
+          i32(out.height),
+          i32(out.width),
+          i32(spec.window_h),
+          i32(spec.window_w),
+          i32(spec.stride),
+          i32(spec.pad_top),
+          i32(spec.pad_left),
+          spec.count_padding};
+}
+
+bool covers_all(const PoolSpec& s) {
+  return s.output().height == 1 && s.output().width == 1 && s.window_h - s.pad_top >= s.input.height &&
+         s.window_w - s.pad_left >= s.input.width;
+}
+
+// Calls f with a value of the element's type and how many inner values a thread takes.
+template <class F>
+void with_width(Element element, const Pool& pool, F f) {
+  with_element(element, [&](auto zero) {
+    constexpr unsigned kWidth = kVector<decltype(zero)>;
+    if (pool.inner % kWidth == 0) {
+      f(zero, std::integral_constant<unsigned, kWidth>{});
+    } else {
+      f(zero, std::integral_constant<unsigned, 1>{});
+    }
+  });
+}
+
+// Places in a window take a byte each where they fit.
+bool places_are_bytes(const PoolSpec& spec) { return spec.window_h * spec.window_w <= 256; }
+
+// Calls f with the bytes of `saved` as what they hold.
+template <class F>
+void with_places(const PoolSpec& spec, std::byte* saved, F f) {
+  if (places_are_bytes(spec)) {
+    f(as<std::uint8_t>(static_cast<void*>(saved)));
+  } else {
+    f(as<std::uint32_t>(static_cast<void*>(saved)));
+  }
+}
+
+void global_average_forward(cudaStream_t stream, Element element, const Pool& pool, const void* x, void* y) {
+  with_width(element, pool, [&](auto zero, auto width) {
+    using T = decltype(zero);
+    constexpr unsigned kWidth = decltype(width)::value;
+    constexpr unsigned kMostColumns = 32;
+    const unsigned vectors = pool.inner / kWidth;
+    unsigned columns = 1;
+    while (columns < vectors && columns < kMostColumns) columns *= 2;
+    const auto positions = static_cast<unsigned>(pool.height * pool.width);
+    unsigned lines = 1;
+    while (lines < positions && lines * columns < kThreads) lines *= 2;
+    const unsigned groups = (vectors + columns - 1) / columns;
+    launch(stream, pool.planes * groups, dim3(columns, lines), global_average_kernel<kWidth, T>, pool, as<T>(x),
+           as<T>(y), groups);
+  });
 }
 
 }  // namespace
 
-void pool_forward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x, void* y) {
+std::size_t pool_saved_bytes(const PoolSpec& spec) {
+  if (spec.kind == PoolSpec::Kind::average) return 0;
+  const auto count = static_cast<std::size_t>(spec.batch * spec.output().elements());
+  return count * (places_are_bytes(spec) ? sizeof(std::uint8_t) : sizeof(std::uint32_t));
+}
+
+void pool_forward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x, void* y,
+                  std::byte* saved) {
   const std::int64_t count = spec.batch * spec.output().elements();
   if (count == 0) return;
-  with_element(element, [&](auto zero) {
+  const Pool pool = pool_of(spec, layout);
+  const bool average = spec.kind == PoolSpec::Kind::average;
+  if (average && covers_all(spec)) return global_average_forward(stream, element, pool, x, y);
+  with_width(element, pool, [&](auto zero, auto width) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, pool_forward_kernel<T>, pool_of(spec, layout), as<T>(x), as<T>(y),
-           count);
+    constexpr unsigned kWidth = decltype(width)::value;
+    const std::int64_t vectors = count / kWidth;
+    if (average) {
+      launch(stream, blocks_for(vectors), kThreads, average_forward_kernel<kWidth, T>, pool, as<T>(x), as<T>(y),
+             vectors);
+      return;
+    }
+    with_places(spec, saved, [&](auto* places) {
+      using I = std::remove_pointer_t<decltype(places)>;
+      launch(stream, blocks_for(vectors), kThreads, maximum_forward_kernel<kWidth, I, T>, pool, as<T>(x), as<T>(y),
+             places, vectors);
+    });
   });
 }
 
-void pool_backward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x,
-                   const void* y, const void* dy, void* dx) {
+void pool_backward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* dy, void* dx,
+                   std::byte* saved) {
   const std::int64_t count = spec.batch * spec.input.elements();
   if (count == 0) return;
-  with_element(element, [&](auto zero) {
+  const Pool pool = pool_of(spec, layout);
+  with_width(element, pool, [&](auto zero, auto width) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, pool_backward_kernel<T>, pool_of(spec, layout), as<T>(x), as<T>(y),
-           as<T>(dy), as<T>(dx), count);
+    constexpr unsigned kWidth = decltype(width)::value;
+    const std::int64_t vectors = count / kWidth;
+    if (spec.kind == PoolSpec::Kind::average) {
+      launch(stream, blocks_for(vectors), kThreads, average_backward_kernel<kWidth, T>, pool, as<T>(dy), as<T>(dx),
+             vectors);
+      return;
+    }
+    with_places(spec, saved, [&](auto* places) {
+      using I = std::remove_pointer_t<decltype(places)>;
+      launch(stream, blocks_for(vectors), kThreads, maximum_backward_kernel<kWidth, I, T>, pool, places, as<T>(dy),
+             as<T>(dx), vectors);
+    });
   });
 }
 

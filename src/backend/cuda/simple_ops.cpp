@@ -1,29 +1,51 @@
-// Operators that are a kernel of our own in each direction.
+// Operators that are a kernel or two of our own in each direction.
 #include "backend/cuda/check.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
-#include "base/error.h"
+#include "backend/workspace.h"
 
 namespace ddp::cuda {
 namespace {
 
-class CudaRelu final : public Op {
+class CudaActivation final : public Op {
  public:
-  CudaRelu(const CudaContext& context, const ReluSpec& spec)
-      : context_(context), count_(spec.batch * spec.shape.elements()) {}
+  CudaActivation(const CudaContext& context, const ActivationSpec& spec)
+      : context_(context), activation_(spec.activation), count_(spec.batch * spec.shape.elements()) {}
 
-  bool backward_reads_y() const override { return true; }
+  bool backward_reads_y() const override { return activation_ != Activation::none; }
   bool in_place() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    relu_forward(context_.stream, context_.element(), a.x, a.y, count_);
+    activation_forward(context_.stream, context_.element(), activation_, a.x, a.y, count_);
   }
   void backward(const BackwardArguments& a) override {
-    relu_backward(context_.stream, context_.element(), a.y, a.dy, a.dx, count_);
+    activation_backward(context_.stream, context_.element(), activation_, a.y, a.dy, a.dx, nullptr, count_);
   }
 
  private:
   const CudaContext& context_;
+  Activation activation_;
+  std::int64_t count_;
+};
+
+class CudaAdd final : public Op {
+ public:
+  CudaAdd(const CudaContext& context, const AddSpec& spec)
+      : context_(context), activation_(spec.activation), count_(spec.batch * spec.shape.elements()) {}
+
+  bool backward_reads_y() const override { return activation_ != Activation::none; }
+  bool in_place() const override { return true; }
+
+  void forward(const ForwardArguments& a) override {
+    add_activations(context_.stream, context_.element(), activation_, a.x, a.x2, a.y, count_);
+  }
+  void backward(const BackwardArguments& a) override {
+    activation_backward(context_.stream, context_.element(), activation_, a.y, a.dy, a.dx, a.dx2, count_);
+  }
+
+ private:
+  const CudaContext& context_;
+  Activation activation_;
   std::int64_t count_;
 };
 
@@ -32,19 +54,64 @@ class CudaPool final : public Op {
   CudaPool(const CudaContext& context, const PoolSpec& spec, Layout layout)
       : context_(context), spec_(spec), layout_(layout) {}
 
-  bool backward_reads_x() const override { return spec_.kind == PoolSpec::Kind::maximum; }
-  bool backward_reads_y() const override { return spec_.kind == PoolSpec::Kind::maximum; }
+  std::size_t saved_bytes() const override { return pool_saved_bytes(spec_); }
 
   void forward(const ForwardArguments& a) override {
-    pool_forward(context_.stream, context_.element(), spec_, layout_, a.x, a.y);
+    pool_forward(context_.stream, context_.element(), spec_, layout_, a.x, a.y, a.saved);
   }
   void backward(const BackwardArguments& a) override {
-    pool_backward(context_.stream, context_.element(), spec_, layout_, a.x, a.y, a.dy, a.dx);
+    pool_backward(context_.stream, context_.element(), spec_, layout_, a.dy, a.dx, a.saved);
   }
 
  private:
   const CudaContext& context_;
   PoolSpec spec_;
+  Layout layout_;
+};
+
+class CudaLrn final : public Op {
+ public:
+  CudaLrn(const CudaContext& context, const LrnSpec& spec, Layout layout)
+      : context_(context),
+        spec_(spec),
+        layout_(layout),
+        products_(space_.add<float>(spec.batch * spec.shape.elements())) {}
+
+  std::size_t workspace_bytes() const override { return space_.bytes(); }
+  bool backward_reads_x() const override { return true; }
+
+  void forward(const ForwardArguments& a) override {
+    lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x, a.y);
+  }
+  void backward(const BackwardArguments& a) override {
+    lrn_backward(context_.stream, context_.element(), spec_, layout_, a.x, a.dy, a.dx, products_.in(a.workspace));
+  }
+
+ private:
+  const CudaContext& context_;
+  LrnSpec spec_;
+  Layout layout_;
+  Workspace space_;
+  Workspace::Part<float> products_;
+};
+
+class CudaDropout final : public Op {
+ public:
+  CudaDropout(const CudaContext& context, const DropoutSpec& spec, Layout layout)
+      : context_(context), spec_(spec), layout_(layout) {}
+
+  bool in_place() const override { return true; }
+
+  void forward(const ForwardArguments& a) override { drop(a.training ? a.active : 0, a.keys, a.x, a.y); }
+  void backward(const BackwardArguments& a) override { drop(a.active, a.keys, a.dy, a.dx); }
+
+ private:
+  void drop(std::int64_t samples, const std::uint64_t* keys, const void* from, void* to) const {
+    dropout(context_.stream, context_.element(), spec_, layout_, samples, keys, from, to);
+  }
+
+  const CudaContext& context_;
+  DropoutSpec spec_;
   Layout layout_;
 };
 
@@ -79,12 +146,24 @@ class CudaReorder final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_relu(const CudaContext& context, const ReluSpec& spec) {
-  return std::make_unique<CudaRelu>(context, spec);
+std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const ActivationSpec& spec) {
+  return std::make_unique<CudaActivation>(context, spec);
+}
+
+std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec) {
+  return std::make_unique<CudaAdd>(context, spec);
 }
 
 std::unique_ptr<Op> make_cuda_pool(const CudaContext& context, const PoolSpec& spec, Layout layout) {
   return std::make_unique<CudaPool>(context, spec, layout);
+}
+
+std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout) {
+  return std::make_unique<CudaLrn>(context, spec, layout);
+}
+
+std::unique_ptr<Op> make_cuda_dropout(const CudaContext& context, const DropoutSpec& spec, Layout layout) {
+  return std::make_unique<CudaDropout>(context, spec, layout);
 }
 
 std::unique_ptr<Op> make_cuda_reorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to) {

@@ -54,8 +54,7 @@ class ConvTrial {
   ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem, std::size_t workspace)
       : backend_(backend), context_(context) {
     const ConvSpec& s = problem.spec;
-    const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(),
-                                                s.output_channels * s.input.channels * s.kernel_h * s.kernel_w,
+    const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(), s.weights(),
                                                 s.batch * s.convolved().elements()};
     for (std::size_t i = 0; i < counts.size(); ++i) {
       tensors_.at(i) = filled(backend, context, context.element(), counts.at(i));
@@ -135,14 +134,6 @@ ConvKernels for_each_direction(const ConvSpec& spec, GpuPrecision precision, Cho
   return kernels;
 }
 
-std::array<std::int64_t, kMaxParameters> parameter_counts(const OpSpec& spec) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    return {conv->output_channels * conv->input.channels * conv->kernel_h * conv->kernel_w, conv->output_channels};
-  }
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return {linear->inputs * linear->outputs, linear->outputs};
-  return {0, 0};
-}
-
 }  // namespace
 
 ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
@@ -165,14 +156,18 @@ double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& sp
   const Memory y = filled(backend, context, element, out);
   const Memory dy = filled(backend, context, element, out);
   const Memory dx = filled(backend, context, element, in);
-  const std::array<std::int64_t, kMaxParameters> counts = parameter_counts(spec);
+  const std::int64_t second = inputs_of(spec) > 1 ? in : 0;
+  const Memory x2 = filled(backend, context, element, second);
+  const Memory dx2 = filled(backend, context, element, second);
+  const Memory statistics = filled(backend, context, Element::fp32, statistic_elements(spec));
+  const Memory keys = backend.allocate(static_cast<std::size_t>(batch) * sizeof(std::uint64_t), kPurpose);
   std::array<Memory, kMaxParameters> values;
   std::array<Memory, kMaxParameters> gradients;
   ForwardArguments forward;
   BackwardArguments backward;
   for (std::size_t i = 0; i < kMaxParameters; ++i) {
-    values.at(i) = filled(backend, context, Element::fp32, counts.at(i));
-    gradients.at(i) = filled(backend, context, Element::fp32, counts.at(i));
+    values.at(i) = filled(backend, context, Element::fp32, parameter_elements(spec, i));
+    gradients.at(i) = filled(backend, context, Element::fp32, parameter_elements(spec, i));
     forward.parameters.at(i) = backward.parameters.at(i) = values.at(i).at<float>(0);
     backward.parameter_gradients.at(i) = gradients.at(i).at<float>(0);
   }
@@ -183,6 +178,10 @@ double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& sp
   backward.y = y.at<float>(0);
   backward.dy = dy.at<float>(0);
   backward.dx = dx.at<float>(0);
+  forward.x2 = x2.at<float>(0);
+  backward.dx2 = dx2.at<float>(0);
+  forward.statistics = statistics.at<float>(0);
+  forward.keys = backward.keys = keys.at<std::uint64_t>(0);
   forward.saved = backward.saved = saved.data();
   forward.workspace = backward.workspace = workspace.data();
   forward.active = backward.active = batch;
@@ -195,7 +194,8 @@ double guessed_seconds(const OpSpec& spec, const CudaContext& context) {
   constexpr double kBytesPerSecond = 2e12;
   constexpr double kOperationsPerSecond = 30e12;
   constexpr double kLaunchSeconds = 2e-6;
-  const auto elements = static_cast<double>(batch_of(spec) * (input_of(spec).elements() + output_of(spec).elements()));
+  const auto elements =
+      static_cast<double>(batch_of(spec) * (inputs_of(spec) * input_of(spec).elements() + output_of(spec).elements()));
   const double bytes = 2 * elements * static_cast<double>(bytes_of(context.element()));
   return kLaunchSeconds + bytes / kBytesPerSecond + 3 * 2 * forward_multiply_adds(spec) / kOperationsPerSecond;
 }

@@ -5,20 +5,18 @@ namespace ddp::cuda {
 namespace {
 
 // Where packed element `index` of [K][taps][C] lies in [K][C][taps].
-__device__ std::size_t plain_index(std::size_t index, std::uint32_t channels, std::uint32_t taps) {
-  const auto filter_elements = static_cast<std::size_t>(channels) * taps;
-  const std::size_t output = index / filter_elements;
-  const auto within = static_cast<std::uint32_t>(index % filter_elements);
-  const std::uint32_t tap = within / channels;
-  const std::uint32_t channel = within % channels;
-  return output * filter_elements + static_cast<std::size_t>(channel) * taps + tap;
+__device__ std::uint32_t plain_index(std::uint32_t index, std::uint32_t channels, std::uint32_t taps) {
+  const std::uint32_t channel = index % channels;
+  const std::uint32_t tap = index / channels % taps;
+  const std::uint32_t output = index / channels / taps;
+  return (output * channels + channel) * taps + tap;
 }
 
 template <class T>
 __global__ void pack_kernel(const float* weights, T* packed, std::size_t count, std::uint32_t channels,
                             std::uint32_t taps) {
   for (std::size_t i = first_index(); i < count; i += index_step()) {
-    put(packed, i, weights[plain_index(i, channels, taps)]);
+    put(packed, i, weights[plain_index(static_cast<std::uint32_t>(i), channels, taps)]);
   }
 }
 
@@ -26,7 +24,7 @@ template <class T>
 __global__ void unpack_kernel(const T* packed, float* weights, std::size_t count, std::uint32_t channels,
                               std::uint32_t taps) {
   for (std::size_t i = first_index(); i < count; i += index_step()) {
-    weights[plain_index(i, channels, taps)] = get(packed, i);
+    weights[plain_index(static_cast<std::uint32_t>(i), channels, taps)] = get(packed, i);
   }
 }
 

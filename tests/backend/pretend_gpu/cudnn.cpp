@@ -8,8 +8,6 @@
 //   12  noted to use tensor cores
 //   13  noted to be nondeterministic
 //   10  as a fallback, without a workspace
-#include "backend/pretend_gpu/engines.h"
-
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
@@ -22,6 +20,7 @@
 #include <vector>
 
 #include "backend/pretend_gpu/elements.h"
+#include "backend/pretend_gpu/engines.h"
 #include "fakes/fake_cuda.h"
 
 struct cudnnContext {
@@ -131,9 +130,13 @@ struct Convolution {
     strides = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
   }
 
+  // As cuDNN has it: weights of fewer channels than x has are those of a grouped convolution.
+  std::int64_t groups() const { return tensors[0].sizes[1] / tensors[1].sizes[1]; }
+
   bool consistent() const {
     const auto& [x, w, y] = tensors;
-    if (x.sizes[0] != y.sizes[0] || x.sizes[1] != w.sizes[1] || w.sizes[0] != y.sizes[1]) return false;
+    if (x.sizes[0] != y.sizes[0] || w.sizes[0] != y.sizes[1]) return false;
+    if (w.sizes[1] == 0 || x.sizes[1] % w.sizes[1] != 0 || w.sizes[0] % groups() != 0) return false;
     for (std::size_t i = 0; i < 2; ++i) {
       const std::int64_t padded = x.sizes[i + 2] + before[i] + after[i];
       if (y.sizes[i + 2] != (padded - w.sizes[i + 2]) / strides[i] + 1) return false;
@@ -143,7 +146,18 @@ struct Convolution {
 
   void run(const std::array<void*, 3>& data) const {
     std::vector<double> sums(tensors.at(result).count());
-    const auto& [x, w, y] = tensors;
+    const Tensor& x = tensors[0];
+    const Tensor& w = tensors[1];
+    const Tensor& y = tensors[2];
+    // The two that are read.
+    const std::array<std::size_t, 2> factors = {result == 0 ? 1U : 0U, result == 2 ? 1U : 2U};
+    std::array<std::vector<double>, 2> values;
+    for (std::size_t f = 0; f < 2; ++f) {
+      const Tensor& tensor = tensors.at(factors[f]);
+      for (std::size_t i = 0; i < tensor.count(); ++i) {
+        values[f].push_back(read_element(data.at(factors[f]), i, tensor.bf16));
+      }
+    }
     const auto each = [&](auto f) {
       for (std::int64_t n = 0; n < y.sizes[0]; ++n) {
         for (std::int64_t k = 0; k < y.sizes[1]; ++k) {
@@ -153,19 +167,18 @@ struct Convolution {
         }
       }
     };
+    const std::int64_t outputs_of_group = w.sizes[0] / groups();
     each([&](std::int64_t n, std::int64_t k, std::int64_t i, std::int64_t j) {
+      const std::int64_t first = k / outputs_of_group * w.sizes[1];
       for (std::int64_t c = 0; c < w.sizes[1]; ++c) {
         for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
           for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
             const std::int64_t row = i * strides[0] + r - before[0];
             const std::int64_t column = j * strides[1] + s - before[1];
             if (row < 0 || row >= x.sizes[2] || column < 0 || column >= x.sizes[3]) continue;
-            const std::array<std::size_t, 3> places = {x.at(n, c, row, column), w.at(k, c, r, s), y.at(n, k, i, j)};
-            double product = 1;
-            for (std::size_t t = 0; t < 3; ++t) {
-              if (t != result) product *= read_element(data.at(t), places.at(t), tensors.at(t).bf16);
-            }
-            sums[places.at(result)] += product;
+            const std::array<std::size_t, 3> places = {x.at(n, first + c, row, column), w.at(k, c, r, s),
+                                                       y.at(n, k, i, j)};
+            sums[places.at(result)] += values[0][places.at(factors[0])] * values[1][places.at(factors[1])];
           }
         }
       }
@@ -227,6 +240,45 @@ cudnnStatus_t finalize(Desc& desc) {
   return CUDNN_STATUS_SUCCESS;
 }
 
+cudnnStatus_t set_attribute(Desc& desc, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            int64_t count, const void* values) {
+  if (desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    const auto* from = static_cast<const cudnnBackendDescriptor_t*>(values);
+    desc.children[name].clear();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!desc_of(from[i])->final) return CUDNN_STATUS_BAD_PARAM;
+      desc.children[name].push_back(desc_of(from[i]));
+    }
+    return CUDNN_STATUS_SUCCESS;
+  }
+  const auto* from = static_cast<const unsigned char*>(values);
+  desc.values[name] = {from, from + static_cast<std::size_t>(count) * bytes_of(type)};
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t get_attribute(const Desc& desc, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            int64_t wanted, int64_t* count, void* values) {
+  if (!desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    const auto found = desc.children.find(name);
+    const std::int64_t have = found == desc.children.end() ? 0 : static_cast<std::int64_t>(found->second.size());
+    // As cuDNN does: of knobs it tells no number in advance.
+    const bool tells = wanted > 0 || name != CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
+    *count = tells ? (wanted > 0 ? std::min(have, wanted) : have) : 0;
+    for (std::int64_t i = 0; wanted > 0 && i < *count; ++i) {
+      desc_of(static_cast<cudnnBackendDescriptor_t*>(values)[i]) = found->second[static_cast<std::size_t>(i)];
+    }
+    return CUDNN_STATUS_SUCCESS;
+  }
+  const auto found = desc.values.find(name);
+  const std::size_t bytes = bytes_of(type);
+  const std::int64_t have = found == desc.values.end() ? 0 : static_cast<std::int64_t>(found->second.size() / bytes);
+  *count = wanted > 0 ? std::min(have, wanted) : have;
+  if (wanted > 0 && *count > 0) std::memcpy(values, found->second.data(), static_cast<std::size_t>(*count) * bytes);
+  return CUDNN_STATUS_SUCCESS;
+}
+
 }  // namespace
 
 namespace ddp::pretend {
@@ -265,45 +317,17 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t count, const void* values) {
-  Desc& desc = *desc_of(descriptor);
-  if (desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
-  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    const auto* from = static_cast<const cudnnBackendDescriptor_t*>(values);
-    desc.children[name].clear();
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (!desc_of(from[i])->final) return CUDNN_STATUS_BAD_PARAM;
-      desc.children[name].push_back(desc_of(from[i]));
-    }
-    return CUDNN_STATUS_SUCCESS;
-  }
-  const auto* from = static_cast<const unsigned char*>(values);
-  desc.values[name] = {from, from + static_cast<std::size_t>(count) * bytes_of(type)};
-  return CUDNN_STATUS_SUCCESS;
+// With cuDNN's names of parameters, which a checker of this file compares.
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attributeName,
+                                       cudnnBackendAttributeType_t attributeType, int64_t elementCount,
+                                       const void* arrayOfElements) {
+  return set_attribute(*desc_of(descriptor), attributeName, attributeType, elementCount, arrayOfElements);
 }
-
-cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t wanted, int64_t* count, void* values) {
-  const Desc& desc = *desc_of(descriptor);
-  if (!desc.final) return CUDNN_STATUS_NOT_INITIALIZED;
-  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    const auto found = desc.children.find(name);
-    const std::int64_t have = found == desc.children.end() ? 0 : static_cast<std::int64_t>(found->second.size());
-    // As cuDNN does: of knobs it tells no number in advance.
-    const bool tells = wanted > 0 || name != CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
-    *count = tells ? (wanted > 0 ? std::min(have, wanted) : have) : 0;
-    for (std::int64_t i = 0; wanted > 0 && i < *count; ++i) {
-      desc_of(static_cast<cudnnBackendDescriptor_t*>(values)[i]) = found->second[static_cast<std::size_t>(i)];
-    }
-    return CUDNN_STATUS_SUCCESS;
-  }
-  const auto found = desc.values.find(name);
-  const std::size_t bytes = bytes_of(type);
-  const std::int64_t have = found == desc.values.end() ? 0 : static_cast<std::int64_t>(found->second.size() / bytes);
-  *count = wanted > 0 ? std::min(have, wanted) : have;
-  if (wanted > 0 && *count > 0) std::memcpy(values, found->second.data(), static_cast<std::size_t>(*count) * bytes);
-  return CUDNN_STATUS_SUCCESS;
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attributeName,
+                                       cudnnBackendAttributeType_t attributeType, int64_t requestedElementCount,
+                                       int64_t* elementCount, void* arrayOfElements) {
+  return get_attribute(*desc_of(descriptor), attributeName, attributeType, requestedElementCount, elementCount,
+                       arrayOfElements);
 }
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) { return finalize(*desc_of(descriptor)); }

@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -23,9 +24,20 @@ constexpr unsigned kWarp = 32;
 
 enum class State { ready, at_block_barrier, at_warp_barrier, done };
 
+// Where a fiber or the scheduler goes on. A jump costs no system call, as the one of swapcontext() does.
+struct Place {
+  std::jmp_buf registers;
+
+  // Comes back when somebody goes to this place.
+  [[gnu::noinline]] void leave_for(Place& other) {
+    if (_setjmp(registers) == 0) _longjmp(other.registers, 1);
+  }
+};
+
+// Runs one thread after the other on its stack, of as many blocks as there are.
 struct Fiber {
-  ucontext_t context{};
-  std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
+  std::unique_ptr<std::byte[]> stack;
+  Place here{};
   State state = State::done;
   uint3 place{};
   std::uint64_t handed_in = 0;
@@ -40,7 +52,12 @@ class Block {
   void wait(State where) {
     barriers_ = true;
     fibers_[running_].state = where;
-    if (swapcontext(&fibers_[running_].context, &scheduler_) != 0) give_up("swapcontext failed");
+    fibers_[running_].here.leave_for(scheduler_);
+  }
+  // The thread has ended; its fiber goes on with that of another block.
+  void wait_for_next() {
+    fibers_[running_].state = State::done;
+    fibers_[running_].here.leave_for(scheduler_);
   }
   Fiber& running() { return fibers_[running_]; }
   Fiber& in_warp(unsigned lane) { return fibers_.at(running_ / kWarp * kWarp + lane); }
@@ -48,13 +65,13 @@ class Block {
 
  private:
   static void enter();
-  void start(std::size_t index, uint3 place);
+  void begin(Fiber& fiber);
   bool release();
 
   std::vector<Fiber> fibers_;
   std::size_t count_ = 0;
   std::size_t running_ = 0;
-  ucontext_t scheduler_{};
+  Place scheduler_{};
   const std::function<void()>* thread_ = nullptr;
   bool barriers_ = false;
 };
@@ -68,21 +85,22 @@ std::mt19937& generator() {
 
 void Block::enter() {
   Block* block = current;
-  (*block->thread_)();
-  block->running().state = State::done;
-  // Does not come back: the scheduler resumes no fiber that is done.
-  static_cast<void>(swapcontext(&block->running().context, &block->scheduler_));
+  for (;;) {
+    (*block->thread_)();
+    block->wait_for_next();
+  }
 }
 
-void Block::start(std::size_t index, uint3 place) {
-  Fiber& fiber = fibers_[index];
-  fiber.state = State::ready;
-  fiber.place = place;
-  if (getcontext(&fiber.context) != 0) give_up("getcontext failed");
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStack;
-  fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, &Block::enter, 0);
+// The first time, on a stack of its own.
+void Block::begin(Fiber& fiber) {
+  fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
+  ucontext_t context{};
+  if (getcontext(&context) != 0) give_up("getcontext failed");
+  context.uc_stack.ss_sp = fiber.stack.get();
+  context.uc_stack.ss_size = kStack;
+  context.uc_link = nullptr;
+  makecontext(&context, &Block::enter, 0);
+  if (_setjmp(scheduler_.registers) == 0) static_cast<void>(setcontext(&context));
 }
 
 // Lets threads go on whose barrier is complete; threads that have ended are not waited for.
@@ -122,7 +140,8 @@ bool Block::run(dim3 threads, const std::function<void()>& thread) {
   current = this;
   for (std::size_t i = 0; i < count_; ++i) {
     const auto index = static_cast<unsigned>(i);
-    start(i, {index % threads.x, index / threads.x % threads.y, index / threads.x / threads.y});
+    fibers_[i].state = State::ready;
+    fibers_[i].place = {index % threads.x, index / threads.x % threads.y, index / threads.x / threads.y};
   }
   std::vector<std::size_t> order(count_);
   std::iota(order.begin(), order.end(), 0);
@@ -132,7 +151,11 @@ bool Block::run(dim3 threads, const std::function<void()>& thread) {
       if (fibers_[i].state != State::ready) continue;
       running_ = i;
       threadIdx = fibers_[i].place;
-      if (swapcontext(&scheduler_, &fibers_[i].context) != 0) give_up("swapcontext failed");
+      if (fibers_[i].stack == nullptr) {
+        begin(fibers_[i]);
+      } else {
+        scheduler_.leave_for(fibers_[i].here);
+      }
     }
     const auto done = [](const Fiber& fiber) { return fiber.state == State::done; };
     if (std::all_of(fibers_.begin(), fibers_.begin() + static_cast<std::ptrdiff_t>(count_), done)) break;

@@ -34,6 +34,18 @@ TEST(StateTest, ComesBackAsItWas) {
   EXPECT_EQ(parse_state(to_json(extreme), "state.json"), extreme);
 }
 
+TEST(StateTest, ClassesAreThereOnlyWhereTheyHaveNames) {
+  TrainingState state;
+  EXPECT_THAT(to_json(state), testing::Not(HasSubstr("classes")));
+  state.classes = {"cat", "dog \"x\""};
+  EXPECT_EQ(parse_state(to_json(state), "state.json"), state);
+  auto changed = nlohmann::json::parse(to_json(state));
+  for (const auto& bad : {nlohmann::json(1), nlohmann::json("cat"), nlohmann::json({"cat", 2})}) {
+    changed["classes"] = bad;
+    EXPECT_THAT(error_of(changed.dump()), HasSubstr("'classes' has a value that cannot be"));
+  }
+}
+
 TEST(StateTest, BytesThatAreNotUtf8AreReplaced) {
   TrainingState state;
   state.config = "data-dir = /caf\xe9\n";
@@ -46,7 +58,12 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
   for (const auto& [key, value] : good.items()) {
     auto without = good;
     without.erase(key);
-    EXPECT_THAT(error_of(without.dump()), AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));
+    if (key == "optimizer") {
+      EXPECT_EQ(parse_state(without.dump(), "state.json").optimizer, "sgd");
+    } else {
+      EXPECT_THAT(error_of(without.dump()),
+                  AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));
+    }
     const auto impossible = value.is_string() ? std::vector<nlohmann::json>{1, nullptr, {"a"}}
                             : value.is_number_float()
                                 ? std::vector<nlohmann::json>{"1", nullptr, true}

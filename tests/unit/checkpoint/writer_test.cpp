@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstring>
 #include <set>
 
 #include "base/file.h"
@@ -49,6 +50,27 @@ class WriterTest : public ::testing::Test {
   std::mt19937_64 random_{seed_};
   ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
 };
+
+// Tensors without an average of their own are the model's.
+TEST_F(WriterTest, TheAverageIsReadInPlaceOfTheWeights) {
+  CheckpointWriter writer(run_, 3);
+  Sample sample(random_, 5);
+  std::vector<TensorView> state(sample.optimizer.views().begin(), sample.optimizer.views().end());
+  const std::vector<TensorView> model(sample.model.views().begin(), sample.model.views().end());
+  state[0].name = "ema." + model[0].name;
+  state[4].name = "ema." + model[4].name;
+  (void)writer.save(sample.state, model, state);
+  Sample read(random_, 0);
+  load_average(*find_checkpoint(run_), "lenet", read.model.views());
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const TensorView& expected = i == 0 || i == 4 ? state[i] : model[i];
+    EXPECT_EQ(std::memcmp(read.model.views()[i].data, expected.data, expected.elements() * sizeof(float)), 0) << i;
+  }
+  (void)save(writer, 6);
+  EXPECT_THAT(
+      error_text(ExitCode::checkpoint, [&] { load_average(*find_checkpoint(run_), "lenet", read.model.views()); }),
+      HasSubstr("there is no moving average of the weights in it"));
+}
 
 TEST_F(WriterTest, WhatIsSavedIsFoundAndLoadedBitForBit) {
   CheckpointWriter writer(run_, 3);

@@ -25,7 +25,7 @@ TEST(Catalog, OpensGlyphsWithoutAnyFile) {
 TEST(Catalog, AnUnknownNameSuggestsTheNearestAndListsAll) {
   EXPECT_THAT(error_of(ExitCode::usage, [] { open_dataset("fashion-mnits", "data", 0, 0, 1); }),
               AllOf(HasSubstr("'fashion-mnits'"), HasSubstr("did you mean 'fashion-mnist'"),
-                    HasSubstr("glyphs, mnist, fashion-mnist")));
+                    HasSubstr("glyphs, mnist, fashion-mnist, cifar10, folder")));
   EXPECT_THAT(error_of(ExitCode::usage, [] { open_dataset("imagenet21k", "data", 0, 0, 1); }),
               testing::Not(HasSubstr("did you mean")));
 }

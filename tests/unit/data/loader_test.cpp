@@ -12,6 +12,8 @@
 
 #include "base/random.h"
 #include "data/memory_dataset.h"
+#include "data/mixup.h"
+#include "data/sample_key.h"
 #include "data/sampler.h"
 #include "unit/data/allocations.h"
 #include "unit/data/files.h"
@@ -33,12 +35,13 @@ class TestDataset : public Dataset {
   explicit TestDataset(std::int64_t size, std::int64_t broken = -1)
       : Dataset("test", size, kShape, 11), broken_(broken) {}
 
-  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
     if (index == broken_) throw Error(ExitCode::data, "sample " + std::to_string(index) + " is broken");
     if (index % 5 == 0) std::this_thread::yield();
     if (index % 37 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = pixel_of(index, i);
     ++reads_;
+    return index;
   }
   int label(std::int64_t index) const override { return label_of(index); }
   std::int64_t reads() const { return reads_; }
@@ -225,6 +228,49 @@ TEST_P(LoaderOf, AllocatesNothingPerBatch) {
   for (int i = 0; i < 500; ++i) samples += loader.next()->count;
   EXPECT_EQ(allocations().count, before);
   EXPECT_GT(samples, 500);
+}
+
+// Images and labels by which the mixing can be told.
+class LevelDataset : public Dataset {
+ public:
+  LevelDataset() : Dataset("levels", 100, kShape, 100) {}
+  std::int64_t read(std::int64_t /*index*/, std::span<std::uint8_t> /*pixels*/) const override {
+    throw Error(ExitCode::internal, "training reads are wanted");
+  }
+  std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override {
+    EXPECT_EQ(key, sample_key(5, 0, static_cast<std::uint32_t>(index)));
+    std::fill(pixels.begin(), pixels.end(), static_cast<std::uint8_t>(2 * index));
+    return index == 13 ? 14 : index;  // another sample stands in
+  }
+  int label(std::int64_t index) const override { return static_cast<int>(index); }
+};
+
+TEST_P(LoaderOf, MixesPartnersAndKeepsWhoHasNone) {
+  const LevelDataset data;
+  const std::vector<std::uint32_t> indices = {40, 13, 7, 90, 55};
+  const std::vector<std::uint32_t> partners = {3, 2, 1, 0, 4};
+  std::vector<std::uint64_t> keys;
+  for (const std::uint32_t index : indices) keys.push_back(sample_key(5, 0, index));
+  LoaderConfig with_mixup = config(5);
+  with_mixup.training = true;
+  with_mixup.mixup = 0.7;
+  Loader loader(data, with_mixup, [&] { return BatchRequest{indices, keys, partners}; });
+  const std::vector<int> labels = {40, 14, 7, 90, 55};
+  for (int step = 0; step < 20; ++step) {
+    const std::optional<Batch> batch = loader.next();
+    ASSERT_EQ(batch->count, 5);
+    for (std::size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(batch->labels[i], labels[i]);
+      EXPECT_EQ(batch->other_labels[i], labels[partners[i]]);
+      const float weight = i == 4 ? 1.0F : static_cast<float>(mixing_share(0.7, keys[i])) / 256.0F;
+      EXPECT_EQ(batch->label_weights[i], weight);
+      const auto mine = static_cast<float>(2 * indices[i]);
+      const auto other = static_cast<float>(2 * indices[partners[i]]);
+      for (std::size_t p = 0; p < kShape.bytes(); ++p) {
+        ASSERT_NEAR(batch->pixels[i * kShape.bytes() + p], weight * mine + (1 - weight) * other, 0.501F) << i;
+      }
+    }
+  }
 }
 
 // While the caller holds the first batch, workers read exactly `prefetch` more, and then no further.

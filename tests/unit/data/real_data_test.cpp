@@ -20,7 +20,9 @@ std::string data_folder(const std::string& name) {
   std::vector<std::filesystem::path> candidates = {source / "data", source / ".." / "shared" / "data"};
   if (const char* named = std::getenv("DDP_DATA_DIR")) candidates = {named};
   for (const auto& folder : candidates) {
-    if (std::filesystem::is_directory(folder / name)) return folder.string();
+    for (const auto& place : {folder, folder / "cifar10"}) {
+      if (std::filesystem::is_directory(place / name)) return place.string();
+    }
   }
   return "";
 }
@@ -51,6 +53,25 @@ TEST_P(RealData, HasThePublishedSizesAndMoments) {
   const Normalization normalization = measure_normalization(*data.train);
   EXPECT_NEAR(normalization.mean[0], known.mean, 5e-5);
   EXPECT_NEAR(normalization.deviation[0], known.deviation, 5e-5);
+}
+
+// The moments per channel that papers and programs give for CIFAR-10. Copies that went through JPEG are a little off.
+TEST(RealCifar10, HasThePublishedSizesAndMoments) {
+  const std::string folder = data_folder("cifar-10-batches-bin");
+  if (folder.empty()) GTEST_SKIP() << "no cifar10 data set: set DDP_DATA_DIR, or run launch/get-data cifar10";
+  const DataSets data = open_dataset("cifar10", folder, 0, 0, 1);
+  EXPECT_EQ(data.train->size(), 50000);
+  EXPECT_EQ(data.test->size(), 10000);
+  std::array<int, 10> counts{};
+  for (std::int64_t i = 0; i < data.test->size(); ++i) ++counts.at(static_cast<std::size_t>(data.test->label(i)));
+  for (const int count : counts) EXPECT_EQ(count, 1000);
+  const Normalization normalization = measure_normalization(*data.train);
+  const std::array mean = {0.4914F, 0.4822F, 0.4465F};
+  const std::array deviation = {0.2470F, 0.2435F, 0.2616F};
+  for (std::size_t channel = 0; channel < 3; ++channel) {
+    EXPECT_NEAR(normalization.mean[channel], mean.at(channel), 1e-3);
+    EXPECT_NEAR(normalization.deviation[channel], deviation.at(channel), 2e-3);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, RealData,

@@ -13,7 +13,8 @@ TEST(Schedule, ConstantAfterALinearWarmUp) {
 }
 
 TEST(Schedule, StepDecaysByEpochs) {
-  const Schedule schedule({.kind = ScheduleKind::step, .lr = 1, .gamma = 0.1, .interval_steps = 20, .steps_per_epoch = 10});
+  const Schedule schedule(
+      {.kind = ScheduleKind::step, .lr = 1, .gamma = 0.1, .interval_steps = 20, .steps_per_epoch = 10});
   EXPECT_DOUBLE_EQ(schedule.lr(0), 1);
   EXPECT_DOUBLE_EQ(schedule.lr(19), 1);
   EXPECT_DOUBLE_EQ(schedule.lr(20), 0.1);

@@ -73,6 +73,13 @@ TEST(Values, OrdinalsKeepTheirOrder) {
   }
 }
 
+TEST(Values, ThreeNumbersKeepTheirOrder) {
+  EXPECT_EQ(read_three_reals("0.4,2,0", {0, 10}), (std::array<double, 3>{0.4, 2, 0}));
+  for (const char* bad : {"", "1", "1,2", "1,2,3,4", "1,2,", ",1,2", "1,,2", "1,2,11", "1,2,-1", "1,2,x", "1;2;3"}) {
+    EXPECT_THROW(read_three_reals(bad, {0, 10}), BadValue) << bad;
+  }
+}
+
 TEST(Values, EnumsReadAsTheirWords) {
   EXPECT_EQ(to_string(Reduction::tree), "tree");
   EXPECT_EQ(to_string(InitKind::pytorch), "default");

@@ -66,7 +66,8 @@ TEST(Allocations, TheCounterCounts) {
 TEST(Allocations, AStepOfOneRankAllocatesNothing) {
   omp_set_num_threads(1);
   const auto self = make_self_communicator();
-  TrainingRig rig(*self, {.global_batch = 64, .shards = 4, .optimizer = {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4}});
+  TrainingRig rig(
+      *self, {.global_batch = 64, .shards = 4, .optimizer = {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4}});
   const golden::Samples samples(0, 64);
   const auto run = [&](std::int64_t step) {
     (void)rig.step.run(rig.parameters.data(), samples.batch(), {step, 64, 0.1, {}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "data/sample_key.h"
@@ -78,6 +79,33 @@ TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
   }
   EXPECT_EQ(seen.size(), 206U);
   EXPECT_NE(sample_key(9, 0, 5), sample_key(10, 0, 5));
+}
+
+// Partners are pairs within a logical shard, the same whatever the number of ranks.
+TEST(BatchStream, PartnersArePairsWithinAShard) {
+  const std::int64_t samples = 103;
+  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> by_ranks;
+  for (const int ranks : {1, 2, 3}) {
+    const BatchPlan plan = plan_for(samples, 20, ranks, 6);
+    auto& pairs = by_ranks.emplace_back();
+    int alone = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      BatchStream stream(plan, rank, samples, 9, {}, plan.steps_per_epoch);
+      while (const auto mine = stream.next()) {
+        ASSERT_EQ(mine->partners.size(), mine->indices.size());
+        for (std::size_t i = 0; i < mine->partners.size(); ++i) {
+          const std::uint32_t partner = mine->partners[i];
+          ASSERT_EQ(mine->partners[partner], i);
+          alone += partner == i ? 1 : 0;
+          pairs.insert({mine->indices[i], mine->indices[partner]});
+        }
+      }
+    }
+    // Shards of 3 and 4 samples, and at the end of the epoch of 1 and 0.
+    EXPECT_EQ(alone, 5 * 4 + 3);
+  }
+  EXPECT_EQ(by_ranks[0], by_ranks[1]);
+  EXPECT_EQ(by_ranks[0], by_ranks[2]);
 }
 
 TEST(BatchStream, GoesOnFromAnyCursor) {

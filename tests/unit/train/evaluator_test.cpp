@@ -13,8 +13,9 @@ namespace {
 class GoldenDataset final : public Dataset {
  public:
   explicit GoldenDataset(std::int64_t size) : Dataset("golden", size, {1, 28, 28}, 10) {}
-  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+  std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
     for (std::uint32_t p = 0; p < 784; ++p) pixels[p] = golden::pixel(static_cast<std::uint32_t>(index), p);
+    return index;
   }
   int label(std::int64_t index) const override { return golden::label(static_cast<std::uint32_t>(index)); }
 };
@@ -38,8 +39,8 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
           for (std::int64_t i = 0; i < 50; ++i) {
             const golden::Samples one(i, 1);
             double of_one = 0;
-            rig.network.forward(Pass::evaluation, {rig.parameters.data()}, {one.pixels.data(), nullptr, one.labels.data(), 1},
-                                {&of_one, &correct, 0});
+            rig.network.forward(Pass::evaluation, {rig.parameters.data()},
+                                {one.pixels.data(), nullptr, one.labels.data(), 1}, {&of_one, &correct, 0});
             loss += of_one;
           }
           EXPECT_NEAR(result.loss, loss / 50, 1e-6);

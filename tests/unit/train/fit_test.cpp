@@ -41,6 +41,7 @@ class Bounded final : public Backend {
   void load_input(const InputSpec& /*spec*/, const InputArguments& /*arguments*/) override {}
   void softmax_cross_entropy(const LossSpec& /*spec*/, const LossArguments& /*arguments*/) override {}
   void add(float* /*sum*/, const float* /*addend*/, std::size_t /*count*/) override {}
+  void add_activations(float* /*sum*/, const float* /*addend*/, std::size_t /*count*/) override {}
   void to_bf16(Bf16* /*to*/, const float* /*from*/, std::size_t /*count*/) override {}
   void from_bf16(float* /*to*/, const Bf16* /*from*/, std::size_t /*count*/) override {}
   void find_broken(const float* /*values*/, std::size_t /*count*/, const double* /*sums*/, std::size_t /*sum_count*/,

@@ -1,0 +1,169 @@
+#include "backend/cpu/lanes_shapes.h"
+
+#include <algorithm>
+
+namespace ddp {
+namespace {
+
+using lanes::ConvShape;
+
+int narrow(std::int64_t value) { return static_cast<int>(value); }
+
+// One dimension of a phase of the data gradient: pixels p, p + s, p + 2s ...
+struct Line {
+  int pixels;
+  int first_tap;
+  int taps;
+  int pad;  // before, of the convolution over the output's gradient
+};
+
+// dx[p + s q] = sum over m of w[a + s m] dy[q + (p + pad - a) / s - m] with a = (p + pad) mod s; m counts down there, and
+// up here.
+Line line_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::int64_t pad, std::int64_t stride) {
+  const std::int64_t pixels = (size - phase + stride - 1) / stride;
+  const std::int64_t first_tap = (phase + pad) % stride;
+  const std::int64_t taps = std::max<std::int64_t>(0, (kernel - first_tap + stride - 1) / stride);
+  return {narrow(pixels), narrow(first_tap), narrow(taps), narrow(taps - 1 - (phase + pad - first_tap) / stride)};
+}
+
+}  // namespace
+
+ConvShape forward_shape(const ConvSpec& s) {
+  const Shape out = s.convolved();
+  return {narrow(s.input.channels / s.groups),
+          narrow(s.input.height),
+          narrow(s.input.width),
+          0,
+          narrow(std::max(s.pad_left, s.pad_right)),
+          narrow(s.pad_top),
+          narrow(s.pad_left),
+          narrow(s.output_channels / s.groups),
+          narrow(out.height),
+          narrow(out.width),
+          narrow(s.kernel_h),
+          narrow(s.kernel_w),
+          narrow(s.stride),
+          out.height * out.width,
+          out.width,
+          1};
+}
+
+std::vector<DataPhase> data_phases(const ConvSpec& s) {
+  const Shape out = s.convolved();
+  std::vector<DataPhase> phases;
+  int border = 0;
+  for (std::int64_t y = 0; y < std::min(s.stride, s.input.height); ++y) {
+    const Line rows = line_of(y, s.input.height, s.kernel_h, s.pad_top, s.stride);
+    for (std::int64_t x = 0; x < std::min(s.stride, s.input.width); ++x) {
+      const Line columns = line_of(x, s.input.width, s.kernel_w, s.pad_left, s.stride);
+      const int right = columns.pixels + columns.taps - 1 - columns.pad - narrow(out.width);
+      if (columns.taps > 0) border = std::max({border, columns.pad, right});
+      phases.push_back({{narrow(s.output_channels / s.groups),
+                         narrow(out.height),
+                         narrow(out.width),
+                         0,
+                         0,
+                         rows.pad,
+                         columns.pad,
+                         narrow(s.input.channels / s.groups),
+                         rows.pixels,
+                         columns.pixels,
+                         rows.taps,
+                         columns.taps,
+                         1,
+                         s.input.height * s.input.width,
+                         s.stride * s.input.width,
+                         s.stride},
+                        rows.first_tap,
+                        columns.first_tap,
+                        y * s.input.width + x});
+    }
+  }
+  for (DataPhase& phase : phases) phase.shape.border_w = border;
+  return phases;
+}
+
+std::int64_t packed_weights(const ConvShape& s, int tile_channels) {
+  return round_up(s.out_channels, tile_channels) * s.in_channels * s.kernel_h * s.kernel_w;
+}
+
+void pack_forward(const ConvShape& s, const float* w, int tile, float* packed) {
+  const std::int64_t taps = std::int64_t{s.in_channels} * s.kernel_h * s.kernel_w;
+  for (int first = 0; first < s.out_channels; first += tile) {
+    for (int o = 0; o < tile; ++o) {
+      const bool real = first + o < s.out_channels;
+      for (std::int64_t t = 0; t < taps; ++t) packed[t * tile + o] = real ? w[(first + o) * taps + t] : 0.0F;
+    }
+    packed += taps * tile;
+  }
+}
+
+void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
+  const ConvShape& s = phase.shape;
+  const std::int64_t kernel = spec.kernel_h * spec.kernel_w;
+  for (int first = 0; first < s.out_channels; first += tile) {
+    for (int in = 0; in < s.in_channels; ++in) {
+      for (int r = s.kernel_h - 1; r >= 0; --r) {
+        for (int k = s.kernel_w - 1; k >= 0; --k) {
+          const std::int64_t tap =
+              (phase.tap_row + r * spec.stride) * spec.kernel_w + phase.tap_column + k * spec.stride;
+          for (int o = 0; o < tile; ++o, ++packed) {
+            const bool real = first + o < s.out_channels;
+            *packed = real ? w[(std::int64_t{in} * s.out_channels + first + o) * kernel + tap] : 0.0F;
+          }
+        }
+      }
+    }
+  }
+}
+
+Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
+  Band band{whole, 0, 1};
+  ConvShape& s = band.shape;
+  // A window of one pixel skips all others.
+  if (s.kernel_h == 1 && s.kernel_w == 1 && s.pad_top == 0 && s.pad_left == 0 && s.border_w == 0) {
+    band.step = s.stride;
+    s.stride = 1;
+    s.in_w = s.out_w;
+  }
+  const int last_row = (end - 1) * whole.stride - whole.pad_top + whole.kernel_h;
+  band.first_row = begin * whole.stride - whole.pad_top;
+  s.pad_top = 0;
+  int last = last_row;
+  if (single_rows) {
+    const int first = std::clamp(band.first_row, 0, whole.in_h);
+    s.pad_top = first - band.first_row;
+    band.first_row = first;
+    last = std::clamp(last_row, first, whole.in_h);
+  }
+  s.in_h = (last - band.first_row + band.step - 1) / band.step;
+  s.out_h = end - begin;
+  return band;
+}
+
+std::int64_t band_elements(const Band& band) { return band.shape.in_channels * band.shape.source_plane(); }
+
+void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
+  const ConvShape& s = band.shape;
+  const std::int64_t side = kLanes * s.border_w;
+  const std::int64_t width = kLanes * s.in_w;
+  const std::int64_t line = kLanes * std::int64_t{whole.in_w};
+  for (int c = 0; c < s.in_channels; ++c, x += line * whole.in_h) {
+    for (int i = 0; i < s.in_h; ++i, to += width + 2 * side) {
+      const int row = band.first_row + i * band.step;
+      if (row < 0 || row >= whole.in_h) {
+        std::fill_n(to, width + 2 * side, 0.0F);
+        continue;
+      }
+      std::fill_n(to, side, 0.0F);
+      if (band.step == 1) {
+        std::copy_n(x + row * line, width, to + side);
+      } else {
+        for (int j = 0; j < s.in_w; ++j) std::copy_n(x + row * line + kLanes * j * band.step, kLanes, to + kLanes * j);
+      }
+      std::fill_n(to + side + width, side, 0.0F);
+    }
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,137 @@
+// Which register tiles can compute a convolution in lanes16, the choice among them by a rule, and their names.
+#include <algorithm>
+
+#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/lanes_shapes.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+using lanes::ConvShape;
+
+lanes::Epilogue epilogue_of(const ConvSpec& s) {
+  if (s.average_pool) return lanes::Epilogue::relu_pool;
+  return s.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
+}
+
+std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row) {
+  const lanes::Kernels& all = lanes::kernels();
+  std::vector<int> usable;
+  for (int i = 0; i < all.forward_tiles; ++i) {
+    const lanes::ForwardTile& tile = all.forward[i];
+    if (forward_kernel(tile, s.stride, last) == nullptr) continue;
+    if (tile.columns > s.out_w || tile.rows > s.out_h || (single_row && tile.rows != 1)) continue;
+    usable.push_back(i);
+  }
+  return usable;
+}
+
+// The phase of the data gradient with the fewest columns, which all tiles must fit.
+ConvShape narrowest_phase(const ConvSpec& spec) {
+  const std::vector<DataPhase> phases = data_phases(spec);
+  return std::min_element(phases.begin(), phases.end(), [](const DataPhase& a, const DataPhase& b) {
+           return a.shape.out_w < b.shape.out_w;
+         })->shape;
+}
+
+// Vector multiply-adds that a tile spends on a shape, with a penalty for tiles of few accumulators.
+double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
+  const auto up = [](int value, int unit) { return static_cast<double>((value + unit - 1) / unit * unit); };
+  const double work = up(s.out_channels, tile.channels) * up(s.out_h, tile.rows) * up(s.out_w, tile.columns);
+  const int accumulators = tile.channels * tile.rows * tile.columns;
+  return work * (1.0 + 4.0 / accumulators);
+}
+
+int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
+  const lanes::Kernels& all = lanes::kernels();
+  return *std::min_element(candidates.begin(), candidates.end(),
+                           [&](int a, int b) { return tile_cost(s, all.forward[a]) < tile_cost(s, all.forward[b]); });
+}
+
+std::string name_of(const lanes::ForwardTile& tile) {
+  return fmt::format("lanes.{}x{}x{}", tile.channels, tile.rows, tile.columns);
+}
+
+std::string name_of(const lanes::WeightsTile& tile) { return fmt::format("lanes.{}x{}", tile.channels, tile.taps); }
+
+// The value of `key=` in a text of key=value words, or "".
+std::string word_of(const std::string& text, const std::string& key) {
+  const std::string wanted = " " + key + "=";
+  const std::size_t at = (" " + text).find(wanted);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + wanted.size() - 1;
+  return text.substr(begin, text.find(' ', begin) - begin);
+}
+
+}  // namespace
+
+lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, lanes::Epilogue last) {
+  return (stride == 1 ? tile.kernel : tile.strided)[static_cast<int>(last)];
+}
+
+bool lanes_conv_supported(const ConvSpec& spec) { return !lanes_forward_candidates(spec).empty(); }
+
+std::vector<int> lanes_forward_candidates(const ConvSpec& spec) {
+  return tiles_for(forward_shape(spec), epilogue_of(spec), false);
+}
+
+std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
+  if (!spec.input_gradient) return {};
+  return tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
+}
+
+std::vector<int> lanes_weights_candidates(const ConvSpec& /*spec*/) {
+  std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  return all;
+}
+
+LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec) {
+  const lanes::Kernels& all = lanes::kernels();
+  LanesConvTiles tiles;
+  tiles.forward = cheapest(forward_shape(spec), lanes_forward_candidates(spec));
+  if (spec.input_gradient) tiles.data = cheapest(narrowest_phase(spec), lanes_data_candidates(spec));
+  const auto cost = [&](int i) {
+    const lanes::WeightsTile& tile = all.weights[i];
+    const std::int64_t taps = spec.input.channels / spec.groups * spec.kernel_h * spec.kernel_w;
+    const auto work = static_cast<double>(round_up(spec.output_channels / spec.groups, tile.channels) *
+                                          round_up(taps, tile.taps));
+    return work * (1.0 + 4.0 / (tile.channels * tile.taps));
+  };
+  const std::vector<int> candidates = lanes_weights_candidates(spec);
+  tiles.weights =
+      *std::min_element(candidates.begin(), candidates.end(), [&](int a, int b) { return cost(a) < cost(b); });
+  return tiles;
+}
+
+std::string to_text(const LanesConvTiles& tiles) {
+  const lanes::Kernels& all = lanes::kernels();
+  std::string text = "forward=" + name_of(all.forward[tiles.forward]);
+  if (tiles.data >= 0) text += " data=" + name_of(all.forward[tiles.data]);
+  return text + " weights=" + name_of(all.weights[tiles.weights]);
+}
+
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
+  const lanes::Kernels& all = lanes::kernels();
+  const auto pick = [&](const std::string& key, const std::vector<int>& candidates, auto name) {
+    const std::string wanted = word_of(kernels, key);
+    for (const int i : candidates) {
+      if (name(i) == wanted) return i;
+    }
+    throw Error(ExitCode::preflight,
+                fmt::format("the plan asks for the kernel '{}={}', which this machine ({}) does not have; the plan was "
+                            "made on another kind of processor",
+                            key, wanted, all.instruction_set));
+  };
+  LanesConvTiles tiles;
+  tiles.forward = pick("forward", lanes_forward_candidates(spec), [&](int i) { return name_of(all.forward[i]); });
+  if (spec.input_gradient) {
+    tiles.data = pick("data", lanes_data_candidates(spec), [&](int i) { return name_of(all.forward[i]); });
+  }
+  tiles.weights = pick("weights", lanes_weights_candidates(spec), [&](int i) { return name_of(all.weights[i]); });
+  return tiles;
+}
+
+}  // namespace ddp

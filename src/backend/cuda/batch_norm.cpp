@@ -1,0 +1,97 @@
+#include "backend/cuda/check.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/operators.h"
+#include "backend/workspace.h"
+#include "base/error.h"
+
+namespace ddp::cuda {
+namespace {
+
+// The kernels see active samples only. The others' results are zero: whatever a layer before made of them stays finite
+// through any number of layers behind.
+class CudaBatchNorm final : public Op {
+ public:
+  CudaBatchNorm(const CudaContext& context, const BatchNormSpec& spec, Layout layout)
+      : context_(context),
+        spec_(spec),
+        layout_(layout),
+        means_(saved_.add<float>(2 * spec.shape.channels)),
+        partial_sums_(space_.add<float>(batch_norm_partial_sums(context.element(), spec, layout))) {}
+
+  std::size_t saved_bytes() const override { return saved_.bytes(); }
+  std::size_t workspace_bytes() const override { return space_.bytes(); }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
+
+  void forward(const ForwardArguments& a) override {
+    DDP_ASSERT(is_aligned(a.x) && is_aligned(a.x2) && is_aligned(a.y));
+    zero_inactive(a.y, a.active);
+    if (a.active == 0) return;
+    BatchNormForward arguments;
+    arguments.samples = a.active;
+    arguments.x = a.x;
+    arguments.x2 = spec_.add ? a.x2 : nullptr;
+    arguments.y = a.y;
+    arguments.weight = a.parameters[0];
+    arguments.bias = a.parameters[1];
+    arguments.statistics = a.statistics;
+    if (!a.training) {
+      batch_norm_evaluate(context_.stream, context_.element(), spec_, layout_, arguments);
+      return;
+    }
+    arguments.means = means_.in(a.saved);
+    arguments.partial_sums = partial_sums_.in(a.workspace);
+    batch_norm_train(context_.stream, context_.element(), spec_, layout_, arguments);
+  }
+
+  void backward(const BackwardArguments& a) override {
+    DDP_ASSERT(is_aligned(a.dy) && is_aligned(a.dx) && is_aligned(a.dx2));
+    zero_inactive(a.dx, a.active);
+    if (spec_.add) zero_inactive(a.dx2, a.active);
+    if (a.active == 0) {
+      const std::size_t bytes = static_cast<std::size_t>(spec_.shape.channels) * sizeof(float);
+      for (float* gradient : a.parameter_gradients) {
+        DDP_CUDA(cudaMemsetAsync(gradient, 0, bytes, context_.stream));
+      }
+      return;
+    }
+    BatchNormBackward arguments;
+    arguments.samples = a.active;
+    arguments.x = a.x;
+    arguments.y = a.y;
+    arguments.dy = a.dy;
+    arguments.dx = a.dx;
+    arguments.dx2 = spec_.add ? a.dx2 : nullptr;
+    arguments.weight = a.parameters[0];
+    arguments.weight_gradient = a.parameter_gradients[0];
+    arguments.bias_gradient = a.parameter_gradients[1];
+    arguments.means = means_.in(a.saved);
+    arguments.partial_sums = partial_sums_.in(a.workspace);
+    batch_norm_backward(context_.stream, context_.element(), spec_, layout_, arguments);
+  }
+
+ private:
+  // Samples are the slowest index in both layouts.
+  void zero_inactive(float* activation, std::int64_t active) const {
+    const std::size_t sample_bytes = static_cast<std::size_t>(spec_.shape.elements()) * bytes_of(context_.element());
+    const auto inactive = static_cast<std::size_t>(spec_.batch - active);
+    if (inactive == 0) return;
+    auto* bytes = static_cast<std::byte*>(static_cast<void*>(activation));
+    DDP_CUDA(cudaMemsetAsync(bytes + static_cast<std::size_t>(active) * sample_bytes, 0, inactive * sample_bytes,
+                             context_.stream));
+  }
+
+  const CudaContext& context_;
+  BatchNormSpec spec_;
+  Layout layout_;
+  Workspace saved_, space_;
+  Workspace::Part<float> means_, partial_sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout) {
+  return std::make_unique<CudaBatchNorm>(context, spec, layout);
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,147 @@
+// Activations as rows of channels, and how the threads of a grid share them, for kernels with something to do for each
+// channel: a coefficient, a sum.
+//
+// Note [Rows and channels]
+// An activation is `rows` (samples x positions) times `channels`. A block takes some channels of a chunk of rows: its
+// threads along x are columns of kWidth channels each, those along y are lines, which take every lines-th row.
+//   nhwc   the channels of a row lie side by side, and so do columns; kWidth is 16 bytes where the channels allow it
+//   plain  the positions of a channel lie side by side: one column, and neighbouring lines take neighbouring positions
+// How many columns, lines and chunks there are is decided by the shape alone. Sums are taken by each line over its rows,
+// then over lines by a binary tree, then over chunks, again by lines and a tree: always in the same order.
+//
+//   const Rows rows = rows_of(samples, shape, layout);
+//   with_rows(element, rows, [&](auto zero, auto access) {
+//     const Tiling tiling(rows, decltype(access)::kWidth);
+//     launch(stream, tiling.blocks(), tiling.threads(), sum_kernel<decltype(zero), decltype(access)>, rows, tiling, x);
+//   });
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/vector.cuh"
+#include "backend/tensor.h"
+
+namespace ddp::cuda {
+
+struct Rows {
+  std::uint32_t rows;
+  std::uint32_t channels;
+  std::uint32_t positions;  // of a sample in the plain layout; 0: the channels of a row lie side by side
+};
+
+inline Rows rows_of(std::int64_t samples, const Shape& shape, Layout layout) {
+  const auto positions = static_cast<std::uint32_t>(shape.height * shape.width);
+  return {static_cast<std::uint32_t>(samples) * positions, static_cast<std::uint32_t>(shape.channels),
+          layout == Layout::plain && positions > 1 ? positions : 0};
+}
+
+// How a kernel finds elements; see Note [Rows and channels].
+template <unsigned kChannels, bool kPlain>
+struct Access {
+  static constexpr unsigned kWidth = kChannels;
+
+  static __device__ std::size_t place(const Rows& r, std::uint32_t row, std::uint32_t channel) {
+    if constexpr (kPlain) {
+      const std::size_t plane = static_cast<std::size_t>(row / r.positions) * r.channels + channel;
+      return plane * r.positions + row % r.positions;
+    } else {
+      return static_cast<std::size_t>(row) * r.channels + channel;
+    }
+  }
+};
+
+// Calls f with a value of the element's type and the Access that suits.
+template <class F>
+void with_rows(Element element, const Rows& rows, F f) {
+  with_element(element, [&](auto zero) {
+    constexpr unsigned kWidth = kVector<decltype(zero)>;
+    if (rows.positions > 0) {
+      f(zero, Access<1, true>{});
+    } else if (rows.channels % kWidth == 0) {
+      f(zero, Access<kWidth, false>{});
+    } else {
+      f(zero, Access<1, false>{});
+    }
+  });
+}
+
+class Tiling {
+ public:
+  Tiling(const Rows& r, unsigned width) {
+    const unsigned wanted = r.positions > 0 ? 1 : (r.channels + width - 1) / width;
+    while (columns_ < wanted && columns_ < kMostColumns) columns_ *= 2;
+    lines_ = kThreads / columns_;
+    groups_ = (r.channels + columns_ * width - 1) / (columns_ * width);
+    const unsigned most = groups_ < kMostTiles / kLeastChunks ? kMostTiles / groups_ : kLeastChunks;
+    chunks_ = r.rows / (lines_ * kRowsPerThread);
+    chunks_ = chunks_ < 1 ? 1 : chunks_ < most ? chunks_ : most;
+    rows_per_chunk_ = (r.rows + chunks_ - 1) / chunks_;
+  }
+
+  dim3 blocks() const { return {groups_ * chunks_}; }
+  dim3 threads() const { return {columns_, lines_}; }
+  __host__ __device__ std::uint32_t chunks() const { return chunks_; }
+
+  // Of the thread that asks: the chunk, its first channel, and its rows: every lines-th from first_row to end_row.
+  __device__ std::uint32_t chunk() const { return blockIdx.x % chunks_; }
+  __device__ std::uint32_t channel(unsigned width) const {
+    return (blockIdx.x / chunks_ * columns_ + threadIdx.x) * width;
+  }
+  __device__ std::uint32_t first_row() const { return chunk() * rows_per_chunk_ + threadIdx.y; }
+  __device__ std::uint32_t end_row(const Rows& r) const {
+    const std::uint32_t end = (chunk() + 1) * rows_per_chunk_;
+    return end < r.rows ? end : r.rows;
+  }
+  // Of a chunk.
+  __device__ std::uint32_t rows_in(const Rows& r, std::uint32_t chunk) const {
+    const std::uint32_t begin = chunk * rows_per_chunk_;
+    return begin >= r.rows ? 0 : r.rows - begin < rows_per_chunk_ ? r.rows - begin : rows_per_chunk_;
+  }
+
+ private:
+  static constexpr unsigned kMostColumns = 32;
+  static constexpr unsigned kRowsPerThread = 8;
+  static constexpr unsigned kMostTiles = 1024;
+  static constexpr unsigned kLeastChunks = 4;
+
+  unsigned columns_ = 1;
+  unsigned lines_ = 1;
+  unsigned groups_ = 1;
+  unsigned chunks_ = 1;
+  std::uint32_t rows_per_chunk_ = 0;
+};
+
+// Calls use(row, load(row)) for each row of the thread, kAtOnce loads ahead of the first use: memory is kept busy.
+template <unsigned kAtOnce, class Load, class Use>
+__device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load load, Use use) {
+  const std::uint32_t end = tiling.end_row(rows);
+  for (std::uint32_t row = tiling.first_row(); row < end; row += kAtOnce * blockDim.y) {
+    decltype(load(row)) loaded[kAtOnce];
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (row + k * blockDim.y < end) loaded[k] = load(row + k * blockDim.y);
+    }
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (row + k * blockDim.y < end) use(row + k * blockDim.y, loaded[k]);
+    }
+  }
+}
+
+// Merges the lines of a block: tree[j][thread] of all threads into those of line 0, by a binary tree. The number of
+// lines is a power of two; all threads of the block call it after they have filled the tree.
+template <unsigned kWidth, class Sum, class Merge>
+__device__ inline void merge_lines(Sum (&tree)[kWidth][kThreads], Merge merge) {
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y >= half) continue;
+    for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = merge(tree[j][thread], tree[j][thread + half * blockDim.x]);
+  }
+  __syncthreads();
+}
+
+// Blocks that go over the chunks' sums: few channels and many lines each.
+inline constexpr unsigned kChunkColumns = 8;
+inline constexpr unsigned kChunkLines = kThreads / kChunkColumns;
+inline unsigned chunk_blocks(std::uint32_t channels) { return (channels + kChunkColumns - 1) / kChunkColumns; }
+
+}  // namespace ddp::cuda

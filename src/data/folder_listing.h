@@ -1,0 +1,39 @@
+// What an image folder holds: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, or `test` in place of `val`.
+//
+//   FolderListing listing = list_image_folder("data/cats-vs-dogs");
+//   listing.classes;            // {"cat", "dog"}: the names of the folders, sorted by their bytes
+//   listing.train.files[0];     // {"cat/cat.0.jpg", label 0}, sorted too
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+struct ListedFile {
+  std::string name;  // below the split's folder: "cat/cat.0.jpg"
+  std::int32_t label = 0;
+
+  friend bool operator==(const ListedFile&, const ListedFile&) = default;
+};
+
+struct FolderSplit {
+  std::filesystem::path folder;  // "data/cats-vs-dogs/train"
+  std::vector<ListedFile> files;
+  std::int64_t passed_over = 0;  // files that are no images by their name
+};
+
+struct FolderListing {
+  std::vector<std::string> classes;
+  FolderSplit train;
+  FolderSplit test;
+};
+
+// Files whose names end in .jpg, .jpeg or .png, in any case, count as images, hidden ones excepted; folders within a
+// class are gone through too. Throws Error(data) where a folder is missing or cannot be read, where a class has no
+// image, and where the classes of both splits differ.
+FolderListing list_image_folder(const std::filesystem::path& directory);
+
+}  // namespace ddp

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Training on folders of images: augmented and mixed alike on any number of ranks, and files that are no images.
+set -u
+source "$(dirname "$0")/lib.sh"
+
+golden=$(dirname "$0")/../golden/images
+data="$folder/my images"
+fresh() {
+  local class split copy
+  rm -rf "$data"
+  for split in train val; do
+    for class in 'grün' 'red one'; do
+      mkdir -p "$data/$split/$class"
+      for copy in 1 2 3 4; do
+        cp "$golden/photo.jpg" "$data/$split/$class/a$copy.jpg"
+        cp "$golden/rgb.png" "$data/$split/$class/b$copy.png"
+        cp "$golden/grey.jpg" "$data/$split/$class/c$copy.JPEG"
+      done
+    done
+  done
+}
+# shellcheck disable=SC2054
+images=(--dataset folder --data-dir "$data" --image-size 28 --global-batch 8 --logical-shards 2 --epochs 2 --deterministic
+  --normalize standard --random-resized-crop --random-crop-padding 2 --random-flip --color-jitter 0.4,0.4,0.4 --cutout 5
+  --mixup 0.4 --threads 1 --progress none)
+
+# The same bytes on one rank and two, with one loader thread, two or none; another seed gives others.
+fresh
+echo 'not an image' >"$data/train/grün/notes.txt"
+run 0 60 1 "${images[@]}" --workers 2 --output "$folder/one"
+grep -q "my images/train: 1 file passed over" "$folder/err" || fail "nothing is said about notes.txt"
+run 0 60 2 "${images[@]}" --workers 0 --output "$folder/two"
+same_tensors "$folder/one/latest" "$folder/two/latest"
+run 0 60 1 "${images[@]}" --workers 1 --output "$folder/again" --max-steps 4
+run 0 60 2 "${images[@]}" --workers 1 --output "$folder/again" --resume auto
+same_tensors "$folder/one/latest" "$folder/again/latest"
+run 0 60 1 "${images[@]}" --seed 2 --output "$folder/other"
+! cmp -s "$folder/one/latest/model.safetensors" "$folder/other/latest/model.safetensors" || fail "the seed changes nothing"
+grep -q '"grün"' "$folder/one/latest/state.json" || fail "the checkpoint does not name the classes"
+
+rm "$data/train/grün/notes.txt"
+
+# A checkpoint of other classes is not gone on with.
+mv "$data/train/grün" "$data/train/blau" && mv "$data/val/grün" "$data/val/blau"
+run 8 30 1 "${images[@]}" --output "$folder/one" --epochs 3 --resume auto
+one_line 'classes grün, red one'
+run 8 30 1 eval "${images[@]}" --resume "$folder/one/latest"
+grep -q 'error: .*classes grün, red one' "$folder/err" || fail "eval takes a checkpoint of other classes"
+
+# Bad files.
+fresh
+head -c 900 "$golden/photo.jpg" >"$data/train/grün/a2.jpg"
+for ranks in 1 2; do
+  run 4 30 "$ranks" "${images[@]}" --output "$folder/bad"
+  one_line 'train/grün/a2.jpg: is a truncated JPEG file.*max-bad-samples'
+done
+run 0 60 1 "${images[@]}" --output "$folder/bad1" --max-bad-samples 1
+grep -q 'warning: .*a2.jpg.*stands in' "$folder/err" || fail "nothing is said about the sample that stands in"
+run 0 60 2 "${images[@]}" --output "$folder/bad2" --max-bad-samples 1
+same_tensors "$folder/bad1/latest" "$folder/bad2/latest"
+
+# Orders that are none, and options that do not fit.
+run 4 30 2 --dataset folder --data-dir "$folder/nowhere"
+one_line 'nowhere is no folder'
+rm -r "$data/val/grün"
+run 4 30 2 "${images[@]}"
+one_line "has no class 'grün'"
+run 2 30 1 --normalize imagenet
+one_line 'colour images'
+run 2 30 1 --color-jitter 0.4,0.4
+one_line 'three numbers'
+finish

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs with each optimizer go on from a checkpoint with the same bits, on another number of ranks too; a checkpoint of
+# another optimizer is refused; the moving average is what is evaluated.
+set -u
+source "$(dirname "$0")/lib.sh"
+
+exact=("${small[@]}" --momentum 0 --deterministic --logical-shards 2 --max-steps 10 --epochs 2)
+check() {
+  local name=$1
+  shift
+  run 0 60 1 "${exact[@]}" "$@" --output "$folder/$name"
+  run 0 60 2 "${exact[@]}" "$@" --output "$folder/$name-again" --max-steps 3
+  run 0 60 1 "${exact[@]}" "$@" --output "$folder/$name-again" --resume auto
+  same_tensors "$folder/$name/latest" "$folder/$name-again/latest"
+}
+check sgd --momentum 0.9 --decay decoupled --weight-decay 0.01 --clip-norm 1 --schedule multi-step --lr-milestones 1
+check adam --optimizer adam --lr 0.001 --weight-decay 0.01 --schedule one-cycle --lr-scale sqrt
+check adamw --optimizer adamw --lr 0.001 --weight-decay 0.1 --no-decay-on norm-and-bias --clip-norm 1 --ema-decay 0.9
+check rmsprop --optimizer rmsprop --lr 0.001 --momentum 0.5 --rmsprop-form keras --schedule polynomial
+check lars --optimizer lars --lr 1 --momentum 0.9 --weight-decay 0.001 --lars-trust 0.02 --warmup-epochs 1
+check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential --lr-decay-steps 5
+
+run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto
+one_line 'the checkpoint was made with --optimizer adamw, this run has adam; give the same value'
+run 8 60 1 "${exact[@]}" --optimizer adamw --output "$folder/adamw" --resume auto
+one_line "tensor 'ema\..* of the checkpoint is not in this run; give the .* options that"
+
+# Of the weights and of their average, the one that was asked for.
+told() { sed 's/.*"val_loss":\([0-9.]*\).*/\1/'; }
+logged=$(grep '"val_loss"' "$folder/adamw/metrics.jsonl" | tail -1 | told)
+run 0 60 2 eval "${exact[@]}" --optimizer adamw --ema-decay 0.9 --output "$folder/adamw"
+[ "$(told <"$folder/out")" = "$logged" ] || fail "eval of the average does not say $logged"
+run 0 60 1 eval "${exact[@]}" --optimizer adamw --output "$folder/adamw"
+[ "$(told <"$folder/out")" != "$logged" ] || fail "eval of the weights says what the average's says"
+run 8 60 1 eval "${exact[@]}" --device cpu --ema-decay 0.9 --output "$folder/sgd"
+one_line "there is no moving average of the weights in it; leave out --ema-decay"
+finish

@@ -1,0 +1,248 @@
+#include "data/augmentation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "data/memory_dataset.h"
+#include "data/mixup.h"
+#include "data/sample_key.h"
+#include "unit/data/files.h"
+
+namespace ddp {
+namespace {
+
+constexpr ImageShape kColour = {3, 9, 12};
+
+std::uint8_t& at(Bytes& pixels, const ImageShape& shape, std::int64_t c, std::int64_t y, std::int64_t x) {
+  return pixels[static_cast<std::size_t>((c * shape.height + y) * shape.width + x)];
+}
+
+TEST(Augmentation, RandomRegionsHaveTheSharesAndRatiosOfTheirDefinition) {
+  const ImageSize size{500, 375};
+  double area = 0;
+  double least_ratio = 10;
+  double most_ratio = 0;
+  double x = 0;
+  constexpr int kDraws = 4000;
+  for (int i = 0; i < kDraws; ++i) {
+    const Region region = random_region(size, sample_key(1, 2, static_cast<std::uint32_t>(i)));
+    ASSERT_GE(region.x, 0);
+    ASSERT_GE(region.y, 0);
+    ASSERT_LE(region.x + region.width, 500);
+    ASSERT_LE(region.y + region.height, 375);
+    area += region.width * region.height / (500 * 375) / kDraws;
+    least_ratio = std::min(least_ratio, region.width / region.height);
+    most_ratio = std::max(most_ratio, region.width / region.height);
+    x += (region.x + region.width / 2) / 500 / kDraws;
+  }
+  EXPECT_NEAR(area, 0.437, 0.02);  // as torchvision draws it: uniform from 0.08 to 1, less what does not fit
+  EXPECT_NEAR(least_ratio, 0.75, 0.01);
+  EXPECT_NEAR(most_ratio, 4.0 / 3, 0.02);
+  EXPECT_NEAR(x, 0.5, 0.02);
+}
+
+TEST(Augmentation, AVeryLongImageGivesItsMiddle) {
+  const Region region = random_region({10000, 3}, 5);
+  EXPECT_EQ(region.height, 3);
+  EXPECT_EQ(region.width, 4);
+  EXPECT_EQ(region.x, 4998);
+}
+
+TEST(Augmentation, MovingBringsInBlack) {
+  const Bytes pixels = random_bytes(kColour.bytes(), 1);
+  for (const auto& [right, down] : {std::pair{2, 3}, {-4, 1}, {0, -2}, {12, 0}, {0, 9}, {-20, -20}, {0, 0}}) {
+    Bytes moved = pixels;
+    move_image(kColour, right, down, moved);
+    for (std::int64_t c = 0; c < 3; ++c) {
+      for (std::int64_t y = 0; y < 9; ++y) {
+        for (std::int64_t x = 0; x < 12; ++x) {
+          const bool inside = y - down >= 0 && y - down < 9 && x - right >= 0 && x - right < 12;
+          Bytes before = pixels;
+          const int expected = inside ? at(before, kColour, c, y - down, x - right) : 0;
+          ASSERT_EQ(at(moved, kColour, c, y, x), expected) << right << ", " << down;
+        }
+      }
+    }
+  }
+}
+
+TEST(Augmentation, MirroringTwiceChangesNothing) {
+  const Bytes pixels = random_bytes(kColour.bytes(), 2);
+  Bytes mirrored = pixels;
+  mirror(kColour, mirrored);
+  EXPECT_NE(mirrored, pixels);
+  EXPECT_EQ(mirrored[0], pixels[11]);
+  mirror(kColour, mirrored);
+  EXPECT_EQ(mirrored, pixels);
+}
+
+TEST(Augmentation, ASquareIsPaintedAsFarAsItLiesWithin) {
+  const Bytes pixels = random_bytes(kColour.bytes(), 3);
+  const Bytes fill = {10, 20, 30};
+  Bytes painted = pixels;
+  paint_square(kColour, 11, 0, 4, fill, painted);
+  for (std::int64_t c = 0; c < 3; ++c) {
+    for (std::int64_t y = 0; y < 9; ++y) {
+      for (std::int64_t x = 0; x < 12; ++x) {
+        Bytes before = pixels;
+        const int expected = x >= 9 && y < 2 ? fill[static_cast<std::size_t>(c)] : at(before, kColour, c, y, x);
+        ASSERT_EQ(at(painted, kColour, c, y, x), expected);
+      }
+    }
+  }
+}
+
+// torchvision's formulae, in double; factors of twelve bits and one rounding leave one level.
+TEST(Augmentation, ColoursAreBlendedAsDefined) {
+  const Bytes pixels = random_bytes(kColour.bytes(), 4);
+  const std::size_t plane = 108;
+  const auto grey = [&](std::size_t i) {
+    return std::round(0.299 * pixels[i] + 0.587 * pixels[i + plane] + 0.114 * pixels[i + 2 * plane]);
+  };
+  double mean = 0;
+  for (std::size_t i = 0; i < plane; ++i) mean += grey(i) / static_cast<double>(plane);
+  mean = std::round(mean);
+  for (const double factor : {0.0, 0.6, 1.0, 1.37, 2.5}) {
+    for (const std::uint32_t which : {0U, 1U, 2U}) {
+      JitterDraw draw;
+      draw.factors.at(which) = factor;
+      Bytes jittered = pixels;
+      apply_jitter(draw, kColour, jittered);
+      for (std::size_t i = 0; i < pixels.size(); ++i) {
+        const double other = which == 0 ? 0 : which == 1 ? mean : grey(i % plane);
+        const double expected = std::clamp(factor * pixels[i] + (1 - factor) * other, 0.0, 255.0);
+        // Greys are rounded by themselves, which a large factor magnifies.
+        ASSERT_NEAR(jittered[i], expected, 0.6 + std::abs(1 - factor)) << which << " times " << factor;
+      }
+    }
+  }
+}
+
+TEST(Augmentation, GreyImagesHaveNoSaturation) {
+  const ImageShape shape{1, 9, 12};
+  const Bytes pixels = random_bytes(shape.bytes(), 4);
+  Bytes jittered = pixels;
+  apply_jitter({{1, 1, 3}, {2, 0, 1}}, shape, jittered);
+  EXPECT_EQ(jittered, pixels);
+}
+
+TEST(Augmentation, FactorsAndOrdersAreSpread) {
+  std::set<std::array<std::uint32_t, 3>> orders;
+  double sum = 0;
+  for (std::uint32_t i = 0; i < 2000; ++i) {
+    const JitterDraw draw = draw_jitter({0.4, 1.5, 0}, sample_key(3, 0, i));
+    orders.insert(draw.order);
+    EXPECT_TRUE(draw.factors[0] >= 0.6 && draw.factors[0] <= 1.4);
+    EXPECT_TRUE(draw.factors[1] >= 0 && draw.factors[1] <= 2.5);
+    EXPECT_EQ(draw.factors[2], 1);
+    sum += draw.factors[0];
+  }
+  EXPECT_EQ(orders.size(), 6U);
+  EXPECT_NEAR(sum / 2000, 1, 0.02);
+}
+
+std::unique_ptr<AugmentedDataset> augmented(const Augmentation& augmentation) {
+  constexpr std::size_t kSamples = 40;
+  return std::make_unique<AugmentedDataset>(
+      std::make_unique<MemoryDataset>("tiny", kColour, 2, random_bytes(kSamples * kColour.bytes(), 9), Bytes(kSamples)),
+      augmentation);
+}
+
+std::vector<Augmentation> each_kind() {
+  std::vector<Augmentation> kinds(5);
+  kinds[0].random_resized_crop = true;
+  kinds[1].crop_padding = 4;
+  kinds[2].flip = true;
+  kinds[3].color_jitter = {0.4, 0.4, 0.4};
+  kinds[4].cutout = 5;
+  return kinds;
+}
+
+TEST(AugmentedDataset, TrainingReadsAreAFunctionOfSampleAndKeyAndEvaluationReadsAreAsTheyWere) {
+  for (const Augmentation& kind : each_kind()) {
+    const auto data = augmented(kind);
+    const auto plain = augmented({});
+    EXPECT_FALSE(data->fixed());
+    EXPECT_TRUE(plain->fixed());
+    Bytes once(kColour.bytes());
+    Bytes again(kColour.bytes());
+    Bytes other(kColour.bytes());
+    Bytes before(kColour.bytes());
+    int changed = 0;
+    int apart = 0;
+    for (std::int64_t i = 0; i < 40; ++i) {
+      const std::uint64_t key = sample_key(1, 1, static_cast<std::uint32_t>(i));
+      EXPECT_EQ(data->read_training(i, key, once), i);
+      data->read_training((i + 1) % 40, key, other);
+      data->read_training(i, key, again);
+      ASSERT_EQ(once, again);
+      data->read_training(i, key + 1, other);
+      data->read(i, again);
+      plain->read(i, before);
+      ASSERT_EQ(again, before);
+      changed += once != before ? 1 : 0;
+      apart += once != other ? 1 : 0;
+    }
+    EXPECT_GE(changed, 10);
+    EXPECT_GE(apart, 10);
+  }
+}
+
+// What one kind draws does not depend on the others.
+TEST(AugmentedDataset, KindsDrawFromStreamsOfTheirOwn) {
+  Augmentation both;
+  both.flip = true;
+  both.cutout = 3;
+  Augmentation flip_only;
+  flip_only.flip = true;
+  for (std::int64_t i = 0; i < 40; ++i) {
+    const std::uint64_t key = sample_key(4, 1, static_cast<std::uint32_t>(i));
+    Bytes with(kColour.bytes());
+    Bytes without(kColour.bytes());
+    augmented(both)->read_training(i, key, with);
+    augmented(flip_only)->read_training(i, key, without);
+    int different = 0;
+    for (std::size_t p = 0; p < with.size(); ++p) different += with[p] != without[p] ? 1 : 0;
+    EXPECT_LE(different, 3 * 3 * 3);
+  }
+}
+
+TEST(Mixup, SharesFollowTheBetaDistribution) {
+  for (const double alpha : {0.1, 0.4, 1.0, 3.0}) {
+    double mean = 0;
+    double variance = 0;
+    constexpr int kDraws = 6000;
+    for (std::uint32_t i = 0; i < kDraws; ++i) {
+      const double share = mixing_share(alpha, sample_key(7, 0, i)) / 256.0;
+      ASSERT_TRUE(share >= 0 && share <= 1);
+      mean += share / kDraws;
+      variance += (share - 0.5) * (share - 0.5) / kDraws;
+    }
+    EXPECT_NEAR(mean, 0.5, 0.03) << alpha;
+    EXPECT_NEAR(variance, 1 / (4 * (2 * alpha + 1)), 0.01) << alpha;
+  }
+  EXPECT_EQ(mixing_share(0.2, 99), mixing_share(0.2, 99));
+}
+
+TEST(Mixup, BothOfAPairAreMixedFromWhatTheyWere) {
+  const Bytes first = random_bytes(500, 1);
+  const Bytes second = random_bytes(500, 2);
+  Bytes a = first;
+  Bytes b = second;
+  mix_pair(a, b, 200, 31);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_NEAR(a[i], (200.0 * first[i] + 56.0 * second[i]) / 256, 0.501);
+    ASSERT_NEAR(b[i], (31.0 * second[i] + 225.0 * first[i]) / 256, 0.501);
+  }
+  mix_pair(a, b, 256, 256);
+  Bytes same = a;
+  mix_pair(a, b, 256, 0);
+  EXPECT_EQ(a, same);
+  EXPECT_EQ(b, same);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,202 @@
+#include "data/image_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "data/augmentation.h"
+#include "data/image_folder.h"
+#include "data/sample_key.h"
+#include "unit/data/files.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const fs::path kImages = fs::path(DDP_SOURCE_DIR) / "tests" / "golden" / "images";
+constexpr std::int64_t kSide = 40;
+constexpr ImageShape kShape = {3, kSide, kSide};
+
+class ImageCacheTest : public testing::Test {
+ protected:
+  ImageCacheTest() {
+    for (const std::string split : {"train", "val"}) {
+      for (const std::string name : {"photo.jpg", "rgb.png", "cmyk.jpg", "grey.jpg"}) {
+        fs::create_directories(data() / split / "one");
+        fs::copy_file(kImages / name, data() / split / "one" / name);
+      }
+    }
+  }
+  fs::path data() const { return root_.path() / "data"; }
+  fs::path directory() const { return root_.path() / "cache"; }
+  // With the cache, or without.
+  ImageFolder open(bool cached, std::int64_t allowed = 0) const {
+    const FolderListing listing = list_image_folder(data());
+    ImageFolderConfig config{.image_size = kSide, .threads = 2};
+    if (cached) config.cache = directory();
+    return {listing.train, listing.classes, config, std::make_shared<BadSamples>(allowed)};
+  }
+  fs::path cache_file() const {
+    fs::path found;
+    for (const auto& entry : fs::directory_iterator(directory())) {
+      EXPECT_NE(entry.path().extension(), ".part");
+      if (entry.path().extension() == ".cache") found = entry.path();
+    }
+    return found;
+  }
+  // What a change of the file cannot leave as it is: who opens it next makes a new one, and reads what was read before.
+  void expect_made_anew(const std::string& what) const {
+    const auto before = bytes_of(cache_file());
+    const ImageFolder data = open(true);
+    EXPECT_NE(bytes_of(cache_file()), before) << what;
+    Bytes pixels(kShape.bytes());
+    Bytes expected(kShape.bytes());
+    for (std::int64_t i = 0; i < data.size(); ++i) {
+      EXPECT_EQ(data.read(i, pixels), i);
+      open(true).read(i, expected);
+      ASSERT_EQ(pixels, expected) << what;
+    }
+  }
+  static Bytes bytes_of(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+ private:
+  TemporaryFolder root_;
+};
+
+double mean_apart(const Bytes& a, const Bytes& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(static_cast<int>(a[i]) - static_cast<int>(b[i]));
+  return sum / static_cast<double>(a.size());
+}
+
+// Images are resized twice in place of once, which softens edges a little.
+TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
+  const ImageFolder decoded = open(false);
+  const ImageFolder cached = open(true);
+  Bytes by_decoding(kShape.bytes());
+  Bytes by_cache(kShape.bytes());
+  for (std::int64_t i = 0; i < decoded.size(); ++i) {
+    decoded.read(i, by_decoding);
+    cached.read(i, by_cache);
+    EXPECT_LT(mean_apart(by_decoding, by_cache), 1.5) << decoded.path(i);
+    for (std::uint32_t draw = 0; draw < 20; ++draw) {
+      const auto choose = [&](const ImageSize& size) {
+        EXPECT_EQ(size, (ImageSize{118, 90}));
+        Region region = random_region(size, sample_key(1, 1, draw));
+        region.mirrored = draw % 2 == 0;
+        return region;
+      };
+      decoded.read_region(i, choose, by_decoding);
+      cached.read_region(i, choose, by_cache);
+      EXPECT_LT(mean_apart(by_decoding, by_cache), 3) << decoded.path(i);
+    }
+  }
+}
+
+TEST_F(ImageCacheTest, IsMadeOnceAndThenNeedsNoImageFile) {
+  Bytes first(kShape.bytes());
+  open(true).read(2, first);
+  const auto time = fs::last_write_time(cache_file());
+  const ImageFolder again = open(true);
+  EXPECT_EQ(fs::last_write_time(cache_file()), time);
+  fs::remove(data() / "train" / "one" / "photo.jpg");
+  fs::remove(data() / "train" / "one" / "grey.jpg");
+  Bytes second(kShape.bytes());
+  again.read(2, second);
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(ImageCacheTest, OtherTruncatedAndDamagedFilesAreReplaced) {
+  open(true);
+  const Bytes good = bytes_of(cache_file());
+  const auto changed = [&](std::size_t at) {
+    Bytes bytes = good;
+    bytes[at] ^= 0x10;
+    return bytes;
+  };
+  // Every part of header and entries counts.
+  for (const std::size_t at : {0, 8, 17, 25, 33, 41, 50, 60, 64, 75, 64 + 4 * 32 - 1}) {
+    write_file(cache_file(), changed(at));
+    expect_made_anew("byte " + std::to_string(at));
+  }
+  for (const std::size_t left : {std::size_t{0}, std::size_t{63}, std::size_t{100}, good.size() - 1}) {
+    write_file(cache_file(), std::span(good).first(left));
+    expect_made_anew("cut to " + std::to_string(left));
+  }
+  Bytes longer = good;
+  longer.push_back(0);
+  write_file(cache_file(), longer);
+  expect_made_anew("one byte more");
+  write_file(cache_file(), random_bytes(5000, 1));
+  expect_made_anew("something else");
+}
+
+TEST_F(ImageCacheTest, ChangedFilesAreDecodedAnew) {
+  open(true);
+  fs::copy_file(kImages / "full-chroma.jpg", data() / "train" / "one" / "photo.jpg",
+                fs::copy_options::overwrite_existing);
+  expect_made_anew("another size");
+  const fs::path file = data() / "train" / "one" / "rgb.png";
+  fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(1));
+  expect_made_anew("another time");
+}
+
+// Damage within an image is found when it is read; the file itself stands in.
+TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
+  const ImageFolder cached = open(true);
+  Bytes bytes = bytes_of(cache_file());
+  for (std::size_t at = 64 + 4 * 32 + 100; at < bytes.size(); at += 1000) bytes[at] ^= 1;
+  {
+    // In place, as a failing disk would.
+    std::fstream file(cache_file(), std::ios::binary | std::ios::in | std::ios::out);
+    file.write(static_cast<const char*>(static_cast<const void*>(bytes.data())),
+               static_cast<std::streamsize>(bytes.size()));
+  }
+  const ImageFolder decoded = open(false);
+  Bytes by_cache(kShape.bytes());
+  Bytes by_decoding(kShape.bytes());
+  for (std::int64_t i = 0; i < 4; ++i) {
+    cached.read(i, by_cache);
+    decoded.read(i, by_decoding);
+    EXPECT_EQ(by_cache, by_decoding);
+  }
+  EXPECT_TRUE(cache_file().empty());  // it was removed
+}
+
+TEST_F(ImageCacheTest, ABadImageIsNamedWhenItIsRead) {
+  write_file(data() / "train" / "one" / "grey.jpg", Bytes{1, 2});
+  const ImageFolder cached = open(true);
+  Bytes pixels(kShape.bytes());
+  EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read(1, pixels); }), HasSubstr("grey.jpg: is neither"));
+  EXPECT_EQ(open(true, 1).read(1, pixels), 2);
+}
+
+TEST_F(ImageCacheTest, WhoComesMeanwhileWaits) {
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.emplace_back([this] {
+      Bytes pixels(kShape.bytes());
+      EXPECT_EQ(open(true).read(3, pixels), 3);
+    });
+  }
+  ranks.clear();
+  EXPECT_FALSE(cache_file().empty());
+}
+
+TEST_F(ImageCacheTest, AFolderThatCannotBeWrittenIsSaid) {
+  write_file(directory(), Bytes{1});
+  EXPECT_THAT(error_of(ExitCode::data, [&] { open(true); }), HasSubstr("cache"));
+}
+
+}  // namespace
+}  // namespace ddp

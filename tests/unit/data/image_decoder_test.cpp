@@ -1,0 +1,191 @@
+// Decoding against Pillow (tests/golden/make_images.py), and files that are no images.
+#include "data/image_decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "unit/data/files.h"
+
+namespace ddp {
+namespace {
+
+using testing::HasSubstr;
+
+const std::filesystem::path kImages = std::filesystem::path(DDP_SOURCE_DIR) / "tests" / "golden" / "images";
+
+Bytes bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct GoldenCase {
+  std::string file;
+  Region region;
+  std::int64_t side = 0;
+  std::int64_t reduction = 1;
+  std::size_t offset = 0;
+};
+
+std::vector<GoldenCase> golden_cases() {
+  std::ifstream lines(kImages / "cases.txt");
+  std::vector<GoldenCase> cases;
+  GoldenCase c;
+  while (lines >> c.file >> c.region.x >> c.region.y >> c.region.width >> c.region.height >> c.side >> c.reduction >>
+         c.offset) {
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+struct Apart {
+  double mean = 0;
+  int largest = 0;
+};
+
+Apart apart(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {
+  Apart result;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const int difference = std::abs(static_cast<int>(a[i]) - static_cast<int>(b[i]));
+    result.mean += difference / static_cast<double>(a.size());
+    result.largest = std::max(result.largest, difference);
+  }
+  return result;
+}
+
+RegionChooser always(const Region& region) {
+  return [region](const ImageSize&) { return region; };
+}
+
+// One level where only rounding differs. A JPEG that is cut to a region has no neighbours there to smooth its chroma
+// with, and colours of CMYK are multiplied in another order.
+TEST(ImageDecoder, ReadsWhatPillowReads) {
+  const std::vector<GoldenCase> cases = golden_cases();
+  ASSERT_GE(cases.size(), 50U);
+  const Bytes expected = bytes_of(kImages / "expected.bin");
+  for (const GoldenCase& c : cases) {
+    const ImageShape shape{3, c.side, c.side};
+    Bytes pixels(shape.bytes());
+    ImageDecoder decoder;
+    decoder.load(kImages / c.file);
+    decoder.decode(always(c.region), shape, pixels);
+    EXPECT_EQ(reduction_of(c.region, {c.side, c.side}), c.reduction);
+    const Apart difference = apart(pixels, std::span(expected).subspan(c.offset, shape.bytes()));
+    const bool jpeg = c.file.ends_with(".jpg");
+    EXPECT_LE(difference.mean, jpeg ? 0.6 : 0.3) << c.file << " to " << c.side;
+    EXPECT_LE(difference.largest, jpeg ? 8 : 1) << c.file << " to " << c.side;
+  }
+}
+
+TEST(ImageDecoder, AMirroredRegionIsTheRegionMirrored) {
+  for (const char* name : {"photo.jpg", "rgb.png"}) {
+    const ImageShape shape{3, 40, 33};
+    Bytes plain(shape.bytes());
+    Bytes mirrored(shape.bytes());
+    ImageDecoder decoder;
+    decoder.load(kImages / name);
+    decoder.decode(always({9.5, 3, 71, 60}), shape, plain);
+    decoder.decode(always({9.5, 3, 71, 60, true}), shape, mirrored);
+    for (std::size_t row = 0; row < 120; ++row) {
+      for (std::size_t x = 0; x < 33; ++x) ASSERT_EQ(plain[row * 33 + x], mirrored[row * 33 + 32 - x]);
+    }
+  }
+}
+
+// A decoder that has read other files, and failed on some, reads what a new one reads.
+TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
+  ImageDecoder used;
+  const ImageShape shape{3, 31, 31};
+  const Region region{5, 6, 70, 70};
+  for (const GoldenCase& c : golden_cases()) {
+    Bytes broken = bytes_of(kImages / c.file);
+    for (std::size_t i = broken.size() / 3; i < broken.size() - 20; i += 7) broken[i] ^= 0x55;
+    Bytes ignored(shape.bytes());
+    try {
+      used.load(broken);
+      used.decode(always(region), shape, ignored);
+    } catch (const BadImage&) {  // some are, some are not
+    }
+    Bytes by_used(shape.bytes());
+    Bytes by_new(shape.bytes());
+    used.load(kImages / c.file);
+    used.decode(always(region), shape, by_used);
+    ImageDecoder fresh;
+    fresh.load(kImages / c.file);
+    fresh.decode(always(region), shape, by_new);
+    ASSERT_EQ(by_used, by_new) << c.file;
+  }
+}
+
+std::string reason_of(const Bytes& file) {
+  ImageDecoder decoder;
+  Bytes pixels(std::size_t{3} * 16 * 16);
+  try {
+    decoder.load(file);
+    decoder.decode([](const ImageSize& size) { return centre_region(size, 1); }, {3, 16, 16}, pixels);
+  } catch (const BadImage& bad) {
+    return bad.what();
+  }
+  return "";
+}
+
+TEST(ImageDecoder, SaysWhyAnImageIsNone) {
+  EXPECT_EQ(reason_of({}), "is empty");
+  EXPECT_THAT(reason_of(random_bytes(500, 3)), HasSubstr("neither a JPEG nor a PNG"));
+  EXPECT_THAT(reason_of({'h', 'i'}), HasSubstr("neither a JPEG nor a PNG"));
+  EXPECT_THAT(reason_of({0xFF, 0xD8, 0xFF}), HasSubstr("JPEG"));
+  EXPECT_THAT(reason_of({0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A}), HasSubstr("without header"));
+  for (const char* name : {"photo.jpg", "progressive.jpg", "grey.jpg", "rgb.png", "interlaced.png", "palette.png"}) {
+    const Bytes whole = bytes_of(kImages / name);
+    EXPECT_EQ(reason_of(whole), "") << name;
+    for (const std::size_t left : {whole.size() - 5, whole.size() / 2, whole.size() / 4}) {
+      EXPECT_THAT(reason_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(left)}),
+                  testing::AnyOf(HasSubstr("truncated"), HasSubstr("damaged")))
+          << name << " " << left;
+    }
+  }
+  EXPECT_THAT([] { ImageDecoder().load(std::filesystem::path("/nowhere/x.jpg")); },
+              testing::ThrowsMessage<BadImage>(HasSubstr("No such file")));
+  EXPECT_THAT([] { ImageDecoder().load(std::filesystem::path("/tmp")); },
+              testing::ThrowsMessage<BadImage>(HasSubstr("no regular file")));
+}
+
+// Refused by the header: nothing of that size is allocated, and it takes no time.
+TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
+  Bytes png = bytes_of(kImages / "rgb.png");
+  for (const std::size_t at : {16U, 20U}) {
+    png[at + 1] = 0xFF;  // 16 million pixels and more along each side
+  }
+  EXPECT_THAT(reason_of(png), HasSubstr("pixels large, more than the 268435456"));
+  Bytes interlaced = bytes_of(kImages / "interlaced.png");
+  interlaced[18] = interlaced[22] = 0x30;
+  EXPECT_THAT(reason_of(interlaced), HasSubstr("more than the 67108864"));
+  Bytes jpeg = bytes_of(kImages / "photo.jpg");
+  const Bytes frame = {0xFF, 0xC0};
+  const auto header = std::search(jpeg.begin(), jpeg.end(), frame.begin(), frame.end());
+  ASSERT_NE(header, jpeg.end());
+  std::fill(header + 5, header + 9, std::uint8_t{0xFE});
+  EXPECT_THAT(reason_of(jpeg), HasSubstr("is 65278x65278 pixels large"));
+}
+
+// Single bytes changed anywhere: an image, or a reason, and never more.
+TEST(ImageDecoder, SurvivesDamageOfAllKinds) {
+  for (const char* name : {"photo.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "interlaced.png"}) {
+    const Bytes whole = bytes_of(kImages / name);
+    const Bytes noise = random_bytes(2000, whole.size());
+    for (std::size_t i = 0; i < 300; ++i) {
+      Bytes broken = whole;
+      const std::size_t place = (noise[4 * i] * 256U + noise[4 * i + 1]) % broken.size();
+      broken[place] = noise[4 * i + 2];
+      (void)reason_of(broken);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp

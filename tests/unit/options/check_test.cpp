@@ -1,0 +1,93 @@
+// Options of optimizers and schedules that do not go together.
+#include "options/check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "unit/options/support.h"
+
+namespace ddp {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::vector<std::string>& arguments) { return usage_message(arguments); }
+
+TEST(CheckOptimizer, TakesWhatTheRuleReads) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--optimizer", "sgd", "--momentum", "0.9", "--nesterov", "--decay", "decoupled"},
+      {"--optimizer", "adam", "--beta1", "0.8", "--beta2", "0.99", "--epsilon", "1e-3", "--decay", "decoupled"},
+      {"--optimizer", "adamw", "--weight-decay", "0.05", "--no-decay-on", "norm-and-bias", "--clip-norm", "1"},
+      {"--optimizer", "rmsprop", "--rho", "0.9", "--momentum", "0.9", "--rmsprop-form", "keras"},
+      {"--optimizer", "lars", "--lars-trust", "0.01", "--momentum", "0.9"},
+      {"--optimizer", "lamb", "--epsilon", "1e-6", "--ema-decay", "0.999", "--ema-warmup"},
+  };
+  for (const auto& arguments : cases) EXPECT_NO_THROW((void)parse(arguments)) << arguments[1];
+}
+
+TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
+  EXPECT_THAT(refusal({"--optimizer", "adam", "--momentum", "0.9"}),
+              HasSubstr("--momentum is for --optimizer sgd, rmsprop, lars; --optimizer adam does not read it"));
+  EXPECT_THAT(refusal({"--optimizer", "lars", "--momentum", "0.9", "--nesterov"}), HasSubstr("--nesterov is for"));
+  EXPECT_THAT(refusal({"--optimizer", "rmsprop", "--momentum", "0.9", "--nesterov"}), HasSubstr("--nesterov is for"));
+  EXPECT_THAT(refusal({"--beta1", "0.8"}), HasSubstr("--beta1 is for --optimizer adam, adamw, lamb"));
+  EXPECT_THAT(refusal({"--optimizer", "rmsprop", "--beta2", "0.8"}), HasSubstr("--beta2 is for"));
+  EXPECT_THAT(refusal({"--optimizer", "lars", "--epsilon", "0.1"}), HasSubstr("--epsilon is for"));
+  EXPECT_THAT(refusal({"--optimizer", "adam", "--rho", "0.9"}), HasSubstr("--rho is for --optimizer rmsprop"));
+  EXPECT_THAT(refusal({"--rmsprop-form", "keras"}), HasSubstr("--rmsprop-form is for --optimizer rmsprop"));
+  EXPECT_THAT(refusal({"--optimizer", "lamb", "--lars-trust", "0.9"}), HasSubstr("--lars-trust is for"));
+  EXPECT_THAT(refusal({"--optimizer", "adamw", "--decay", "l2"}), HasSubstr("give --optimizer adam"));
+  EXPECT_THAT(refusal({"--optimizer", "lamb", "--decay", "l2"}), HasSubstr("leave out --decay l2"));
+  EXPECT_THAT(refusal({"--optimizer", "lars", "--decay", "decoupled"}), HasSubstr("leave out --decay decoupled"));
+  EXPECT_THAT(refusal({"--ema-warmup"}), HasSubstr("--ema-warmup needs an --ema-decay"));
+}
+
+TEST(CheckOptimizer, RangesAreThoseOfTheRules) {
+  for (const char* key : {"--beta1", "--beta2", "--rho", "--ema-decay"}) {
+    for (const char* value : {"1", "-0.1", "1.5"}) {
+      EXPECT_THAT(refusal({"--optimizer", "adam", key, value}), HasSubstr("it takes a number from 0 to below 1"))
+          << key;
+    }
+  }
+  EXPECT_THAT(refusal({"--epsilon", "-1"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--clip-norm", "-1"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--lars-trust", "0"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--optimizer", "adamx"}), HasSubstr("one of sgd, adam, adamw, rmsprop, lars, lamb"));
+}
+
+TEST(CheckSchedule, TakesWhatTheScheduleReads) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--schedule", "step", "--lr-decay-steps", "100", "--lr-gamma", "0.5"},
+      {"--schedule", "multi-step", "--lr-milestones", "30,60", "--schedule-by", "step"},
+      {"--schedule", "one-cycle", "--one-cycle-rise", "0.4", "--one-cycle-div", "10", "--warmup-epochs", "1"},
+      {"--schedule", "polynomial", "--lr-power", "2", "--lr-min", "0.01"},
+      {"--schedule", "exponential", "--lr-step-epochs", "1", "--lr-staircase"},
+      {"--schedule", "cosine", "--schedule-by", "epoch"},
+  };
+  for (const auto& arguments : cases) EXPECT_NO_THROW((void)parse(arguments)) << arguments[1];
+  const std::vector<std::int64_t> milestones = {30, 60};
+  EXPECT_EQ(parse({"--schedule", "multi-step", "--lr-milestones", "30,60"}).optimizer.lr_milestones, milestones);
+}
+
+TEST(CheckSchedule, RefusesWhatItDoesNotReadOrLacks) {
+  EXPECT_THAT(refusal({"--schedule", "multi-step"}), HasSubstr("needs --lr-milestones"));
+  EXPECT_THAT(refusal({"--schedule", "exponential"}), HasSubstr("needs --lr-step-epochs"));
+  EXPECT_THAT(refusal({"--schedule", "step", "--lr-step-epochs", "1", "--lr-decay-steps", "9"}),
+              HasSubstr("give one of them"));
+  EXPECT_THAT(refusal({"--schedule", "cosine", "--lr-milestones", "3"}),
+              HasSubstr("--lr-milestones is for --schedule multi-step"));
+  EXPECT_THAT(refusal({"--schedule", "cosine", "--lr-decay-steps", "3"}), HasSubstr("--lr-decay-steps is for"));
+  EXPECT_THAT(refusal({"--lr-staircase"}), HasSubstr("--lr-staircase is for --schedule exponential"));
+  EXPECT_THAT(refusal({"--lr-power", "2"}), HasSubstr("--lr-power is for --schedule polynomial"));
+  EXPECT_THAT(refusal({"--one-cycle-div", "2"}), HasSubstr("--one-cycle-div is for --schedule one-cycle"));
+  EXPECT_THAT(refusal({"--schedule", "polynomial", "--lr-min", "0.2"}), HasSubstr("--lr-min 0.2 is above --lr 0.1"));
+  for (const char* value : {"60,30", "3,3", "0,3", "3,", "x"}) {
+    EXPECT_THAT(refusal({"--schedule", "multi-step", "--lr-milestones", value}), HasSubstr("rising numbers from 1"));
+  }
+}
+
+}  // namespace
+}  // namespace ddp
