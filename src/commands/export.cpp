@@ -77,6 +77,7 @@ TensorMetadata metadata_of(const TrainingState& state) {
                              {"input", "(byte / 255 - mean) / std"},
                              {"mean", nlohmann::json(state.mean).dump()},
                              {"std", nlohmann::json(state.deviation).dump()}};
+  if (!state.classes.empty()) metadata["classes"] = nlohmann::json(state.classes).dump();
   return metadata;
 }
 

@@ -52,7 +52,7 @@ constexpr std::array kCommands = {
 };
 
 // Words of other programs for what has another name here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kElsewhere = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhere = {{
     {"learning-rate", "lr"},
     {"wd", "weight-decay"},
     {"l2", "weight-decay"},
@@ -68,7 +68,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kElsewhe
     {"lr-scheduler", "schedule"},
     {"save-dir", "output"},
     {"output-dir", "output"},
-    {"checkpoint", "resume"},
     {"pretrained", "init-from"},
     {"random-seed", "seed"},
     {"gpu", "gpus"},

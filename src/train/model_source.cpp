@@ -22,7 +22,8 @@ std::string read_model(const std::string& model, const std::filesystem::path& co
     return "";
   }
   std::error_code error;
-  return read_onnx_file(!copy.empty() && std::filesystem::exists(copy, error) ? copy : std::filesystem::path(model));
+  const bool copied = !copy.empty() && std::filesystem::exists(copy, error);
+  return read_onnx_file(copied ? copy : std::filesystem::path(model));
 }
 
 std::string model_hash(const std::string& onnx) {

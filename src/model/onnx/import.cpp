@@ -311,7 +311,7 @@ ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem:
   try {
     return Importer(model).run();
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
+    throw Error(error.code(), one_line(fmt::format("{}: {}", path.string(), error.what())));
   }
 }
 

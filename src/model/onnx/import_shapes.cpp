@@ -39,7 +39,7 @@ ImportedValue Importer::flatten(const OnnxNode& node) {
 }
 
 ImportedValue Importer::reshape(const OnnxNode& node) {
-  const ImportedValue x = activation(node, 0);
+  ImportedValue x = activation(node, 0);
   check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
   const OnnxTensor* wanted = tensor_of(constant(node, 1));
   check(wanted != nullptr && wanted->type == OnnxTensor::Type::integer, ExitCode::usage, "it has no shape");

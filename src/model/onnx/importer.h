@@ -76,9 +76,9 @@ class Importer {
   ImportedValue conv(const OnnxNode& node);
   ImportedValue gemm(const OnnxNode& node);
   ImportedValue matmul(const OnnxNode& node);
-  ImportedValue linear(const OnnxNode& node, const OnnxTensor& weight, bool transposed, float scale);
+  ImportedValue linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose, float scale);
   ImportedValue batch_norm(const OnnxNode& node);
-  ImportedValue activate(const OnnxNode& node, Activation activation);
+  ImportedValue activate(const OnnxNode& node, Activation kind);
   ImportedValue relu(const OnnxNode& node) { return activate(node, Activation::relu); }
   ImportedValue sigmoid(const OnnxNode& node) { return activate(node, Activation::sigmoid); }
   ImportedValue tanh(const OnnxNode& node) { return activate(node, Activation::tanh); }

@@ -72,6 +72,26 @@ TEST_F(SafetensorsTest, FileIsTheFormatsBytes) {
   EXPECT_EQ(read_bytes(path_), expected);
 }
 
+TEST_F(SafetensorsTest, CountersAreWrittenAndReadOnRequestOnly) {
+  std::vector<float> values = {1.0F, -2.0F, 0.5F};
+  const std::vector<TensorView> views = {{"a", {3}, values.data()}};
+  const std::vector<CounterTensor> counters = {{"n", 258}};
+  write_safetensors(path_, views, {}, counters);
+  const std::string bytes = read_bytes(path_);
+  EXPECT_EQ(bytes.substr(bytes.size() - 20, 8), std::string("\2\1\0\0\0\0\0\0", 8));
+  EXPECT_THAT(error_of(bytes), HasSubstr("tensor 'n' is of type I64, only F32 is read"));
+  const SafetensorsFile file(path_, bytes, TensorTypes::f32_and_i64);
+  EXPECT_EQ(file.difference(views, [](const auto& tensor) { return tensor.counts; }), "");
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { file.check_same(views); }),
+              HasSubstr("tensor 'n' of the checkpoint"));
+  const std::vector<TensorView> wrong = {{"n", {}, values.data()}};
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { file.check_same(wrong); }),
+              HasSubstr("'n' is of type I64, not F32"));
+  values.assign(3, 0.0F);
+  file.copy_to(views);
+  EXPECT_EQ(values, (std::vector<float>{1.0F, -2.0F, 0.5F}));
+}
+
 TEST_F(SafetensorsTest, HeaderIsPaddedToEightBytes) {
   float value = 0;
   for (std::size_t length = 1; length <= 8; ++length) {

@@ -79,6 +79,23 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
   EXPECT_THAT(error_of(too_large.dump()), HasSubstr("'logical_shards'"));
 }
 
+TEST(StateTest, WhatAnExportNeedsComesBackAndMayBeMissing) {
+  std::mt19937_64 random(1);
+  TrainingState state = Sample(random, 12).state;
+  EXPECT_EQ(nlohmann::json::parse(to_json(state)).count("image"), 0);
+  state.image = {3, 32, 28};
+  state.class_count = 10;
+  state.mean = {0.5, 0.25, 0.125};
+  state.deviation = {1, 2, 1e-3};
+  state.model_hash = "0123";
+  EXPECT_EQ(parse_state(to_json(state), "state.json"), state);
+  for (const char* bad : {"3", "[1, \"2\"]", "[-1]", "{}"}) {
+    auto json = nlohmann::json::parse(to_json(state));
+    json["image"] = nlohmann::json::parse(bad);
+    EXPECT_THAT(error_of(json.dump()), HasSubstr("'image' has a value that cannot be"));
+  }
+}
+
 TEST(StateTest, OtherTextsAndVersionsAreRefused) {
   for (const char* text : {"", "{", "[]", "3", "{}", "nonsense"}) EXPECT_THAT(error_of(text), HasSubstr("RUN/state"));
   TrainingState state;

@@ -1,0 +1,111 @@
+"""Holds `ddp_train export` against PyTorch and ONNX Runtime: a few models train for two steps and are exported. Their
+safetensors files must load strictly into the modules of the same name, and modules, ONNX files in ONNX Runtime (batch
+norm folded or not) and the program's own network must give the same logits.
+
+  exports.py PATH/TO/ddp_train PATH/TO/forward_onnx
+
+Ends with 0 where all agree, 1 where something differs, 77 where PyTorch is not there."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    import torch
+    import torchvision
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+except ImportError as error:
+    print(f'skipped: {error}')
+    sys.exit(77)
+from torch import nn
+
+TOLERANCE = 1e-4
+COUNT = 4
+
+
+class LeNet(nn.Module):
+    """As in "Dive into Deep Learning", chapter "Training on Multiple GPUs"."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 20, 3)
+        self.conv2 = nn.Conv2d(20, 50, 5)
+        self.fc1 = nn.Linear(800, 128)
+        self.fc2 = nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = nn.functional.avg_pool2d(torch.relu(self.conv1(x)), 2)
+        x = nn.functional.avg_pool2d(torch.relu(self.conv2(x)), 2)
+        return self.fc2(torch.relu(self.fc1(torch.flatten(x, 1))))
+
+
+def resnet18():
+    module = torchvision.models.resnet18(num_classes=10)
+    module.conv1 = nn.Conv2d(1, 64, 7, 2, 3, bias=False)
+    return module
+
+
+def mobilenet_v2():
+    module = torchvision.models.mobilenet_v2(num_classes=10)
+    module.features[0][0] = nn.Conv2d(1, 32, 3, 2, 1, bias=False)
+    return module
+
+
+def call(*command):
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f'FAILED {" ".join(command)}: {result.stderr.strip()}')
+
+
+def check(program, forward, folder, name, module):
+    run = os.path.join(folder, name)
+    call(program, '--model', name, '--train-limit', '32', '--test-limit', '8', '--global-batch', '16', '--epochs', '1',
+         '--deterministic', '--normalize', 'standard', '--lr', '0.01', '--output', run, '--progress', 'none', '--log-level', 'error')
+    weights, plain, folded = run + '.safetensors', run + '.onnx', run + '-folded.onnx'
+    call(program, 'export', '--run', run, '--format', 'safetensors', '--to', weights)
+    call(program, 'export', '--run', run, '--to', plain)
+    call(program, 'export', '--run', run, '--fold-batch-norm', '--to', folded)
+    module.load_state_dict(load_file(weights), strict=True)
+    with safe_open(weights, 'pt') as file:
+        metadata = file.metadata()
+    pixels = torch.randint(0, 256, (COUNT, 1, 28, 28), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
+    # What forward_onnx feeds, in place of mean and std.
+    images = pixels.float() / 255
+    with torch.no_grad():
+        expected = module.eval()(images).numpy()
+    pixels.numpy().tofile(run + '.in')
+    call(forward, plain, run + '.in', str(COUNT), run + '.out')
+    results = {'network': np.fromfile(run + '.out', np.float32).reshape(expected.shape)}
+    problems = []
+    for path in (plain, folded):
+        model = onnx.load(path)
+        onnx.checker.check_model(model, full_check=True)
+        properties = {entry.key: entry.value for entry in model.metadata_props}
+        for key in ('mean', 'std'):
+            if properties[key] != metadata[key] or len(json.loads(metadata[key])) != 1:
+                problems.append(f'{key} of {os.path.basename(path)} is {properties[key]}')
+        if path == folded and 'BatchNormalization' in {node.op_type for node in model.graph.node}:
+            problems.append('batch norm is not folded')
+        session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+        results[os.path.basename(path)] = session.run(['logits'], {'input': images.numpy()})[0]
+    errors = {which: np.abs(found - expected).max() / np.abs(expected).max() for which, found in results.items()}
+    problems += [f'{which} differs by {error:.1e}' for which, error in errors.items() if not error < TOLERANCE]
+    print(f'{"FAILED" if problems else "ok"} {name}: largest difference {max(errors.values()):.1e} {"; ".join(problems)}')
+    return not problems
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ['XDG_CACHE_HOME'] = folder
+        modules = {'lenet': LeNet(), 'resnet18': resnet18(), 'mobilenet-v2': mobilenet_v2()}
+        good = [check(sys.argv[1], sys.argv[2], folder, name, module) for name, module in modules.items()]
+    sys.exit(0 if all(good) else 1)
+
+
+main()

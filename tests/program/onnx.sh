@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Models from ONNX files, weights from other runs, and exports: trained, stopped, resumed, moved away, and refused.
+set -u
+source "$(dirname "$0")/lib.sh"
+cd "$folder" || exit 1
+
+# A trained LeNet leaves as ONNX and as safetensors, and trains on as a model of its own.
+run 0 60 2 "${small[@]}" --epochs 1 --output first
+run 0 10 1 export --run first --to net.onnx
+run 0 10 1 export --run first --format safetensors --to net.safetensors
+grep -q 'net.safetensors: lenet of step 8, 129,068 parameters' out || fail 'what was exported is not said'
+run 0 10 1 export --run first --checkpoint best --fold-batch-norm --to best.onnx
+run 0 60 2 "${small[@]}" --model net.onnx --epochs 2 --max-steps 8 --output second
+run 0 60 1 eval "${small[@]}" --model net.onnx --resume second
+cmp -s net.onnx second/model.onnx || fail 'the run folder has no copy of the model'
+
+# The file is gone: the copy in the run folder serves. A run that began with the same weights does the same steps.
+mv net.onnx moved.onnx
+run 0 60 2 "${small[@]}" --model net.onnx --epochs 2 --output second --resume auto
+run 0 60 1 eval "${small[@]}" --model net.onnx --resume second
+run 0 10 1 export --run second --to again.onnx
+run 0 60 2 "${small[@]}" --init-from net.safetensors --epochs 2 --output third
+run 0 10 1 export --run third --to third.onnx
+run 0 60 2 "${small[@]}" --init-from first --epochs 2 --output fourth
+same_tensors third/latest fourth/latest
+
+# The copy is exchanged.
+cp again.onnx second/model.onnx
+run 8 10 1 export --run second --to x.onnx
+one_line 'second/model.onnx: not the file that the checkpoint was trained with'
+run 8 30 2 "${small[@]}" --model net.onnx --epochs 3 --output second --resume auto
+one_line 'net.onnx is another file'
+
+# What cannot be.
+run 4 10 2 --model nowhere.onnx
+one_line 'nowhere.onnx: No such file'
+head -c 1000 moved.onnx >short.onnx
+run 4 10 2 --model short.onnx
+one_line 'short.onnx: not a readable ONNX model'
+run 2 10 1 export --run first
+one_line '--to FILE'
+run 2 10 1 --to x.onnx
+one_line '--to is for the command export'
+run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
+one_line 'fold-batch-norm goes with --format onnx'
+run 8 10 1 export --run nowhere --to x.onnx
+one_line 'nowhere: no such checkpoint'
+run 8 10 1 export --run first --average --to x.onnx
+one_line 'no moving average'
+run 8 10 1 export --run first --to nowhere/x.onnx
+one_line 'nowhere'
+run 8 60 2 "${small[@]}" --model caffe-lenet --init-from net.safetensors
+one_line "--init-from net.safetensors: tensor 'conv1.weight' has shape"
+run 8 10 2 "${small[@]}" --init-from nowhere.safetensors
+one_line '--init-from nowhere.safetensors: no such file'
+head -c 100 net.safetensors >short.safetensors
+run 8 10 2 "${small[@]}" --init-from short.safetensors
+one_line 'short.safetensors: a header of'
+printf '\377\377\377\377\377\377\377\177{}' >forged.safetensors
+run 8 10 2 "${small[@]}" --init-from forged.safetensors
+one_line 'forged.safetensors: a header of'
+run 2 10 1 --new-classifier
+one_line '--new-classifier goes with --init-from'
+
+finish

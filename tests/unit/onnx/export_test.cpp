@@ -1,0 +1,118 @@
+#include "model/onnx/export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "model/initialize.h"
+#include "model/onnx/import.h"
+#include "model/zoo.h"
+#include "support/graph_reference.h"
+
+namespace ddp {
+namespace {
+
+// A graph with all kinds of layers, and values as in the middle of training.
+struct Trained {
+  Graph graph{Shape{3, 13, 12}};
+  std::vector<float> parameters;
+  std::vector<float> statistics;
+  std::vector<float> image;
+
+  Trained() {
+    int x = graph.batch_norm("bn0", graph.conv("conv0", graph.input(), {.channels = 8, .kernel = 3, .padding = 1}));
+    x = graph.max_pool(graph.activation(x, Activation::relu6), 2);
+    const int y = graph.batch_norm("bn1", graph.conv("conv1", x, {.channels = 8, .groups = 8, .bias = false}));
+    x = graph.batch_norm("bn2", graph.dropout(graph.relu(graph.add(y, x)), 0.5F));
+    x = graph.lrn(x, {.size = 3, .alpha = 0.5F});
+    x = graph.pool(x, {.window = 3, .window_w = 2, .stride = 1, .padding_top = 1, .count_padding = false});
+    x = graph.activation(graph.global_average_pool(x), Activation::tanh);
+    x = graph.batch_norm("bn3", graph.linear("fc1", graph.flatten(x), 6));
+    graph.linear("fc2", graph.activation(x, Activation::sigmoid), 4, false);
+    std::mt19937 engine{3};
+    std::uniform_real_distribution<float> uniform(0.25F, 1);
+    const auto fill = [&](std::vector<float>& values, std::int64_t count, bool signs) {
+      for (std::int64_t i = 0; i < count; ++i) values.push_back(uniform(engine) * (signs && i % 3 == 0 ? -1.0F : 1.0F));
+    };
+    fill(parameters, graph.parameter_count(), true);
+    fill(statistics, graph.statistic_count(), false);
+    fill(image, graph.shape(0).elements(), true);
+  }
+  ExportedModel exported() const { return {graph, parameters, statistics, {{"mean", "[0.5]"}}}; }
+  std::vector<double> logits() const { return GraphReference(graph, parameters, statistics).logits(image); }
+};
+
+bool has_node(const OnnxModel& model, const std::string& type) {
+  return std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) { return node.type == type; });
+}
+
+TEST(ExportOnnx, ComesBackWithTheSameNamesAndValues) {
+  const Trained trained;
+  const OnnxModel model = export_onnx(trained.exported(), {});
+  EXPECT_EQ(model.metadata.at("mean"), "[0.5]");
+  const ImportedModel back = import_onnx_bytes(to_bytes(model), "back.onnx");
+  EXPECT_EQ(back.parameters, trained.parameters);
+  EXPECT_EQ(back.statistics, trained.statistics);
+  ASSERT_EQ(back.graph.parameters().size(), trained.graph.parameters().size());
+  for (std::size_t i = 0; i < back.graph.parameters().size(); ++i) {
+    EXPECT_EQ(back.graph.parameters()[i].name, trained.graph.parameters()[i].name);
+    EXPECT_EQ(back.graph.parameters()[i].shape, trained.graph.parameters()[i].shape);
+  }
+  const std::vector<double> logits = GraphReference(back.graph, back.parameters, back.statistics).logits(trained.image);
+  EXPECT_EQ(logits, trained.logits());
+}
+
+TEST(ExportOnnx, FoldedBatchNormGivesTheSameLogits) {
+  const Trained trained;
+  const OnnxModel model = export_onnx(trained.exported(), {.fold_batch_norm = true});
+  // bn2 is behind no layer with weights.
+  EXPECT_EQ(std::count_if(model.nodes.begin(), model.nodes.end(),
+                          [](const OnnxNode& node) { return node.type == "BatchNormalization"; }),
+            1);
+  const ImportedModel back = import_onnx_bytes(to_bytes(model), "back.onnx");
+  const std::vector<double> logits = GraphReference(back.graph, back.parameters, back.statistics).logits(trained.image);
+  const std::vector<double> expected = trained.logits();
+  // The folded weights are rounded to float32 once more.
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(logits[i], expected[i], 1e-5 * std::abs(expected[i]) + 1e-6);
+}
+
+TEST(ExportOnnx, LayerThatTwoReadIsNotFolded) {
+  Graph graph({1, 4, 4});
+  const int conv = graph.conv("conv", graph.input(), {.channels = 2});
+  const int sum = graph.add(graph.batch_norm("bn", conv), conv);
+  graph.linear("fc", graph.flatten(sum), 2);
+  const std::vector<float> parameters(static_cast<std::size_t>(graph.parameter_count()), 0.5F);
+  const std::vector<float> statistics(static_cast<std::size_t>(graph.statistic_count()), 1.0F);
+  const OnnxModel model = export_onnx({graph, parameters, statistics, {}}, {.fold_batch_norm = true});
+  EXPECT_TRUE(has_node(model, "BatchNormalization"));
+}
+
+TEST(ExportOnnx, EveryModelOfTheZooComesBack) {
+  for (const std::string& name : model_names()) {
+    SCOPED_TRACE(name);
+    const bool large = name.find("imagenet") != std::string::npos || name == "caffenet" || name == "alexnet";
+    Graph graph{Shape{}};
+    try {
+      graph = make_model(name, large ? Shape{3, 227, 227} : Shape{3, 32, 32}, 10);
+    } catch (const std::exception&) {
+      graph = make_model(name, name.find("lenet") != std::string::npos ? Shape{1, 28, 28} : Shape{3, 224, 224}, 10);
+    }
+    if (graph.parameter_count() > 7'000'000) continue;  // seconds, and nothing that the others lack
+    std::vector<float> parameters(static_cast<std::size_t>(graph.parameter_count()));
+    std::vector<float> statistics(static_cast<std::size_t>(graph.statistic_count()));
+    initialize(graph, std::nullopt, 1, parameters);
+    initialize_statistics(graph, statistics);
+    const ImportedModel back =
+        import_onnx_bytes(to_bytes(export_onnx({graph, parameters, statistics, {}}, {})), "back.onnx");
+    EXPECT_EQ(back.parameters, parameters);
+    EXPECT_EQ(back.statistics, statistics);
+    EXPECT_EQ(back.graph.classes(), 10);
+  }
+}
+
+}  // namespace
+}  // namespace ddp

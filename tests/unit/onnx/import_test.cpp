@@ -1,0 +1,186 @@
+#include "model/onnx/import.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "model/onnx/half.h"
+#include "support/graph_forward.h"
+#include "support/graph_reference.h"
+#include "unit/onnx/model_maker.h"
+
+namespace ddp {
+namespace {
+
+using Integers = ModelMaker::Integers;
+using ::testing::ElementsAre;
+
+std::vector<std::string> parameter_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters()) names.push_back(p.name);
+  return names;
+}
+
+template <class Layer>
+const Layer& only_layer(const Graph& graph) {
+  const Layer* found = nullptr;
+  for (const auto& layer : graph.layers()) {
+    if (const auto* each = std::get_if<Layer>(&layer.kind)) {
+      EXPECT_EQ(found, nullptr);
+      found = each;
+    }
+  }
+  EXPECT_NE(found, nullptr);
+  return *found;
+}
+
+// The weights of the ReLU, then its output with weights that make the logits those of the image itself.
+TEST(ImportOnnx, KeepsWeightsStatisticsNamesAndMomentum) {
+  ModelMaker m;
+  std::string x = m.node("Conv", {"input", m.random("layer1.0.conv1.weight", {4, 1, 3, 3})},
+                         {{"group", std::int64_t{2}}, {"pads", Integers{1, 1, 1, 1}}});
+  x = m.node("BatchNormalization",
+             {x, m.random("bn.weight", {4}), m.random("bn.bias", {4}), m.random("bn.running_mean", {4}),
+              m.random("bn.running_var", {4}, 0.5F, 2)},
+             {{"epsilon", 1e-3F}, {"momentum", 0.75F}});
+  m.output(m.classifier(m.node("Relu", {x}), 4 * 36, 3));
+  const ImportedModel model = m.imported();
+  EXPECT_THAT(parameter_names(model.graph),
+              ElementsAre("layer1.0.conv1.weight", "bn.weight", "bn.bias", "fc.weight", "fc.bias"));
+  EXPECT_EQ(model.graph.statistics().at(1).name, "bn.running_var");
+  EXPECT_EQ(model.graph.classes(), 3);
+  EXPECT_EQ(only_layer<BatchNormLayer>(model.graph).momentum, 0.25F);
+  EXPECT_EQ(only_layer<BatchNormLayer>(model.graph).epsilon, 1e-3F);
+  std::vector<float> expected;
+  for (const char* name : {"layer1.0.conv1.weight", "bn.weight", "bn.bias", "fc.weight", "fc.bias"}) {
+    const std::vector<float>& values = m.model.initializers.at(name).reals;
+    expected.insert(expected.end(), values.begin(), values.end());
+  }
+  EXPECT_EQ(model.parameters, expected);
+  expected = m.model.initializers.at("bn.running_mean").reals;
+  const std::vector<float>& variance = m.model.initializers.at("bn.running_var").reals;
+  expected.insert(expected.end(), variance.begin(), variance.end());
+  EXPECT_EQ(model.statistics, expected);
+}
+
+// The network and the definitions agree; tolerance: sums of some hundred products in float32.
+TEST(ImportOnnx, NetworkComputesWhatTheDefinitionsSay) {
+  ModelMaker m({-1, 3, 12, 10});
+  std::string x = m.node("Conv", {"input", m.random("a.weight", {8, 3, 3, 5}), m.random("a.bias", {8})},
+                         {{"auto_pad", std::string("SAME_UPPER")}, {"strides", Integers{2, 2}}});
+  x = m.node("MaxPool", {m.node("Relu", {x})},
+             {{"kernel_shape", Integers{3, 3}}, {"strides", Integers{2, 2}}, {"ceil_mode", std::int64_t{1}}});
+  x = m.node("LRN", {x}, {{"size", std::int64_t{3}}, {"alpha", 0.5F}, {"bias", 2.0F}});
+  const std::string y = m.node("Conv", {x, m.random("b.weight", {8, 2, 1, 1})}, {{"group", std::int64_t{4}}});
+  x = m.node("Sigmoid", {m.node("Add", {y, x})});
+  x = m.node("AveragePool", {x}, {{"kernel_shape", Integers{2, 2}}, {"pads", Integers{0, 1, 1, 0}}});
+  const Shape shape{8, 3, 2};
+  m.output(m.classifier(x, shape.elements(), 5));
+  const ImportedModel model = m.imported();
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(2 * 3 * 12 * 10));
+  std::vector<float> images;
+  for (std::uint8_t& pixel : pixels) {
+    pixel = static_cast<std::uint8_t>(m.engine());
+    images.push_back(static_cast<float>(pixel) / 255);
+  }
+  const std::vector<float> logits = forward_logits(model.graph, model.parameters, model.statistics, pixels, 2);
+  GraphReference reference(model.graph, model.parameters, model.statistics);
+  for (std::size_t n = 0; n < 2; ++n) {
+    const std::vector<double> expected = reference.logits(std::span(images).subspan(n * 360, 360));
+    for (std::size_t c = 0; c < 5; ++c) EXPECT_NEAR(logits[n * 5 + c], expected[c], 1e-5) << n << " " << c;
+  }
+}
+
+// As Keras exports it: channels last outside, a Transpose on the way in and before the Flatten.
+TEST(ImportOnnx, ChannelsLastModelsComputeTheSame) {
+  ModelMaker last({-1, 4, 3, 2});
+  std::string x = last.node("Transpose", {"input"}, {{"perm", Integers{0, 3, 1, 2}}});
+  x = last.node("Conv", {x, last.random("conv/kernel", {3, 2, 1, 1})});
+  x = last.node("Add", {x, last.random("conv/bias", {1, 3, 1, 1})});
+  x = last.node("Relu", {last.node("Transpose", {x}, {{"perm", Integers{0, 2, 3, 1}}})});
+  x = last.node("Reshape", {x, last.integers("shape", {-1, 36})});
+  x = last.node("MatMul", {x, last.random("model/dense/MatMul/ReadVariableOp:0", {36, 5})});
+  x = last.node("Add", {x, last.random("dense_bias", {5})});
+  last.output(last.node("Softmax", {x}));
+  const ImportedModel model = last.imported();
+  EXPECT_EQ(model.graph.shape(0), (Shape{2, 4, 3}));
+  EXPECT_THAT(parameter_names(model.graph),
+              ElementsAre("conv.weight", "conv.bias", "model.dense.weight", "model.dense.bias"));
+  std::vector<float> image(24);  // [C][H][W]
+  std::iota(image.begin(), image.end(), -7.0F);
+  const std::vector<double> logits = GraphReference(model.graph, model.parameters, model.statistics).logits(image);
+  const auto at = [&](const char* name, std::size_t i) { return last.model.initializers.at(name).reals[i]; };
+  for (std::size_t o = 0; o < 5; ++o) {
+    double sum = at("dense_bias", o);
+    for (std::size_t p = 0; p < 12; ++p) {
+      for (std::size_t c = 0; c < 3; ++c) {
+        double value = at("conv/bias", c);
+        for (std::size_t i = 0; i < 2; ++i) value += double{at("conv/kernel", c * 2 + i)} * image[i * 12 + p];
+        sum += std::max(value, 0.0) * at("model/dense/MatMul/ReadVariableOp:0", (p * 3 + c) * 5 + o);
+      }
+    }
+    EXPECT_NEAR(logits[o], sum, 1e-9 * std::abs(sum) + 1e-9);
+  }
+}
+
+TEST(ImportOnnx, ReshapeByTheBatchSizeIsAFlatten) {
+  ModelMaker m;
+  const std::string n = m.node("Gather", {m.node("Shape", {"input"}), m.integers("zero", {0})});
+  const std::string shape = m.node("Concat", {n, m.integers("rest", {-1})}, {{"axis", std::int64_t{0}}});
+  const std::string x = m.node("Reshape", {m.node("Tanh", {"input"}), shape});
+  m.output(m.node("Gemm", {x, m.random("w", {72, 4})}, {{"alpha", 0.5F}}));
+  const ImportedModel model = m.imported();
+  EXPECT_EQ(model.graph.classes(), 4);
+  const OnnxTensor& w = m.model.initializers.at("w");
+  EXPECT_EQ(model.parameters[1], w.reals[4] / 2);  // weight [outputs][inputs], times alpha
+}
+
+TEST(ImportOnnx, ZerosAroundAnImageJoinTheNextWindow) {
+  ModelMaker m;
+  std::string x = m.node("Pad", {"input", m.integers("pads", {0, 0, 1, 2, 0, 0, 3, 0})});
+  x = m.node("Conv", {x, m.random("w", {1, 2, 3, 3})}, {{"pads", Integers{0, 0, 1, 1}}});
+  m.output(m.classifier(x, 9 * 7, 2));
+  const auto conv = only_layer<ConvLayer>(m.imported().graph);
+  EXPECT_EQ((std::vector{conv.top(), conv.left(), conv.bottom(), conv.right()}), (Integers{1, 2, 4, 1}));
+}
+
+TEST(ImportOnnx, AveragesCountTheRightElements) {
+  const auto imported = [](const ModelMaker::Attributes& more) {
+    ModelMaker m({-1, 1, 5, 5});
+    ModelMaker::Attributes attributes = more;
+    attributes["kernel_shape"] = Integers{2, 2};
+    attributes["strides"] = Integers{2, 2};
+    m.output(m.classifier(m.node("AveragePool", {"input"}, attributes), 9, 2));
+    return only_layer<PoolLayer>(m.imported().graph);
+  };
+  EXPECT_FALSE(imported({{"pads", Integers{1, 1, 0, 0}}}).count_padding);
+  EXPECT_TRUE(imported({{"pads", Integers{1, 1, 0, 0}}, {"count_include_pad", std::int64_t{1}}}).count_padding);
+  const PoolLayer up = imported({{"ceil_mode", std::int64_t{1}}, {"count_include_pad", std::int64_t{1}}});
+  EXPECT_FALSE(up.count_padding);
+  EXPECT_EQ(up.padding_bottom, 1);
+}
+
+TEST(ImportOnnx, NodesInAnyOrderAndNamesTwice) {
+  ModelMaker m;
+  const std::string a = m.node("Conv", {"input", m.random("w", {2, 2, 1, 1})});
+  const std::string b = m.node("Conv", {a, "w"});
+  m.output(m.classifier(b, 72, 2));
+  std::swap(m.model.nodes[0], m.model.nodes[1]);
+  EXPECT_THAT(parameter_names(m.imported().graph), ElementsAre("conv.weight", "conv_2.weight", "fc.weight", "fc.bias"));
+}
+
+TEST(ImportOnnx, HalfPrecisionNumbersAreExact) {
+  EXPECT_EQ(half_to_float(0x3c00), 1.0F);
+  EXPECT_EQ(half_to_float(0xc500), -5.0F);
+  EXPECT_EQ(half_to_float(0x7bff), 65504.0F);
+  EXPECT_EQ(half_to_float(0x0001), std::ldexp(1.0F, -24));
+  EXPECT_EQ(half_to_float(0x83ff), -std::ldexp(1023.0F, -24));
+  EXPECT_EQ(half_to_float(0x0400), std::ldexp(1.0F, -14));
+  EXPECT_TRUE(std::isinf(half_to_float(0x7c00)) && std::isnan(half_to_float(0x7c01)));
+  EXPECT_EQ(bfloat16_to_float(0x4049), 3.140625F);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,182 @@
+// Models that cannot be trained and files that are none: one line each, naming what and where.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "support/errors.h"
+#include "support/temporary_folder.h"
+#include "unit/onnx/model_maker.h"
+
+namespace ddp {
+namespace {
+
+using Integers = ModelMaker::Integers;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string refusal(const ModelMaker& maker, ExitCode code = ExitCode::usage) {
+  return error_text(code, [&] { maker.imported(); });
+}
+
+// A good model with one node between the image and the classifier.
+std::string refusal_of(const std::string& type, std::vector<std::string> more,
+                       const ModelMaker::Attributes& attributes = {}) {
+  ModelMaker m;
+  m.random("w", {2, 2, 3, 3});
+  m.random("scale", {2}, 0.5F, 1);
+  more.insert(more.begin(), "input");
+  m.output(m.classifier(m.node(type, more, attributes), 72, 2));
+  return refusal(m);
+}
+
+TEST(OnnxRefusal, NamesTheFirstUnknownOperator) {
+  ModelMaker m;
+  const std::string x = m.node("HardSwish", {m.node("Relu", {"input"})});
+  m.output(m.classifier(m.node("Mish", {x}), 72, 2));
+  EXPECT_THAT(refusal(m), AllOf(HasSubstr("test.onnx: node 'HardSwish_1' (HardSwish): "),
+                                HasSubstr("supported are Add, "), HasSubstr("Conv")));
+}
+
+TEST(OnnxRefusal, UnknownOperatorThatNothingReadsIsNoMatter) {
+  ModelMaker m;
+  m.node("HardSwish", {"input"});
+  m.output(m.classifier("input", 72, 2));
+  EXPECT_EQ(m.imported().graph.classes(), 2);
+}
+
+TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"dilations", Integers{2, 2}}}), HasSubstr("dilation of 2"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"strides", Integers{2, 1}}}), HasSubstr("one stride"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"group", std::int64_t{2}}}), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", Integers{-1, 0, 0, 0}}}), HasSubstr("pads"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", std::int64_t{1}}}), HasSubstr("'pads' is of another type"));
+  EXPECT_THAT(refusal_of("Conv", {"input"}), HasSubstr("computed from the image"));
+  EXPECT_THAT(refusal_of("Conv", {}), HasSubstr("its weights"));
+  EXPECT_THAT(refusal_of("Clip", {}, {{"min", -1.0F}, {"max", 1.0F}}), HasSubstr("clips to -1..1"));
+  EXPECT_THAT(refusal_of("MaxPool", {}, {{"kernel_shape", Integers{9, 9}}}), HasSubstr("9x9 window does not fit"));
+  EXPECT_THAT(refusal_of("MaxPool", {}, {{"kernel_shape", Integers{2, 2}}, {"pads", Integers{2, 2, 2, 2}}}),
+              HasSubstr("padding is as large"));
+  EXPECT_THAT(refusal_of("AveragePool", {},
+                         {{"kernel_shape", Integers{3, 3}},
+                          {"pads", Integers{1, 1, 1, 1}},
+                          {"strides", Integers{2, 2}},
+                          {"ceil_mode", std::int64_t{1}},
+                          {"count_include_pad", std::int64_t{1}}}),
+              HasSubstr("zeros that count"));
+  EXPECT_THAT(refusal_of("LRN", {}, {{"size", std::int64_t{4}}}), HasSubstr("odd number"));
+  EXPECT_THAT(refusal_of("Dropout", {}, {{"ratio", 1.5F}}), HasSubstr("dropout with rate 1.5"));
+  EXPECT_THAT(refusal_of("Softmax", {}), HasSubstr("not over the classes"));
+  EXPECT_THAT(refusal_of("Add", {"input"}), HasSubstr("with itself"));
+  EXPECT_THAT(refusal_of("Add", {"scale"}), HasSubstr("sum with a constant"));
+  EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{1}}}), HasSubstr("not supported on images"));
+  EXPECT_THAT(refusal_of("Flatten", {}, {{"axis", std::int64_t{2}}}), HasSubstr("axis is 2"));
+  EXPECT_THAT(refusal_of("Transpose", {}, {{"perm", Integers{0, 1, 3, 2}}}), HasSubstr("only the order of channels"));
+  EXPECT_THAT(refusal_of("Pad", {}, {{"mode", std::string("reflect")}}), HasSubstr("padding with zeros"));
+  EXPECT_THAT(refusal_of("BatchNormalization", {"scale", "scale", "scale"}), HasSubstr("missing"));
+  EXPECT_THAT(refusal_of("BatchNormalization", {"w", "scale", "scale", "scale"}),
+              HasSubstr("36 elements, 2 are needed"));
+}
+
+TEST(OnnxRefusal, InputsAndOutputs) {
+  const auto with_input = [](const OnnxValue& input) {
+    ModelMaker m;
+    m.model.inputs = {input};
+    m.output(m.classifier(input.name, 72, 2));
+    return refusal(m);
+  };
+  EXPECT_THAT(with_input({"x", "UINT8", true, {-1, 2, 6, 6}, ""}), HasSubstr("of type UINT8"));
+  EXPECT_THAT(with_input({"x", "FLOAT", true, {-1, 2, -1, -1}, ""}), HasSubstr("[?, 2, ?, ?]; only the number"));
+  EXPECT_THAT(with_input({"x", "FLOAT", true, {-1, 72}, ""}), HasSubstr("[?, 72]; images"));
+  ModelMaker two;
+  two.model.inputs.push_back({"more", "FLOAT", true, {-1, 2, 6, 6}, ""});
+  two.output(two.classifier("input", 72, 2));
+  EXPECT_THAT(refusal(two), HasSubstr("2 inputs (input, more)"));
+  ModelMaker outputs;
+  outputs.output(outputs.classifier("input", 72, 2));
+  outputs.model.outputs.push_back(outputs.model.outputs[0]);
+  EXPECT_THAT(refusal(outputs), HasSubstr("2 outputs"));
+  ModelMaker image;
+  image.output(image.node("Conv", {"input", image.random("w", {2, 2, 3, 3})}));
+  EXPECT_THAT(refusal(image), HasSubstr("no vector of logits"));
+  ModelMaker nothing;
+  nothing.output(nothing.node("GlobalAveragePool", {"input"}));
+  EXPECT_THAT(refusal(nothing), HasSubstr("no weights to train"));
+}
+
+TEST(OnnxRefusal, GraphsThatCannotBe) {
+  ModelMaker cycle;
+  const std::string x = cycle.node("Relu", {"Relu_1:0"});
+  cycle.node("Relu", {x});
+  cycle.output(cycle.classifier(x, 72, 2));
+  EXPECT_THAT(refusal(cycle), HasSubstr("node 'Relu_0' (Relu) is part of a cycle"));
+  ModelMaker missing;
+  missing.output(missing.node("Conv", {"input", "lost.weight"}));
+  EXPECT_THAT(refusal(missing), HasSubstr("node 'Conv_0' reads 'lost.weight', which nothing makes"));
+  ModelMaker twice;
+  twice.output(twice.classifier("input", 72, 2));
+  twice.model.nodes[0].outputs = twice.model.nodes[1].outputs;
+  EXPECT_THAT(refusal(twice), HasSubstr("two nodes or inputs make"));
+  ModelMaker old;
+  old.model.opset = 6;
+  old.output(old.classifier("input", 72, 2));
+  EXPECT_THAT(refusal(old), HasSubstr("version 6 of ONNX's operators"));
+  ModelMaker infinite;
+  infinite.output(infinite.classifier("input", 72, 2));
+  infinite.model.initializers.at("fc.bias").reals[1] = INFINITY;
+  EXPECT_THAT(refusal(infinite, ExitCode::data), HasSubstr("not all finite"));
+}
+
+TEST(OnnxRefusal, FilesThatAreNoModels) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "x.onnx";
+  const auto error = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return error_text(ExitCode::data, [&] { import_onnx(path); });
+  };
+  EXPECT_THAT(error_text(ExitCode::data, [&] { import_onnx(path); }), HasSubstr("cannot open"));
+  EXPECT_THAT(error(""), HasSubstr("x.onnx: not a readable ONNX model"));
+  EXPECT_THAT(error("no model at all, but text"), HasSubstr("not a readable ONNX model"));
+  ModelMaker m;
+  m.output(m.classifier("input", 72, 2));
+  const std::string good = m.bytes();
+  EXPECT_THAT(error(good.substr(0, good.size() / 2)), HasSubstr("x.onnx: "));
+  m.model.initializers.at("fc.weight").shape[0] = 3;
+  EXPECT_THAT(error(m.bytes()), HasSubstr("tensor 'fc.weight' has 216 elements by its shape, 144 are there"));
+  m.model.initializers.at("fc.weight").shape[0] = std::int64_t{1} << 62;
+  EXPECT_THAT(error(m.bytes()), HasSubstr("impossible shape"));
+}
+
+// Whatever is done to a file, it is a model or an error of one line.
+TEST(OnnxRefusal, DamagedFilesNeverDoMore) {
+  ModelMaker m;
+  std::string x = m.node("Conv", {m.node("Pad", {"input", m.integers("pads", {0, 0, 1, 1, 0, 0, 1, 1})}),
+                                  m.random("c.weight", {2, 2, 3, 3})});
+  x = m.node("AveragePool", {m.node("Relu", {x})}, {{"kernel_shape", Integers{2, 2}}, {"strides", Integers{2, 2}}});
+  m.output(m.classifier(x, 18, 2));
+  const std::string good = m.bytes();
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string bytes = good;
+    for (std::size_t changes = 1 + random() % 3; changes > 0; --changes) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+    try {
+      import_onnx_bytes(bytes, "x.onnx");
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+      EXPECT_TRUE(error.code() == ExitCode::usage || error.code() == ExitCode::data) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
+}
+
+}  // namespace
+}  // namespace ddp
