@@ -51,39 +51,6 @@ constexpr std::array kCommands = {
     CommandSpec{"devices", "list the GPUs of this machine: memory, load, temperature, processes"},
 };
 
-// Words of other programs for what has another name here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhere = {{
-    {"learning-rate", "lr"},
-    {"wd", "weight-decay"},
-    {"l2", "weight-decay"},
-    {"num-workers", "workers"},
-    {"num-epochs", "epochs"},
-    {"batch", "global-batch"},
-    {"bs", "global-batch"},
-    {"data", "data-dir"},
-    {"root", "data-dir"},
-    {"arch", "model"},
-    {"optim", "optimizer"},
-    {"scheduler", "schedule"},
-    {"lr-scheduler", "schedule"},
-    {"save-dir", "output"},
-    {"output-dir", "output"},
-    {"pretrained", "init-from"},
-    {"random-seed", "seed"},
-    {"gpu", "gpus"},
-    {"gpu-ids", "gpus"},
-    {"dtype", "precision"},
-    {"alpha", "rho"},
-    {"eps", "epsilon"},
-    {"ema", "ema-decay"},
-    {"clip-grad", "clip-norm"},
-    {"milestones", "lr-milestones"},
-    {"max-grad-norm", "clip-norm"},
-    {"img-size", "image-size"},
-    {"hflip", "random-flip"},
-    {"mixup-alpha", "mixup"},
-}};
-
 // Adds the options of one topic, whose values live in the member `group` of Options.
 template <class Group>
 class TopicTable {
@@ -491,21 +458,6 @@ const OptionSpec* find_option(std::span<const OptionSpec> table, std::string_vie
   const auto found =
       std::find_if(table.begin(), table.end(), [key](const OptionSpec& spec) { return spec.key == key; });
   return found == table.end() ? nullptr : &*found;
-}
-
-std::string suggest_key(std::span<const OptionSpec> table, std::string_view word) {
-  word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
-  std::string meant(word);
-  std::replace(meant.begin(), meant.end(), '_', '-');
-  if (meant.size() < 2) return "";
-  if (find_option(table, meant) != nullptr) return meant;
-  for (const auto& [elsewhere, key] : kElsewhere) {
-    if (meant == elsewhere) return std::string(key);
-  }
-  std::vector<std::string> keys;
-  keys.reserve(table.size());
-  for (const OptionSpec& spec : table) keys.emplace_back(spec.key);
-  return nearest(meant, keys);
 }
 
 }  // namespace ddp
