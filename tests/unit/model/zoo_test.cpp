@@ -54,7 +54,8 @@ TEST(Zoo, ParametersLieInTheOrderOfStages) {
 TEST(Zoo, TensorsAreNamedAsInPyTorch) {
   const auto shapes = [](const char* model, std::int64_t classes) {
     std::map<std::string, std::vector<std::int64_t>> found;
-    for (const Parameter& p : make_model(model, {3, 64, 64}, classes).parameters()) found[p.name] = p.shape;
+    const Graph graph = make_model(model, {3, 64, 64}, classes);
+    for (const Parameter& p : graph.parameters()) found[p.name] = p.shape;
     return found;
   };
   const auto resnet = shapes("resnet50", 7);
