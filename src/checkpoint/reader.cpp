@@ -97,22 +97,19 @@ void load(const Checkpoint& checkpoint, const std::string& model, std::span<cons
 
 void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {
   const SafetensorsFile model_file = read_model(checkpoint, model, tensors);
-  const SafetensorsFile file = read_verified(checkpoint, kOptimizerFile);
+  const SafetensorsFile optimizer_file = read_verified(checkpoint, kOptimizerFile);
   std::vector<TensorView> averages;
-  for (TensorView view : tensors) {
-    // Running statistics are averages already.
-    if (view.name.ends_with(".running_mean") || view.name.ends_with(".running_var")) continue;
-    view.name = "ema." + view.name;
-    const auto same = [&view](const SafetensorsFile::Tensor& t) {
-      return t.name == view.name && t.shape == view.shape;
-    };
-    check(std::any_of(file.tensors().begin(), file.tensors().end(), same), kCode,
-          "{}: no moving average of the weights ('{}') in it; leave out --ema-decay to take the weights themselves",
-          checkpoint.path.string(), view.name);
-    averages.push_back(std::move(view));
+  for (const TensorView& view : tensors) {
+    const std::string name = "ema." + view.name;
+    for (const SafetensorsFile::Tensor& tensor : optimizer_file.tensors()) {
+      if (tensor.name == name && tensor.shape == view.shape) averages.push_back({name, view.shape, view.data});
+    }
   }
+  check(!averages.empty(), kCode,
+        "{}: there is no moving average of the weights in it; leave out --ema-decay to take the weights themselves",
+        checkpoint.path.string());
   model_file.copy_to(tensors);
-  file.copy_to(averages);
+  optimizer_file.copy_to(averages);
 }
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors,

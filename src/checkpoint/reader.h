@@ -42,8 +42,8 @@ SafetensorsFile read_weights(const Checkpoint& checkpoint);
 // before any memory is written.
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
-// Reads the moving average of the model's parameters in place of them, from the optimizer's tensors "ema.NAME", and its
-// running statistics. Throws as above, and where the checkpoint holds no average.
+// Reads the moving average of the model's tensors in place of them, from the optimizer's tensors "ema.NAME"; what has
+// none, such as running statistics, is the model's own. Throws as above, and where the checkpoint holds no average.
 void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
 // Reads the model's and the optimizer's tensors, to go on training. Throws as above; memory is written only when all

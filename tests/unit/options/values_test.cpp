@@ -82,7 +82,7 @@ TEST(Values, ThreeNumbersKeepTheirOrder) {
 
 TEST(Values, EnumsReadAsTheirWords) {
   EXPECT_EQ(to_string(Reduction::tree), "tree");
-  EXPECT_EQ(to_string(InitKind::pytorch), "default");
+  EXPECT_EQ(to_string(InitKind::model), "default");
   EXPECT_EQ(to_string(ProgressStyle::none), "none");
   EXPECT_EQ(to_string(LogLevel::warning), "warning");
   EXPECT_EQ(to_string(EvalOn::all), "all");

@@ -1,0 +1,74 @@
+#include "train/shard_statistics.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/threads.h"
+#include "model/zoo.h"
+
+namespace ddp {
+namespace {
+
+BatchPlan plan_of(int ranks) {
+  BatchOptions options;
+  options.global_batch = 24;
+  options.logical_shards = 6;
+  return resolve_batch(options, ranks, 1000);
+}
+
+// What shard `shard` would have learnt: other values for each.
+void fill(ShardStatistics& statistics, const Range& shards, std::size_t count) {
+  for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
+    for (std::size_t i = 0; i < count; ++i) {
+      statistics.of_shard(shard)[i] = static_cast<float>(shard * shard) / 7.0F + static_cast<float>(i) * 0.1F;
+    }
+  }
+}
+
+TEST(ShardStatistics, TheMeanDoesNotDependOnTheNumberOfRanks) {
+  const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  std::vector<float> expected;
+  for (const int ranks : {1, 2, 3, 4, 6}) {
+    run_as_threads(ranks, [&](Communicator& communicator) {
+      const auto backend = make_cpu_backend();
+      const BatchPlan plan = plan_of(ranks);
+      ShardStatistics statistics(*backend, graph, plan, communicator.rank());
+      EXPECT_EQ(statistics.mean()[0], 0);          // a running mean
+      EXPECT_EQ(statistics.mean()[count - 1], 1);  // a running variance
+      fill(statistics, plan.shards_of(communicator.rank()), count);
+      statistics.gather(communicator);
+      const std::vector<float> mean(statistics.mean(), statistics.mean() + count);
+      if (ranks == 1) expected = mean;
+      EXPECT_EQ(mean, expected);
+
+      // What rank 0 reads from a checkpoint is what all shards go on with.
+      ShardStatistics resumed(*backend, graph, plan, communicator.rank());
+      if (communicator.rank() == 0) {
+        const std::vector<TensorView> from = statistics.shard_views();
+        const std::vector<TensorView> to = resumed.shard_views();
+        ASSERT_EQ(to.size(), 1U);
+        EXPECT_EQ(to[0].shape, (std::vector<std::int64_t>{6, graph.statistic_count()}));
+        std::copy_n(from[0].data, from[0].elements(), to[0].data);
+      }
+      resumed.broadcast(communicator);
+      const Range mine = plan.shards_of(communicator.rank());
+      for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(resumed.of_shard(shard)[i], statistics.of_shard(shard)[i]) << shard << " " << i;
+        }
+      }
+    });
+  }
+}
+
+TEST(ShardStatistics, ANetworkWithoutThemHasNone) {
+  const auto backend = make_cpu_backend();
+  ShardStatistics statistics(*backend, make_model("lenet", {1, 28, 28}, 10), plan_of(1), 0);
+  EXPECT_EQ(statistics.of_shard(0), nullptr);
+  EXPECT_EQ(statistics.mean(), nullptr);
+  EXPECT_TRUE(statistics.mean_views().empty());
+  EXPECT_TRUE(statistics.shard_views().empty());
+}
+
+}  // namespace
+}  // namespace ddp
