@@ -19,7 +19,7 @@ function(ddp_mpi_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddp_warnings ddp_mpi_test_main GTest::gmock ${ARG_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  ddp_share_headers(${name} ${ARG_LIBS})
+  ddp_compile_quickly(${name} ${ARG_LIBS})
   foreach(ranks IN LISTS ARG_RANKS)
     add_test(NAME ${name}.ranks${ranks} COMMAND ${DDP_MPIRUN} -np ${ranks} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.ranks${ranks} PROPERTIES

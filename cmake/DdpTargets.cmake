@@ -32,9 +32,11 @@ function(ddp_library name)
   target_link_libraries(ddp_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ddp_warnings ${ARG_PRIVATE})
 endfunction()
 
-# ddp_share_headers(TARGET LIB...): the test program TARGET, linked with these, takes the headers of all tests from one
-# precompiled file, as parsing them takes longer than compiling most tests; but not where it is compiled for OpenMP.
-function(ddp_share_headers target)
+# ddp_compile_quickly(TARGET LIB...): the test program TARGET, linked with these, is hardly optimised, as the code under test is,
+# and takes the headers of all tests from one precompiled file, as parsing them takes longer than compiling most tests; but
+# not where it is compiled for OpenMP.
+function(ddp_compile_quickly target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   if(OpenMP::OpenMP_CXX IN_LIST ARGN)
     return()
   endif()
@@ -42,6 +44,7 @@ function(ddp_share_headers target)
     file(WRITE ${PROJECT_BINARY_DIR}/tests/headers.cpp "int main() { return 0; }\n")
     add_executable(ddp_test_headers ${PROJECT_BINARY_DIR}/tests/headers.cpp)
     target_link_libraries(ddp_test_headers PRIVATE ddp_warnings GTest::gmock fmt::fmt)
+    target_compile_options(ddp_test_headers PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     target_precompile_headers(ddp_test_headers PRIVATE <algorithm> <array> <filesystem> <functional> <map> <memory>
       <optional> <span> <string> <vector> <fmt/core.h> <gmock/gmock.h> <gtest/gtest.h>)
   endif()
@@ -57,7 +60,7 @@ function(ddp_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddp_warnings GTest::gmock GTest::gtest_main ${ARG_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  ddp_share_headers(${name} ${ARG_LIBS})
+  ddp_compile_quickly(${name} ${ARG_LIBS})
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 300)
 endfunction()

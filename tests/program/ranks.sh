@@ -25,4 +25,15 @@ run 0 60 3 "${exact[@]}" --output "$folder/moved" --max-steps 5
 run 0 60 1 "${exact[@]}" --output "$folder/moved" --max-steps 11 --resume auto
 run 0 60 4 "${exact[@]}" --output "$folder/moved" --resume auto
 same_tensors "$folder/exact-1/latest" "$folder/moved/latest"
+
+# Batch statistics of each shard, dropout and augmentation do not depend on ranks either.
+deep=("${small[@]}" --model mnist-slim --random-crop-padding 2 --deterministic
+  --logical-shards 4 --epochs 1)
+for ranks in 1 2 3 4; do
+  run 0 120 "$ranks" "${deep[@]}" --output "$folder/deep-$ranks"
+  same_tensors "$folder/deep-1/latest" "$folder/deep-$ranks/latest"
+done
+run 0 60 2 "${deep[@]}" --output "$folder/deep-moved" --max-steps 3
+run 0 60 3 "${deep[@]}" --output "$folder/deep-moved" --resume auto
+same_tensors "$folder/deep-1/latest" "$folder/deep-moved/latest"
 finish
