@@ -115,6 +115,11 @@ int Graph::activation(int from, Activation activation) {
 }
 
 int Graph::pool(int from, const PoolLayer& layer) {
+  const std::int64_t rows = std::max(layer.padding_top, layer.padding_bottom);
+  const std::int64_t columns = std::max(layer.padding_left, layer.padding_right);
+  check(rows < layer.window && columns < layer.width(), ExitCode::usage,
+        "pooling: padding of {}x{} for a window of {}x{}; windows would lie outside of the image", rows, columns,
+        layer.window, layer.width());
   const Shape out = slide("pooling", shape(from), {layer.window, layer.stride, layer.padding_top, layer.padding_bottom},
                           {layer.width(), layer.stride, layer.padding_left, layer.padding_right});
   return add_layer("pool", layer, {from}, out);
