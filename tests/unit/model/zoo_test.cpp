@@ -16,8 +16,8 @@ struct Published {
   std::int64_t parameters;
 };
 
-// torchvision's documentation for resnet18, resnet34, resnet50 and mobilenet_v2 (their weights' "num_params"); Caffe's model zoo
-// for caffenet; the others counted by hand, layer by layer, from their sources.
+// torchvision's documentation for resnet18, resnet34, resnet50 and mobilenet_v2 (their weights' "num_params"); Caffe's
+// model zoo for caffenet; the others counted by hand, layer by layer, from their sources.
 const std::vector<Published> kPublished = {
     {"resnet18", {3, 224, 224}, 1000, 11'689'512},
     {"resnet34", {3, 224, 224}, 1000, 21'797'672},
@@ -39,7 +39,8 @@ TEST(Zoo, ModelsHaveThePublishedParameters) {
   }
 }
 
-// Backward says after each stage from which offset on the gradient is final: the flat buffer lies in the order of stages.
+// Backward says after each stage from which offset on the gradient is final: the flat buffer lies in the order of
+// stages.
 TEST(Zoo, ParametersLieInTheOrderOfStages) {
   for (const Published& p : kPublished) {
     const Graph graph = make_model(p.model, p.image, p.classes);
@@ -77,8 +78,8 @@ TEST(Zoo, ResidualBlocksAreFused) {
   EXPECT_EQ(kinds, (std::map<std::string, int>{{"conv", 20}, {"batchnorm", 20}, {"pool", 2}, {"linear", 1}}));
   kinds.clear();
   for (const Stage& stage : make_stages(make_model("mobilenet-v2", {3, 224, 224}, 10), 2)) ++kinds[kind_of(stage.spec)];
-  EXPECT_EQ(kinds, (std::map<std::string, int>{
-                       {"conv", 52}, {"batchnorm", 52}, {"pool", 1}, {"dropout", 1}, {"linear", 1}}));
+  EXPECT_EQ(kinds,
+            (std::map<std::string, int>{{"conv", 52}, {"batchnorm", 52}, {"pool", 1}, {"dropout", 1}, {"linear", 1}}));
 }
 
 }  // namespace
