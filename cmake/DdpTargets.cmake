@@ -22,6 +22,16 @@ if(DDP_SANITIZE)
   add_link_options(-fsanitize=${DDP_SANITIZE})
 endif()
 
+# Most of the time of a compiler goes into headers, which the sources of a target share.
+option(DDP_UNITY "Compile the sources of each target together: faster from nothing, slower after a change" OFF)
+function(ddp_compile_together target)
+  if(DDP_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    # Then no source is the main file, in which a type may have parts without linkage.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 # ddp_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...])
 # makes the static library ddp_NAME, aliased ddp::NAME; headers are included from src/.
 function(ddp_library name)
@@ -30,12 +40,14 @@ function(ddp_library name)
   add_library(ddp::${name} ALIAS ddp_${name})
   target_include_directories(ddp_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(ddp_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ddp_warnings ${ARG_PRIVATE})
+  ddp_compile_together(ddp_${name})
 endfunction()
 
 # ddp_compile_quickly(TARGET LIB...): the test program TARGET, linked with these, is hardly optimised, as the code under test is,
 # and takes the headers of all tests from one precompiled file, as parsing them takes longer than compiling most tests; but
 # not where it is compiled for OpenMP.
 function(ddp_compile_quickly target)
+  ddp_compile_together(${target})
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   if(OpenMP::OpenMP_CXX IN_LIST ARGN)
     return()
@@ -54,13 +66,19 @@ function(ddp_compile_quickly target)
   target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 endfunction()
 
-# ddp_test(NAME SOURCES a.cpp ... LIBS lib ...) makes a GoogleTest program whose cases CTest lists one by one.
+# ddp_test(NAME [WHOLE] SOURCES a.cpp ... LIBS lib ...) makes a GoogleTest program whose cases CTest lists one by one, or as
+# one test where they come as a WHOLE. One thread each, as CTest starts several at a time; a test that wants more says so.
 function(ddp_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE" "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddp_warnings GTest::gmock GTest::gtest_main ${ARG_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   ddp_compile_quickly(${name} ${ARG_LIBS})
-  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 300)
+  if(ARG_WHOLE)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "unit;${ARG_LABELS}" ENVIRONMENT OMP_NUM_THREADS=1 TIMEOUT 600)
+  else()
+    gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS "unit;${ARG_LABELS}" ENVIRONMENT OMP_NUM_THREADS=1 TIMEOUT 600)
+  endif()
 endfunction()

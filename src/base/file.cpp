@@ -57,6 +57,10 @@ void file_error(ExitCode code, std::string_view action, const std::filesystem::p
       code, fmt::format("cannot {} {}: {}; {}", action, path.string(), errno_text(error_number), advice(error_number)));
 }
 
+Descriptor::~Descriptor() {
+  if (value_ >= 0) ::close(value_);
+}
+
 File::File(std::filesystem::path path, Mode mode, ExitCode code) : path_(std::move(path)), code_(code) {
   do {
     descriptor_ = ::open(path_.c_str(), flags_of(mode), 0666);

@@ -16,10 +16,26 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
 namespace ddp {
+
+// An open file as the system numbers it, closed in the end; below 0: none.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  // Whoever calls this closes it.
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
 
 class File {
  public:

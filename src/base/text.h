@@ -15,6 +15,8 @@ namespace ddp {
 std::string format_bytes(std::uint64_t bytes);
 // 1234567 -> "1,234,567".
 std::string format_count(std::uint64_t count);
+// 1, "core" -> "1 core"; 2, "core" -> "2 cores".
+std::string counted(std::uint64_t count, std::string_view noun);
 // 0.0123 -> "12.3 ms"; 75 -> "1:15"; 3675 -> "1:01:15".
 std::string format_duration(double seconds);
 

@@ -13,13 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr ExitCode kCode = ExitCode::checkpoint;
-
 void check_digest(const fs::path& path, const FileDigest& expected, const FileDigest& actual) {
-  check(actual.size == expected.size, kCode,
+  check(actual.size == expected.size, ExitCode::checkpoint,
         "{}: {} bytes, {} were written; the checkpoint is damaged, resume from another one", path.string(), actual.size,
         expected.size);
-  check(actual.xxh3_128 == expected.xxh3_128, kCode,
+  check(actual.xxh3_128 == expected.xxh3_128, ExitCode::checkpoint,
         "{}: its content is not what was written (hash {} instead of {}); the checkpoint is damaged, resume from "
         "another one",
         path.string(), actual.xxh3_128, expected.xxh3_128);
@@ -27,28 +25,28 @@ void check_digest(const fs::path& path, const FileDigest& expected, const FileDi
 
 Checkpoint verify(const fs::path& path) {
   const fs::path manifest_path = path / kManifestFile;
-  Checkpoint checkpoint{path, {}, parse_manifest(read_text(manifest_path, kCode), manifest_path)};
+  Checkpoint checkpoint{path, {}, parse_manifest(read_text(manifest_path, ExitCode::checkpoint), manifest_path)};
   for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
     const auto entry = checkpoint.manifest.files.find(name);
-    check(entry != checkpoint.manifest.files.end(), kCode,
+    check(entry != checkpoint.manifest.files.end(), ExitCode::checkpoint,
           "{}: does not list {}; the checkpoint is damaged, resume from another one", manifest_path.string(), name);
     check_digest(path / name, entry->second, digest_of_file(path / name));
   }
-  checkpoint.state = parse_state(read_text(path / kStateFile, kCode), path / kStateFile);
+  checkpoint.state = parse_state(read_text(path / kStateFile, ExitCode::checkpoint), path / kStateFile);
   return checkpoint;
 }
 
 // The file, read now and held against the manifest once more: it may have changed since the checkpoint was opened.
 SafetensorsFile read_verified(const Checkpoint& checkpoint, const char* name) {
   const fs::path path = checkpoint.path / name;
-  std::string bytes = read_text(path, kCode);
+  std::string bytes = read_text(path, ExitCode::checkpoint);
   check_digest(path, checkpoint.manifest.files.at(name), digest_of(std::as_bytes(std::span(bytes))));
   return {path, std::move(bytes)};
 }
 
 SafetensorsFile read_model(const Checkpoint& checkpoint, const std::string& model,
                            std::span<const TensorView> tensors) {
-  check(checkpoint.state.model == model, kCode,
+  check(checkpoint.state.model == model, ExitCode::checkpoint,
         "{}: a checkpoint of the model '{}', this run has '{}'; give --model {} or another checkpoint",
         checkpoint.path.string(), checkpoint.state.model, model, checkpoint.state.model);
   SafetensorsFile file = read_verified(checkpoint, kModelFile);
@@ -67,7 +65,7 @@ std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
       log_warning("passed over a checkpoint: {}", error.what());
     }
   }
-  check(candidates.empty(), kCode,
+  check(candidates.empty(), ExitCode::checkpoint,
         "{}: none of the {} checkpoints is good; start over with --resume none, or in another folder with --output",
         (run_dir / kCheckpointsFolder).string(), candidates.size());
   return std::nullopt;
@@ -78,12 +76,13 @@ Checkpoint open_checkpoint(const fs::path& path) {
   fs::path folder = path.has_filename() ? path : path.parent_path();
   std::error_code error;
   if (fs::is_symlink(folder, error)) folder = folder.parent_path() / fs::read_symlink(folder, error);
-  check(fs::exists(folder, error), kCode,
+  check(fs::exists(folder, error), ExitCode::checkpoint,
         "{}: no such checkpoint; give a folder like RUN/checkpoints/{}, RUN/latest or RUN", path.string(),
         step_folder_name(468));
   if (fs::is_directory(folder / kCheckpointsFolder, error)) {
     auto found = find_checkpoint(folder);
-    check(found.has_value(), kCode, "{}: no checkpoint in this run folder; give another one", path.string());
+    check(found.has_value(), ExitCode::checkpoint, "{}: no checkpoint in this run folder; give another one",
+          path.string());
     return *std::move(found);
   }
   return verify(folder);
@@ -105,7 +104,7 @@ void load_average(const Checkpoint& checkpoint, const std::string& model, std::s
       if (tensor.name == name && tensor.shape == view.shape) averages.push_back({name, view.shape, view.data});
     }
   }
-  check(!averages.empty(), kCode,
+  check(!averages.empty(), ExitCode::checkpoint,
         "{}: there is no moving average of the weights in it; leave out --ema-decay to take the weights themselves",
         checkpoint.path.string());
   model_file.copy_to(tensors);

@@ -16,12 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr ExitCode kCode = ExitCode::checkpoint;
-
 void rename_path(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
-  if (error) file_error(kCode, "rename to", to, error.value());
+  if (error) file_error(ExitCode::checkpoint, "rename to", to, error.value());
 }
 
 bool there(const fs::path& path) {
@@ -32,11 +30,11 @@ bool there(const fs::path& path) {
 void remove_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) file_error(kCode, "remove", path, error.value());
+  if (error) file_error(ExitCode::checkpoint, "remove", path, error.value());
 }
 
 FileDigest write_text(const fs::path& path, const std::string& text) {
-  File file(path, File::Mode::create, kCode);
+  File file(path, File::Mode::create, ExitCode::checkpoint);
   file.write(text);
   file.sync();
   file.close();
@@ -55,13 +53,13 @@ std::optional<std::int64_t> step_of_link(const fs::path& link) {
 CheckpointWriter::CheckpointWriter(fs::path run_dir, int keep)
     : run_dir_(std::move(run_dir)), folder_(run_dir_ / kCheckpointsFolder), keep_(keep) {
   check(keep_ >= 1, ExitCode::usage, "--keep-checkpoints is {}; give a number of at least 1", keep_);
-  make_folders(folder_, kCode);
+  make_folders(folder_, ExitCode::checkpoint);
   clean_up();
   const fs::path probe = folder_ / (std::string(kTemporaryPrefix) + "probe");
   write_text(probe, "Can this folder be written?\n");
   remove_tree(probe);
-  sync_folder(run_dir_, kCode);
-  sync_folder(run_dir_.parent_path(), kCode);
+  sync_folder(run_dir_, ExitCode::checkpoint);
+  sync_folder(run_dir_.parent_path(), ExitCode::checkpoint);
 }
 
 void CheckpointWriter::clean_up() {
@@ -72,7 +70,7 @@ void CheckpointWriter::clean_up() {
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
       if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
     }
-    if (error) file_error(kCode, "read the folder", folder, error.value());
+    if (error) file_error(ExitCode::checkpoint, "read the folder", folder, error.value());
     for (const fs::path& leftover : leftovers) remove_tree(leftover);
   }
   for (const CheckpointFolder& found : list_checkpoints(run_dir_)) {
@@ -113,7 +111,7 @@ void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& 
                                    std::span<const TensorView> model, std::span<const TensorView> optimizer) {
   begin("make folder");
   remove_tree(folder);
-  make_folders(folder, kCode);
+  make_folders(folder, ExitCode::checkpoint);
   const TensorMetadata metadata = {{"format", "pt"}, {"model", state.model}, {"step", std::to_string(state.step)}};
   Manifest manifest;
   begin("write model");
@@ -125,7 +123,7 @@ void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& 
   begin("write manifest");
   write_text(folder / kManifestFile, to_json(manifest));
   begin("sync folder");
-  sync_folder(folder, kCode);
+  sync_folder(folder, ExitCode::checkpoint);
 }
 
 void CheckpointWriter::publish(const fs::path& temporary, std::int64_t step) {
@@ -145,7 +143,7 @@ void CheckpointWriter::publish(const fs::path& temporary, std::int64_t step) {
     throw;
   }
   begin("sync parent");
-  sync_folder(folder_, kCode);
+  sync_folder(folder_, ExitCode::checkpoint);
   if (replaces) remove_folder(replaced);
 }
 
@@ -156,10 +154,10 @@ void CheckpointWriter::point_link(const char* name, std::int64_t step) {
   remove_tree(temporary);
   std::error_code error;
   fs::create_symlink(fs::path(kCheckpointsFolder) / step_folder_name(step), temporary, error);
-  if (error) file_error(kCode, "make the link", temporary, error.value());
+  if (error) file_error(ExitCode::checkpoint, "make the link", temporary, error.value());
   begin(std::string("move link ") + name);
   rename_path(temporary, link);
-  sync_folder(run_dir_, kCode);
+  sync_folder(run_dir_, ExitCode::checkpoint);
 }
 
 void CheckpointWriter::remove_old(std::int64_t newest_step) {

@@ -30,7 +30,7 @@ constexpr double kSecondsPerSize = 0.1;
 constexpr int kMostRepeats = 1000;
 
 // [[1,2,3],[4,5,6]] times [[1,2],[3,4],[5,6]].
-constexpr std::array<float, 6> kLeft = {1, 2, 3, 4, 5, 6};
+constexpr std::array<float, 6> kLeftMatrix = {1, 2, 3, 4, 5, 6};
 constexpr std::array<float, 6> kRightTransposed = {1, 3, 5, 2, 4, 6};
 constexpr std::array<float, 4> kProduct = {22, 28, 49, 64};
 using Matrix = std::array<float, 4>;
@@ -62,7 +62,7 @@ Matrix multiply(Backend& backend) {
   const KernelChoice choice = backend.choose(spec, Layout::plain, Layout::plain, ChoiceMode::fixed);
   const std::unique_ptr<Op> op = backend.make_op(spec, Layout::plain, Layout::plain, choice.kernels);
   const std::size_t element = backend.activation_bytes();
-  const std::vector<std::byte> left = encode(kLeft, element);
+  const std::vector<std::byte> left = encode(kLeftMatrix, element);
   std::vector<std::byte> product(kProduct.size() * element);
   const Memory x = backend.allocate(left.size(), "the matrices of a check");
   const Memory y = backend.allocate(product.size(), "the matrices of a check");

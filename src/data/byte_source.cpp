@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -160,6 +161,16 @@ std::uint64_t ByteSource::skip(std::uint64_t count) {
     if (bytes < wanted) break;
   }
   return skipped;
+}
+
+std::optional<std::filesystem::path> find_plain_or_gzipped(const std::filesystem::path& path) {
+  for (const char* ending : {"", ".gz"}) {
+    std::filesystem::path spelled = path;
+    spelled += ending;
+    std::error_code error;
+    if (std::filesystem::exists(spelled, error)) return spelled;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddp

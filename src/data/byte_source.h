@@ -11,9 +11,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace ddp {
+
+// The file of this path, or of this path with .gz behind it; the first that is there.
+std::optional<std::filesystem::path> find_plain_or_gzipped(const std::filesystem::path& path);
 
 class ByteSource {
  public:

@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -16,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr ImageShape kShape = {3, 32, 32};
-constexpr int kClasses = 10;
+constexpr ImageShape kCifarShape = {3, 32, 32};
+constexpr int kCifarClasses = 10;
 constexpr std::size_t kRecord = 3073;
 // Records that are read at a time, so that memory grows with what is there.
 constexpr std::size_t kAtOnce = 1000;
@@ -27,18 +26,9 @@ struct Records {
   std::vector<std::uint8_t> labels;
 };
 
-std::vector<std::string> file_names(Split split) {
+std::vector<std::string> batch_names(Split split) {
   if (split == Split::test) return {"test_batch.bin"};
   return {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
-}
-
-std::optional<fs::path> find_file(const fs::path& folder, const std::string& name) {
-  for (const char* ending : {"", ".gz"}) {
-    fs::path path = folder / (name + ending);
-    std::error_code error;
-    if (fs::exists(path, error)) return path;
-  }
-  return std::nullopt;
 }
 
 std::string download_hint(const Cifar10Source& source) {
@@ -49,8 +39,8 @@ fs::path find_folder(const Cifar10Source& source) {
   std::string looked_in;
   for (const fs::path& folder : source.folders) {
     for (const Split split : {Split::train, Split::test}) {
-      for (const std::string& name : file_names(split)) {
-        if (find_file(folder, name)) return folder;
+      for (const std::string& name : batch_names(split)) {
+        if (find_plain_or_gzipped(folder / name)) return folder;
       }
     }
     looked_in += (looked_in.empty() ? "" : ", ") + folder.string();
@@ -72,12 +62,12 @@ void read_records(const fs::path& path, std::uint64_t limit, Records& records) {
           "{}: {} bytes are no whole number of records of {} bytes: truncated, or not CIFAR-10's binary form",
           path.string(), bytes + found, kRecord);
     for (std::size_t begin = 0; begin < found; begin += kRecord) {
-      check(some[begin] < kClasses, ExitCode::data, "{}: the label of record {} (byte {}) is {}, outside 0..{}",
-            path.string(), (bytes + begin) / kRecord, bytes + begin, some[begin], kClasses - 1);
+      check(some[begin] < kCifarClasses, ExitCode::data, "{}: the label of record {} (byte {}) is {}, outside 0..{}",
+            path.string(), (bytes + begin) / kRecord, bytes + begin, some[begin], kCifarClasses - 1);
       if (records.labels.size() >= limit) continue;
       records.labels.push_back(some[begin]);
       const auto pixels = some.begin() + static_cast<std::ptrdiff_t>(begin) + 1;
-      records.pixels.insert(records.pixels.end(), pixels, pixels + static_cast<std::ptrdiff_t>(kShape.bytes()));
+      records.pixels.insert(records.pixels.end(), pixels, pixels + static_cast<std::ptrdiff_t>(kCifarShape.bytes()));
     }
     bytes += found;
   }
@@ -91,9 +81,9 @@ std::unique_ptr<Dataset> open_cifar10(const Cifar10Source& source) {
   const std::uint64_t limit =
       source.limit > 0 ? static_cast<std::uint64_t>(source.limit) : std::numeric_limits<std::uint64_t>::max();
   Records records;
-  for (const std::string& name : file_names(source.split)) {
+  for (const std::string& name : batch_names(source.split)) {
     if (records.labels.size() >= limit) break;
-    const std::optional<fs::path> path = find_file(folder, name);
+    const std::optional<fs::path> path = find_plain_or_gzipped(folder / name);
     check(path.has_value(), ExitCode::data, "{}: missing; {}", (folder / name).string(), download_hint(source));
     try {
       read_records(*path, limit, records);
@@ -101,7 +91,7 @@ std::unique_ptr<Dataset> open_cifar10(const Cifar10Source& source) {
       throw Error(error.code(), fmt::format("{}; {}", error.what(), download_hint(source)));
     }
   }
-  auto data = std::make_unique<MemoryDataset>("cifar10", kShape, kClasses, std::move(records.pixels),
+  auto data = std::make_unique<MemoryDataset>("cifar10", kCifarShape, kCifarClasses, std::move(records.pixels),
                                               std::move(records.labels));
   data->name_classes({"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"});
   return data;

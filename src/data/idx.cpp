@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -15,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr ImageShape kShape = {1, 28, 28};
-constexpr int kClasses = 10;
+constexpr ImageShape kIdxShape = {1, 28, 28};
+constexpr int kIdxClasses = 10;
 
 std::uint32_t big_endian(std::span<const std::uint8_t> bytes) {
   return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) |
@@ -75,27 +74,23 @@ std::vector<std::uint8_t> read_growing(ByteSource& source, std::uint64_t count) 
   return bytes;
 }
 
-struct FileNames {
+struct IdxPair {
   std::string images;
   std::string labels;
 };
 
-FileNames file_names(Split split) {
+IdxPair names_of_pair(Split split) {
   const std::string prefix = split == Split::train ? "train" : "t10k";
   return {prefix + "-images-idx3-ubyte", prefix + "-labels-idx1-ubyte"};
 }
 
 // The file of that name in `folder`, plain before gzipped; empty where there is none. The spelling with a dot before
 // "idx" is that of several archives.
-std::optional<fs::path> find_file(const fs::path& folder, const std::string& name) {
+std::optional<fs::path> find_spelling(const fs::path& folder, const std::string& name) {
   std::string dotted = name;
   dotted[dotted.rfind("-idx")] = '.';
   for (const std::string& spelling : {name, dotted}) {
-    for (const char* ending : {"", ".gz"}) {
-      fs::path path = folder / (spelling + ending);
-      std::error_code error;
-      if (fs::exists(path, error)) return path;
-    }
+    if (auto path = find_plain_or_gzipped(folder / spelling)) return path;
   }
   return std::nullopt;
 }
@@ -109,18 +104,18 @@ fs::path find_folder(const IdxSource& source) {
   std::string looked_in;
   for (const fs::path& folder : source.folders) {
     for (const Split split : {Split::train, Split::test}) {
-      const FileNames names = file_names(split);
-      if (find_file(folder, names.images) || find_file(folder, names.labels)) return folder;
+      const IdxPair names = names_of_pair(split);
+      if (find_spelling(folder, names.images) || find_spelling(folder, names.labels)) return folder;
     }
     looked_in += (looked_in.empty() ? "" : " and ") + folder.string();
   }
-  const FileNames names = file_names(source.split);
+  const IdxPair names = names_of_pair(source.split);
   throw Error(ExitCode::data, fmt::format("no {} data set: looked for {}[.gz] and {}[.gz] in {}; {}", source.name,
                                           names.images, names.labels, looked_in, download_hint(source)));
 }
 
 fs::path require_file(const IdxSource& source, const fs::path& folder, const std::string& name) {
-  const std::optional<fs::path> path = find_file(folder, name);
+  const std::optional<fs::path> path = find_spelling(folder, name);
   check(path.has_value(), ExitCode::data, "{}: missing, with or without .gz; {}", (folder / name).string(),
         download_hint(source));
   return *path;
@@ -130,20 +125,20 @@ std::unique_ptr<Dataset> load(const IdxSource& source, const fs::path& image_pat
   IdxArray images = read_idx(image_path, 3, source.limit);
   IdxArray labels = read_idx(label_path, 1, source.limit);
   const std::uint32_t count = images.dimensions[0];
-  check(images.dimensions[1] == kShape.height && images.dimensions[2] == kShape.width, ExitCode::data,
+  check(images.dimensions[1] == kIdxShape.height && images.dimensions[2] == kIdxShape.width, ExitCode::data,
         "{}: holds images of {}x{}, not of {}x{}", image_path.string(), images.dimensions[1], images.dimensions[2],
-        kShape.height, kShape.width);
+        kIdxShape.height, kIdxShape.width);
   check(count == labels.dimensions[0], ExitCode::data, "{} holds {} images but {} holds {} labels", image_path.string(),
         count, label_path.string(), labels.dimensions[0]);
   check(count > 0, ExitCode::data, "{}: holds no images", image_path.string());
   const auto bad =
-      std::find_if(labels.elements.begin(), labels.elements.end(), [](int label) { return label >= kClasses; });
+      std::find_if(labels.elements.begin(), labels.elements.end(), [](int label) { return label >= kIdxClasses; });
   if (bad != labels.elements.end()) {
     const auto sample = bad - labels.elements.begin();
     throw Error(ExitCode::data, fmt::format("{}: the label of sample {} (byte {}) is {}, outside 0..{}",
-                                            label_path.string(), sample, 8 + sample, *bad, kClasses - 1));
+                                            label_path.string(), sample, 8 + sample, *bad, kIdxClasses - 1));
   }
-  return std::make_unique<MemoryDataset>(source.name, kShape, kClasses, std::move(images.elements),
+  return std::make_unique<MemoryDataset>(source.name, kIdxShape, kIdxClasses, std::move(images.elements),
                                          std::move(labels.elements));
 }
 
@@ -170,7 +165,7 @@ IdxArray read_idx(const fs::path& path, std::size_t rank, std::int64_t limit) {
 
 std::unique_ptr<Dataset> open_idx(const IdxSource& source) {
   const fs::path folder = find_folder(source);
-  const FileNames names = file_names(source.split);
+  const IdxPair names = names_of_pair(source.split);
   const fs::path images = require_file(source, folder, names.images);
   const fs::path labels = require_file(source, folder, names.labels);
   try {

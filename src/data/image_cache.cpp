@@ -45,21 +45,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64 && sizeof(ImageCache::Entry) == 32);
 
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
-
 // Whether all bytes were there.
 bool read_at(int descriptor, void* to, std::size_t count, std::uint64_t offset) {
   auto* bytes = static_cast<char*>(to);

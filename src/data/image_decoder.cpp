@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace ddp {
 namespace {
@@ -21,21 +22,6 @@ constexpr std::array<std::uint8_t, 8> kPngMagic = {0x89, 'P', 'N', 'G', 0x0D, 0x
 bool starts_with(std::span<const std::uint8_t> bytes, std::span<const std::uint8_t> magic) {
   return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
 }
-
-// A descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
 
 }  // namespace
 

@@ -79,7 +79,7 @@ class Session {
 };
 
 // Whether the marker that ends an image comes behind the headers; data within a scan never look like one.
-bool has_end(std::span<const std::uint8_t> rest) {
+bool has_end_marker(std::span<const std::uint8_t> rest) {
   constexpr std::array<std::uint8_t, 2> kEnd = {0xFF, 0xD9};
   return std::find_end(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) != rest.end();
 }
@@ -126,7 +126,8 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
     throw BadImage(
         fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, kMaxImagePixels));
   }
-  if (!has_end({info.src->next_input_byte, info.src->bytes_in_buffer})) throw BadImage("is a truncated JPEG file");
+  if (!has_end_marker({info.src->next_input_byte, info.src->bytes_in_buffer}))
+    throw BadImage("is a truncated JPEG file");
   const Region region = request.choose(size);
   const std::int64_t reduction = reduction_of(region, request.pixels);
   const auto divisor = static_cast<double>(reduction);

@@ -76,7 +76,7 @@ std::uint32_t big_endian(const std::uint8_t* bytes) {
 }
 
 // Walks over the chunks to the one that ends the image.
-bool has_end(std::span<const std::uint8_t> file) {
+bool has_end_chunk(std::span<const std::uint8_t> file) {
   std::size_t at = 8;
   while (at + 12 <= file.size()) {
     if (std::memcmp(file.data() + at + 4, "IEND", 4) == 0) return true;
@@ -146,7 +146,7 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
     throw BadImage(
         fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, limit));
   }
-  if (!has_end(file)) throw BadImage("is a truncated PNG file");
+  if (!has_end_chunk(file)) throw BadImage("is a truncated PNG file");
   Reader reader(file);
   reader.run([](png_structp png, png_infop info) {
     png_read_info(png, info);

@@ -12,7 +12,7 @@ namespace ddp {
 namespace {
 
 constexpr int kWeightBits = 14;
-constexpr std::int32_t kOne = 1 << kWeightBits;
+constexpr std::int32_t kUnitWeight = 1 << kWeightBits;
 // Added to numbers that are not negative before their fraction is dropped.
 constexpr double kHalf = 0.5;
 // One axis of a resizing.
@@ -51,9 +51,9 @@ void make_filter(AxisFilter& filter, std::vector<double>& scratch, const Axis& a
     }
     const auto place = static_cast<std::size_t>(mirrored ? out - 1 - i : i);
     std::int16_t* weights = filter.weights.data() + place * taps;
-    std::int32_t left = kOne;
+    std::int32_t left = kUnitWeight;
     std::size_t largest = 0;
-    const double unit = kOne / sum;
+    const double unit = kUnitWeight / sum;
     for (std::size_t k = 0; k < static_cast<std::size_t>(last - first); ++k) {
       weights[k] = static_cast<std::int16_t>(scratch[k] * unit + kHalf);
       left -= weights[k];

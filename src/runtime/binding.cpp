@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/partition.h"
+#include "base/text.h"
 #include "runtime/exchange.h"
 
 namespace ddp {
@@ -18,10 +19,6 @@ namespace {
 
 // More ranks on a host than this are not listed one by one.
 constexpr std::size_t kMostListed = 8;
-
-std::string counted(std::size_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
 
 std::string smallest_to_largest(std::span<const RankBinding> ranks, std::size_t (*size)(const RankBinding&)) {
   const auto less = [size](const RankBinding& a, const RankBinding& b) { return size(a) < size(b); };

@@ -17,10 +17,6 @@ namespace {
 constexpr const char* kSharing =
     "--oversubscribe-gpus lets ranks share a card (gradients then go through the host by MPI)";
 
-std::string counted(std::size_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 void check_named_once(const std::vector<int>& gpus) {
   std::set<int> seen;
   for (const int gpu : gpus) {

@@ -15,11 +15,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::vector<float> random_floats(std::int64_t count) {
-  const reference::Values values = random_values(count);
-  return {values.begin(), values.end()};
-}
-
 class Flat : public EveryBackend {
  protected:
   double broken(const std::vector<float>& values, const std::vector<double>& sums) {

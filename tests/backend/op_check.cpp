@@ -171,6 +171,11 @@ Values random_values(std::int64_t count) {
   return values;
 }
 
+std::vector<float> random_floats(std::int64_t count) {
+  const Values values = random_values(count);
+  return {values.begin(), values.end()};
+}
+
 ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
   ConvSpec s;
   s.batch = random_between(1, 40);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/reference.h"
@@ -18,6 +19,7 @@ std::mt19937_64& generator();
 std::int64_t random_between(std::int64_t low, std::int64_t high);
 // Uniform in [-1, 1].
 reference::Values random_values(std::int64_t count);
+std::vector<float> random_floats(std::int64_t count);
 
 // A convolution with odd sizes, paddings that differ between opposite sides, sometimes without bias, sometimes with
 // ReLU and pooling.

@@ -14,11 +14,6 @@
 namespace ddp {
 namespace {
 
-std::vector<float> random_floats(std::int64_t count) {
-  const reference::Values values = random_values(count);
-  return {values.begin(), values.end()};
-}
-
 // Values from 0.3 to 1 of either sign. Adam and RMSprop divide a gradient by its own size: one that rounding makes
 // large or small of nearly nothing would be a step of any size.
 std::vector<float> random_gradient(std::int64_t count) {

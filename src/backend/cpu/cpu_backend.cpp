@@ -20,8 +20,20 @@
 namespace ddp {
 namespace {
 
-// Timing a candidate on more samples than this tells nothing new about small images.
+// Timing a candidate on more samples than this tells nothing new about small images, nor does more work about large
+// ones.
 constexpr std::int64_t kTimingBatch = 64;
+constexpr double kTimingMultiplyAdds = 1e9;
+
+// The samples of an operator that its timing runs: whole vectors of lanes for every thread.
+std::int64_t timing_batch(const OpSpec& spec) {
+  const std::int64_t unit = std::int64_t{kLanes} * omp_get_max_threads();
+  const std::int64_t most = std::min(batch_of(spec), kTimingBatch);
+  const double per_sample = forward_multiply_adds(spec) / static_cast<double>(batch_of(spec));
+  const double enough = kTimingMultiplyAdds / std::max(per_sample, 1.0);
+  if (static_cast<double>(most) <= enough) return most;
+  return std::min(most, std::max(unit, static_cast<std::int64_t>(enough) / unit * unit));
+}
 
 // The time of a step when nothing is measured: memory moved at 10 GB/s and vectors multiplied at 50 GFLOP/s.
 double guessed_seconds(const OpSpec& spec) {
@@ -31,57 +43,58 @@ double guessed_seconds(const OpSpec& spec) {
 
 // Tries the candidates of each direction in turn, the others held; a later direction sees the best of the earlier.
 KernelChoice choose_lanes_conv(const ConvSpec& spec) {
+  Trial trial(spec, Layout::lanes16, Layout::lanes16);
   if (lanes_depthwise_supported(spec)) {
-    const Timing time = time_op(spec, Layout::lanes16, Layout::lanes16, *make_lanes_depthwise(spec));
-    return {kLanesDepthwise, time.forward + time.backward};
+    const auto op = make_lanes_depthwise(spec);
+    const double forward = trial.forward_seconds(*op);
+    return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
   }
   LanesConvTiles best = lanes_fixed_tiles(spec);
-  const auto seconds = [&](const LanesConvTiles& tiles) {
-    const auto op = make_lanes_conv(spec, tiles);
-    return time_op(spec, Layout::lanes16, Layout::lanes16, *op);
-  };
-  Timing best_time = seconds(best);
-  const auto search = [&](int LanesConvTiles::*direction, const std::vector<int>& candidates, double Timing::*part) {
+  const auto first = make_lanes_conv(spec, best);
+  double forward = trial.forward_seconds(*first);
+  double backward = trial.backward_seconds(*first);
+  const auto search = [&](int LanesConvTiles::*direction, const std::vector<int>& candidates, double& least,
+                          auto seconds) {
     for (const int candidate : candidates) {
       if (candidate == best.*direction) continue;
       LanesConvTiles tiles = best;
       tiles.*direction = candidate;
-      const Timing time = seconds(tiles);
-      if (time.*part < best_time.*part) {
-        best_time.*part = time.*part;
+      const double time = (trial.*seconds)(*make_lanes_conv(spec, tiles), least);
+      if (time < least) {
+        least = time;
         best = tiles;
       }
     }
   };
-  search(&LanesConvTiles::forward, lanes_forward_candidates(spec), &Timing::forward);
-  search(&LanesConvTiles::data, lanes_data_candidates(spec), &Timing::backward);
-  search(&LanesConvTiles::weights, lanes_weights_candidates(spec), &Timing::backward);
-  return {to_text(best), best_time.forward + best_time.backward};
+  search(&LanesConvTiles::forward, lanes_forward_candidates(spec), forward, &Trial::forward_seconds);
+  search(&LanesConvTiles::data, lanes_data_candidates(spec), backward, &Trial::backward_seconds);
+  search(&LanesConvTiles::weights, lanes_weights_candidates(spec), backward, &Trial::backward_seconds);
+  return {to_text(best), forward + backward};
 }
 
 KernelChoice choose_onednn_conv(const ConvSpec& spec) {
+  Trial trial(spec, Layout::nhwc, Layout::nhwc);
   OneDnnConvFormats best;
-  const auto seconds = [&](const OneDnnConvFormats& formats) -> Timing {
-    const auto op = make_onednn_conv(spec, formats);
-    if (op == nullptr) return {std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
-    return time_op(spec, Layout::nhwc, Layout::nhwc, *op);
-  };
-  Timing best_time = seconds(best);
-  const auto search = [&](std::string OneDnnConvFormats::*direction, double Timing::*part) {
+  const auto first = make_onednn_conv(spec, best);
+  double forward = first == nullptr ? Trial::kNoRival : trial.forward_seconds(*first);
+  double backward = first == nullptr ? Trial::kNoRival : trial.backward_seconds(*first);
+  const auto search = [&](std::string OneDnnConvFormats::*direction, double& least, auto seconds) {
     for (const char* candidate : {"any", "winograd"}) {
       OneDnnConvFormats formats = best;
       formats.*direction = candidate;
-      const Timing time = seconds(formats);
-      if (time.*part < best_time.*part) {
-        best_time.*part = time.*part;
+      const auto op = make_onednn_conv(spec, formats);
+      if (op == nullptr) continue;
+      const double time = (trial.*seconds)(*op, least);
+      if (time < least) {
+        least = time;
         best = formats;
       }
     }
   };
-  search(&OneDnnConvFormats::forward, &Timing::forward);
-  search(&OneDnnConvFormats::weights, &Timing::backward);
-  if (spec.input_gradient) search(&OneDnnConvFormats::data, &Timing::backward);
-  return {to_text(best), best_time.forward + best_time.backward};
+  search(&OneDnnConvFormats::forward, forward, &Trial::forward_seconds);
+  search(&OneDnnConvFormats::weights, backward, &Trial::backward_seconds);
+  if (spec.input_gradient) search(&OneDnnConvFormats::data, backward, &Trial::backward_seconds);
+  return {to_text(best), forward + backward};
 }
 
 std::string processor_name() {
@@ -122,14 +135,14 @@ class CpuBackend final : public Backend {
     DDP_ASSERT(supports(spec, x, y));
     if (mode == ChoiceMode::fixed) return fixed_choice(spec, x, y);
     OpSpec sample = spec;
-    std::visit([](auto& s) { s.batch = std::min(s.batch, kTimingBatch); }, sample);
+    std::visit([&](auto& s) { s.batch = timing_batch(spec); }, sample);
     KernelChoice choice;
     if (const auto* conv = std::get_if<ConvSpec>(&sample)) {
       choice = x == Layout::lanes16 ? choose_lanes_conv(*conv) : choose_onednn_conv(*conv);
     } else {
       const auto op = make_op(sample, x, y, "");
-      const Timing time = time_op(sample, x, y, *op);
-      choice.seconds = time.forward + time.backward;
+      Trial trial(sample, x, y);
+      choice.seconds = trial.forward_seconds(*op) + trial.backward_seconds(*op);
     }
     choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
     return choice;

@@ -25,11 +25,6 @@ constexpr std::int64_t kBandElements = 256 * 1024;
 
 std::int64_t blocks_of(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
 
-lanes::Epilogue epilogue_of(const ConvSpec& s) {
-  if (s.average_pool) return lanes::Epilogue::relu_pool;
-  return s.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
-}
-
 // Rows of the result that are computed from one band: as many as its image has room for; even, so that pooled tiles
 // stay whole.
 int band_rows(const ConvShape& s) {

@@ -28,6 +28,8 @@ std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
 // The tiles that waste the least, by a rule of shapes and registers alone.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec);
 
+// What the forward kernels do with a result before they write it.
+lanes::Epilogue epilogue_of(const ConvSpec& spec);
 // The kernel of a tile for a stride; null where there is none.
 lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, lanes::Epilogue last);
 

@@ -11,11 +11,6 @@ namespace {
 
 using lanes::ConvShape;
 
-lanes::Epilogue epilogue_of(const ConvSpec& s) {
-  if (s.average_pool) return lanes::Epilogue::relu_pool;
-  return s.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
-}
-
 std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row) {
   const lanes::Kernels& all = lanes::kernels();
   std::vector<int> usable;
@@ -75,6 +70,11 @@ std::string word_of(const std::string& text, const std::string& key) {
 }
 
 }  // namespace
+
+lanes::Epilogue epilogue_of(const ConvSpec& spec) {
+  if (spec.average_pool) return lanes::Epilogue::relu_pool;
+  return spec.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
+}
 
 lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, lanes::Epilogue last) {
   return (stride == 1 ? tile.kernel : tile.strided)[static_cast<int>(last)];

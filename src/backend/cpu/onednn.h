@@ -26,6 +26,11 @@ inline dnnl::engine& engine() {
   return cpu;
 }
 
+// A tensor of floats in a plain format.
+inline dnnl::memory::desc floats(const dnnl::memory::dims& dims, dnnl::memory::format_tag tag) {
+  return {dims, dnnl::memory::data_type::f32, tag};
+}
+
 // Attributes with the scratchpad handed in, so that the plan knows all memory.
 inline dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attributes;

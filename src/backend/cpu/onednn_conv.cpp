@@ -14,10 +14,6 @@ using onednn::BoundPrimitive;
 using onednn::Reorder;
 using Tag = memory::format_tag;
 
-constexpr auto kFloat = memory::data_type::f32;
-
-memory::desc format(const memory::dims& dims, Tag tag) { return {dims, kFloat, tag}; }
-
 // The dimensions of one convolution as oneDNN wants them.
 struct Dims {
   memory::dims x, w, b, y, strides, pad_begin, pad_end;
@@ -53,10 +49,10 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, co
     attributes.set_post_ops(ops);
   }
   const Tag tag = activation_tag(name);
-  const memory::desc bias = s.bias ? format(d.b, Tag::a) : memory::desc();
+  const memory::desc bias = s.bias ? onednn::floats(d.b, Tag::a) : memory::desc();
   const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(name),
-                                                    format(d.x, tag), format(d.w, Tag::any), bias, format(d.y, tag),
-                                                    d.strides, d.pad_begin, d.pad_end);
+                                                    onednn::floats(d.x, tag), onednn::floats(d.w, Tag::any), bias,
+                                                    onednn::floats(d.y, tag), d.strides, d.pad_begin, d.pad_end);
   return {description, attributes, onednn::engine()};
 }
 
@@ -152,19 +148,19 @@ class OneDnnConv final : public Op {
     forward_.bind(DNNL_ARG_DST, d.dst_desc());
     forward_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = forward_space_;
-    forward_x_ = Side(format(dims.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
-    forward_w_ = Side(format(dims.w, dims.weights), d.weights_desc(), d.weights_desc(), space);
-    forward_y_ = Side(d.dst_desc(), format(dims.y, Tag::nhwc), d.dst_desc(), space);
+    forward_x_ = Side(onednn::floats(dims.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
+    forward_w_ = Side(onednn::floats(dims.w, dims.weights), d.weights_desc(), d.weights_desc(), space);
+    forward_y_ = Side(d.dst_desc(), onednn::floats(dims.y, Tag::nhwc), d.dst_desc(), space);
     forward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
   }
 
   void build_weights(const std::string& name) {
     const Dims s(spec_);
     const Tag tag = activation_tag(name);
-    const memory::desc bias = spec_.bias ? format(s.b, Tag::a) : memory::desc();
-    const dnnl::convolution_backward_weights::desc description(algorithm_of(name), format(s.x, tag),
-                                                               format(s.w, Tag::any), bias, format(s.y, tag), s.strides,
-                                                               s.pad_begin, s.pad_end);
+    const memory::desc bias = spec_.bias ? onednn::floats(s.b, Tag::a) : memory::desc();
+    const dnnl::convolution_backward_weights::desc description(
+        algorithm_of(name), onednn::floats(s.x, tag), onednn::floats(s.w, Tag::any), bias, onednn::floats(s.y, tag),
+        s.strides, s.pad_begin, s.pad_end);
     const dnnl::convolution_backward_weights::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
                                                                describe_forward(plain(), name));
     weights_ = BoundPrimitive(dnnl::convolution_backward_weights(d));
@@ -175,9 +171,9 @@ class OneDnnConv final : public Op {
     weights_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = backward_space_;
     dpre_ = space.add<float>(spec_.relu ? spec_.batch * spec_.convolved().elements() : 0);
-    weights_x_ = Side(format(s.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
-    weights_dy_ = Side(format(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
-    weights_dw_ = Side(d.diff_weights_desc(), format(s.w, s.weights), d.diff_weights_desc(), space);
+    weights_x_ = Side(onednn::floats(s.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
+    weights_dy_ = Side(onednn::floats(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
+    weights_dw_ = Side(d.diff_weights_desc(), onednn::floats(s.w, s.weights), d.diff_weights_desc(), space);
     scratch_bytes_ = d.scratchpad_desc().get_size();
     backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(scratch_bytes_));
   }
@@ -185,8 +181,9 @@ class OneDnnConv final : public Op {
   void build_data(const std::string& name) {
     const Dims s(spec_);
     const Tag tag = activation_tag(name);
-    const dnnl::convolution_backward_data::desc description(algorithm_of(name), format(s.x, tag), format(s.w, Tag::any),
-                                                            format(s.y, tag), s.strides, s.pad_begin, s.pad_end);
+    const dnnl::convolution_backward_data::desc description(algorithm_of(name), onednn::floats(s.x, tag),
+                                                            onednn::floats(s.w, Tag::any), onednn::floats(s.y, tag),
+                                                            s.strides, s.pad_begin, s.pad_end);
     const dnnl::convolution_backward_data::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
                                                             describe_forward(plain(), name));
     data_ = BoundPrimitive(dnnl::convolution_backward_data(d));
@@ -195,9 +192,9 @@ class OneDnnConv final : public Op {
     data_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
     data_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = backward_space_;
-    data_dy_ = Side(format(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
-    data_w_ = Side(format(s.w, s.weights), d.weights_desc(), d.weights_desc(), space);
-    data_dx_ = Side(d.diff_src_desc(), format(s.x, Tag::nhwc), d.diff_src_desc(), space);
+    data_dy_ = Side(onednn::floats(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
+    data_w_ = Side(onednn::floats(s.w, s.weights), d.weights_desc(), d.weights_desc(), space);
+    data_dx_ = Side(d.diff_src_desc(), onednn::floats(s.x, Tag::nhwc), d.diff_src_desc(), space);
     // The scratchpads of the two directions are never alive together.
     if (d.scratchpad_desc().get_size() > scratch_bytes_) {
       backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));

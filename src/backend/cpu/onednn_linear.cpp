@@ -11,16 +11,14 @@ using dnnl::memory;
 using onednn::BoundPrimitive;
 using Tag = memory::format_tag;
 
-memory::desc format(const memory::dims& dims, Tag tag) { return {dims, memory::data_type::f32, tag}; }
-
 // All formats are plain, so that parameters and gradients are used where they lie.
 class OneDnnLinear final : public Op {
  public:
   explicit OneDnnLinear(const LinearSpec& spec) : spec_(spec) {
-    const memory::desc x = format({spec.batch, spec.inputs}, Tag::ab);
-    const memory::desc w = format({spec.outputs, spec.inputs}, Tag::ab);
-    const memory::desc b = spec.bias ? format({spec.outputs}, Tag::a) : memory::desc();
-    const memory::desc y = format({spec.batch, spec.outputs}, Tag::ab);
+    const memory::desc x = onednn::floats({spec.batch, spec.inputs}, Tag::ab);
+    const memory::desc w = onednn::floats({spec.outputs, spec.inputs}, Tag::ab);
+    const memory::desc b = spec.bias ? onednn::floats({spec.outputs}, Tag::a) : memory::desc();
+    const memory::desc y = onednn::floats({spec.batch, spec.outputs}, Tag::ab);
     dnnl::primitive_attr attributes = onednn::user_scratchpad();
     if (spec.relu) {
       dnnl::post_ops ops;

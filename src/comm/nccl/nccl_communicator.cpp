@@ -20,7 +20,7 @@ namespace {
 
 // How long the host polls without sleeping at the end of a step: longer than most steps, because the GPU idles from the
 // end of its work until the host has seen it.
-constexpr double kEagerSeconds = 0.05;
+constexpr double kEagerWait = 0.05;
 
 // How long the destructor waits for the end of what was aborted.
 constexpr double kDrainSeconds = 10;
@@ -76,7 +76,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   ~NcclCommunicator() override {
     connection_.reset();
     // Copies behind an aborted sum still write to memory that ends with this.
-    Backoff backoff(kEagerSeconds);
+    Backoff backoff(kEagerWait);
     while (cudaStreamQuery(stream_.get()) == cudaErrorNotReady && backoff.waited() < kDrainSeconds) backoff.pause();
   }
 
@@ -145,7 +145,7 @@ void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t t
 
 void NcclCommunicator::wait(const std::string& what) {
   check(!connection_->aborted(), ExitCode::rank_lost, "rank {}: no {} after an earlier error", rank_, what);
-  Backoff backoff(kEagerSeconds);
+  Backoff backoff(kEagerWait);
   for (;;) {
     if (const ncclResult_t state = connection_->state(); is_failure(state)) {
       fail(ExitCode::rank_lost, what, fmt::format("rank {}: NCCL: {}", rank_, nccl_reason(state)));

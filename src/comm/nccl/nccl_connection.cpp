@@ -25,7 +25,7 @@ constexpr double kRoundSeconds = 0.02;
 // How long to wait for other ranks, and for graphs that are still to be destroyed, before a connection is left behind.
 constexpr double kPartingSeconds = 10;
 
-constexpr double kEagerSeconds = 1e-3;
+constexpr double kEagerStart = 1e-3;
 
 // Rank 0's name for the communicator, on all ranks.
 ncclUniqueId share_id(Communicator& ranks) {
@@ -81,7 +81,7 @@ void NcclConnection::begin(ncclUniqueId id) {
 
 // Whether what is in progress has ended within `seconds`; throws where it failed.
 bool NcclConnection::poll(double seconds) const {
-  Backoff backoff(kEagerSeconds);
+  Backoff backoff(kEagerStart);
   for (;;) {
     const ncclResult_t code = state();
     DDP_NCCL(code);
@@ -120,7 +120,7 @@ void NcclConnection::wait_for_all(Communicator& ranks, std::string failure) {
 
 void NcclConnection::settle(ncclResult_t code, const char* call, const char* file, int line) {
   check_nccl(code, call, file, line);
-  Backoff backoff(kEagerSeconds);
+  Backoff backoff(kEagerStart);
   while (code == ncclInProgress) {
     check(backoff.waited() <= timeout_, ExitCode::rank_lost,
           "rank {} waited {:g} s for {} to begin: a rank hung or died", rank_, timeout_, call);

@@ -18,7 +18,7 @@ Manifest sample_manifest() {
   return manifest;
 }
 
-std::string error_of(const std::string& text) {
+std::string manifest_error(const std::string& text) {
   return error_text(ExitCode::checkpoint, [&] { parse_manifest(text, "RUN/MANIFEST.json"); });
 }
 
@@ -48,20 +48,22 @@ TEST(ManifestTest, EveryFlippedBitShows) {
 TEST(ManifestTest, EveryTruncationIsRefused) {
   const std::string text = to_json(sample_manifest());
   for (std::size_t size = 0; size < text.size(); ++size) {
-    EXPECT_THAT(error_of(text.substr(0, size)), HasSubstr("RUN/MANIFEST.json: "));
+    EXPECT_THAT(manifest_error(text.substr(0, size)), HasSubstr("RUN/MANIFEST.json: "));
   }
 }
 
 TEST(ManifestTest, OtherTextsAndVersionsAreRefused) {
   for (const char* text : {"[]", "{}", "3", "{\"format\": 3}", "{\"format\": \"other\"}"}) {
-    EXPECT_THAT(error_of(text), HasSubstr("manifest"));
+    EXPECT_THAT(manifest_error(text), HasSubstr("manifest"));
   }
   Manifest manifest = sample_manifest();
   manifest.format_version = 7;
-  EXPECT_THAT(error_of(to_json(manifest)), HasSubstr("has format version 7, this program reads version 1"));
+  EXPECT_THAT(manifest_error(to_json(manifest)), HasSubstr("has format version 7, this program reads version 1"));
   // Whatever else another version may say, its version is what is wrong with it.
-  EXPECT_THAT(error_of(R"({"format": "ddp_train checkpoint", "format_version": 7})"), HasSubstr("format version 7"));
-  EXPECT_THAT(error_of(R"({"format": "ddp_train checkpoint", "format_version": 1e300})"), HasSubstr("not a number"));
+  EXPECT_THAT(manifest_error(R"({"format": "ddp_train checkpoint", "format_version": 7})"),
+              HasSubstr("format version 7"));
+  EXPECT_THAT(manifest_error(R"({"format": "ddp_train checkpoint", "format_version": 1e300})"),
+              HasSubstr("not a number"));
 }
 
 }  // namespace

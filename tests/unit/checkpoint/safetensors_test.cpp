@@ -25,7 +25,7 @@ std::string file_of(const std::string& header, std::size_t data_bytes) {
   return file_of(header, data_bytes, header.size());
 }
 
-std::string error_of(const std::string& bytes) {
+std::string safetensors_error(const std::string& bytes) {
   return error_text(ExitCode::checkpoint, [&] { const SafetensorsFile file("some.safetensors", bytes); });
 }
 
@@ -79,7 +79,7 @@ TEST_F(SafetensorsTest, CountersAreWrittenAndReadOnRequestOnly) {
   write_safetensors(path_, views, {}, counters);
   const std::string bytes = read_bytes(path_);
   EXPECT_EQ(bytes.substr(bytes.size() - 20, 8), std::string("\2\1\0\0\0\0\0\0", 8));
-  EXPECT_THAT(error_of(bytes), HasSubstr("tensor 'n' is of type I64, only F32 is read"));
+  EXPECT_THAT(safetensors_error(bytes), HasSubstr("tensor 'n' is of type I64, only F32 is read"));
   const SafetensorsFile file(path_, bytes, TensorTypes::f32_and_i64);
   EXPECT_EQ(file.difference(views, [](const auto& tensor) { return tensor.counts; }), "");
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { file.check_same(views); }),
@@ -108,7 +108,7 @@ TEST_F(SafetensorsTest, ForgedHeaderLengthsAreRefused) {
   for (const std::uint64_t length :
        {std::uint64_t{0}, std::uint64_t{1}, right - 1, right + 1, right + 4, right + 5, right + 12, ~std::uint64_t{0},
         ~std::uint64_t{0} - 7, std::uint64_t{1} << 63U, std::uint64_t{1} << 32U, std::uint64_t{100'000'001}}) {
-    EXPECT_THAT(error_of(file_of(header, 4, length)), HasSubstr("some.safetensors: ")) << length;
+    EXPECT_THAT(safetensors_error(file_of(header, 4, length)), HasSubstr("some.safetensors: ")) << length;
   }
 }
 
@@ -116,8 +116,8 @@ TEST_F(SafetensorsTest, EveryTruncationIsRefused) {
   Sample sample(random_, 1);
   write_safetensors(path_, sample.model.views(), {{"format", "pt"}});
   const std::string bytes = read_bytes(path_);
-  for (std::size_t size = 0; size < bytes.size(); ++size) error_of(bytes.substr(0, size));
-  EXPECT_THAT(error_of(bytes + "!"), HasSubstr("1 bytes follow the last tensor"));
+  for (std::size_t size = 0; size < bytes.size(); ++size) safetensors_error(bytes.substr(0, size));
+  EXPECT_THAT(safetensors_error(bytes + "!"), HasSubstr("1 bytes follow the last tensor"));
 }
 
 TEST_F(SafetensorsTest, DamagedHeadersNeverDoMoreThanThrow) {
@@ -186,7 +186,8 @@ TEST_F(SafetensorsTest, BadHeadersAreNamed) {
        8, "names 'w' twice"},
   };
   for (const Case& bad : cases) {
-    EXPECT_THAT(error_of(file_of(bad.header, bad.data_bytes)), HasSubstr(bad.message)) << bad.header.substr(0, 200);
+    EXPECT_THAT(safetensors_error(file_of(bad.header, bad.data_bytes)), HasSubstr(bad.message))
+        << bad.header.substr(0, 200);
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string state_error(const std::string& text) {
   return error_text(ExitCode::checkpoint, [&] { parse_state(text, "RUN/state.json"); });
 }
 
@@ -42,7 +42,7 @@ TEST(StateTest, ClassesAreThereOnlyWhereTheyHaveNames) {
   auto changed = nlohmann::json::parse(to_json(state));
   for (const auto& bad : {nlohmann::json(1), nlohmann::json("cat"), nlohmann::json({"cat", 2})}) {
     changed["classes"] = bad;
-    EXPECT_THAT(error_of(changed.dump()), HasSubstr("'classes' has a value that cannot be"));
+    EXPECT_THAT(state_error(changed.dump()), HasSubstr("'classes' has a value that cannot be"));
   }
 }
 
@@ -61,7 +61,7 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
     if (key == "optimizer") {
       EXPECT_EQ(parse_state(without.dump(), "state.json").optimizer, "sgd");
     } else {
-      EXPECT_THAT(error_of(without.dump()),
+      EXPECT_THAT(state_error(without.dump()),
                   AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));
     }
     const auto impossible = value.is_string() ? std::vector<nlohmann::json>{1, nullptr, {"a"}}
@@ -71,12 +71,12 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
     for (const auto& bad : impossible) {
       auto changed = good;
       changed[key] = bad;
-      EXPECT_THAT(error_of(changed.dump()), HasSubstr("'" + key + "' has a value that cannot be: " + bad.dump()));
+      EXPECT_THAT(state_error(changed.dump()), HasSubstr("'" + key + "' has a value that cannot be: " + bad.dump()));
     }
   }
   auto too_large = good;
   too_large["logical_shards"] = 1LL << 40U;
-  EXPECT_THAT(error_of(too_large.dump()), HasSubstr("'logical_shards'"));
+  EXPECT_THAT(state_error(too_large.dump()), HasSubstr("'logical_shards'"));
 }
 
 TEST(StateTest, WhatAnExportNeedsComesBackAndMayBeMissing) {
@@ -92,15 +92,16 @@ TEST(StateTest, WhatAnExportNeedsComesBackAndMayBeMissing) {
   for (const char* bad : {"3", "[1, \"2\"]", "[-1]", "{}"}) {
     auto json = nlohmann::json::parse(to_json(state));
     json["image"] = nlohmann::json::parse(bad);
-    EXPECT_THAT(error_of(json.dump()), HasSubstr("'image' has a value that cannot be"));
+    EXPECT_THAT(state_error(json.dump()), HasSubstr("'image' has a value that cannot be"));
   }
 }
 
 TEST(StateTest, OtherTextsAndVersionsAreRefused) {
-  for (const char* text : {"", "{", "[]", "3", "{}", "nonsense"}) EXPECT_THAT(error_of(text), HasSubstr("RUN/state"));
+  for (const char* text : {"", "{", "[]", "3", "{}", "nonsense"})
+    EXPECT_THAT(state_error(text), HasSubstr("RUN/state"));
   TrainingState state;
   state.format_version = kCheckpointFormatVersion + 1;
-  EXPECT_THAT(error_of(to_json(state)), HasSubstr("has format version 2, this program reads version 1"));
+  EXPECT_THAT(state_error(to_json(state)), HasSubstr("has format version 2, this program reads version 1"));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::uint32_t kSide = 28;
+constexpr std::uint32_t kIdxSide = 28;
 constexpr std::size_t kImage = 784;
 
 // A data set's four files in a folder, to be damaged.
@@ -30,7 +30,7 @@ class IdxFiles : public testing::Test {
     write("t10k-labels-idx1-ubyte", labels_file(20, test_labels));
   }
 
-  static Bytes images_file(std::uint32_t count, std::span<const std::uint8_t> pixels, std::uint32_t side = kSide) {
+  static Bytes images_file(std::uint32_t count, std::span<const std::uint8_t> pixels, std::uint32_t side = kIdxSide) {
     return idx_file(std::array{count, side, side}, pixels);
   }
   static Bytes labels_file(std::uint32_t count, std::span<const std::uint8_t> labels) {

@@ -13,6 +13,7 @@
 #include "data/image_folder.h"
 #include "data/sample_key.h"
 #include "unit/data/files.h"
+#include "unit/data/golden_images.h"
 
 namespace ddp {
 namespace {
@@ -20,9 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-const fs::path kImages = fs::path(DDP_SOURCE_DIR) / "tests" / "golden" / "images";
-constexpr std::int64_t kSide = 40;
-constexpr ImageShape kShape = {3, kSide, kSide};
+constexpr std::int64_t kCachedSide = 40;
+constexpr ImageShape kCachedShape = {3, kCachedSide, kCachedSide};
 
 class ImageCacheTest : public testing::Test {
  protected:
@@ -30,7 +30,7 @@ class ImageCacheTest : public testing::Test {
     for (const std::string split : {"train", "val"}) {
       for (const std::string name : {"photo.jpg", "rgb.png", "cmyk.jpg", "grey.jpg"}) {
         fs::create_directories(data() / split / "one");
-        fs::copy_file(kImages / name, data() / split / "one" / name);
+        fs::copy_file(kGoldenImages / name, data() / split / "one" / name);
       }
     }
   }
@@ -39,7 +39,7 @@ class ImageCacheTest : public testing::Test {
   // With the cache, or without.
   ImageFolder open(bool cached, std::int64_t allowed = 0) const {
     const FolderListing listing = list_image_folder(data());
-    ImageFolderConfig config{.image_size = kSide, .threads = 2};
+    ImageFolderConfig config{.image_size = kCachedSide, .threads = 2};
     if (cached) config.cache = directory();
     return {listing.train, listing.classes, config, std::make_shared<BadSamples>(allowed)};
   }
@@ -56,8 +56,8 @@ class ImageCacheTest : public testing::Test {
     const auto before = bytes_of(cache_file());
     const ImageFolder data = open(true);
     EXPECT_NE(bytes_of(cache_file()), before) << what;
-    Bytes pixels(kShape.bytes());
-    Bytes expected(kShape.bytes());
+    Bytes pixels(kCachedShape.bytes());
+    Bytes expected(kCachedShape.bytes());
     for (std::int64_t i = 0; i < data.size(); ++i) {
       EXPECT_EQ(data.read(i, pixels), i);
       open(true).read(i, expected);
@@ -83,8 +83,8 @@ double mean_apart(const Bytes& a, const Bytes& b) {
 TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
   const ImageFolder decoded = open(false);
   const ImageFolder cached = open(true);
-  Bytes by_decoding(kShape.bytes());
-  Bytes by_cache(kShape.bytes());
+  Bytes by_decoding(kCachedShape.bytes());
+  Bytes by_cache(kCachedShape.bytes());
   for (std::int64_t i = 0; i < decoded.size(); ++i) {
     decoded.read(i, by_decoding);
     cached.read(i, by_cache);
@@ -104,14 +104,14 @@ TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
 }
 
 TEST_F(ImageCacheTest, IsMadeOnceAndThenNeedsNoImageFile) {
-  Bytes first(kShape.bytes());
+  Bytes first(kCachedShape.bytes());
   open(true).read(2, first);
   const auto time = fs::last_write_time(cache_file());
   const ImageFolder again = open(true);
   EXPECT_EQ(fs::last_write_time(cache_file()), time);
   fs::remove(data() / "train" / "one" / "photo.jpg");
   fs::remove(data() / "train" / "one" / "grey.jpg");
-  Bytes second(kShape.bytes());
+  Bytes second(kCachedShape.bytes());
   again.read(2, second);
   EXPECT_EQ(first, second);
 }
@@ -143,7 +143,7 @@ TEST_F(ImageCacheTest, OtherTruncatedAndDamagedFilesAreReplaced) {
 
 TEST_F(ImageCacheTest, ChangedFilesAreDecodedAnew) {
   open(true);
-  fs::copy_file(kImages / "full-chroma.jpg", data() / "train" / "one" / "photo.jpg",
+  fs::copy_file(kGoldenImages / "full-chroma.jpg", data() / "train" / "one" / "photo.jpg",
                 fs::copy_options::overwrite_existing);
   expect_made_anew("another size");
   const fs::path file = data() / "train" / "one" / "rgb.png";
@@ -163,8 +163,8 @@ TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
                static_cast<std::streamsize>(bytes.size()));
   }
   const ImageFolder decoded = open(false);
-  Bytes by_cache(kShape.bytes());
-  Bytes by_decoding(kShape.bytes());
+  Bytes by_cache(kCachedShape.bytes());
+  Bytes by_decoding(kCachedShape.bytes());
   for (std::int64_t i = 0; i < 4; ++i) {
     cached.read(i, by_cache);
     decoded.read(i, by_decoding);
@@ -176,7 +176,7 @@ TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
 TEST_F(ImageCacheTest, ABadImageIsNamedWhenItIsRead) {
   write_file(data() / "train" / "one" / "grey.jpg", Bytes{1, 2});
   const ImageFolder cached = open(true);
-  Bytes pixels(kShape.bytes());
+  Bytes pixels(kCachedShape.bytes());
   EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read(1, pixels); }), HasSubstr("grey.jpg: is neither"));
   EXPECT_EQ(open(true, 1).read(1, pixels), 2);
 }
@@ -185,7 +185,7 @@ TEST_F(ImageCacheTest, WhoComesMeanwhileWaits) {
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([this] {
-      Bytes pixels(kShape.bytes());
+      Bytes pixels(kCachedShape.bytes());
       EXPECT_EQ(open(true).read(3, pixels), 3);
     });
   }

@@ -11,13 +11,12 @@
 #include <string>
 
 #include "unit/data/files.h"
+#include "unit/data/golden_images.h"
 
 namespace ddp {
 namespace {
 
 using testing::HasSubstr;
-
-const std::filesystem::path kImages = std::filesystem::path(DDP_SOURCE_DIR) / "tests" / "golden" / "images";
 
 Bytes bytes_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -33,7 +32,7 @@ struct GoldenCase {
 };
 
 std::vector<GoldenCase> golden_cases() {
-  std::ifstream lines(kImages / "cases.txt");
+  std::ifstream lines(kGoldenImages / "cases.txt");
   std::vector<GoldenCase> cases;
   GoldenCase c;
   while (lines >> c.file >> c.region.x >> c.region.y >> c.region.width >> c.region.height >> c.side >> c.reduction >>
@@ -67,12 +66,12 @@ RegionChooser always(const Region& region) {
 TEST(ImageDecoder, ReadsWhatPillowReads) {
   const std::vector<GoldenCase> cases = golden_cases();
   ASSERT_GE(cases.size(), 50U);
-  const Bytes expected = bytes_of(kImages / "expected.bin");
+  const Bytes expected = bytes_of(kGoldenImages / "expected.bin");
   for (const GoldenCase& c : cases) {
     const ImageShape shape{3, c.side, c.side};
     Bytes pixels(shape.bytes());
     ImageDecoder decoder;
-    decoder.load(kImages / c.file);
+    decoder.load(kGoldenImages / c.file);
     decoder.decode(always(c.region), shape, pixels);
     EXPECT_EQ(reduction_of(c.region, {c.side, c.side}), c.reduction);
     const Apart difference = apart(pixels, std::span(expected).subspan(c.offset, shape.bytes()));
@@ -88,7 +87,7 @@ TEST(ImageDecoder, AMirroredRegionIsTheRegionMirrored) {
     Bytes plain(shape.bytes());
     Bytes mirrored(shape.bytes());
     ImageDecoder decoder;
-    decoder.load(kImages / name);
+    decoder.load(kGoldenImages / name);
     decoder.decode(always({9.5, 3, 71, 60}), shape, plain);
     decoder.decode(always({9.5, 3, 71, 60, true}), shape, mirrored);
     for (std::size_t row = 0; row < 120; ++row) {
@@ -103,7 +102,7 @@ TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
   const ImageShape shape{3, 31, 31};
   const Region region{5, 6, 70, 70};
   for (const GoldenCase& c : golden_cases()) {
-    Bytes broken = bytes_of(kImages / c.file);
+    Bytes broken = bytes_of(kGoldenImages / c.file);
     for (std::size_t i = broken.size() / 3; i < broken.size() - 20; i += 7) broken[i] ^= 0x55;
     Bytes ignored(shape.bytes());
     try {
@@ -113,10 +112,10 @@ TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
     }
     Bytes by_used(shape.bytes());
     Bytes by_new(shape.bytes());
-    used.load(kImages / c.file);
+    used.load(kGoldenImages / c.file);
     used.decode(always(region), shape, by_used);
     ImageDecoder fresh;
-    fresh.load(kImages / c.file);
+    fresh.load(kGoldenImages / c.file);
     fresh.decode(always(region), shape, by_new);
     ASSERT_EQ(by_used, by_new) << c.file;
   }
@@ -141,7 +140,7 @@ TEST(ImageDecoder, SaysWhyAnImageIsNone) {
   EXPECT_THAT(reason_of({0xFF, 0xD8, 0xFF}), HasSubstr("JPEG"));
   EXPECT_THAT(reason_of({0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A}), HasSubstr("without header"));
   for (const char* name : {"photo.jpg", "progressive.jpg", "grey.jpg", "rgb.png", "interlaced.png", "palette.png"}) {
-    const Bytes whole = bytes_of(kImages / name);
+    const Bytes whole = bytes_of(kGoldenImages / name);
     EXPECT_EQ(reason_of(whole), "") << name;
     for (const std::size_t left : {whole.size() - 5, whole.size() / 2, whole.size() / 4}) {
       EXPECT_THAT(reason_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(left)}),
@@ -157,15 +156,15 @@ TEST(ImageDecoder, SaysWhyAnImageIsNone) {
 
 // Refused by the header: nothing of that size is allocated, and it takes no time.
 TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
-  Bytes png = bytes_of(kImages / "rgb.png");
+  Bytes png = bytes_of(kGoldenImages / "rgb.png");
   for (const std::size_t at : {16U, 20U}) {
     png[at + 1] = 0xFF;  // 16 million pixels and more along each side
   }
   EXPECT_THAT(reason_of(png), HasSubstr("pixels large, more than the 268435456"));
-  Bytes interlaced = bytes_of(kImages / "interlaced.png");
+  Bytes interlaced = bytes_of(kGoldenImages / "interlaced.png");
   interlaced[18] = interlaced[22] = 0x30;
   EXPECT_THAT(reason_of(interlaced), HasSubstr("more than the 67108864"));
-  Bytes jpeg = bytes_of(kImages / "photo.jpg");
+  Bytes jpeg = bytes_of(kGoldenImages / "photo.jpg");
   const Bytes frame = {0xFF, 0xC0};
   const auto header = std::search(jpeg.begin(), jpeg.end(), frame.begin(), frame.end());
   ASSERT_NE(header, jpeg.end());
@@ -176,7 +175,7 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
 // Single bytes changed anywhere: an image, or a reason, and never more.
 TEST(ImageDecoder, SurvivesDamageOfAllKinds) {
   for (const char* name : {"photo.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "interlaced.png"}) {
-    const Bytes whole = bytes_of(kImages / name);
+    const Bytes whole = bytes_of(kGoldenImages / name);
     const Bytes noise = random_bytes(2000, whole.size());
     for (std::size_t i = 0; i < 300; ++i) {
       Bytes broken = whole;

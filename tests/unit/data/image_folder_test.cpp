@@ -9,6 +9,7 @@
 
 #include "data/catalog.h"
 #include "unit/data/files.h"
+#include "unit/data/golden_images.h"
 
 namespace ddp {
 namespace {
@@ -18,11 +19,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const fs::path kImages = fs::path(DDP_SOURCE_DIR) / "tests" / "golden" / "images";
-
 void copy_image(const std::string& name, const fs::path& to) {
   fs::create_directories(to.parent_path());
-  fs::copy_file(kImages / name, to, fs::copy_options::overwrite_existing);
+  fs::copy_file(kGoldenImages / name, to, fs::copy_options::overwrite_existing);
 }
 
 // Two classes of three training and one validation image each.
