@@ -17,10 +17,10 @@ namespace {
 
 // The part of NVML's binary interface that is used here, after the "NVML API Reference" (NVIDIA, release 13). These
 // functions and structs are versioned by their names and do not change.
-using Result = int;
-constexpr Result kSuccess = 0;
-constexpr Result kInsufficientSize = 7;
-constexpr Result kFunctionNotFound = 13;
+using NvmlStatus = int;
+constexpr NvmlStatus kSuccess = 0;
+constexpr NvmlStatus kInsufficientSize = 7;
+constexpr NvmlStatus kFunctionNotFound = 13;
 using Card = struct OpaqueCard*;
 
 struct PciInfo {
@@ -80,7 +80,7 @@ std::string process_name(unsigned pid) {
 
 // Whether the library has the function and the call succeeds.
 template <class... Parameters, class... Arguments>
-bool ask(Result (*function)(Parameters...), Arguments... arguments) {
+bool ask(NvmlStatus (*function)(Parameters...), Arguments... arguments) {
   return function != nullptr && function(arguments...) == kSuccess;
 }
 
@@ -112,25 +112,25 @@ class Nvml::Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  std::string text_of(Result result) const {
+  std::string text_of(NvmlStatus result) const {
     const char* text = error_string == nullptr ? nullptr : error_string(result);
     return text == nullptr ? fmt::format("error {}", result) : text;
   }
 
-  Result (*init)() = nullptr;
-  Result (*shutdown)() = nullptr;
-  const char* (*error_string)(Result) = nullptr;
-  Result (*driver_version)(char*, unsigned) = nullptr;
-  Result (*card_count)(unsigned*) = nullptr;
-  Result (*card_at)(unsigned, Card*) = nullptr;
-  Result (*name)(Card, char*, unsigned) = nullptr;
-  Result (*uuid)(Card, char*, unsigned) = nullptr;
-  Result (*pci_info)(Card, PciInfo*) = nullptr;
-  Result (*memory_info)(Card, MemoryInfo*) = nullptr;
-  Result (*utilisation)(Card, Utilisation*) = nullptr;
-  Result (*temperature)(Card, int, unsigned*) = nullptr;
-  Result (*reasons)(Card, unsigned long long*) = nullptr;
-  Result (*processes)(Card, unsigned*, ProcessInfo*) = nullptr;
+  NvmlStatus (*init)() = nullptr;
+  NvmlStatus (*shutdown)() = nullptr;
+  const char* (*error_string)(NvmlStatus) = nullptr;
+  NvmlStatus (*driver_version)(char*, unsigned) = nullptr;
+  NvmlStatus (*card_count)(unsigned*) = nullptr;
+  NvmlStatus (*card_at)(unsigned, Card*) = nullptr;
+  NvmlStatus (*name)(Card, char*, unsigned) = nullptr;
+  NvmlStatus (*uuid)(Card, char*, unsigned) = nullptr;
+  NvmlStatus (*pci_info)(Card, PciInfo*) = nullptr;
+  NvmlStatus (*memory_info)(Card, MemoryInfo*) = nullptr;
+  NvmlStatus (*utilisation)(Card, Utilisation*) = nullptr;
+  NvmlStatus (*temperature)(Card, int, unsigned*) = nullptr;
+  NvmlStatus (*reasons)(Card, unsigned long long*) = nullptr;
+  NvmlStatus (*processes)(Card, unsigned*, ProcessInfo*) = nullptr;
 
  private:
   template <class F>
@@ -154,7 +154,7 @@ Nvml::Library::Library() {
                 fmt::format("no NVIDIA driver: {}", why != nullptr ? why : "its library cannot be opened"));
   }
   find_functions();
-  const Result result = init == nullptr || shutdown == nullptr ? kFunctionNotFound : init();
+  const NvmlStatus result = init == nullptr || shutdown == nullptr ? kFunctionNotFound : init();
   if (result == kSuccess) {
     open_ = true;
     return;
@@ -187,7 +187,7 @@ template <class Library>
 std::optional<std::vector<CardProcess>> processes_of(const Library& library, Card card) {
   if (library.processes == nullptr) return std::nullopt;
   std::vector<ProcessInfo> infos;
-  Result result = kInsufficientSize;
+  NvmlStatus result = kInsufficientSize;
   // More may start between the question how many there are and the question which.
   for (int attempt = 0; attempt < 5 && result == kInsufficientSize; ++attempt) {
     auto count = static_cast<unsigned>(infos.size());
@@ -239,7 +239,7 @@ std::optional<std::string> Nvml::driver_version() const {
 
 std::vector<CardStatus> Nvml::cards() const {
   unsigned count = 0;
-  const Result result = library_->card_count == nullptr ? kFunctionNotFound : library_->card_count(&count);
+  const NvmlStatus result = library_->card_count == nullptr ? kFunctionNotFound : library_->card_count(&count);
   check(result == kSuccess, ExitCode::preflight, "the NVIDIA driver cannot count its cards: {}",
         library_->text_of(result));
   std::vector<CardStatus> cards;

@@ -55,7 +55,7 @@ void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
 // Whatever is enqueued after join() waits for the sums; what is enqueued before it does not.
 void join_holds_later_work_and_nothing_else(Communicator& ranks) {
   const Device device = make_nccl_device(ranks);
-  const cudaStream_t stream = stream_of(*device.backend);
+  cudaStream_t stream = stream_of(*device.backend);
   const Memory values = device.backend->allocate(10 * sizeof(float), "the values of a test");
   device.backend->synchronize();
   ranks.barrier();
@@ -82,7 +82,7 @@ void a_recorded_step_forks_and_joins(Communicator& ranks) {
   const ReducerConfig config = model_config(ReductionAlgorithm::ring, true, ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   ASSERT_TRUE(rig.reducer->recordable());
-  const cudaStream_t stream = stream_of(*rig.backend);
+  cudaStream_t stream = stream_of(*rig.backend);
   run_step(rig, ranks, config, 5, 0);
 
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);

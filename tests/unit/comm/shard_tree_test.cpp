@@ -48,8 +48,8 @@ TEST(ShardTree, PartialSumsAreTheLargestNodesOfARun) {
     collect_nodes({0, shards}, nodes);
     std::vector<Range> expected;
     for (const Range node : nodes) {
-      const auto lies_within = [](Range inner, Range outer) {
-        return outer.begin <= inner.begin && inner.end <= outer.end;
+      const auto lies_within = [](Range part, Range whole) {
+        return whole.begin <= part.begin && part.end <= whole.end;
       };
       const bool largest = std::none_of(nodes.begin(), nodes.end(), [&](Range other) {
         return other != node && lies_within(node, other) && lies_within(other, run);

@@ -84,7 +84,7 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   std::FILE* file() { return file_.get(); }
-  void resize(unsigned short columns) {
+  void resize(unsigned short columns) const {
     const winsize size{50, columns, 0, 0};
     if (::ioctl(master_, TIOCSWINSZ, &size) != 0) throw std::runtime_error("cannot set the size");
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -21,13 +22,6 @@ namespace fs = std::filesystem;
 // A folder of made-up system files that vanishes with the test.
 class SystemFiles : public ::testing::Test {
  protected:
-  SystemFiles() {
-    std::string pattern = (fs::temp_directory_path() / "cores_test_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    root_ = pattern;
-  }
-  ~SystemFiles() override { fs::remove_all(root_); }
-
   void write(const fs::path& path, const std::string& text) const {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
@@ -39,7 +33,8 @@ class SystemFiles : public ::testing::Test {
   }
   double quota() const { return cpu_quota(root_ / "membership", root_ / "mount"); }
 
-  fs::path root_;
+  TemporaryFolder temporary_;
+  fs::path root_ = temporary_.path();
 };
 
 constexpr double kNone = std::numeric_limits<double>::infinity();

@@ -7,21 +7,15 @@
 #include <string>
 
 #include "model/zoo.h"
+#include "support/temporary_folder.h"
 
 namespace ddp {
 namespace {
 
 class PlanCacheTest : public testing::Test {
  protected:
-  PlanCacheTest()
-      : folder(std::filesystem::path(testing::TempDir()) /
-               ("plans-" + std::to_string(testing::UnitTest::GetInstance()->random_seed()) + "-" +
-                testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder);
-  }
-  ~PlanCacheTest() override { std::filesystem::remove_all(folder); }
-
-  std::filesystem::path folder;
+  TemporaryFolder temporary_;
+  std::filesystem::path folder = temporary_.path() / "plans";
 };
 
 TEST_F(PlanCacheTest, FindsWhatWasStoredUnderTheSameKeyOnly) {
