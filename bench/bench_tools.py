@@ -16,7 +16,7 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEFAULT_BATCH = {"lenet": 256, "mnist-slim": 128, "mnist-towers": 128, "caffe-lenet": 64, "resnet18-d2l": 64,
-                 "cifar10-tutorial": 128, "resnet9": 64, "mobilenet-v2": 16}
+                 "cifar10-tutorial": 128, "resnet9": 32, "mobilenet-v2": 16}
 # Height and width of the images in colour that a model is for; the others take the embedded data set, 28x28 in grey.
 COLOUR_SIZE = {"cifar10-tutorial": 24, "resnet9": 32, "mobilenet-v2": 224}
 

@@ -182,7 +182,7 @@ MODELS = {
     "caffe-lenet": (caffe_lenet, (1, 28, 28), 10, 64),
     "resnet18-d2l": (resnet18_d2l, (1, 28, 28), 10, 64),
     "cifar10-tutorial": (cifar10_tutorial, (3, 24, 24), 10, 128),
-    "resnet9": (resnet9, (3, 32, 32), 10, 64),
+    "resnet9": (resnet9, (3, 32, 32), 10, 32),
     "mobilenet-v2": (mobilenet_v2, (3, 224, 224), 10, 16),
 }
 
