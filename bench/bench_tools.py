@@ -1,16 +1,24 @@
 """What compare and scaling share: starting each side on its cores, reading its line of JSON, and the table."""
 
+import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEFAULT_BATCH = {"lenet": 256, "resnet18-d2l": 64}
+DEFAULT_BATCH = {"lenet": 256, "mnist-slim": 128, "mnist-towers": 128, "caffe-lenet": 64, "resnet18-d2l": 64,
+                 "cifar10-tutorial": 128, "resnet9": 32, "mobilenet-v2": 16}
+# Height and width of the images in colour that a model is for; the others take the embedded data set, 28x28 in grey.
+COLOUR_SIZE = {"cifar10-tutorial": 24, "resnet9": 32, "mobilenet-v2": 224}
 
 
 def fail(message, code=3):
@@ -49,8 +57,36 @@ def find_program(ranks):
     return program
 
 
-def ddp_train(program, model, ranks, batch, precision):
-    """Samples per second of the training step of ddp_train."""
+def png(side, generator):
+    """The bytes of a PNG file of random colours, side x side."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + generator.randbytes(3 * side) for _ in range(side))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b""))
+
+
+@contextlib.contextmanager
+def data_options(model, batch):
+    """What tells ddp_train to take images of the model's size: a folder of as many as the batch has, while this lasts."""
+    side = COLOUR_SIZE.get(model)
+    if side is None:
+        yield []
+        return
+    generator = random.Random(1)
+    with tempfile.TemporaryDirectory() as name:
+        for split, count in (("train", batch), ("val", 10)):
+            for index in range(max(10, count)):
+                folder = pathlib.Path(name, split, str(index % 10))
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{index}.png").write_bytes(png(side, generator))
+        yield ["--dataset", "folder", "--data-dir", name, "--image-size", str(side)]
+
+
+def ddp_train(program, model, ranks, batch, precision, data):
+    """Samples per second of the training step of ddp_train; `data` as data_options() gives it."""
     command = ["taskset", "-c", cores(ranks)]
     environment = dict(os.environ)
     if ranks > 1:
@@ -59,7 +95,7 @@ def ddp_train(program, model, ranks, batch, precision):
         if os.geteuid() == 0:
             environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     command += [program, "bench", "--model", model, "--global-batch", str(batch), "--precision", precision,
-                "--threads", "1"]
+                "--momentum", "0.9", "--threads", "1", *data]
     return run_json(command, "ddp_train bench", environment)["samples_per_second"]
 
 

@@ -88,10 +88,102 @@ def resnet18_d2l(nn):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
-# name: (net, image [channels, height, width], classes, default global batch)
+def mnist_slim(nn):
+    """Batch norm without scale, "SAME" convolutions, dropout."""
+    net = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2, bias=False), nn.BatchNorm2d(6, eps=1e-3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 12, 5, padding=2, bias=False), nn.BatchNorm2d(12, eps=1e-3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(588, 100, bias=False), nn.BatchNorm1d(100, eps=1e-3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(100, 10))
+    for module in net:
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            module.weight.requires_grad_(False)
+    return net
+
+
+def mnist_towers(nn):
+    return nn.Sequential(
+        nn.Conv2d(1, 12, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1176, 100), nn.ReLU(), nn.Dropout(0.5), nn.Linear(100, 10))
+
+
+def caffe_lenet(nn):
+    return nn.Sequential(
+        nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500),
+        nn.ReLU(), nn.Linear(500, 10))
+
+
+def cifar10_tutorial(nn):
+    """TensorFlow's "SAME" pooling of these sizes, 3x3 with stride 2, is rounding up."""
+
+    def pool():
+        return nn.MaxPool2d(3, 2, ceil_mode=True)
+
+    def norm():
+        return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1)
+
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), pool(), norm(), nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), norm(),
+        pool(), nn.Flatten(), nn.Linear(2304, 384), nn.ReLU(), nn.Linear(384, 192), nn.ReLU(), nn.Linear(192, 10))
+
+
+def resnet9(nn):
+    def block(inputs, outputs, pool=False):
+        layers = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+        return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
+
+    class Residual(nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.branch = nn.Sequential(block(channels, channels), block(channels, channels))
+
+        def forward(self, x):
+            return self.branch(x) + x
+
+    return nn.Sequential(
+        block(3, 64), block(64, 128, True), Residual(128), block(128, 256, True), block(256, 512, True), Residual(512),
+        nn.MaxPool2d(4), nn.Flatten(), nn.Linear(512, 10))
+
+
+def mobilenet_v2(nn):
+    """As torchvision has it, which not every PyTorch comes with."""
+
+    def unit(inputs, outputs, kernel, stride=1, groups=1):
+        return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
+                nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True)]
+
+    class InvertedResidual(nn.Module):
+        def __init__(self, inputs, outputs, stride, expansion):
+            super().__init__()
+            hidden = inputs * expansion
+            self.sum = stride == 1 and inputs == outputs
+            self.conv = nn.Sequential(
+                *(unit(inputs, hidden, 1) if expansion != 1 else []), *unit(hidden, hidden, 3, stride, hidden),
+                nn.Conv2d(hidden, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+
+        def forward(self, x):
+            return x + self.conv(x) if self.sum else self.conv(x)
+
+    layers = unit(3, 32, 3, 2)
+    channels = 32
+    for expansion, outputs, repeats, stride in [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+                                                (6, 160, 3, 2), (6, 320, 1, 1)]:
+        for index in range(repeats):
+            layers.append(InvertedResidual(channels, outputs, stride if index == 0 else 1, expansion))
+            channels = outputs
+    return nn.Sequential(*layers, *unit(320, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2),
+                         nn.Linear(1280, 10))
+
+
+# name: (net, image [channels, height, width], classes, default global batch), images and batches as in bench_tools.py
 MODELS = {
     "lenet": (lenet, (1, 28, 28), 10, 256),
+    "mnist-slim": (mnist_slim, (1, 28, 28), 10, 128),
+    "mnist-towers": (mnist_towers, (1, 28, 28), 10, 128),
+    "caffe-lenet": (caffe_lenet, (1, 28, 28), 10, 64),
     "resnet18-d2l": (resnet18_d2l, (1, 28, 28), 10, 64),
+    "cifar10-tutorial": (cifar10_tutorial, (3, 24, 24), 10, 128),
+    "resnet9": (resnet9, (3, 32, 32), 10, 32),
+    "mobilenet-v2": (mobilenet_v2, (3, 224, 224), 10, 16),
 }
 
 
@@ -107,12 +199,20 @@ class Candidate:
         layout = torch.channels_last if way["channels_last"] else torch.contiguous_format
         self.torch, self.args, self.way = torch, args, way
         self.net = net(torch.nn).to(args.device, memory_format=layout)
+        for module in self.net.modules():
+            if isinstance(module, torch.nn.ReLU):
+                module.inplace = True  # nothing else reads what it reads, in any of these nets
         self.images = torch.randn(batch, *image).to(args.device, memory_format=layout)
         self.labels = torch.randint(0, classes, (batch,)).to(args.device)
         if ranks > 1:
             self.net = torch.nn.parallel.DistributedDataParallel(self.net, gradient_as_bucket_view=True,
                                                                  static_graph=True)
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01, momentum=0.9, **{way["optimizer"]: True})
+        trained = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
+        groups = [{"params": trained}]
+        if args.model == "caffe-lenet":  # its biases learn twice as fast
+            groups = [{"params": [p for p in trained if p.dim() > 1]},
+                      {"params": [p for p in trained if p.dim() == 1], "lr": 0.02}]
+        self.optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, **{way["optimizer"]: True})
         self.forward = torch.compile(self.net, mode=way["compiled"]) if way["compiled"] else self.net
         self.loss = torch.nn.CrossEntropyLoss()
         self.step = self.capture() if args.mode == "graph" else self.work

@@ -34,6 +34,13 @@ BufferId MemoryPlanner::add(std::string name, std::size_t bytes, int first, int 
   return buffers_.size() - 1;
 }
 
+void MemoryPlanner::extend(BufferId id, int first, int last) {
+  DDP_ASSERT(first <= last);
+  PlannedBuffer& buffer = buffers_.at(id);
+  buffer.first = std::min(buffer.first, first);
+  buffer.last = std::max(buffer.last, last);
+}
+
 MemoryPlan MemoryPlanner::plan() const {
   MemoryPlan plan{buffers_, 0};
   std::vector<std::size_t> order(buffers_.size());

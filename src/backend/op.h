@@ -215,7 +215,7 @@ class Op {
   // Whether backward reads x or y; what is not read need not be kept.
   virtual bool backward_reads_x() const { return false; }
   virtual bool backward_reads_y() const { return false; }
-  // Whether y may lie where x lies, and dx where dy lies (an elementwise operator).
+  // Whether y may lie where x lies, and dx where dy lies: an elementwise operator of one layout.
   virtual bool in_place() const { return false; }
 
   virtual void forward(const ForwardArguments& arguments) = 0;

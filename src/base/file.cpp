@@ -110,6 +110,21 @@ std::size_t File::read(std::span<std::byte> bytes) {
   return total;
 }
 
+std::size_t File::read_at(std::span<std::byte> bytes, std::uint64_t offset) const {
+  std::size_t total = 0;
+  while (total < bytes.size()) {
+    const ssize_t count =
+        ::pread(descriptor_, bytes.data() + total, bytes.size() - total, static_cast<off_t>(offset + total));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      file_error(code_, "read", path_, errno);
+    }
+    if (count == 0) break;
+    total += static_cast<std::size_t>(count);
+  }
+  return total;
+}
+
 void File::sync() {
   if (!sync_descriptor(descriptor_)) file_error(code_, "write", path_, errno);
 }

@@ -55,6 +55,8 @@ class File {
   void write(std::string_view text);
   // Reads until `bytes` is full or the file ends; returns how many bytes were read.
   std::size_t read(std::span<std::byte> bytes);
+  // The same from a byte of the file on, wherever read() stands.
+  std::size_t read_at(std::span<std::byte> bytes, std::uint64_t offset) const;
   // Waits until what was written is on the disk.
   void sync();
   void close();

@@ -94,7 +94,8 @@ int Network::last_use_of(const Value& value) const {
   return std::max(last, kept ? backward_time(value.producer) : value.producer);
 }
 
-// Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n.
+// Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n. An
+// elementwise step writes over its first input where nobody reads that later, and its gradient over that of its output.
 void Network::plan_memory() {
   MemoryPlanner planner;
   const auto count = static_cast<int>(steps_.size());
@@ -108,8 +109,21 @@ void Network::plan_memory() {
     Buffers& own = steps[static_cast<std::size_t>(i)];
     const int backward = backward_time(i);
     const int dy_begin = value.readers.empty() ? count : backward_time(value.readers.back());
-    out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
-    out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
+    const std::size_t input = step.inputs.front();
+    const Value& from = values_[input];
+    const bool in_place = step.op->in_place() && from.producer >= 0;
+    if (in_place && last_use_of(from) == i) {
+      out.y = values[input].y;
+      planner.extend(out.y, i, last_use_of(value));
+    } else {
+      out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
+    }
+    if (in_place && !writes_aside(i, 0)) {
+      out.dy = values[input].dy;
+      planner.extend(out.dy, dy_begin, backward);
+    } else {
+      out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
+    }
     own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
     own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
     own.backward_workspace =
@@ -120,9 +134,9 @@ void Network::plan_memory() {
           return true;
         },
         step.spec);
-    for (std::size_t input = 0; input < step.inputs.size(); ++input) {
-      if (!input_gradient || !writes_aside(i, input)) continue;
-      own.aside.at(input) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[input]]), backward, backward);
+    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+      if (!input_gradient || !writes_aside(i, k)) continue;
+      own.aside.at(k) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
     }
   }
   memory_ = planner.plan();

@@ -33,7 +33,7 @@ def parse():
 
 def ours(args, graph):
     return lambda precision: [args.program, "bench", "--device", "cuda", "--model", args.model, "--global-batch",
-                              str(args.batch), "--precision", precision, "--cuda-graph", graph]
+                              str(args.batch), "--precision", precision, "--cuda-graph", graph, "--momentum", "0.9"]
 
 
 def theirs(args, mode):

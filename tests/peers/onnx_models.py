@@ -1,6 +1,7 @@
 """Holds import and export of ONNX against PyTorch and ONNX Runtime: each network is exported by PyTorch and imported by
 `forward_onnx`, whose logits must be PyTorch's, and the parameters' names and shapes those of the module. What
-`forward_onnx` exports must pass ONNX's checker and give the same logits in ONNX Runtime, batch norm folded or not.
+`forward_onnx` exports must pass ONNX's checker and give the same logits in ONNX Runtime, batch norm folded or not. Weights
+in files beside the model make no difference.
 
   onnx_models.py PATH/TO/forward_onnx
 
@@ -50,6 +51,25 @@ def export(module, example, path, exporter, folded):
                               training=modes.EVAL if folded else modes.PRESERVE, do_constant_folding=folded)
 
 
+def in_other_files(program, path, one_file):
+    """Whether the model's logits stay the same, to the bit, where its tensors lie in other files; for tensors of any size,
+    constants in nodes too."""
+    with tempfile.TemporaryDirectory() as folder:
+        moved = os.path.join(folder, 'moved.onnx')
+        onnx.save_model(onnx.load(path), moved, save_as_external_data=True, all_tensors_to_one_file=one_file,
+                        location='moved.onnx.data' if one_file else None, size_threshold=0, convert_attribute=True)
+        held = [tensor for tensor in onnx.load(moved, load_external_data=False).graph.initializer
+                if tensor.data_location == onnx.TensorProto.EXTERNAL]
+        if not held or len(os.listdir(folder)) < 2:
+            return False
+        result = subprocess.run([program, moved, path + '.in', str(COUNT), moved + '.out'], capture_output=True, text=True)
+        if result.returncode != 0:
+            print(result.stderr.strip())
+            return False
+        with open(moved + '.out', 'rb') as found, open(path + '.out', 'rb') as wanted:
+            return found.read() == wanted.read()
+
+
 def check(program, folder, name, module, shape, exporter, folded):
     path = os.path.join(folder, f'{name}-{exporter}{"-folded" if folded else ""}.onnx')
     pixels = torch.randint(0, 256, (COUNT, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
@@ -85,6 +105,11 @@ def check(program, folder, name, module, shape, exporter, folded):
         worst = max(worst, error)
         if not error < TOLERANCE:
             problems.append(f'{which} differ by {error:.1e}')
+    for one_file in (True, False):
+        if not in_other_files(program, path, one_file):
+            problems.append(f'weights in {"one other file" if one_file else "a file each"} make a difference')
+    if exporter == 'new' and not os.path.exists(path + '.data'):
+        problems.append('the exporter wrote no file of weights')
     found = dict(line.split() for line in result.stdout.splitlines() if len(line.split()) == 2)
     if not folded:
         wanted = {key: 'x'.join(map(str, value.shape)) for key, value in module.state_dict().items()

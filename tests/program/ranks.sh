@@ -5,14 +5,18 @@ set -u
 source "$(dirname "$0")/lib.sh"
 
 losses() { grep '"loss"' "$1/metrics.jsonl" | sed 's/.*"loss":\([0-9.e+-]*\),.*/\1/'; }
+# agree STEPS RUN OTHER: as many losses on both sides, the same to rounding.
+agree() {
+  paste <(losses "$2") <(losses "$3") |
+    awk -v steps="$1" 'NF != 2 || ($1 - $2) / $1 > 1e-5 || ($2 - $1) / $1 > 1e-5 { bad = 1 } END { exit bad || NR != steps }' ||
+    fail "the losses of $3 differ from those of $2"
+}
 for reduction in ring root tree; do
   for ranks in 1 2 3 4; do
     [ "$reduction" != ring ] && [ "$ranks" -eq 4 ] && continue
     run 0 120 "$ranks" "${small[@]}" --max-steps 30 --log-interval 1 --reduction "$reduction" \
       --output "$folder/$reduction-$ranks"
-    paste <(losses "$folder/ring-1") <(losses "$folder/$reduction-$ranks") |
-      awk 'NF != 2 || ($1 - $2) / $1 > 1e-5 || ($2 - $1) / $1 > 1e-5 { bad = 1 } END { exit bad || NR != 30 }' ||
-      fail "the losses of $ranks ranks by $reduction differ from those of one"
+    agree 30 "$folder/ring-1" "$folder/$reduction-$ranks"
   done
 done
 
@@ -36,4 +40,17 @@ done
 run 0 60 2 "${deep[@]}" --output "$folder/deep-moved" --max-steps 3
 run 0 60 3 "${deep[@]}" --output "$folder/deep-moved" --resume auto
 same_tensors "$folder/deep-1/latest" "$folder/deep-moved/latest"
+
+# RMSprop with a global batch of 256: 32 samples for each of 8 ranks, and the losses of one rank that has them all.
+rms=(--dataset glyphs --train-limit 768 --test-limit 64 --global-batch 256 --optimizer rmsprop --lr 0.001 --threads 1
+  --progress none --epochs 2 --max-steps 4 --log-interval 1)
+for ranks in 1 8; do
+  run 0 120 "$ranks" "${rms[@]}" --output "$folder/rms-$ranks"
+  samples=$((256 / ranks))
+  grep -qE "batch +256 global = $ranks ranks? x $samples," "$folder/out" || fail "the header does not say $samples samples"
+  run 0 120 "$ranks" "${rms[@]}" --deterministic --logical-shards 8 --output "$folder/rms-exact-$ranks"
+done
+agree 4 "$folder/rms-1" "$folder/rms-8"
+same_files <(losses "$folder/rms-exact-1") <(losses "$folder/rms-exact-8")
+same_tensors "$folder/rms-exact-1/latest" "$folder/rms-exact-8/latest"
 finish

@@ -1,4 +1,6 @@
 // Activations and sums: every element by itself, alike in every layout.
+#include <type_traits>
+
 #include "backend/arithmetic.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
@@ -45,9 +47,11 @@ void with_activation(Activation activation, F f) {
   }
 }
 
-class Activating final : public Op {
+// Spec: an ActivationSpec, or an AddSpec, whose operator has two inputs.
+template <class Spec>
+class Elementwise final : public Op {
  public:
-  Activating(const ActivationSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
+  Elementwise(const Spec& spec, Layout layout) : spec_(spec), layout_(layout) {}
 
   bool backward_reads_y() const override { return spec_.activation != Activation::none; }
   bool in_place() const override { return true; }
@@ -56,40 +60,13 @@ class Activating final : public Op {
     const std::int64_t count = computed_elements(a.active);
     with_activation(spec_.activation, [&](auto function) {
 #pragma omp parallel for simd schedule(static)
-      for (std::int64_t i = 0; i < count; ++i) a.y[i] = function.value(a.x[i]);
-    });
-  }
-
-  void backward(const BackwardArguments& a) override {
-    const std::int64_t count = computed_elements(a.active);
-    with_activation(spec_.activation, [&](auto function) {
-#pragma omp parallel for simd schedule(static)
-      for (std::int64_t i = 0; i < count; ++i) a.dx[i] = function.gradient(a.y[i], a.dy[i]);
-    });
-    clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
-  }
-
- private:
-  std::int64_t computed_elements(std::int64_t active) const {
-    return stored_elements(computed_samples(active, spec_.batch, layout_), spec_.shape, layout_);
-  }
-
-  ActivationSpec spec_;
-  Layout layout_;
-};
-
-class Add final : public Op {
- public:
-  Add(const AddSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
-
-  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
-  bool in_place() const override { return true; }
-
-  void forward(const ForwardArguments& a) override {
-    const std::int64_t count = computed_elements(a.active);
-    with_activation(spec_.activation, [&](auto function) {
-#pragma omp parallel for simd schedule(static)
-      for (std::int64_t i = 0; i < count; ++i) a.y[i] = function.value(a.x[i] + a.x2[i]);
+      for (std::int64_t i = 0; i < count; ++i) {
+        if constexpr (kAdds) {
+          a.y[i] = function.value(a.x[i] + a.x2[i]);
+        } else {
+          a.y[i] = function.value(a.x[i]);
+        }
+      }
     });
   }
 
@@ -100,28 +77,32 @@ class Add final : public Op {
       for (std::int64_t i = 0; i < count; ++i) {
         const float gradient = function.gradient(a.y[i], a.dy[i]);
         a.dx[i] = gradient;
-        a.dx2[i] = gradient;
+        if constexpr (kAdds) a.dx2[i] = gradient;
       }
     });
     clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
-    clear_rest(a.dx2, a.active, spec_.batch, spec_.shape, layout_);
+    if constexpr (kAdds) clear_rest(a.dx2, a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:
+  static constexpr bool kAdds = std::is_same_v<Spec, AddSpec>;
+
   std::int64_t computed_elements(std::int64_t active) const {
     return stored_elements(computed_samples(active, spec_.batch, layout_), spec_.shape, layout_);
   }
 
-  AddSpec spec_;
+  Spec spec_;
   Layout layout_;
 };
 
 }  // namespace
 
 std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout) {
-  return std::make_unique<Activating>(spec, layout);
+  return std::make_unique<Elementwise<ActivationSpec>>(spec, layout);
 }
 
-std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout) { return std::make_unique<Add>(spec, layout); }
+std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout) {
+  return std::make_unique<Elementwise<AddSpec>>(spec, layout);
+}
 
 }  // namespace ddp

@@ -85,6 +85,16 @@ class Exporter {
     return name + ".out";
   }
 
+  // The layer's output as an image, of one pixel where it is a vector.
+  std::string image(int index) {
+    if (!is_flat(index)) return output(index);
+    const std::string name = unique("to_image", index);
+    model_.initializers[name + ".shape"] =
+        OnnxTensor::of_integers({4}, {std::int64_t{0}, graph_.shape(index).channels, std::int64_t{1}, std::int64_t{1}});
+    add("Reshape", name, {output(index), name + ".shape"}, name + ".out");
+    return name + ".out";
+  }
+
   std::vector<float> values(std::int64_t offset, std::int64_t count, std::span<const float> flat) const {
     const auto part = flat.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
     return {part.begin(), part.end()};
@@ -151,13 +161,14 @@ class Exporter {
 
   void write(int index, const ConvLayer& conv) {
     std::vector<std::string> inputs = weights(index);
-    inputs.insert(inputs.begin(), first_input(index));
+    inputs.insert(inputs.begin(), image(layer(index).inputs[0]));
     add_layer(index, "Conv", inputs,
               {{"dilations", Integers{1, 1}},
                {"group", conv.groups},
                {"kernel_shape", Integers{conv.kernel, conv.width()}},
                {"pads", Integers{conv.top(), conv.left(), conv.bottom(), conv.right()}},
                {"strides", Integers{conv.stride, conv.stride}}});
+    flat_[static_cast<std::size_t>(index)] = false;
   }
 
   void write(int index, const LinearLayer& /*kind*/) {

@@ -15,7 +15,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 27;
+constexpr std::size_t kKnownTypes = 28;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -25,6 +25,14 @@ std::string extents_text(const std::vector<std::int64_t>& extents) {
   std::vector<std::string> words;
   for (const std::int64_t extent : extents) words.push_back(extent < 0 ? "?" : std::to_string(extent));
   return "[" + join(words) + "]";
+}
+
+// Products of these do not overflow.
+void check_size(const Shape& shape) {
+  constexpr std::int64_t kMostPixels = 1 << 16;
+  constexpr std::int64_t kMostChannels = 1 << 30;
+  check(std::max(shape.height, shape.width) <= kMostPixels && shape.channels <= kMostChannels, ExitCode::usage,
+        "it makes an image of {}x{}x{}, which is too large", shape.channels, shape.height, shape.width);
 }
 
 std::vector<std::string> names_of(const std::vector<OnnxValue>& values) {
@@ -59,6 +67,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"LogSoftmax", &Importer::softmax},
       {"MatMul", &Importer::matmul},
       {"MaxPool", &Importer::max_pool},
+      {"Mul", &Importer::scale},
       {"Pad", &Importer::pad},
       {"ReduceMean", &Importer::reduce_mean},
       {"Relu", &Importer::relu},
@@ -147,14 +156,7 @@ void Importer::translate(const OnnxNode& node) {
   check(known != nullptr, ExitCode::usage, "this operator is not supported{}; supported are {}",
         folds(node.type) ? " on images" : "", known_types());
   ImportedValue result = (this->*known->handler)(node);
-  if (result.layer >= 0) {
-    // Products of these do not overflow.
-    constexpr std::int64_t kMostPixels = 1 << 16;
-    constexpr std::int64_t kMostChannels = 1 << 30;
-    const Shape& shape = result_.graph.shape(result.layer);
-    check(std::max(shape.height, shape.width) <= kMostPixels && shape.channels <= kMostChannels, ExitCode::usage,
-          "it makes an image of {}x{}x{}, which is too large", shape.channels, shape.height, shape.width);
-  }
+  if (result.layer >= 0) check_size(result_.graph.shape(result.layer));
   values_[node.outputs[0]] = std::move(result);
 }
 
@@ -242,6 +244,7 @@ void Importer::build(ImportedValue& value) {
     conv.bias = !layer.bias.empty();
     value.layer = graph.conv(name, layer.from, conv);
   }
+  check_size(graph.shape(value.layer));
   keep(layer.weight, result_.parameters);
   keep(layer.bias, result_.parameters);
   if (layer.weight_name.empty()) return;

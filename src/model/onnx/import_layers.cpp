@@ -84,7 +84,6 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   // PyTorch's newer exporter computes a bias of zeros where the module has none.
   const bool computed = !model_.initializers.contains(node.input(2));
   if (computed && std::all_of(layer.bias.begin(), layer.bias.end(), [](float b) { return b == 0; })) layer.bias.clear();
-  build(result);
   return result;
 }
 
@@ -126,7 +125,6 @@ ImportedValue Importer::gemm(const OnnxNode& node) {
   layer.bias.resize(static_cast<std::size_t>(layer.outputs), layer.bias[0]);
   const float beta = node.real("beta", 1);
   for (float& each : layer.bias) each *= beta;
-  build(result);
   return result;
 }
 
@@ -149,23 +147,66 @@ ImportedValue Importer::add(const OnnxNode& node) {
   return behind(a, result_.graph.add(a.layer, b.layer));
 }
 
-ImportedValue Importer::add_bias(const OnnxNode& node, std::size_t constant_input) {
-  const std::size_t input = 1 - constant_input;
-  ImportedValue& x = value(node, input);
-  check(x.pending != nullptr && only_reader(node, input), ExitCode::usage,
-        "the sum with a constant is supported right behind a Conv or MatMul without bias only");
-  PendingLayer& layer = *x.pending;
-  const std::int64_t channels = layer.linear ? layer.outputs : layer.conv.channels;
-  // As numpy aligns shapes: [channels] for vectors, [channels, 1, 1] for images, with ones in front.
+std::int64_t Importer::channels_of(const ImportedValue& x) const {
+  if (x.pending == nullptr) return result_.graph.shape(x.layer).channels;
+  return x.pending->linear ? x.pending->outputs : x.pending->conv.channels;
+}
+
+std::vector<float> Importer::channel_numbers(const OnnxNode& node, std::size_t constant_input, const ImportedValue& x) {
+  const std::int64_t channels = channels_of(x);
+  // As numpy aligns shapes: [channels] where they come last, [channels, 1, 1] for other images, with ones in front.
   std::vector<std::int64_t> shape = constant(node, constant_input)->constant->shape;
   while (!shape.empty() && shape.front() == 1) shape.erase(shape.begin());
   const std::vector<std::int64_t> expected =
-      layer.linear ? std::vector<std::int64_t>{channels} : std::vector<std::int64_t>{channels, 1, 1};
+      x.rank == 2 || x.channels_last ? std::vector<std::int64_t>{channels} : std::vector<std::int64_t>{channels, 1, 1};
   check(shape == expected || shape.empty(), ExitCode::usage, "its constant is not one number a channel");
-  layer.bias = numbers(node, constant_input, shape.empty() ? 1 : channels);
-  layer.bias.resize(static_cast<std::size_t>(channels), layer.bias[0]);
-  build(x);
+  std::vector<float> values = numbers(node, constant_input, shape.empty() ? 1 : channels);
+  values.resize(static_cast<std::size_t>(channels), values[0]);
+  if (x.unflattened.channels > 0) reorder_columns(values, 1, x.unflattened);
+  return values;
+}
+
+ImportedValue Importer::add_bias(const OnnxNode& node, std::size_t constant_input) {
+  const std::size_t input = 1 - constant_input;
+  const ImportedValue& x = value(node, input);
+  check(x.pending != nullptr && only_reader(node, input), ExitCode::usage,
+        "the sum with a constant is supported right behind a Conv, Gemm, MatMul or Mul only");
+  std::vector<float>& bias = x.pending->bias;
+  const std::vector<float> more = channel_numbers(node, constant_input, x);
+  bias.resize(more.size(), 0.0F);
+  for (std::size_t c = 0; c < more.size(); ++c) bias[c] += more[c];
   return x;
+}
+
+// Exporters for inference leave such scales and shifts of batch norm: into the layer before, or a layer of their own.
+ImportedValue Importer::scale(const OnnxNode& node) {
+  const std::size_t constant_input = value(node, 0).constant != nullptr ? 0 : 1;
+  const std::size_t input = 1 - constant_input;
+  const OnnxTensor* factors = value(node, constant_input).constant.get();
+  check(factors != nullptr, ExitCode::usage, "only the product with a constant is supported");
+  if (value(node, input).pending != nullptr && only_reader(node, input)) {
+    const ImportedValue& x = value(node, input);
+    PendingLayer& layer = *x.pending;
+    const std::vector<float> factor = channel_numbers(node, constant_input, x);
+    const std::size_t row = layer.weight.size() / factor.size();
+    for (std::size_t i = 0; i < layer.weight.size(); ++i) layer.weight[i] *= factor[i / row];
+    for (std::size_t c = 0; c < layer.bias.size(); ++c) layer.bias[c] *= factor[c];
+    return x;
+  }
+  const ImportedValue& x = activation(node, input);
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  check(!factors->shape.empty() && factors->elements() == channels_of(x), ExitCode::usage,
+        "it scales by something other than one number a channel; leave the scaling of pixels out of the model, "
+        "--normalize does that");
+  ImportedValue result = x;
+  result.pending = std::make_shared<PendingLayer>();
+  PendingLayer& layer = *result.pending;
+  layer.node = &node;
+  layer.from = x.layer;
+  layer.weight_name = value(node, constant_input).origin;
+  layer.weight = channel_numbers(node, constant_input, x);
+  layer.conv.channels = layer.conv.groups = channels_of(x);
+  return result;
 }
 
 ImportedValue Importer::batch_norm(const OnnxNode& node) {

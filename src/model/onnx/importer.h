@@ -92,6 +92,10 @@ class Importer {
   ImportedValue dropout(const OnnxNode& node);
   ImportedValue add(const OnnxNode& node);
   ImportedValue add_bias(const OnnxNode& node, std::size_t constant_input);
+  ImportedValue scale(const OnnxNode& node);
+  std::int64_t channels_of(const ImportedValue& x) const;
+  // Of a constant, one number for each channel of `x` in its order in the graph.
+  std::vector<float> channel_numbers(const OnnxNode& node, std::size_t constant_input, const ImportedValue& x);
   // ... and import_shapes.cpp.
   ImportedValue reduce_mean(const OnnxNode& node);
   ImportedValue flatten(const OnnxNode& node);

@@ -10,12 +10,13 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/onnx/external_data.h"
 #include "model/onnx/half.h"
+#include "model/onnx/place.h"
 
 namespace ddp {
 namespace {
@@ -23,23 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "ONNX keeps raw data in little-endian order");
-
-// Where in a file something was found, for messages.
-class Place {
- public:
-  explicit Place(const fs::path& path) : path_(path) {}
-  [[noreturn]] void damaged(const std::string& what) const {
-    throw Error(ExitCode::data,
-                one_line(fmt::format("{}: {}; the file is damaged or no ONNX model", path_.string(), what)));
-  }
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ExitCode::usage, one_line(fmt::format("{}: {}", path_.string(), what)));
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  const fs::path& path_;
-};
 
 bool parse(const std::string& bytes, onnx::ModelProto& proto) {
   // Above this protobuf itself cannot count.
@@ -102,10 +86,7 @@ OnnxTensor read_tensor(const onnx::TensorProto& proto, const Place& place) {
   const std::optional<std::int64_t> count = elements_of(tensor.shape);
   if (!count) place.damaged(fmt::format("tensor '{}' has an impossible shape", proto.name()));
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
-    place.refuse(
-        fmt::format("tensor '{}' lies in another file; export again with all weights in one file (in PyTorch: "
-                    "external_data=False)",
-                    proto.name()));
+    place.refuse(fmt::format("tensor '{}' lies in another file, and only this one is here", proto.name()));
   }
   using T = onnx::TensorProto;
   const auto reals = [&]<class S>(S /*stored*/, const auto& field, auto from) {
@@ -192,74 +173,6 @@ OnnxValue read_value(const onnx::ValueInfoProto& proto) {
   return value;
 }
 
-// The part of another file in which a tensor's data lie.
-struct ExternalPart {
-  fs::path path;
-  std::uint64_t offset = 0;
-  std::optional<std::uint64_t> length;
-};
-
-ExternalPart external_part(const onnx::TensorProto& proto, const Place& place) {
-  ExternalPart part;
-  const auto number = [&](const onnx::StringStringEntryProto& entry) {
-    const std::string& text = entry.value();
-    if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) {
-      place.damaged(fmt::format("tensor '{}' has an {} that is no number", proto.name(), entry.key()));
-    }
-    return std::uint64_t{std::stoull(text)};
-  };
-  fs::path location;
-  for (const auto& entry : proto.external_data()) {
-    if (entry.key() == "location") location = entry.value();
-    if (entry.key() == "offset") part.offset = number(entry);
-    if (entry.key() == "length") part.length = number(entry);
-  }
-  // A model must not make us read any file of the machine.
-  bool inside = !location.empty() && location.is_relative();
-  for (const fs::path& step : location) inside = inside && step != "..";
-  if (!inside) {
-    place.damaged(
-        fmt::format("tensor '{}' lies in '{}', which is not beside the model", proto.name(), location.string()));
-  }
-  part.path = place.path().parent_path() / location;
-  return part;
-}
-
-// Puts the data of other files into the model.
-class Inliner {
- public:
-  explicit Inliner(const Place& place) : place_(place) {}
-
-  bool inline_all(onnx::GraphProto& graph) {
-    bool changed = false;
-    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
-      if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;
-      inline_one(tensor);
-      changed = true;
-    }
-    return changed;
-  }
-
- private:
-  void inline_one(onnx::TensorProto& tensor) {
-    const ExternalPart part = external_part(tensor, place_);
-    auto found = files_.find(part.path);
-    if (found == files_.end()) found = files_.emplace(part.path, read_text(part.path, ExitCode::data)).first;
-    const std::string& bytes = found->second;
-    if (part.offset > bytes.size() || part.length.value_or(0) > bytes.size() - part.offset) {
-      throw Error(ExitCode::data, fmt::format("{}: tensor '{}' of {} lies beyond its end; the files do not belong "
-                                              "together, export them again",
-                                              part.path.string(), tensor.name(), place_.path().string()));
-    }
-    tensor.set_raw_data(bytes.substr(part.offset, part.length.value_or(std::string::npos)));
-    tensor.clear_external_data();
-    tensor.clear_data_location();
-  }
-
-  const Place& place_;
-  std::map<fs::path, std::string> files_;
-};
-
 // The same bytes for the same message, which protobuf does not promise otherwise where it has maps.
 std::string serialize(const onnx::ModelProto& proto) {
   std::string bytes;
@@ -341,7 +254,7 @@ std::string read_onnx_file(const fs::path& path) {
   const Place place(path);
   onnx::ModelProto proto;
   if (!parse(bytes, proto)) place.damaged("not a readable ONNX model");
-  if (Inliner(place).inline_all(*proto.mutable_graph())) bytes = serialize(proto);
+  if (inline_external_data(proto, place)) bytes = serialize(proto);
   return bytes;
 }
 

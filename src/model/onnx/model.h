@@ -1,5 +1,5 @@
 // An ONNX model in plain structs, and its files (onnx.ai, "Open Neural Network Exchange Intermediate Representation").
-// Only model.cpp knows protobuf.
+// Only model.cpp and external_data.cpp know protobuf.
 //
 //   OnnxModel model = parse_onnx(read_onnx_file("net.onnx"), "net.onnx");
 //   for (const OnnxNode& node : model.nodes) fmt::print("{} {}\n", node.type, node.name);
@@ -71,7 +71,7 @@ struct OnnxModel {
   std::map<std::string, std::string> metadata;
 };
 
-// The bytes of the file, with the tensors that it keeps in other files ("external data") put into it, so that the
+// The bytes of the file, with the tensors that it keeps in other files (external_data.h) put into it, so that the
 // result stands for itself. Throws Error(data) where a file cannot be read or is damaged.
 std::string read_onnx_file(const std::filesystem::path& path);
 

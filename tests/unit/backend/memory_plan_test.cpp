@@ -36,5 +36,20 @@ TEST(MemoryPlanner, BuffersThatDoNotLiveTogetherShare) {
   EXPECT_EQ(planner.plan().arena_bytes, 1024U);
 }
 
+TEST(MemoryPlanner, AnExtendedBufferLivesAllTheWhile) {
+  MemoryPlanner planner;
+  const BufferId longer = planner.add("a", 1024, 5, 6);
+  const BufferId early = planner.add("b", 1024, 2, 2);
+  const BufferId between = planner.add("c", 1024, 8, 8);
+  const BufferId later = planner.add("d", 1024, 10, 11);
+  planner.extend(longer, 2, 3);
+  planner.extend(longer, 9, 9);
+  const MemoryPlan plan = planner.plan();
+  EXPECT_EQ(plan.arena_bytes, 2048U);
+  EXPECT_NE(plan.offset(longer), plan.offset(early));
+  EXPECT_NE(plan.offset(longer), plan.offset(between));
+  EXPECT_EQ(plan.offset(longer), plan.offset(later));
+}
+
 }  // namespace
 }  // namespace ddp

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstring>
 #include <random>
 
 #include "support/child.h"
@@ -46,6 +47,10 @@ TEST_F(FileTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(file.read(std::span(bytes).first(3)), 3);
   EXPECT_EQ(file.read(bytes), 12);
   EXPECT_EQ(file.read(bytes), 0);
+  EXPECT_EQ(file.read_at(std::span(bytes).first(5), 8), 5);
+  EXPECT_EQ(std::memcmp(bytes.data(), "\nthre", 5), 0);
+  EXPECT_EQ(file.read_at(bytes, 9), 6);
+  EXPECT_EQ(file.read_at(bytes, 99), 0);
   File(path_, File::Mode::create, kCode).write("four");
   EXPECT_EQ(read_text(path_, kCode), "four");
 }

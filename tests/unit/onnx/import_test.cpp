@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "model/onnx/export.h"
 #include "model/onnx/half.h"
 #include "support/graph_forward.h"
 #include "support/graph_reference.h"
@@ -123,6 +124,96 @@ TEST(ImportOnnx, ChannelsLastModelsComputeTheSame) {
     }
     EXPECT_NEAR(logits[o], sum, 1e-9 * std::abs(sum) + 1e-9);
   }
+}
+
+std::vector<double> logits_of(const ImportedModel& model) {
+  std::vector<float> image(static_cast<std::size_t>(model.graph.shape(0).elements()));
+  for (std::size_t i = 0; i < image.size(); ++i) image[i] = std::sin(static_cast<float>(i));
+  return GraphReference(model.graph, model.parameters, model.statistics).logits(image);
+}
+
+// The same numbers but for rounding of weights to float32; in what is exported too.
+void expect_same_logits(const ImportedModel& model, const ImportedModel& other) {
+  const std::vector<double> wanted = logits_of(other);
+  const OnnxModel exported = export_onnx({model.graph, model.parameters, model.statistics, {}}, {});
+  for (const std::vector<double>& logits :
+       {logits_of(model), logits_of(import_onnx_bytes(to_bytes(exported), "back.onnx"))}) {
+    ASSERT_EQ(logits.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_NEAR(logits[i], wanted[i], 1e-5 * std::abs(wanted[i]) + 1e-5);
+  }
+}
+
+// Of [channels] values, in the shape that numpy needs beside [N, channels, height, width].
+Integers beside_image(std::int64_t channels) { return {1, channels, 1, 1}; }
+
+// What exporters for inference leave of batch norm is as batch norm of mean 0 and variance 1.
+TEST(ImportOnnx, ScalesAndShiftsOfChannels) {
+  const auto imported = [](const std::string& where, bool norm) {
+    ModelMaker m;
+    const auto affine = [&](const std::string& from, const std::string& place, const Integers& shape) {
+      if (place != where) return from;
+      const std::int64_t channels = std::max(shape[0], shape.size() > 1 ? shape[1] : 1);
+      // The same values in both models, of the same shapes elsewhere.
+      const Integers own = norm ? Integers{channels} : shape;
+      m.random("s", own, 0.5F, 2);
+      m.random("b", own);
+      if (!norm) return m.node("Add", {m.node("Mul", {"s", from}), "b"});
+      m.reals("mean", {channels}, std::vector<float>(static_cast<std::size_t>(channels), 0));
+      m.reals("variance", {channels}, std::vector<float>(static_cast<std::size_t>(channels), 1));
+      return m.node("BatchNormalization", {from, "s", "b", "mean", "variance"}, {{"epsilon", 1e-9F}});
+    };
+    std::string x = m.node("Conv", {"input", m.random("conv.weight", {4, 2, 3, 3}), m.random("conv.bias", {4})});
+    x = m.node("Relu", {affine(x, "conv", beside_image(4))});
+    x = affine(x, "image", beside_image(4));
+    x = m.node("Conv", {x, m.random("w2", {4, 1, 3, 3})}, {{"group", std::int64_t{4}}, {"pads", Integers{1, 1, 1, 1}}});
+    x = m.node("Flatten", {affine(x, "depthwise", beside_image(4))});
+    x = m.node("Add", {m.node("MatMul", {x, m.random("w3", {64, 5})}), m.random("b3", {5})});
+    x = affine(m.node("Tanh", {affine(x, "product", {5})}), "vector", {1, 5});
+    m.output(m.node("MatMul", {x, m.random("w4", {5, 3})}));
+    return m.imported();
+  };
+  for (const std::string where : {"conv", "image", "depthwise", "product", "vector"}) {
+    SCOPED_TRACE(where);
+    const ImportedModel model = imported(where, false);
+    expect_same_logits(model, imported(where, true));
+    EXPECT_EQ(model.graph.statistic_count(), 0);
+    // A layer of its own only where there is no other to go into.
+    const bool own = where == "image" || where == "vector";
+    EXPECT_EQ(model.graph.layers().size(), imported("nowhere", false).graph.layers().size() + (own ? 1 : 0));
+  }
+}
+
+TEST(ImportOnnx, ScalesAndShiftsWithChannelsLast) {
+  const auto imported = [](bool before, bool image, bool vector) {
+    ModelMaker m({-1, 4, 3, 2});
+    std::string x = m.node("Transpose", {"input"}, {{"perm", Integers{0, 3, 1, 2}}});
+    x = m.node("Relu", {m.node("Conv", {x, m.random("w", {3, 2, 1, 1})})});
+    m.random("s", {3}, 0.5F, 2);
+    m.random("b", {3});
+    OnnxTensor& s = m.model.initializers.at("s");
+    OnnxTensor& b = m.model.initializers.at("b");
+    if (before) {
+      s.shape = b.shape = {3, 1, 1};
+      x = m.node("Add", {m.node("Mul", {x, "s"}), "b"});
+    }
+    x = m.node("Transpose", {x}, {{"perm", Integers{0, 2, 3, 1}}});
+    if (image) x = m.node("Add", {"b", m.node("Mul", {x, "s"})});
+    x = m.node("Reshape", {x, m.integers("shape", {-1, 36})});
+    if (vector) {
+      s.shape = b.shape = {36};
+      for (std::size_t i = 3; i < 36; ++i) {
+        s.reals.push_back(s.reals[i - 3]);
+        b.reals.push_back(b.reals[i - 3]);
+      }
+      x = m.node("Add", {m.node("Mul", {x, "s"}), "b"});
+    }
+    m.output(m.node("MatMul", {x, m.random("w2", {36, 5})}));
+    return m.imported();
+  };
+  const ImportedModel wanted = imported(true, false, false);
+  expect_same_logits(imported(false, true, false), wanted);
+  expect_same_logits(imported(false, false, true), wanted);
 }
 
 TEST(ImportOnnx, ReshapeByTheBatchSizeIsAFlatten) {

@@ -27,6 +27,7 @@ std::string refusal_of(const std::string& type, std::vector<std::string> more,
   ModelMaker m;
   m.random("w", {2, 2, 3, 3});
   m.random("scale", {2}, 0.5F, 1);
+  m.random("one", {});
   more.insert(more.begin(), "input");
   m.output(m.classifier(m.node(type, more, attributes), 72, 2));
   return refusal(m);
@@ -71,6 +72,9 @@ TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Softmax", {}), HasSubstr("not over the classes"));
   EXPECT_THAT(refusal_of("Add", {"input"}), HasSubstr("with itself"));
   EXPECT_THAT(refusal_of("Add", {"scale"}), HasSubstr("sum with a constant"));
+  EXPECT_THAT(refusal_of("Mul", {"input"}), HasSubstr("only the product with a constant"));
+  EXPECT_THAT(refusal_of("Mul", {"w"}), HasSubstr("one number a channel"));
+  EXPECT_THAT(refusal_of("Mul", {"one"}), HasSubstr("scaling of pixels out of the model"));
   EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{1}}}), HasSubstr("not supported on images"));
   EXPECT_THAT(refusal_of("Flatten", {}, {{"axis", std::int64_t{2}}}), HasSubstr("axis is 2"));
   EXPECT_THAT(refusal_of("Transpose", {}, {{"perm", Integers{0, 1, 3, 2}}}), HasSubstr("only the order of channels"));
