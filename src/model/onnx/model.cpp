@@ -30,10 +30,10 @@ class Place {
   explicit Place(const fs::path& path) : path_(path) {}
   [[noreturn]] void damaged(const std::string& what) const {
     throw Error(ExitCode::data,
-                one_line(fmt::format("{}: {}; the file is damaged or no ONNX model", path_.string(), what)));
+                fmt::format("{}: {}; the file is damaged or no ONNX model", path_.string(), what));
   }
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ExitCode::usage, one_line(fmt::format("{}: {}", path_.string(), what)));
+    throw Error(ExitCode::usage, fmt::format("{}: {}", path_.string(), what));
   }
   const fs::path& path() const { return path_; }
 
