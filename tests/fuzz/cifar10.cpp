@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     source.limit = limit;
     ddp::fuzz::parses([&] {
       const std::unique_ptr<ddp::Dataset> images = ddp::open_cifar10(source);
-      ddp::fuzz::require(images->size() > 0 && (limit == 0 || images->size() == limit), "an impossible number of images");
+      ddp::fuzz::require(images->size() > 0 && (limit == 0 || images->size() == limit),
+                         "an impossible number of images");
       for (std::int64_t i = 0; i < images->size(); ++i) {
         images->read(i, pixels);
         ddp::fuzz::require(images->label(i) >= 0 && images->label(i) < 10, "an impossible label");

@@ -1,7 +1,8 @@
 // IDX files, gzipped or not.
+#include "data/idx.h"
+
 #include <algorithm>
 
-#include "data/idx.h"
 #include "pack.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -104,7 +104,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             return Region{0, 0, static_cast<double>(image.width), static_cast<double>(image.height)};
           },
           kShape, pixels);
-      opened->read(index, [](const ImageSize& image) { return centre_region(image, 0.3); }, kShape, pixels);
+      opened->read(
+          index, [](const ImageSize& image) { return centre_region(image, 0.3); }, kShape, pixels);
     }
   });
   return 0;

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ddp::fuzz::parses([&] {
     const ddp::TrainingState state = ddp::parse_state(text, "state.json");
     const std::string again = ddp::to_json(state);
-    ddp::fuzz::require(ddp::to_json(ddp::parse_state(again, "state.json")) == again, "a state comes back as another one");
+    ddp::fuzz::require(ddp::to_json(ddp::parse_state(again, "state.json")) == again,
+                       "a state comes back as another one");
   });
   return 0;
 }

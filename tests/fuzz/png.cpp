@@ -1,5 +1,5 @@
-// PNG files. Mutations go into their chunks and into what these compress, and sums and lengths are set right again: else
-// nothing would come past the checksums.
+// PNG files. Mutations go into their chunks and into what these compress, and sums and lengths are set right again:
+// else nothing would come past the checksums.
 #include <zlib.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ struct Chunk {
 };
 
 std::uint32_t big_endian(std::span<const std::uint8_t> bytes) {
-  return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) | bytes[3];
+  return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) |
+         bytes[3];
 }
 
 void append(Bytes& to, std::uint32_t value) {

@@ -75,8 +75,7 @@ void mutate_value(Field& field, Dice& dice) {
     if (field.message.empty()) mutate(field.bytes, field.bytes.size() + 8);
     return;
   }
-  constexpr std::array<std::uint64_t, 10> kValues = {0,  1,  2,  3,           7,
-                                                     16, 64, 99, 0x7FFFFFFFU, 0x7FFFFFFFFFFFFFFFU};
+  constexpr std::array<std::uint64_t, 10> kValues = {0, 1, 2, 3, 7, 16, 64, 99, 0x7FFFFFFFU, 0x7FFFFFFFFFFFFFFFU};
   switch (dice.roll(4)) {
     case 0:
       field.value = kValues.at(dice.roll(kValues.size()));

@@ -196,8 +196,8 @@ bool Importer::try_fold(const OnnxNode& node) {
 
 void Importer::finish(const std::string& output) {
   const auto found = values_.find(output);
-  check(found != values_.end(), ExitCode::usage, "its output '{}' is the second output of a node, which is not supported",
-        output);
+  check(found != values_.end(), ExitCode::usage,
+        "its output '{}' is the second output of a node, which is not supported", output);
   ImportedValue& last = found->second;
   check(last.constant == nullptr, ExitCode::usage, "its output '{}' is a constant", output);
   build(last);

@@ -29,8 +29,7 @@ class Place {
  public:
   explicit Place(const fs::path& path) : path_(path) {}
   [[noreturn]] void damaged(const std::string& what) const {
-    throw Error(ExitCode::data,
-                fmt::format("{}: {}; the file is damaged or no ONNX model", path_.string(), what));
+    throw Error(ExitCode::data, fmt::format("{}: {}; the file is damaged or no ONNX model", path_.string(), what));
   }
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ExitCode::usage, fmt::format("{}: {}", path_.string(), what));
