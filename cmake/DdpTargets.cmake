@@ -63,7 +63,8 @@ function(ddp_compile_quickly target)
   target_link_libraries(${target} PRIVATE fmt::fmt)  # its macros are part of the headers
   target_precompile_headers(${target} REUSE_FROM ddp_test_headers)
   # GCC 12 takes what it inlines from such a file for our own code, and warns of what is none.
-  target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
 endfunction()
 
 # ddp_test(NAME [WHOLE] SOURCES a.cpp ... LIBS lib ...) makes a GoogleTest program whose cases CTest lists one by one, or as

@@ -28,9 +28,12 @@ enum class ExitCode : int {
   stopped = 75,       // stopped on request, state saved
 };
 
+// `message` with '?' for line breaks and other control characters, which names in damaged files may hold.
+std::string one_line(std::string message);
+
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ExitCode code, std::string message) : std::runtime_error(one_line(std::move(message))), code_(code) {}
   ExitCode code() const { return code_; }
 
  private:

@@ -19,7 +19,7 @@ constexpr ImageShape kCifarShape = {3, 32, 32};
 constexpr int kCifarClasses = 10;
 constexpr std::size_t kRecord = 3073;
 // Records that are read at a time, so that memory grows with what is there.
-constexpr std::size_t kAtOnce = 1000;
+constexpr std::size_t kAtOnce = 100;
 
 struct Records {
   std::vector<std::uint8_t> pixels;

@@ -104,6 +104,19 @@ struct Opened {
   std::string reason;  // why there is none; empty where there is no file
 };
 
+// Whether an image can be what an entry says. Hashes tell of accidents only, and a cache may come from anywhere.
+bool fits(const ImageCache::Entry& entry, std::uint64_t file_bytes) {
+  if (entry.width == 0) return true;  // never looked at
+  // The program stores no image that is larger than its source, nor reads one of more pixels than these.
+  const std::uint64_t source = std::uint64_t{entry.source_width} * entry.source_height;
+  if (entry.height == 0 || entry.width > entry.source_width || entry.height > entry.source_height ||
+      source > std::uint64_t{kMaxImagePixels}) {
+    return false;
+  }
+  const std::uint64_t bytes = std::uint64_t{3} * entry.width * entry.height;
+  return entry.offset <= file_bytes && bytes <= file_bytes - entry.offset;
+}
+
 Opened open_existing(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return {nullptr, errno == ENOENT ? "" : errno_text(errno)};
@@ -124,6 +137,9 @@ Opened open_existing(const fs::path& path, const CachedImages& images, const XXH
   if (!read_at(file.get(), entries.data(), bytes, sizeof header) ||
       XXH3_64bits(entries.data(), bytes) != header.entries_hash) {
     return {nullptr, "is damaged"};
+  }
+  if (!std::all_of(entries.begin(), entries.end(), [&](const auto& entry) { return fits(entry, header.file_bytes); })) {
+    return {nullptr, "has images that cannot be"};
   }
   return {std::make_unique<ImageCache>(file.release(), path, std::move(entries)), ""};
 }

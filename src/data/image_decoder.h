@@ -30,8 +30,8 @@ class BadImage : public std::runtime_error {
 
 // Images with more pixels are refused by their header, before anything is allocated for them.
 constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 28;
-// The same for interlaced PNG files, which must be held whole.
-constexpr std::int64_t kMaxInterlacedPixels = std::int64_t{1} << 26;
+// The same for interlaced PNG and progressive JPEG files, which must be held whole.
+constexpr std::int64_t kMaxWholePixels = std::int64_t{1} << 26;
 constexpr std::int64_t kMaxImageFileBytes = std::int64_t{1} << 30;
 
 // RGB pixels of a part of an image, which may have been scaled down.

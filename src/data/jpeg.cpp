@@ -5,6 +5,7 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
+#include <string_view>
 
 #include "base/error.h"
 #include "data/image_decoder.h"
@@ -33,6 +34,20 @@ ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorMana
 // Damage that libjpeg repairs as it goes is left to it, as Pillow does: much of what the web has is a little damaged.
 void say_nothing(j_common_ptr /*info*/, int /*level*/) {}
 
+// Every scan of a progressive file goes over the whole image; those that people make have some ten. A small file with
+// thousands would take minutes.
+constexpr int kMostScans = 100;
+
+void check_scans(j_common_ptr info) {
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+  ErrorManager& manager = manager_of(info);
+  // A string that owns memory would not survive the jump.
+  constexpr std::string_view kReason = "it has more than 100 scans";
+  static_assert(kMostScans == 100 && kReason.size() < JMSG_LENGTH_MAX);
+  *std::copy(kReason.begin(), kReason.end(), manager.message.begin()) = '\0';
+  std::longjmp(manager.leave, 1);  // NOLINT(modernize-avoid-setjmp-longjmp,cert-err52-cpp)
+}
+
 // The decompressor of a thread, with its tables.
 class Decompressor {
  public:
@@ -41,6 +56,8 @@ class Decompressor {
     errors_.base.error_exit = leave;
     errors_.base.emit_message = say_nothing;
     jpeg_create_decompress(&info_);
+    progress_.progress_monitor = check_scans;
+    info_.progress = &progress_;
   }
   ~Decompressor() { jpeg_destroy_decompress(&info_); }
   Decompressor(const Decompressor&) = delete;
@@ -64,6 +81,7 @@ class Decompressor {
  private:
   jpeg_decompress_struct info_{};
   ErrorManager errors_{};
+  jpeg_progress_mgr progress_{};
 };
 
 // Aborts whatever is under way, so that the decompressor can take another file.
@@ -122,9 +140,10 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
   };
   if (!decompressor.run(start)) throw decompressor.failure();
   const ImageSize size{info.image_width, info.image_height};
-  if (size.width * size.height > kMaxImagePixels) {
+  const std::int64_t limit = jpeg_has_multiple_scans(&info) != 0 ? kMaxWholePixels : kMaxImagePixels;
+  if (size.width * size.height > limit) {
     throw BadImage(
-        fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, kMaxImagePixels));
+        fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, limit));
   }
   if (!has_end_marker({info.src->next_input_byte, info.src->bytes_in_buffer}))
     throw BadImage("is a truncated JPEG file");

@@ -141,7 +141,7 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
   if (file.size() < 33 || std::memcmp(file.data() + 12, "IHDR", 4) != 0) throw BadImage("is a PNG file without header");
   const ImageSize size{big_endian(file.data() + 16), big_endian(file.data() + 20)};
   const bool interlaced = file[28] != 0;
-  const std::int64_t limit = interlaced ? kMaxInterlacedPixels : kMaxImagePixels;
+  const std::int64_t limit = interlaced ? kMaxWholePixels : kMaxImagePixels;
   if (size.width > 0 && size.height > limit / size.width) {
     throw BadImage(
         fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, limit));

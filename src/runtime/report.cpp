@@ -21,11 +21,6 @@
 namespace ddp {
 namespace {
 
-std::string on_one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 // Waits until what was written to standard error has been read from its pipe, for MPI_Abort may discard the rest.
 void drain_standard_error() {
   std::fflush(stderr);
@@ -51,11 +46,11 @@ Failure describe_failure(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& known) {
-    return {known.code(), on_one_line(known.what())};
+    return {known.code(), known.what()};
   } catch (const std::bad_alloc&) {
     return {ExitCode::out_of_memory, "out of memory; use a smaller batch, or fewer ranks on this host"};
   } catch (const std::exception& other) {
-    return {ExitCode::internal, fmt::format("internal error: {}; please report it", on_one_line(other.what()))};
+    return {ExitCode::internal, fmt::format("internal error: {}; please report it", one_line(other.what()))};
   } catch (...) {
     return {ExitCode::internal, "internal error: an exception of unknown type; please report it"};
   }
@@ -105,7 +100,7 @@ int run_program(const std::function<int(MpiSession& session)>& body) {
     try {
       std::rethrow_exception(error);
     } catch (const JointError& joint) {
-      if (joint.reporter()) log_error("{}", on_one_line(joint.what()));
+      if (joint.reporter()) log_error("{}", joint.what());
       return exit_value(joint.code());
     } catch (...) {
       const Failure failure = describe_failure(error);

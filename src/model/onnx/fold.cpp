@@ -18,6 +18,9 @@ using Type = OnnxTensor::Type;
 // No constant of a network that we can train is larger; a forged file must not take all memory.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
 
+// No constant that is put together from others has more elements, unless one of these has.
+constexpr std::int64_t kMostGrown = std::int64_t{1} << 24;
+
 [[noreturn]] void refuse(const std::string& what) { throw Error(ExitCode::usage, what); }
 
 std::int64_t product(const Extents& shape) {
@@ -208,6 +211,7 @@ OnnxTensor fold_concat(const OnnxNode& node, const Inputs& inputs) {
     joined.reals.insert(joined.reals.end(), next.reals.begin(), next.reals.end());
     joined.integers.insert(joined.integers.end(), next.integers.begin(), next.integers.end());
     joined.shape[0] += next.shape[0];
+    check(joined.shape[0] <= kMostGrown, ExitCode::usage, "it makes a constant that is too large");
   }
   return joined;
 }
@@ -318,6 +322,8 @@ OnnxTensor fold_arithmetic(const OnnxNode& node, const Inputs& inputs) {
   const OnnxTensor& b = need(inputs, 1);
   check(a.type == b.type, ExitCode::usage, "its inputs are of different types");
   const Extents shape = broadcast_shape(a.shape, b.shape);
+  check(product(shape) <= std::max({kMostGrown, a.elements(), b.elements()}), ExitCode::usage,
+        "it makes a constant of {} elements", product(shape));
   OnnxTensor result = repeated(a, shape);
   const OnnxTensor other = repeated(b, shape);
   for (std::size_t i = 0; i < result.integers.size(); ++i) {
@@ -334,8 +340,7 @@ OnnxTensor fold_shape(const OnnxNode& node, const Inputs& inputs) { return shape
 OnnxTensor fold_expand(const OnnxNode& /*node*/, const Inputs& inputs) {
   const OnnxTensor& tensor = need(inputs, 0);
   const Extents shape = broadcast_shape(tensor.shape, need_integers(inputs, 1));
-  constexpr std::int64_t most = 1 << 24;
-  check(product(shape) <= most, ExitCode::usage, "it makes a constant of {} elements", product(shape));
+  check(product(shape) <= kMostGrown, ExitCode::usage, "it makes a constant of {} elements", product(shape));
   return repeated(tensor, shape);
 }
 

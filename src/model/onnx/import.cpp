@@ -90,6 +90,21 @@ std::string Importer::known_types() {
   return join(types);
 }
 
+Importer::Importer(const OnnxModel& model) : model_(model) {
+  // What small files may make, such as a weight that is one number expanded, and what exporters make of what is there.
+  constexpr std::int64_t kAlways = 1 << 24;
+  constexpr std::int64_t kTimes = 16;
+  for (const auto& [name, tensor] : model.initializers) {
+    elements_left_ += static_cast<std::int64_t>(tensor.reals.size() + tensor.integers.size());
+  }
+  elements_left_ = kAlways + kTimes * elements_left_;
+}
+
+void Importer::charge(std::int64_t elements) {
+  elements_left_ -= elements;
+  check(elements_left_ >= 0, ExitCode::usage, "it computes, or shares, far more weights than the file holds");
+}
+
 ImportedModel Importer::run() {
   check(model_.inputs.size() == 1, ExitCode::usage, "a model of {} inputs ({}); one image is supported",
         model_.inputs.size(), join(names_of(model_.inputs)));
@@ -174,13 +189,18 @@ bool Importer::try_fold(const OnnxNode& node) {
   }
   ImportedValue result;
   result.constant = std::make_shared<OnnxTensor>(fold(node, inputs));
+  // A Constant is part of the file, and there once.
+  if (node.type != "Constant") charge(result.constant->elements());
   result.origin = inputs.empty() || inputs[0] == nullptr ? node.outputs[0] : value(node, 0).origin;
   values_[node.outputs[0]] = std::move(result);
   return true;
 }
 
 void Importer::finish(const std::string& output) {
-  ImportedValue& last = values_.at(output);
+  const auto found = values_.find(output);
+  check(found != values_.end(), ExitCode::usage,
+        "its output '{}' is the second output of a node, which is not supported", output);
+  ImportedValue& last = found->second;
   check(last.constant == nullptr, ExitCode::usage, "its output '{}' is a constant", output);
   build(last);
   const Graph& graph = result_.graph;
@@ -188,7 +208,15 @@ void Importer::finish(const std::string& output) {
   check(shape.height == 1 && shape.width == 1 && !last.padding.any() && last.unflattened.channels == 0, ExitCode::usage,
         "its output '{}' is no vector of logits [N, classes]", output);
   check(graph.parameter_count() > 0, ExitCode::usage, "it has no weights to train");
-  DDP_ASSERT(last.layer == static_cast<int>(graph.layers().size()) - 1);
+  std::vector<bool> read(graph.layers().size(), false);
+  read[static_cast<std::size_t>(last.layer)] = true;
+  for (const Layer& layer : graph.layers()) {
+    for (const int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
+  }
+  const auto unread = std::find(read.begin(), read.end(), false) - read.begin();
+  check(unread == static_cast<std::ptrdiff_t>(read.size()), ExitCode::usage,
+        "only the shape of what its layer '{}' makes is read, which is not supported",
+        graph.layers()[static_cast<std::size_t>(std::min<std::ptrdiff_t>(unread, last.layer))].name);
   DDP_ASSERT(static_cast<std::int64_t>(result_.parameters.size()) == graph.parameter_count());
   DDP_ASSERT(static_cast<std::int64_t>(result_.statistics.size()) == graph.statistic_count());
 }
@@ -269,6 +297,7 @@ std::vector<float> Importer::numbers(const OnnxNode& node, std::size_t input, st
         node.input(input), tensor.type_name);
   check(tensor.elements() == count, ExitCode::usage, "its input '{}' has {} elements, {} are needed", node.input(input),
         tensor.elements(), count);
+  charge(count);
   return tensor.reals;
 }
 
@@ -314,7 +343,7 @@ ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem:
   try {
     return Importer(model).run();
   } catch (const Error& error) {
-    throw Error(error.code(), one_line(fmt::format("{}: {}", path.string(), error.what())));
+    throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
   }
 }
 

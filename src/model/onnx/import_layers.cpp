@@ -96,6 +96,7 @@ ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, b
   const std::int64_t inputs = result_.graph.shape(x.layer).channels;
   check(matrix.shape[1] == inputs && matrix.shape[0] >= 1, ExitCode::usage, "its weights are for {} inputs, it has {}",
         matrix.shape[1], inputs);
+  charge(matrix.elements());
   ImportedValue result;
   result.rank = 2;
   result.pending = std::make_shared<PendingLayer>();

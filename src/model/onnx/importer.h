@@ -42,7 +42,7 @@ struct ImportedValue {
 
 class Importer {
  public:
-  explicit Importer(const OnnxModel& model) : model_(model) {}
+  explicit Importer(const OnnxModel& model);
   ImportedModel run();
 
  private:
@@ -67,6 +67,8 @@ class Importer {
   // Real numbers of a constant that must have `count` elements.
   std::vector<float> numbers(const OnnxNode& node, std::size_t input, std::int64_t count);
   void keep(const std::vector<float>& values, std::vector<float>& flat);
+  // Counts numbers that are copied or computed; throws where they are far more than the file holds.
+  void charge(std::int64_t elements);
   bool only_reader(const OnnxNode& node, std::size_t input) const;
   std::vector<std::int64_t> extents(const ImportedValue& value) const;
   bool is_batch(std::int64_t extent) const;
@@ -117,6 +119,7 @@ class Importer {
   std::map<std::string, std::vector<const OnnxNode*>> readers_;
   std::map<std::string, std::string> weight_users_;  // which node took an initializer's weights
   std::int64_t declared_batch_ = -1;                 // where the file fixes it
+  std::int64_t elements_left_ = 0;                   // see charge()
 };
 
 }  // namespace ddp

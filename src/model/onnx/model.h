@@ -82,9 +82,6 @@ OnnxModel parse_onnx(const std::string& bytes, const std::filesystem::path& path
 // The model as a file holds it: real tensors as FLOAT, whole ones as INT64; the same bytes for the same model.
 std::string to_bytes(const OnnxModel& model);
 
-// A message in one line of text, whatever names from a file are in it.
-std::string one_line(const std::string& message);
-
 // The version of the protobuf library, for --version.
 std::string protobuf_version();
 

@@ -22,7 +22,7 @@ class Place {
   }
   [[noreturn]] void refuse(const std::string& what) const { fail(ExitCode::usage, what); }
   [[noreturn]] void fail(ExitCode code, const std::string& what) const {
-    throw Error(code, one_line(fmt::format("{}: {}", path_.string(), what)));
+    throw Error(code, fmt::format("{}: {}", path_.string(), what));
   }
   const std::filesystem::path& path() const { return path_; }
 

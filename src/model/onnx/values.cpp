@@ -1,5 +1,4 @@
 // The plain part of model.h.
-#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -20,13 +19,6 @@ T attribute_of(const OnnxNode& node, std::string_view attribute, T otherwise) {
 }
 
 }  // namespace
-
-std::string one_line(const std::string& message) {
-  std::string line = message;
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return line;
-}
 
 std::int64_t OnnxTensor::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());

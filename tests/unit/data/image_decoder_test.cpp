@@ -170,6 +170,29 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
   ASSERT_NE(header, jpeg.end());
   std::fill(header + 5, header + 9, std::uint8_t{0xFE});
   EXPECT_THAT(reason_of(jpeg), HasSubstr("is 65278x65278 pixels large"));
+  // A progressive one is held whole: 12336 pixels along each side are too many.
+  Bytes progressive = bytes_of(kImages / "progressive.jpg");
+  const Bytes progressive_frame = {0xFF, 0xC2};
+  const auto at =
+      std::search(progressive.begin(), progressive.end(), progressive_frame.begin(), progressive_frame.end());
+  ASSERT_NE(at, progressive.end());
+  std::fill(at + 5, at + 9, std::uint8_t{0x30});
+  EXPECT_THAT(reason_of(progressive), HasSubstr("is 12336x12336 pixels large, more than the 67108864"));
+}
+
+TEST(ImageDecoder, RefusesAJpegOfEndlessScans) {
+  Bytes jpeg = bytes_of(kImages / "progressive.jpg");
+  const Bytes scan_marker = {0xFF, 0xDA};
+  const auto last = std::find_end(jpeg.begin(), jpeg.end(), scan_marker.begin(), scan_marker.end());
+  ASSERT_NE(last, jpeg.end());
+  const Bytes scan(last, jpeg.end() - 2);
+  const auto with = [&](int copies) {
+    Bytes more = jpeg;
+    for (int i = 0; i < copies; ++i) more.insert(more.end() - 2, scan.begin(), scan.end());
+    return more;
+  };
+  EXPECT_EQ(reason_of(with(20)), "");
+  EXPECT_THAT(reason_of(with(101)), HasSubstr("more than 100 scans"));
 }
 
 // Single bytes changed anywhere: an image, or a reason, and never more.

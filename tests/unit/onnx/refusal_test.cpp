@@ -48,6 +48,38 @@ TEST(OnnxRefusal, UnknownOperatorThatNothingReadsIsNoMatter) {
   EXPECT_EQ(m.imported().graph.classes(), 2);
 }
 
+TEST(OnnxRefusal, OutputsThatNoLayerMakesAreNamed) {
+  ModelMaker m;
+  m.classifier("input", 72, 2);
+  m.model.nodes.back().outputs = {"first", "second"};
+  m.output("second");
+  EXPECT_THAT(refusal(m), HasSubstr("its output 'second' is the second output of a node"));
+  // A layer that only gives its shape would be computed, and have no gradient.
+  ModelMaker shape;
+  const std::string logits = shape.node("Tanh", {shape.classifier("input", 72, 2)});
+  const std::string extents = shape.node("Shape", {shape.node("Relu", {"input"})}, {{"end", std::int64_t{1}}});
+  const std::string target = shape.node("Concat", {extents, shape.integers("two", {2})}, {{"axis", std::int64_t{0}}});
+  shape.output(shape.node("Reshape", {logits, target}));
+  EXPECT_THAT(refusal(shape), HasSubstr("only the shape of what its layer 'relu' makes is read"));
+}
+
+// A file of a few hundred bytes must not take gigabytes.
+TEST(OnnxRefusal, ComputedConstantsHaveLimits) {
+  ModelMaker wide;
+  wide.integers("column", {1 << 15, 1});
+  wide.integers("row", {1, 1 << 15});
+  const std::string sum =
+      wide.node("Add", {wide.node("ConstantOfShape", {"column"}), wide.node("ConstantOfShape", {"row"})});
+  wide.output(wide.node("MatMul", {wide.node("Flatten", {"input"}), sum}));
+  EXPECT_THAT(refusal(wide), HasSubstr("it makes a constant of 1073741824 elements"));
+  ModelMaker many;
+  many.integers("shape", {1 << 20});
+  std::string last = many.node("ConstantOfShape", {"shape"});
+  for (int i = 0; i < 20; ++i) last = many.node("Identity", {last});
+  many.output(many.node("MatMul", {many.node("Flatten", {"input"}), last}));
+  EXPECT_THAT(refusal(many), HasSubstr("far more weights than the file holds"));
+}
+
 TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"dilations", Integers{2, 2}}}), HasSubstr("dilation of 2"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"strides", Integers{2, 1}}}), HasSubstr("one stride"));

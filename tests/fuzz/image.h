@@ -1,0 +1,49 @@
+// Decoding of images, for the fuzz programs jpeg and png.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "data/image_decoder.h"
+#include "fuzz.h"
+
+namespace ddp::fuzz {
+
+// Decodes whole and in parts. Larger images than this are left at their header, as their pixels would take all of the
+// time; tests/unit/data has those.
+inline void decode_image(std::span<const std::uint8_t> file) {
+  constexpr std::int64_t kMostPixels = std::int64_t{1} << 20;
+  constexpr ImageShape kShape{3, 32, 24};
+  const auto small = [](const ImageSize& size) {
+    if (size.width * size.height > kMostPixels) throw BadImage("is too large for this test");
+  };
+  const std::array<RegionChooser, 3> choosers = {
+      [&](const ImageSize& size) {
+        small(size);
+        return Region{0, 0, static_cast<double>(size.width), static_cast<double>(size.height)};
+      },
+      [&](const ImageSize& size) {
+        small(size);
+        return centre_region(size, 0.5);
+      },
+      [&](const ImageSize& size) {
+        small(size);
+        const auto width = static_cast<double>(size.width);
+        const auto height = static_cast<double>(size.height);
+        return Region{0.6 * width, 0.7 * height, 0.4 * width, 0.3 * height, true};
+      },
+  };
+  parses([&] {
+    // One that has seen no other file, whose bytes would lie behind those of this one.
+    ImageDecoder decoder;
+    std::vector<std::uint8_t> pixels(kShape.bytes());
+    try {
+      decoder.load(file);
+      for (const RegionChooser& choose : choosers) decoder.decode(choose, kShape, pixels);
+    } catch (const BadImage& bad) {
+      throw Error(ExitCode::data, bad.what());
+    }
+  });
+}
+
+}  // namespace ddp::fuzz
