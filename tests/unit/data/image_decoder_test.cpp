@@ -171,7 +171,7 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
   std::fill(header + 5, header + 9, std::uint8_t{0xFE});
   EXPECT_THAT(reason_of(jpeg), HasSubstr("is 65278x65278 pixels large"));
   // A progressive one is held whole: 12336 pixels along each side are too many.
-  Bytes progressive = bytes_of(kImages / "progressive.jpg");
+  Bytes progressive = bytes_of(kGoldenImages / "progressive.jpg");
   const Bytes progressive_frame = {0xFF, 0xC2};
   const auto at =
       std::search(progressive.begin(), progressive.end(), progressive_frame.begin(), progressive_frame.end());
@@ -181,7 +181,7 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
 }
 
 TEST(ImageDecoder, RefusesAJpegOfEndlessScans) {
-  Bytes jpeg = bytes_of(kImages / "progressive.jpg");
+  Bytes jpeg = bytes_of(kGoldenImages / "progressive.jpg");
   const Bytes scan_marker = {0xFF, 0xDA};
   const auto last = std::find_end(jpeg.begin(), jpeg.end(), scan_marker.begin(), scan_marker.end());
   ASSERT_NE(last, jpeg.end());
