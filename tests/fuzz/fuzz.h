@@ -66,12 +66,12 @@ class MemoryFile {
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
 
-  void assign(std::span<const std::uint8_t> bytes) {
+  void assign(std::span<const std::uint8_t> bytes) const {
     require(::ftruncate(descriptor_, 0) == 0 &&
                 ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) == static_cast<::ssize_t>(bytes.size()),
             "a file in memory cannot be written");
   }
-  void assign(const std::string& text) {
+  void assign(const std::string& text) const {
     assign(std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
   }
   const std::filesystem::path& path() const { return path_; }

@@ -87,15 +87,17 @@ class Cache {
 }  // namespace ddp::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace ddp;
+  using ddp::ImageSize;
+  using ddp::Region;
+  namespace fuzz = ddp::fuzz;
   static const fuzz::Cache cache;
   fuzz::Bytes file(data, data + size);
   cache.seal(file);
   cache.assign(file);
-  constexpr ImageShape kShape{3, 8, 6};
+  constexpr ddp::ImageShape kShape{3, 8, 6};
   std::vector<std::uint8_t> pixels(kShape.bytes());
   fuzz::parses([&] {
-    const std::unique_ptr<ImageCache> opened = cache.open();
+    const std::unique_ptr<ddp::ImageCache> opened = cache.open();
     for (std::size_t i = 0; i < fuzz::kImages; ++i) {
       const auto index = static_cast<std::int64_t>(i);
       opened->read(
@@ -105,7 +107,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           },
           kShape, pixels);
       opened->read(
-          index, [](const ImageSize& image) { return centre_region(image, 0.3); }, kShape, pixels);
+          index, [](const ImageSize& image) { return ddp::centre_region(image, 0.3); }, kShape, pixels);
     }
   });
   return 0;
