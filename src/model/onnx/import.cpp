@@ -213,10 +213,13 @@ void Importer::finish(const std::string& output) {
   for (const Layer& layer : graph.layers()) {
     for (const int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
   }
-  const auto unread = std::find(read.begin(), read.end(), false) - read.begin();
-  check(unread == static_cast<std::ptrdiff_t>(read.size()), ExitCode::usage,
-        "only the shape of what its layer '{}' makes is read, which is not supported",
-        graph.layers()[static_cast<std::size_t>(std::min<std::ptrdiff_t>(unread, last.layer))].name);
+  const auto unread = std::find(read.begin(), read.end(), false);
+  if (unread != read.end()) {
+    const auto layer = static_cast<std::size_t>(unread - read.begin());
+    throw Error(ExitCode::usage,
+                fmt::format("only the shape of what its layer '{}' makes is read, which is not supported",
+                            graph.layers()[layer].name));
+  }
   DDP_ASSERT(static_cast<std::int64_t>(result_.parameters.size()) == graph.parameter_count());
   DDP_ASSERT(static_cast<std::int64_t>(result_.statistics.size()) == graph.statistic_count());
 }
