@@ -7,6 +7,7 @@ namespace ddp {
 
 std::string one_line(std::string message) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  std::replace(message.begin(), message.end(), '\n', ' ');
   std::replace_if(message.begin(), message.end(), is_control, '?');
   return message;
 }

@@ -28,7 +28,7 @@ enum class ExitCode : int {
   stopped = 75,       // stopped on request, state saved
 };
 
-// `message` with '?' for line breaks and other control characters, which names in damaged files may hold.
+// `message` with spaces for line breaks and '?' for other control characters, which names in damaged files may hold.
 std::string one_line(std::string message);
 
 class Error : public std::runtime_error {

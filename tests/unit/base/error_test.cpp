@@ -6,7 +6,7 @@ namespace ddp {
 namespace {
 
 TEST(Error, IsOneLineWhateverNamesAreInIt) {
-  EXPECT_STREQ(Error(ExitCode::data, "tensor 'x\ny\x1b[2J\x7f' of grün").what(), "tensor 'x?y?[2J?' of grün");
+  EXPECT_STREQ(Error(ExitCode::data, "tensor 'x\ny\x1b[2J\x7f' of grün").what(), "tensor 'x y?[2J?' of grün");
 }
 
 }  // namespace
