@@ -26,12 +26,12 @@ def fail(message, code=3):
     sys.exit(code)
 
 
-def cores(ranks):
-    """The first `ranks` cores that this process may use, as taskset takes them."""
+def cores(ranks, first=0):
+    """`ranks` of the cores that this process may use, from the one at `first` on, as taskset takes them."""
     allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) < ranks:
-        fail(f"{ranks} ranks want a core each, and only {len(allowed)} may be used")
-    return ",".join(str(core) for core in allowed[:ranks])
+    if len(allowed) < first + ranks:
+        fail(f"{first + ranks} ranks want a core each, and only {len(allowed)} may be used")
+    return ",".join(str(core) for core in allowed[first:first + ranks])
 
 
 def run_json(command, what, environment=None):
@@ -85,9 +85,9 @@ def data_options(model, batch):
         yield ["--dataset", "folder", "--data-dir", name, "--image-size", str(side)]
 
 
-def ddp_train(program, model, ranks, batch, precision, data):
-    """Samples per second of the training step of ddp_train; `data` as data_options() gives it."""
-    command = ["taskset", "-c", cores(ranks)]
+def ddp_train(program, model, ranks, batch, precision, data, first=0):
+    """Samples per second of the training step of ddp_train; `data` as data_options() gives it, `first` as for cores()."""
+    command = ["taskset", "-c", cores(ranks, first)]
     environment = dict(os.environ)
     if ranks > 1:
         command += ["mpirun", "--quiet", "--bind-to", "none", "-np", str(ranks)]
