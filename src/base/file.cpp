@@ -50,6 +50,23 @@ bool sync_descriptor(int descriptor) {
   return result == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 
+// Calls `read_some` for what is not filled yet until `bytes` is full or it finds nothing; returns the bytes filled.
+template <class ReadSome>
+std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesystem::path& path,
+                 const ReadSome& read_some) {
+  std::size_t total = 0;
+  while (total < bytes.size()) {
+    const ssize_t count = read_some(bytes.subspan(total));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      file_error(code, "read", path, errno);
+    }
+    if (count == 0) break;
+    total += static_cast<std::size_t>(count);
+  }
+  return total;
+}
+
 }  // namespace
 
 void file_error(ExitCode code, std::string_view action, const std::filesystem::path& path, int error_number) {
@@ -97,32 +114,15 @@ void File::write(std::span<const std::byte> bytes) {
 void File::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
 
 std::size_t File::read(std::span<std::byte> bytes) {
-  std::size_t total = 0;
-  while (total < bytes.size()) {
-    const ssize_t count = ::read(descriptor_, bytes.data() + total, bytes.size() - total);
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      file_error(code_, "read", path_, errno);
-    }
-    if (count == 0) break;
-    total += static_cast<std::size_t>(count);
-  }
-  return total;
+  return fill(bytes, code_, path_,
+              [&](std::span<std::byte> rest) { return ::read(descriptor_, rest.data(), rest.size()); });
 }
 
 std::size_t File::read_at(std::span<std::byte> bytes, std::uint64_t offset) const {
-  std::size_t total = 0;
-  while (total < bytes.size()) {
-    const ssize_t count =
-        ::pread(descriptor_, bytes.data() + total, bytes.size() - total, static_cast<off_t>(offset + total));
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      file_error(code_, "read", path_, errno);
-    }
-    if (count == 0) break;
-    total += static_cast<std::size_t>(count);
-  }
-  return total;
+  return fill(bytes, code_, path_, [&](std::span<std::byte> rest) {
+    const std::uint64_t done = bytes.size() - rest.size();
+    return ::pread(descriptor_, rest.data(), rest.size(), static_cast<off_t>(offset + done));
+  });
 }
 
 void File::sync() {

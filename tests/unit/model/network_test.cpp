@@ -70,6 +70,13 @@ class LeNet : public testing::Test {
   std::vector<float> parameters;
 };
 
+std::vector<float> moved_along(std::vector<float> point, const std::vector<float>& direction, double distance) {
+  for (std::size_t i = 0; i < point.size(); ++i) {
+    point[i] += static_cast<float>(distance * static_cast<double>(direction[i]));
+  }
+  return point;
+}
+
 double norm(const std::vector<float>& values) {
   double sum = 0;
   for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
@@ -120,11 +127,7 @@ TEST_F(LeNet, TheGradientPredictsTheLoss) {
   // times the step kinks alone made up to 7 %.
   const double step = 1e-5 * here.loss / slope;
   const auto loss_at = [&](double distance) {
-    std::vector<float> moved = parameters;
-    for (std::size_t i = 0; i < moved.size(); ++i) {
-      moved[i] += static_cast<float>(distance * static_cast<double>(here.gradient[i]));
-    }
-    return run(network, moved, problem, 32).loss;
+    return run(network, moved_along(parameters, here.gradient, distance), problem, 32).loss;
   };
   // Central difference: second order errors vanish.
   EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), slope, 0.02 * slope);
@@ -180,13 +183,7 @@ TEST(Network, ElementwiseOperatorsWorkInPlace) {
     const Outcome here = run_at(parameters);
     const double slope = norm(here.gradient) * norm(here.gradient);
     const double step = 1e-3 * here.loss / slope;
-    const auto loss_at = [&](double distance) {
-      std::vector<float> moved = parameters;
-      for (std::size_t i = 0; i < moved.size(); ++i) {
-        moved[i] += static_cast<float>(distance * static_cast<double>(here.gradient[i]));
-      }
-      return run_at(moved).loss;
-    };
+    const auto loss_at = [&](double distance) { return run_at(moved_along(parameters, here.gradient, distance)).loss; };
     EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), slope, 2e-3 * slope);
   }
 }
