@@ -360,18 +360,12 @@ void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const refe
 
 }  // namespace
 
-void check_op(const OpCheck& check) {
+void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Expected& expected) {
   OpSpec part = check.spec;
   std::visit([&](auto& s) { s.batch = check.active; }, part);
-  Inputs in = inputs_for(part, check.backend.activation_bytes() != sizeof(float));
   const Shape out = output_of(part);
-  Values dy = exact_values(check.active * out.elements());
-  const std::vector<bool> near = reference::near_kinks(part, in, std::max(1e-3, 5 * check.tolerance));
-  for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];
-  const reference::Outputs wanted = reference::forward(part, in);
-  const reference::Gradients gradients = reference::backward(part, in, dy);
-  const double steep = steepness(part, in);
-  const Comparison compare(check, steep);
+  const auto& [wanted, gradients, y_in_evaluation] = expected;
+  const Comparison compare(check, steepness(part, in));
 
   Run run(check, in);
   run.dy.set(dy, check.active);
@@ -398,13 +392,26 @@ void check_op(const OpCheck& check) {
   EXPECT_TRUE(run.values.rest_is_untouched()) << check.what << " wrote beside the parameters";
 
   check_in_place(check, run, in, wanted, gradients, compare);
-  in.training = false;
-  in.statistics.assign(statistics.begin(), statistics.end());
   run.statistics.set(statistics);
   run.set_inputs(in);
   run.forward(false, run.y.data());
-  compare.close(run.y.get(check.active), reference::forward(part, in).y, "y in evaluation");
+  compare.close(run.y.get(check.active), y_in_evaluation, "y in evaluation");
   EXPECT_EQ(run.statistics.get(), statistics) << check.what << " changed its statistics in evaluation";
+}
+
+void check_op(const OpCheck& check) {
+  OpSpec part = check.spec;
+  std::visit([&](auto& s) { s.batch = check.active; }, part);
+  Inputs in = inputs_for(part, check.backend.activation_bytes() != sizeof(float));
+  Values dy = exact_values(check.active * output_of(part).elements());
+  const std::vector<bool> near = reference::near_kinks(part, in, std::max(1e-3, 5 * check.tolerance));
+  for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];
+  Expected expected{reference::forward(part, in), reference::backward(part, in, dy), {}};
+  Inputs later = in;
+  later.training = false;
+  later.statistics = expected.forward.statistics;
+  expected.y_in_evaluation = reference::forward(part, later).y;
+  check_op(check, in, dy, expected);
 }
 
 }  // namespace ddp

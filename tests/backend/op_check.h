@@ -42,4 +42,14 @@ struct OpCheck {
 // the operator says it does not read hold garbage. A difference is a fatal failure.
 void check_op(const OpCheck& check);
 
+// What the active samples should give.
+struct Expected {
+  reference::Outputs forward;
+  reference::Gradients backward;
+  reference::Values y_in_evaluation;  // after the running statistics of `forward`
+};
+
+// The same on given values: of the active samples, and the gradient `dy` of what they give.
+void check_op(const OpCheck& check, const reference::Inputs& in, const reference::Values& dy, const Expected& expected);
+
 }  // namespace ddp

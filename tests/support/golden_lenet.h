@@ -7,17 +7,9 @@
 
 #include "data/loader.h"
 #include "model/graph.h"
+#include "support/golden_hash.h"
 
 namespace ddp::golden {
-
-// The finaliser of MurmurHash3 (Austin Appleby, public domain).
-inline std::uint32_t hash32(std::uint32_t h) {
-  h ^= h >> 16U;
-  h *= 0x85ebca6bU;
-  h ^= h >> 13U;
-  h *= 0xc2b2ae35U;
-  return h ^ (h >> 16U);
-}
 
 inline std::int32_t label(std::uint32_t sample) { return static_cast<std::int32_t>(hash32(sample) % 10); }
 

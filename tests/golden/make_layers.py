@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Runs every kind of layer forward and backward in PyTorch and writes what ddp_train must reproduce: layers.json beside this script.
+
+    python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy
+    /tmp/torch/bin/python tests/golden/make_layers.py
+
+Inputs, parameters, incoming gradients, running statistics and keys of samples are formulae over integers, so that the C++ test makes
+the same ones bit by bit; hash32() is that of make_lenet.py. Element k of array `which` of a case with the number `seed` is
+    u = (hash32(65536 * (8 * seed + which) + k) >> 8) * 2^-23 - 1,    from -1 to 1, exact in float32
+with which = 0: x, 1: x2, 2: weight, 3: bias, 4: dy, 5: running means, 6: running variances (1.5 + u), 7: keys (hash32 alone).
+x and x2 are u * input_scale of the case, the weights u * weight_scale; labels are the keys modulo the classes.
+
+PyTorch computes in float64 from these; layers.json holds y, the gradients of sum(y * dy), running statistics after the training step,
+and y of the evaluation that follows, rounded to 9 digits. No value lies so near to a kink of an activation or a tie of a maximum that
+rounding in single precision decides there: the seed of a case is the first for which that holds.
+"""
+
+import json
+import pathlib
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from make_lenet import hash32, pack_arrays
+
+KINK = 2e-3  # how near to one no value may lie
+
+
+def uniform(seed, which, shape):
+    k = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    u = (hash32(65536 * (8 * seed + which) + k) >> np.uint32(8)).astype(np.float64) * 2.0**-23 - 1
+    return torch.from_numpy(u).reshape(shape)
+
+
+def keys(seed, batch):
+    return hash32(65536 * (8 * seed + 7) + np.arange(batch, dtype=np.uint64)).astype(np.uint64)
+
+
+class Kinks:
+    """Activations and maxima that remember how near they came to where their slope jumps."""
+
+    def __init__(self):
+        self.nearest = float("inf")
+
+    def act(self, name, x):
+        for kink in {"relu": [0], "relu6": [0, 6]}.get(name, []):
+            self.nearest = min(self.nearest, (x - kink).abs().min().item())
+        return {"none": lambda v: v, "relu": F.relu, "relu6": F.relu6, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[name](x)
+
+    def max_pool(self, x, window, stride, padding):
+        columns = F.unfold(F.pad(x, [padding] * 4, value=-1e9), window, stride=stride)
+        two = columns.reshape(x.shape[0], x.shape[1], window * window, -1).topk(2, dim=2).values
+        self.nearest = min(self.nearest, (two[:, :, 0] - two[:, :, 1]).min().item())
+        return F.max_pool2d(x, window, stride=stride, padding=padding)
+
+
+def conv(c, k, t):
+    y = F.conv2d(t["x"], t["weight"], t.get("bias"), stride=c["stride"], padding=c["padding"], groups=c["groups"])
+    if c["relu"]:
+        y = k.act("relu", y)
+    return F.avg_pool2d(y, 2) if c["average_pool"] else y
+
+
+def linear(c, k, t):
+    y = F.linear(t["x"].flatten(1), t["weight"], t.get("bias"))
+    return (k.act("relu", y) if c["relu"] else y)[:, :, None, None]
+
+
+def batch_norm(c, k, t):
+    y = F.batch_norm(t["x"], t["means"], t["variances"], t["weight"], t["bias"], training=t["training"], momentum=c["momentum"],
+                     eps=float(np.float32(c["epsilon"])))
+    return k.act(c["activation"], y + t["x2"] if c["add"] else y)
+
+
+def pool(c, k, t):
+    window, stride, padding = c["window"], c["stride"], c["padding"]
+    if c["maximum"]:
+        return k.max_pool(t["x"], window, stride, padding)
+    return F.avg_pool2d(t["x"], window, stride=stride, padding=padding, count_include_pad=c["count_padding"])
+
+
+def lrn(c, k, t):
+    return F.local_response_norm(t["x"], c["size"], alpha=float(np.float32(c["alpha"])), beta=c["beta"], k=c["k"])
+
+
+def dropout(c, k, t):
+    """PyTorch's arithmetic with the masks of ddp_train, as in make_networks.py."""
+    if not t["training"]:
+        return t["x"] * 1
+    element = np.arange(t["x"][0].numel(), dtype=np.uint64)
+    z = t["keys"][:, None] + (np.uint64(0x9E3779B97F4A7C15) * (np.uint64(c["stream"] << 32) + element + np.uint64(1)))[None, :]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    keep = (z >> np.uint64(40)).astype(np.float64) * 2.0**-24 >= np.float32(c["rate"])
+    return t["x"] * torch.from_numpy(keep).reshape(t["x"].shape) / (1 - c["rate"])
+
+
+LAYERS = {
+    "conv": conv,
+    "linear": linear,
+    "activation": lambda c, k, t: k.act(c["activation"], t["x"]),
+    "pool": pool,
+    "batch_norm": batch_norm,
+    "add": lambda c, k, t: k.act(c["activation"], t["x"] + t["x2"]),
+    "lrn": lrn,
+    "dropout": dropout,
+}
+
+
+def conv_case(shape, channels, kernel, stride=1, padding=0, groups=1, bias=True, relu=False, average_pool=False):
+    return {"op": "conv", "batch": 2, "shape": shape, "channels": channels, "kernel": kernel, "stride": stride, "padding": padding,
+            "groups": groups, "bias": bias, "relu": relu, "average_pool": average_pool}
+
+
+def pool_case(shape, maximum, window, stride, padding=0, count_padding=True):
+    return {"op": "pool", "batch": 2, "shape": shape, "maximum": maximum, "window": window, "stride": stride, "padding": padding,
+            "count_padding": count_padding}
+
+
+def norm_case(shape, activation="none", add=False, momentum=0.1, epsilon=1e-5, batch=3, **scales):
+    return {"op": "batch_norm", "batch": batch, "shape": shape, "activation": activation, "add": add, "momentum": momentum,
+            "epsilon": epsilon, **scales}
+
+
+def cases():
+    yield conv_case([3, 6, 7], 5, 3, padding=1)
+    yield conv_case([2, 9, 8], 4, 5, stride=2, padding=2, bias=False)
+    yield conv_case([4, 5, 6], 6, 3, padding=1, groups=2)
+    yield conv_case([6, 7, 7], 6, 3, stride=2, padding=1, groups=6, bias=False)
+    yield conv_case([7, 4, 4], 5, 1)
+    yield conv_case([2, 8, 6], 4, 3, padding=1, relu=True, average_pool=True)
+    yield {"op": "linear", "batch": 5, "shape": [24, 1, 1], "outputs": 7, "bias": True, "relu": False}
+    yield {"op": "linear", "batch": 4, "shape": [19, 1, 1], "outputs": 6, "bias": True, "relu": True}
+    for activation in ["relu", "relu6", "sigmoid", "tanh"]:
+        yield {"op": "activation", "batch": 2, "shape": [3, 4, 4], "activation": activation, "input_scale": 8}
+    yield pool_case([3, 6, 7], True, 2, 2)
+    yield pool_case([3, 7, 7], True, 3, 2, padding=1)
+    yield pool_case([3, 6, 7], False, 2, 2)
+    yield pool_case([3, 7, 7], False, 3, 2, padding=1)
+    yield pool_case([3, 7, 7], False, 3, 2, padding=1, count_padding=False)
+    yield pool_case([5, 6, 6], False, 6, 6)
+    yield norm_case([4, 3, 4])
+    yield norm_case([6, 1, 1], momentum=0.3, epsilon=1e-3, batch=7)
+    yield norm_case([4, 3, 4], "relu")
+    yield norm_case([4, 3, 4], "relu6", weight_scale=8)
+    yield norm_case([4, 3, 4], "relu", add=True)
+    yield {"op": "add", "batch": 2, "shape": [3, 4, 5], "activation": "none"}
+    yield {"op": "add", "batch": 2, "shape": [3, 4, 5], "activation": "relu"}
+    yield {"op": "lrn", "batch": 2, "shape": [7, 3, 4], "size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1}
+    yield {"op": "lrn", "batch": 2, "shape": [9, 3, 3], "size": 4, "alpha": 2, "beta": 0.5, "k": 2, "input_scale": 2}
+    yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2}
+
+
+def parameter_shapes(c):
+    channels = c["shape"][0]
+    if c["op"] == "conv":
+        weight = [c["channels"], channels // c["groups"], c["kernel"], c["kernel"]]
+        return {"weight": weight} | ({"bias": [c["channels"]]} if c["bias"] else {})
+    if c["op"] == "linear":
+        return {"weight": [c["outputs"], channels], "bias": [c["outputs"]]}
+    return {"weight": [channels], "bias": [channels]} if c["op"] == "batch_norm" else {}
+
+
+def numbers(tensor):
+    return [float(f"{x:.9g}") for x in tensor.detach().flatten().tolist()]
+
+
+def run(c, seed):
+    """The results of a case, and how near to a kink it came."""
+    shape = [c["batch"], *c["shape"]]
+    t = {"x": uniform(seed, 0, shape) * c.get("input_scale", 1), "training": True, "keys": keys(seed, c["batch"])}
+    if c.get("add") or c["op"] == "add":
+        t["x2"] = uniform(seed, 1, shape) * c.get("input_scale", 1)
+    for which, (name, size) in enumerate(parameter_shapes(c).items()):
+        t[name] = uniform(seed, 2 + which, size) * (c.get("weight_scale", 1) if name == "weight" else 1)
+    leaves = {name: t[name].requires_grad_() for name in ["x", "x2", "weight", "bias"] if name in t}
+    if c["op"] == "batch_norm":
+        t["means"], t["variances"] = uniform(seed, 5, shape[1:2]), 1.5 + uniform(seed, 6, shape[1:2])
+    kinks = Kinks()
+    y = LAYERS[c["op"]](c, kinks, t)
+    (y * uniform(seed, 4, list(y.shape))).sum().backward()
+    result = {"y": numbers(y)} | {f"d{name}": numbers(leaf.grad) for name, leaf in leaves.items()}
+    if c["op"] == "batch_norm":
+        result["statistics"] = numbers(t["means"]) + numbers(t["variances"])
+    if c["op"] in ["batch_norm", "dropout"]:
+        t["training"] = False
+        result["y_in_evaluation"] = numbers(LAYERS[c["op"]](c, Kinks(), t))
+    return result, kinks.nearest
+
+
+def run_loss(smoothing, seed, batch=6, classes=10):
+    """Softmax cross-entropy: the sum of the losses, and the gradient of the mean."""
+    logits = (uniform(seed, 0, [batch, classes]) * 6).requires_grad_()
+    labels = torch.from_numpy((keys(seed, batch) % classes).astype(np.int64))
+    loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
+    (loss / batch).backward()
+    return {"seed": seed, "batch": batch, "classes": classes, "smoothing": smoothing, "input_scale": 6, "loss_sum": loss.item(),
+            "correct": int((logits.argmax(1) == labels).sum()), "dlogits": numbers(logits.grad)}
+
+
+def main():
+    torch.set_num_threads(1)
+    layers = []
+    seed = 1
+    for c in cases():
+        result, nearest = run(c, seed)
+        while nearest < KINK:
+            seed += 1
+            result, nearest = run(c, seed)
+        layers.append({**c, "seed": seed, **result})
+        seed += 1
+    losses = [run_loss(smoothing, seed + i) for i, smoothing in enumerate([0.0, 0.1])]
+    made_by = f"PyTorch {torch.__version__}, tests/golden/make_layers.py"
+    path = pathlib.Path(__file__).with_name("layers.json")
+    path.write_text(pack_arrays(json.dumps({"made_by": made_by, "layers": layers, "losses": losses}, indent=1)) + "\n", encoding="utf-8")
+    print(f"wrote {path.name}: {len(layers)} layers, {len(losses)} losses, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
