@@ -244,5 +244,61 @@ TEST(Linear, BothKernelsAgreeWithTheReference) {
   }
 }
 
+// Sigmoid and tanh at all sizes, relative to the result: our own exponential takes their place.
+TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
+  std::vector<float> x = {0, -0.0F, 1e-38F, 0.624F, -0.625F, 0.626F, 20, -87, 88, -88.5F, 1e30F, -1e30F};
+  for (int i = 0; i < 5000; ++i) {
+    const double size = std::exp(static_cast<double>(random_between(-20'000, 4'600)) / 1000);
+    x.push_back(static_cast<float>(random_between(0, 1) == 0 ? size : -size));
+  }
+  const auto count = static_cast<std::int64_t>(x.size());
+  std::vector<float> y(x.size());
+  const auto expect_close = [&](Activation activation, auto exact) {
+    lanes::kernels().elementwise.forward[static_cast<std::size_t>(activation)](count, x.data(), nullptr, y.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double expected = exact(static_cast<double>(x[i]));
+      // Sigmoid ends at e^-87, near the smallest number that float has in full.
+      EXPECT_NEAR(static_cast<double>(y[i]), expected, 4e-7 * std::abs(expected) + 2e-38)
+          << to_string(activation) << " of " << x[i];
+    }
+  };
+  expect_close(Activation::sigmoid, [](double v) { return 1 / (1 + std::exp(-v)); });
+  expect_close(Activation::tanh, [](double v) { return std::tanh(v); });
+  x.assign(40, std::nanf(""));
+  for (const std::size_t kernel : {0U, 1U, 2U, 3U, 4U}) {
+    lanes::kernels().elementwise.forward[kernel](40, x.data(), nullptr, y.data());
+    for (std::size_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isnan(y[i])) << kernel << " at " << i;
+  }
+}
+
+// The first of equal maxima counts, what is no number wins, and a window of more than 256 positions knows its own.
+TEST(Pooling, PlacesOfMaximaAreExact) {
+  for (const std::int64_t inner : {1, 16, 21, 48}) {
+    for (const lanes::PoolWindow window :
+         {lanes::PoolWindow{2, 3, 5 * inner, inner}, {1, 1, inner, inner}, {17, 18, 20 * inner, inner}}) {
+      std::vector<float> x(static_cast<std::size_t>((window.rows * window.row_step) + window.columns * inner));
+      for (float& value : x) value = static_cast<float>(random_between(-4, 4));
+      if (window.columns > 1) x[static_cast<std::size_t>(inner)] = std::nanf("");
+      std::vector<float> y(static_cast<std::size_t>(inner));
+      std::vector<std::int32_t> places(y.size());
+      lanes::kernels().pool.large.forward(window, x.data(), y.data(), places.data());
+      for (std::int64_t k = 0; k < inner; ++k) {
+        std::int32_t best = 0;
+        const auto value = [&](std::int32_t place) {
+          return x[static_cast<std::size_t>(place / window.columns * window.row_step + place % window.columns * inner +
+                                            k)];
+        };
+        for (std::int32_t place = 0; place < window.rows * window.columns; ++place) {
+          const float next = value(place);
+          if (next > value(best) || std::isnan(next)) best = place;
+        }
+        const auto at = static_cast<std::size_t>(k);
+        EXPECT_EQ(places[at], best) << inner << " values, " << k;
+        EXPECT_TRUE(y[at] == value(best) || std::isnan(value(best)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ddp

@@ -10,7 +10,10 @@
 
 #include <cstdint>
 
+#include "backend/cpu/elementwise_kernels.h"
+#include "backend/cpu/lrn_kernels.h"
 #include "backend/cpu/norm_kernels.h"
+#include "backend/cpu/pool_kernels.h"
 
 namespace ddp::lanes {
 
@@ -120,6 +123,9 @@ struct Kernels {
   PlaneForward plane_forward;
   PlaneWeights plane_weights;
   NormKernels norm;
+  LrnKernels lrn;
+  ElementwiseKernels elementwise;
+  PoolKernels pool;
 };
 
 // The kernels for this processor: the best that it has, or those that the environment variable DDP_INSTRUCTION_SET

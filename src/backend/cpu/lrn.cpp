@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cmath>
 
+#include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
 #include "backend/workspace.h"
@@ -8,24 +8,16 @@
 namespace ddp {
 namespace {
 
-// s^-beta; the usual exponents by roots, which are vector instructions.
-float inverse_power(float s, float beta) {
-  if (beta == 0.75F) return 1.0F / (std::sqrt(s) * std::sqrt(std::sqrt(s)));
-  if (beta == 0.5F) return 1.0F / std::sqrt(s);
-  return std::pow(s, -beta);
-}
-
-// A layout seen as rows that the sum over channels runs across: channel c of a group lies at c * stride, `width` values
-// side by side.
+// A layout seen as rows of `width` neighbouring values of one channel, for each of `groups` groups all channels in
+// order. Where the width is 1, the channels themselves are neighbours.
 struct Rows {
   std::int64_t groups;
-  std::int64_t stride;
   std::int64_t width;
 };
 
 class Lrn final : public Op {
  public:
-  Lrn(const LrnSpec& spec, Layout layout) : spec_(spec), layout_(layout) {
+  Lrn(const LrnSpec& spec, Layout layout) : spec_(spec), layout_(layout), kernels_(lanes::kernels().lrn) {
     terms_ = workspace_.add<float>(stored_elements(spec.batch, spec.shape, layout));
   }
 
@@ -38,24 +30,11 @@ class Lrn final : public Op {
 
   void forward(const ForwardArguments& a) override {
     auto* sums = static_cast<float*>(static_cast<void*>(a.saved));
-    const Rows rows = rows_of(a.active);
     const float share = spec_.alpha / static_cast<float>(spec_.size);
-    const std::int64_t before = spec_.size / 2;
-    const std::int64_t after = (spec_.size - 1) / 2;
-#pragma omp parallel for collapse(2) schedule(static)
-    for (std::int64_t g = 0; g < rows.groups; ++g) {
-      for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
-        const std::int64_t row = g * spec_.shape.channels * rows.width + c * rows.stride;
-        const float* x = a.x + row;
-        float* s = sums + row;
-        std::fill_n(s, rows.width, spec_.k);
-        each_neighbour(c, before, after, [&](std::int64_t distance) {
-          const float* other = x + distance * rows.stride;
-          for (std::int64_t i = 0; i < rows.width; ++i) s[i] += share * other[i] * other[i];
-        });
-        for (std::int64_t i = 0; i < rows.width; ++i) a.y[row + i] = x[i] * inverse_power(s[i], spec_.beta);
-      }
-    }
+    each_window(rows_of(a.active), spec_.size / 2, (spec_.size - 1) / 2,
+                [&](const lanes::LrnWindow& window, std::int64_t at) {
+                  kernels_.forward(window, a.x + at, share, spec_.k, spec_.beta, sums + at, a.y + at);
+                });
   }
 
   // dx = dy s^-beta - 2 beta alpha / size x (sum over the channels whose windows have it of dy x s^(-beta - 1)).
@@ -65,33 +44,42 @@ class Lrn final : public Op {
     const Rows rows = rows_of(a.active);
     const std::int64_t count = rows.groups * spec_.shape.channels * rows.width;
 #pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) {
-      const float power = inverse_power(sums[i], spec_.beta);
-      a.dx[i] = a.dy[i] * power;
-      terms[i] = a.dy[i] * a.x[i] * power / sums[i];
+    for (std::int64_t first = 0; first < count; first += kPiece) {
+      kernels_.terms(std::min(kPiece, count - first), a.x + first, sums + first, a.dy + first, spec_.beta, a.dx + first,
+                     terms + first);
     }
     const float factor = 2 * spec_.beta * spec_.alpha / static_cast<float>(spec_.size);
-    const std::int64_t before = (spec_.size - 1) / 2;
-    const std::int64_t after = spec_.size / 2;
-#pragma omp parallel for collapse(2) schedule(static)
-    for (std::int64_t g = 0; g < rows.groups; ++g) {
-      for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
-        const std::int64_t row = g * spec_.shape.channels * rows.width + c * rows.stride;
-        each_neighbour(c, before, after, [&](std::int64_t distance) {
-          const float* other = terms + row + distance * rows.stride;
-          for (std::int64_t i = 0; i < rows.width; ++i) a.dx[row + i] -= factor * a.x[row + i] * other[i];
-        });
-      }
-    }
+    each_window(rows, (spec_.size - 1) / 2, spec_.size / 2, [&](const lanes::LrnWindow& window, std::int64_t at) {
+      kernels_.backward(window, a.x + at, terms + at, factor, a.dx + at);
+    });
     clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:
-  // Calls f(distance) for the channels from `before` before to `after` after channel c.
+  static constexpr std::int64_t kPiece = 4096;
+
+  // Calls f(window, place of its first value) for all values, each with the channels from `before` before to `after`
+  // after its own.
   template <class F>
-  void each_neighbour(std::int64_t c, std::int64_t before, std::int64_t after, F f) const {
-    const std::int64_t last = std::min(after, spec_.shape.channels - 1 - c);
-    for (std::int64_t distance = -std::min(before, c); distance <= last; ++distance) f(distance);
+  void each_window(const Rows& rows, std::int64_t before, std::int64_t after, F f) const {
+    const std::int64_t channels = spec_.shape.channels;
+    const auto one = [&](std::int64_t c) {
+      return lanes::LrnWindow{rows.width, rows.width, -std::min(before, c), std::min(after, channels - 1 - c)};
+    };
+    if (rows.width > 1) {
+#pragma omp parallel for schedule(static)
+      for (std::int64_t row = 0; row < rows.groups * channels; ++row) f(one(row % channels), row * rows.width);
+      return;
+    }
+    // The windows of most channels are whole.
+    const std::int64_t first = std::min(before, channels);
+    const std::int64_t last = std::max(first, channels - after);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t g = 0; g < rows.groups; ++g) {
+      for (std::int64_t c = 0; c < first; ++c) f(one(c), g * channels + c);
+      f({last - first, 1, -before, after}, g * channels + first);
+      for (std::int64_t c = last; c < channels; ++c) f(one(c), g * channels + c);
+    }
   }
 
   Rows rows_of(std::int64_t active) const {
@@ -99,17 +87,18 @@ class Lrn final : public Op {
     const std::int64_t plane = spec_.shape.height * spec_.shape.width;
     switch (layout_) {
       case Layout::plain:
-        return {samples, plane, plane};
+        return {samples, plane};
       case Layout::nhwc:
-        return {samples * plane, 1, 1};
+        return {samples * plane, 1};
       case Layout::lanes16:
         break;
     }
-    return {(samples + kLanes - 1) / kLanes, plane * kLanes, plane * kLanes};
+    return {(samples + kLanes - 1) / kLanes, plane * kLanes};
   }
 
   LrnSpec spec_;
   Layout layout_;
+  const lanes::LrnKernels& kernels_;
   Workspace workspace_;
   Workspace::Part<float> terms_;
 };

@@ -1,17 +1,13 @@
 #include <algorithm>
-#include <array>
-#include <bit>
 
 #include "backend/arithmetic.h"
+#include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
 #include "base/error.h"
 
 namespace ddp {
 namespace {
-
-// Values of a window's neighbours that are worked on together.
-constexpr std::int64_t kStrip = 16;
 
 // The part of a window that lies inside the input: rows and columns of the input from `first` on, below `last`.
 struct Range {
@@ -112,7 +108,8 @@ class AveragePool final : public Pool {
 template <class Place>
 class MaximumPool final : public Pool {
  public:
-  using Pool::Pool;
+  MaximumPool(const PoolSpec& spec, Layout layout, const lanes::MaximumKernels<Place>& kernels)
+      : Pool(spec, layout), kernels_(kernels) {}
 
   std::size_t saved_bytes() const override {
     return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Place);
@@ -125,13 +122,8 @@ class MaximumPool final : public Pool {
     for (std::int64_t p = 0; p < view.outer; ++p) {
       const float* x = a.x + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        Place* place = a.training ? places + at : nullptr;
-        const auto place_at = [&](std::int64_t k) { return place == nullptr ? nullptr : place + k; };
-        std::int64_t k = 0;
-        for (; k + kStrip <= view.inner; k += kStrip) {
-          find<kStrip>(x + k, rows, columns, view.inner, a.y + at + k, place_at(k));
-        }
-        for (; k < view.inner; ++k) find<1>(x + k, rows, columns, view.inner, a.y + at + k, place_at(k));
+        kernels_.forward(window(rows, columns, view.inner), x + first(rows, columns, view.inner), a.y + at,
+                         a.training ? places + at : nullptr);
       });
     }
   }
@@ -145,55 +137,22 @@ class MaximumPool final : public Pool {
       float* dx = a.dx + p * in_plane(view.inner);
       std::fill_n(dx, in_plane(view.inner), 0.0F);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        const float* dy = a.dy + at;
-        const Place* place = places + at;
-        for (std::int64_t r = rows.first; r < rows.last; ++r) {
-          for (std::int64_t c = columns.first; c < columns.last; ++c) {
-            const auto here = static_cast<Place>((r - rows.first) * columns.size() + c - columns.first);
-            add_where(dx + (r * spec_.input.width + c) * view.inner, dy, place, here, view.inner);
-          }
-        }
+        kernels_.backward(window(rows, columns, view.inner), a.dy + at, places + at,
+                          dx + first(rows, columns, view.inner));
       });
     }
     clear_rest(a.dx, a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:
-  // Strips of 16 have a length that the compiler knows, so that it makes vectors of them.
-  static void add_where(float* __restrict to, const float* __restrict dy, const Place* __restrict place, Place here,
-                        std::int64_t count) {
-    for (; count >= kStrip; count -= kStrip, to += kStrip, dy += kStrip, place += kStrip) {
-#pragma omp simd
-      for (std::int64_t k = 0; k < kStrip; ++k) {
-        const std::uint32_t keep = place[k] == here ? ~0U : 0U;
-        to[k] += std::bit_cast<float>(std::bit_cast<std::uint32_t>(dy[k]) & keep);
-      }
-    }
-    for (std::int64_t k = 0; k < count; ++k) to[k] += place[k] == here ? dy[k] : 0.0F;
+  lanes::PoolWindow window(Range rows, Range columns, std::int64_t inner) const {
+    return {rows.size(), columns.size(), spec_.input.width * inner, inner};
+  }
+  std::int64_t first(Range rows, Range columns, std::int64_t inner) const {
+    return (rows.first * spec_.input.width + columns.first) * inner;
   }
 
-  // The maxima of Count neighbouring values over a window.
-  template <std::size_t Count>
-  void find(const float* x, Range rows, Range columns, std::int64_t inner, float* __restrict y, Place* place) const {
-    std::array<float, Count> best;
-    std::array<std::int32_t, Count> winner{};
-    std::copy_n(x + (rows.first * spec_.input.width + columns.first) * inner, Count, best.begin());
-    std::int32_t here = 0;
-    for (std::int64_t r = rows.first; r < rows.last; ++r) {
-      for (std::int64_t c = columns.first; c < columns.last; ++c, ++here) {
-        const float* from = x + (r * spec_.input.width + c) * inner;
-#pragma omp simd
-        for (std::size_t k = 0; k < Count; ++k) {
-          const bool wins = wins_maximum(from[k], best[k]);
-          best[k] = wins ? from[k] : best[k];
-          winner[k] = wins ? here : winner[k];
-        }
-      }
-    }
-    std::copy_n(best.begin(), Count, y);
-    if (place == nullptr) return;
-    for (std::size_t k = 0; k < Count; ++k) place[k] = static_cast<Place>(winner[k]);
-  }
+  const lanes::MaximumKernels<Place>& kernels_;
 };
 
 }  // namespace
@@ -201,8 +160,11 @@ class MaximumPool final : public Pool {
 std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout) {
   if (spec.kind == PoolSpec::Kind::average) return std::make_unique<AveragePool>(spec, layout);
   constexpr std::int64_t kMostInAByte = 256;
-  if (spec.window_h * spec.window_w <= kMostInAByte) return std::make_unique<MaximumPool<std::uint8_t>>(spec, layout);
-  return std::make_unique<MaximumPool<std::int32_t>>(spec, layout);
+  const lanes::PoolKernels& kernels = lanes::kernels().pool;
+  if (spec.window_h * spec.window_w <= kMostInAByte) {
+    return std::make_unique<MaximumPool<std::uint8_t>>(spec, layout, kernels.in_a_byte);
+  }
+  return std::make_unique<MaximumPool<std::int32_t>>(spec, layout, kernels.large);
 }
 
 void average_pool2(const float* y, float* pooled, std::int64_t outer, std::int64_t height, std::int64_t width,

@@ -1,0 +1,31 @@
+// Kernels of maximum pooling, compiled once for each instruction set like those of lanes_kernels.h.
+#pragma once
+
+#include <cstdint>
+
+namespace ddp::lanes {
+
+// The part of a window that lies inside the input: `rows` x `columns` positions of `inner` neighbouring values each,
+// `row_step` floats from one row to the next. Positions are counted row by row.
+struct PoolWindow {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t row_step;
+  std::int64_t inner;
+};
+
+template <class Place>
+struct MaximumKernels {
+  // y[k] is the largest of the values k, and places[k] the position that it has, unless places is null. The first of
+  // equal ones counts, and what is no number is larger than all.
+  void (*forward)(const PoolWindow& window, const float* x, float* y, Place* places);
+  // dx gets dy[k] added at the position places[k].
+  void (*backward)(const PoolWindow& window, const float* dy, const Place* places, float* dx);
+};
+
+struct PoolKernels {
+  MaximumKernels<std::uint8_t> in_a_byte;  // windows of up to 256 positions
+  MaximumKernels<std::int32_t> large;
+};
+
+}  // namespace ddp::lanes
