@@ -244,6 +244,22 @@ TEST(Linear, BothKernelsAgreeWithTheReference) {
   }
 }
 
+// Vanishing gradients must not make a step slow: 2e-39 is half as much as 4e-39, and both are zero.
+TEST(CpuBackend, DenormalNumbersAreZeroInAllThreads) {
+  const auto backend = make_cpu_backend();
+  int threads = 0;
+  int flushing = 0;
+#pragma omp parallel num_threads(3) reduction(+ : threads, flushing)
+  {
+    volatile float half = 0.5F;
+    volatile float tiny = 4e-39F;
+    threads += 1;
+    flushing += tiny * half == 0.0F ? 1 : 0;
+  }
+  EXPECT_EQ(threads, 3);
+  EXPECT_EQ(flushing, 3);
+}
+
 // Sigmoid and tanh at all sizes, relative to the result: our own exponential takes their place.
 TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   std::vector<float> x = {0, -0.0F, 1e-38F, 0.624F, -0.625F, 0.626F, 20, -87, 88, -88.5F, 1e30F, -1e30F};

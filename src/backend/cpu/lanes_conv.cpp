@@ -151,7 +151,8 @@ class LanesConv final : public Op {
         kernels_.unpool(a.dy + at, mask + at / 4, to, static_cast<int>(spec_.output().height),
                         static_cast<int>(spec_.output().width), shape_.out_w);
       } else {
-        for (std::int64_t i = 0; i < plane; ++i) to[i] = relu_gradient(a.y[at + i], a.dy[at + i]);
+        kernels_.elementwise.backward[static_cast<std::size_t>(Activation::relu)](plane, a.y + at, a.dy + at, to,
+                                                                                  nullptr);
       }
     }
     return dpre;
