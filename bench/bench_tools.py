@@ -95,7 +95,7 @@ def ddp_train(program, model, ranks, batch, precision, data, first=0):
         if os.geteuid() == 0:
             environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     command += [program, "bench", "--model", model, "--global-batch", str(batch), "--precision", precision,
-                "--momentum", "0.9", "--threads", "1", *data]
+                "--lr", "0.01", "--momentum", "0.9", "--threads", "1", *data]
     return run_json(command, "ddp_train bench", environment)["samples_per_second"]
 
 

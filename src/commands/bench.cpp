@@ -11,6 +11,7 @@
 #include "commands/ranks.h"
 #include "data/sample_key.h"
 #include "metrics/phases.h"
+#include "runtime/joint_error.h"
 #include "train/trainer.h"
 
 namespace ddp {
@@ -68,7 +69,13 @@ int run_bench(const MpiSession& session, const Options& options) {
   const auto run_steps = [&](std::int64_t count) {
     communicator.barrier();
     const double begin = now();
-    for (std::int64_t i = 0; i < count; ++i) trainer.step_on(batch);
+    for (std::int64_t i = 0; i < count; ++i) {
+      // Steps that update nothing are cheaper.
+      if (trainer.step_on(batch).finite) continue;
+      throw JointError(ExitCode::non_finite,
+                       "the steps ended in numbers that are not finite, and have no time worth knowing; lower --lr",
+                       session.rank() == 0);
+    }
     communicator.barrier();
     double seconds = now() - begin;
     communicator.all_reduce(std::span(&seconds, 1), ReduceOp::max);
