@@ -44,7 +44,22 @@ double guessed_seconds(const OpSpec& spec) {
   return bytes / 10e9 + 3 * 2 * forward_multiply_adds(spec) / 50e9;
 }
 
-// Tries the candidates of each direction in turn, the others held; a later direction sees the best of the earlier.
+// Tries the candidates of one direction, the others as in `best`, and keeps the fastest. `seconds_of` times a choice,
+// and may end early when it takes longer than `least`.
+template <class Choice, class Value, class Candidates, class Seconds>
+void search(Choice& best, Value Choice::*direction, const Candidates& candidates, double& least, Seconds seconds_of) {
+  for (const auto& candidate : candidates) {
+    if (best.*direction == candidate) continue;
+    Choice choice = best;
+    choice.*direction = candidate;
+    const double time = seconds_of(choice, least);
+    if (time >= least) continue;
+    least = time;
+    best = choice;
+  }
+}
+
+// The directions in turn; a later one sees the best of the earlier.
 KernelChoice choose_lanes_conv(const ConvSpec& spec) {
   Trial trial(spec, Layout::lanes16, Layout::lanes16);
   if (lanes_depthwise_supported(spec)) {
@@ -53,50 +68,38 @@ KernelChoice choose_lanes_conv(const ConvSpec& spec) {
     return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
   }
   LanesConvTiles best = lanes_fixed_tiles(spec);
-  const auto first = make_lanes_conv(spec, best);
-  double forward = trial.forward_seconds(*first);
-  double backward = trial.backward_seconds(*first);
-  const auto search = [&](int LanesConvTiles::*direction, const std::vector<int>& candidates, double& least,
-                          auto seconds) {
-    for (const int candidate : candidates) {
-      if (candidate == best.*direction) continue;
-      LanesConvTiles tiles = best;
-      tiles.*direction = candidate;
-      const double time = (trial.*seconds)(*make_lanes_conv(spec, tiles), least);
-      if (time < least) {
-        least = time;
-        best = tiles;
-      }
-    }
+  const auto forward_seconds = [&](const LanesConvTiles& tiles, double least) {
+    return trial.forward_seconds(*make_lanes_conv(spec, tiles), least);
   };
-  search(&LanesConvTiles::forward, lanes_forward_candidates(spec), forward, &Trial::forward_seconds);
-  search(&LanesConvTiles::data, lanes_data_candidates(spec), backward, &Trial::backward_seconds);
-  search(&LanesConvTiles::weights, lanes_weights_candidates(spec), backward, &Trial::backward_seconds);
+  const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {
+    return trial.backward_seconds(*make_lanes_conv(spec, tiles), least);
+  };
+  double forward = forward_seconds(best, Trial::kNoRival);
+  double backward = backward_seconds(best, Trial::kNoRival);
+  search(best, &LanesConvTiles::forward, lanes_forward_candidates(spec), forward, forward_seconds);
+  search(best, &LanesConvTiles::data, lanes_data_candidates(spec), backward, backward_seconds);
+  search(best, &LanesConvTiles::weights, lanes_weights_candidates(spec), backward, backward_seconds);
   return {to_text(best), forward + backward};
 }
 
 KernelChoice choose_onednn_conv(const ConvSpec& spec) {
+  constexpr std::array kFormats = {"any", "winograd"};
   Trial trial(spec, Layout::nhwc, Layout::nhwc);
   OneDnnConvFormats best;
-  const auto first = make_onednn_conv(spec, best);
-  double forward = first == nullptr ? Trial::kNoRival : trial.forward_seconds(*first);
-  double backward = first == nullptr ? Trial::kNoRival : trial.backward_seconds(*first);
-  const auto search = [&](std::string OneDnnConvFormats::*direction, double& least, auto seconds) {
-    for (const char* candidate : {"any", "winograd"}) {
-      OneDnnConvFormats formats = best;
-      formats.*direction = candidate;
-      const auto op = make_onednn_conv(spec, formats);
-      if (op == nullptr) continue;
-      const double time = (trial.*seconds)(*op, least);
-      if (time < least) {
-        least = time;
-        best = formats;
-      }
-    }
+  // What oneDNN has no kernel for is slower than all.
+  const auto forward_seconds = [&](const OneDnnConvFormats& formats, double least) {
+    const auto op = make_onednn_conv(spec, formats);
+    return op == nullptr ? Trial::kNoRival : trial.forward_seconds(*op, least);
   };
-  search(&OneDnnConvFormats::forward, forward, &Trial::forward_seconds);
-  search(&OneDnnConvFormats::weights, backward, &Trial::backward_seconds);
-  if (spec.input_gradient) search(&OneDnnConvFormats::data, backward, &Trial::backward_seconds);
+  const auto backward_seconds = [&](const OneDnnConvFormats& formats, double least) {
+    const auto op = make_onednn_conv(spec, formats);
+    return op == nullptr ? Trial::kNoRival : trial.backward_seconds(*op, least);
+  };
+  double forward = forward_seconds(best, Trial::kNoRival);
+  double backward = backward_seconds(best, Trial::kNoRival);
+  search(best, &OneDnnConvFormats::forward, kFormats, forward, forward_seconds);
+  search(best, &OneDnnConvFormats::weights, kFormats, backward, backward_seconds);
+  if (spec.input_gradient) search(best, &OneDnnConvFormats::data, kFormats, backward, backward_seconds);
   return {to_text(best), forward + backward};
 }
 
