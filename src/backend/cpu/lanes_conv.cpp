@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "backend/arithmetic.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/planes.h"
