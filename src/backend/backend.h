@@ -120,8 +120,8 @@ class Backend {
   virtual void* native_stream() { return nullptr; }
 };
 
-// The backend of CPU cores: oneDNN and kernels of our own. Uses as many threads as OpenMP is set to. In the calling thread,
-// in OpenMP's and in all that they start later, denormal numbers are zero from here on.
+// The backend of CPU cores: oneDNN and kernels of our own. Uses as many threads as OpenMP is set to. In the calling
+// thread, in OpenMP's and in all that they start later, denormal numbers are zero from here on.
 std::unique_ptr<Backend> make_cpu_backend();
 
 }  // namespace ddp
