@@ -52,18 +52,20 @@ Activation activation_of(const json& test) {
   return Activation::none;
 }
 
+// The same padding on all sides.
+template <class Spec>
+Spec padded(Spec spec, const json& test) {
+  spec.pad_top = spec.pad_left = spec.pad_bottom = spec.pad_right = test["padding"].get<std::int64_t>();
+  return spec;
+}
+
 ConvSpec conv_of(const json& test) {
-  const std::int64_t padding = test["padding"];
   return {.batch = test["batch"],
           .input = shape_of(test),
           .output_channels = test["channels"],
           .kernel_h = test["kernel"],
           .kernel_w = test["kernel"],
           .stride = test["stride"],
-          .pad_top = padding,
-          .pad_left = padding,
-          .pad_bottom = padding,
-          .pad_right = padding,
           .groups = test["groups"],
           .bias = test["bias"],
           .relu = test["relu"],
@@ -71,17 +73,12 @@ ConvSpec conv_of(const json& test) {
 }
 
 PoolSpec pool_of(const json& test) {
-  const std::int64_t padding = test["padding"];
   return {.batch = test["batch"],
           .input = shape_of(test),
           .kind = test["maximum"].get<bool>() ? PoolSpec::Kind::maximum : PoolSpec::Kind::average,
           .window_h = test["window"],
           .window_w = test["window"],
           .stride = test["stride"],
-          .pad_top = padding,
-          .pad_left = padding,
-          .pad_bottom = padding,
-          .pad_right = padding,
           .count_padding = test["count_padding"]};
 }
 
@@ -89,8 +86,8 @@ OpSpec spec_of(const json& test) {
   const std::string op = test["op"];
   const std::int64_t batch = test["batch"];
   const Shape shape = shape_of(test);
-  if (op == "conv") return conv_of(test);
-  if (op == "pool") return pool_of(test);
+  if (op == "conv") return padded(conv_of(test), test);
+  if (op == "pool") return padded(pool_of(test), test);
   if (op == "linear") {
     return LinearSpec{batch, shape.channels, test["outputs"], test["bias"], test["relu"], /*input_gradient=*/true};
   }

@@ -358,11 +358,17 @@ void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const refe
   if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2 beside it");
 }
 
+// What the operator is for the samples that matter.
+OpSpec active_part(const OpCheck& check) {
+  OpSpec part = check.spec;
+  std::visit([&](auto& s) { s.batch = check.active; }, part);
+  return part;
+}
+
 }  // namespace
 
 void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Expected& expected) {
-  OpSpec part = check.spec;
-  std::visit([&](auto& s) { s.batch = check.active; }, part);
+  const OpSpec part = active_part(check);
   const Shape out = output_of(part);
   const auto& [wanted, gradients, y_in_evaluation] = expected;
   const Comparison compare(check, steepness(part, in));
@@ -400,8 +406,7 @@ void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Ex
 }
 
 void check_op(const OpCheck& check) {
-  OpSpec part = check.spec;
-  std::visit([&](auto& s) { s.batch = check.active; }, part);
+  const OpSpec part = active_part(check);
   Inputs in = inputs_for(part, check.backend.activation_bytes() != sizeof(float));
   Values dy = exact_values(check.active * output_of(part).elements());
   const std::vector<bool> near = reference::near_kinks(part, in, std::max(1e-3, 5 * check.tolerance));

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from make_lenet import hash32, pack_arrays
+from make_lenet import dropout_keeps, hash32, pack_arrays
 
 KINK = 2e-3  # how near to one no value may lie
 
@@ -88,12 +88,7 @@ def dropout(c, k, t):
     """PyTorch's arithmetic with the masks of ddp_train, as in make_networks.py."""
     if not t["training"]:
         return t["x"] * 1
-    element = np.arange(t["x"][0].numel(), dtype=np.uint64)
-    z = t["keys"][:, None] + (np.uint64(0x9E3779B97F4A7C15) * (np.uint64(c["stream"] << 32) + element + np.uint64(1)))[None, :]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    keep = (z >> np.uint64(40)).astype(np.float64) * 2.0**-24 >= np.float32(c["rate"])
+    keep = dropout_keeps(t["keys"], c["stream"], t["x"][0].numel(), c["rate"])
     return t["x"] * torch.from_numpy(keep).reshape(t["x"].shape) / (1 - c["rate"])
 
 

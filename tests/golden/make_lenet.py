@@ -67,6 +67,17 @@ def hash32(value):
     return h ^ (h >> np.uint32(16))
 
 
+def dropout_keeps(keys, stream, elements, rate):
+    """Which of each sample's elements dropout keeps, by the formula of make_networks.py: bool [n, elements]."""
+    element = np.arange(elements, dtype=np.uint64)
+    place = np.uint64(0x9E3779B97F4A7C15) * (np.uint64(stream << 32) + element + np.uint64(1))
+    z = keys[:, None] + place[None, :]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(40)).astype(np.float64) * 2.0**-24 >= np.float32(rate)
+
+
 def labels(samples):
     """Labels of the samples with these indices: int64 [n]."""
     return (hash32(samples) % 10).astype(np.int64)

@@ -35,7 +35,7 @@ import torch
 import torchvision
 from torch import nn
 
-from make_lenet import hash32, labels, pack_arrays
+from make_lenet import dropout_keeps, hash32, labels, pack_arrays
 
 
 class Dropout(nn.Module):
@@ -50,13 +50,7 @@ class Dropout(nn.Module):
             return x
         i = np.asarray(self.samples, dtype=np.uint64)
         key = hash32(i).astype(np.uint64) + (hash32(i + np.uint64(1)).astype(np.uint64) << np.uint64(32))
-        element = np.arange(x[0].numel(), dtype=np.uint64)
-        place = np.uint64(0x9E3779B97F4A7C15) * (np.uint64(self.stream << 32) + element + np.uint64(1))
-        z = key[:, None] + place[None, :]
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-        keep = (z >> np.uint64(40)).astype(np.float64) * 2.0**-24 >= np.float32(self.rate)
+        keep = dropout_keeps(key, self.stream, x[0].numel(), self.rate)
         return x * torch.from_numpy(keep).reshape(x.shape) / (1 - self.rate)
 
 

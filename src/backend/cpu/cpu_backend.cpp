@@ -128,8 +128,7 @@ void flush_denormals() {
 class CpuBackend final : public Backend {
  public:
   CpuBackend() {
-    flush_denormals();
-    // Threads of OpenMP that are there already.
+    // This thread is one of them; others of OpenMP may be there already.
 #pragma omp parallel
     flush_denormals();
   }
