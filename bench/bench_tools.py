@@ -85,8 +85,9 @@ def data_options(model, batch):
         yield ["--dataset", "folder", "--data-dir", name, "--image-size", str(side)]
 
 
-def ddp_train(program, model, ranks, batch, precision, data, first=0):
-    """Samples per second of the training step of ddp_train; `data` as data_options() gives it, `first` as for cores()."""
+def bench_command(program, model, ranks, batch, precision, data, first=0):
+    """The command that times the training step of ddp_train, and its environment; `data` as data_options() gives it, `first`
+    as for cores()."""
     command = ["taskset", "-c", cores(ranks, first)]
     environment = dict(os.environ)
     if ranks > 1:
@@ -96,7 +97,54 @@ def ddp_train(program, model, ranks, batch, precision, data, first=0):
             environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     command += [program, "bench", "--model", model, "--global-batch", str(batch), "--precision", precision,
                 "--lr", "0.01", "--momentum", "0.9", "--threads", "1", *data]
+    return command, environment
+
+
+def ddp_train(*args):
+    """Samples per second of the training step of ddp_train; arguments as for bench_command()."""
+    command, environment = bench_command(*args)
     return run_json(command, "ddp_train bench", environment)["samples_per_second"]
+
+
+class WaitingBench:
+    """A ddp_train that is ready to time its training step, and does so for a third of a second when it is asked.
+
+    with WaitingBench(program, "lenet", 2, 256, "fp32", []) as ranks:
+        ranks.ask()
+        print(ranks.answer(), "samples per second")
+    """
+
+    def __init__(self, *args):
+        """Arguments as for bench_command()."""
+        command, environment = bench_command(*args)
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.process = subprocess.Popen([*command, "--on-request"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True, env=environment)
+        # The first answer comes after kernels are chosen and warm; only then the next one may begin to choose its own.
+        self.ask()
+        self.answer()
+
+    def ask(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait()
+            self.errors.seek(0)
+            fail(f"ddp_train bench ended with code {code}: {(self.errors.read().strip() or 'no output').splitlines()[-1]}", 1)
+        return json.loads(line)["samples_per_second"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
 
 
 def warn_when_busy():

@@ -36,7 +36,7 @@ class Backoff {
       return;
     }
     std::this_thread::sleep_for(sleep_);
-    sleep_ = std::min(sleep_ * 3 / 2, kLastSleep);
+    sleep_ = std::min(sleep_ * 3 / 2, seconds < kLongWait ? kLastSleep : kLongSleep);
   }
 
   // Seconds since construction or the last reset().
@@ -46,6 +46,9 @@ class Backoff {
   static constexpr double kSpin = 5e-6;
   static constexpr std::chrono::microseconds kFirstSleep{20};
   static constexpr std::chrono::microseconds kLastSleep{100};
+  // Whoever waited this long does other work, such as an evaluation, on cores that the polls would disturb.
+  static constexpr double kLongWait = 0.1;
+  static constexpr std::chrono::microseconds kLongSleep{1000};
 
   double eager_seconds_;
   double begin_ = now();

@@ -1,8 +1,12 @@
 // ddp_train bench: the training step on one batch held in memory, as one JSON line; bench/compare puts PyTorch beside
-// it.
+// it. With --on-request it times a stretch of steps for each line on standard input: so bench/scaling lets several
+// of them take turns within a second.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,8 +22,9 @@ namespace ddp {
 namespace {
 
 constexpr double kWarmUpSeconds = 0.5;
-constexpr double kRepeatSeconds = 0.3;
-constexpr int kRepeats = 9;
+constexpr double kStretchSeconds = 0.3;
+constexpr int kStretches = 9;
+constexpr std::int64_t kFirstSteps = 3;
 
 // This rank's samples of one global batch.
 struct HeldBatch {
@@ -47,6 +52,83 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// The step on one batch in memory, timed in stretches. All ranks do the same number of steps: the time is the slowest
+// rank's, and the same on all.
+class StepTimer {
+ public:
+  StepTimer(const MpiSession& session, Communicator& communicator, Trainer& trainer, const Batch& batch)
+      : session_(session), communicator_(communicator), trainer_(trainer), batch_(batch) {
+    expected_ = run(kFirstSteps);
+    (void)run(steps_in(kWarmUpSeconds));
+  }
+
+  // Times stretches of steps; afterwards step_seconds() is their median and phases() what they were spent on.
+  void measure(int stretches) {
+    const PhaseTotals before = trainer_.phase_totals();
+    std::vector<double> seconds;
+    for (int i = 0; i < stretches; ++i) seconds.push_back(run(steps_in(kStretchSeconds)));
+    step_seconds_ = median(seconds);
+    phases_ = trainer_.phase_totals();
+    phases_ -= before;
+  }
+
+  double step_seconds() const { return step_seconds_; }
+  const PhaseTotals& phases() const { return phases_; }
+
+ private:
+  std::int64_t steps_in(double seconds) const {
+    return std::max<std::int64_t>(2, static_cast<std::int64_t>(seconds / expected_));
+  }
+
+  // Seconds per step.
+  double run(std::int64_t count) {
+    communicator_.barrier();
+    const double begin = now();
+    for (std::int64_t i = 0; i < count; ++i) {
+      // Steps that update nothing are cheaper.
+      if (trainer_.step_on(batch_).finite) continue;
+      throw JointError(ExitCode::non_finite,
+                       "the steps ended in numbers that are not finite, and have no time worth knowing; lower --lr",
+                       session_.rank() == 0);
+    }
+    communicator_.barrier();
+    double seconds = now() - begin;
+    communicator_.all_reduce(std::span(&seconds, 1), ReduceOp::max);
+    return seconds / static_cast<double>(count);
+  }
+
+  const MpiSession& session_;
+  Communicator& communicator_;
+  Trainer& trainer_;
+  const Batch& batch_;
+  double expected_ = 0;
+  double step_seconds_ = 0;
+  PhaseTotals phases_;
+};
+
+void print_line(const Options& options, std::int64_t global_batch, int ranks, int threads, const StepTimer& timer) {
+  const double step = timer.step_seconds();
+  const PhaseTotals& phases = timer.phases();
+  fmt::print(
+      "{{\"model\":\"{}\",\"precision\":\"{}\",\"global_batch\":{},\"ranks\":{},\"threads\":{},"
+      "\"samples_per_second\":{:.1f},\"step_ms\":{:.4f},\"forward\":{:.3f},\"backward\":{:.3f},"
+      "\"exposed_communication\":{:.3f},\"optimizer\":{:.3f}}}\n",
+      options.model.model, to_string(options.model.precision), global_batch, ranks, threads,
+      static_cast<double>(global_batch) / step, step * 1e3, phases[Phase::forward] / phases.sum(),
+      phases[Phase::backward] / phases.sum(), phases[Phase::exposed_communication] / phases.sum(),
+      phases[Phase::optimizer] / phases.sum());
+  (void)std::fflush(stdout);
+}
+
+// True on all ranks when another line came on rank 0's standard input; false at its end.
+bool another_request(const MpiSession& session, Communicator& communicator) {
+  std::int64_t more = 0;
+  std::string line;
+  if (session.rank() == 0) more = std::getline(std::cin, line) ? 1 : 0;
+  communicator.all_reduce(std::span(&more, 1), ReduceOp::max);
+  return more != 0;
+}
+
 }  // namespace
 
 int run_bench(const MpiSession& session, const Options& options) {
@@ -61,47 +143,21 @@ int run_bench(const MpiSession& session, const Options& options) {
   mine.data.test_limit = 1;
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, mine, std::nullopt);
   Trainer trainer(experiment, communicator, nullptr, nullptr, std::nullopt);
-  const HeldBatch held =
-      hold_batch(*experiment.data.train, experiment.batch.rank_samples(session.rank(), experiment.batch.global_batch),
-                 options.optimizer.seed);
+  const std::int64_t global_batch = experiment.batch.global_batch;
+  const HeldBatch held = hold_batch(*experiment.data.train, experiment.batch.rank_samples(session.rank(), global_batch),
+                                    options.optimizer.seed);
   const Batch batch{held.pixels, held.labels, static_cast<std::int64_t>(held.labels.size()), held.indices, held.keys};
 
-  const auto run_steps = [&](std::int64_t count) {
-    communicator.barrier();
-    const double begin = now();
-    for (std::int64_t i = 0; i < count; ++i) {
-      // Steps that update nothing are cheaper.
-      if (trainer.step_on(batch).finite) continue;
-      throw JointError(ExitCode::non_finite,
-                       "the steps ended in numbers that are not finite, and have no time worth knowing; lower --lr",
-                       session.rank() == 0);
-    }
-    communicator.barrier();
-    double seconds = now() - begin;
-    communicator.all_reduce(std::span(&seconds, 1), ReduceOp::max);
-    return seconds / static_cast<double>(count);
+  StepTimer timer(session, communicator, trainer, batch);
+  const auto measure = [&](int stretches) {
+    timer.measure(stretches);
+    if (session.rank() == 0) print_line(options, global_batch, session.size(), ranks.binding.threads, timer);
   };
-  // All ranks do the same number of steps: the time is the slowest rank's, and the same on all.
-  const double first = run_steps(3);
-  const auto steps_in = [&](double seconds) {
-    return std::max<std::int64_t>(2, static_cast<std::int64_t>(seconds / first));
-  };
-  (void)run_steps(steps_in(kWarmUpSeconds));
-  const PhaseTotals before = trainer.phase_totals();
-  std::vector<double> seconds;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) seconds.push_back(run_steps(steps_in(kRepeatSeconds)));
-  PhaseTotals phases = trainer.phase_totals();
-  phases -= before;
-  if (session.rank() != 0) return static_cast<int>(ExitCode::done);
-  const double step = median(seconds);
-  fmt::print(
-      "{{\"model\":\"{}\",\"precision\":\"{}\",\"global_batch\":{},\"ranks\":{},\"threads\":{},"
-      "\"samples_per_second\":{:.1f},\"step_ms\":{:.4f},\"forward\":{:.3f},\"backward\":{:.3f},"
-      "\"exposed_communication\":{:.3f},\"optimizer\":{:.3f}}}\n",
-      options.model.model, to_string(options.model.precision), experiment.batch.global_batch, session.size(),
-      ranks.binding.threads, static_cast<double>(experiment.batch.global_batch) / step, step * 1e3,
-      phases[Phase::forward] / phases.sum(), phases[Phase::backward] / phases.sum(),
-      phases[Phase::exposed_communication] / phases.sum(), phases[Phase::optimizer] / phases.sum());
+  if (options.bench.on_request) {
+    while (another_request(session, communicator)) measure(1);
+  } else {
+    measure(kStretches);
+  }
   return static_cast<int>(ExitCode::done);
 }
 

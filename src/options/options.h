@@ -185,6 +185,13 @@ struct ExportOptions {
   friend bool operator==(const ExportOptions&, const ExportOptions&) = default;
 };
 
+// Of the command bench.
+struct BenchOptions {
+  bool on_request = false;  // time steps for each line on standard input
+
+  friend bool operator==(const BenchOptions&, const BenchOptions&) = default;
+};
+
 struct Options {
   std::string command = "train";  // train, eval, plan, bench, check, devices or export
   RunOptions run;
@@ -196,6 +203,7 @@ struct Options {
   DistributedOptions distributed;
   OutputOptions output;
   ExportOptions exported;
+  BenchOptions bench;
   std::string help_topic;  // with help: the topic asked for, or empty
   bool help = false;
   bool version = false;

@@ -238,11 +238,12 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
   }
 }
 
-// Options of the command export are for it alone, so that none is given in vain.
+// Options of the commands export and bench are for these alone, so that none is given in vain.
 void check_command(const CommandLine& command_line) {
   for (const Setting& setting : command_line.settings) {
-    check(setting.spec->topic != "export" || command_line.command == "export", ExitCode::usage,
-          "--{} is for the command export{}", setting.spec->key,
+    const std::string_view topic = setting.spec->topic;
+    check((topic != "export" && topic != "bench") || command_line.command == topic, ExitCode::usage,
+          "--{} is for the command {}{}", setting.spec->key, topic,
           setting.spec->key == "checkpoint" ? "; to go on from a checkpoint, or evaluate it, give --resume" : "");
   }
 }

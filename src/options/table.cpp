@@ -39,6 +39,7 @@ constexpr std::array kTopics = {
     OptionTopic{"distributed", "gradient exchange between ranks, threads and cores"},
     OptionTopic{"output", "run folder, checkpoints, evaluation and progress"},
     OptionTopic{"export", "the command export: a trained model for other programs"},
+    OptionTopic{"bench", "the command bench: when it times"},
 };
 
 constexpr std::array kCommands = {
@@ -433,6 +434,14 @@ void add_export(std::vector<OptionSpec>& table) {
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
 }
 
+void add_bench(std::vector<OptionSpec>& table) {
+  TopicTable bench(table, "bench", &Options::bench);
+  bench
+      .on_off("on-request", &BenchOptions::on_request,
+              "time 0.3 s of steps for each line on standard input, and wait for the next")
+      .command_line_only = true;
+}
+
 }  // namespace
 
 std::vector<OptionSpec> option_table() {
@@ -447,6 +456,7 @@ std::vector<OptionSpec> option_table() {
   add_distributed(table);
   add_output(table);
   add_export(table);
+  add_bench(table);
   return table;
 }
 

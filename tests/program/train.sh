@@ -41,6 +41,11 @@ run 0 60 1 plan "${small[@]}"
 grep -q 'arena, shared by liveness' "$folder/out" || fail "plan does not print the arena"
 run 0 60 2 bench --global-batch 64
 grep -q '"samples_per_second":' "$folder/out" || fail "bench prints no speed"
+printf '\n\n' >"$folder/requests"
+run 0 60 2 bench --global-batch 64 --on-request <"$folder/requests"
+[ "$(grep -c '"samples_per_second":' "$folder/out")" -eq 2 ] || fail "bench does not answer two requests with two lines"
+run 2 20 1 train --on-request
+one_line '--on-request is for the command bench'
 run 6 60 2 bench --global-batch 64 --lr 100000
 grep -q 'not finite, and have no time worth knowing; lower --lr' "$folder/err" || fail "bench times steps that do nothing"
 finish
