@@ -57,8 +57,7 @@ double median(std::vector<double> values) {
 class StepTimer {
  public:
   StepTimer(const MpiSession& session, Communicator& communicator, Trainer& trainer, const Batch& batch)
-      : session_(session), communicator_(communicator), trainer_(trainer), batch_(batch) {
-    expected_ = run(kFirstSteps);
+      : session_(session), communicator_(communicator), trainer_(trainer), batch_(batch), expected_(run(kFirstSteps)) {
     (void)run(steps_in(kWarmUpSeconds));
   }
 
@@ -101,7 +100,7 @@ class StepTimer {
   Communicator& communicator_;
   Trainer& trainer_;
   const Batch& batch_;
-  double expected_ = 0;
+  double expected_;
   double step_seconds_ = 0;
   PhaseTotals phases_;
 };
