@@ -21,7 +21,7 @@ enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb };
 // What makes an optimizer; the same for a whole run. Which rule reads what stands in backend/update_rules.h.
 struct UpdateSettings {
   UpdateRule rule = UpdateRule::sgd;
-  double momentum = 0;  // sgd, rmsprop and lars
+  double momentum = 0;  // sgd, rmsprop and lars; where it changes from step to step, any above 0
   bool nesterov = false;
   double weight_decay = 0;
   bool decoupled = false;  // the decay is not part of the gradient; lars and lamb have one form each
@@ -32,6 +32,7 @@ struct UpdateSettings {
   bool keras = false;        // rmsprop: in Keras' form in place of PyTorch's
   double trust = 0.001;      // lars
   double clip_norm = 0;      // the most that the gradient's norm may be; 0: anything
+  double clip_value = 0;     // the most that each of its values may be, of either sign; 0: anything. Not for lars
   double average_decay = 0;  // of the moving average of the weights; 0: there is none
   bool average_warmup = false;
 
@@ -41,6 +42,10 @@ struct UpdateSettings {
   }
   DDP_HOST_DEVICE bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
   DDP_HOST_DEVICE bool has_average() const { return average_decay > 0; }
+  // The one of momentum and beta1 that the rule reads.
+  DDP_HOST_DEVICE double own_momentum() const {
+    return rule == UpdateRule::adam || rule == UpdateRule::lamb ? beta1 : momentum;
+  }
   // The learning rate of each tensor follows from norms.
   DDP_HOST_DEVICE bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
 };
@@ -81,6 +86,7 @@ UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments);
 // What an update computes once for all elements; in the device's memory.
 struct StepNumbers {
   double lr = 0;
+  double momentum = 0;        // or beta1
   double gradient_scale = 1;  // below 1 where the gradient is clipped
   double correction1 = 1;     // of the biases of adam's and lamb's averages
   double correction2 = 1;
@@ -112,9 +118,10 @@ struct UpdateArguments {
   double* sums = nullptr;    // two of each chunk
   double* ratios = nullptr;  // one of each segment
 
-  const double* lr = nullptr;    // one value
-  const double* step = nullptr;  // one value: the number of this update, 1, 2, ...
-  const double* skip = nullptr;  // one value: nothing is updated where it is not 0
+  const double* lr = nullptr;        // one value
+  const double* momentum = nullptr;  // one value: what settings.own_momentum() is in this update
+  const double* step = nullptr;      // one value: the number of this update, 1, 2, ...
+  const double* skip = nullptr;      // one value: nothing is updated where it is not 0
 };
 
 }  // namespace ddp

@@ -1,11 +1,12 @@
 // The update of one parameter, the same arithmetic on every device: loops over flat buffers call it for each element.
 //
 //   with_update_form(settings, [&](auto form) {
-//     const ElementNumbers n = element_numbers(settings, step_numbers(settings, lr, step, norm), 1, 1, 1);
+//     const ElementNumbers n = element_numbers(settings, step_numbers(settings, lr, momentum, step, norm), 1, 1, 1);
 //     for (std::int64_t i = 0; i < count; ++i) update_element<decltype(form)>(n, elements_at(arguments, i));
 //   });
 //
-// With g the gradient times the clip's factor, w the weight, t the number of the update from 1:
+// With g the gradient times the clip's factor, or cut off at the clip's value, w the weight, t the number of the update
+// from 1:
 //
 //   sgd      (torch.optim.SGD; Sutskever et al., 2013)   g += decay w;  v = momentum v + g;
 //            w -= lr (nesterov ? g + momentum v : v)
@@ -31,19 +32,22 @@
 
 namespace ddp {
 
-// The numbers of a step. `square_sum`: of the gradient, where it is clipped.
-// The norm is limited as torch.nn.utils.clip_grad_norm_ does it, Pascanu et al., 2013. The moving average's decay warms
-// up as in TensorFlow's ExponentialMovingAverage.
-DDP_HOST_DEVICE inline StepNumbers step_numbers(const UpdateSettings& settings, double lr, double step,
+// The numbers of a step. `momentum`: in place of settings.own_momentum(). `square_sum`: of the gradient, where its norm
+// is clipped.
+// The norm is limited as torch.nn.utils.clip_grad_norm_ does it, Pascanu et al., 2013. Where beta1 changes from step to
+// step, its correction is of the present one, as in torch.optim.Adam. The moving average's decay warms up as in
+// TensorFlow's ExponentialMovingAverage.
+DDP_HOST_DEVICE inline StepNumbers step_numbers(const UpdateSettings& settings, double lr, double momentum, double step,
                                                 double square_sum) {
   StepNumbers n;
   n.lr = lr;
+  n.momentum = momentum;
   if (settings.clip_norm > 0) {
     const double factor = settings.clip_norm / (std::sqrt(square_sum) + 1e-6);
     n.gradient_scale = factor < 1 ? factor : 1;
   }
   if (settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb) {
-    n.correction1 = 1 - std::pow(settings.beta1, step);
+    n.correction1 = 1 - std::pow(momentum, step);
     n.correction2 = 1 - std::pow(settings.beta2, step);
   }
   const double warm = step / (9 + step);  // (1 + done) / (10 + done)
@@ -66,6 +70,7 @@ DDP_HOST_DEVICE inline double trust_ratio(const UpdateSettings& settings, double
 // What the rules read for each element.
 struct ElementNumbers {
   float gradient_scale = 1;
+  float most = 0;    // that a value of the gradient may be
   float lr = 0;      // with all factors
   float l2 = 0;      // the part of the weight that is added to the gradient
   float shrink = 0;  // the part of the weight that is taken away
@@ -90,10 +95,11 @@ DDP_HOST_DEVICE inline ElementNumbers element_numbers(const UpdateSettings& sett
   const double beta2 = settings.rule == UpdateRule::rmsprop ? settings.rho : settings.beta2;
   n.gradient_scale = static_cast<float>(step.gradient_scale);
   n.lr = static_cast<float>(lr * ratio / (settings.rule == UpdateRule::adam ? step.correction1 : 1));
+  n.most = settings.clip_value > 0 ? static_cast<float>(settings.clip_value) : INFINITY;
   n.l2 = static_cast<float>(lamb || settings.decoupled ? 0 : decay);
   n.shrink = static_cast<float>(!lamb && settings.decoupled ? lr * decay : 0);
-  n.momentum = static_cast<float>(settings.momentum);
-  n.rest1 = static_cast<float>(1 - settings.beta1);
+  n.momentum = static_cast<float>(step.momentum);
+  n.rest1 = static_cast<float>(1 - step.momentum);
   n.beta2 = static_cast<float>(beta2);
   n.rest2 = static_cast<float>(1 - beta2);
   n.correction1 = static_cast<float>(step.correction1);
@@ -163,6 +169,13 @@ DDP_HOST_DEVICE inline ElementPlaces places_at(const UpdateArguments& a, std::in
           Form::average ? a.average + i : nullptr};
 }
 
+// The gradient as the rules read it.
+DDP_HOST_DEVICE inline float clipped(const ElementNumbers& n, float gradient) {
+  const float scaled = n.gradient_scale * gradient;
+  const float below = scaled < n.most ? scaled : n.most;
+  return below > -n.most ? below : -n.most;
+}
+
 // Adam's two averages.
 DDP_HOST_DEVICE inline void update_moments(const ElementNumbers& n, float gradient, float& mean, float& square) {
   mean += n.rest1 * (gradient - mean);
@@ -176,7 +189,7 @@ DDP_HOST_DEVICE inline float lamb_direction(const ElementNumbers& n, float weigh
 // What is taken away from a weight, and the state of the rule. Lamb's averages are up to date already.
 template <class Form>
 DDP_HOST_DEVICE inline float update_direction(const ElementNumbers& n, const ElementPlaces& at) {
-  const float gradient = n.gradient_scale * *at.gradient + n.l2 * *at.weight;
+  const float gradient = clipped(n, *at.gradient) + n.l2 * *at.weight;
   if constexpr (Form::rule == UpdateRule::adam) {
     update_moments(n, gradient, *at.first, *at.second);
     return n.lr * (*at.first / (std::sqrt(*at.second) / n.root2 + n.epsilon));

@@ -145,6 +145,26 @@ void move_image(const ImageShape& shape, std::int64_t right, std::int64_t down, 
   }
 }
 
+void reflect_borders(const ImageShape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels) {
+  const std::int64_t width = shape.width;
+  const std::int64_t height = shape.height;
+  DDP_ASSERT(2 * std::abs(right) < width && 2 * std::abs(down) < height);
+  const std::int64_t last_x = width - 1 + std::min<std::int64_t>(0, right);
+  const std::int64_t last_y = height - 1 + std::min<std::int64_t>(0, down);
+  for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
+    std::uint8_t* plane = pixels.data() + channel * height * width;
+    const auto copy_row = [plane, width](std::int64_t to, std::int64_t from) {
+      std::copy_n(plane + from * width, width, plane + to * width);
+    };
+    for (std::int64_t y = 0; y < down; ++y) copy_row(y, 2 * down - y);
+    for (std::int64_t y = last_y + 1; y < height; ++y) copy_row(y, 2 * last_y - y);
+    for (std::uint8_t* row = plane; row < plane + height * width; row += width) {
+      for (std::int64_t x = 0; x < right; ++x) row[x] = row[2 * right - x];
+      for (std::int64_t x = last_x + 1; x < width; ++x) row[x] = row[2 * last_x - x];
+    }
+  }
+}
+
 void paint_square(const ImageShape& shape, std::int64_t x, std::int64_t y, std::int64_t side,
                   std::span<const std::uint8_t> fill, std::span<std::uint8_t> pixels) {
   const std::int64_t left = std::max<std::int64_t>(0, x - side / 2);
@@ -197,6 +217,7 @@ std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t k
     const std::int64_t right = below(random, 2 * a.crop_padding + 1) - a.crop_padding;
     const std::int64_t down = below(random, 2 * a.crop_padding + 1) - a.crop_padding;
     move_image(shape(), right, down, pixels);
+    if (a.crop_reflects) reflect_borders(shape(), right, down, pixels);
   }
   if (flipped && !a.random_resized_crop) mirror(shape(), pixels);
   if (a.color_jitter != std::array<double, 3>{0, 0, 0}) {

@@ -24,6 +24,8 @@ struct Augmentation {
   bool random_resized_crop = false;
   // Moved by up to this many pixels in each direction; what comes in is black (torchvision's RandomCrop with padding).
   std::int64_t crop_padding = 0;
+  // What comes in is the image's own border, reflected (padding_mode="reflect"); the padding is less than half of it.
+  bool crop_reflects = false;
   // Mirrored, left to right, every other time.
   bool flip = false;
   // Brightness, contrast and saturation times a factor from 1-x to 1+x, in random order (torchvision's ColorJitter).
@@ -55,6 +57,9 @@ void apply_jitter(const JitterDraw& draw, const ImageShape& shape, std::span<std
 void mirror(const ImageShape& shape, std::span<std::uint8_t> pixels);
 // Moves the image by (right, down); what comes in is black.
 void move_image(const ImageShape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
+// After move_image(): what came in becomes the reflection of what lies beside it, without the edge itself. |right| and
+// |down| are less than half of the image.
+void reflect_borders(const ImageShape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
 // Paints the square of `side` around (x, y), as far as it lies within, with `fill`.
 void paint_square(const ImageShape& shape, std::int64_t x, std::int64_t y, std::int64_t side,
                   std::span<const std::uint8_t> fill, std::span<std::uint8_t> pixels);

@@ -55,6 +55,7 @@ void Optimizer::update(float* parameters, const float* gradient, const UpdateCon
   arguments.weights = parameters;
   arguments.gradient = gradient;
   arguments.lr = control.lr;
+  arguments.momentum = control.momentum;
   arguments.step = control.step;
   arguments.skip = control.skip;
   backend_.update(arguments);
@@ -94,7 +95,7 @@ UpdateSettings update_settings(const OptimizerOptions& options) {
       settings.rule = UpdateRule::lamb;
       break;
   }
-  settings.momentum = options.momentum;
+  settings.momentum = options.one_cycle_momentum ? options.one_cycle_high_momentum : options.momentum;
   settings.nesterov = options.nesterov;
   settings.weight_decay = options.weight_decay;
   settings.decoupled = options.decay == DecayKind::decoupled || options.optimizer == OptimizerKind::adamw;
@@ -105,6 +106,7 @@ UpdateSettings update_settings(const OptimizerOptions& options) {
   settings.keras = options.rmsprop_form == RmspropForm::keras;
   settings.trust = options.lars_trust;
   settings.clip_norm = options.clip_norm;
+  settings.clip_value = options.clip_value;
   settings.average_decay = options.ema_decay;
   settings.average_warmup = options.ema_warmup;
   return settings;

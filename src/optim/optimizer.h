@@ -1,7 +1,7 @@
 // Optimizers over flat buffers of a backend: they see no model, only parameters, their gradient and their own state.
 //
 //   Optimizer adam(backend, {{0, parameter_count}}, {.rule = UpdateRule::adam, .weight_decay = 0.01});
-//   adam.update(parameters, gradient, {.lr = lr, .step = step, .skip = broken});
+//   adam.update(parameters, gradient, {.lr = lr, .momentum = beta1, .step = step, .skip = broken});
 //
 // An update is enqueued (Note [Order of work] in backend/backend.h); all pointers are memory of the backend. The rules
 // are those of backend/update_rules.h. Each parameter is updated by itself, in fp32, and norms are summed in an order
@@ -27,8 +27,9 @@ struct OptimizerState {
 // What an update reads when it is carried out; one value each.
 struct UpdateControl {
   const double* lr = nullptr;
-  const double* step = nullptr;  // the number of the update, from 1
-  const double* skip = nullptr;  // nothing changes where it is not 0
+  const double* momentum = nullptr;  // of adam and lamb: beta1
+  const double* step = nullptr;      // the number of the update, from 1
+  const double* skip = nullptr;      // nothing changes where it is not 0
 };
 
 class Optimizer {

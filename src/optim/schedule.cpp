@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "optim/optimizer.h"
+
 namespace ddp {
 namespace {
 
@@ -15,44 +17,55 @@ double cosine(double from, double to, double progress) {
 }  // namespace
 
 // As torch.optim.lr_scheduler.OneCycleLR with two phases, which end at rise T - 1 and T - 1.
-double Schedule::one_cycle(double done, double length) const {
+double Schedule::one_cycle(const Position& at, double first, double top, double last) const {
+  const double turn = config_.rise * at.length - 1;
+  if (turn > 0 && at.done <= turn) return cosine(first, top, at.done / turn);
+  return cosine(top, last, std::min(1.0, (at.done - turn) / (at.length - 1 - turn)));
+}
+
+Schedule::Position Schedule::position(std::int64_t step) const {
   const ScheduleConfig& c = config_;
-  const double first = c.lr / c.div;
-  const double top = c.rise * length - 1;
-  if (top > 0 && done <= top) return cosine(first, c.lr, done / top);
-  return cosine(c.lr, first / c.final_div, std::min(1.0, (done - top) / (length - 1 - top)));
+  const std::int64_t unit = c.by_epoch ? c.steps_per_epoch : 1;
+  const double warmup = c.warmup_steps / static_cast<double>(unit);
+  Position at;
+  at.now = static_cast<double>(step / unit);
+  at.done = std::max(0.0, at.now - warmup);
+  at.length = std::max(1.0, static_cast<double>(c.total_steps) / static_cast<double>(unit) - warmup);
+  return at;
+}
+
+double Schedule::momentum(std::int64_t step) const {
+  const ScheduleConfig& c = config_;
+  if (c.low_momentum == c.high_momentum || static_cast<double>(step) < c.warmup_steps) return c.high_momentum;
+  return one_cycle(position(step), c.high_momentum, c.low_momentum, c.high_momentum);
 }
 
 double Schedule::lr(std::int64_t step) const {
   const ScheduleConfig& c = config_;
+  const double first = c.kind == ScheduleKind::one_cycle ? c.lr / c.div : c.lr;
   if (static_cast<double>(step) < c.warmup_steps) {
-    const double first = c.kind == ScheduleKind::one_cycle ? c.lr / c.div : c.lr;
     return first * std::min(1.0, (static_cast<double>(step) + 1) / c.warmup_steps);
   }
-  // From here on in epochs or in steps.
-  const std::int64_t unit = c.by_epoch ? c.steps_per_epoch : 1;
-  const std::int64_t now = step / unit;
-  const double warmup = c.warmup_steps / static_cast<double>(unit);
-  const double done = std::max(0.0, static_cast<double>(now) - warmup);
-  const double length = std::max(1.0, static_cast<double>(c.total_steps) / static_cast<double>(unit) - warmup);
-  const double progress = std::min(1.0, done / length);
-  const double interval = c.interval_steps / static_cast<double>(unit);
+  const Position at = position(step);
+  const double progress = std::min(1.0, at.done / at.length);
+  const double interval = c.interval_steps / static_cast<double>(c.by_epoch ? c.steps_per_epoch : 1);
   switch (c.kind) {
     case ScheduleKind::constant:
       break;
     case ScheduleKind::step:
-      return interval > 0 ? c.lr * std::pow(c.gamma, std::floor(static_cast<double>(now) / interval)) : c.lr;
+      return interval > 0 ? c.lr * std::pow(c.gamma, std::floor(at.now / interval)) : c.lr;
     case ScheduleKind::multi_step:
-      return c.lr *
-             std::pow(c.gamma, std::upper_bound(c.milestones.begin(), c.milestones.end(), now) - c.milestones.begin());
+      return c.lr * std::pow(c.gamma, std::upper_bound(c.milestones.begin(), c.milestones.end(),
+                                                       static_cast<std::int64_t>(at.now)) -
+                                          c.milestones.begin());
     case ScheduleKind::cosine:
       return cosine(c.lr, c.lr_min, progress);
     case ScheduleKind::one_cycle:
-      return one_cycle(done, length);
+      return one_cycle(at, first, c.lr, first / c.final_div);
     case ScheduleKind::polynomial:
       return c.lr_min + (c.lr - c.lr_min) * std::pow(1 - progress, c.power);
     case ScheduleKind::exponential:
-      return c.lr * std::pow(c.gamma, c.staircase ? std::floor(done / interval) : done / interval);
+      return c.lr * std::pow(c.gamma, c.staircase ? std::floor(at.done / interval) : at.done / interval);
   }
   return c.lr;
 }
@@ -72,6 +85,12 @@ ScheduleConfig schedule_config(const OptimizerOptions& options, const BatchPlan&
   config.rise = options.one_cycle_rise;
   config.div = options.one_cycle_div;
   config.final_div = options.one_cycle_final_div;
+  config.high_momentum = update_settings(options).own_momentum();
+  config.low_momentum = config.high_momentum;
+  if (options.one_cycle_momentum) {
+    config.high_momentum = options.one_cycle_high_momentum;
+    config.low_momentum = options.one_cycle_low_momentum;
+  }
   config.by_epoch = options.schedule_by == ScheduleBy::epoch ||
                     (options.schedule_by == ScheduleBy::automatic && options.schedule == ScheduleKind::multi_step);
   config.warmup_steps = options.warmup_epochs * steps_per_epoch;

@@ -1,8 +1,9 @@
-// The learning rate as a function of the step.
+// The learning rate and the momentum as functions of the step.
 //
 //   Schedule schedule({.kind = ScheduleKind::cosine, .lr = 0.1, .warmup_steps = 100, .steps_per_epoch = 235,
 //                      .total_steps = 2350});
 //   double lr = schedule.lr(step);
+//   double momentum = schedule.momentum(step);
 //
 // After the warm-up, T being the steps of the rest and t those of it that are done:
 //
@@ -10,8 +11,8 @@
 //   step         lr gamma^floor(step / interval), counted from the beginning of training   (PyTorch's StepLR)
 //   multi-step   lr gamma^(milestones reached), likewise                                   (MultiStepLR)
 //   cosine       from lr to lr_min (Loshchilov and Hutter, 2017, without restarts)         (CosineAnnealingLR)
-//   one-cycle    by cosines from lr / div to lr, after rise T - 1, and to lr / (div final_div), at T - 1; the momentum
-//                stays (Smith and Topin, 2018)                                             (OneCycleLR)
+//   one-cycle    by cosines from lr / div to lr, after rise T - 1, and to lr / (div final_div), at T - 1; where momenta
+//                are given, these from high to low and to high (Smith and Topin, 2018)      (OneCycleLR)
 //   polynomial   lr_min + (lr - lr_min) (1 - t / T)^power                                  (PolynomialLR)
 //   exponential  lr gamma^(t / interval), rounded down with staircase    (TensorFlow's exponential_decay,
 //   ExponentialLR)
@@ -41,6 +42,8 @@ struct ScheduleConfig {
   double rise = 0.3;
   double div = 25;
   double final_div = 1e4;
+  double high_momentum = 0;  // of one_cycle; of the others, and where both are the same, the momentum of all steps
+  double low_momentum = 0;
   bool by_epoch = false;
   double warmup_steps = 0;
   std::int64_t steps_per_epoch = 1;
@@ -53,9 +56,18 @@ class Schedule {
 
   // The learning rate of step 0, 1, ...
   double lr(std::int64_t step) const;
+  // The momentum of step 0, 1, ...; beta1 for the rules that have one.
+  double momentum(std::int64_t step) const;
 
  private:
-  double one_cycle(double done, double length) const;
+  // In epochs or steps, as the schedule counts.
+  struct Position {
+    double now = 0;     // since the beginning of training
+    double done = 0;    // since the end of the warm-up
+    double length = 1;  // of all that comes after the warm-up
+  };
+  Position position(std::int64_t step) const;
+  double one_cycle(const Position& at, double first, double top, double last) const;
 
   ScheduleConfig config_;
 };

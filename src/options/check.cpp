@@ -21,6 +21,22 @@ void check_read_by(const char* key, bool given, const char* choice, Kind kind, s
                                            join(names), choice, to_string(kind)));
 }
 
+void check_one_cycle_momentum(const OptimizerOptions& o) {
+  const OptimizerOptions standard;
+  const bool bounds = o.one_cycle_low_momentum != standard.one_cycle_low_momentum ||
+                      o.one_cycle_high_momentum != standard.one_cycle_high_momentum;
+  check(!bounds || o.one_cycle_momentum, ExitCode::usage,
+        "--one-cycle-low-momentum and --one-cycle-high-momentum go with --one-cycle-momentum");
+  if (!o.one_cycle_momentum) return;
+  check(o.momentum == standard.momentum && o.beta1 == standard.beta1, ExitCode::usage,
+        "--{} is not read with --one-cycle-momentum, which moves it from --one-cycle-high-momentum {} to "
+        "--one-cycle-low-momentum {} and back; leave it out",
+        o.beta1 == standard.beta1 ? "momentum" : "beta1", o.one_cycle_high_momentum, o.one_cycle_low_momentum);
+  check(o.one_cycle_low_momentum <= o.one_cycle_high_momentum, ExitCode::usage,
+        "--one-cycle-low-momentum {} is above --one-cycle-high-momentum {}", o.one_cycle_low_momentum,
+        o.one_cycle_high_momentum);
+}
+
 }  // namespace
 
 void check_optimizer(const OptimizerOptions& o) {
@@ -31,7 +47,8 @@ void check_optimizer(const OptimizerOptions& o) {
   };
   read_by("momentum", &OptimizerOptions::momentum, {K::sgd, K::rmsprop, K::lars});
   read_by("nesterov", &OptimizerOptions::nesterov, {K::sgd});
-  check(!o.nesterov || o.momentum > 0, ExitCode::usage, "--nesterov needs a --momentum above 0, such as 0.9");
+  check(!o.nesterov || o.momentum > 0 || o.one_cycle_momentum, ExitCode::usage,
+        "--nesterov needs a --momentum above 0, such as 0.9");
   read_by("beta1", &OptimizerOptions::beta1, {K::adam, K::adamw, K::lamb});
   read_by("beta2", &OptimizerOptions::beta2, {K::adam, K::adamw, K::lamb});
   read_by("epsilon", &OptimizerOptions::epsilon, {K::adam, K::adamw, K::lamb, K::rmsprop});
@@ -43,6 +60,10 @@ void check_optimizer(const OptimizerOptions& o) {
   check((o.optimizer != K::lars && o.optimizer != K::lamb) || o.decay == DecayKind::automatic, ExitCode::usage,
         "--optimizer {} has a decay of its own, part of the rule; leave out --decay {}", to_string(o.optimizer),
         to_string(o.decay));
+  check(o.clip_norm == 0 || o.clip_value == 0, ExitCode::usage,
+        "--clip-norm and --clip-value each limit the gradient in their own way; give one of them");
+  check(o.optimizer != K::lars || o.clip_value == 0, ExitCode::usage,
+        "--optimizer lars does not read --clip-value, as its rate follows from the gradient's norm; leave it out");
   check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup needs an --ema-decay above 0, such as 0.999");
 }
 
@@ -59,6 +80,8 @@ void check_schedule(const OptimizerOptions& o) {
   read_by("one-cycle-rise", &OptimizerOptions::one_cycle_rise, {K::one_cycle});
   read_by("one-cycle-div", &OptimizerOptions::one_cycle_div, {K::one_cycle});
   read_by("one-cycle-final-div", &OptimizerOptions::one_cycle_final_div, {K::one_cycle});
+  read_by("one-cycle-momentum", &OptimizerOptions::one_cycle_momentum, {K::one_cycle});
+  check_one_cycle_momentum(o);
   const bool decays = o.schedule == K::step || o.schedule == K::exponential;
   check(!decays || o.lr_step_epochs > 0 || o.lr_decay_steps > 0, ExitCode::usage,
         "--schedule {} needs --lr-step-epochs, the epochs between two decays, or --lr-decay-steps",

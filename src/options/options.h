@@ -28,6 +28,8 @@ enum class DeviceChoice { automatic, cuda, cpu };
 enum class GradientPrecision { fp32, bf16 };
 enum class GraphMode { automatic, on, off };
 enum class NormalizeMode { none, standard, imagenet };
+// What random_crop_padding brings in.
+enum class CropFill { black, reflect };
 enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
@@ -82,6 +84,7 @@ struct DataOptions {
   // Augmentation of training samples (data/augmentation.h).
   bool random_resized_crop = false;
   std::int64_t random_crop_padding = 0;
+  CropFill random_crop_fill = CropFill::black;
   bool random_flip = false;
   std::array<double, 3> color_jitter = {0, 0, 0};  // of brightness, contrast, saturation
   std::int64_t cutout = 0;                         // side of the square; 0: none
@@ -119,8 +122,9 @@ struct OptimizerOptions {
   double rho = 0.99;      // rmsprop
   RmspropForm rmsprop_form = RmspropForm::pytorch;
   double lars_trust = 0.001;
-  double clip_norm = 0;  // the most that the gradient's norm may be; 0: anything
-  double ema_decay = 0;  // of the moving average of the weights; 0: there is none
+  double clip_norm = 0;   // the most that the gradient's norm may be; 0: anything
+  double clip_value = 0;  // the most that a value of the gradient may be, of either sign; 0: anything
+  double ema_decay = 0;   // of the moving average of the weights; 0: there is none
   bool ema_warmup = false;
   ScheduleKind schedule = ScheduleKind::constant;
   ScheduleBy schedule_by = ScheduleBy::automatic;  // automatic: by epoch for multi_step, by step for the others
@@ -134,7 +138,10 @@ struct OptimizerOptions {
   double one_cycle_rise = 0.3;                     // one_cycle: the share of training in which it rises
   double one_cycle_div = 25;                       // one_cycle: lr by the first learning rate
   double one_cycle_final_div = 1e4;                // one_cycle: the first learning rate by the last
-  double warmup_epochs = 0;                        // linear warm-up; may be a fraction
+  bool one_cycle_momentum = false;                 // one_cycle: the momentum, or beta1, moves from high to low and back
+  double one_cycle_low_momentum = 0.85;
+  double one_cycle_high_momentum = 0.95;
+  double warmup_epochs = 0;  // linear warm-up; may be a fraction
   LrScale lr_scale = LrScale::none;
   std::int64_t lr_base_batch = 256;  // the global batch that lr is meant for, where lr_scale is not none
   double label_smoothing = 0;
@@ -229,6 +236,7 @@ constexpr auto enum_names(DeviceChoice) { return std::to_array<std::string_view>
 constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
 constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard", "imagenet"}); }
+constexpr auto enum_names(CropFill) { return std::to_array<std::string_view>({"black", "reflect"}); }
 constexpr auto enum_names(OptimizerKind) {
   return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb"});
 }

@@ -260,6 +260,8 @@ void check_combinations(const Options& options) {
         "export needs --to FILE, the file to write");
   check(!options.exported.fold_batch_norm || options.exported.format == ExportFormat::onnx, ExitCode::usage,
         "--fold-batch-norm goes with --format onnx; the names of a safetensors file are those of all layers");
+  check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
+        "--random-crop-fill goes with --random-crop-padding, the pixels by which images move");
   check_batch_choice(options.batch);
 }
 

@@ -10,7 +10,7 @@ namespace ddp {
 namespace {
 
 // Words of other programs for what has another name here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhere = {{
+constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"learning-rate", "lr"},
     {"wd", "weight-decay"},
     {"l2", "weight-decay"},
@@ -35,12 +35,18 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kElsewhe
     {"eps", "epsilon"},
     {"ema", "ema-decay"},
     {"clip-grad", "clip-norm"},
+    {"clipnorm", "clip-norm"},
+    {"clipvalue", "clip-value"},
+    {"pct-start", "one-cycle-rise"},
+    {"cycle-momentum", "one-cycle-momentum"},
+    {"base-momentum", "one-cycle-low-momentum"},
+    {"max-momentum", "one-cycle-high-momentum"},
     {"milestones", "lr-milestones"},
     {"max-grad-norm", "clip-norm"},
     {"img-size", "image-size"},
     {"hflip", "random-flip"},
     {"mixup-alpha", "mixup"},
-}};
+});
 
 }  // namespace
 

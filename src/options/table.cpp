@@ -303,7 +303,8 @@ void add_data(std::vector<OptionSpec>& table) {
   data.on_off("random-resized-crop", &D::random_resized_crop,
               "train on parts of 8% to 100% of the area, resized to the whole");
   data.integer("random-crop-padding", &D::random_crop_padding, 0, 4096,
-               "train on images moved by up to N pixels; what comes in is black");
+               "train on images moved by up to N pixels; 0: as they are");
+  data.choice("random-crop-fill", &D::random_crop_fill, "what --random-crop-padding brings in");
   data.on_off("random-flip", &D::random_flip, "train on images mirrored at random");
   data.three_reals("color-jitter", &D::color_jitter, "B,C,S", {0, 10},
                    "train with brightness, contrast, saturation times 1-X to 1+X");
@@ -354,6 +355,8 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.choice("no-decay-on", &O::no_decay_on,
                    "norm-and-bias: no decay, nor a rate of their own by lars and lamb, for tensors of one dimension");
   optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "the most that the gradient's norm may be; 0: anything");
+  optimizer.real("clip-value", &O::clip_value, {0, 1e9},
+                 "the most that each value of the gradient may be; 0: anything");
   optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
                  "decay of a moving average of the weights, which is then what is evaluated; 0: none");
   optimizer.on_off("ema-warmup", &O::ema_warmup, "the average's decay is at most (1 + n) / (10 + n) after n updates");
@@ -374,6 +377,10 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.real("one-cycle-div", &O::one_cycle_div, {1, 1e9}, "--schedule one-cycle: --lr by the first rate");
   optimizer.real("one-cycle-final-div", &O::one_cycle_final_div, {1, 1e12},
                  "--schedule one-cycle: the first rate by the last");
+  optimizer.on_off("one-cycle-momentum", &O::one_cycle_momentum,
+                   "--schedule one-cycle: move the momentum, or beta1, from high to low and back to high");
+  optimizer.real("one-cycle-low-momentum", &O::one_cycle_low_momentum, {0, 1, true}, "the one at the highest rate");
+  optimizer.real("one-cycle-high-momentum", &O::one_cycle_high_momentum, {0, 1, true}, "the first and last one");
   optimizer.real("warmup-epochs", &O::warmup_epochs, {0, 1e6}, "epochs over which the learning rate rises to --lr");
   optimizer.choice("lr-scale", &O::lr_scale, "scale --lr with the global batch by --lr-base-batch");
   optimizer.integer("lr-base-batch", &O::lr_base_batch, 1, kMaxBatch, "the global batch that --lr is meant for");

@@ -140,9 +140,16 @@ Normalization choose_normalization(const DataOptions& options, const Dataset& tr
   return {std::vector<float>(channels, 0.0F), std::vector<float>(channels, 1.0F)};
 }
 
-Augmentation augmentation_of(const DataOptions& options, const Normalization& normalization) {
+Augmentation augmentation_of(const DataOptions& options, const ImageShape& image, const Normalization& normalization) {
+  const bool reflects = options.random_crop_fill == CropFill::reflect;
+  check(
+      !reflects || 2 * options.random_crop_padding < std::min(image.height, image.width), ExitCode::usage,
+      "--random-crop-fill reflect needs a --random-crop-padding of less than half the image, and {} is not for images "
+      "of {}x{}",
+      options.random_crop_padding, image.height, image.width);
   Augmentation augmentation{.random_resized_crop = options.random_resized_crop,
                             .crop_padding = options.random_crop_padding,
+                            .crop_reflects = reflects,
                             .flip = options.random_flip,
                             .color_jitter = options.color_jitter,
                             .cutout = options.cutout,
@@ -223,7 +230,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
         data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
         {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache});
     normalization = choose_normalization(data, *e.data.train);
-    const Augmentation augmentation = augmentation_of(data, normalization);
+    const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
     if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
     if (resumed) {

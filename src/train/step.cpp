@@ -60,7 +60,8 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   reducer_.sum(message_.at<double>(0), shards + Place::summed);
   backend_.mark(Mark::optimizer_mark);
   if (backend_.on_host()) clock_.switch_to(Phase::optimizer);
-  optimizer_.update(parameters, reducer_.gradient(), {device(Place::lr), device(Place::number), device(Place::broken)});
+  optimizer_.update(parameters, reducer_.gradient(),
+                    {device(Place::lr), device(Place::momentum), device(Place::number), device(Place::broken)});
   backend_.download(host_message_.data(), message_.data(), message_bytes_);
   backend_.mark(Mark::end_mark);
 }
@@ -117,6 +118,7 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   host(Place::stop) = input.request.stop ? 1 : 0;
   host(Place::checkpoint) = input.request.checkpoint ? 1 : 0;
   host(Place::lr) = input.lr;
+  host(Place::momentum) = input.momentum;
   host(Place::number) = static_cast<double>(input.step);
   stage_.set(batch);
   reducer_.begin_step(input.step);

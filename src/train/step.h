@@ -37,6 +37,7 @@ struct StepInput {
   std::int64_t step = 0;     // its number, from 1
   std::int64_t samples = 0;  // of the global batch
   double lr = 0;
+  double momentum = 0;  // or beta1
   Request request;
 };
 
@@ -68,7 +69,7 @@ class TrainStep {
 
  private:
   // What the ranks tell one another: a loss sum for each shard, then these; from `lr` on they are not summed.
-  enum Place : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, number, places };
+  enum Place : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, momentum, number, places };
   // Places in the order of work, for the split of a step's time; each marks the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 

@@ -149,7 +149,8 @@ ExitCode Trainer::run() {
     DDP_ASSERT(batch.has_value());
     const std::int64_t samples = plan.batch_of_step(cursor_.step);
     const double lr = schedule_.lr(step_);
-    const StepResult result = train_step_.run(experiment_.parameters(), *batch, {step_ + 1, samples, lr, requested()});
+    const StepResult result = train_step_.run(experiment_.parameters(), *batch,
+                                              {step_ + 1, samples, lr, schedule_.momentum(step_), requested()});
     if (!result.finite) stop_non_finite(result);
     after_step(result, lr, samples);
     if (result.request.stop && step_ < total_steps_) {
@@ -164,8 +165,9 @@ ExitCode Trainer::run() {
 }
 
 StepResult Trainer::step_on(const Batch& batch) {
-  return train_step_.run(experiment_.parameters(), batch,
-                         {step_ + 1, experiment_.batch.global_batch, schedule_.lr(step_), {}});
+  return train_step_.run(
+      experiment_.parameters(), batch,
+      {step_ + 1, experiment_.batch.global_batch, schedule_.lr(step_), schedule_.momentum(step_), {}});
 }
 
 void Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {

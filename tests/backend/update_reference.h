@@ -1,7 +1,7 @@
 // The rules of backend/update_rules.h in double precision, written after the papers and PyTorch's documentation.
 //
 //   ReferenceUpdate expected(settings, segments, initial);
-//   expected.update(gradient, lr);
+//   expected.update(gradient, lr, settings.own_momentum());
 //   expected.weights[i];
 #pragma once
 
@@ -25,14 +25,18 @@ class ReferenceUpdate {
         settings_(settings),
         segments_(std::move(segments)) {}
 
-  void update(const std::vector<float>& gradient, double lr) {
+  // `momentum`: or beta1, in place of that of the settings.
+  void update(const std::vector<float>& gradient, double lr, double momentum) {
     ++steps_;
     std::vector<double> g(gradient.begin(), gradient.end());
     if (settings_.clip_norm > 0) {
       const double factor = std::min(1.0, settings_.clip_norm / (norm(g, 0, g.size()) + 1e-6));
       for (double& value : g) value *= factor;
     }
-    for (const ParameterSegment& segment : segments_) update_segment(segment, g, lr);
+    if (settings_.clip_value > 0) {
+      for (double& value : g) value = std::clamp(value, -settings_.clip_value, settings_.clip_value);
+    }
+    for (const ParameterSegment& segment : segments_) update_segment(segment, g, lr, momentum);
     const auto n = static_cast<double>(steps_ - 1);
     const double keep =
         settings_.average_warmup ? std::min(settings_.average_decay, (1 + n) / (10 + n)) : settings_.average_decay;
@@ -53,7 +57,8 @@ class ReferenceUpdate {
     return std::sqrt(sum);
   }
 
-  void update_segment(const ParameterSegment& segment, const std::vector<double>& g, double global_lr) {
+  void update_segment(const ParameterSegment& segment, const std::vector<double>& g, double global_lr,
+                      double momentum) {
     const UpdateSettings& s = settings_;
     const auto begin = static_cast<std::size_t>(segment.offset);
     const std::size_t end = begin + static_cast<std::size_t>(segment.count);
@@ -70,21 +75,21 @@ class ReferenceUpdate {
     for (std::size_t i = begin; i < end; ++i) {
       const double d = g[i] + l2 * weights[i];
       if (s.rule == UpdateRule::sgd) {
-        first[i] = s.momentum * first[i] + d;
-        step[i] = lr * (s.nesterov ? d + s.momentum * first[i] : first[i]);
+        first[i] = momentum * first[i] + d;
+        step[i] = lr * (s.nesterov ? d + momentum * first[i] : first[i]);
       } else if (s.rule == UpdateRule::rmsprop) {
         second[i] = s.rho * second[i] + (1 - s.rho) * d * d;
-        first[i] = s.momentum * first[i] +
+        first[i] = momentum * first[i] +
                    (s.keras ? lr * d / std::sqrt(second[i] + s.epsilon) : d / (std::sqrt(second[i]) + s.epsilon));
         step[i] = s.keras ? first[i] : lr * first[i];
       } else if (s.rule == UpdateRule::lars) {
-        first[i] = s.momentum * first[i] + lr * ratio * d;
+        first[i] = momentum * first[i] + lr * ratio * d;
         step[i] = first[i];
       } else {
-        first[i] = s.beta1 * first[i] + (1 - s.beta1) * d;
+        first[i] = momentum * first[i] + (1 - momentum) * d;
         second[i] = s.beta2 * second[i] + (1 - s.beta2) * d * d;
         const auto t = static_cast<double>(steps_);
-        const double mean = first[i] / (1 - std::pow(s.beta1, t));
+        const double mean = first[i] / (1 - std::pow(momentum, t));
         const double square = second[i] / (1 - std::pow(s.beta2, t));
         step[i] = lr * mean / (std::sqrt(square) + s.epsilon);
         if (s.rule == UpdateRule::lamb) step[i] += lr * decay * weights[i];

@@ -37,7 +37,7 @@ struct OnDevice {
         numbers(device, std::vector<StepNumbers>(1)),
         sums(device, std::vector<double>(2 * tables.chunks.size())),
         ratios(device, std::vector<double>(segments.size())),
-        control(device, {0, 0, 0}) {
+        control(device, {0, 0, 0, 0}) {
     a.settings = settings;
     a.weights = weights.data();
     if (settings.has_first()) a.first = first.data();
@@ -55,13 +55,16 @@ struct OnDevice {
     a.sums = sums.data();
     a.ratios = ratios.data();
     a.lr = control.data();
-    a.step = control.data() + 1;
-    a.skip = control.data() + 2;
+    a.momentum = control.data() + 1;
+    a.step = control.data() + 2;
+    a.skip = control.data() + 3;
   }
 
-  void update(const std::vector<float>& gradient, double lr, double step, double skip) {
+  // `momentum`: or beta1; by default that of the settings.
+  void update(const std::vector<float>& gradient, double lr, double step, double skip,
+              std::optional<double> momentum = std::nullopt) {
     const DeviceArray<float> g(backend, gradient);
-    control.set({lr, step, skip});
+    control.set({lr, momentum.value_or(a.settings.own_momentum()), step, skip});
     a.gradient = g.data();
     backend.update(a);
     backend.synchronize();
@@ -84,9 +87,11 @@ std::vector<UpdateSettings> all_forms() {
       {.weight_decay = 0.01},
       {.momentum = 0.9},
       {.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+      {.momentum = 0.9, .weight_decay = 0.01, .clip_value = 0.5},
       {.momentum = 0.9, .weight_decay = 0.01, .decoupled = true, .clip_norm = 10, .average_decay = 0.9},
       {.rule = R::adam},
       {.rule = R::adam, .weight_decay = 0.05, .clip_norm = 40},
+      {.rule = R::adam, .clip_value = 0.6},
       {.rule = R::adam, .weight_decay = 0.05, .decoupled = true, .beta1 = 0.8, .beta2 = 0.95, .average_decay = 0.99},
       {.rule = R::rmsprop, .weight_decay = 0.05},
       {.rule = R::rmsprop, .momentum = 0.5, .epsilon = 1e-3, .rho = 0.9},
@@ -95,6 +100,7 @@ std::vector<UpdateSettings> all_forms() {
       {.rule = R::lars, .trust = 0.1},
       {.rule = R::lars, .momentum = 0.9, .weight_decay = 0.01, .trust = 0.1, .clip_norm = 1, .average_decay = 0.9},
       {.rule = R::lamb},
+      {.rule = R::lamb, .clip_value = 0.4},
       {.rule = R::lamb,
        .weight_decay = 0.05,
        .epsilon = 1e-6,
@@ -126,8 +132,9 @@ class Update : public EveryBackend {
       ReferenceUpdate expected(forms[f], segments, initial);
       for (const double lr : {0.05, 0.02, 0.04}) {
         const std::vector<float> gradient = random_gradient(count);
-        expected.update(gradient, lr);
-        device.update(gradient, lr, static_cast<double>(expected.steps()), 0);
+        const double momentum = forms[f].own_momentum() * (1 - lr);
+        expected.update(gradient, lr, momentum);
+        device.update(gradient, lr, static_cast<double>(expected.steps()), 0, momentum);
       }
       const std::string what = described(forms[f], f);
       expect_near(device.weights.get(), expected.weights, what + ": weight");

@@ -115,6 +115,9 @@ def cases():
     yield ({"rule": "sgd", "momentum": 0.9, "decoupled": True, "weight_decay": 0.1},
            lambda p: DecoupledSgd(p, 1, 0.9, 0.1))
     yield {"rule": "sgd", "momentum": 0.9, "clip_norm": 2.0}, lambda p: o.SGD(p, 1, 0.9)
+    yield {"rule": "sgd", "momentum": 0.9, "clip_value": 0.5}, lambda p: o.SGD(p, 1, 0.9)
+    yield ({"rule": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "cycles": True},
+           lambda p: o.SGD(p, 1, 0.9, weight_decay=0.01, nesterov=True))
     yield {"rule": "sgd", "momentum": 0.5, "average_decay": 0.9}, lambda p: o.SGD(p, 1, 0.5)
     yield {"rule": "sgd", "average_decay": 0.6, "average_warmup": True}, lambda p: o.SGD(p, 1)
     yield {"rule": "adam", **adam}, lambda p: o.Adam(p, 1)
@@ -126,7 +129,11 @@ def cases():
             "decay_scales": [1, 0]},
            lambda p: o.AdamW([{"params": p[:1]}, {"params": p[1:], "factor": 2, "weight_decay": 0}], 1,
                              weight_decay=0.05))
+    yield {"rule": "adam", **adam, "weight_decay": 0.05, "cycles": True}, lambda p: o.Adam(p, 1, weight_decay=0.05)
+    yield {"rule": "adam", **adam, "clip_value": 0.1}, lambda p: o.Adam(p, 1)
     yield {"rule": "rmsprop", "rho": 0.99, "epsilon": 1e-8}, lambda p: o.RMSprop(p, 1)
+    yield ({"rule": "rmsprop", "rho": 0.9, "epsilon": 1e-2, "momentum": 0.9, "cycles": True},
+           lambda p: o.RMSprop(p, 1, 0.9, 1e-2, 0, 0.9))
     yield ({"rule": "rmsprop", "rho": 0.9, "epsilon": 1e-2, "momentum": 0.9, "weight_decay": 0.01},
            lambda p: o.RMSprop(p, 1, 0.9, 1e-2, 0.01, 0.9))
     yield ({"rule": "rmsprop", "keras": True, "rho": 0.9, "epsilon": 1e-2}, lambda p: Keras(p, 1, 0.9, 1e-2, 0.0))
@@ -141,9 +148,19 @@ def cases():
     yield ({"rule": "lamb", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6, "weight_decay": 0.1, "clip_norm": 1.5,
             "lr_scales": [1, 0.5]},
            lambda p: Lamb([{"params": p[:1]}, {"params": p[1:], "factor": 0.5}], 1, 0.8, 0.95, 1e-6, 0.1))
+    yield ({"rule": "lamb", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "clip_value": 0.3, "cycles": True},
+           lambda p: Lamb(p, 1, 0.9, 0.999, 1e-6, 0))
 
 
-def run(settings, make, initial, gradients, rates):
+# Momentum and beta1 of the cases that have "cycles".
+def set_momentum(group, momentum):
+    if "betas" in group:
+        group["betas"] = (momentum, group["betas"][1])
+    else:
+        group["beta1" if "beta1" in group else "momentum"] = momentum
+
+
+def run(settings, make, initial, gradients, rates, momenta):
     model = torch.nn.ParameterList([torch.nn.Parameter(initial[b:b + n].clone()) for b, n in SEGMENTS])
     optimizer = make(list(model))
     decay = settings.get("average_decay", 0)
@@ -156,8 +173,12 @@ def run(settings, make, initial, gradients, rates):
             p.grad = gradients[step][b:b + n].clone()
         if "clip_norm" in settings:
             torch.nn.utils.clip_grad_norm_(list(model), settings["clip_norm"])
+        if "clip_value" in settings:
+            torch.nn.utils.clip_grad_value_(list(model), settings["clip_value"])
         for group in optimizer.param_groups:
             group["lr"] = rates[step] * group.get("factor", 1)
+            if settings.get("cycles"):
+                set_momentum(group, momenta[step])
         optimizer.step()
         flat = torch.cat([p.detach() for p in model])
         average.update_parameters(model)
@@ -171,17 +192,18 @@ def run(settings, make, initial, gradients, rates):
     return result
 
 
-# What a scheduler gives in `steps` steps, called after each or after each epoch.
+# The learning rates and momenta that a scheduler gives in `steps` steps, called after each or after each epoch.
 def rates_of(make, steps, epoch, lr):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr)
     scheduler = make(optimizer)
-    rates = []
+    rates, momenta = [], []
     for step in range(steps):
         rates.append(optimizer.param_groups[0]["lr"])
+        momenta.append(optimizer.param_groups[0]["momentum"])
         optimizer.step()
         if (step + 1) % epoch == 0 and step + 1 < steps:
             scheduler.step()
-    return rates
+    return rates, momenta
 
 
 def schedules():
@@ -206,6 +228,10 @@ def schedules():
         ({"kind": "one-cycle", "rise": 0.45, "div": 10, "final_div": 100, "by_epoch": True}, epoch,
          lambda o: s.OneCycleLR(o, lr, total_steps=steps // epoch, pct_start=0.45, div_factor=10,
                                 final_div_factor=100, cycle_momentum=False)),
+        ({"kind": "one-cycle", "high_momentum": 0.95, "low_momentum": 0.85}, 1,
+         lambda o: s.OneCycleLR(o, lr, total_steps=steps)),
+        ({"kind": "one-cycle", "rise": 0.4, "high_momentum": 0.9, "low_momentum": 0.7, "by_epoch": True}, epoch,
+         lambda o: s.OneCycleLR(o, lr, total_steps=steps // epoch, pct_start=0.4, base_momentum=0.7, max_momentum=0.9)),
         ({"kind": "polynomial"}, 1, lambda o: s.PolynomialLR(o, steps)),
         ({"kind": "polynomial", "power": 2, "by_epoch": True}, epoch, lambda o: s.PolynomialLR(o, steps // epoch, 2)),
         ({"kind": "exponential", "gamma": 0.9, "interval_steps": epoch, "by_epoch": True}, epoch,
@@ -215,7 +241,8 @@ def schedules():
         ({"kind": "exponential", "gamma": 0.8, "interval_steps": 10, "staircase": True}, 1,
          lambda o: s.LambdaLR(o, lambda t: 0.8 ** (t // 10))),
     ]:
-        yield {"settings": {**whole, **settings}, "lr": rates_of(make, steps, unit, lr)}
+        rates, momenta = rates_of(make, steps, unit, lr)
+        yield {"settings": {**whole, **settings}, "lr": rates, "momentum": momenta}
 
 
 def main():
@@ -224,13 +251,15 @@ def main():
     initial = torch.randn(COUNT).float().double()
     gradients = torch.randn(STEPS, COUNT).float().double()
     rates = [0.05 * (1 - step / 40) for step in range(STEPS)]
+    momenta = [0.95 - 0.1 * step / STEPS for step in range(STEPS)]
     result = {
         "made_by": "PyTorch " + torch.__version__,
         "segments": SEGMENTS,
         "initial": initial.tolist(),
         "gradients": gradients.tolist(),
         "lr": rates,
-        "optimizers": [run(settings, make, initial, gradients, rates) for settings, make in cases()],
+        "momentum": momenta,
+        "optimizers": [run(settings, make, initial, gradients, rates, momenta) for settings, make in cases()],
         "schedules": list(schedules()),
     }
     path = pathlib.Path(__file__).with_name("optimizers.json")

@@ -62,7 +62,7 @@ void update_lamb_moments(const UpdateArguments& a) {
     float* mean = a.first + chunk.begin;
     float* square = a.second + chunk.begin;
 #pragma omp simd
-    for (std::int64_t i = 0; i < chunk.count; ++i) update_moments(n, n.gradient_scale * g[i], mean[i], square[i]);
+    for (std::int64_t i = 0; i < chunk.count; ++i) update_moments(n, clipped(n, g[i]), mean[i], square[i]);
     a.sums[2 * c] =
         sum_of_squares(chunk.count, [=, &n](std::int64_t i) { return lamb_direction(n, w[i], mean[i], square[i]); });
     a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
@@ -104,7 +104,7 @@ void cpu_update(const UpdateArguments& a) {
   if (*a.skip != 0) return;
   const bool clips = a.settings.clip_norm > 0;
   if (clips || a.settings.rule == UpdateRule::lars) sum_squares(a);
-  *a.numbers = step_numbers(a.settings, *a.lr, *a.step, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
+  *a.numbers = step_numbers(a.settings, *a.lr, *a.momentum, *a.step, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
   if (a.settings.rule == UpdateRule::lamb) update_lamb_moments(a);
   if (a.settings.layerwise()) find_ratios(a);
   with_update_form(a.settings, [&a](auto form) {

@@ -53,7 +53,7 @@ __device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t 
 __global__ void step_numbers_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   const double square_sum = a.settings.clip_norm > 0 ? sum_over(tree, a, 0, a.chunk_count, 0) : 0;
-  if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.lr, *a.step, square_sum);
+  if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.lr, *a.momentum, *a.step, square_sum);
 }
 
 // Lamb's averages, and for each chunk the squares of its direction and of the weights.
@@ -66,7 +66,7 @@ __global__ void lamb_moments_kernel(const UpdateArguments a) {
     double direction = 0;
     double weights = 0;
     for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
-      update_moments(n, n.gradient_scale * a.gradient[i], a.first[i], a.second[i]);
+      update_moments(n, clipped(n, a.gradient[i]), a.first[i], a.second[i]);
       direction += squared(lamb_direction(n, a.weights[i], a.first[i], a.second[i]));
       weights += squared(a.weights[i]);
     }

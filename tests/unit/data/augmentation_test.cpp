@@ -69,6 +69,30 @@ TEST(Augmentation, MovingBringsInBlack) {
   }
 }
 
+// As torch.nn.functional.pad with mode="reflect" has it.
+TEST(Augmentation, ReflectedBordersMirrorWhatLiesBesideThem) {
+  const Bytes pixels = random_bytes(kColour.bytes(), 1);
+  const auto reflected = [](std::int64_t i, std::int64_t size) {
+    if (i < 0) return -i;
+    return i < size ? i : 2 * (size - 1) - i;
+  };
+  for (const auto& [right, down] : {std::pair{2, 3}, {-4, 1}, {0, -2}, {5, 0}, {-5, -4}, {5, 4}, {0, 0}}) {
+    Bytes moved = pixels;
+    move_image(kColour, right, down, moved);
+    reflect_borders(kColour, right, down, moved);
+    for (std::int64_t c = 0; c < 3; ++c) {
+      for (std::int64_t y = 0; y < 9; ++y) {
+        for (std::int64_t x = 0; x < 12; ++x) {
+          Bytes before = pixels;
+          ASSERT_EQ(at(moved, kColour, c, y, x),
+                    at(before, kColour, c, reflected(y - down, 9), reflected(x - right, 12)))
+              << right << ", " << down << " at " << x << ", " << y;
+        }
+      }
+    }
+  }
+}
+
 TEST(Augmentation, MirroringTwiceChangesNothing) {
   const Bytes pixels = random_bytes(kColour.bytes(), 2);
   Bytes mirrored = pixels;
@@ -152,12 +176,14 @@ std::unique_ptr<AugmentedDataset> augmented(const Augmentation& augmentation) {
 }
 
 std::vector<Augmentation> each_kind() {
-  std::vector<Augmentation> kinds(5);
+  std::vector<Augmentation> kinds(6);
   kinds[0].random_resized_crop = true;
   kinds[1].crop_padding = 4;
   kinds[2].flip = true;
   kinds[3].color_jitter = {0.4, 0.4, 0.4};
   kinds[4].cutout = 5;
+  kinds[5].crop_padding = 4;
+  kinds[5].crop_reflects = true;
   return kinds;
 }
 

@@ -35,6 +35,7 @@ UpdateSettings settings_of(const nlohmann::json& json) {
   s.keras = json.value("keras", s.keras);
   s.trust = json.value("trust", s.trust);
   s.clip_norm = json.value("clip_norm", s.clip_norm);
+  s.clip_value = json.value("clip_value", s.clip_value);
   s.average_decay = json.value("average_decay", s.average_decay);
   s.average_warmup = json.value("average_warmup", s.average_warmup);
   return s;
@@ -63,7 +64,7 @@ void expect_near(const float* actual, const nlohmann::json& expected, const std:
 
 TEST(Golden, OptimizersFollowPyTorch) {
   const auto backend = make_cpu_backend();
-  ASSERT_GE(golden()["optimizers"].size(), 19U);
+  ASSERT_GE(golden()["optimizers"].size(), 25U);
   for (const auto& run : golden()["optimizers"]) {
     const nlohmann::json& settings = run["settings"];
     Optimizer optimizer(*backend, segments_of(settings), settings_of(settings));
@@ -71,9 +72,11 @@ TEST(Golden, OptimizersFollowPyTorch) {
     for (std::size_t s = 0; s < golden()["gradients"].size(); ++s) {
       const std::vector<float> gradient = golden()["gradients"][s];
       const double lr = golden()["lr"][s];
+      const double momentum = settings.value("cycles", false) ? golden()["momentum"][s].get<double>()
+                                                              : settings_of(settings).own_momentum();
       const auto number = static_cast<double>(s + 1);
       const double skip = 0;
-      optimizer.update(weights.data(), gradient.data(), {&lr, &number, &skip});
+      optimizer.update(weights.data(), gradient.data(), {&lr, &momentum, &number, &skip});
       const std::string key = std::to_string(s + 1);
       const std::string what = settings.dump() + " after " + key;
       if (!run["weights"].contains(key)) continue;
@@ -100,6 +103,8 @@ ScheduleConfig config_of(const nlohmann::json& json) {
   c.rise = json.value("rise", c.rise);
   c.div = json.value("div", c.div);
   c.final_div = json.value("final_div", c.final_div);
+  c.high_momentum = json.value("high_momentum", c.high_momentum);
+  c.low_momentum = json.value("low_momentum", c.low_momentum);
   c.by_epoch = json.value("by_epoch", c.by_epoch);
   c.warmup_steps = json.value("warmup_steps", c.warmup_steps);
   return c;
@@ -107,12 +112,14 @@ ScheduleConfig config_of(const nlohmann::json& json) {
 
 // Both in double precision; PyTorch's are partly products of one factor a step.
 TEST(Golden, SchedulesFollowPyTorch) {
-  ASSERT_GE(golden()["schedules"].size(), 15U);
+  ASSERT_GE(golden()["schedules"].size(), 17U);
   for (const auto& run : golden()["schedules"]) {
     const Schedule schedule(config_of(run["settings"]));
     for (std::size_t s = 0; s < run["lr"].size(); ++s) {
       const double expected = run["lr"][s];
       EXPECT_NEAR(schedule.lr(static_cast<std::int64_t>(s)), expected, 1e-12 + 1e-9 * expected)
+          << run["settings"].dump() << " step " << s;
+      EXPECT_NEAR(schedule.momentum(static_cast<std::int64_t>(s)), run["momentum"][s].get<double>(), 1e-12)
           << run["settings"].dump() << " step " << s;
     }
   }

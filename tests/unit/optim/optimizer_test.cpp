@@ -60,9 +60,10 @@ Outcome run(const UpdateSettings& settings, int threads, int stop_after) {
   for (int step = 1; step <= 6; ++step) {
     for (float& value : gradient) value = normal(engine);
     const double lr = 0.01 * step;
+    const double momentum = settings.own_momentum() * (1 - 0.05 * step);
     const double number = step;
     const double skip = 0;
-    optimizer->update(result.weights.data(), gradient.data(), {&lr, &number, &skip});
+    optimizer->update(result.weights.data(), gradient.data(), {&lr, &momentum, &number, &skip});
     if (step != stop_after) continue;
     // As a checkpoint does it: the state by name, nothing else.
     auto resumed = std::make_unique<Optimizer>(*backend, segments, settings);

@@ -42,6 +42,9 @@ TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
   EXPECT_THAT(refusal({"--optimizer", "adamw", "--decay", "l2"}), HasSubstr("give --optimizer adam"));
   EXPECT_THAT(refusal({"--optimizer", "lamb", "--decay", "l2"}), HasSubstr("leave out --decay l2"));
   EXPECT_THAT(refusal({"--optimizer", "lars", "--decay", "decoupled"}), HasSubstr("leave out --decay decoupled"));
+  EXPECT_THAT(refusal({"--random-crop-fill", "reflect"}), HasSubstr("goes with --random-crop-padding"));
+  EXPECT_THAT(refusal({"--clip-norm", "1", "--clip-value", "1"}), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal({"--optimizer", "lars", "--clip-value", "1"}), HasSubstr("does not read --clip-value"));
   EXPECT_THAT(refusal({"--ema-warmup"}), HasSubstr("--ema-warmup needs an --ema-decay"));
 }
 
@@ -63,6 +66,7 @@ TEST(CheckSchedule, TakesWhatTheScheduleReads) {
       {"--schedule", "step", "--lr-decay-steps", "100", "--lr-gamma", "0.5"},
       {"--schedule", "multi-step", "--lr-milestones", "30,60", "--schedule-by", "step"},
       {"--schedule", "one-cycle", "--one-cycle-rise", "0.4", "--one-cycle-div", "10", "--warmup-epochs", "1"},
+      {"--schedule", "one-cycle", "--one-cycle-momentum", "--nesterov", "--one-cycle-low-momentum", "0.8"},
       {"--schedule", "polynomial", "--lr-power", "2", "--lr-min", "0.01"},
       {"--schedule", "exponential", "--lr-step-epochs", "1", "--lr-staircase"},
       {"--schedule", "cosine", "--schedule-by", "epoch"},
@@ -83,6 +87,15 @@ TEST(CheckSchedule, RefusesWhatItDoesNotReadOrLacks) {
   EXPECT_THAT(refusal({"--lr-staircase"}), HasSubstr("--lr-staircase is for --schedule exponential"));
   EXPECT_THAT(refusal({"--lr-power", "2"}), HasSubstr("--lr-power is for --schedule polynomial"));
   EXPECT_THAT(refusal({"--one-cycle-div", "2"}), HasSubstr("--one-cycle-div is for --schedule one-cycle"));
+  EXPECT_THAT(refusal({"--one-cycle-momentum"}), HasSubstr("--one-cycle-momentum is for --schedule one-cycle"));
+  EXPECT_THAT(refusal({"--schedule", "one-cycle", "--one-cycle-low-momentum", "0.5"}),
+              HasSubstr("go with --one-cycle-momentum"));
+  EXPECT_THAT(refusal({"--schedule", "one-cycle", "--one-cycle-momentum", "--momentum", "0.9"}),
+              HasSubstr("--momentum is not read with --one-cycle-momentum"));
+  EXPECT_THAT(refusal({"--optimizer", "adam", "--schedule", "one-cycle", "--one-cycle-momentum", "--beta1", "0.8"}),
+              HasSubstr("--beta1 is not read with --one-cycle-momentum"));
+  EXPECT_THAT(refusal({"--schedule", "one-cycle", "--one-cycle-momentum", "--one-cycle-low-momentum", "0.96"}),
+              HasSubstr("--one-cycle-low-momentum 0.96 is above --one-cycle-high-momentum 0.95"));
   EXPECT_THAT(refusal({"--schedule", "polynomial", "--lr-min", "0.2"}), HasSubstr("--lr-min 0.2 is above --lr 0.1"));
   for (const char* value : {"60,30", "3,3", "0,3", "3,", "x"}) {
     EXPECT_THAT(refusal({"--schedule", "multi-step", "--lr-milestones", value}), HasSubstr("rising numbers from 1"));

@@ -96,6 +96,7 @@ TEST_P(Networks, FollowPyTorchForFiftySteps) {
   for (const Parameter& p : graph.parameters()) segments.push_back({p.offset, p.elements(), p.lr_scale, p.decay_scale});
   Optimizer optimizer(*backend, segments, {.momentum = golden["momentum"]});
   const double lr = golden["lr"];
+  const double momentum = golden["momentum"];
   const double never = 0;
   double worst = 0;
   for (std::int64_t step = 0; step < golden["steps"]; ++step) {
@@ -108,7 +109,8 @@ TEST_P(Networks, FollowPyTorchForFiftySteps) {
         {&loss, &correct, 1.0F / static_cast<float>(batch)});
     network.backward(parameters.data(), gradient.data(), [](std::int64_t) {});
     const auto number = static_cast<double>(step + 1);
-    optimizer.update(parameters.data(), gradient.data(), {.lr = &lr, .step = &number, .skip = &never});
+    optimizer.update(parameters.data(), gradient.data(),
+                     {.lr = &lr, .momentum = &momentum, .step = &number, .skip = &never});
     const double expected = golden["loss_float64"][static_cast<std::size_t>(step)];
     worst = std::max(worst, std::abs(loss / static_cast<double>(batch) - expected) / expected);
     ASSERT_LT(worst, 1e-3) << model << " at step " << step;

@@ -229,6 +229,23 @@ TEST(TrainStep, ARecordedStepTakesTheLearningRateOfItsTurn) {
   EXPECT_NE(rig.parameters, before);
 }
 
+TEST(TrainStep, ARecordedStepTakesTheMomentumOfItsTurn) {
+  const auto self = make_self_communicator();
+  for (const UpdateRule rule : {UpdateRule::sgd, UpdateRule::adam}) {
+    RigConfig config{.global_batch = 24, .optimizer = {.rule = rule, .momentum = 0.9}};
+    TrainingRig direct(*self, config);
+    config.queued = true;
+    TrainingRig recorded(*self, config);
+    TrainingRig constant(*self, config);
+    for (int s = 0; s < 5; ++s) {
+      direct.momentum = recorded.momentum = 0.95 - 0.1 * s;
+      for (TrainingRig* rig : {&direct, &recorded, &constant}) (void)rig->run(s + 1, 0, 24, 0.001);
+    }
+    EXPECT_EQ(recorded.parameters, direct.parameters);
+    EXPECT_NE(recorded.parameters, constant.parameters);
+  }
+}
+
 TEST(TrainStep, TheTimeOfAStepIsSplitAndAddsUp) {
   const auto self = make_self_communicator();
   TrainingRig rig(*self, {.global_batch = 64});

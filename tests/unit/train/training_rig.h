@@ -42,13 +42,14 @@ class TrainingRig {
         reducer(make_reducer(ranks, config)),
         stage(*backend, 784, batch.per_rank, nullptr),
         step({*backend, network, *reducer, optimizer, stage, clock}, batch, ranks.rank(), config.queued),
+        momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {}
 
   // One step on the golden samples from `first` on, `samples` of them over all ranks.
   StepResult run(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
     const Range mine = batch.rank_samples(ranks_.rank(), samples);
     const golden::Samples data(first + mine.begin, mine.size());
-    return step.run(parameters.data(), data.batch(), {number, samples, lr, request});
+    return step.run(parameters.data(), data.batch(), {number, samples, lr, momentum, request});
   }
 
   Graph graph;
@@ -62,6 +63,7 @@ class TrainingRig {
   std::unique_ptr<GradientReducer> reducer;
   BatchStage stage;
   TrainStep step;
+  double momentum;  // of the next steps; or beta1
 
  private:
   std::unique_ptr<GradientReducer> make_reducer(Communicator& ranks, const RigConfig& config) {
