@@ -12,6 +12,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -213,6 +214,29 @@ void for_each_index(std::size_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
+// Says every few seconds how far long work has come; any thread may count.
+class ProgressLines {
+ public:
+  ProgressLines(std::size_t total, std::string_view what) : total_(total), what_(what) {}
+
+  void count_one() {
+    const std::size_t done = ++done_;
+    const double time = now();
+    double due = due_;
+    if (time < due || !due_.compare_exchange_strong(due, time + kSeconds)) return;
+    const double left = (time - begin_) * static_cast<double>(total_ - done) / static_cast<double>(done);
+    log_info("{} {} of {}, {} left", what_, format_count(done), format_count(total_), format_duration(left));
+  }
+
+ private:
+  static constexpr double kSeconds = 10;
+  std::size_t total_;
+  std::string_view what_;
+  double begin_ = now();
+  std::atomic<std::size_t> done_ = 0;
+  std::atomic<double> due_ = begin_ + kSeconds;
+};
+
 void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list, int threads) {
   const double begin = now();
   log_info("decoding {} images of {} for the image cache {}", format_count(images.files.size()), images.folder.string(),
@@ -224,12 +248,14 @@ void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t
   std::vector<ImageCache::Entry> entries(images.files.size());
   const std::size_t entry_bytes = entries.size() * sizeof(ImageCache::Entry);
   std::atomic<std::uint64_t> end = sizeof(Header) + entry_bytes;
+  ProgressLines progress(entries.size(), "images decoded:");
   for_each_index(entries.size(), threads, [&](std::size_t i) {
     thread_local std::vector<std::uint8_t> planes;
     thread_local std::vector<std::uint8_t> pixels;
     entries[i] = decode_for_cache(images.folder / images.files[i].name, images.side, planes, pixels);
     entries[i].offset = end.fetch_add(pixels.size());
     write_at(file.get(), pixels.data(), pixels.size(), entries[i].offset, part);
+    progress.count_one();
   });
   Header header;
   header.side = static_cast<std::uint64_t>(images.side);

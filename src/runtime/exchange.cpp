@@ -21,7 +21,8 @@ void wait(MPI_Request request, double timeout, const char* what) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done != 0) return;
     check(now() - begin < timeout, ExitCode::rank_lost,
-          "{} is not complete after {:.0f} s: some rank hangs or is lost; look for the first message of another rank",
+          "{} is not complete after {:.0f} s: some rank hangs or is lost; look for the first message of another "
+          "rank, or raise --timeout if one was only slow",
           what, timeout);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

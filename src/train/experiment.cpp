@@ -217,12 +217,15 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   std::vector<Stage> stages;
   Normalization normalization;
   std::optional<ImportedModel> imported;
+  // A node may decode its image cache, or rank 0 time its kernels, for long.
+  const double patience = std::max(600.0, options.distributed.timeout);
+  const auto phase = [&](auto&& work) { return together(session, work, patience); };
   // What can be wrong before any data is read, first. Rank 0 alone may see the file.
-  const std::string onnx = together(
-      session, [&] { return session.rank() == 0 ? read_model(options.model.model, model_copy) : std::string(); });
+  const std::string onnx =
+      phase([&] { return session.rank() == 0 ? read_model(options.model.model, model_copy) : std::string(); });
   e.onnx = ranks.broadcast_text(onnx, 0);
   e.onnx_hash = model_hash(e.onnx);
-  together(session, [&] {
+  phase([&] {
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     const DataOptions& data = options.data;
@@ -247,11 +250,10 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.backend = make_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard);
   });
-  FoundPlan found =
-      together(session, [&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
+  FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
-  together(session, [&] {
+  phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
     const NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
     e.scale = config.scale;
