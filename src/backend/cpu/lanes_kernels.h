@@ -108,7 +108,6 @@ inline constexpr int kLinearTile = 4;
 // All kernels compiled for one instruction set.
 struct Kernels {
   const char* instruction_set;
-  int vector_registers;  // in units of 16 floats
   const ForwardTile* forward;
   int forward_tiles;
   const WeightsTile* weights;
