@@ -34,6 +34,12 @@ def cores(ranks, first=0):
     return ",".join(str(core) for core in allowed[first:first + ranks])
 
 
+def fail_with_last_line(what, code, *outputs):
+    """Ends the script with the last line of the first of a command's outputs that has any."""
+    said = next((output.strip() for output in outputs if output.strip()), "no output")
+    fail(f"{what} ended with code {code}: {said.splitlines()[-1]}", 1)
+
+
 def run_json(command, what, environment=None):
     """Runs the command and returns the JSON object in the last line of its standard output."""
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -43,8 +49,7 @@ def run_json(command, what, environment=None):
             return json.loads(lines[-1])
         except json.JSONDecodeError:
             pass
-    complaint = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
-    return fail(f"{what} ended with code {result.returncode}: {complaint}", 1)
+    return fail_with_last_line(what, result.returncode, result.stderr, result.stdout)
 
 
 def find_program(ranks):
@@ -134,7 +139,7 @@ class WaitingBench:
         if not line:
             code = self.process.wait()
             self.errors.seek(0)
-            fail(f"ddp_train bench ended with code {code}: {(self.errors.read().strip() or 'no output').splitlines()[-1]}", 1)
+            fail_with_last_line("ddp_train bench", code, self.errors.read())
         return json.loads(line)["samples_per_second"]
 
     def __enter__(self):
