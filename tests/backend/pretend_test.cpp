@@ -1,18 +1,23 @@
 // What only a pretend GPU can show: kernels that would spoil a run, and a library that computes wrong.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/arithmetic.h"
 #include "backend/cuda/conv_plans.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/handles.h"
+#include "backend/cuda/timing.h"
 #include "backend/op_check.h"
 #include "backend/pretend_gpu/engines.h"
 #include "backend/pretend_gpu/grid.h"
 #include "base/error.h"
+#include "fakes/fake_cuda.h"
 
 namespace ddp {
 namespace {
@@ -38,6 +43,78 @@ TEST(PretendChoice, TheFixedRuleTakesTheFirst) {
   for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
     EXPECT_EQ(choice.text(), "cudnn.11,2:3,13:-1");
   }
+}
+
+// Whichever way it fails, and whether kernels are timed or not.
+TEST(PretendChoice, APlanThatDoesNotRunIsLeftOut) {
+  for (const std::int64_t engine : {16, 17}) {
+    const pretend::ProposeFirst proposed(engine);
+    for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+      ::testing::internal::CaptureStderr();
+      const cuda::ConvKernels kernels = chosen({}, mode);
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      EXPECT_NE(log.find(fmt::format("cudnn.{} of cuDNN does not run on this GPU", engine)), std::string::npos) << log;
+      for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
+        EXPECT_NE(choice.engine, engine);
+        EXPECT_TRUE(mode == ChoiceMode::timed || choice.engine == 11) << choice.text();
+      }
+    }
+  }
+}
+
+// Nothing runs after that, so the kernel that did it is named and the run ends.
+TEST(PretendChoice, APlanThatTakesTheGpuWithItIsNamed) {
+  const pretend::ProposeFirst proposed(18);
+  const auto backend = make_cuda_backend({});
+  try {
+    static_cast<void>(backend->choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed));
+    ADD_FAILURE() << "a kernel was chosen on a GPU that is lost";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    EXPECT_NE(std::string(error.what()).find("cudnn.18"), std::string::npos) << error.what();
+  }
+  testing::break_streams(cudaSuccess);
+}
+
+// The choice is the same where memory is short.
+TEST(PretendChoice, TheFixedRuleNeedsNoMemory) {
+  const auto backend = make_cuda_backend({.memory_limit = (std::size_t{1} << 30U) + 1000});
+  const Memory rest = backend->allocate(backend->available_bytes(), "the test values");
+  const KernelChoice choice = backend->choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
+  EXPECT_EQ(cuda::conv_kernels_from_text(choice.kernels, true).forward.text(), "cudnn.11,2:3,13:-1");
+}
+
+// 3 ms of the host's time, 0.1 ms of the device's.
+TEST(PretendTiming, TheHostIsNotMeasured) {
+  const cuda::Stream stream;
+  const double seconds = cuda::fastest_seconds(stream.get(), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    testing::enqueue(stream.get(), "kernel", [] { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
+  });
+  EXPECT_GE(seconds, 1e-4);
+  EXPECT_LT(seconds, 2e-3);
+}
+
+TEST(PretendTiming, WhatCannotBeRecordedIsTimedNonetheless) {
+  const cuda::Stream stream;
+  int runs = 0;
+  const double seconds = cuda::fastest_seconds(stream.get(), [&] {
+    testing::enqueue(stream.get(), "kernel", [&runs] {
+      ++runs;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+    DDP_CUDA(cudaStreamSynchronize(stream.get()));
+  });
+  EXPECT_GE(seconds, 1e-4);
+  EXPECT_GT(runs, 6);
+  EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+}
+
+TEST(PretendRecording, KeepsThePriorityOfEachStream) {
+  const auto backend = make_cuda_backend({});
+  const Memory memory = backend->allocate(4, "the test values");
+  const auto recording = backend->record([&] { backend->fill_zero(memory.data(), 4); });
+  EXPECT_EQ(testing::instantiation_flags(), cudaGraphInstantiateFlagUseNodePriority);
 }
 
 void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layout, std::int64_t active,

@@ -28,6 +28,7 @@ struct Node {
 struct Capture {
   std::vector<Node> nodes;
   std::vector<cudaStream_t> streams;  // the first is the one that it began on
+  bool invalid = false;               // by a call that a recording forbids
 
   // Whether `later` waits for `earlier`, directly or not. Work waits for earlier places only.
   bool reaches(std::size_t later, std::size_t earlier) const {
@@ -41,7 +42,15 @@ struct Capture {
   }
 };
 
+// What cannot be asked of a stream while it is recorded spoils the recording.
+cudaError_t refuse_in(Capture& capture) {
+  capture.invalid = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
 std::atomic<cudaError_t> broken{cudaSuccess};
+std::atomic<cudaError_t> reported_once{cudaSuccess};
+std::atomic<unsigned long long> last_flags{0};
 
 // The streams that this thread has made: where ranks are threads, its device's.
 thread_local std::vector<cudaStream_t> streams_of_device;
@@ -175,6 +184,10 @@ bool depends(cudaGraph_t graph, const std::string& later, const std::string& ear
 
 void break_streams(cudaError_t error) { broken = error; }
 
+void report_once(cudaError_t error) { reported_once = error; }
+
+unsigned long long instantiation_flags() { return last_flags; }
+
 }  // namespace ddp::testing
 
 using ddp::testing::enqueue;
@@ -230,15 +243,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (stream->capture != nullptr) return refuse_in(*stream->capture);
   if (broken != cudaSuccess) return broken;
   return stream->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (stream->capture != nullptr) return refuse_in(*stream->capture);
   stream->wait();
-  return broken;
+  const cudaError_t error = reported_once.exchange(cudaSuccess);
+  return error != cudaSuccess ? error : broken.load();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
@@ -324,12 +338,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     other->capture = nullptr;
     other->last.clear();
   }
+  if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
   if (!joined) return cudaErrorStreamCaptureUnjoined;
   *graph = std::make_unique<CUgraph_st>(CUgraph_st{capture}).release();
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long /*flags*/) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags) {
+  last_flags = flags;
   *exec = std::make_unique<CUgraphExec_st>(CUgraphExec_st{graph->capture}).release();
   return cudaSuccess;
 }

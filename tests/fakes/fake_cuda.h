@@ -28,5 +28,10 @@ bool depends(cudaGraph_t graph, const std::string& later, const std::string& ear
 
 // Makes every later query of a stream return this error, as an illegal address in a kernel would; cudaSuccess: no more.
 void break_streams(cudaError_t error);
+// Makes only the next synchronization of a stream return this error.
+void report_once(cudaError_t error);
+
+// The flags that the last recording was instantiated with.
+unsigned long long instantiation_flags();
 
 }  // namespace ddp::testing

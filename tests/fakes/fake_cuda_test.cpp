@@ -47,7 +47,6 @@ TEST(FakeCuda, ARecordingDoesNothingUntilItIsLaunched) {
   int count = 0;
   ASSERT_EQ(cudaStreamBeginCapture(s.first.get(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
   enqueue(s.first.get(), "a", [&] { ++count; });
-  EXPECT_EQ(cudaStreamQuery(s.first.get()), cudaErrorStreamCaptureUnsupported);
   ASSERT_EQ(cudaEventRecord(s.event.get(), s.first.get()), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(s.second.get(), s.event.get(), 0), cudaSuccess);
   enqueue(s.second.get(), "b", [&] { ++count; });
@@ -72,6 +71,18 @@ TEST(FakeCuda, ARecordingDoesNothingUntilItIsLaunched) {
   ASSERT_EQ(cudaGraphLaunch(exec, s.first.get()), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(s.first.get()), cudaSuccess);
   EXPECT_EQ(count, 8);
+}
+
+TEST(FakeCuda, AQuestionAboutTheStreamSpoilsARecording) {
+  const Streams s;
+  for (const auto& ask : {cudaStreamQuery, cudaStreamSynchronize}) {
+    ASSERT_EQ(cudaStreamBeginCapture(s.first.get(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(ask(s.first.get()), cudaErrorStreamCaptureUnsupported);
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(s.first.get(), &graph), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(graph, nullptr);
+    EXPECT_EQ(ask(s.first.get()), cudaSuccess);
+  }
 }
 
 TEST(FakeCuda, ARecordingThatIsLeftOpenIsRefused) {

@@ -13,7 +13,8 @@ namespace {
 // Collects plans until there are enough.
 class PlanList {
  public:
-  PlanList(const ConvGraph& graph, const PlanLimits& limits) : graph_(graph), limits_(limits) {}
+  PlanList(const ConvGraph& graph, const PlanLimits& limits, const std::function<bool(ConvPlan&)>& usable)
+      : graph_(graph), limits_(limits), usable_(usable) {}
 
   bool full() const { return plans_.size() >= limits_.most; }
 
@@ -27,7 +28,8 @@ class PlanList {
       if (error.code() != ExitCode::preflight) throw;
       return;
     }
-    if (plan->workspace_bytes() <= limits_.workspace) plans_.push_back(std::move(*plan));
+    if (plan->workspace_bytes() > limits_.workspace) return;
+    if (!usable_ || usable_(*plan)) plans_.push_back(std::move(*plan));
   }
 
   std::vector<ConvPlan> take() { return std::exchange(plans_, {}); }
@@ -35,14 +37,16 @@ class PlanList {
  private:
   const ConvGraph& graph_;
   PlanLimits limits_;
+  const std::function<bool(ConvPlan&)>& usable_;
   std::set<std::string> tried_;
   std::vector<ConvPlan> plans_;
 };
 
 }  // namespace
 
-std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits) {
-  PlanList plans(graph, limits);
+std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits,
+                                 const std::function<bool(ConvPlan&)>& usable) {
+  PlanList plans(graph, limits, usable);
   std::vector<Descriptor> compiled;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     if (plans.full()) break;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,10 @@ struct PlanLimits {
 };
 
 // The plans that a run may use, the ones that cuDNN expects to be the fastest first; none where cuDNN has none.
-std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits);
+// Where `usable` is given, each is asked about in turn and counts only if the answer is true: a plan that can be made
+// may still fail when it runs.
+std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits,
+                                 const std::function<bool(ConvPlan&)>& usable = {});
 
 // A kernel for each direction; `data` counts only where the input's gradient is wanted.
 struct ConvKernels {

@@ -52,7 +52,8 @@ class CudaRecording final : public Recording {
  public:
   CudaRecording(const Graph& graph, cudaStream_t stream) : stream_(stream) {
     cudaGraphExec_t exec = nullptr;
-    DDP_CUDA(cudaGraphInstantiate(&exec, graph.get(), 0));
+    // Without the flag all of it would run at the priority of `stream`, and sums of gradients would wait for kernels.
+    DDP_CUDA(cudaGraphInstantiate(&exec, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
     exec_ = GraphExec(exec);
     DDP_CUDA(cudaGraphUpload(exec, stream));
   }
@@ -106,7 +107,7 @@ class CudaBackend final : public Backend {
     KernelChoice choice;
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
       const ConvKernels kernels =
-          timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(context_, *conv);
+          timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(*this, context_, *conv);
       choice.kernels = to_text(kernels, conv->input_gradient);
     }
     if (timed) {

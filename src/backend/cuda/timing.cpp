@@ -4,7 +4,9 @@
 #include <array>
 #include <functional>
 #include <limits>
-#include <string>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/handles.h"
@@ -17,26 +19,28 @@ namespace {
 
 // Plans of one direction that are timed.
 constexpr std::size_t kCandidates = 8;
-constexpr int kRounds = 3;
-constexpr int kRunsPerRound = 5;
+// One measurement is of so many runs in a row, or of as many as take this long one by one.
+constexpr int kRepetitions = 20;
+constexpr double kLongEnough = 500e-6;
+constexpr int kMeasurements = 5;
 constexpr const char* kPurpose = "the trials of kernels";
 
-// The seconds of one run, the least over some rounds; the run before them loads the code.
-double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
-  const Event begin;
-  const Event end;
-  run();
-  double best = std::numeric_limits<double>::max();
-  for (int round = 0; round < kRounds; ++round) {
-    DDP_CUDA(cudaEventRecordWithFlags(begin.get(), stream, cudaEventRecordDefault));
-    for (int i = 0; i < kRunsPerRound; ++i) run();
-    DDP_CUDA(cudaEventRecordWithFlags(end.get(), stream, cudaEventRecordDefault));
-    DDP_CUDA(cudaStreamSynchronize(stream));
-    float milliseconds = 0;
-    DDP_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
-    best = std::min(best, static_cast<double>(milliseconds) / 1000 / kRunsPerRound);
+// `repetitions` runs in a row as a CUDA graph; empty where they cannot be recorded.
+GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& run, int repetitions) {
+  DDP_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  bool complete = true;
+  try {
+    for (int i = 0; i < repetitions; ++i) run();
+  } catch (const Error&) {
+    complete = false;
   }
-  return best;
+  cudaGraph_t captured = nullptr;
+  complete &= cudaStreamEndCapture(stream, &captured) == cudaSuccess;
+  const Graph graph(captured);
+  cudaGraphExec_t exec = nullptr;
+  if (complete && cudaGraphInstantiate(&exec, graph.get(), 0) == cudaSuccess) return GraphExec(exec);
+  static_cast<void>(cudaGetLastError());
+  return {};
 }
 
 Memory filled(Backend& backend, const CudaContext& context, Element element, std::int64_t count) {
@@ -48,10 +52,30 @@ Memory filled(Backend& backend, const CudaContext& context, Element element, std
 // How far two correct kernels may be apart, in parts of the largest result.
 double tolerance_of(GpuPrecision precision) { return precision == GpuPrecision::fp32 ? 1e-4 : 3e-2; }
 
+// Runs `run`, and waits for it. False where the kernel fails and the GPU goes on without it, with a line in the log;
+// where the GPU itself is lost, the error says by which kernel.
+bool attempt(const CudaContext& context, const EngineChoice& choice, const std::function<void()>& run) {
+  try {
+    run();
+    DDP_CUDA(cudaStreamSynchronize(context.stream));
+    return true;
+  } catch (const Error& error) {
+    // The first call may report the kernel's error once more; what the second one reports stays.
+    static_cast<void>(cudaStreamSynchronize(context.stream));
+    static_cast<void>(cudaGetLastError());
+    if (cudaStreamSynchronize(context.stream) != cudaSuccess) {
+      throw Error(error.code(),
+                  fmt::format("the GPU was lost in a trial of cuDNN's kernel '{}': {}", choice.text(), error.what()));
+    }
+    log_warning("{} of cuDNN does not run on this GPU and is left out ({})", choice.text(), error.what());
+    return false;
+  }
+}
+
 // The tensors of one direction of a convolution, and room for the result of two plans.
 class ConvTrial {
  public:
-  ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem, std::size_t workspace)
+  ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem)
       : backend_(backend), context_(context) {
     const ConvSpec& s = problem.spec;
     const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(), s.weights(),
@@ -61,16 +85,30 @@ class ConvTrial {
     }
     result_ = problem.direction == ConvDirection::forward ? 2 : problem.direction == ConvDirection::data ? 0 : 1;
     count_ = counts.at(result_);
-    second_ = filled(backend, context, context.element(), count_);
-    workspace_ = backend.allocate(workspace, kPurpose);
-    comparison_ = backend.allocate(2 * sizeof(float), kPurpose);
   }
 
-  double seconds(ConvPlan& plan) const {
-    return fastest_seconds(context_.stream, [&] { run(plan, tensors_.at(result_)); });
+  // Whether the plan runs; see attempt().
+  bool runs(ConvPlan& plan) {
+    if (plan.workspace_bytes() > workspace_.bytes()) {
+      workspace_ = {};
+      workspace_ = backend_.allocate(plan.workspace_bytes(), kPurpose);
+    }
+    return attempt(context_, plan.choice(), [&] { run(plan, tensors_.at(result_)); });
   }
 
-  bool agree(ConvPlan& a, ConvPlan& b) const {
+  // Of a plan that runs; none where it fails nonetheless.
+  std::optional<double> seconds(ConvPlan& plan) const {
+    double seconds = 0;
+    const auto measure = [&] { seconds = fastest_seconds(context_.stream, [&] { run(plan, tensors_.at(result_)); }); };
+    return attempt(context_, plan.choice(), measure) ? std::optional(seconds) : std::nullopt;
+  }
+
+  // Of plans that run.
+  bool agree(ConvPlan& a, ConvPlan& b) {
+    if (second_.bytes() == 0) {
+      second_ = filled(backend_, context_, context_.element(), count_);
+      comparison_ = backend_.allocate(2 * sizeof(float), kPurpose);
+    }
     run(a, tensors_.at(result_));
     run(b, second_);
     auto* comparison = comparison_.at<float>(0);
@@ -99,10 +137,11 @@ class ConvTrial {
   std::int64_t count_ = 0;
 };
 
-std::vector<ConvPlan> plans_for(const CudaContext& context, const ConvProblem& problem, std::size_t most) {
+std::vector<ConvPlan> plans_for(const CudaContext& context, const ConvProblem& problem, std::size_t most,
+                                const std::function<bool(ConvPlan&)>& usable) {
   const ConvGraph graph(problem, {context.cudnn, nullptr});
-  std::vector<ConvPlan> plans =
-      conv_plans(graph, context.precision, {.deterministic = context.deterministic, .most = most});
+  const PlanLimits limits{.deterministic = context.deterministic, .most = most};
+  std::vector<ConvPlan> plans = conv_plans(graph, context.precision, limits, usable);
   check(!plans.empty(), ExitCode::preflight, "cuDNN has no kernel for a convolution of {}x{}x{} by {}x{} on this GPU",
         problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width, problem.spec.kernel_h,
         problem.spec.kernel_w);
@@ -110,12 +149,13 @@ std::vector<ConvPlan> plans_for(const CudaContext& context, const ConvProblem& p
 }
 
 EngineChoice fastest_plan(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
-  std::vector<ConvPlan> plans = plans_for(context, problem, kCandidates);
-  std::size_t workspace = 0;
-  for (const ConvPlan& plan : plans) workspace = std::max(workspace, plan.workspace_bytes());
-  const ConvTrial trial(backend, context, problem, workspace);
+  ConvTrial trial(backend, context, problem);
+  std::vector<ConvPlan> plans =
+      plans_for(context, problem, kCandidates, [&](ConvPlan& plan) { return trial.runs(plan); });
   std::vector<std::pair<double, std::size_t>> times;
-  for (std::size_t i = 0; i < plans.size(); ++i) times.emplace_back(trial.seconds(plans[i]), i);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (const std::optional<double> seconds = trial.seconds(plans[i])) times.emplace_back(*seconds, i);
+  }
   std::sort(times.begin(), times.end());
   for (const auto& [seconds, i] : times) {
     if (i == 0 || trial.agree(plans[0], plans[i])) return plans[i].choice();
@@ -123,6 +163,21 @@ EngineChoice fastest_plan(Backend& backend, const CudaContext& context, const Co
                 plans[0].choice().text());
   }
   return plans[0].choice();
+}
+
+// Tried once, unless there is no memory for that: the choice must not depend on how much there is.
+EngineChoice first_plan(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
+  std::optional<ConvTrial> trial;
+  const auto usable = [&](ConvPlan& plan) {
+    try {
+      if (!trial) trial.emplace(backend, context, problem);
+      return trial->runs(plan);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::out_of_memory) throw;
+      return true;
+    }
+  };
+  return plans_for(context, problem, 1, usable).front().choice();
 }
 
 template <class Choose>
@@ -136,15 +191,43 @@ ConvKernels for_each_direction(const ConvSpec& spec, GpuPrecision precision, Cho
 
 }  // namespace
 
+double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
+  const Event begin;
+  const Event end;
+  const auto seconds_of = [&](const std::function<void()>& work) {
+    DDP_CUDA(cudaEventRecordWithFlags(begin.get(), stream, cudaEventRecordDefault));
+    work();
+    DDP_CUDA(cudaEventRecordWithFlags(end.get(), stream, cudaEventRecordDefault));
+    DDP_CUDA(cudaStreamSynchronize(stream));
+    float milliseconds = 0;
+    DDP_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+    return static_cast<double>(milliseconds) / 1000;
+  };
+  run();  // loads the code, which a recording may not
+  const double plain = std::min(seconds_of(run), seconds_of(run));
+  const int repetitions = plain * kRepetitions < kLongEnough ? kRepetitions : 1 + static_cast<int>(kLongEnough / plain);
+  const GraphExec recording = record_repetitions(stream, run, repetitions);
+  const auto repeat = [&] {
+    if (recording.get() != nullptr) {
+      DDP_CUDA(cudaGraphLaunch(recording.get(), stream));
+    } else {
+      for (int i = 0; i < repetitions; ++i) run();
+    }
+  };
+  repeat();  // brings the recording to the device
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < kMeasurements; ++i) best = std::min(best, seconds_of(repeat) / repetitions);
+  return best;
+}
+
 ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
   return for_each_direction(spec, context.precision,
                             [&](const ConvProblem& problem) { return fastest_plan(backend, context, problem); });
 }
 
-ConvKernels first_conv_kernels(const CudaContext& context, const ConvSpec& spec) {
-  return for_each_direction(spec, context.precision, [&](const ConvProblem& problem) {
-    return plans_for(context, problem, 1).front().choice();
-  });
+ConvKernels first_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
+  return for_each_direction(spec, context.precision,
+                            [&](const ConvProblem& problem) { return first_plan(backend, context, problem); });
 }
 
 double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op) {

@@ -4,17 +4,25 @@
 //   double seconds = op_seconds(backend, context, spec, x_layout, y_layout, *op);   // a step of it
 #pragma once
 
+#include <functional>
+
 #include "backend/backend.h"
 #include "backend/cuda/operators.h"
 
 namespace ddp::cuda {
 
+// Seconds that the device takes for one `run`, which enqueues work on the stream: the least of some measurements, each
+// of a recorded row of runs, since the host enqueues small kernels slower than a GPU runs them. What cannot be recorded
+// is enqueued run by run.
+double fastest_seconds(cudaStream_t stream, const std::function<void()>& run);
+
 // The fastest of the plans that cuDNN expects most of, for each direction; of plans that disagree about the result, the
-// first that cuDNN names is believed. Takes memory of the backend meanwhile.
+// first that cuDNN names is believed. One that does not run is left out, with a line in the log. Takes memory of the
+// backend meanwhile.
 ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
 
-// Without running any: the first plan that cuDNN names and that fits, for each direction.
-ConvKernels first_conv_kernels(const CudaContext& context, const ConvSpec& spec);
+// Without timing any: the first plan that cuDNN names, that fits and that runs, for each direction.
+ConvKernels first_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
 
 // Seconds of one forward and one backward pass.
 double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op);

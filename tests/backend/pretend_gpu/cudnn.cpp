@@ -8,6 +8,7 @@
 //   12  noted to use tensor cores
 //   13  noted to be nondeterministic
 //   10  as a fallback, without a workspace
+// and before them, where a test wants it (engines.h), one whose plan fails when it runs: 16, 17 or 18.
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
@@ -35,6 +36,11 @@ using ddp::pretend::write_element;
 constexpr std::int64_t kWorkspace = 4096;
 constexpr std::int64_t kWrong = 14;
 constexpr std::int64_t kUnbuildable = 15;
+constexpr std::int64_t kFailsAtOnce = 16;
+constexpr std::int64_t kFailsLater = 17;
+constexpr std::int64_t kBreaksGpu = 18;
+
+std::vector<std::int64_t> proposed_first;
 
 struct Desc {
   cudnnBackendDescriptorType_t type;
@@ -208,7 +214,8 @@ std::shared_ptr<Desc> make_config(const std::shared_ptr<Desc>& graph, std::int64
 // The knobs of each engine, and nothing for one that does not exist.
 const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>>& engines() {
   static const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>> all = {
-      {10, {}}, {11, {{2, 3}, {13, -1}}}, {12, {}}, {13, {}}, {kWrong, {{2, 1}}}, {kUnbuildable, {}}};
+      {10, {}},           {11, {{2, 3}, {13, -1}}}, {12, {}},          {13, {}},        {kWrong, {{2, 1}}},
+      {kUnbuildable, {}}, {kFailsAtOnce, {}},       {kFailsLater, {}}, {kBreaksGpu, {}}};
   return all;
 }
 
@@ -219,9 +226,10 @@ cudnnStatus_t finalize(Desc& desc) {
   if (desc.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) {
     const auto& graph = desc.children.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).at(0);
     const auto mode = desc.list<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE).at(0);
-    const std::vector<std::int64_t> proposed = mode == CUDNN_HEUR_MODE_A
-                                                   ? std::vector<std::int64_t>{11, kWrong, kUnbuildable, 12, 13}
-                                                   : std::vector<std::int64_t>{11, 10};
+    std::vector<std::int64_t> proposed = mode == CUDNN_HEUR_MODE_A
+                                             ? std::vector<std::int64_t>{11, kWrong, kUnbuildable, 12, 13}
+                                             : std::vector<std::int64_t>{11, 10};
+    proposed.insert(proposed.begin(), proposed_first.begin(), proposed_first.end());
     for (const std::int64_t engine : proposed) {
       desc.children[CUDNN_ATTR_ENGINEHEUR_RESULTS].push_back(make_config(graph, engine, engines().at(engine)));
     }
@@ -285,6 +293,9 @@ namespace ddp::pretend {
 
 std::int64_t wrong_engine() { return kWrong; }
 
+ProposeFirst::ProposeFirst(std::int64_t engine) { proposed_first = {engine}; }
+ProposeFirst::~ProposeFirst() { proposed_first.clear(); }
+
 }  // namespace ddp::pretend
 
 extern "C" {
@@ -347,7 +358,16 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (reinterpret_cast<std::uintptr_t>(data.at(t)) % 16 != 0) return CUDNN_STATUS_BAD_PARAM;
   }
   const auto bytes = static_cast<std::size_t>(desc_of(plan)->integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
-  const bool wrong = engine.integer(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == kWrong;
+  const std::int64_t index = engine.integer(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  if (index == kFailsAtOnce) return CUDNN_STATUS_EXECUTION_FAILED;
+  if (index == kFailsLater || index == kBreaksGpu) {
+    ddp::testing::enqueue(handle->stream, "failure", [index] {
+      if (index == kBreaksGpu) ddp::testing::break_streams(cudaErrorIllegalAddress);
+      if (index == kFailsLater) ddp::testing::report_once(cudaErrorLaunchOutOfResources);
+    });
+    return CUDNN_STATUS_SUCCESS;
+  }
+  const bool wrong = index == kWrong;
   ddp::testing::enqueue(handle->stream, "convolution", [=] {
     ddp::pretend::spoil(workspace, bytes);
     if (!wrong) conv.run(data);
