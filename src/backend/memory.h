@@ -12,6 +12,10 @@
 
 namespace ddp {
 
+// Blocks of memory, and the parts that a plan cuts them into, begin at multiples of this: what cudaMalloc() gives, and what
+// cuBLASLt requires of its workspace.
+inline constexpr std::size_t kMemoryAlignment = 256;
+
 class Memory {
  public:
   using Release = std::function<void(std::byte*)>;

@@ -4,13 +4,14 @@
 #include <numeric>
 #include <utility>
 
+#include "backend/memory.h"
 #include "base/error.h"
 
 namespace ddp {
 namespace {
 
 std::size_t aligned(std::size_t bytes) {
-  return (bytes + MemoryPlanner::kAlignment - 1) / MemoryPlanner::kAlignment * MemoryPlanner::kAlignment;
+  return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
 }
 
 bool alive_together(const PlannedBuffer& a, const PlannedBuffer& b) { return a.first <= b.last && b.first <= a.last; }

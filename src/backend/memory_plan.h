@@ -33,8 +33,6 @@ struct MemoryPlan {
 
 class MemoryPlanner {
  public:
-  static constexpr std::size_t kAlignment = 64;
-
   BufferId add(std::string name, std::size_t bytes, int first, int last);
   // The buffer lives from `first` to `last` too, and all the time between: two values lie in it, one after the other.
   void extend(BufferId id, int first, int last);

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/memory.h"
+
 namespace ddp {
 
 class Workspace {
@@ -21,9 +23,9 @@ class Workspace {
 
   template <class T>
   Part<T> add(std::int64_t count) {
-    constexpr std::size_t kAlignment = 64;
     const std::size_t offset = bytes_;
-    bytes_ += (static_cast<std::size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_ +=
+        (static_cast<std::size_t>(count) * sizeof(T) + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
     return {offset};
   }
   std::size_t bytes() const { return bytes_; }

@@ -197,7 +197,7 @@ using ddp::testing::enqueue;
 extern "C" {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  *memory = std::malloc(bytes);
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   std::memset(*memory, 0xFF, bytes);
   return cudaSuccess;
 }

@@ -90,8 +90,8 @@ Descriptor describe_operation(ConvDirection direction, const Descriptor& convolu
       .set(names.x, x)
       .set(names.w, w)
       .set(names.y, y)
-      .set(names.alpha, 1.0)
-      .set(names.beta, 0.0)
+      .set(names.alpha, 1.0F)  // as float: cuDNN 9.19 takes a double and reads its first half, which is zero
+      .set(names.beta, 0.0F)
       .finalize();
   return operation;
 }
@@ -192,8 +192,8 @@ Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnDataType_t va
   return set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
 }
 
-Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, double value) {
-  return set(name, CUDNN_TYPE_DOUBLE, 1, &value);
+Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, float value) {
+  return set(name, CUDNN_TYPE_FLOAT, 1, &value);
 }
 
 // It changes what the handle stands for.

@@ -38,7 +38,7 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& value);
   Descriptor& set(cudnnBackendAttributeName_t name, std::span<const Descriptor> values);
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnDataType_t value);
-  Descriptor& set(cudnnBackendAttributeName_t name, double value);
+  Descriptor& set(cudnnBackendAttributeName_t name, float value);
   void finalize();
 
   // What cuDNN tells about it. The attribute holds one integer, or a list of `T` (an enumeration of cuDNN's).

@@ -171,9 +171,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
                               cudaStream_t stream) {
   const Call call{cast<Product>(product), *cast<Matrix>(a_layout), *cast<Matrix>(b_layout), *cast<Matrix>(d_layout)};
   const bool scaled = *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0;
-  const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  const auto aligned = [](const void* p, std::uintptr_t to = 16) {
+    return reinterpret_cast<std::uintptr_t>(p) % to == 0;
+  };
   if (!call.consistent() || scaled || workspace_bytes < kWorkspace || !aligned(a) || !aligned(b) || !aligned(d) ||
-      !aligned(workspace) || (call.with_bias() && !aligned(call.bias()))) {
+      !aligned(workspace, 256) || (call.with_bias() && !aligned(call.bias()))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const void* bias = call.with_bias() ? call.bias() : nullptr;

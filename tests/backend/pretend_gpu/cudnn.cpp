@@ -88,20 +88,35 @@ std::size_t bytes_of(cudnnBackendAttributeType_t type) {
 }
 
 struct Direction {
-  int convolution, x, w, y, result;
+  int convolution, x, w, y, alpha, beta, result;
 };
 
 Direction direction_of(const Desc& operation) {
   switch (operation.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
-      return {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, 2};
+      return {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+              2};
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-      return {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, 0};
+      return {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+              0};
     default:
-      return {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, 1};
+      return {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+              1};
   }
 }
 
@@ -125,11 +140,15 @@ struct Convolution {
   std::array<Tensor, 3> tensors;  // x, w, y
   std::size_t result;
   std::vector<std::int64_t> before, after, strides;
+  double alpha, beta;
 
   explicit Convolution(const Desc& op)
       : tensors{Tensor(op.child(direction_of(op).x)), Tensor(op.child(direction_of(op).w)),
                 Tensor(op.child(direction_of(op).y))},
-        result(static_cast<std::size_t>(direction_of(op).result)) {
+        result(static_cast<std::size_t>(direction_of(op).result)),
+        // As cuDNN does: whatever type they were set with, their first four bytes are read.
+        alpha(op.list<float>(direction_of(op).alpha).at(0)),
+        beta(op.list<float>(direction_of(op).beta).at(0)) {
     const Desc& conv = op.child(direction_of(op).convolution);
     before = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
     after = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
@@ -189,7 +208,11 @@ struct Convolution {
         }
       }
     });
-    for (std::size_t i = 0; i < sums.size(); ++i) write_element(data.at(result), i, tensors.at(result).bf16, sums[i]);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const bool bf16 = tensors.at(result).bf16;
+      const double old = beta == 0 ? 0 : beta * read_element(data.at(result), i, bf16);
+      write_element(data.at(result), i, bf16, alpha * sums[i] + old);
+    }
   }
 };
 

@@ -1,5 +1,7 @@
 #include "backend/memory_plan.h"
 
+#include "backend/memory.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
@@ -20,7 +22,7 @@ TEST(MemoryPlanner, BuffersThatLiveTogetherNeverOverlap) {
     }
     const MemoryPlan plan = planner.plan();
     for (const PlannedBuffer& a : plan.buffers) {
-      EXPECT_EQ(a.offset % MemoryPlanner::kAlignment, 0U);
+      EXPECT_EQ(a.offset % kMemoryAlignment, 0U);
       EXPECT_LE(a.offset + a.bytes, plan.arena_bytes);
       for (const PlannedBuffer& b : plan.buffers) {
         if (&a == &b || a.bytes == 0 || b.bytes == 0 || a.last < b.first || b.last < a.first) continue;
