@@ -13,6 +13,7 @@
 #include "data/glyphs.h"
 #include "data/idx.h"
 #include "data/image_folder.h"
+#include "data/synthetic.h"
 
 namespace ddp {
 namespace {
@@ -79,6 +80,12 @@ DataSets open_folder(const Request& request) {
   return data;
 }
 
+DataSets open_synthetic(const Request& request) {
+  const std::int64_t size = request.folder.image_size;
+  return {make_synthetic(Split::train, {.image_size = size, .limit = request.train_limit}),
+          make_synthetic(Split::test, {.image_size = size, .limit = request.test_limit})};
+}
+
 struct Entry {
   const char* name;
   DataSets (*open)(const Request&);
@@ -86,7 +93,7 @@ struct Entry {
 
 constexpr std::array kEntries = {
     Entry{"glyphs", open_glyphs},        Entry{"mnist", open_idx_pair}, Entry{"fashion-mnist", open_idx_pair},
-    Entry{"cifar10", open_cifar10_pair}, Entry{"folder", open_folder},
+    Entry{"cifar10", open_cifar10_pair}, Entry{"folder", open_folder},  Entry{"synthetic", open_synthetic},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ struct DataSets {
   std::unique_ptr<Dataset> test;
 };
 
-// What applies to image folders only.
+// What applies to image folders and, of `image_size`, to synthetic images.
 struct FolderOptions {
   std::int64_t image_size = 224;
   std::int64_t max_bad_samples = 0;

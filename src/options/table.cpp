@@ -310,7 +310,7 @@ void add_data(std::vector<OptionSpec>& table) {
                    "train with brightness, contrast, saturation times 1-X to 1+X");
   data.integer("cutout", &D::cutout, 0, 4096, "train on images with a square of N pixels painted over; 0: none");
   data.real("mixup", &D::mixup, {0, 100}, "train on mixtures of two samples, in shares from Beta(X, X); 0: off");
-  data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder: images of N x N pixels");
+  data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder or synthetic: images of N x N pixels");
   data.integer("max-bad-samples", &D::max_bad_samples, 0, kUnbounded,
                "--dataset folder: go on without up to N files that cannot be read");
   data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off",
