@@ -12,9 +12,12 @@
 
 namespace ddp {
 
-// Blocks of memory, and the parts that a plan cuts them into, begin at multiples of this: what cudaMalloc() gives, and what
-// cuBLASLt requires of its workspace.
+// Blocks of memory, and the parts that a plan cuts them into, begin at multiples of this: what cudaMalloc() gives, and
+// what cuBLASLt requires of its workspace.
 inline constexpr std::size_t kMemoryAlignment = 256;
+constexpr std::size_t aligned_bytes(std::size_t bytes) {
+  return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
+}
 
 class Memory {
  public:

@@ -10,10 +10,6 @@
 namespace ddp {
 namespace {
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
-}
-
 bool alive_together(const PlannedBuffer& a, const PlannedBuffer& b) { return a.first <= b.last && b.first <= a.last; }
 
 // The lowest offset at which `buffer` overlaps none of the placed buffers that live while it does.
@@ -21,8 +17,8 @@ std::size_t lowest_offset(const PlannedBuffer& buffer, const std::vector<const P
   std::size_t offset = 0;
   for (const PlannedBuffer* other : placed_by_offset) {
     if (!alive_together(buffer, *other)) continue;
-    if (offset + aligned(buffer.bytes) <= other->offset) break;
-    offset = std::max(offset, other->offset + aligned(other->bytes));
+    if (offset + aligned_bytes(buffer.bytes) <= other->offset) break;
+    offset = std::max(offset, other->offset + aligned_bytes(other->bytes));
   }
   return offset;
 }
@@ -53,7 +49,7 @@ MemoryPlan MemoryPlanner::plan() const {
     PlannedBuffer& buffer = plan.buffers[index];
     if (buffer.bytes == 0) continue;
     buffer.offset = lowest_offset(buffer, placed);
-    plan.arena_bytes = std::max(plan.arena_bytes, buffer.offset + aligned(buffer.bytes));
+    plan.arena_bytes = std::max(plan.arena_bytes, buffer.offset + aligned_bytes(buffer.bytes));
     const auto place = std::upper_bound(placed.begin(), placed.end(), &buffer,
                                         [](const auto* a, const auto* b) { return a->offset < b->offset; });
     placed.insert(place, &buffer);

@@ -24,8 +24,7 @@ class Workspace {
   template <class T>
   Part<T> add(std::int64_t count) {
     const std::size_t offset = bytes_;
-    bytes_ +=
-        (static_cast<std::size_t>(count) * sizeof(T) + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
+    bytes_ += aligned_bytes(static_cast<std::size_t>(count) * sizeof(T));
     return {offset};
   }
   std::size_t bytes() const { return bytes_; }

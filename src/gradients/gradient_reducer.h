@@ -36,8 +36,8 @@ class GradientReducer {
   // Begins a step; its number appears in errors.
   virtual void begin_step(std::int64_t step) = 0;
 
-  // Where backward of the next shard writes its gradient: all elements of the flat buffer, on a 64-byte boundary, with
-  // no meaningful content, to be overwritten. Valid until shard_done().
+  // Where backward of the next shard writes its gradient: all elements of the flat buffer, at a multiple of
+  // kMemoryAlignment bytes, with no meaningful content, to be overwritten. Valid until shard_done().
   virtual float* shard_gradient() = 0;
   // Backward of the current shard has finished all gradient elements from `parameter_begin` to the end of the buffer.
   virtual void ready(std::size_t parameter_begin) = 0;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/memory.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "comm/shard_tree.h"
@@ -23,13 +24,13 @@ namespace {
 constexpr double kEagerInFinish = 1e-3;
 
 struct AlignedDelete {
-  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{kBufferAlignment}); }
+  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{kMemoryAlignment}); }
 };
 using AlignedFloats = std::unique_ptr<float[], AlignedDelete>;
 
 // Zeroed, so that no step pays for the first touch of a page.
 AlignedFloats allocate_floats(std::size_t elements) {
-  AlignedFloats memory(new (std::align_val_t{kBufferAlignment}) float[std::max<std::size_t>(elements, 1)]);
+  AlignedFloats memory(new (std::align_val_t{kMemoryAlignment}) float[std::max<std::size_t>(elements, 1)]);
   std::fill_n(memory.get(), elements, 0.0F);
   return memory;
 }

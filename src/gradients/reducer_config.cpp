@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "backend/memory.h"
 #include "base/error.h"
 
 namespace ddp {
@@ -66,9 +67,6 @@ std::string bucket_name(std::int64_t step, std::size_t bucket, const ReducerConf
   return fmt::format("step {}, gradient bucket {} of {}", step, bucket + 1, config.buckets.size());
 }
 
-std::size_t buffer_stride(std::size_t elements) {
-  constexpr std::size_t kPerLine = kBufferAlignment / sizeof(float);
-  return (elements + kPerLine - 1) / kPerLine * kPerLine;
-}
+std::size_t buffer_stride(std::size_t elements) { return aligned_bytes(elements * sizeof(float)) / sizeof(float); }
 
 }  // namespace ddp

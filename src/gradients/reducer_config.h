@@ -41,8 +41,7 @@ std::size_t largest_bucket(const ReducerConfig& config);
 // "step 7, gradient bucket 1 of 3": where errors happened; `bucket` counts from 0.
 std::string bucket_name(std::int64_t step, std::size_t bucket, const ReducerConfig& config);
 
-// The elements from one buffer of a rank's shards to the next: each begins on a line of the cache.
-inline constexpr std::size_t kBufferAlignment = 64;
+// The elements from one buffer of a rank's shards to the next: each begins where memory may be cut.
 std::size_t buffer_stride(std::size_t elements);
 
 }  // namespace ddp

@@ -29,7 +29,7 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   std::size_t bytes = 0;
   const auto place = [&bytes](std::size_t size) {
     const std::size_t at = bytes;
-    bytes += (size + 63) / 64 * 64;
+    bytes += aligned_bytes(size);
     return at;
   };
   const std::size_t numbers_at = place(sizeof(StepNumbers));

@@ -76,6 +76,14 @@ TEST(PretendChoice, APlanThatTakesTheGpuWithItIsNamed) {
   testing::break_streams(cudaSuccess);
 }
 
+TEST(PretendChoice, Fp32TakesNoTransformsThatLoseDigits) {
+  for (const std::int64_t engine : {19, 20}) {
+    const pretend::ProposeFirst proposed(engine);
+    EXPECT_EQ(chosen({}, ChoiceMode::fixed).forward.engine, 11);
+    EXPECT_EQ(chosen({.precision = GpuPrecision::tf32}, ChoiceMode::fixed).forward.engine, engine);
+  }
+}
+
 // The choice is the same where memory is short.
 TEST(PretendChoice, TheFixedRuleNeedsNoMemory) {
   const auto backend = make_cuda_backend({.memory_limit = (std::size_t{1} << 30U) + 1000});

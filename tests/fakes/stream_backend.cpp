@@ -46,11 +46,11 @@ void StreamBackend::update(const UpdateArguments& /*arguments*/) { no_operators(
 
 Memory StreamBackend::allocate(std::size_t bytes, const std::string& /*purpose*/) {
   void* memory = nullptr;
-  DDP_CUDA(cudaMalloc(&memory, bytes + 64));
-  // malloc gives 16-byte boundaries, CUDA 256 and backends promise at least 64.
+  DDP_CUDA(cudaMalloc(&memory, bytes + kMemoryAlignment));
+  // malloc gives 16-byte boundaries, CUDA 256.
   void* aligned = memory;
-  std::size_t space = bytes + 64;
-  std::align(64, bytes, aligned, space);
+  std::size_t space = bytes + kMemoryAlignment;
+  std::align(kMemoryAlignment, bytes, aligned, space);
   Memory result(static_cast<std::byte*>(aligned), bytes,
                 [memory](std::byte* /*data*/) { static_cast<void>(cudaFree(memory)); });
   fill_zero(aligned, bytes);

@@ -264,8 +264,8 @@ EngineChoice EngineChoice::from_text(const std::string& text) {
 bool engine_allowed(const EngineNotes& notes, GpuPrecision precision, bool deterministic) {
   if (deterministic && notes.nondeterministic) return false;
   if (notes.reduced_sums || notes.rough_winograd) return false;
-  if (precision == GpuPrecision::fp32) return !notes.tensor_core && !notes.down_converts;
-  return true;
+  if (precision != GpuPrecision::fp32) return true;
+  return !notes.tensor_core && !notes.down_converts && !notes.fft && !notes.winograd_4x4;
 }
 
 ConvGraph::ConvGraph(const ConvProblem& problem, const PlanTarget& target)
@@ -325,6 +325,8 @@ EngineNotes notes_of(const Descriptor& engine_config) {
   notes.down_converts = noted(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
   notes.reduced_sums = noted(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
   notes.nondeterministic = noted(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+  notes.fft = noted(CUDNN_NUMERICAL_NOTE_FFT);
+  notes.winograd_4x4 = noted(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4);
   notes.rough_winograd =
       noted(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) || noted(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
   notes.compiles =

@@ -99,12 +99,14 @@ struct EngineNotes {
   bool down_converts = false;     // computes in less than the type of its input
   bool reduced_sums = false;      // sums in less than fp32
   bool nondeterministic = false;  // sums in an order that changes from run to run
-  bool rough_winograd = false;    // transforms with large tiles, which lose several digits
+  bool fft = false;               // by Fourier transforms: errors of 1e-5 of a tensor's largest value and more
+  bool winograd_4x4 = false;      // transforms with tiles of 4 x 4, which lose a digit
+  bool rough_winograd = false;    // transforms with larger tiles, which lose several digits
   bool compiles = false;          // is compiled at run time, in seconds
 };
 
 // Whether an engine computes what a run wants. Note that fp32 leaves out tensor cores: fed with fp32 they compute in
-// tf32, with 10 bits of mantissa.
+// tf32, with 10 bits of mantissa; and Fourier and Winograd transforms, which cannot keep to 1e-5 as direct sums do.
 bool engine_allowed(const EngineNotes& notes, GpuPrecision precision, bool deterministic);
 
 class ConvGraph {

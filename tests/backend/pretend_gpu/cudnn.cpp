@@ -8,7 +8,7 @@
 //   12  noted to use tensor cores
 //   13  noted to be nondeterministic
 //   10  as a fallback, without a workspace
-// and before them, where a test wants it (engines.h), one whose plan fails when it runs: 16, 17 or 18.
+// and before them, where a test wants it, one of 16 to 20 (engines.h).
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
@@ -39,6 +39,8 @@ constexpr std::int64_t kUnbuildable = 15;
 constexpr std::int64_t kFailsAtOnce = 16;
 constexpr std::int64_t kFailsLater = 17;
 constexpr std::int64_t kBreaksGpu = 18;
+constexpr std::int64_t kFft = 19;
+constexpr std::int64_t kWinograd = 20;
 
 std::vector<std::int64_t> proposed_first;
 
@@ -221,8 +223,12 @@ std::shared_ptr<Desc> make_config(const std::shared_ptr<Desc>& graph, std::int64
   auto engine = std::make_shared<Desc>(Desc{CUDNN_BACKEND_ENGINE_DESCRIPTOR, true, {}, {}});
   engine->put<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {index});
   engine->children[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] = {graph};
-  if (index == 12) engine->put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, std::vector{CUDNN_NUMERICAL_NOTE_TENSOR_CORE});
-  if (index == 13) engine->put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, std::vector{CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC});
+  static const std::map<std::int64_t, cudnnBackendNumericalNote_t> notes = {
+      {12, CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
+      {13, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC},
+      {kFft, CUDNN_NUMERICAL_NOTE_FFT},
+      {kWinograd, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4}};
+  if (notes.contains(index)) engine->put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, std::vector{notes.at(index)});
   auto config = std::make_shared<Desc>(Desc{CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, true, {}, {}});
   config->children[CUDNN_ATTR_ENGINECFG_ENGINE] = {engine};
   for (const auto& [type, value] : knobs) {
@@ -237,8 +243,9 @@ std::shared_ptr<Desc> make_config(const std::shared_ptr<Desc>& graph, std::int64
 // The knobs of each engine, and nothing for one that does not exist.
 const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>>& engines() {
   static const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>> all = {
-      {10, {}},           {11, {{2, 3}, {13, -1}}}, {12, {}},          {13, {}},        {kWrong, {{2, 1}}},
-      {kUnbuildable, {}}, {kFailsAtOnce, {}},       {kFailsLater, {}}, {kBreaksGpu, {}}};
+      {10, {}},           {11, {{2, 3}, {13, -1}}}, {12, {}},          {13, {}},         {kWrong, {{2, 1}}},
+      {kUnbuildable, {}}, {kFailsAtOnce, {}},       {kFailsLater, {}}, {kBreaksGpu, {}}, {kFft, {}},
+      {kWinograd, {}}};
   return all;
 }
 

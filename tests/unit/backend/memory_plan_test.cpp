@@ -1,11 +1,11 @@
 #include "backend/memory_plan.h"
 
-#include "backend/memory.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
+
+#include "backend/workspace.h"
 
 namespace ddp {
 namespace {
@@ -22,7 +22,7 @@ TEST(MemoryPlanner, BuffersThatLiveTogetherNeverOverlap) {
     }
     const MemoryPlan plan = planner.plan();
     for (const PlannedBuffer& a : plan.buffers) {
-      EXPECT_EQ(a.offset % kMemoryAlignment, 0U);
+      EXPECT_EQ(a.offset % 256, 0U);
       EXPECT_LE(a.offset + a.bytes, plan.arena_bytes);
       for (const PlannedBuffer& b : plan.buffers) {
         if (&a == &b || a.bytes == 0 || b.bytes == 0 || a.last < b.first || b.last < a.first) continue;
@@ -30,6 +30,12 @@ TEST(MemoryPlanner, BuffersThatLiveTogetherNeverOverlap) {
       }
     }
   }
+}
+
+TEST(WorkspaceParts, BeginAtMultiplesOf256Bytes) {
+  Workspace workspace;
+  for (const std::int64_t count : {1, 0, 300, 64}) EXPECT_EQ(workspace.add<float>(count).offset % 256, 0U);
+  EXPECT_EQ(workspace.bytes() % 256, 0U);
 }
 
 TEST(MemoryPlanner, BuffersThatDoNotLiveTogetherShare) {

@@ -276,6 +276,8 @@ TEST(EngineNotesTest, DecideWhatARunMayUse) {
     EXPECT_FALSE(allowed({.nondeterministic = true}, precision, true));
     EXPECT_FALSE(allowed({.reduced_sums = true}, precision, false));
     EXPECT_FALSE(allowed({.rough_winograd = true}, precision, false));
+    EXPECT_EQ(allowed({.fft = true}, precision, false), precision != GpuPrecision::fp32);
+    EXPECT_EQ(allowed({.winograd_4x4 = true}, precision, false), precision != GpuPrecision::fp32);
     EXPECT_EQ(allowed({.tensor_core = true}, precision, false), precision != GpuPrecision::fp32);
     EXPECT_EQ(allowed({.down_converts = true}, precision, false), precision != GpuPrecision::fp32);
   }
