@@ -33,6 +33,7 @@ Checkpoint verify(const fs::path& path) {
     check_digest(path / name, entry->second, digest_of_file(path / name));
   }
   checkpoint.state = parse_state(read_text(path / kStateFile, ExitCode::checkpoint), path / kStateFile);
+  for (const char* name : {kModelFile, kOptimizerFile}) SafetensorsFile::read(path / name).check_finite();
   return checkpoint;
 }
 

@@ -1,4 +1,5 @@
-// Finds, verifies and reads checkpoints. Nothing that fails its manifest's sizes and hashes is ever loaded.
+// Finds, verifies and reads checkpoints. Nothing that fails its manifest's sizes and hashes, or holds numbers that are
+// not finite, is ever loaded.
 //
 //   if (auto checkpoint = find_checkpoint("runs/lenet-glyphs")) {          // --resume auto
 //     load(*checkpoint, "lenet", model_views, optimizer_views);

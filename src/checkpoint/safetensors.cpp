@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -194,6 +195,20 @@ void SafetensorsFile::check_same(std::span<const TensorView> expected) const {
   const std::string what = difference(expected, [](const Tensor& /*tensor*/) { return false; });
   check(what.empty(), ExitCode::checkpoint,
         "{}: {}; give the model and optimizer options that the checkpoint was written with", path_.string(), what);
+}
+
+void SafetensorsFile::check_finite() const {
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.counts) continue;
+    for (std::size_t at = tensor.begin; at < tensor.end; at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, bytes_.data() + data_begin_ + at, sizeof(float));
+      check(std::isfinite(value), ExitCode::checkpoint,
+            "{}: tensor '{}' holds a number that is not finite: training had diverged when it was written; take an "
+            "earlier checkpoint",
+            path_.string(), tensor.name);
+    }
+  }
 }
 
 void SafetensorsFile::copy_to(std::span<const TensorView> views) const {

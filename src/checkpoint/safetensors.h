@@ -74,6 +74,9 @@ class SafetensorsFile {
   // first one here that is not among them.
   void check_same(std::span<const TensorView> expected) const;
 
+  // Throws Error(checkpoint) naming the first tensor that holds a number that is infinite or NaN.
+  void check_finite() const;
+
   // Copies the tensors to where the views point. First call check_same().
   void copy_to(std::span<const TensorView> views) const;
 

@@ -2,8 +2,10 @@
 // moving average of the weights that is evaluated.
 #include <fmt/core.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -48,9 +50,20 @@ int run_eval(const MpiSession& session, const Options& options) {
     Evaluator evaluator(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(),
                         communicator, options.output.eval_on, options.data);
     const EvalResult result = evaluator.run({experiment.parameters(), experiment.statistics->mean()});
+    if (!std::isfinite(result.loss)) {
+      throw JointError(ExitCode::non_finite,
+                       "the loss over the test images is not a finite number: the network's outputs overflow; take an "
+                       "earlier checkpoint",
+                       session.rank() == 0);
+    }
     if (checkpoint) {
-      fmt::print("{{\"checkpoint\":\"{}\",\"step\":{},\"val_loss\":{},\"val_accuracy\":{},\"samples\":{}}}\n",
-                 checkpoint->path.string(), checkpoint->state.step, result.loss, result.accuracy, result.samples);
+      nlohmann::ordered_json line;
+      line["checkpoint"] = checkpoint->path.string();
+      line["step"] = checkpoint->state.step;
+      line["val_loss"] = result.loss;
+      line["val_accuracy"] = result.accuracy;
+      line["samples"] = result.samples;
+      fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     }
     return static_cast<int>(ExitCode::done);
   });

@@ -88,7 +88,11 @@ std::unique_ptr<Dataset> open_cifar10(const Cifar10Source& source) {
     try {
       read_records(*path, limit, records);
     } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}; {}", error.what(), download_hint(source)));
+      // The files may be the user's own, which a download must not replace.
+      throw Error(error.code(),
+                  fmt::format("{}; give CIFAR-10 as published or in its form, other images as folders with "
+                              "--dataset folder",
+                              error.what()));
     }
   }
   auto data = std::make_unique<MemoryDataset>("cifar10", kCifarShape, kCifarClasses, std::move(records.pixels),

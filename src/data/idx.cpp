@@ -171,7 +171,10 @@ std::unique_ptr<Dataset> open_idx(const IdxSource& source) {
   try {
     return load(source, images, labels);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}; {}", error.what(), download_hint(source)));
+    // The files may be the user's own, which a download must not replace.
+    throw Error(error.code(), fmt::format("{}; give {} as published or in its form, other images as folders with "
+                                          "--dataset folder",
+                                          error.what(), source.name));
   }
 }
 

@@ -202,8 +202,11 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     step.op->forward(arguments);
   }
   const Value& logits = values_.back();
-  backend_.softmax_cross_entropy(loss_, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale,
-                                         output.loss_sum, output.correct, samples.other_labels, samples.label_weights});
+  LossSpec loss = loss_;
+  // Smoothing is part of how a network is trained, not of how good it is.
+  if (pass == Pass::evaluation) loss.label_smoothing = 0;
+  backend_.softmax_cross_entropy(loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale,
+                                        output.loss_sum, output.correct, samples.other_labels, samples.label_weights});
 }
 
 void Network::backward_step(int index, const float* parameters, float* gradient) {

@@ -38,8 +38,8 @@ struct NetworkConfig {
   Shape image;
   std::vector<float> scale;  // per channel: activation = byte * scale + shift
   std::vector<float> shift;
-  float label_smoothing = 0;
-  bool plan_only = false;  // for memory() and describe(): nothing is allocated, and nothing can be run
+  float label_smoothing = 0;  // of training; the loss of an evaluation is plain cross-entropy
+  bool plan_only = false;     // for memory() and describe(): nothing is allocated, and nothing can be run
 };
 
 // The samples of a batch, count <= Network::batch() of them.

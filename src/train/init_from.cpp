@@ -59,6 +59,7 @@ void load_initial(const fs::path& path, const Graph& graph, const InitialTensors
                                                 : ", or --new-classifier where only the "
                                                   "last layer differs"));
   }
+  file.check_finite();
   file.copy_to(views);
 }
 

@@ -6,11 +6,13 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "gradients/buckets.h"
 #include "gradients/device_reducer.h"
 #include "gradients/reducer.h"
 #include "options/parse.h"
 #include "runtime/joint_error.h"
+#include "train/fingerprint.h"
 #include "train/model_source.h"
 
 namespace ddp {
@@ -160,7 +162,8 @@ ExitCode Trainer::run() {
   }
   // A run that was complete when it was resumed stays as it is.
   if (evaluated_step_ != step_ && step_ > first_step) evaluate();
-  if (saved_step_ != step_) save(last_evaluation_ && last_evaluation_->accuracy >= best_accuracy_);
+  if (saved_step_ != step_)
+    save(last_evaluation_ && std::isfinite(last_evaluation_->loss) && last_evaluation_->accuracy >= best_accuracy_);
   return ExitCode::done;
 }
 
@@ -229,22 +232,54 @@ void Trainer::end_epoch(double lr) {
   if (output.checkpoint_every == 0 || best) save(best);
 }
 
+// What is saved or evaluated is the same on all ranks, and numbers: a checkpoint that holds others would be resumed
+// from for ever.
+void Trainer::check_weights() {
+  if (checked_step_ == step_) return;
+  experiment_.statistics->gather(ranks_);
+  experiment_.host_parameters->fetch();
+  for (NamedMirror& each : host_state_) each.mirror.fetch();
+  const std::vector<TensorView> weights = parameter_views(experiment_);
+  const std::vector<TensorView> state = optimizer_views();
+  check_same_on_all_ranks(
+      ranks_, {tensors_part("weights", weights), tensors_part("optimizer state", state)}, ExitCode::checkpoint,
+      fmt::format("nothing was saved after step {}; the ranks no longer compute the same, look for machines with other "
+                  "libraries or bad memory",
+                  step_));
+  std::string broken = first_not_finite(weights);
+  if (broken.empty()) broken = first_not_finite(state);
+  if (!broken.empty()) {
+    throw JointError(ExitCode::non_finite,
+                     fmt::format("step {} (epoch {}): '{}' holds numbers that are no longer finite; it was not saved, "
+                                 "and {}; lower --lr, or lengthen --warmup-epochs",
+                                 step_, epoch_of_last_step(), broken, kept_text()),
+                     ranks_.rank() == 0);
+  }
+  checked_step_ = step_;
+}
+
 void Trainer::evaluate() {
   const PhaseScope scope(clock_, Phase::evaluation);
-  experiment_.statistics->gather(ranks_);
+  check_weights();
   const float* average = optimizer_.average();
   last_evaluation_ =
       evaluator_.run({average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()});
   evaluated_step_ = step_;
-  best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
+  if (std::isfinite(last_evaluation_->loss)) {
+    best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
+  }
   if (output_ == nullptr) return;
+  if (!std::isfinite(last_evaluation_->loss)) {
+    log_warning("step {}: the loss over the test images is not a finite number; this is not the best checkpoint",
+                step_);
+  }
   output_->log.write(EvalRecord{step_, epoch_of_last_step(), last_evaluation_->loss, last_evaluation_->accuracy});
 }
 
 void Trainer::save(bool best) {
   const PhaseScope scope(clock_, Phase::checkpoint);
+  check_weights();
   saved_step_ = step_;
-  experiment_.statistics->gather(ranks_);
   if (output_ == nullptr) return;
   TrainingState state;
   state.model = model_label(experiment_.options.model.model);
@@ -271,20 +306,21 @@ void Trainer::save(bool best) {
   state.plan = experiment_.plan_text;
   state.classes = experiment_.data.train->class_names();
   state.config = dump_config(experiment_.options);
-  experiment_.host_parameters->fetch();
-  for (NamedMirror& each : host_state_) each.mirror.fetch();
   output_->log.sync();
   (void)output_->writer.save(state, parameter_views(experiment_), optimizer_views(), best);
 }
 
+std::string Trainer::kept_text() const {
+  return saved_step_ < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is kept", saved_step_);
+}
+
 void Trainer::stop_non_finite(const StepResult& result) const {
-  const std::string kept =
-      saved_step_ < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is kept", saved_step_);
-  throw JointError(ExitCode::non_finite,
-                   fmt::format("step {} (epoch {}): the {} is no longer a finite number; nothing was updated, and {}; "
-                               "lower --lr, or lengthen --warmup-epochs",
-                               step_ + 1, cursor_.epoch + 1, std::isfinite(result.loss) ? "gradient" : "loss", kept),
-                   ranks_.rank() == 0);
+  throw JointError(
+      ExitCode::non_finite,
+      fmt::format("step {} (epoch {}): the {} is no longer a finite number; nothing was updated, and {}; "
+                  "lower --lr, or lengthen --warmup-epochs",
+                  step_ + 1, cursor_.epoch + 1, std::isfinite(result.loss) ? "gradient" : "loss", kept_text()),
+      ranks_.rank() == 0);
 }
 
 }  // namespace ddp

@@ -53,7 +53,8 @@ class Trainer {
   // Gives what rank 0's mirrors hold to all ranks and devices.
   void broadcast_tensors();
 
-  // Throws JointError(non_finite) on all ranks where the loss or the gradient is no longer a number.
+  // Throws JointError on all ranks: non_finite where the loss, the gradient, or what would be saved is no longer a
+  // number, checkpoint where the ranks' weights are not the same.
   ExitCode run();
 
   // One step on a given whole global batch's share of this rank, outside of any epoch: for measurements.
@@ -75,8 +76,10 @@ class Trainer {
   void after_step(const StepResult& result, double lr, std::int64_t samples);
   void log_step(const StepResult& result, double lr);
   void end_epoch(double lr);
+  void check_weights();
   void evaluate();
   void save(bool best);
+  std::string kept_text() const;
   [[noreturn]] void stop_non_finite(const StepResult& result) const;
   Request requested();
   // As people count, from 1.
@@ -106,6 +109,7 @@ class Trainer {
   std::int64_t samples_seen_ = 0;
   double best_accuracy_ = -1;
   std::int64_t saved_step_ = -1;
+  std::int64_t checked_step_ = -1;
   EpochSums epoch_sums_;
   std::int64_t samples_since_line_ = 0;
   std::optional<EvalResult> last_evaluation_;

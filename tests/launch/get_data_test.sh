@@ -111,7 +111,7 @@ chmod +x "$here/get-data"
 # A folder of tools with only one of curl and wget, or neither.
 tools() {
   mkdir -p "$here/tools-$1"
-  for tool in bash env md5sum tar gzip mktemp mv rm mkdir chmod dirname basename tail cat sleep ${2:-}; do
+  for tool in bash env md5sum tar gzip mktemp mv ln cmp rm mkdir chmod dirname basename tail cat sleep ${2:-}; do
     ln -sf "$(command -v "$tool")" "$here/tools-$1/$tool"
   done
 }
@@ -142,15 +142,24 @@ for downloader in curl wget; do
     rm "$data/cifar10/cifar-10-batches-bin/data_batch_1.bin"
   done
 
-  # What is there and good is not asked for again; what is damaged is replaced.
+  # What is there and good is not asked for again; what is there and other, perhaps the user's own, stays as it is.
   before=$(requests)
   in_tools 0 mnist "$data"
   says "there already"
   [[ $(requests) -eq $before ]] || broken "good files were downloaded again"
-  echo damaged >"$data/mnist/train-labels-idx1-ubyte.gz"
+  echo mine >"$data/mnist/train-labels-idx1-ubyte.gz"
+  in_tools 4 mnist "$data"
+  says "$data/mnist/train-labels-idx1-ubyte.gz is there, and is not the published file"
+  [[ $(requests) -eq $before ]] || broken "a file was downloaded over another"
+  [[ $(<"$data/mnist/train-labels-idx1-ubyte.gz") == mine ]] || broken "a file was overwritten"
+  echo mine >"$data/cifar10/cifar-10-batches-bin/test_batch.bin"
+  in_tools 4 cifar10 "$data"
+  says "test_batch.bin is there, and is not that of"
+  [[ $(<"$data/cifar10/cifar-10-batches-bin/test_batch.bin") == mine ]] || broken "an unpacked file was overwritten"
+  holds "$data/cifar10" 3
+  rm "$data/mnist/train-labels-idx1-ubyte.gz"
   in_tools 0 mnist "$data"
-  [[ $(requests) -eq $((before + 1)) ]] || broken "not exactly the damaged file was downloaded again"
-  cmp -s "$here/site/mnist/train-labels-idx1-ubyte.gz" "$data/mnist/train-labels-idx1-ubyte.gz" || broken "not replaced"
+  cmp -s "$here/site/mnist/train-labels-idx1-ubyte.gz" "$data/mnist/train-labels-idx1-ubyte.gz" || broken "not downloaded"
 
   # A transfer that breaks off leaves nothing, and leaves what was there before.
   export DDP_DATA_MIRROR=$base/short
@@ -158,10 +167,9 @@ for downloader in curl wget; do
   one_line
   says "cannot download $base/short/mnist/train-images-idx3-ubyte.gz"
   holds "$here/short-$downloader" 0
-  echo damaged >"$data/mnist/train-labels-idx1-ubyte.gz"
+  rm "$data/mnist/train-labels-idx1-ubyte.gz"
   in_tools 4 mnist "$data"
-  holds "$data/mnist" 4
-  [[ $(<"$data/mnist/train-labels-idx1-ubyte.gz") == damaged ]] || broken "an old file was lost"
+  holds "$data/mnist" 3
 
   # A file that the site does not have.
   export DDP_DATA_MIRROR=$base/whole/elsewhere

@@ -32,6 +32,15 @@ run 0 60 2 eval "${small[@]}" --output "$folder/run"
 accuracy=$(grep '"val_accuracy"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"val_accuracy":\([0-9.]*\).*/\1/')
 grep -q "\"val_accuracy\":$accuracy," "$folder/out" || fail "eval does not say $accuracy"
 
+# The loss of an evaluation is plain cross-entropy, however the network was trained.
+grep -o '"val_loss":[^,]*' "$folder/out" >"$folder/plain"
+run 0 60 2 eval "${small[@]}" --label-smoothing 0.3 --output "$folder/run"
+same_files "$folder/plain" <(grep -o '"val_loss":[^,]*' "$folder/out")
+# Its line is JSON, whatever the folder is called.
+cp -r "$folder/run" "$folder/a \"quoted\" name"
+run 0 60 1 eval "${small[@]}" --output "$folder/a \"quoted\" name"
+grep -q 'a \\"quoted\\" name' "$folder/out" || fail "quotes in a path are not escaped"
+
 # A second run in the same folder loses nothing of the first.
 run 0 60 1 "${small[@]}" --max-steps 2 --output "$folder/run"
 [ -s "$folder/run/earlier-1/latest/model.safetensors" ] || fail "the earlier run is gone"

@@ -15,7 +15,7 @@
 
 namespace ddp {
 
-// Tensors that own their memory: random bits, so NaNs and denormals as well.
+// Tensors that own their memory: random bits, so denormals as well, but for what is not finite.
 class SampleTensors {
  public:
   SampleTensors(std::mt19937_64& random, std::span<const std::vector<std::int64_t>> shapes, const std::string& prefix) {
@@ -23,7 +23,11 @@ class SampleTensors {
       views_.push_back({prefix + std::to_string(i), shapes[i], nullptr});
       values_.resize(values_.size() + views_.back().elements());
     }
-    for (float& value : values_) value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    constexpr std::uint32_t kExponent = 0x7f800000;
+    for (float& value : values_) {
+      const auto bits = static_cast<std::uint32_t>(random());
+      value = std::bit_cast<float>((bits & kExponent) == kExponent ? bits & ~kExponent : bits);
+    }
     std::size_t begin = 0;
     for (TensorView& view : views_) {
       view.data = values_.data() + begin;

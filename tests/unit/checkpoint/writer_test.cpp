@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "base/file.h"
@@ -96,6 +97,24 @@ TEST_F(WriterTest, WhatIsSavedIsFoundAndLoadedBitForBit) {
     EXPECT_EQ(other.model.bits(), sample.model.bits());
   }
   EXPECT_EQ(find_checkpoint(run_)->state, sample.state);
+}
+
+// Of weights and of the optimizer's state; what was written before the divergence is found instead.
+TEST_F(WriterTest, NumbersThatAreNotFiniteAreNotLoaded) {
+  for (const bool of_model : {true, false}) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      CheckpointWriter writer(run_, 3);
+      Sample good(random_, 10);
+      writer.save(good.state, good.model.views(), good.optimizer.views());
+      Sample bad(random_, 20);
+      (of_model ? bad.model : bad.optimizer).values()[40] = value;
+      const fs::path saved = writer.save(bad.state, bad.model.views(), bad.optimizer.views());
+      EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)open_checkpoint(saved); }),
+                  AllOf(HasSubstr(of_model ? "'layer.4'" : "'momentum.4'"), HasSubstr("not finite")));
+      EXPECT_EQ(find_checkpoint(run_)->state.step, 10);
+      fs::remove_all(run_);
+    }
+  }
 }
 
 TEST_F(WriterTest, TheSameCheckpointIsTheSameBytes) {

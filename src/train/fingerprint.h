@@ -1,0 +1,45 @@
+// What a run computes from, as named parts, so that two of them can be compared and the difference be named.
+//
+//   Fingerprint options = options_fingerprint(e.options);
+//   check_same_on_all_ranks(ranks, options, ExitCode::preflight);   // "rank 1 on host b has --lr 0.2, rank 0 ... 0.1"
+//
+// The parts are compared across ranks before the first step, stored in checkpoints (state.json), and compared again
+// where a run resumes or a checkpoint is evaluated. Values are short texts: numbers where people know them, hashes
+// (XXH3-128) of what is long.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/tensor_view.h"
+#include "comm/communicator.h"
+
+namespace ddp {
+
+// In the order in which differences are reported.
+struct FingerprintPart {
+  std::string name;  // "--lr", "training images"
+  std::string value;
+  bool operator==(const FingerprintPart&) const = default;
+};
+using Fingerprint = std::vector<FingerprintPart>;
+
+// Collective: throws JointError(code) on all ranks where the parts of any rank are not those of rank 0. The line names
+// the lowest such rank, its host, and the first parts that differ; `advice` ends it.
+void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitCode code, std::string_view advice);
+
+// "NAME VALUE in place of OTHER" for the first parts that differ, those of `mine` first; "" where none does. Parts that
+// only one side has differ, too.
+std::string differences(const Fingerprint& mine, const Fingerprint& other);
+
+// One part, of the names, shapes and values of tensors.
+FingerprintPart tensors_part(const std::string& name, std::span<const TensorView> tensors);
+
+// The first tensor that holds a number that is infinite or NaN; "" where there is none.
+std::string first_not_finite(std::span<const TensorView> tensors);
+
+}  // namespace ddp
