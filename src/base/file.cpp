@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text.h"
+
 namespace ddp {
 namespace {
 
@@ -24,6 +26,8 @@ const char* advice(int error_number) {
       return "check the permissions or give another folder";
     case EIO:
       return "check the disk";
+    case ELOOP:
+      return "it is a symbolic link, which is not followed here; remove it";
     default:
       return "check the path";
   }
@@ -32,13 +36,16 @@ const char* advice(int error_number) {
 int flags_of(File::Mode mode) {
   switch (mode) {
     case File::Mode::create:
-      return O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+      return O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     case File::Mode::append:
-      return O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+      return O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    case File::Mode::create_new:
+      return O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     case File::Mode::read:
       break;
   }
-  return O_RDONLY | O_CLOEXEC;
+  // Without O_NONBLOCK the open itself waits for the other end of a FIFO.
+  return O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 }
 
 // fsync, where the file system knows it: devices and some network file systems answer EINVAL or ENOTSUP.
@@ -83,6 +90,14 @@ File::File(std::filesystem::path path, Mode mode, ExitCode code) : path_(std::mo
     descriptor_ = ::open(path_.c_str(), flags_of(mode), 0666);
   } while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) file_error(code_, mode == Mode::read ? "open" : "create", path_, errno);
+  if (mode != Mode::read) return;
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (known && S_ISREG(status.st_mode)) return;
+  const int error_number = errno;
+  ::close(std::exchange(descriptor_, -1));
+  if (!known) file_error(code_, "read", path_, error_number);
+  throw Error(code_, fmt::format("{} is not a regular file; check the path", path_.string()));
 }
 
 File::~File() {
@@ -138,25 +153,28 @@ void File::close() {
 std::uint64_t File::size() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) file_error(code_, "read", path_, errno);
-  check(S_ISREG(status.st_mode), code_, "{} is not a file; check the path", path_.string());
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-std::string read_text(const std::filesystem::path& path, ExitCode code) {
+std::string read_text(const std::filesystem::path& path, ExitCode code, std::uint64_t most) {
   File file(path, File::Mode::read, code);
-  std::string text(file.size(), '\0');
+  const std::uint64_t size = file.size();
+  check(size <= most, code, "{}: has {}, and at most {} can be right; replace or remove it", path.string(),
+        format_bytes(size), format_bytes(most));
+  std::string text(size, '\0');
   text.resize(file.read(std::as_writable_bytes(std::span(text))));
   return text;
 }
 
-void replace_file(const std::filesystem::path& path, std::string_view text, ExitCode code) {
-  const std::filesystem::path temporary = path.parent_path() / (".tmp-" + path.filename().string());
+void replace_by(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write,
+                ExitCode code) {
+  // With the process's number, as others may write the same file at the same time.
+  const std::filesystem::path temporary =
+      path.parent_path() / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
+  std::error_code error;
+  std::filesystem::remove(temporary, error);
   try {
-    File file(temporary, File::Mode::create, code);
-    file.write(text);
-    file.sync();
-    file.close();
-    std::error_code error;
+    write(temporary);
     std::filesystem::rename(temporary, path, error);
     if (error) file_error(code, "replace", path, error.value());
   } catch (...) {
@@ -165,6 +183,16 @@ void replace_file(const std::filesystem::path& path, std::string_view text, Exit
     throw;
   }
   sync_folder(path.parent_path(), code);
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view text, ExitCode code) {
+  const auto write = [&](const std::filesystem::path& temporary) {
+    File file(temporary, File::Mode::create_new, code);
+    file.write(text);
+    file.sync();
+    file.close();
+  };
+  replace_by(path, write, code);
 }
 
 void make_folders(const std::filesystem::path& path, ExitCode code) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,8 +40,9 @@ class Descriptor {
 
 class File {
  public:
-  // create empties a file that exists; append goes on at its end.
-  enum class Mode { read, create, append };
+  // read: a regular file only, so that a FIFO or a device in its place cannot block. create empties a file that exists,
+  // append goes on at its end, create_new fails where the name exists; none of the three follows a symbolic link.
+  enum class Mode { read, create, append, create_new };
 
   File(std::filesystem::path path, Mode mode, ExitCode code);
   // Closes without a word; call close() where a lost write must not pass unseen.
@@ -61,7 +63,7 @@ class File {
   void sync();
   void close();
 
-  // In bytes; throws unless this is a regular file.
+  // In bytes.
   std::uint64_t size() const;
   const std::filesystem::path& path() const { return path_; }
 
@@ -75,10 +77,18 @@ class File {
 [[noreturn]] void file_error(ExitCode code, std::string_view action, const std::filesystem::path& path,
                              int error_number);
 
-std::string read_text(const std::filesystem::path& path, ExitCode code);
+// More than any text that this program writes or reads as a whole, tensors aside.
+inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30U;
 
-// Writes `text` to a temporary file beside `path`, then renames it: at every instant `path` is wholly old or wholly
-// new.
+// The whole file; throws before it takes memory where the file is longer than `most`.
+std::string read_text(const std::filesystem::path& path, ExitCode code, std::uint64_t most = kMaxTextBytes);
+
+// Calls `write` with the path of a temporary file that it creates beside `path`, then renames that: at every instant
+// `path` is wholly old or wholly new. A link at `path` is replaced, not followed.
+void replace_by(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write,
+                ExitCode code);
+
+// The same with `text` as the new content.
 void replace_file(const std::filesystem::path& path, std::string_view text, ExitCode code);
 
 // Makes a folder and those above it; one that is there already is fine.

@@ -13,10 +13,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_digest(const fs::path& path, const FileDigest& expected, const FileDigest& actual) {
-  check(actual.size == expected.size, ExitCode::checkpoint,
-        "{}: {} bytes, {} were written; the checkpoint is damaged, resume from another one", path.string(), actual.size,
+// A manifest and a state are short: names, hashes, a plan, a configuration.
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 26U;
+
+void check_size(const fs::path& path, const FileDigest& expected, std::uint64_t actual) {
+  check(actual == expected.size, ExitCode::checkpoint,
+        "{}: {} bytes, {} were written; the checkpoint is damaged, resume from another one", path.string(), actual,
         expected.size);
+}
+
+// The size before anything is read: a damaged file may be longer than any memory, and take hours to hash.
+void check_size_of_file(const fs::path& path, const FileDigest& expected) {
+  check_size(path, expected, File(path, File::Mode::read, ExitCode::checkpoint).size());
+}
+
+void check_digest(const fs::path& path, const FileDigest& expected, const FileDigest& actual) {
+  check_size(path, expected, actual.size);
   check(actual.xxh3_128 == expected.xxh3_128, ExitCode::checkpoint,
         "{}: its content is not what was written (hash {} instead of {}); the checkpoint is damaged, resume from "
         "another one",
@@ -25,14 +38,20 @@ void check_digest(const fs::path& path, const FileDigest& expected, const FileDi
 
 Checkpoint verify(const fs::path& path) {
   const fs::path manifest_path = path / kManifestFile;
-  Checkpoint checkpoint{path, {}, parse_manifest(read_text(manifest_path, ExitCode::checkpoint), manifest_path)};
+  Checkpoint checkpoint{
+      path, {}, parse_manifest(read_text(manifest_path, ExitCode::checkpoint, kMaxManifestBytes), manifest_path)};
   for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
     const auto entry = checkpoint.manifest.files.find(name);
     check(entry != checkpoint.manifest.files.end(), ExitCode::checkpoint,
           "{}: does not list {}; the checkpoint is damaged, resume from another one", manifest_path.string(), name);
-    check_digest(path / name, entry->second, digest_of_file(path / name));
+    check_size_of_file(path / name, entry->second);
   }
-  checkpoint.state = parse_state(read_text(path / kStateFile, ExitCode::checkpoint), path / kStateFile);
+  // The state first: it is small, and says whether the tensors are worth their reading.
+  const std::string state = read_text(path / kStateFile, ExitCode::checkpoint, kMaxStateBytes);
+  for (const char* name : {kStateFile, kModelFile, kOptimizerFile}) {
+    check_digest(path / name, checkpoint.manifest.files.at(name), digest_of_file(path / name));
+  }
+  checkpoint.state = parse_state(state, path / kStateFile);
   for (const char* name : {kModelFile, kOptimizerFile}) SafetensorsFile::read(path / name).check_finite();
   return checkpoint;
 }
@@ -40,8 +59,10 @@ Checkpoint verify(const fs::path& path) {
 // The file, read now and held against the manifest once more: it may have changed since the checkpoint was opened.
 SafetensorsFile read_verified(const Checkpoint& checkpoint, const char* name) {
   const fs::path path = checkpoint.path / name;
-  std::string bytes = read_text(path, ExitCode::checkpoint);
-  check_digest(path, checkpoint.manifest.files.at(name), digest_of(std::as_bytes(std::span(bytes))));
+  const FileDigest& expected = checkpoint.manifest.files.at(name);
+  check_size_of_file(path, expected);
+  std::string bytes = read_text(path, ExitCode::checkpoint, expected.size);
+  check_digest(path, expected, digest_of(std::as_bytes(std::span(bytes))));
   return {path, std::move(bytes)};
 }
 

@@ -99,20 +99,43 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
 }
 
 SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path, TensorTypes types) {
-  return {path, read_text(path, ExitCode::checkpoint), types};
+  File file(path, File::Mode::read, ExitCode::checkpoint);
+  const std::uint64_t total = file.size();
+  SafetensorsFile result(path);
+  // The header first: a file of another kind is refused before its content fills the memory.
+  const auto read_up_to = [&](std::uint64_t end) {
+    const std::size_t begin = result.bytes_.size();
+    result.bytes_.resize(std::min(end, total));
+    const auto rest = std::as_writable_bytes(std::span(result.bytes_)).subspan(begin);
+    if (file.read(rest) < rest.size()) result.fail("it became shorter while it was read");
+  };
+  read_up_to(kLengthBytes);
+  read_up_to(kLengthBytes + std::min(result.header_length(), kMaxHeaderBytes));
+  result.parse(total, types);
+  read_up_to(total);
+  return result;
 }
 
 SafetensorsFile::SafetensorsFile(std::filesystem::path path, std::string bytes, TensorTypes types)
     : path_(std::move(path)), bytes_(std::move(bytes)) {
+  parse(bytes_.size(), types);
+}
+
+std::uint64_t SafetensorsFile::header_length() const {
   if (bytes_.size() < kLengthBytes) fail(fmt::format("{} bytes are too few for a safetensors file", bytes_.size()));
   std::uint64_t length = 0;
   std::memcpy(&length, bytes_.data(), kLengthBytes);
-  if (length > bytes_.size() - kLengthBytes || length > kMaxHeaderBytes) {
-    fail(fmt::format("a header of {} bytes is claimed, the file has {} bytes in all", length, bytes_.size()));
+  return length;
+}
+
+void SafetensorsFile::parse(std::uint64_t file_size, TensorTypes types) {
+  const std::uint64_t length = header_length();
+  if (length > file_size - kLengthBytes || length > kMaxHeaderBytes) {
+    fail(fmt::format("a header of {} bytes is claimed, the file has {} bytes in all", length, file_size));
   }
   data_begin_ = kLengthBytes + length;
   parse_header(std::string_view(bytes_).substr(kLengthBytes, length), types);
-  check_ranges(bytes_.size() - data_begin_);
+  check_ranges(file_size - data_begin_);
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
 }
 

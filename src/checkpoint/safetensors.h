@@ -81,6 +81,10 @@ class SafetensorsFile {
   void copy_to(std::span<const TensorView> views) const;
 
  private:
+  explicit SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {}
+  std::uint64_t header_length() const;
+  // The header, of a file of so many bytes.
+  void parse(std::uint64_t file_size, TensorTypes types);
   void parse_header(std::string_view header, TensorTypes types);
   void check_ranges(std::size_t data_size);
   [[noreturn]] void fail(const std::string& what) const;

@@ -101,7 +101,10 @@ void write_export(const ExportOptions& options, const TrainingState& state, cons
     return;
   }
   metadata["format"] = "pt";
-  write_safetensors(to, model.views, metadata, counters_of(model, state.step));
+  const auto write = [&](const fs::path& temporary) {
+    write_safetensors(temporary, model.views, metadata, counters_of(model, state.step));
+  };
+  replace_by(to, write, ExitCode::checkpoint);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace ddp {
 
 std::string dump_config(const Options& options) {
   const std::vector<OptionSpec> table = option_table();
-  std::string text = "# Options of ddp_train; --help all explains them.\n";
+  std::string text = fmt::format("{}; --help all explains them.\n", kConfigBegin);
   for (const OptionTopic& topic : option_topics()) {
     text += fmt::format("\n# {}: {}\n", topic.name, topic.title);
     for (const OptionSpec& spec : table) {
@@ -17,6 +17,7 @@ std::string dump_config(const Options& options) {
       text += fmt::format("{:<30} # {}\n", line, spec.help);
     }
   }
+  text += fmt::format("\n{}\n", kConfigEnd);
   return text;
 }
 

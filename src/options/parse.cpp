@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "options/batch.h"
 #include "options/check.h"
@@ -156,19 +155,19 @@ CommandLine read_command_line(const Table& table, std::span<const char* const> a
 }
 
 std::string read_file(const std::string& file) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (std::filesystem::is_directory(file, error))
-    usage_error(fmt::format("--config {}: is a folder; name a file", file));
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) usage_error(fmt::format("--config {}: {}", file, errno_text(errno)));
-  std::string text(kMaxFileBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) usage_error(fmt::format("--config {}: {}", file, errno_text(errno)));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kMaxFileBytes) {
+  const fs::file_status status = fs::status(file, error);
+  if (fs::is_directory(status)) usage_error(fmt::format("--config {}: is a folder; name a file", file));
+  if (error) usage_error(fmt::format("--config {}: {}", file, errno_text(error.value())));
+  if (fs::file_size(file, error) > kMaxFileBytes && !error) {
     usage_error(
         fmt::format("--config {}: longer than {}; this is no configuration file", file, format_bytes(kMaxFileBytes)));
+  }
+  std::string text = ddp::read_text(file, ExitCode::usage);
+  // A copy or a disk that ended too early must not become a run of other options.
+  if (text.starts_with(kConfigBegin) && text.find(kConfigEnd) == std::string::npos) {
+    usage_error(fmt::format("--config {}: is incomplete, its last lines are missing; take another copy", file));
   }
   return text;
 }
@@ -214,6 +213,7 @@ std::vector<Setting> read_config(const Table& table, const std::string& file) {
     Setting setting = read_line(table, description, text, file, line);
     if (setting.spec != nullptr) settings.push_back(std::move(setting));
   }
+  if (settings.empty()) usage_error(fmt::format("--config {}: holds no option; is it the right file?", file));
   return settings;
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -32,6 +33,15 @@ void drain_standard_error() {
 }
 
 int exit_value(ExitCode code) { return static_cast<int>(code); }
+
+// What was printed is the result of commands like eval: a disk that is full must not turn it into nothing and exit code
+// 0.
+void flush_standard_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error(ExitCode::checkpoint, fmt::format("cannot write the standard output: {}; free disk space or give another",
+                                                errno != 0 ? errno_text(errno) : "an earlier write failed"));
+}
 
 // The outcome of a phase as text: "CODE MESSAGE", or empty where it went well.
 std::string outcome_text(const std::exception_ptr& mine) {
@@ -114,7 +124,11 @@ int run_program(const std::function<int(MpiSession& session)>& body) {
   try {
     MpiSession session;
     try {
-      return or_abort(session, [&] { return body(session); });
+      return or_abort(session, [&] {
+        const int code = body(session);
+        flush_standard_output();
+        return code;
+      });
     } catch (...) {
       // Before MPI_Finalize: as soon as one rank has left with an error, mpirun may kill the others.
       const int code = report(std::current_exception());

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "data/augmentation.h"
@@ -55,7 +56,14 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::
   const bool fixed = e.options.optimizer.deterministic;
   const PlanCache cache(fixed ? std::nullopt : plan_cache_directory(e.options));
   const std::string key = PlanCache::key(*e.backend, stages);
-  if (const std::optional<std::string> text = cache.find(key)) return {*text, "from the cache"};
+  if (const std::optional<std::string> text = cache.find(key)) {
+    try {
+      (void)layout_plan_from_text(*text, stages);
+      return {*text, "from the cache"};
+    } catch (const Error& unreadable) {
+      log_info("the cached plan is of another program; the kernels are timed anew ({})", unreadable.what());
+    }
+  }
   const double begin = now();
   const std::string text = to_text(plan_layouts(*e.backend, stages, fixed ? ChoiceMode::fixed : ChoiceMode::timed));
   cache.store(key, text);

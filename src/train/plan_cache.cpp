@@ -1,22 +1,21 @@
 #include "train/plan_cache.h"
 
-#include <unistd.h>
-
-#include <fstream>
-#include <sstream>
+#include <span>
+#include <string_view>
 #include <system_error>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/digest.h"
 
 namespace ddp {
 namespace {
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo): names a file; the key inside it decides.
-std::uint64_t fnv1a(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
+// A plan is a line a stage.
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 26U;
+
+std::string hash_of(std::string_view text) { return digest_of(std::as_bytes(std::span(text))).xxh3_128; }
 
 std::string describe(const OpSpec& spec) {
   const Shape in = input_of(spec);
@@ -59,36 +58,36 @@ std::string PlanCache::key(const Backend& backend, std::span<const Stage> stages
   return text;
 }
 
-std::filesystem::path PlanCache::file_of(const std::string& key) const {
-  return *folder_ / fmt::format("{:016x}.plan", fnv1a(key));
-}
+std::filesystem::path PlanCache::file_of(const std::string& key) const { return *folder_ / (hash_of(key) + ".plan"); }
 
 std::optional<std::string> PlanCache::find(const std::string& key) const {
   if (!folder_) return std::nullopt;
-  std::ifstream file(file_of(key));
-  std::stringstream content;
-  content << file.rdbuf();
-  const std::string text = content.str();
-  if (!file || !text.starts_with(key)) return std::nullopt;
-  return text.substr(key.size());
+  const std::filesystem::path file = file_of(key);
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return std::nullopt;
+  try {
+    const std::string text = read_text(file, ExitCode::internal, kMaxBytes);
+    // The hash, which is the first line, is that of all that follows.
+    const std::size_t end = text.find('\n');
+    const std::string_view content = std::string_view(text).substr(end == std::string::npos ? text.size() : end + 1);
+    if (text.substr(0, end) == hash_of(content) && content.starts_with(key)) {
+      return std::string(content.substr(key.size()));
+    }
+    log_info("{} is damaged; the kernels are timed anew", file.string());
+  } catch (const Error& unreadable) {
+    log_info("{}; the kernels are timed anew", unreadable.what());
+  }
+  return std::nullopt;
 }
 
 void PlanCache::store(const std::string& key, const std::string& plan) const {
   if (!folder_) return;
-  std::error_code error;
-  std::filesystem::create_directories(*folder_, error);
-  const std::filesystem::path file = file_of(key);
-  const std::filesystem::path temporary = fmt::format("{}.{}", file.string(), getpid());
-  {
-    std::ofstream out(temporary);
-    out << key << plan;
-    out.close();
-    if (!out) error = std::make_error_code(std::errc::io_error);
-  }
-  if (!error) std::filesystem::rename(temporary, file, error);
-  if (error) {
-    log_debug("the plan was not cached in {}: {}", folder_->string(), error.message());
-    std::filesystem::remove(temporary, error);
+  try {
+    make_folders(*folder_, ExitCode::internal);
+    const std::string content = key + plan;
+    replace_file(file_of(key), hash_of(content) + "\n" + content, ExitCode::internal);
+  } catch (const Error& error) {
+    log_debug("the plan was not cached in {}: {}", folder_->string(), error.what());
   }
 }
 

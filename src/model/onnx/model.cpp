@@ -250,7 +250,7 @@ std::int64_t opset_of(const onnx::ModelProto& proto) {
 }  // namespace
 
 std::string read_onnx_file(const fs::path& path) {
-  std::string bytes = read_text(path, ExitCode::data);
+  std::string bytes = read_text(path, ExitCode::data, std::uint64_t{1} << 31U);  // protobuf reads no more
   const Place place(path);
   onnx::ModelProto proto;
   if (!parse(bytes, proto)) place.damaged("not a readable ONNX model");

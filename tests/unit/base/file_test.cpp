@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstring>
@@ -86,12 +87,50 @@ TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
   EXPECT_THAT(error_text(kCode, [&] { File(missing, File::Mode::create, kCode); }), HasSubstr("cannot create "));
   EXPECT_THAT(error_text(kCode, [&] { replace_file(missing, "", kCode); }), HasSubstr("No such file or directory"));
   EXPECT_THAT(error_text(kCode, [&] { sync_folder(missing, kCode); }), HasSubstr("No such file or directory"));
-  EXPECT_THAT(error_text(kCode, [&] { read_text(folder_.path(), kCode); }), HasSubstr("is not a file"));
+  EXPECT_THAT(error_text(kCode, [&] { read_text(folder_.path(), kCode); }), HasSubstr("is not a regular file"));
   EXPECT_THAT(error_text(kCode, [&] { File("/dev/full", File::Mode::append, kCode).write("a"); }),
               HasSubstr("cannot write /dev/full: No space left on device; free disk space"));
   replace_file(path_, "", kCode);
   EXPECT_THAT(error_text(kCode, [&] { make_folders(path_, kCode); }), HasSubstr("Not a directory"));
   EXPECT_THAT(error_text(kCode, [&] { make_folders(path_ / "below", kCode); }), HasSubstr("Not a directory"));
+}
+
+TEST_F(FileTest, OnlyRegularFilesOfPlausibleSizeAreRead) {
+  const fs::path fifo = folder_.path() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0666), 0);
+  for (const fs::path& path : {fifo, fs::path("/dev/zero"), folder_.path()}) {
+    EXPECT_THAT(error_text(kCode, [&] { read_text(path, kCode); }),
+                HasSubstr(path.string() + " is not a regular file; check the path"));
+  }
+  for (const File::Mode mode : {File::Mode::create, File::Mode::append}) {
+    EXPECT_THAT(error_text(kCode, [&] { File(fifo, mode, kCode); }), HasSubstr("No such device or address"));
+  }
+  replace_file(path_, "", kCode);
+  fs::resize_file(path_, std::uintmax_t{100} << 30U);  // sparse
+  EXPECT_THAT(error_text(kCode, [&] { read_text(path_, kCode); }),
+              HasSubstr("a.txt: has 100.0 GiB, and at most 1.0 GiB can be right; replace or remove it"));
+  fs::resize_file(path_, 1025);
+  EXPECT_THAT(error_text(kCode, [&] { read_text(path_, kCode, 1024); }), HasSubstr("at most 1.0 KiB"));
+  fs::resize_file(path_, 1024);
+  EXPECT_EQ(read_text(path_, kCode, 1024).size(), 1024);
+}
+
+TEST_F(FileTest, LinksAreReplacedAndNeverWrittenThrough) {
+  const fs::path other = folder_.path() / "other";
+  replace_file(other, "not to be touched", kCode);
+  fs::create_symlink(other, path_);
+  for (const File::Mode mode : {File::Mode::create, File::Mode::append, File::Mode::create_new}) {
+    EXPECT_THROW(File(path_, mode, kCode), Error);
+  }
+  EXPECT_THAT(error_text(kCode, [&] { File(path_, File::Mode::create, kCode); }),
+              HasSubstr("it is a symbolic link, which is not followed here"));
+  // Neither the name itself nor that of the temporary file beside it.
+  fs::create_symlink(other, folder_.path() / (".tmp-a.txt-" + std::to_string(::getpid())));
+  replace_file(path_, "new", kCode);
+  EXPECT_FALSE(fs::is_symlink(path_));
+  EXPECT_EQ(read_text(path_, kCode), "new");
+  EXPECT_EQ(read_text(other, kCode), "not to be touched");
+  EXPECT_EQ(entries(), 2);
 }
 
 TEST_F(FileTest, FoldersAreMadeWithTheirParents) {

@@ -1,6 +1,7 @@
 // Damaged and foreign checkpoints are refused with a line that says why, and the newest good one is found.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -109,6 +110,23 @@ TEST_F(DamageTest, AMissingFile) {
     EXPECT_THAT(open_error(), HasSubstr(file));
     fs::remove(newest_ / file);
     fs::rename(folder_.path() / file, newest_ / file);
+  }
+}
+
+// FIFOs would block, devices and sparse files fill the memory or take hours to hash.
+TEST_F(DamageTest, WhatIsNoFileOfItsSize) {
+  for (const std::string& file : kFiles) {
+    const std::string good = read_bytes(newest_ / file);
+    fs::resize_file(newest_ / file, std::uintmax_t{100} << 30U);
+    expect_fallback(file);
+    fs::remove(newest_ / file);
+    ASSERT_EQ(::mkfifo((newest_ / file).c_str(), 0666), 0);
+    expect_fallback(file);
+    fs::remove(newest_ / file);
+    fs::create_symlink("/dev/zero", newest_ / file);
+    expect_fallback(file);
+    fs::remove(newest_ / file);
+    write_bytes(newest_ / file, good);
   }
 }
 

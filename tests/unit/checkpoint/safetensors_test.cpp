@@ -225,7 +225,7 @@ TEST_F(SafetensorsTest, FailedWritesGiveTheSystemsReason) {
   EXPECT_THAT(write_to("/dev/full"), HasSubstr("cannot write /dev/full: No space left on device; free disk space"));
   EXPECT_THAT(write_to(folder_.path() / "missing" / "a"), HasSubstr("missing/a: No such file or directory"));
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { SafetensorsFile::read(folder_.path()); }),
-              HasSubstr("is not a file"));
+              HasSubstr("is not a regular file"));
 }
 
 TEST(DigestTest, AgreesWithPublishedValues) {

@@ -2,14 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <bit>
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
+#include "support/child.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
 
@@ -194,15 +197,18 @@ TEST_F(RunLogTest, ASummaryOfOtherColumnsIsNotTouched) {
 }
 
 TEST_F(RunLogTest, AFullOrUnwritableFolderIsAnError) {
-  fs::create_directories(run_);
-  fs::create_symlink("/dev/full", run_ / "metrics.jsonl");
-  RunLog log(run_, std::nullopt);
-  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { log.write(TrainRecord{}); }),
-              HasSubstr("metrics.jsonl: No space left on device; free disk space"));
-  fs::remove(run_ / "summary.csv");
-  fs::create_symlink("/dev/full", run_ / "summary.csv");
-  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other(run_, std::nullopt); }),
-              HasSubstr("summary.csv: No space left on device"));
+  EXPECT_EQ(run_in_child([&] {
+              RunLog log(run_, std::nullopt);
+              std::signal(SIGXFSZ, SIG_IGN);  // so that write() fails with EFBIG, as it does with ENOSPC
+              const rlimit nothing{0, 0};
+              if (::setrlimit(RLIMIT_FSIZE, &nothing) != 0) throw std::runtime_error("cannot set the limit");
+              EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { log.write(TrainRecord{}); }),
+                          HasSubstr("metrics.jsonl: File too large"));
+              EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other(run_, std::nullopt); }),
+                          HasSubstr("summary.csv: File too large"));
+              ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+            }),
+            0);
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other("/proc/none", std::nullopt); }),
               HasSubstr("cannot make the folder /proc/none: "));
   fs::remove(run_ / "metrics.jsonl");

@@ -135,7 +135,8 @@ TEST_F(ExternalData, FilesThatCannotBeRead) {
   EXPECT_THAT(error_with("location", "lost.data"),
               AllOf(HasSubstr("net.onnx: tensor 'fc.weight' lies in another file: cannot open "),
                     HasSubstr("lost.data: No such file")));
-  EXPECT_THAT(error_with("location", "weights"), AllOf(HasSubstr("'fc.weight'"), HasSubstr("weights is not a file")));
+  EXPECT_THAT(error_with("location", "weights"),
+              AllOf(HasSubstr("'fc.weight'"), HasSubstr("weights is not a regular file")));
   EXPECT_THAT(error_with("location", "two\nlines"), HasSubstr("two lines"));
 }
 

@@ -204,6 +204,8 @@ TEST(Parse, RefusesFilesThatAreNone) {
       {"= 3\n", ":1: unknown key ''"},
       {"optimizer.lr = 3\n", "unknown key 'optimizer.lr'"},
       {"--lr = 3\n", "did you mean 'lr'?"},
+      {"", "holds no option; is it the right file?"},
+      {"# nothing but a comment\n\n", "holds no option; is it the right file?"},
   };
   for (const auto& [text, expected] : cases) {
     const ConfigFile file(text);
@@ -211,6 +213,16 @@ TEST(Parse, RefusesFilesThatAreNone) {
   }
   const ConfigFile large(std::string(2 << 20, '\n'));
   EXPECT_THAT(usage_message({"--config", large.path()}), HasSubstr("longer than 1.0 MiB"));
+  EXPECT_THAT(usage_message({"--config", "/dev/zero"}), HasSubstr("/dev/zero is not a regular file"));
+}
+
+// Whatever part of it is lost.
+TEST(Parse, RefusesAWrittenConfigurationThatIsCutShort) {
+  const std::string whole = dump_config(parse({"--lr", "0.05"}));
+  for (std::size_t size = kConfigBegin.size(); size < whole.rfind(kConfigEnd) + kConfigEnd.size(); size += 97) {
+    const ConfigFile file(whole.substr(0, size));
+    EXPECT_THAT(usage_message({"--config", file.path()}), HasSubstr("is incomplete, its last lines are missing"));
+  }
 }
 
 TEST(Parse, RefusesOptionsThatContradictEachOther) {

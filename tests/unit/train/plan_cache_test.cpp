@@ -1,11 +1,13 @@
 #include "train/plan_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "base/file.h"
 #include "model/zoo.h"
 #include "support/temporary_folder.h"
 
@@ -33,6 +35,30 @@ TEST_F(PlanCacheTest, AFileOfAnotherKeyIsNotTaken) {
     std::ofstream(entry.path()) << "garbage";
   }
   EXPECT_FALSE(cache.find("a\n").has_value());
+}
+
+// Whatever was lost or changed, the kernels are timed again.
+TEST_F(PlanCacheTest, ADamagedFileIsNotTaken) {
+  const PlanCache cache(folder);
+  const std::string plan = "conv1 nhwc own\nconv2 nhwc winograd\n";
+  cache.store("a\n", plan);
+  const std::filesystem::path file = std::filesystem::directory_iterator(folder)->path();
+  const std::string good = read_text(file, ExitCode::internal);
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    replace_file(file, good.substr(0, size), ExitCode::internal);
+    EXPECT_FALSE(cache.find("a\n").has_value()) << size;
+    std::string flipped = good;
+    flipped[size] = static_cast<char>(flipped[size] ^ 1);
+    replace_file(file, flipped, ExitCode::internal);
+    EXPECT_FALSE(cache.find("a\n").has_value()) << size;
+  }
+  std::filesystem::resize_file(file, std::uintmax_t{100} << 30U);
+  EXPECT_FALSE(cache.find("a\n").has_value());
+  std::filesystem::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0666), 0);
+  EXPECT_FALSE(cache.find("a\n").has_value());
+  cache.store("a\n", plan);
+  EXPECT_EQ(cache.find("a\n"), plan);
 }
 
 TEST_F(PlanCacheTest, AFolderThatCannotBeMadeCostsNothingButTheCache) {
