@@ -67,6 +67,8 @@ class Backend {
   virtual KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) = 0;
   // Builds the operator with the kernels of a choice; throws Error(preflight) for kernels unknown on this machine.
   virtual std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) = 0;
+  // Whether batch normalisation can take over the bias of the operator before it (BatchNormSpec::input_bias).
+  virtual bool takes_bias_into_norm() const { return false; }
   // Bytes of an element of an activation or its gradient: 4 (fp32) or 2 (bf16). Operators, input and loss take pointers
   // to float and read such elements behind them. Parameters and their gradients are always fp32.
   virtual std::size_t activation_bytes() const { return sizeof(float); }

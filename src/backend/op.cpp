@@ -60,6 +60,10 @@ int inputs_of(const OpSpec& spec) {
 }
 
 std::int64_t parameter_elements(const OpSpec& spec, std::size_t which) {
+  if (which == 2) {
+    const auto* norm = std::get_if<BatchNormSpec>(&spec);
+    return norm != nullptr && norm->input_bias ? norm->shape.channels : 0;
+  }
   if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
     return which == 0 ? conv->weights() : conv->bias ? conv->output_channels : 0;
   }

@@ -106,13 +106,16 @@ struct PoolSpec {
 // are those of the active samples, and the running ones move towards them: running += momentum * (batch's - running),
 // the variance divided by n - 1 there (n for n = 1); without active samples they stay. In evaluation they are the
 // running ones. Weight and bias [channels]; running statistics [2][channels]: means, then variances.
+// With `input_bias` there is a third parameter b [channels], and x + b is normalised, without being computed: in
+// training b cancels out and only the running means contain it, so its gradient is zero.
 struct BatchNormSpec {
   std::int64_t batch = 0;
   Shape shape;
   float epsilon = 1e-5F;
   float momentum = 0.1F;
   Activation activation = Activation::none;
-  bool add = false;  // whether there is a second input
+  bool add = false;         // whether there is a second input
+  bool input_bias = false;  // where the backend takes_bias_into_norm()
   bool operator==(const BatchNormSpec&) const = default;
 };
 
@@ -168,13 +171,13 @@ double forward_multiply_adds(const OpSpec& spec);
 std::string kind_of(const OpSpec& spec);
 // Activations that it reads: 2 for a sum, else 1; both inputs of a sum have the same shape and layout.
 int inputs_of(const OpSpec& spec);
-// Elements of its parameters: of the weight (0) and of the bias (1); 0 where there is none.
+// Elements of its parameters: of the weight (0), the bias (1) and the input bias (2); 0 where there is none.
 std::int64_t parameter_elements(const OpSpec& spec, std::size_t which);
 // Floats of its running statistics.
 std::int64_t statistic_elements(const OpSpec& spec);
 
-// Weight and bias, where an operator has them.
-inline constexpr std::size_t kMaxParameters = 2;
+// Weight, bias and input bias, where an operator has them.
+inline constexpr std::size_t kMaxParameters = 3;
 
 struct ForwardArguments {
   const float* x = nullptr;

@@ -45,7 +45,7 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
 }
 
 void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
-  const std::vector<Stage> stages = make_stages(graph, config_.batch);
+  const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.takes_bias_into_norm());
   DDP_ASSERT(stages.size() == plan.stages.size());
   // The images lie as their first reader wants them.
   values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});

@@ -105,9 +105,10 @@ PoolSpec pool_spec(const PoolLayer& layer, std::int64_t batch, const Shape& in, 
 // Builds the stages layer by layer, fusing a layer into the stage before it where it can.
 class Lowering {
  public:
-  Lowering(const Graph& graph, std::int64_t batch)
+  Lowering(const Graph& graph, std::int64_t batch, bool bias_into_norm)
       : graph_(graph),
         batch_(batch),
+        bias_into_norm_(bias_into_norm),
         demanded_(demanded_outputs(graph)),
         values_(graph.layers().size()),
         readers_(graph.layers().size()) {
@@ -237,8 +238,27 @@ class Lowering {
     const auto first = std::find_if(graph_.statistics().begin(), graph_.statistics().end(),
                                     [&](const Statistic& s) { return at(s.layer) == i; });
     if (first != graph_.statistics().end()) stage.statistics = first->offset;
+    if (bias_into_norm_ && follows_alone(layer.inputs.front())) take_bias(stages_.back(), stage);
     values_[i] = {static_cast<int>(stages_.size()), false};
     stages_.push_back(std::move(stage));
+  }
+
+  // If `stage` is a batch normalisation, it takes over the bias of the stage before it.
+  static void take_bias(Stage& before, Stage& stage) {
+    auto* norm = std::get_if<BatchNormSpec>(&stage.spec);
+    if (norm == nullptr) return;
+    norm->input_bias = std::visit(
+        [](auto& spec) {
+          if constexpr (requires { spec.bias; }) {
+            if (!spec.relu) return std::exchange(spec.bias, false);
+          }
+          return false;
+        },
+        before.spec);
+    if (!norm->input_bias) return;
+    DDP_ASSERT(before.parameters.size() == 2);
+    stage.parameters.push_back(before.parameters.back());
+    before.parameters.pop_back();
   }
 
   std::string unique(const std::string& name) {
@@ -254,6 +274,7 @@ class Lowering {
 
   const Graph& graph_;
   std::int64_t batch_;
+  bool bias_into_norm_;
   std::vector<Shape> demanded_;
   std::vector<StageInput> values_;  // of each layer's output
   std::vector<int> readers_;        // of each layer's output
@@ -263,7 +284,9 @@ class Lowering {
 
 }  // namespace
 
-std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch) { return Lowering(graph, batch).run(); }
+std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch, bool bias_into_norm) {
+  return Lowering(graph, batch, bias_into_norm).run();
+}
 
 Shape cropped_input(const Graph& graph) { return demanded_outputs(graph).front(); }
 

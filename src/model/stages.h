@@ -6,8 +6,11 @@
 //             through batch normalisation, whose statistics read all.
 //   fusion    conv+ReLU(+2x2 average pooling), linear+ReLU, batch norm(+sum)(+ReLU or ReLU6) and sum+ReLU become one
 //             operator each, where nobody else reads what lies between.
+// A third one happens where the backend takes_bias_into_norm(): the bias of a convolution or linear layer in front of
+// batch normalisation becomes the latter's input bias. It has no effect on the loss, so training saves the passes that
+// add it and sum its gradient, which is then exactly zero instead of rounding errors.
 //
-//   std::vector<Stage> stages = make_stages(graph, batch);
+//   std::vector<Stage> stages = make_stages(graph, batch, backend.takes_bias_into_norm());
 #pragma once
 
 #include <string>
@@ -34,7 +37,7 @@ struct Stage {
   std::int64_t statistics = -1;    // where its running statistics begin in the flat ones; -1: it has none
 };
 
-std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch);
+std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch, bool bias_into_norm = false);
 
 // The upper left part of the image that the network reads.
 Shape cropped_input(const Graph& graph);

@@ -256,7 +256,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     if (session.rank() != 0) e.onnx.clear();
     if (resumed) check_same_model(e, *resumed);
     e.backend = make_backend(device);
-    stages = make_stages(e.graph, e.batch.per_shard);
+    stages = make_stages(e.graph, e.batch.per_shard, e.backend->takes_bias_into_norm());
   });
   FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);

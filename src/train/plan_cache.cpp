@@ -35,7 +35,7 @@ std::string describe(const OpSpec& spec) {
                         pool->stride, pool->pad_top, pool->pad_left, pool->pad_bottom, pool->pad_right);
   }
   if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
-    text += fmt::format(" {} add{}", to_string(norm->activation), norm->add);
+    text += fmt::format(" {} add{} inputbias{}", to_string(norm->activation), norm->add, norm->input_bias);
   }
   return text;
 }

@@ -32,9 +32,11 @@ TEST_P(SimpleOperators, BatchNormsAgreeWithTheReference) {
                                .epsilon = round % 2 == 0 ? 1e-5F : 1e-3F,
                                .momentum = round % 3 == 0 ? 0.1F : 0.3F,
                                .activation = activation,
-                               .add = round % 2 == 1};
-      const std::string what = fmt::format("batch norm, {}{} {}", describe_shape(spec.batch, spec.shape),
-                                           spec.add ? " add" : "", to_string(activation));
+                               .add = round % 2 == 1,
+                               .input_bias = backend().takes_bias_into_norm() && round % 3 != 1};
+      const std::string what =
+          fmt::format("batch norm, {}{} {}{}", describe_shape(spec.batch, spec.shape), spec.add ? " add" : "",
+                      to_string(activation), spec.input_bias ? " input bias" : "");
       EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
       if (HasFatalFailure()) return;
     }

@@ -63,7 +63,8 @@ void move_channels(const BatchNormSpec& s, Values& x) {
 Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
   const std::int64_t count = batch_of(spec) * input_of(spec).elements();
   Inputs in{.x = exact_values(count, most_sixteenths(spec)),
-            .parameters = {exact_values(parameter_elements(spec, 0)), exact_biases(parameter_elements(spec, 1))}};
+            .parameters = {exact_values(parameter_elements(spec, 0)), exact_biases(parameter_elements(spec, 1)),
+                           exact_biases(parameter_elements(spec, 2))}};
   if (inputs_of(spec) == 2) in.x2 = exact_values(count, most_sixteenths(spec));
   if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
     if (!has_bf16) move_channels(*norm, in.x);
@@ -92,31 +93,32 @@ void expect_close(const Values& actual, const Values& expected, double tolerance
   }
 }
 
-// Weight and bias in one flat buffer, at places as odd as in a model's.
+// The parameters in one flat buffer, at places as odd as in a model's.
 class FlatParameters {
  public:
   FlatParameters(Backend& backend, const Parameters& parameters)
-      : weights_(static_cast<std::size_t>(random_between(0, 3))),
-        bias_(weights_ + parameters.weight.size() + static_cast<std::size_t>(random_between(0, 3))),
-        weight_count_(parameters.weight.size()),
-        bias_count_(parameters.bias.size()),
-        flat_(backend, flatten(parameters)) {}
+      : parts_(place({parameters.weight.size(), parameters.bias.size(), parameters.input_bias.size()})),
+        flat_(backend, flatten({&parameters.weight, &parameters.bias, &parameters.input_bias})) {}
 
-  float* weights() const { return flat_.data() + weights_; }
-  float* bias() const { return flat_.data() + bias_; }
+  // Null where there is none.
+  float* at(std::size_t which) const {
+    const Part& part = parts_.at(which);
+    return part.count == 0 ? nullptr : flat_.data() + part.begin;
+  }
   Parameters get() const {
     const std::vector<float> flat = flat_.get();
-    const auto part = [&](std::size_t begin, std::size_t count) {
-      const auto from = flat.begin() + static_cast<std::ptrdiff_t>(begin);
-      return Values(from, from + static_cast<std::ptrdiff_t>(count));
+    const auto values = [&](const Part& part) {
+      const auto from = flat.begin() + static_cast<std::ptrdiff_t>(part.begin);
+      return Values(from, from + static_cast<std::ptrdiff_t>(part.count));
     };
-    return {part(weights_, weight_count_), part(bias_, bias_count_)};
+    return {values(parts_[0]), values(parts_[1]), values(parts_[2])};
   }
-  // Whether what lies around weight and bias is still what was put there.
+  // Whether what lies around the parameters is still what was put there.
   bool rest_is_untouched() const {
     const std::vector<float> flat = flat_.get();
     for (std::size_t i = 0; i < flat.size(); ++i) {
-      const bool inside = (i >= weights_ && i < weights_ + weight_count_) || (i >= bias_ && i < bias_ + bias_count_);
+      const bool inside = std::any_of(parts_.begin(), parts_.end(),
+                                      [&](const Part& part) { return i >= part.begin && i < part.begin + part.count; });
       if (!inside && flat[i] != kRest) return false;
     }
     return true;
@@ -124,22 +126,31 @@ class FlatParameters {
 
  private:
   static constexpr float kRest = 77;
+  struct Part {
+    std::size_t begin, count;
+  };
+  using Parts = std::array<Part, kMaxParameters>;
 
-  std::vector<float> flatten(const Parameters& parameters) const {
-    std::vector<float> flat(bias_ + bias_count_ + 3, kRest);
-    const auto put = [&](const Values& values, std::size_t begin) {
-      std::transform(values.begin(), values.end(), flat.begin() + static_cast<std::ptrdiff_t>(begin),
+  static Parts place(const std::array<std::size_t, kMaxParameters>& counts) {
+    Parts parts{};
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      parts.at(i) = {end + static_cast<std::size_t>(random_between(0, 3)), counts.at(i)};
+      end = parts.at(i).begin + counts.at(i);
+    }
+    return parts;
+  }
+  std::vector<float> flatten(const std::array<const Values*, kMaxParameters>& parameters) const {
+    std::vector<float> flat(parts_.back().begin + parts_.back().count + 3, kRest);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      std::transform(parameters.at(i)->begin(), parameters.at(i)->end(),
+                     flat.begin() + static_cast<std::ptrdiff_t>(parts_.at(i).begin),
                      [](double value) { return static_cast<float>(value); });
-    };
-    put(parameters.weight, weights_);
-    put(parameters.bias, bias_);
+    }
     return flat;
   }
 
-  std::size_t weights_;
-  std::size_t bias_;
-  std::size_t weight_count_;
-  std::size_t bias_count_;
+  Parts parts_;
   DeviceArray<float> flat_;
 };
 
@@ -249,7 +260,8 @@ class Run {
         dx2(check.backend, second() ? batch() : 0, input_of(check.spec), check.x_layout),
         dy(check.backend, batch(), output_of(check.spec), check.y_layout),
         values(check.backend, in.parameters),
-        gradients(check.backend, {Values(in.parameters.weight.size()), Values(in.parameters.bias.size())}),
+        gradients(check.backend, {Values(in.parameters.weight.size()), Values(in.parameters.bias.size()),
+                                  Values(in.parameters.input_bias.size())}),
         statistics(check.backend, std::vector<float>(in.statistics.begin(), in.statistics.end())),
         keys_(check.backend, in.keys),
         saved_(check.backend, check.op.saved_bytes()) {
@@ -290,28 +302,24 @@ class Run {
     if (!check_.op.backward_reads_x()) x.fill(kGarbage);
     if (!check_.op.backward_reads_y()) y.fill(kGarbage);
     x2.fill(kGarbage);
-    check_.op.backward(
-        {.x = x.data(),
-         .y = y.data(),
-         .dy = dy.data(),
-         .dx = gradient,
-         .parameters = parameters(),
-         .parameter_gradients = {has(0) ? gradients.weights() : nullptr, has(1) ? gradients.bias() : nullptr},
-         .saved = saved_.data(),
-         .workspace = workspace.data(),
-         .active = check_.active,
-         .dx2 = second() ? dx2.data() : nullptr,
-         .keys = keys_.data()});
+    check_.op.backward({.x = x.data(),
+                        .y = y.data(),
+                        .dy = dy.data(),
+                        .dx = gradient,
+                        .parameters = parameters(),
+                        .parameter_gradients = {gradients.at(0), gradients.at(1), gradients.at(2)},
+                        .saved = saved_.data(),
+                        .workspace = workspace.data(),
+                        .active = check_.active,
+                        .dx2 = second() ? dx2.data() : nullptr,
+                        .keys = keys_.data()});
   }
 
  private:
   static constexpr float kGarbage = 3.5;
 
   std::int64_t batch() const { return batch_of(check_.spec); }
-  bool has(std::size_t which) const { return parameter_elements(check_.spec, which) > 0; }
-  std::array<const float*, kMaxParameters> parameters() const {
-    return {has(0) ? values.weights() : nullptr, has(1) ? values.bias() : nullptr};
-  }
+  std::array<const float*, kMaxParameters> parameters() const { return {values.at(0), values.at(1), values.at(2)}; }
 
   const OpCheck& check_;
 
@@ -394,6 +402,8 @@ void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Ex
   const std::int64_t terms = check.active * out.height * out.width;
   compare.close(computed.weight, gradients.parameters.weight, "dw", terms);
   compare.close(computed.bias, gradients.parameters.bias, "db", terms);
+  EXPECT_EQ(computed.input_bias, Values(in.parameters.input_bias.size())) << check.what << " d(input bias)";
+  compare.close(computed.input_bias, gradients.parameters.input_bias, "d(input bias)", terms);
   EXPECT_TRUE(run.gradients.rest_is_untouched()) << check.what << " wrote beside the gradients";
   EXPECT_TRUE(run.values.rest_is_untouched()) << check.what << " wrote beside the parameters";
 

@@ -18,6 +18,7 @@ using Values = std::vector<double>;
 struct Parameters {
   Values weight{};
   Values bias{};
+  Values input_bias{};  // of a batch normalisation
 };
 
 struct Inputs {

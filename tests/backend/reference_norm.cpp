@@ -44,6 +44,14 @@ Channel statistics_of(const BatchNormSpec& s, const Inputs& in, std::int64_t cha
   return c;
 }
 
+// With the input bias, where there is one, added to x.
+Inputs biased(const BatchNormSpec& s, Inputs in) {
+  for (std::int64_t channel = 0; s.input_bias && channel < s.shape.channels; ++channel) {
+    each_element(s, channel, [&](std::size_t i) { in.x[i] += in.parameters.input_bias[at(channel)]; });
+  }
+  return in;
+}
+
 // Before the activation.
 Values normalised(const BatchNormSpec& s, const Inputs& in) {
   Values y(in.x.size());
@@ -82,7 +90,8 @@ void each_place(const LrnSpec& s, F f) {
 
 }  // namespace
 
-Outputs normalise(const BatchNormSpec& s, const Inputs& in) {
+Outputs normalise(const BatchNormSpec& s, const Inputs& unbiased) {
+  const Inputs in = biased(s, unbiased);
   Outputs out{activate(s.activation, normalised(s, in)), in.statistics};
   for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
     const Channel c = statistics_of(s, in, channel);
@@ -93,7 +102,8 @@ Outputs normalise(const BatchNormSpec& s, const Inputs& in) {
 }
 
 // With x' the normalised input and n elements: dx = weight * inverse * (dy - sum(dy) / n - x' * sum(dy * x') / n).
-Gradients normalise_backward(const BatchNormSpec& s, const Inputs& in, const Values& dy) {
+Gradients normalise_backward(const BatchNormSpec& s, const Inputs& unbiased, const Values& dy) {
+  const Inputs in = biased(s, unbiased);
   const Values dpre = activate_backward(s.activation, normalised(s, in), dy);
   Gradients g{Values(in.x.size()), s.add ? dpre : Values(), {}};
   for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
@@ -112,6 +122,10 @@ Gradients normalise_backward(const BatchNormSpec& s, const Inputs& in, const Val
     });
     g.parameters.weight.push_back(product);
     g.parameters.bias.push_back(sum);
+    if (!s.input_bias) continue;
+    double input_sum = 0;
+    each_element(s, channel, [&](std::size_t i) { input_sum += g.dx[i]; });
+    g.parameters.input_bias.push_back(input_sum);
   }
   return g;
 }

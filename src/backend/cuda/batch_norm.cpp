@@ -34,6 +34,7 @@ class CudaBatchNorm final : public Op {
     arguments.y = a.y;
     arguments.weight = a.parameters[0];
     arguments.bias = a.parameters[1];
+    arguments.input_bias = spec_.input_bias ? a.parameters[2] : nullptr;
     arguments.statistics = a.statistics;
     if (!a.training) {
       batch_norm_evaluate(context_.stream, context_.element(), spec_, layout_, arguments);
@@ -51,7 +52,7 @@ class CudaBatchNorm final : public Op {
     if (a.active == 0) {
       const std::size_t bytes = static_cast<std::size_t>(spec_.shape.channels) * sizeof(float);
       for (float* gradient : a.parameter_gradients) {
-        DDP_CUDA(cudaMemsetAsync(gradient, 0, bytes, context_.stream));
+        if (gradient != nullptr) DDP_CUDA(cudaMemsetAsync(gradient, 0, bytes, context_.stream));
       }
       return;
     }
@@ -65,6 +66,7 @@ class CudaBatchNorm final : public Op {
     arguments.weight = a.parameters[0];
     arguments.weight_gradient = a.parameter_gradients[0];
     arguments.bias_gradient = a.parameter_gradients[1];
+    arguments.input_bias_gradient = spec_.input_bias ? a.parameter_gradients[2] : nullptr;
     arguments.means = means_.in(a.saved);
     arguments.partial_sums = partial_sums_.in(a.workspace);
     batch_norm_backward(context_.stream, context_.element(), spec_, layout_, arguments);

@@ -48,8 +48,9 @@ __global__ void moments_kernel(const Rows rows, const Tiling tiling, const T* x,
 
 struct Statistics {
   const float* partial;
-  float* means;    // [2][channels]: means, then 1 / sqrt(variance + epsilon)
-  float* running;  // [2][channels]
+  float* means;             // [2][channels]: means, then 1 / sqrt(variance + epsilon)
+  float* running;           // [2][channels]
+  const float* input_bias;  // null: none
   float epsilon, momentum;
 };
 
@@ -71,7 +72,8 @@ __global__ void statistics_kernel(const Rows rows, const Tiling tiling, const St
   s.means[rows.channels + channel] = 1.0F / std::sqrt(variance + s.epsilon);
   const float unbiased = all.count > 1.0F ? all.squares / (all.count - 1.0F) : variance;
   float* running = s.running + channel;
-  running[0] += s.momentum * (all.mean - running[0]);
+  const float mean = s.input_bias == nullptr ? all.mean : all.mean + s.input_bias[channel];
+  running[0] += s.momentum * (mean - running[0]);
   running[rows.channels] += s.momentum * (unbiased - running[rows.channels]);
 }
 
@@ -82,7 +84,8 @@ struct Normalization {
   T* y;
   const float* weight;
   const float* bias;
-  const float* means;  // [2][channels]: means, then variances or 1 / sqrt(variance + epsilon)
+  const float* input_bias;  // null: none, or it cancels out
+  const float* means;       // [2][channels]: means, then variances or 1 / sqrt(variance + epsilon)
   bool variances;
   float epsilon;
   Activation activation;
@@ -97,7 +100,7 @@ __global__ void normalize_kernel(const Rows rows, const Tiling tiling, const Nor
   float scale[kWidth];
   float bias[kWidth];
   for (unsigned j = 0; j < kWidth; ++j) {
-    mean[j] = n.means[channel + j];
+    mean[j] = n.means[channel + j] - (n.input_bias == nullptr ? 0.0F : n.input_bias[channel + j]);
     const float spread = n.means[rows.channels + channel + j];
     scale[j] = n.weight[channel + j] * (n.variances ? 1.0F / std::sqrt(spread + n.epsilon) : spread);
     bias[j] = n.bias[channel + j];
@@ -127,7 +130,7 @@ __global__ void normalize_kernel(const Rows rows, const Tiling tiling, const Nor
 template <class T>
 Normalization<T> normalization_of(const BatchNormSpec& spec, const BatchNormForward& a, const float* means,
                                   bool variances) {
-  return {as<T>(a.x), as<T>(a.x2), as<T>(a.y),   a.weight,       a.bias,
+  return {as<T>(a.x), as<T>(a.x2), as<T>(a.y),   a.weight,       a.bias, variances ? a.input_bias : nullptr,
           means,      variances,   spec.epsilon, spec.activation};
 }
 
@@ -150,7 +153,7 @@ void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec&
     using A = decltype(access);
     const Tiling tiling(rows, A::kWidth);
     launch(stream, tiling.blocks(), tiling.threads(), moments_kernel<T, A>, rows, tiling, as<T>(a.x), a.partial_sums);
-    const Statistics statistics{a.partial_sums, a.means, a.statistics, spec.epsilon, spec.momentum};
+    const Statistics statistics{a.partial_sums, a.means, a.statistics, a.input_bias, spec.epsilon, spec.momentum};
     launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), statistics_kernel, rows, tiling,
            statistics);
     launch(stream, tiling.blocks(), tiling.threads(), normalize_kernel<T, A>, rows, tiling,

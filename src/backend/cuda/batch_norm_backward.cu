@@ -86,7 +86,8 @@ __global__ void sums_kernel(const Rows rows, const Tiling tiling, const Gradient
 
 // Block of kChunkColumns x kChunkLines: sums over chunks to the gradients of weight and bias.
 __global__ void parameter_gradients_kernel(const Rows rows, const Tiling tiling, const float* partial,
-                                           const float* means, float* weight_gradient, float* bias_gradient) {
+                                           const float* means, float* weight_gradient, float* bias_gradient,
+                                           float* input_bias_gradient) {
   __shared__ Sums tree[1][kThreads];
   const std::uint32_t channel = blockIdx.x * kChunkColumns + threadIdx.x;
   Sums all{0.0F, 0.0F};
@@ -97,6 +98,7 @@ __global__ void parameter_gradients_kernel(const Rows rows, const Tiling tiling,
   tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
   merge_lines(tree, added);
   if (threadIdx.y != 0 || channel >= rows.channels) return;
+  if (input_bias_gradient != nullptr) input_bias_gradient[channel] = 0.0F;
   bias_gradient[channel] = tree[0][threadIdx.x].gradients;
   weight_gradient[channel] = tree[0][threadIdx.x].products * means[rows.channels + channel];
 }
@@ -144,7 +146,7 @@ void batch_norm_backward(cudaStream_t stream, Element element, const BatchNormSp
                          a.means,    a.weight,   a.weight_gradient, a.bias_gradient, spec.activation};
     launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<T, A>, rows, tiling, gradient, a.partial_sums);
     launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), parameter_gradients_kernel, rows,
-           tiling, a.partial_sums, a.means, a.weight_gradient, a.bias_gradient);
+           tiling, a.partial_sums, a.means, a.weight_gradient, a.bias_gradient, a.input_bias_gradient);
     if (a.dx2 != nullptr) {
       // There the gradient before the activation lies ready.
       gradient.dy = gradient.dx2;

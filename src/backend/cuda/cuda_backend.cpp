@@ -139,6 +139,7 @@ class CudaBackend final : public Backend {
     return make_cuda_reorder(context_, std::get<ReorderSpec>(spec), x, y);
   }
 
+  bool takes_bias_into_norm() const override { return true; }
   std::size_t activation_bytes() const override { return bytes_of(context_.element()); }
   bool on_host() const override { return false; }
 

@@ -70,9 +70,10 @@ struct BatchNormForward {
   void* y = nullptr;
   const float* weight = nullptr;
   const float* bias = nullptr;
-  float* statistics = nullptr;    // running ones, [2][channels]: changed in training, read in evaluation
-  float* means = nullptr;         // in training, for backward, [2][channels]: means, 1 / sqrt(variance + epsilon)
-  float* partial_sums = nullptr;  // in training: room for batch_norm_partial_sums()
+  const float* input_bias = nullptr;  // null: none
+  float* statistics = nullptr;        // running ones, [2][channels]: changed in training, read in evaluation
+  float* means = nullptr;             // in training, for backward, [2][channels]: means, 1 / sqrt(variance + epsilon)
+  float* partial_sums = nullptr;      // in training: room for batch_norm_partial_sums()
 };
 struct BatchNormBackward {
   std::int64_t samples = 0;
@@ -84,6 +85,7 @@ struct BatchNormBackward {
   const float* weight = nullptr;
   float* weight_gradient = nullptr;
   float* bias_gradient = nullptr;
+  float* input_bias_gradient = nullptr;  // null: none
   const float* means = nullptr;
   float* partial_sums = nullptr;
 };

@@ -62,6 +62,36 @@ TEST(Stages, PaddingShrinksWithTheCrop) {
   EXPECT_EQ(conv.pad_bottom, 0);
 }
 
+// A convolution and a linear layer in front of batch normalisation, and a convolution whose output others read too.
+TEST(Stages, ABiasInFrontOfBatchNormIsTheNormsOnRequest) {
+  Graph graph({3, 8, 8});
+  int x = graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 4, .kernel = 3}));
+  const int read_twice = graph.conv("conv2", x, {.channels = 4, .kernel = 1});
+  x = graph.add(graph.batch_norm("norm2", read_twice), read_twice);
+  x = graph.batch_norm("norm3", graph.linear("fc1", graph.flatten(x), 5));
+  graph.linear("fc2", x, 2);
+  const std::vector<Stage> as_they_are = make_stages(graph, 2);
+  const std::vector<Stage> moved = make_stages(graph, 2, true);
+  ASSERT_EQ(moved.size(), as_they_are.size());
+  std::vector<std::string> norms_with_bias;
+  std::vector<std::string> others_with_bias;
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    const auto* norm = std::get_if<BatchNormSpec>(&moved[i].spec);
+    if (norm != nullptr && norm->input_bias) {
+      norms_with_bias.push_back(moved[i].name);
+      ASSERT_EQ(moved[i].parameters.size(), 3U);
+      EXPECT_EQ(moved[i].parameters.back(), as_they_are[i - 1].parameters.back());
+      EXPECT_EQ(moved[i - 1].parameters.size(), 1U);
+    } else if (moved[i].parameters.size() == 2 && norm == nullptr) {
+      others_with_bias.push_back(moved[i].name);
+    }
+    norm = std::get_if<BatchNormSpec>(&as_they_are[i].spec);
+    EXPECT_TRUE(norm == nullptr || !norm->input_bias);
+  }
+  EXPECT_THAT(norms_with_bias, testing::ElementsAre("norm1", "norm3"));
+  EXPECT_THAT(others_with_bias, testing::ElementsAre("conv2", "fc2"));
+}
+
 TEST(LayoutPlan, TravelsAsText) {
   const auto backend = make_cpu_backend();
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
