@@ -24,9 +24,9 @@ namespace {
 
 constexpr ConvSpec kSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 4, .kernel_h = 3, .kernel_w = 3};
 
-cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode) {
+cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const ConvSpec& spec = kSpec) {
   const auto backend = make_cuda_backend(config);
-  return cuda::conv_kernels_from_text(backend->choose(kSpec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
+  return cuda::conv_kernels_from_text(backend->choose(spec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
 }
 
 TEST(PretendChoice, TheFastestIsNotTakenWhereItComputesWrong) {
@@ -58,6 +58,66 @@ TEST(PretendChoice, APlanThatDoesNotRunIsLeftOut) {
         EXPECT_NE(choice.engine, engine);
         EXPECT_TRUE(mode == ChoiceMode::timed || choice.engine == 11) << choice.text();
       }
+    }
+  }
+}
+
+// In groups, with strides and paddings that differ from side to side.
+constexpr ConvSpec kOddSpec{.batch = 4,
+                            .input = {6, 9, 10},
+                            .output_channels = 4,
+                            .kernel_h = 5,
+                            .kernel_w = 3,
+                            .stride = 2,
+                            .pad_top = 2,
+                            .pad_left = 0,
+                            .pad_bottom = 1,
+                            .pad_right = 1,
+                            .groups = 2};
+
+// Proposed first and, by the fixed rule, compared with no other kernel.
+void expect_left_out(std::int64_t engine, GpuPrecision precision, ChoiceMode mode, const ConvSpec& spec) {
+  const pretend::ProposeFirst proposed(engine);
+  ::testing::internal::CaptureStderr();
+  const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, spec);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find(fmt::format("cudnn.{}", engine)), std::string::npos) << log;
+  EXPECT_NE(log.find("of cuDNN computes something else than the reference and is left out"), std::string::npos) << log;
+  for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
+    EXPECT_NE(choice.engine, engine);
+  }
+}
+
+TEST(PretendChoice, APlanThatComputesWrongIsLeftOutWhereverItStands) {
+  for (const ConvSpec& spec : {kSpec, kOddSpec}) {
+    for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+      for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+        for (const std::int64_t engine :
+             {pretend::wrong_engine(), pretend::border_engine(), pretend::infinite_engine()}) {
+          expect_left_out(engine, precision, mode, spec);
+        }
+      }
+      expect_left_out(pretend::rough_engine(), GpuPrecision::fp32, mode, spec);
+    }
+  }
+  // As exact as tf32 and bf16 are.
+  const pretend::ProposeFirst proposed(pretend::rough_engine());
+  EXPECT_EQ(chosen({.precision = GpuPrecision::tf32}, ChoiceMode::fixed).forward.engine, pretend::rough_engine());
+}
+
+TEST(PretendChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
+  const pretend::ProposeFirst proposed(pretend::wrong_engine(), true);
+  for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+    try {
+      static_cast<void>(chosen({}, mode));
+      ADD_FAILURE() << "a kernel was chosen that computes wrong";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preflight);
+      EXPECT_NE(std::string(error.what())
+                    .find("cuDNN has no kernel on this GPU that computes the result of a "
+                          "convolution of 2x6x6 by 3x3 in 1 groups correctly"),
+                std::string::npos)
+          << error.what();
     }
   }
 }

@@ -73,7 +73,7 @@ class CudaBackend final : public Backend {
         context_{stream_.get(), cudnn_.get(), cublas_.get(), config.precision, config.deterministic} {
     // A build without code for this card fails here, before anything is read.
     const Memory probe = allocate(sizeof(float), "the first floats");
-    fill_pattern(stream_.get(), Element::fp32, probe.data(), 1);
+    fill_random(stream_.get(), Element::fp32, probe.data(), 1, 0);
     synchronize();
   }
 

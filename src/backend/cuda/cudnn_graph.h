@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cuda/conv_problem.h"
 #include "backend/cuda/element.h"
-#include "backend/op.h"
 
 namespace ddp::cuda {
 
@@ -75,14 +75,6 @@ struct PlanTarget {
 // A GPU's description from cuDNN's JSON for it, e.g. {"deviceVer":900,...}.
 Descriptor describe_gpu(const std::string& json);
 
-enum class ConvDirection { forward, data, weights };
-
-struct ConvProblem {
-  ConvSpec spec;  // of its fields only those of the convolution itself matter
-  ConvDirection direction = ConvDirection::forward;
-  GpuPrecision precision = GpuPrecision::fp32;
-};
-
 // Which of cuDNN's engines, turned how: "cudnn.28" or, with values of knobs, "cudnn.67,13:32,14:3".
 struct EngineChoice {
   std::int64_t engine = 0;
@@ -129,12 +121,6 @@ class ConvGraph {
 
 EngineChoice choice_of(const Descriptor& engine_config);
 EngineNotes notes_of(const Descriptor& engine_config);
-
-struct ConvPointers {
-  const void* x = nullptr;  // for the data gradient: where it is written
-  const void* w = nullptr;  // for the weight gradient: where it is written
-  const void* y = nullptr;  // for the gradients: dy
-};
 
 // Ready to run. Throws Error(preflight) where cuDNN cannot do it this way on this GPU.
 class ConvPlan {

@@ -25,11 +25,10 @@ __global__ void check_values_kernel(const float* values, std::size_t count, doub
 }
 
 template <class T>
-__global__ void fill_pattern_kernel(T* data, std::size_t count) {
+__global__ void fill_random_kernel(T* data, std::size_t count, std::uint32_t seed) {
   for (std::size_t i = first_index(); i < count; i += index_step()) {
-    // Knuth's multiplicative hashing: the upper bits of index times 2^32 / golden ratio.
-    const std::uint32_t hash = static_cast<std::uint32_t>(i) * 2654435769U >> 8U;
-    put(data, i, static_cast<float>(hash) / 16777216.0F - 0.5F);
+    const std::uint32_t hash = scattered(static_cast<std::uint32_t>(i) + scattered(seed));
+    put(data, i, static_cast<float>(hash >> 8U) / 16777216.0F - 0.5F);
   }
 }
 
@@ -65,11 +64,11 @@ void find_broken(cudaStream_t stream, const float* values, std::size_t count, co
   launch(stream, blocks_for(count), kThreads, check_values_kernel, values, count, broken);
 }
 
-void fill_pattern(cudaStream_t stream, Element element, void* data, std::size_t count) {
+void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed) {
   if (count == 0) return;
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(count), kThreads, fill_pattern_kernel<T>, as<T>(data), count);
+    launch(stream, blocks_for(count), kThreads, fill_random_kernel<T>, as<T>(data), count, seed);
   });
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/conv_problem.h"
 #include "backend/cuda/element.h"
 #include "backend/flat_update.h"
 #include "backend/loss.h"
@@ -109,6 +110,23 @@ void lrn_backward(cudaStream_t stream, Element element, const LrnSpec& spec, Lay
 void dropout(cudaStream_t stream, Element element, const DropoutSpec& spec, Layout layout, std::int64_t active,
              const std::uint64_t* keys, const void* from, void* to);
 
+// --- conv_check.cu: what kernels of a convolution should compute, at some places of the result; see conv_check.h.
+
+inline constexpr unsigned kConvSamples = 256;
+struct ConvSample {
+  double value;    // the sum of products, in fp64
+  double squares;  // the sum of their squares
+};
+// Products that an element of the result is the sum of, those on padding included.
+std::int64_t conv_terms(const ConvProblem& problem);
+// Room for conv_reference().
+std::size_t conv_partial_bytes(const ConvProblem& problem);
+// Writes kConvSamples samples of what follows from the two tensors that the problem reads.
+void conv_reference(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, void* partial,
+                    ConvSample* samples);
+// What is at their places in `result`.
+void conv_results(cudaStream_t stream, const ConvProblem& problem, const void* result, float* values);
+
 // --- bias.cu: what follows a convolution or a matrix product of `rows` x `channels` values.
 
 // y = activation(y + bias) in place; a null bias is 0, here and below.
@@ -145,8 +163,8 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count);
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                  double* broken);
-// Values between -0.5 and 0.5 that depend on the index alone, to time kernels on.
-void fill_pattern(cudaStream_t stream, Element element, void* data, std::size_t count);
+// Values between -0.5 and 0.5 without a pattern, which depend on index and seed alone: to time and to check kernels on.
+void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed);
 // result[0] = the largest |a - b|, infinite where one of the two is no number, result[1] = the largest |a|.
 void compare(cudaStream_t stream, Element element, const void* a, const void* b, std::size_t count, float* result);
 

@@ -30,6 +30,13 @@ inline unsigned blocks_for(std::size_t count) {
 __device__ inline std::size_t first_index() { return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline std::size_t index_step() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
 
+// A number whose bits all depend on all of x's: the finalizer of MurmurHash3 (Appleby, 2011).
+__device__ inline std::uint32_t scattered(std::uint32_t x) {
+  x = (x ^ (x >> 16U)) * 0x85EBCA6BU;
+  x = (x ^ (x >> 13U)) * 0xC2B2AE35U;
+  return x ^ (x >> 16U);
+}
+
 __device__ inline float get(const float* p, std::size_t i) { return p[i]; }
 __device__ inline float get(const __nv_bfloat16* p, std::size_t i) { return __bfloat162float(p[i]); }
 __device__ inline void put(float* p, std::size_t i, float value) { p[i] = value; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/conv_check.h"
 #include "backend/cuda/handles.h"
 #include "backend/cuda/kernels.h"
 #include "base/error.h"
@@ -43,9 +44,11 @@ GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& r
   return {};
 }
 
-Memory filled(Backend& backend, const CudaContext& context, Element element, std::int64_t count) {
+// Random values; tensors that are multiplied with one another have different seeds.
+Memory filled(Backend& backend, const CudaContext& context, Element element, std::int64_t count,
+              std::uint32_t seed = 0) {
   Memory memory = backend.allocate(static_cast<std::size_t>(count) * bytes_of(element), kPurpose);
-  fill_pattern(context.stream, element, memory.data(), static_cast<std::size_t>(count));
+  fill_random(context.stream, element, memory.data(), static_cast<std::size_t>(count), seed);
   return memory;
 }
 
@@ -76,24 +79,33 @@ bool attempt(const CudaContext& context, const EngineChoice& choice, const std::
 class ConvTrial {
  public:
   ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem)
-      : backend_(backend), context_(context) {
+      : backend_(backend), context_(context), problem_(problem) {
     const ConvSpec& s = problem.spec;
     const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(), s.weights(),
                                                 s.batch * s.convolved().elements()};
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      tensors_.at(i) = filled(backend, context, context.element(), counts.at(i));
+      tensors_.at(i) = filled(backend, context, context.element(), counts.at(i), static_cast<std::uint32_t>(i));
     }
     result_ = problem.direction == ConvDirection::forward ? 2 : problem.direction == ConvDirection::data ? 0 : 1;
     count_ = counts.at(result_);
   }
 
-  // Whether the plan runs; see attempt().
-  bool runs(ConvPlan& plan) {
+  // Whether the plan runs, see attempt(), and computes what it should; else there is a line in the log.
+  bool works(ConvPlan& plan) {
     if (plan.workspace_bytes() > workspace_.bytes()) {
       workspace_ = {};
       workspace_ = backend_.allocate(plan.workspace_bytes(), kPurpose);
     }
-    return attempt(context_, plan.choice(), [&] { run(plan, tensors_.at(result_)); });
+    if (!check_) check_.emplace(backend_, context_, problem_, pointers(tensors_.at(result_)));
+    const Memory& result = tensors_.at(result_);
+    // What a plan does not write stays NaN.
+    DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
+    if (!attempt(context_, plan.choice(), [&] { run(plan, result); })) return false;
+    const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_));
+    if (difference.empty()) return true;
+    log_warning("{} of cuDNN computes something else than the reference and is left out: {}", plan.choice().text(),
+                difference);
+    return false;
   }
 
   // Of a plan that runs; none where it fails nonetheless.
@@ -121,15 +133,20 @@ class ConvTrial {
   }
 
  private:
-  void run(ConvPlan& plan, const Memory& result) const {
+  ConvPointers pointers(const Memory& result) const {
     std::array<const void*, 3> p = {tensors_[0].data(), tensors_[1].data(), tensors_[2].data()};
     p.at(result_) = result.data();
-    plan.execute(context_.cudnn, {p[0], p[1], p[2]}, workspace_.data());
+    return {p[0], p[1], p[2]};
+  }
+  void run(ConvPlan& plan, const Memory& result) const {
+    plan.execute(context_.cudnn, pointers(result), workspace_.data());
   }
 
   Backend& backend_;
   const CudaContext& context_;
+  ConvProblem problem_;
   std::array<Memory, 3> tensors_;  // x, w, y
+  std::optional<ConvCheck> check_;
   Memory second_;
   Memory workspace_;
   Memory comparison_;
@@ -137,21 +154,37 @@ class ConvTrial {
   std::int64_t count_ = 0;
 };
 
+const char* name_of(ConvDirection direction) {
+  switch (direction) {
+    case ConvDirection::forward:
+      return "the result";
+    case ConvDirection::data:
+      return "the input's gradient";
+    case ConvDirection::weights:
+      break;
+  }
+  return "the weights' gradient";
+}
+
+// The plans that work, at most `most` of them.
 std::vector<ConvPlan> plans_for(const CudaContext& context, const ConvProblem& problem, std::size_t most,
                                 const std::function<bool(ConvPlan&)>& usable) {
   const ConvGraph graph(problem, {context.cudnn, nullptr});
   const PlanLimits limits{.deterministic = context.deterministic, .most = most};
   std::vector<ConvPlan> plans = conv_plans(graph, context.precision, limits, usable);
-  check(!plans.empty(), ExitCode::preflight, "cuDNN has no kernel for a convolution of {}x{}x{} by {}x{} on this GPU",
-        problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width, problem.spec.kernel_h,
-        problem.spec.kernel_w);
+  check(
+      !plans.empty(), ExitCode::preflight,
+      "cuDNN has no kernel on this GPU that computes {} of a convolution of {}x{}x{} by {}x{} in {} groups correctly; "
+      "take another version of cuDNN, or --device cpu",
+      name_of(problem.direction), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
+      problem.spec.kernel_h, problem.spec.kernel_w, problem.spec.groups);
   return plans;
 }
 
 EngineChoice fastest_plan(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
   ConvTrial trial(backend, context, problem);
   std::vector<ConvPlan> plans =
-      plans_for(context, problem, kCandidates, [&](ConvPlan& plan) { return trial.runs(plan); });
+      plans_for(context, problem, kCandidates, [&](ConvPlan& plan) { return trial.works(plan); });
   std::vector<std::pair<double, std::size_t>> times;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (const std::optional<double> seconds = trial.seconds(plans[i])) times.emplace_back(*seconds, i);
@@ -171,7 +204,7 @@ EngineChoice first_plan(Backend& backend, const CudaContext& context, const Conv
   const auto usable = [&](ConvPlan& plan) {
     try {
       if (!trial) trial.emplace(backend, context, problem);
-      return trial->runs(plan);
+      return trial->works(plan);
     } catch (const Error& error) {
       if (error.code() != ExitCode::out_of_memory) throw;
       return true;

@@ -8,15 +8,17 @@
 //   12  noted to use tensor cores
 //   13  noted to be nondeterministic
 //   10  as a fallback, without a workspace
-// and before them, where a test wants it, one of 16 to 20 (engines.h).
+// and before them, where a test wants it, one of 16 to 23 (engines.h).
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -41,8 +43,12 @@ constexpr std::int64_t kFailsLater = 17;
 constexpr std::int64_t kBreaksGpu = 18;
 constexpr std::int64_t kFft = 19;
 constexpr std::int64_t kWinograd = 20;
+constexpr std::int64_t kRough = 21;
+constexpr std::int64_t kBorder = 22;
+constexpr std::int64_t kInfinite = 23;
 
 std::vector<std::int64_t> proposed_first;
+bool nothing_else = false;
 
 struct Desc {
   cudnnBackendDescriptorType_t type;
@@ -157,6 +163,12 @@ struct Convolution {
     strides = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
   }
 
+  static void spoil(std::vector<double>& sums) {
+    const double squares = std::inner_product(sums.begin(), sums.end(), sums.begin(), 0.0);
+    const double typical = std::sqrt(squares / static_cast<double>(sums.size()));
+    for (double& sum : sums) sum += 3e-4 * typical;
+  }
+
   // As cuDNN has it: weights of fewer channels than x has are those of a grouped convolution.
   std::int64_t groups() const { return tensors[0].sizes[1] / tensors[1].sizes[1]; }
 
@@ -171,7 +183,7 @@ struct Convolution {
     return true;
   }
 
-  void run(const std::array<void*, 3>& data) const {
+  void run(const std::array<void*, 3>& data, std::int64_t engine) const {
     std::vector<double> sums(tensors.at(result).count());
     const Tensor& x = tensors[0];
     const Tensor& w = tensors[1];
@@ -202,7 +214,8 @@ struct Convolution {
           for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
             const std::int64_t row = i * strides[0] + r - before[0];
             const std::int64_t column = j * strides[1] + s - before[1];
-            if (row < 0 || row >= x.sizes[2] || column < 0 || column >= x.sizes[3]) continue;
+            if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
+              continue;
             const std::array<std::size_t, 3> places = {x.at(n, first + c, row, column), w.at(k, c, r, s),
                                                        y.at(n, k, i, j)};
             sums[places.at(result)] += values[0][places.at(factors[0])] * values[1][places.at(factors[1])];
@@ -210,6 +223,8 @@ struct Convolution {
         }
       }
     });
+    if (engine == kRough) spoil(sums);
+    if (engine == kInfinite) sums.back() = HUGE_VAL;
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const bool bf16 = tensors.at(result).bf16;
       const double old = beta == 0 ? 0 : beta * read_element(data.at(result), i, bf16);
@@ -243,9 +258,11 @@ std::shared_ptr<Desc> make_config(const std::shared_ptr<Desc>& graph, std::int64
 // The knobs of each engine, and nothing for one that does not exist.
 const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>>& engines() {
   static const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>> all = {
-      {10, {}},           {11, {{2, 3}, {13, -1}}}, {12, {}},          {13, {}},         {kWrong, {{2, 1}}},
-      {kUnbuildable, {}}, {kFailsAtOnce, {}},       {kFailsLater, {}}, {kBreaksGpu, {}}, {kFft, {}},
-      {kWinograd, {}}};
+      {10, {}},           {11, {{2, 3}, {13, -1}}}, {12, {}},
+      {13, {}},           {kWrong, {{2, 1}}},       {kUnbuildable, {}},
+      {kFailsAtOnce, {}}, {kFailsLater, {}},        {kBreaksGpu, {}},
+      {kFft, {}},         {kWinograd, {}},          {kRough, {}},
+      {kBorder, {}},      {kInfinite, {}}};
   return all;
 }
 
@@ -259,6 +276,7 @@ cudnnStatus_t finalize(Desc& desc) {
     std::vector<std::int64_t> proposed = mode == CUDNN_HEUR_MODE_A
                                              ? std::vector<std::int64_t>{11, kWrong, kUnbuildable, 12, 13}
                                              : std::vector<std::int64_t>{11, 10};
+    if (nothing_else) proposed.clear();
     proposed.insert(proposed.begin(), proposed_first.begin(), proposed_first.end());
     for (const std::int64_t engine : proposed) {
       desc.children[CUDNN_ATTR_ENGINEHEUR_RESULTS].push_back(make_config(graph, engine, engines().at(engine)));
@@ -323,8 +341,18 @@ namespace ddp::pretend {
 
 std::int64_t wrong_engine() { return kWrong; }
 
-ProposeFirst::ProposeFirst(std::int64_t engine) { proposed_first = {engine}; }
-ProposeFirst::~ProposeFirst() { proposed_first.clear(); }
+std::int64_t rough_engine() { return kRough; }
+std::int64_t border_engine() { return kBorder; }
+std::int64_t infinite_engine() { return kInfinite; }
+
+ProposeFirst::ProposeFirst(std::int64_t engine, bool alone) {
+  proposed_first = {engine};
+  nothing_else = alone;
+}
+ProposeFirst::~ProposeFirst() {
+  proposed_first.clear();
+  nothing_else = false;
+}
 
 }  // namespace ddp::pretend
 
@@ -400,7 +428,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const bool wrong = index == kWrong;
   ddp::testing::enqueue(handle->stream, "convolution", [=] {
     ddp::pretend::spoil(workspace, bytes);
-    if (!wrong) conv.run(data);
+    if (!wrong) conv.run(data, index);
   });
   return CUDNN_STATUS_SUCCESS;
 }

@@ -1,0 +1,77 @@
+#include "backend/cuda/conv_check.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace ddp::cuda {
+namespace {
+
+constexpr const char* kCheckPurpose = "the check of kernels";
+
+// Parts of a result that kernels of this precision may be off by, as the operators' tests have it: fp32 rounds to 6e-8;
+// tf32 and bf16 round factors or results to 5e-4 and 4e-3.
+double part_allowed(GpuPrecision precision) { return precision == GpuPrecision::fp32 ? 1e-5 : 1e-2; }
+
+// The operators' tests take values of up to 1, whose products have a root mean square of 1/3.
+constexpr double kTestsProducts = 3;
+// A sum of n products in fp32, one after the other, is off by 2e-8 * sqrt(n) * sqrt(sum of squares), root mean square:
+// the partial sums grow like a random walk, and each addition rounds to 2.5e-8 of what is there by then. Hundreds of
+// samples are off by three times that, and no sum needs to be better.
+constexpr double kPlainSum = 1e-7;
+
+}  // namespace
+
+ConvCheck::ConvCheck(Backend& backend, const CudaContext& context, const ConvProblem& problem,
+                     const ConvPointers& tensors)
+    : backend_(backend),
+      context_(context),
+      problem_(problem),
+      samples_(kConvSamples),
+      values_(backend.allocate(kConvSamples * sizeof(float), kCheckPurpose)),
+      comparison_(backend.allocate(2 * sizeof(float), kCheckPurpose)) {
+  const Memory partial = backend.allocate(conv_partial_bytes(problem), kCheckPurpose);
+  const Memory samples = backend.allocate(kConvSamples * sizeof(ConvSample), kCheckPurpose);
+  conv_reference(context.stream, problem, tensors, partial.data(), samples.at<ConvSample>(0));
+  backend.download(samples_.data(), samples.data(), samples.bytes());
+  backend.synchronize();
+  for (const ConvSample& sample : samples_) size_ = std::max(size_, std::sqrt(sample.squares));
+}
+
+// Relative to the root of the sum of the squared products, which is sqrt(terms) times their size, and to the value.
+double ConvCheck::allowed(double value) const {
+  const double tolerance = part_allowed(problem_.precision);
+  const double of_sums = kPlainSum * std::sqrt(static_cast<double>(conv_terms(problem_)));
+  return std::max(kTestsProducts * tolerance, of_sums) * size_ + tolerance * std::fabs(value);
+}
+
+std::string ConvCheck::difference(const void* result, std::size_t count) const {
+  std::array<float, kConvSamples> values{};
+  std::array<float, 2> comparison{};
+  conv_results(context_.stream, problem_, result, values_.at<float>(0));
+  // Infinities and NaN differ from themselves.
+  compare(context_.stream, context_.element(), result, result, count, comparison_.at<float>(0));
+  backend_.download(values.data(), values_.data(), sizeof(values));
+  backend_.download(comparison.data(), comparison_.data(), sizeof(comparison));
+  backend_.synchronize();
+  double most = 0;
+  std::size_t worst = 0;
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    const double apart = std::fabs(static_cast<double>(values.at(i)) - samples_[i].value);
+    const double share = std::isfinite(apart) ? apart / allowed(samples_[i].value) : HUGE_VAL;
+    if (share > most) {
+      most = share;
+      worst = i;
+    }
+  }
+  if (most > 1) {
+    const std::string found = std::isnan(values.at(worst)) ? "NaN" : fmt::format("{:.6g}", values.at(worst));
+    return fmt::format("{} instead of {:.6g}", found, samples_[worst].value);
+  }
+  if (comparison[0] != 0) return "not all of it is finite, or written";
+  return "";
+}
+
+}  // namespace ddp::cuda

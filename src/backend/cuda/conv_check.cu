@@ -1,0 +1,191 @@
+// Elements of a convolution's result by its definition: sums in fp64 for some hundred places. Not fast, and not meant
+// to be: kernels that are fast are held against them.
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+
+namespace ddp::cuda {
+namespace {
+
+using Count = std::uint32_t;  // operators refuse tensors with more elements
+
+// Threads that share the sum of a sample; each leaves a part of it.
+constexpr unsigned kPartsOfLong = 256;
+constexpr unsigned kPartsOfShort = 4;
+constexpr std::int64_t kLong = 8192;
+
+struct Conv {
+  ConvDirection direction;
+  Count batch, height, width, channels, out_height, out_width, outputs;
+  Count kernel_h, kernel_w, stride, pad_top, pad_left;
+  Count group_channels, group_outputs;  // of one group
+
+  __device__ std::size_t x_at(Count n, Count row, Count column, Count channel) const {
+    return ((static_cast<std::size_t>(n) * height + row) * width + column) * channels + channel;
+  }
+  __device__ std::size_t y_at(Count n, Count row, Count column, Count output) const {
+    return ((static_cast<std::size_t>(n) * out_height + row) * out_width + column) * outputs + output;
+  }
+  __device__ std::size_t w_at(Count output, Count r, Count s, Count channel) const {
+    return ((static_cast<std::size_t>(output) * kernel_h + r) * kernel_w + s) * group_channels + channel;
+  }
+};
+
+Conv conv_of(const ConvProblem& problem) {
+  const ConvSpec& s = problem.spec;
+  const Shape out = s.convolved();
+  const auto count = [](std::int64_t value) { return static_cast<Count>(value); };
+  return {problem.direction,
+          count(s.batch),
+          count(s.input.height),
+          count(s.input.width),
+          count(s.input.channels),
+          count(out.height),
+          count(out.width),
+          count(out.channels),
+          count(s.kernel_h),
+          count(s.kernel_w),
+          count(s.stride),
+          count(s.pad_top),
+          count(s.pad_left),
+          count(s.input.channels / s.groups),
+          count(out.channels / s.groups)};
+}
+
+// A number below `size`; with `edge` one of the first or last `depth` of them.
+__device__ Count draw(Count seed, Count size, bool edge, Count depth) {
+  const Count hash = scattered(seed);
+  if (!edge || 2 * depth >= size) return hash % size;
+  const Count i = hash % (2 * depth);
+  return i < depth ? i : size - 2 * depth + i;
+}
+
+// An element of an activation or of weights; for weights n and channel are an output's number and a channel of its
+// group, row and column those of the kernel.
+struct Place {
+  Count n, row, column, channel;
+};
+
+// A quarter of the samples of activations lie in a corner, half at another border and a quarter anywhere. Of weights,
+// one tap comes after the other.
+__device__ Place place_of(const Conv& c, Count sample) {
+  const Count seed = sample * 4;
+  if (c.direction == ConvDirection::weights) {
+    const Count tap = sample % (c.kernel_h * c.kernel_w);
+    return {draw(seed, c.outputs, sample % 4 == 0, 1), tap / c.kernel_w, tap % c.kernel_w,
+            draw(seed + 1, c.group_channels, false, 1)};
+  }
+  const bool forward = c.direction == ConvDirection::forward;
+  return {draw(seed, c.batch, sample % 8 < 4, 1),
+          draw(seed + 1, forward ? c.out_height : c.height, sample % 2 == 0, c.kernel_h / 2 + 1),
+          draw(seed + 2, forward ? c.out_width : c.width, sample % 4 < 2, c.kernel_w / 2 + 1),
+          draw(seed + 3, forward ? c.outputs : c.channels, sample % 16 < 8, 1)};
+}
+
+__device__ std::size_t index_of(const Conv& c, const Place& p) {
+  if (c.direction == ConvDirection::forward) return c.y_at(p.n, p.row, p.column, p.channel);
+  if (c.direction == ConvDirection::data) return c.x_at(p.n, p.row, p.column, p.channel);
+  return c.w_at(p.n, p.row, p.column, p.channel);
+}
+
+// Calls use(index, index) with the two factors of the term, in the order of x, w and y, unless one is padding.
+template <class Use>
+__device__ void term_of(const Conv& c, const Place& p, Count term, Use use) {
+  if (c.direction == ConvDirection::weights) {
+    const Count column = term % c.out_width;
+    const Count row = term / c.out_width % c.out_height;
+    const Count n = term / c.out_width / c.out_height;
+    // Above or left of the input, these are too large numbers.
+    const Count x_row = row * c.stride + p.row - c.pad_top;
+    const Count x_column = column * c.stride + p.column - c.pad_left;
+    if (x_row >= c.height || x_column >= c.width) return;
+    const Count channel = p.n / c.group_outputs * c.group_channels + p.channel;
+    use(c.x_at(n, x_row, x_column, channel), c.y_at(n, row, column, p.n));
+    return;
+  }
+  const bool forward = c.direction == ConvDirection::forward;
+  const Count depth = forward ? c.group_channels : c.group_outputs;
+  const Count i = term % depth;
+  const Count s = term / depth % c.kernel_w;
+  const Count r = term / depth / c.kernel_w;
+  if (forward) {
+    const Count row = p.row * c.stride + r - c.pad_top;
+    const Count column = p.column * c.stride + s - c.pad_left;
+    if (row >= c.height || column >= c.width) return;
+    const Count channel = p.channel / c.group_outputs * c.group_channels + i;
+    use(c.x_at(p.n, row, column, channel), c.w_at(p.channel, r, s, i));
+    return;
+  }
+  const Count row = p.row + c.pad_top - r;
+  const Count column = p.column + c.pad_left - s;
+  if (p.row + c.pad_top < r || p.column + c.pad_left < s || row % c.stride != 0 || column % c.stride != 0) return;
+  if (row / c.stride >= c.out_height || column / c.stride >= c.out_width) return;
+  const Count output = p.channel / c.group_channels * c.group_outputs + i;
+  use(c.w_at(output, r, s, p.channel % c.group_channels), c.y_at(p.n, row / c.stride, column / c.stride, output));
+}
+
+template <class T>
+__global__ void reference_kernel(const Conv c, const T* a, const T* b, Count terms, ConvSample* partial) {
+  const Place place = place_of(c, blockIdx.x);
+  ConvSample sum{0, 0};
+  for (Count term = threadIdx.x; term < terms; term += blockDim.x) {
+    term_of(c, place, term, [&](std::size_t i, std::size_t j) {
+      const double product = static_cast<double>(get(a, i)) * static_cast<double>(get(b, j));
+      sum.value += product;
+      sum.squares += product * product;
+    });
+  }
+  partial[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+// A thread a sample.
+__global__ void add_parts_kernel(const ConvSample* partial, Count parts, ConvSample* samples) {
+  ConvSample sum{0, 0};
+  for (Count i = 0; i < parts; ++i) {
+    sum.value += partial[threadIdx.x * parts + i].value;
+    sum.squares += partial[threadIdx.x * parts + i].squares;
+  }
+  samples[threadIdx.x] = sum;
+}
+
+template <class T>
+__global__ void results_kernel(const Conv c, const T* result, float* values) {
+  values[threadIdx.x] = get(result, index_of(c, place_of(c, threadIdx.x)));
+}
+
+unsigned parts_of(const ConvProblem& problem) { return conv_terms(problem) < kLong ? kPartsOfShort : kPartsOfLong; }
+
+}  // namespace
+
+std::int64_t conv_terms(const ConvProblem& problem) {
+  const ConvSpec& s = problem.spec;
+  const std::int64_t taps = s.kernel_h * s.kernel_w;
+  if (problem.direction == ConvDirection::forward) return taps * (s.input.channels / s.groups);
+  if (problem.direction == ConvDirection::data) return taps * (s.output_channels / s.groups);
+  return s.batch * s.convolved().height * s.convolved().width;
+}
+
+std::size_t conv_partial_bytes(const ConvProblem& problem) {
+  return std::size_t{kConvSamples} * parts_of(problem) * sizeof(ConvSample);
+}
+
+void conv_reference(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, void* partial,
+                    ConvSample* samples) {
+  const void* a = problem.direction == ConvDirection::data ? tensors.w : tensors.x;
+  const void* b = problem.direction == ConvDirection::forward ? tensors.w : tensors.y;
+  const unsigned parts = parts_of(problem);
+  with_element(element_of(problem.precision), [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, kConvSamples, parts, reference_kernel<T>, conv_of(problem), as<T>(a), as<T>(b), conv_terms(problem),
+           as<ConvSample>(partial));
+  });
+  launch(stream, 1, kConvSamples, add_parts_kernel, as<ConvSample>(partial), parts, samples);
+}
+
+void conv_results(cudaStream_t stream, const ConvProblem& problem, const void* result, float* values) {
+  with_element(element_of(problem.precision), [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, 1, kConvSamples, results_kernel<T>, conv_of(problem), as<T>(result), values);
+  });
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,26 @@
+// What a kernel of a convolution computes: the result, or the gradient of the input or of the weights.
+//
+//   const ConvProblem problem{spec, ConvDirection::data, GpuPrecision::bf16};
+#pragma once
+
+#include "backend/gpu.h"
+#include "backend/op.h"
+
+namespace ddp::cuda {
+
+enum class ConvDirection { forward, data, weights };
+
+struct ConvProblem {
+  ConvSpec spec;  // of its fields only those of the convolution itself matter
+  ConvDirection direction = ConvDirection::forward;
+  GpuPrecision precision = GpuPrecision::fp32;
+};
+
+// Where tensors lie on the device: activations nhwc, weights [outputs][kernel_h][kernel_w][channels / groups].
+struct ConvPointers {
+  const void* x = nullptr;  // for the data gradient: where it is written
+  const void* w = nullptr;  // for the weight gradient: where it is written
+  const void* y = nullptr;  // for the gradients: dy
+};
+
+}  // namespace ddp::cuda
