@@ -13,7 +13,8 @@
 #include "base/error.h"
 
 namespace ddp {
-namespace {
+// Types of members need linkage: without it GCC 13 and 14 crash where files are compiled together (DDP_UNITY).
+namespace nvml_interface {
 
 // The part of NVML's binary interface that is used here, after the "NVML API Reference" (NVIDIA, release 13). These
 // functions and structs are versioned by their names and do not change.
@@ -47,6 +48,13 @@ struct ProcessInfo {
   unsigned gpu_instance;
   unsigned compute_instance;
 };
+
+}  // namespace nvml_interface
+
+namespace {
+
+using namespace nvml_interface;
+
 constexpr int kGpuSensor = 0;
 constexpr unsigned kSpareProcesses = 8;
 constexpr unsigned long long kNotAvailable = std::numeric_limits<unsigned long long>::max();

@@ -1,9 +1,12 @@
 // The CPU backend's kernels one by one: every tile, format and instruction set, not only those that it chooses.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -212,6 +215,14 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
     const reference::Values actual = y.get(batch);
     for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(actual[i], wanted[i], 1e-5) << to_string(layout);
   }
+}
+
+// A plan is good for one version of oneDNN: what is fastest, and which bits come out, differ with it.
+TEST(OneDnn, ItsVersionIsPartOfTheFingerprint) {
+  const std::string fingerprint = make_cpu_backend()->fingerprint();
+  const char* expected = std::getenv("DDP_EXPECT_ONEDNN");
+  EXPECT_THAT(fingerprint, testing::ContainsRegex(expected == nullptr ? " onednn-[0-9]+[.][0-9]+[.][0-9]+ "
+                                                                      : fmt::format(" onednn-{} ", expected)));
 }
 
 TEST(OneDnnConv, EveryFormatAgreesWithTheReference) {

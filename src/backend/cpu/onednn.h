@@ -1,4 +1,11 @@
-// oneDNN, wrapped: its errors become ours, and a primitive is bound to its memories once and executed many times.
+// oneDNN, wrapped: its errors become ours, a primitive is bound to its memories once and executed many times, and what
+// differs between oneDNN 2.6 and 3 stands here and nowhere else.
+//
+//   const auto f = onednn::describe<dnnl::inner_product_forward>(attributes, prop_kind, x, w, b, y);
+//   BoundPrimitive forward{dnnl::inner_product_forward(f)};
+//   forward.bind(DNNL_ARG_SRC, x);
+//   forward.point(DNNL_ARG_SRC, data);
+//   forward.run("inner product forward");
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -36,6 +43,38 @@ inline dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
+}
+
+// ReLU behind the operation.
+inline void append_relu(dnnl::primitive_attr& attributes) {
+  dnnl::post_ops ops;
+#if DNNL_VERSION_MAJOR >= 3
+  ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+#else
+  ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+#endif
+  attributes.set_post_ops(ops);
+}
+
+// A primitive's description from `operation`, the arguments of what oneDNN 2 calls its operation descriptor.
+template <class Primitive, class... Operation>
+typename Primitive::primitive_desc describe(const dnnl::primitive_attr& attributes, const Operation&... operation) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), operation..., attributes};
+#else
+  return {typename Primitive::desc(operation...), attributes, engine()};
+#endif
+}
+
+// The same for a backward direction; `hint` describes the forward one.
+template <class Primitive, class Hint, class... Operation>
+typename Primitive::primitive_desc describe_backward(const Hint& hint, const dnnl::primitive_attr& attributes,
+                                                     const Operation&... operation) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), operation..., hint, attributes};
+#else
+  return {typename Primitive::desc(operation...), attributes, engine(), hint};
+#endif
 }
 
 // A primitive with its arguments; memories are made without storage and pointed somewhere before each execution.

@@ -43,17 +43,12 @@ Tag activation_tag(const std::string& name) { return name == "nhwc" ? Tag::nhwc 
 dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, const std::string& name) {
   const Dims d(s);
   dnnl::primitive_attr attributes = onednn::user_scratchpad();
-  if (s.relu) {
-    dnnl::post_ops ops;
-    ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-    attributes.set_post_ops(ops);
-  }
+  if (s.relu) onednn::append_relu(attributes);
   const Tag tag = activation_tag(name);
   const memory::desc bias = s.bias ? onednn::floats(d.b, Tag::a) : memory::desc();
-  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(name),
-                                                    onednn::floats(d.x, tag), onednn::floats(d.w, Tag::any), bias,
-                                                    onednn::floats(d.y, tag), d.strides, d.pad_begin, d.pad_end);
-  return {description, attributes, onednn::engine()};
+  return onednn::describe<dnnl::convolution_forward>(attributes, dnnl::prop_kind::forward_training, algorithm_of(name),
+                                                     onednn::floats(d.x, tag), onednn::floats(d.w, Tag::any), bias,
+                                                     onednn::floats(d.y, tag), d.strides, d.pad_begin, d.pad_end);
 }
 
 // One direction: its primitive, the reorders around it and their places in the workspace.
@@ -158,11 +153,9 @@ class OneDnnConv final : public Op {
     const Dims s(spec_);
     const Tag tag = activation_tag(name);
     const memory::desc bias = spec_.bias ? onednn::floats(s.b, Tag::a) : memory::desc();
-    const dnnl::convolution_backward_weights::desc description(
-        algorithm_of(name), onednn::floats(s.x, tag), onednn::floats(s.w, Tag::any), bias, onednn::floats(s.y, tag),
-        s.strides, s.pad_begin, s.pad_end);
-    const dnnl::convolution_backward_weights::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
-                                                               describe_forward(plain(), name));
+    const auto d = onednn::describe_backward<dnnl::convolution_backward_weights>(
+        describe_forward(plain(), name), onednn::user_scratchpad(), algorithm_of(name), onednn::floats(s.x, tag),
+        onednn::floats(s.w, Tag::any), bias, onednn::floats(s.y, tag), s.strides, s.pad_begin, s.pad_end);
     weights_ = BoundPrimitive(dnnl::convolution_backward_weights(d));
     weights_.bind(DNNL_ARG_SRC, d.src_desc());
     weights_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
@@ -181,11 +174,9 @@ class OneDnnConv final : public Op {
   void build_data(const std::string& name) {
     const Dims s(spec_);
     const Tag tag = activation_tag(name);
-    const dnnl::convolution_backward_data::desc description(algorithm_of(name), onednn::floats(s.x, tag),
-                                                            onednn::floats(s.w, Tag::any), onednn::floats(s.y, tag),
-                                                            s.strides, s.pad_begin, s.pad_end);
-    const dnnl::convolution_backward_data::primitive_desc d(description, onednn::user_scratchpad(), onednn::engine(),
-                                                            describe_forward(plain(), name));
+    const auto d = onednn::describe_backward<dnnl::convolution_backward_data>(
+        describe_forward(plain(), name), onednn::user_scratchpad(), algorithm_of(name), onednn::floats(s.x, tag),
+        onednn::floats(s.w, Tag::any), onednn::floats(s.y, tag), s.strides, s.pad_begin, s.pad_end);
     data_ = BoundPrimitive(dnnl::convolution_backward_data(d));
     data_.bind(DNNL_ARG_DIFF_SRC, d.diff_src_desc());
     data_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());

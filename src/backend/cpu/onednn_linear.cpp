@@ -20,21 +20,19 @@ class OneDnnLinear final : public Op {
     const memory::desc b = spec.bias ? onednn::floats({spec.outputs}, Tag::a) : memory::desc();
     const memory::desc y = onednn::floats({spec.batch, spec.outputs}, Tag::ab);
     dnnl::primitive_attr attributes = onednn::user_scratchpad();
-    if (spec.relu) {
-      dnnl::post_ops ops;
-      ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-      attributes.set_post_ops(ops);
-    }
-    const dnnl::inner_product_forward::desc forward_desc(dnnl::prop_kind::forward_training, x, w, b, y);
-    const dnnl::inner_product_forward::primitive_desc f(forward_desc, attributes, onednn::engine());
+    if (spec.relu) onednn::append_relu(attributes);
+    const auto describe_forward = [&](const dnnl::primitive_attr& with) {
+      return onednn::describe<dnnl::inner_product_forward>(with, dnnl::prop_kind::forward_training, x, w, b, y);
+    };
+    const auto f = describe_forward(attributes);
     forward_ = BoundPrimitive(dnnl::inner_product_forward(f));
     bind(forward_,
          {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, f.scratchpad_desc()}});
     if (spec.bias) forward_.bind(DNNL_ARG_BIAS, b);
 
-    const dnnl::inner_product_forward::primitive_desc hint(forward_desc, onednn::user_scratchpad(), onednn::engine());
-    const dnnl::inner_product_backward_weights::primitive_desc bw(
-        dnnl::inner_product_backward_weights::desc(x, w, b, y), onednn::user_scratchpad(), onednn::engine(), hint);
+    const auto hint = describe_forward(onednn::user_scratchpad());
+    const auto bw =
+        onednn::describe_backward<dnnl::inner_product_backward_weights>(hint, onednn::user_scratchpad(), x, w, b, y);
     weights_ = BoundPrimitive(dnnl::inner_product_backward_weights(bw));
     bind(weights_, {{DNNL_ARG_SRC, x},
                     {DNNL_ARG_DIFF_DST, y},
@@ -42,8 +40,8 @@ class OneDnnLinear final : public Op {
                     {DNNL_ARG_SCRATCHPAD, bw.scratchpad_desc()}});
     if (spec.bias) weights_.bind(DNNL_ARG_DIFF_BIAS, b);
 
-    const dnnl::inner_product_backward_data::primitive_desc bd(dnnl::inner_product_backward_data::desc(x, w, y),
-                                                               onednn::user_scratchpad(), onednn::engine(), hint);
+    const auto bd =
+        onednn::describe_backward<dnnl::inner_product_backward_data>(hint, onednn::user_scratchpad(), x, w, y);
     data_ = BoundPrimitive(dnnl::inner_product_backward_data(bd));
     bind(data_, {{DNNL_ARG_DIFF_SRC, x},
                  {DNNL_ARG_WEIGHTS, w},
