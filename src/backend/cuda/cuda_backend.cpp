@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/conv_mma.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/gpu_list.h"
 #include "backend/cuda/handles.h"
@@ -19,6 +20,9 @@
 namespace ddp {
 namespace cuda {
 namespace {
+
+// A convolution's kernels in a plan, in place of those of cuDNN.
+constexpr const char* kMmaKernels = "mma";
 
 const char* name_of(GpuPrecision precision) {
   switch (precision) {
@@ -104,19 +108,22 @@ class CudaBackend final : public Backend {
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     DDP_ASSERT(supports(spec, x, y));
     const bool timed = mode == ChoiceMode::timed;
-    KernelChoice choice;
-    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      const ConvKernels kernels =
-          timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(*this, context_, *conv);
-      choice.kernels = to_text(kernels, conv->input_gradient);
-    }
-    if (timed) {
-      const auto op = make_op(spec, x, y, choice.kernels);
-      choice.seconds = op_seconds(*this, context_, spec, *op);
-    } else {
-      choice.seconds = guessed_seconds(spec, context_);
-    }
-    return choice;
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    const auto priced = [&](const std::string& kernels) {
+      const double seconds =
+          timed ? op_seconds(*this, context_, spec, *make_op(spec, x, y, kernels)) : guessed_seconds(spec, context_);
+      return KernelChoice{.kernels = kernels, .seconds = seconds};
+    };
+    if (conv == nullptr) return priced("");
+    const bool own = context_.element() == Element::bf16 && conv_mma_takes(*conv);
+    // Without timing, our own kernels are taken where cuDNN would pad channels in memory, again and again.
+    if (own && !timed && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)) return priced(kMmaKernels);
+    const ConvKernels kernels =
+        timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(*this, context_, *conv);
+    const KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
+    if (!own || !timed) return choice;
+    const KernelChoice other = priced(kMmaKernels);
+    return other.seconds < choice.seconds ? other : choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
@@ -128,6 +135,11 @@ class CudaBackend final : public Backend {
     check(elements <= kMostElements, ExitCode::out_of_memory,
           "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
           kMostElements);
+    if (conv != nullptr && kernels == kMmaKernels) {
+      check(context_.element() == Element::bf16 && conv_mma_takes(*conv), ExitCode::preflight,
+            "the plan names kernels '{}' for a convolution that they do not take", kernels);
+      return make_mma_conv(context_, *conv);
+    }
     if (conv != nullptr) return make_cuda_conv(context_, *conv, conv_kernels_from_text(kernels, conv->input_gradient));
     if (const auto* linear = std::get_if<LinearSpec>(&spec)) return make_cuda_linear(context_, *linear);
     if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_cuda_pool(context_, *pool, x);

@@ -28,6 +28,8 @@ struct CudaContext {
 
 // conv.cpp: x and y in nhwc, by cuDNN and kernels of our own for bias, ReLU and pooling.
 std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels);
+// own_conv.cpp: x and y in nhwc, by kernels of our own (conv_mma.h), where they take it.
+std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
 // linear.cpp: x and y plain, by cuBLASLt.
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
 // batch_norm.cpp: plain or nhwc, the same on both sides.

@@ -41,6 +41,7 @@ struct Fiber {
   State state = State::done;
   uint3 place{};
   std::uint64_t handed_in = 0;
+  const void* pointed_to = nullptr;
 };
 
 // The threads of one block at a time.
@@ -215,6 +216,16 @@ std::uint64_t exchange(std::uint64_t value, unsigned partner) {
   const std::uint64_t result = current->in_warp(partner).handed_in;
   current->wait(State::at_warp_barrier);
   return result;
+}
+
+void with_warp(const void* mine, const std::function<void(const Warp& all)>& read) {
+  if (current == nullptr) give_up("an exchange that only some blocks have");
+  current->running().pointed_to = mine;
+  current->wait(State::at_warp_barrier);
+  Warp all{};
+  for (unsigned i = 0; i < kWarp; ++i) all.at(i) = current->in_warp(i).pointed_to;
+  read(all);
+  current->wait(State::at_warp_barrier);
 }
 
 }  // namespace ddp::pretend

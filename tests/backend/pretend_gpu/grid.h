@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +24,11 @@ void block_barrier();
 // What the thread `partner` of this warp (0 to 31) hands in; all threads of the warp call it together.
 std::uint64_t exchange(std::uint64_t value, unsigned partner);
 unsigned lane();
+
+// Calls `read` with what each thread of this warp points to; it stays as it is until all have read it. All threads of
+// the warp call it together.
+using Warp = std::array<const void*, 32>;
+void with_warp(const void* mine, const std::function<void(const Warp& all)>& read);
 
 template <class T>
 T exchange_with(T value, unsigned partner) {

@@ -1,0 +1,124 @@
+// What the kernels of conv_mma.h share: tiles of an image in shared memory. See Note [Tiles of units].
+//
+//   fill_tile(source, window, tile);
+//   __syncthreads();
+//   const Matrices a = load_matrices(tile + place_of_pixel + places[unit]);
+#pragma once
+
+#include <cstdint>
+
+#include "backend/arithmetic.h"
+#include "backend/cuda/vector.cuh"
+#include "backend/cuda/warp_matrix.cuh"
+
+namespace ddp::cuda {
+
+// Shared memory of a block: units of its tiles, and places of the units of a product's depth.
+inline constexpr unsigned kTileUnits = 2560;
+inline constexpr unsigned kMostPlaces = 1024;
+inline constexpr unsigned kChannelsOfUnit = 8;
+
+constexpr std::uint32_t units_of(std::int64_t channels) {
+  return static_cast<std::uint32_t>((channels + kChannelsOfUnit - 1) / kChannelsOfUnit);
+}
+// An odd distance between pixels: 8 neighbours lie in different banks.
+constexpr std::uint32_t pitch_of(std::uint32_t units) { return units | 1U; }
+
+// An image of bf16 in nhwc, or a gradient before ReLU and pooling that is computed while it is read.
+struct TileSource {
+  enum class Kind : std::uint32_t { values, relu, relu_and_pool };
+  Kind kind;
+  const __nv_bfloat16* values;  // or the gradient behind
+  const __nv_bfloat16* y;       // relu
+  const std::uint8_t* open;     // relu_and_pool
+  std::uint32_t height, width, channels;
+};
+
+// The part of a sample that a tile shows; what lies outside the image is zero.
+struct TileWindow {
+  std::uint32_t sample;
+  std::int32_t first_line, first_column;
+  std::uint32_t lines, columns;
+  std::uint32_t first_channel, channels;
+  std::uint32_t pitch;  // units from pixel to pixel
+};
+
+template <unsigned kWidth>
+__device__ inline Pack<__nv_bfloat16, kWidth> tile_pack(const TileSource& s, std::uint32_t sample, std::uint32_t line,
+                                                        std::uint32_t column, std::uint32_t channel) {
+  using Values = Pack<__nv_bfloat16, kWidth>;
+  if (s.kind != TileSource::Kind::relu_and_pool) {
+    const std::size_t i =
+        (static_cast<std::size_t>(sample * s.height + line) * s.width + column) * s.channels + channel;
+    Values pack = get_pack<kWidth>(s.values, i);
+    if (s.kind == TileSource::Kind::values) return pack;
+    const Values y = get_pack<kWidth>(s.y, i);
+    for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, relu_gradient(get(y.values, j), get(pack.values, j)));
+    return pack;
+  }
+  const std::size_t pooled = static_cast<std::size_t>(sample * (s.height / 2) + line / 2) * (s.width / 2) + column / 2;
+  const std::size_t i = pooled * s.channels + channel;
+  Values pack = get_pack<kWidth>(s.values, i);
+  const Pack<std::uint8_t, kWidth> open = get_pack<kWidth>(s.open, i);
+  const unsigned position = line % 2 * 2 + column % 2;
+  for (unsigned j = 0; j < kWidth; ++j) {
+    const bool passes = (open.values[j] >> position & 1U) != 0;
+    put(pack.values, j, passes ? 0.25F * get(pack.values, j) : 0.0F);
+  }
+  return pack;
+}
+
+// Channels beyond the window's in a pixel's last unit are left as they are: zero_tile() makes them zero.
+template <unsigned kWidth>
+__device__ inline void fill_tile_by(const TileSource& s, const TileWindow& w, Unit* tile) {
+  const std::uint32_t packs = w.channels / kWidth;
+  const std::uint32_t count = w.lines * w.columns * packs;
+  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const std::uint32_t channel = i % packs * kWidth;
+    const std::uint32_t place = i / packs;
+    const std::int32_t line = w.first_line + static_cast<std::int32_t>(place / w.columns);
+    const std::int32_t column = w.first_column + static_cast<std::int32_t>(place % w.columns);
+    Pack<__nv_bfloat16, kWidth> pack;
+    if (line >= 0 && line < static_cast<std::int32_t>(s.height) && column >= 0 &&
+        column < static_cast<std::int32_t>(s.width)) {
+      pack = tile_pack<kWidth>(s, w.sample, line, column, w.first_channel + channel);
+    } else {
+      for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, 0.0F);
+    }
+    __nv_bfloat16* target = tile[place * w.pitch].values + channel;
+    *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(target) = pack;
+  }
+}
+
+__device__ inline void fill_tile(const TileSource& s, const TileWindow& w, Unit* tile) {
+  if (s.channels % 8 == 0) {
+    fill_tile_by<8>(s, w, tile);
+  } else if (s.channels % 4 == 0) {
+    fill_tile_by<4>(s, w, tile);
+  } else if (s.channels % 2 == 0) {
+    fill_tile_by<2>(s, w, tile);
+  } else {
+    fill_tile_by<1>(s, w, tile);
+  }
+}
+
+__device__ inline void zero_tile(Unit* tile, std::uint32_t units) {
+  for (std::uint32_t i = threadIdx.x; i < units; i += blockDim.x) {
+    for (unsigned j = 0; j < kChannelsOfUnit; ++j) put(tile[i].values, j, 0.0F);
+  }
+}
+
+// How far unit q of a product's depth lies from a pixel.
+struct Taps {
+  std::uint32_t units;    // of a pixel
+  std::uint32_t columns;  // taps in a line of the kernel
+  std::uint32_t count;    // units of all taps
+  std::uint32_t pitch, tile_width;
+
+  __device__ std::uint32_t place(std::uint32_t q) const {
+    const std::uint32_t tap = q / units;
+    return (tap / columns * tile_width + tap % columns) * pitch + q % units;
+  }
+};
+
+}  // namespace ddp::cuda

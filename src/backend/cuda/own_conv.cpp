@@ -1,0 +1,64 @@
+#include <algorithm>
+
+#include "backend/cuda/conv_mma.h"
+#include "backend/cuda/operators.h"
+#include "backend/workspace.h"
+
+namespace ddp::cuda {
+namespace {
+
+// All of a convolution by conv_mma.h.
+class MmaConv final : public Op {
+ public:
+  MmaConv(const CudaContext& context, const ConvSpec& spec) : context_(context), spec_(spec) {
+    const auto bytes = [](std::size_t count) { return static_cast<std::int64_t>(count); };
+    packed_ = saved_.add<std::byte>(bytes(conv_mma_forward_bytes(spec)));
+    packed_for_data_ = saved_.add<std::byte>(bytes(conv_mma_data_bytes(spec)));
+    open_ = saved_.add<std::uint8_t>(spec.average_pool ? spec.batch * spec.output().elements() : 0);
+    packed_once_ = forward_space_.add<std::byte>(bytes(conv_mma_forward_bytes(spec)));
+    partial_sums_ = backward_space_.add<float>(conv_mma_partial_sums(spec));
+  }
+
+  std::size_t saved_bytes() const override { return saved_.bytes(); }
+  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+
+  void forward(const ForwardArguments& a) override {
+    const bool kept = a.saved != nullptr;
+    std::byte* packed = kept ? packed_.in(a.saved) : packed_once_.in(a.workspace);
+    conv_mma_pack(context_.stream, spec_, a.parameters[0], packed,
+                  kept && spec_.input_gradient ? packed_for_data_.in(a.saved) : nullptr);
+    conv_mma_forward(context_.stream, spec_,
+                     {.x = a.x,
+                      .packed = packed,
+                      .bias = spec_.bias ? a.parameters[1] : nullptr,
+                      .y = a.y,
+                      .open = kept ? open_.in(a.saved) : nullptr});
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const ConvMmaGradient gradient{.dy = a.dy, .y = a.y, .open = open_.in(a.saved)};
+    conv_mma_weights(context_.stream, spec_, gradient, a.x, partial_sums_.in(a.workspace), a.parameter_gradients[0],
+                     spec_.bias ? a.parameter_gradients[1] : nullptr);
+    if (spec_.input_gradient) {
+      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.dx);
+    }
+  }
+
+ private:
+  const CudaContext& context_;
+  ConvSpec spec_;
+  Workspace saved_, forward_space_, backward_space_;
+  Workspace::Part<std::byte> packed_, packed_for_data_, packed_once_;
+  Workspace::Part<std::uint8_t> open_;
+  Workspace::Part<float> partial_sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec) {
+  return std::make_unique<MmaConv>(context, spec);
+}
+
+}  // namespace ddp::cuda

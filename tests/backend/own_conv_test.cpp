@@ -1,0 +1,126 @@
+// Convolutions by kernels of our own, whatever the backend would choose.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "backend/cuda/conv_mma.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/op_check.h"
+#include "backend/pretend_gpu/grid.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+void check_mma(const ConvSpec& spec) {
+  const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
+  ASSERT_TRUE(cuda::conv_mma_takes(spec)) << describe(spec);
+  const auto op = backend->make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
+  const std::int64_t active = random_between(spec.batch == 0 ? 0 : 1, spec.batch);
+  check_op({*backend, *op, spec, Layout::nhwc, Layout::nhwc, active, 1e-2,
+            fmt::format("{} active {}", describe(spec), active)});
+}
+
+// All that it takes of small ones.
+TEST(PretendMma, ConvolutionsAgreeWithTheReference) {
+  for (int taken = 0; taken < 12;) {
+    const ConvSpec spec = random_conv(2, 1);
+    if (!cuda::conv_mma_takes(spec)) continue;
+    ++taken;
+    check_mma(spec);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Images in several bands, channels in several blocks, the last ones with less than the others, large kernels.
+TEST(PretendMma, LargeConvolutionsAgreeWithTheReference) {
+  const std::vector<ConvSpec> specs = {
+      {.batch = 2,
+       .input = {20, 34, 30},
+       .output_channels = 9,
+       .kernel_h = 3,
+       .kernel_w = 3,
+       .relu = true,
+       .average_pool = true},
+      {.batch = 3,
+       .input = {33, 9, 9},
+       .output_channels = 99,
+       .kernel_h = 3,
+       .kernel_w = 3,
+       .pad_top = 1,
+       .pad_left = 1,
+       .pad_bottom = 1,
+       .pad_right = 1,
+       .bias = false},
+      {.batch = 2,
+       .input = {3, 41, 37},
+       .output_channels = 64,
+       .kernel_h = 7,
+       .kernel_w = 7,
+       .stride = 2,
+       .pad_top = 3,
+       .pad_left = 3,
+       .pad_bottom = 3,
+       .pad_right = 3,
+       .relu = true,
+       .input_gradient = false},
+      {.batch = 2, .input = {3, 30, 40}, .output_channels = 5, .kernel_h = 5, .kernel_w = 5, .relu = true},
+      {.batch = 300,
+       .input = {1, 5, 5},
+       .output_channels = 20,
+       .kernel_h = 2,
+       .kernel_w = 2,
+       .relu = true,
+       .average_pool = true}};
+  for (const ConvSpec& spec : specs) {
+    check_mma(spec);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(PretendMma, LeavesTheRestToCudnn) {
+  const ConvSpec taken{.batch = 4, .input = {16, 12, 12}, .output_channels = 8, .kernel_h = 3, .kernel_w = 3};
+  EXPECT_TRUE(cuda::conv_mma_takes(taken));
+  std::vector<ConvSpec> others(5, taken);
+  others[0].groups = 2;
+  others[1].stride = 2;
+  others[2].input.channels = 65;
+  others[3].input.width = 4000;
+  others[4].pad_top = 3;
+  for (const ConvSpec& spec : others) EXPECT_FALSE(cuda::conv_mma_takes(spec)) << describe(spec);
+  const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
+  EXPECT_EQ(backend->choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
+  try {
+    static_cast<void>(backend->make_op(others[0], Layout::nhwc, Layout::nhwc, "mma"));
+    ADD_FAILURE() << "kernels were taken that do not compute this";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+  }
+}
+
+// cuDNN would pad these channels: no timing is needed to see who is faster.
+TEST(PretendMma, IsTheFixedChoiceForOddChannels) {
+  const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .kernel_h = 5, .kernel_w = 5};
+  const auto bf16 = make_cuda_backend({.precision = GpuPrecision::bf16, .deterministic = true});
+  EXPECT_EQ(bf16->choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
+  const auto fp32 = make_cuda_backend({});
+  EXPECT_EQ(fp32->choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
+}
+
+// Memory that threads of a warp show each other stays until all have seen it.
+TEST(PretendGrid, AWarpSeesWhatEachOfItsThreadsPointsTo) {
+  std::vector<unsigned> sums(64);
+  pretend::run_grid(dim3(2), dim3(64), [&] {
+    unsigned mine = threadIdx.x;
+    pretend::with_warp(&mine, [&](const pretend::Warp& all) {
+      sums[threadIdx.x] = 0;
+      for (const void* other : all) sums[threadIdx.x] += *static_cast<const unsigned*>(other);
+    });
+    mine = 0;
+  });
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(sums[i], (i / 32 * 32) * 32 + 31 * 32 / 2);
+}
+
+}  // namespace
+}  // namespace ddp
