@@ -41,6 +41,8 @@ def parse():
                         help="compile: torch.compile, which takes a minute before it starts; graph: the whole step as a "
                         "CUDA graph")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
+    parser.add_argument("--optimizer", choices=["auto", "fused", "foreach"], default="auto",
+                        help="PyTorch's implementation of SGD")
     parser.add_argument("--channels-last", choices=["auto", "on", "off"], default="auto")
     parser.add_argument("--threads", type=int, default=1, help="per rank")
     parser.add_argument("--repeats", type=int, default=7)
@@ -174,6 +176,39 @@ def mobilenet_v2(nn):
                          nn.Linear(1280, 10))
 
 
+def resnet50(nn):
+    """As torchvision has it, which not every PyTorch comes with."""
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            outputs = 4 * width
+            self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+            self.bn1 = nn.BatchNorm2d(width)
+            self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+            self.bn2 = nn.BatchNorm2d(width)
+            self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+            self.bn3 = nn.BatchNorm2d(outputs)
+            self.relu = nn.ReLU(inplace=True)
+            self.downsample = nn.Identity()
+            if stride > 1 or inputs != outputs:
+                self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                                nn.BatchNorm2d(outputs))
+
+        def forward(self, x):
+            y = self.relu(self.bn1(self.conv1(x)))
+            y = self.relu(self.bn2(self.conv2(y)))
+            return self.relu(self.bn3(self.conv3(y)) + self.downsample(x))
+
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)]):
+        for block in range(blocks):
+            layers.append(Bottleneck(channels, width, 2 if stage > 0 and block == 0 else 1))
+            channels = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 10))
+
+
 # name: (net, image [channels, height, width], classes, default global batch), images and batches as in bench_tools.py
 MODELS = {
     "lenet": (lenet, (1, 28, 28), 10, 256),
@@ -184,6 +219,7 @@ MODELS = {
     "cifar10-tutorial": (cifar10_tutorial, (3, 24, 24), 10, 128),
     "resnet9": (resnet9, (3, 32, 32), 10, 32),
     "mobilenet-v2": (mobilenet_v2, (3, 224, 224), 10, 16),
+    "resnet50": (resnet50, (3, 224, 224), 10, 16),
 }
 
 
@@ -255,7 +291,7 @@ def ways(args):
     compiled = ["default", "reduce-overhead"] if args.mode == "compile" and args.device == "cuda" else ["default"]
     return [{"channels_last": channels_last, "optimizer": optimizer, "compiled": mode}
             for channels_last in {"auto": [True, False], "on": [True], "off": [False]}[args.channels_last]
-            for optimizer in ["fused", "foreach"]
+            for optimizer in (["fused", "foreach"] if args.optimizer == "auto" else [args.optimizer])
             for mode in (compiled if args.mode == "compile" else [None])]
 
 

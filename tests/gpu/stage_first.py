@@ -1,0 +1,110 @@
+"""Stage `first`: does it run, and does it compute what the CPU computes?"""
+
+import json
+import re
+
+import networks
+import training
+from stage import Failed
+
+SMALL = ["--dataset", "glyphs", "--train-limit", "1000", "--test-limit", "200", "--global-batch", "128", "--lr", "0.05",
+         "--momentum", "0.9", "--progress", "none", "--log-interval", "1"]
+
+# Name, arguments of `bench`.
+BENCHES = {
+    "lenet": ["--model", "lenet", "--global-batch", "256"],
+    "resnet18-d2l": ["--model", "resnet18-d2l", "--global-batch", "256"],
+    "resnet50": ["--model", "resnet50", "--global-batch", "256", "--dataset", "synthetic", "--image-size", "224"],
+    "mobilenet-v2": ["--model", "mobilenet-v2", "--global-batch", "256", "--dataset", "synthetic", "--image-size", "224"],
+}
+
+
+def describe(check):
+    ended = check.expect(check.ours([check.machine.describe], 60))
+    description = json.loads(ended.stdout)
+    (check.machine.out / "gpu.json").write_text(ended.stdout, encoding="utf-8")
+    return description.get("deviceName", "")
+
+
+def devices(check):
+    check.expect(check.ddp(["devices"], 60))
+
+
+def ready(check):
+    ended = check.expect(check.ddp(["check", "--device", "cuda"], 120))
+    if "NCCL" not in ended.stdout or ended.stdout.strip().splitlines()[-1] != "ready":
+        raise Failed("no sums by NCCL, or not ready")
+    return "ready, sums by NCCL"
+
+
+def ready_through_host(check):
+    ended = check.expect(check.ddp(["check", "--device", "cuda", "--gpus", "0", "--oversubscribe-gpus"], 120, ranks=2))
+    if "MPI through the host" not in ended.stdout or ended.stdout.strip().splitlines()[-1] != "ready":
+        raise Failed("no sums through the host, or not ready")
+    return "ready, sums through the host"
+
+
+def operators(check):
+    """The operators' tests against references in double precision."""
+    ended = check.ours([check.machine.operators], 240)
+    (check.machine.out / "operators.txt").write_text(ended.output, encoding="utf-8")
+    failed = re.findall(r"^\[  FAILED  \] (\S+), where", ended.stdout, re.MULTILINE)
+    passed = re.search(r"^\[  PASSED  \] (\d+) test", ended.stdout, re.MULTILINE)
+    if failed:
+        raise Failed(f"{len(failed)} failed, the first is {failed[0]}")
+    check.expect(ended)
+    if passed is None or int(passed[1]) == 0:
+        raise Failed("no test ran; is there a GPU?")
+    return f"{passed[1]} passed"
+
+
+def losses_of(network, precision, graph):
+    def run(check):
+        folder = check.folder("run")
+        arguments = [*networks.NETWORKS[network], *networks.COMMON, "--device", "cuda", "--precision", precision,
+                     "--cuda-graph", graph, "--output", str(folder)]
+        check.expect(check.ddp(arguments, 120))
+        reference = check.machine.reference.get("losses", {}).get(network)
+        if reference is None:
+            raise Failed("there are no CPU results to compare with; pack the bundle with them")
+        worst, step = training.largest_difference(training.losses(folder), reference)
+        check.figures.update(network=network, precision=precision, graph=graph, difference=worst, step=step)
+        said = f"largest relative difference from the CPU {worst:.1e}, at step {step}"
+        if not worst <= networks.TOLERANCE[precision]:
+            raise Failed(f"{said}, more than {networks.TOLERANCE[precision]:.0e}")
+        return said
+
+    return run
+
+
+def bench(check, name, precision, graph="on", seconds=150):
+    """One line of `bench`, with figures kept."""
+    ended = check.expect(check.ddp(["bench", "--device", "cuda", "--momentum", "0.9", "--lr", "0.001", "--precision",
+                                    precision, "--cuda-graph", graph, *BENCHES[name]], seconds))
+    line = json.loads(ended.stdout.strip().splitlines()[-1])
+    check.figures.update(bench=name, precision=precision, graph=graph, images_per_second=line["samples_per_second"],
+                         step_ms=line["step_ms"])
+    return line
+
+
+def bench_of(name, precision, graph="on"):
+    def run(check):
+        line = bench(check, name, precision, graph)
+        return f"{line['samples_per_second']:,.0f} images/s, {line['step_ms']:.3f} ms a step"
+
+    return run
+
+
+def run(stage):
+    stage.check("describe the GPU for cuDNN", describe)
+    stage.check("devices", devices)
+    stage.check("check: one rank, NCCL", ready)
+    stage.check("check: two ranks on one GPU, through the host", ready_through_host)
+    stage.check("operators against double precision", operators)
+    ways = [("fp32", "on"), ("fp32", "off"), ("tf32", "on"), ("bf16", "on")]
+    stage.check_together([(f"losses of {network}, {precision}, CUDA graph {graph}", losses_of(network, precision, graph))
+                          for network in networks.NETWORKS for precision, graph in ways], at_once=4)
+    for name in BENCHES:
+        for precision in ("fp32", "tf32", "bf16") if name == "lenet" else ("bf16",):
+            stage.check(f"bench {name}, {precision}", bench_of(name, precision))
+    stage.check("bench lenet, bf16, without a CUDA graph", bench_of("lenet", "bf16", "off"))
