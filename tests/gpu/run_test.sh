@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tests/gpu/run itself, on a machine without a GPU: run_test.sh BUILD FAKE_GPUS_MODULE FAKE_NVML_LIBRARY. The stage `ranks`
-# passes on stand-ins for cards; faults are found and counted; wrong arguments are refused.
+# tests/gpu/run itself, on a machine without a GPU: run_test.sh BUILD FAKE_GPUS_MODULE FAKE_NVML_LIBRARY. Checks pass on
+# stand-ins for GPUs; faults and hangs are found, counted and end in time; wrong arguments and machines are refused.
 set -u
-run=$(dirname "$0")/run build=$1
+tests=$(cd "$(dirname "$0")" && pwd) build=$1
+run=$tests/run
 export DDP_CUDA_MODULE=$2 DDP_NVML_LIBRARY=$3 FAKE_GPUS=0000:01:00.0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -15,43 +16,63 @@ fail() {
 expect() { # expect CODE PATTERN COMMAND...
   local code=$1 pattern=$2 got=0
   shift 2
-  "$@" >"$folder/said" 2>&1 || got=$?
+  "$@" >"$folder/said" 2>&1 </dev/null || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $*"
   grep -qE -- "$pattern" "$folder/said" || fail "no '$pattern' from $*"
 }
-
-expect 0 '^run ' "$run" --help
-expect 2 "unknown argument 'test'" "$run" test
-expect 2 'wants a value' "$run" --out
-expect 2 'is not a number' "$run" --jobs many build
-expect 3 'env.sh' "$run" --kit "$folder" build
-
-# What a machine with a GPU has besides.
-mkdir "$folder/bin"
-cat >"$folder/bin/nvidia-smi" <<'SMI'
+machine() { # machine NAME CAPABILITY CUDA: what nvidia-smi says of the stand-in
+  cat >"$folder/bin/nvidia-smi" <<SMI
 #!/usr/bin/env bash
-case $* in
--L) echo "GPU 0: Stand-in (UUID: GPU-0)" ;;
-*memory.used*) echo 10 ;;
-*memory.total*) echo 8192 ;;
+case \$* in
+*compute_cap*) echo "$1, $2, 580.00" ;;
+*memory.used*) echo "10, 8192" ;;
+*) echo "CUDA Version: $3" ;;
 esac
 SMI
-cat >"$folder/bin/compute-sanitizer" <<'TOOL'
-#!/usr/bin/env bash
-while [[ $1 == --* ]]; do if [ "$1" = --error-exitcode ] || [ "$1" = --tool ] || [[ $1 == --*-* ]]; then shift; fi; shift; done
-exec "$@"
-TOOL
-chmod +x "$folder/bin/nvidia-smi" "$folder/bin/compute-sanitizer"
+  chmod +x "$folder/bin/nvidia-smi"
+}
+mkdir "$folder/bin"
 export PATH=$folder/bin:$PATH
+results=("--build" "$build" "--out" "$folder/results of a run")
 
-expect 0 '^16 passed, 0 failed$' "$run" --build "$build" --out "$folder/out" ranks
-[ "$(grep -c '^ok' "$folder/out/summary.txt")" -eq 16 ] || fail "the summary lacks checks"
-# A fault is found and counted, and the rest goes on. The operators' own tests are not looked at here.
-"$run" --build "$build" --out "$folder/out" memcheck >"$folder/said" 2>&1
-grep -q '^ok      memcheck: three training steps' "$folder/said" || fail "no training under compute-sanitizer"
-FAKE_GPU_FAULT=memory expect 1 '^FAILED  memcheck: three training steps \(code 5,.*do not fit' "$run" --build "$build" \
-  --out "$folder/out" memcheck racecheck
-grep -q '^FAILED  racecheck: three training steps' "$folder/said" || fail "the rest did not go on"
-grep -qE '^[0-9]+ passed, [2-9] failed$' "$folder/said" || fail "the failures are not counted"
+expect 0 'tests/gpu/run --bundle' "$run" --help
+expect 2 "unknown argument 'test'" "$run" test
+expect 2 'needs a value' "$run" --out
+expect 2 'not a number' "$run" --build "$build" --limit many
+expect 2 'not a regular expression' "$run" --build "$build" --only '('
+expect 2 'either --bundle or --build' "$run"
+expect 3 'there is no folder' "$run" --build "$folder/nowhere"
+expect 3 'is no bundle' "$run" --bundle "$folder"
+printf '#!/bin/sh\nexit 9\n' >"$folder/bin/nvidia-smi" && chmod +x "$folder/bin/nvidia-smi"
+expect 3 'finds no GPU' "$run" "${results[@]}"
+machine Stand-in 9.0 13.0
+expect 3 'there is no .*ddp_train' "$run" --build "$folder"
+expect 2 'matches no check' "$run" "${results[@]}" --only nothing first
+
+expect 0 '^7 passed, 0 failed$' "$run" "${results[@]}" --only '^check: |deterministic|too little memory' first faults
+[ "$(grep -c '^ok' "$folder/results of a run/summary.txt")" -eq 7 ] || fail "the summary lacks checks"
+[ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq 7 ] || fail "results.jsonl lacks checks"
+expect 0 '^1 passed, 0 failed$' "$run" "${results[@]}" --only 'USR1' faults
+# A fault is found and counted, and the rest goes on.
+FAKE_GPU_FAULT=product expect 1 '^FAILED  first: check: one rank' "$run" "${results[@]}" --only '^check: ' first
+grep -qE '^0 passed, 2 failed$' "$folder/said" || fail "the failures are not counted"
+
+# A GPU that never answers: the stage ends at its limit, and what it had not come to is named.
+printf '#!/bin/sh\nsleep 1000\n' >"$folder/bin/mpirun" && chmod +x "$folder/bin/mpirun"
+begin=$SECONDS
+expect 1 'devices.*did not end in time' "$run" "${results[@]}" --limit 6 --only '^check: |devices|bench' first
+grep -q "not started: the stage's time is over" "$folder/said" || fail "what was not started is not named"
+[ $((SECONDS - begin)) -lt 30 ] || fail "the stage went on for $((SECONDS - begin)) s"
+pgrep -f "$folder/bin/mpirun" >/dev/null && fail "a process is left"
+rm "$folder/bin/mpirun"
+
+# The report of such a run, put into a page twice.
+printf '# Page\n\n<!-- gpus end -->\n' >"$folder/page.md"
+"$run" "${results[@]}" --only '^check: ' first >/dev/null 2>&1
+expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
+expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
+[ "$(grep -c '^### Stand-in' "$folder/page.md")" -eq 1 ] || fail "the section is not replaced"
+expect 3 'tests/gpu/run wrote' "$tests/report" "$folder" --into "$folder/page.md"
+
 if [ "$failures" -ne 0 ]; then exit 1; fi
 echo "tests/gpu/run does what it promises"

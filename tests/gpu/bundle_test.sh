@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# The bundle of tests/gpu/pack: bundle_test.sh BUILD. It is packed, unpacked in a folder with a space in its name, refused
+# where it does not fit, and trains on the CPU with the libraries of the build hidden, as on a machine that has none of them.
+set -u
+tests=$(cd "$(dirname "$0")" && pwd) build=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+fail() {
+  echo "FAILED: $1"
+  tail -20 "$folder/said" | sed 's/^/    /'
+  failures=$((failures + 1))
+}
+expect() { # expect CODE PATTERN COMMAND...
+  local code=$1 pattern=$2 got=0
+  shift 2
+  "$@" >"$folder/said" 2>&1 </dev/null || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $*"
+  grep -qE -- "$pattern" "$folder/said" || fail "no '$pattern' from $*"
+}
+
+mkdir "$folder/bin" "$folder/reference"
+echo '{"losses": {}, "again": {}, "accuracy": {}}' >"$folder/reference/reference.json"
+expect 2 'OUT is missing' "$tests/pack"
+expect 2 'unknown option' "$tests/pack" --fast "$folder/out"
+expect 3 'there is no .*ddp_train' "$tests/pack" --build "$folder" "$folder/out"
+XZ_OPT=-0 expect 0 'pack: .*MiB, commit' "$tests/pack" --build "$build" --reference "$folder/reference" "$folder/out"
+place="$folder/a place"
+mkdir "$place" && tar -C "$place" -xJf "$folder/out/ddp-gpu-bundle.tar.xz" || fail "the archive does not unpack"
+bundle=$place/ddp-gpu-bundle
+rm -rf "$folder/out"
+
+# What does not fit is refused in one line each.
+export PATH=$folder/bin:$PATH
+machine() { # machine NAME CAPABILITY CUDA: what nvidia-smi says
+  printf '#!/usr/bin/env bash\ncase $* in *compute_cap*) echo "%s, %s, 580.00" ;; *) echo "CUDA Version: %s" ;; esac\n' "$@" \
+    >"$folder/bin/nvidia-smi"
+  chmod +x "$folder/bin/nvidia-smi"
+}
+architecture=$(sed -n 's/.*"architectures": "\([0-9]*\).*/\1/p' "$bundle/bundle.json")
+machine Old "7.0" 99.0
+expect 3 'compute capability 7.0, and the bundle has code for' "$bundle/tests/gpu/run" --bundle "$bundle"
+machine Card "${architecture%?}.${architecture: -1}" 11.4
+expect 3 'runs CUDA 11.4, and the bundle is built with CUDA' "$bundle/tests/gpu/run" --bundle "$bundle"
+cp -r "$bundle" "$folder/other" && sed -i 's/"commit": "[^"]*"/"commit": "0123456789"/' "$folder/other/bundle.json"
+expect 3 'the bundle is of commit 0123456789 and these scripts' "$bundle/tests/gpu/run" --bundle "$folder/other"
+rm -rf "$folder/other"
+
+# Hidden: every library that the bundle brings, and Open MPI's plug-ins and texts. That takes root and namespaces.
+if ! unshare -m true 2>/dev/null; then
+  echo "not tried without root: the bundle on a machine without the libraries of the build"
+else
+  cat >"$folder/hidden.sh" <<'HIDDEN'
+set -u
+bundle=$1 folder=$2
+mount --make-rprivate /
+for library in "$bundle"/lib/*.so*; do
+  name=$(basename "$library")
+  case $name in libz.so*) continue ;; esac  # Python's own
+  for file in /lib/*/"$name" /usr/lib/*/"$name"; do
+    [ -e "$file" ] && mount --bind /dev/null "$(readlink -f "$file")"
+  done
+done
+for hidden in /usr/lib/*/openmpi /usr/share/openmpi /etc/openmpi /usr/lib/*/pmix2; do
+  [ -d "$hidden" ] && mount -t tmpfs none "$hidden"
+done
+cd "$bundle" || exit 1
+source ./env.sh
+export LD_LIBRARY_PATH=$DDP_LIBRARIES
+ddp_train --version || exit 1
+ddp() { timeout 100 mpirun -q --oversubscribe -np "$@"; }
+small=(--dataset glyphs --train-limit 1000 --test-limit 64 --global-batch 64 --max-steps 20 --deterministic
+  --logical-shards 2 --progress none --device cpu --threads 1)
+for ranks in 1 2; do ddp "$ranks" ddp_train "${small[@]}" --output "$folder/on-$ranks" || exit 1; done
+cmp "$folder/on-1/latest/model.safetensors" "$folder/on-2/latest/model.safetensors" || exit 1
+echo "trained without the libraries of the build"
+HIDDEN
+  expect 0 'trained without the libraries of the build' unshare -m bash "$folder/hidden.sh" "$bundle" "$folder"
+fi
+if [ "$failures" -ne 0 ]; then exit 1; fi
+echo "the bundle of tests/gpu/pack does what it promises"
