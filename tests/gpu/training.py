@@ -24,14 +24,15 @@ def epoch_seconds(folder):
     return [float(line.split(",")[place]) for line in lines[1:]]
 
 
-def largest_difference(ours, theirs):
-    """The largest relative difference, and its step, counted from 1."""
+def largest_difference(ours, theirs, tolerances):
+    """The largest relative difference, its step, and the first step beyond its tolerance (0: none); steps count from 1."""
     if len(ours) != len(theirs) or not ours:
         raise Failed(f"{len(ours)} steps in place of {len(theirs)}")
     # A NaN is larger than anything.
-    worst = max(((abs(a - b) / abs(b) if a == a else float("inf"), step)
-                 for step, (a, b) in enumerate(zip(ours, theirs), 1)), key=lambda pair: pair[0])
-    return worst
+    apart = [abs(a - b) / abs(b) if a == a else float("inf") for a, b in zip(ours, theirs)]
+    worst = max(range(len(apart)), key=lambda step: apart[step])
+    exceeds = next((step for step, (d, t) in enumerate(zip(apart, tolerances), 1) if not d <= t), 0)
+    return apart[worst], worst + 1, exceeds
 
 
 def same_tensors(a, b):
