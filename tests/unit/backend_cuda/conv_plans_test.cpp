@@ -1,4 +1,4 @@
-// Plans for a GPU that is only described: h200.json is what cuDNN wants to know of an NVIDIA H200.
+// Plans for a GPU that is only described: h100.json is what cuDNN says of an NVIDIA H100.
 #include "backend/cuda/conv_plans.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ constexpr std::array<ConvDirection, 3> kDirections = {ConvDirection::forward, Co
 
 class ConvPlans : public testing::Test {
  protected:
-  ConvPlans() : gpu_(describe_gpu(read(DDP_H200_JSON))), target_{nullptr, &gpu_} {}
+  ConvPlans() : gpu_(describe_gpu(read(DDP_GPU_JSON))), target_{nullptr, &gpu_} {}
 
   static std::string read(const char* path) {
     std::ifstream file(path);
