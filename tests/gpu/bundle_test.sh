@@ -26,7 +26,8 @@ expect 2 'unknown option' "$tests/pack" --fast "$folder/out"
 expect 3 'there is no .*ddp_train' "$tests/pack" --build "$folder" "$folder/out"
 XZ_OPT=-0 expect 0 'pack: .*MiB, commit' "$tests/pack" --build "$build" --reference "$folder/reference" "$folder/out"
 place="$folder/a place"
-mkdir "$place" && tar -C "$place" -xJf "$folder/out/ddp-gpu-bundle.tar.xz" || fail "the archive does not unpack"
+mkdir "$place"
+tar -C "$place" -xJf "$folder/out/ddp-gpu-bundle.tar.xz" || fail "the archive does not unpack"
 bundle=$place/ddp-gpu-bundle
 rm -rf "$folder/out"
 
@@ -73,9 +74,16 @@ small=(--dataset glyphs --train-limit 1000 --test-limit 64 --global-batch 64 --m
   --logical-shards 2 --progress none --device cpu --threads 1)
 for ranks in 1 2; do ddp "$ranks" ddp_train "${small[@]}" --output "$folder/on-$ranks" || exit 1; done
 cmp "$folder/on-1/latest/model.safetensors" "$folder/on-2/latest/model.safetensors" || exit 1
+# Without CUDA's libraries the missing ones are named.
+for hidden in /usr/local/cuda*; do
+  [ -d "$hidden" ] && [ ! -L "$hidden" ] && mount -t tmpfs none "$hidden"
+done
+env -u LD_LIBRARY_PATH PYTHON=/nowhere/python "$bundle/tests/gpu/run" --bundle "$bundle" --out "$folder/results" && exit 1
 echo "trained without the libraries of the build"
 HIDDEN
+  machine Card "${architecture%?}.${architecture: -1}" 99.0
   expect 0 'trained without the libraries of the build' unshare -m bash "$folder/hidden.sh" "$bundle" "$folder"
+  grep -q 'libcublasLt.* not found; install' "$folder/said" || fail "missing libraries of CUDA are not named"
 fi
 if [ "$failures" -ne 0 ]; then exit 1; fi
 echo "the bundle of tests/gpu/pack does what it promises"
