@@ -12,7 +12,9 @@
 #include "backend/cuda/conv_plans.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/handles.h"
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/timing.h"
+#include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "backend/pretend_gpu/engines.h"
 #include "backend/pretend_gpu/grid.h"
@@ -218,6 +220,46 @@ TEST(PretendKernels, BatchNormOfManyChannelsInLongChunks) {
   const auto backend = make_cuda_backend({});
   check_with_first_kernels(*backend, BatchNormSpec{.batch = 10, .shape = {257, 31, 32}, .activation = Activation::relu},
                            Layout::plain, 9, 1e-5);
+}
+
+// [K][C][taps] to [K][taps][C] and back: in one tile and in several, with an odd number of channels, and with more taps
+// than a tile holds.
+TEST(PretendKernels, WeightsArePackedAndUnpacked) {
+  struct Filter {
+    std::int64_t outputs, channels, taps;
+  };
+  const std::vector<Filter> filters = {{3, 64, 9}, {2, 601, 9},  {2, 1030, 9}, {5, 3, 49},  {4, 700, 1},
+                                       {9, 1, 25}, {2, 5, 4608}, {2, 3, 4609}, {2, 4, 2400}};
+  for (const cuda::Element element : {cuda::Element::fp32, cuda::Element::bf16}) {
+    const bool bf16 = element == cuda::Element::bf16;
+    const auto backend = make_cuda_backend({.precision = bf16 ? GpuPrecision::bf16 : GpuPrecision::fp32});
+    auto* stream = static_cast<cudaStream_t>(backend->native_stream());
+    for (const Filter& f : filters) {
+      const auto count = static_cast<std::size_t>(f.outputs * f.channels * f.taps);
+      const auto size = static_cast<std::int64_t>(count);
+      // Small whole numbers, exact in bf16; the places before and behind stay as they are.
+      std::vector<float> weights(count + 2, -1.0F);
+      std::vector<float> packed(count);
+      for (std::size_t i = 0; i < count; ++i) weights[i + 1] = static_cast<float>(generator()() % 256);
+      for (std::int64_t k = 0; k < f.outputs; ++k) {
+        for (std::int64_t c = 0; c < f.channels; ++c) {
+          for (std::int64_t t = 0; t < f.taps; ++t) {
+            packed[static_cast<std::size_t>((k * f.taps + t) * f.channels + c)] =
+                weights[static_cast<std::size_t>((k * f.channels + c) * f.taps + t) + 1];
+          }
+        }
+      }
+      const DeviceArray<float> plain(*backend, weights);
+      const Memory moved = backend->allocate(count * cuda::bytes_of(element), "the test values");
+      const DeviceArray<float> widened(*backend, std::vector<float>(count));
+      cuda::pack_weights(stream, plain.data() + 1, element, moved.data(), f.outputs, f.channels, f.taps);
+      cuda::convert(stream, element, moved.data(), cuda::Element::fp32, widened.data(), size);
+      EXPECT_EQ(widened.get(), packed) << f.outputs << " " << f.channels << " " << f.taps;
+      const DeviceArray<float> back(*backend, std::vector<float>(count + 2, -1.0F));
+      cuda::unpack_weights(stream, element, moved.data(), back.data() + 1, f.outputs, f.channels, f.taps);
+      EXPECT_EQ(back.get(), weights) << f.outputs << " " << f.channels << " " << f.taps;
+    }
+  }
 }
 
 // Deviations of a few ten-thousandths of the mean: a sum of the squares themselves would lose them altogether.

@@ -40,4 +40,19 @@ __device__ inline float activation_gradient(Activation activation, float y, floa
   return dy;
 }
 
+// No activation, ReLU or ReLU6, by the bounds of its result: a few instructions in kernels that are about memory.
+struct Bounds {
+  float low;
+  float high;
+
+  // Numbers that are none pass through, as in arithmetic.h.
+  __device__ float clamp(float x) const { return x < low ? low : x > high ? high : x; }
+  // Whether the gradient passes, by what went in or came out.
+  __device__ bool pass(float x) const { return !(x <= low || x >= high); }
+};
+inline Bounds bounds_of(Activation activation) {
+  const bool clipped = activation == Activation::relu || activation == Activation::relu6;
+  return {clipped ? 0.0F : -HUGE_VALF, activation == Activation::relu6 ? 6.0F : HUGE_VALF};
+}
+
 }  // namespace ddp::cuda

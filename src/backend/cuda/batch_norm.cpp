@@ -16,12 +16,12 @@ class CudaBatchNorm final : public Op {
         spec_(spec),
         layout_(layout),
         means_(saved_.add<float>(2 * spec.shape.channels)),
+        mask_(saved_.add<std::uint8_t>(batch_norm_mask_bytes(context.element(), spec, layout))),
         partial_sums_(space_.add<float>(batch_norm_partial_sums(context.element(), spec, layout))) {}
 
   std::size_t saved_bytes() const override { return saved_.bytes(); }
   std::size_t workspace_bytes() const override { return space_.bytes(); }
   bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
 
   void forward(const ForwardArguments& a) override {
     DDP_ASSERT(is_aligned(a.x) && is_aligned(a.x2) && is_aligned(a.y));
@@ -41,6 +41,7 @@ class CudaBatchNorm final : public Op {
       return;
     }
     arguments.means = means_.in(a.saved);
+    if (has_mask()) arguments.mask = mask_.in(a.saved);
     arguments.partial_sums = partial_sums_.in(a.workspace);
     batch_norm_train(context_.stream, context_.element(), spec_, layout_, arguments);
   }
@@ -59,20 +60,22 @@ class CudaBatchNorm final : public Op {
     BatchNormBackward arguments;
     arguments.samples = a.active;
     arguments.x = a.x;
-    arguments.y = a.y;
     arguments.dy = a.dy;
     arguments.dx = a.dx;
     arguments.dx2 = spec_.add ? a.dx2 : nullptr;
     arguments.weight = a.parameters[0];
+    arguments.bias = a.parameters[1];
     arguments.weight_gradient = a.parameter_gradients[0];
     arguments.bias_gradient = a.parameter_gradients[1];
     arguments.input_bias_gradient = spec_.input_bias ? a.parameter_gradients[2] : nullptr;
     arguments.means = means_.in(a.saved);
+    if (has_mask()) arguments.mask = mask_.in(a.saved);
     arguments.partial_sums = partial_sums_.in(a.workspace);
     batch_norm_backward(context_.stream, context_.element(), spec_, layout_, arguments);
   }
 
  private:
+  bool has_mask() const { return spec_.add && spec_.activation != Activation::none; }
   // Samples are the slowest index in both layouts.
   void zero_inactive(float* activation, std::int64_t active) const {
     const std::size_t sample_bytes = static_cast<std::size_t>(spec_.shape.elements()) * bytes_of(context_.element());
@@ -87,7 +90,9 @@ class CudaBatchNorm final : public Op {
   BatchNormSpec spec_;
   Layout layout_;
   Workspace saved_, space_;
-  Workspace::Part<float> means_, partial_sums_;
+  Workspace::Part<float> means_;
+  Workspace::Part<std::uint8_t> mask_;
+  Workspace::Part<float> partial_sums_;
 };
 
 }  // namespace

@@ -6,43 +6,42 @@
 namespace ddp::cuda {
 namespace {
 
-// The moments of each chunk of rows: `partial` is [chunks][2][channels], means, then sums of squared deviations. A
-// thread takes its first row as the shift.
+// The moments of each chunk of rows: `partial` is [chunks][2][channels], means, then sums of squared deviations. All
+// threads take the chunk's first row as the shift, so that their sums are simply added up: rounding grows with the rows
+// of a chunk at most, and only where the first one lies far outside of the others.
 template <class T, class A>
-__global__ void moments_kernel(const Rows rows, const Tiling tiling, const T* x, float* partial) {
+__global__ void __launch_bounds__(kThreads, kTileBlocks)
+    moments_kernel(const Rows rows, const Tiling tiling, const T* x, float* partial) {
   constexpr unsigned kWidth = A::kWidth;
-  __shared__ Moments tree[kWidth][kThreads];
+  __shared__ Sums tree[kWidth][kThreads];
   const std::uint32_t channel = tiling.channel(kWidth);
   const bool inside = channel < rows.channels;
+  const std::uint32_t begin = tiling.begin_of(tiling.chunk());
   float shift[kWidth] = {};
-  float sum[kWidth] = {};
-  float squares[kWidth] = {};
-  std::uint32_t count = 0;
-  if (inside) {
-    const std::uint32_t first = tiling.first_row();
-    if (first < tiling.end_row(rows)) get_some(x, A::place(rows, first, channel), shift);
+  Sums sums[kWidth] = {};
+  if (inside && begin < rows.rows) {
+    get_some(x, A::place(rows, begin, channel), shift);
     const auto load = [&](std::uint32_t row) { return get_pack<kWidth>(x, A::place(rows, row, channel)); };
     each_row<4>(rows, tiling, load, [&](std::uint32_t /*row*/, const Pack<T, kWidth>& pack) {
       float values[kWidth];
       unpack(pack, values);
       for (unsigned j = 0; j < kWidth; ++j) {
         const float apart = values[j] - shift[j];
-        sum[j] += apart;
-        squares[j] += apart * apart;
+        sums[j].first += apart;
+        sums[j].second += apart * apart;
       }
-      ++count;
     });
   }
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (unsigned j = 0; j < kWidth; ++j) {
-    tree[j][thread] = shifted_moments(static_cast<float>(count), shift[j], sum[j], squares[j]);
-  }
-  merge_lines(tree, merged);
+  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
+  merge_lines(tree, added);
   if (threadIdx.y != 0 || !inside) return;
+  const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
   float* means = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
   for (unsigned j = 0; j < kWidth; ++j) {
-    means[j] = tree[j][thread].mean;
-    means[rows.channels + j] = tree[j][thread].squares;
+    const Moments moments = shifted_moments(count, shift[j], tree[j][thread].first, tree[j][thread].second);
+    means[j] = moments.mean;
+    means[rows.channels + j] = moments.squares;
   }
 }
 
@@ -55,13 +54,15 @@ struct Statistics {
 };
 
 // Block of kChunkColumns x kChunkLines: moments of the chunks to those of the batch.
-__global__ void statistics_kernel(const Rows rows, const Tiling tiling, const Statistics s) {
-  __shared__ Moments tree[1][kThreads];
+__global__ void __launch_bounds__(kChunkThreads)
+    statistics_kernel(const Rows rows, const Tiling tiling, const Statistics s) {
+  __shared__ Moments tree[1][kChunkThreads];
   const std::uint32_t channel = blockIdx.x * kChunkColumns + threadIdx.x;
   Moments all{0.0F, 0.0F, 0.0F};
-  for (std::uint32_t chunk = threadIdx.y; channel < rows.channels && chunk < tiling.chunks(); chunk += kChunkLines) {
-    const float* means = s.partial + static_cast<std::size_t>(chunk) * 2 * rows.channels + channel;
-    all = merged(all, {static_cast<float>(tiling.rows_in(rows, chunk)), means[0], means[rows.channels]});
+  if (channel < rows.channels) {
+    each_chunk(s.partial, rows.channels, channel, tiling.chunks(), [&](std::uint32_t chunk, const Sums& sums) {
+      all = merged(all, {static_cast<float>(tiling.rows_in(rows, chunk)), sums.first, sums.second});
+    });
   }
   tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
   merge_lines(tree, merged);
@@ -82,56 +83,74 @@ struct Normalization {
   const T* x;
   const T* x2;  // null: none
   T* y;
+  std::uint8_t* mask;  // null: none; see batch_norm_mask_bytes()
   const float* weight;
   const float* bias;
   const float* input_bias;  // null: none, or it cancels out
   const float* means;       // [2][channels]: means, then variances or 1 / sqrt(variance + epsilon)
   bool variances;
   float epsilon;
-  Activation activation;
+  Bounds bounds;
 };
 
-template <class T, class A>
-__global__ void normalize_kernel(const Rows rows, const Tiling tiling, const Normalization<T> n) {
+template <bool kAdd, class T, class A>
+__global__ void __launch_bounds__(kThreads, kTileBlocks)
+    normalize_kernel(const Rows rows, const Tiling tiling, const Normalization<T> n) {
   constexpr unsigned kWidth = A::kWidth;
   const std::uint32_t channel = tiling.channel(kWidth);
   if (channel >= rows.channels) return;
-  float mean[kWidth];
   float scale[kWidth];
-  float bias[kWidth];
+  float shift[kWidth];
   for (unsigned j = 0; j < kWidth; ++j) {
-    mean[j] = n.means[channel + j] - (n.input_bias == nullptr ? 0.0F : n.input_bias[channel + j]);
+    const float mean = n.means[channel + j] - (n.input_bias == nullptr ? 0.0F : n.input_bias[channel + j]);
     const float spread = n.means[rows.channels + channel + j];
     scale[j] = n.weight[channel + j] * (n.variances ? 1.0F / std::sqrt(spread + n.epsilon) : spread);
-    bias[j] = n.bias[channel + j];
+    shift[j] = n.bias[channel + j] - mean * scale[j];
   }
   struct Loaded {
     Pack<T, kWidth> x, x2;
   };
   const auto load = [&](std::uint32_t row) {
     const std::size_t place = A::place(rows, row, channel);
-    Loaded loaded{};
+    Loaded loaded;
     loaded.x = get_pack<kWidth>(n.x, place);
-    if (n.x2 != nullptr) loaded.x2 = get_pack<kWidth>(n.x2, place);
+    if constexpr (kAdd) loaded.x2 = get_pack<kWidth>(n.x2, place);
     return loaded;
   };
-  each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Loaded& loaded) {
+  each_row<kAdd ? 2 : 4>(rows, tiling, load, [&](std::uint32_t row, const Loaded& loaded) {
+    const std::size_t place = A::place(rows, row, channel);
     float values[kWidth];
-    float addend[kWidth];
+    float addend[kWidth] = {};
     unpack(loaded.x, values);
-    unpack(loaded.x2, addend);  // zero without a second input
+    if constexpr (kAdd) unpack(loaded.x2, addend);
+    unsigned passes = 0;
     for (unsigned j = 0; j < kWidth; ++j) {
-      values[j] = activate(n.activation, (values[j] - mean[j]) * scale[j] + bias[j] + addend[j]);
+      const float value = values[j] * scale[j] + shift[j] + addend[j];
+      passes |= n.bounds.pass(value) ? 1U << j : 0U;
+      values[j] = n.bounds.clamp(value);
     }
-    put_some(n.y, A::place(rows, row, channel), values);
+    put_some(n.y, place, values);
+    if (kAdd && n.mask != nullptr) n.mask[place / kWidth] = static_cast<std::uint8_t>(passes);
   });
 }
 
-template <class T>
-Normalization<T> normalization_of(const BatchNormSpec& spec, const BatchNormForward& a, const float* means,
-                                  bool variances) {
-  return {as<T>(a.x), as<T>(a.x2), as<T>(a.y),   a.weight,       a.bias, variances ? a.input_bias : nullptr,
-          means,      variances,   spec.epsilon, spec.activation};
+template <class A, class T>
+void launch_normalize(cudaStream_t stream, const BatchNormSpec& spec, const BatchNormForward& a, const Rows& rows,
+                      const float* means, bool variances, T /*zero*/) {
+  const Tiling tiling(rows, A::kWidth);
+  const Normalization<T> normalization{as<T>(a.x),
+                                       as<T>(a.x2),
+                                       as<T>(a.y),
+                                       a.mask,
+                                       a.weight,
+                                       a.bias,
+                                       variances ? a.input_bias : nullptr,
+                                       means,
+                                       variances,
+                                       spec.epsilon,
+                                       bounds_of(spec.activation)};
+  const auto kernel = a.x2 == nullptr ? normalize_kernel<false, T, A> : normalize_kernel<true, T, A>;
+  launch(stream, tiling.blocks(), tiling.threads(), kernel, rows, tiling, normalization);
 }
 
 }  // namespace
@@ -142,6 +161,14 @@ std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec,
   with_rows(element, rows, [&](auto, auto access) {
     count = std::int64_t{Tiling(rows, decltype(access)::kWidth).chunks()} * 2 * rows.channels;
   });
+  return count;
+}
+
+std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, Layout layout) {
+  if (!spec.add || spec.activation == Activation::none) return 0;
+  std::int64_t count = 0;
+  with_rows(element, rows_of(spec.batch, spec.shape, layout),
+            [&](auto, auto access) { count = spec.batch * spec.shape.elements() / decltype(access)::kWidth; });
   return count;
 }
 
@@ -156,8 +183,7 @@ void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec&
     const Statistics statistics{a.partial_sums, a.means, a.statistics, a.input_bias, spec.epsilon, spec.momentum};
     launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), statistics_kernel, rows, tiling,
            statistics);
-    launch(stream, tiling.blocks(), tiling.threads(), normalize_kernel<T, A>, rows, tiling,
-           normalization_of<T>(spec, a, a.means, false));
+    launch_normalize<A>(stream, spec, a, rows, a.means, false, zero);
   });
 }
 
@@ -165,11 +191,7 @@ void batch_norm_evaluate(cudaStream_t stream, Element element, const BatchNormSp
                          const BatchNormForward& a) {
   const Rows rows = rows_of(a.samples, spec.shape, layout);
   with_rows(element, rows, [&](auto zero, auto access) {
-    using T = decltype(zero);
-    using A = decltype(access);
-    const Tiling tiling(rows, A::kWidth);
-    launch(stream, tiling.blocks(), tiling.threads(), normalize_kernel<T, A>, rows, tiling,
-           normalization_of<T>(spec, a, a.statistics, true));
+    launch_normalize<decltype(access)>(stream, spec, a, rows, a.statistics, true, zero);
   });
 }
 

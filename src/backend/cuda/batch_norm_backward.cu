@@ -1,6 +1,10 @@
 // Batch normalisation backward. With g the gradient before the activation, n rows, and a = (x - mean) / sqrt(variance +
 // epsilon), the gradients are sum(g) of the bias, sum(g a) of the weight, and that of the input
 //   weight / sqrt(variance + epsilon) * (g - sum(g) / n - a * sum(g a) / n).
+//
+// Note [Which gradients pass]
+// Whether an activation lets a gradient pass follows from its result, which need not be read: without a second input
+// what went in is computed once more from x, which is read anyway; with one, forward has left a bit for each element.
 #include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -8,68 +12,98 @@
 namespace ddp::cuda {
 namespace {
 
-struct Sums {
-  float gradients;  // g
-  float products;   // g (x - mean)
-};
-
-__device__ Sums added(const Sums& a, const Sums& b) { return {a.gradients + b.gradients, a.products + b.products}; }
+// See Note [Which gradients pass].
+enum class Passing { all, computed, masked };
 
 template <class T>
 struct Gradient {
   const T* x;
-  const T* y;  // not read without activation
   const T* dy;
+  const std::uint8_t* mask;
   T* dx;
   T* dx2;              // where g is written; null: nowhere
   const float* means;  // [2][channels]: means, then 1 / sqrt(variance + epsilon)
   const float* weight;
+  const float* bias;
   const float* weight_gradient;
   const float* bias_gradient;
-  Activation activation;
+  Bounds bounds;
+};
+
+// What went into the activation is x * scale + shift. The coefficients of a block's channels lie in shared memory,
+// since registers are short; columns of no channel have none.
+template <unsigned kWidth>
+struct Inputs {
+  float scale[kMostColumns][kWidth];
+  float shift[kMostColumns][kWidth];
+
+  // By all threads of the block; all pass a barrier before the first use.
+  template <class T>
+  __device__ void fill(const Rows& rows, const Gradient<T>& g, std::uint32_t channel) {
+    if (threadIdx.y != 0 || channel >= rows.channels) return;
+    for (unsigned j = 0; j < kWidth; ++j) {
+      const float s = g.weight[channel + j] * g.means[rows.channels + channel + j];
+      scale[threadIdx.x][j] = s;
+      shift[threadIdx.x][j] = g.bias[channel + j] - g.means[channel + j] * s;
+    }
+  }
 };
 
 // What is read at one place.
-template <class T, unsigned kWidth>
+template <Passing kPassing, class T, unsigned kWidth>
 struct Loaded {
-  Pack<T, kWidth> x, y, dy;
+  Pack<T, kWidth> x, dy;
+  std::uint8_t mask;
 
-  __device__ Loaded() = default;
+  Loaded() = default;
   __device__ Loaded(const Gradient<T>& g, std::size_t place)
-      : x(get_pack<kWidth>(g.x, place)), y{}, dy(get_pack<kWidth>(g.dy, place)) {
-    if (g.activation != Activation::none) y = get_pack<kWidth>(g.y, place);
+      : x(get_pack<kWidth>(g.x, place)), dy(get_pack<kWidth>(g.dy, place)) {
+    if constexpr (kPassing == Passing::masked) mask = g.mask[place / kWidth];
   }
 
-  // The gradient before the activation.
-  __device__ void get_gradient(Activation activation, float (&values)[kWidth]) const {
-    float results[kWidth];
-    unpack(y, results);
-    unpack(dy, values);
-    for (unsigned j = 0; j < kWidth; ++j) values[j] = activation_gradient(activation, results[j], values[j]);
+  // x, and the gradient before the activation.
+  __device__ void get(const Inputs<kWidth>& inputs, const Bounds& bounds, float (&values)[kWidth],
+                      float (&gradient)[kWidth]) const {
+    unpack(x, values);
+    unpack(dy, gradient);
+    for (unsigned j = 0; j < kWidth; ++j) {
+      bool passes = true;
+      if constexpr (kPassing == Passing::computed) {
+        passes = bounds.pass(values[j] * inputs.scale[threadIdx.x][j] + inputs.shift[threadIdx.x][j]);
+      }
+      if constexpr (kPassing == Passing::masked) passes = (mask >> j & 1U) != 0;
+      if (!passes) gradient[j] = 0.0F;
+    }
   }
 };
 
-// The sums over each chunk of rows: `partial` is [chunks][2][channels].
-template <class T, class A>
-__global__ void sums_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g, float* partial) {
+// The sums of g and of g (x - mean) over each chunk of rows: `partial` is [chunks][2][channels].
+template <Passing kPassing, class T, class A>
+__global__ void __launch_bounds__(kThreads, kTileBlocks)
+    sums_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g, float* partial) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
+  __shared__ Inputs<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);
   const bool inside = channel < rows.channels;
-  float mean[kWidth] = {};
+  if constexpr (kPassing == Passing::computed) {
+    inputs.fill(rows, g, channel);
+    __syncthreads();
+  }
   Sums sums[kWidth] = {};
   if (inside) {
+    float mean[kWidth];
     for (unsigned j = 0; j < kWidth; ++j) mean[j] = g.means[channel + j];
-    const auto load = [&](std::uint32_t row) { return Loaded<T, kWidth>(g, A::place(rows, row, channel)); };
-    each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Loaded<T, kWidth>& loaded) {
-      float x[kWidth];
+    using Read = Loaded<kPassing, T, kWidth>;
+    const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
+    each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
+      float values[kWidth];
       float gradient[kWidth];
-      unpack(loaded.x, x);
-      loaded.get_gradient(g.activation, gradient);
+      loaded.get(inputs, g.bounds, values, gradient);
       if (g.dx2 != nullptr) put_some(g.dx2, A::place(rows, row, channel), gradient);
       for (unsigned j = 0; j < kWidth; ++j) {
-        sums[j].gradients += gradient[j];
-        sums[j].products += gradient[j] * (x[j] - mean[j]);
+        sums[j].first += gradient[j];
+        sums[j].second += gradient[j] * (values[j] - mean[j]);
       }
     });
   }
@@ -79,58 +113,89 @@ __global__ void sums_kernel(const Rows rows, const Tiling tiling, const Gradient
   if (threadIdx.y != 0 || !inside) return;
   float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
   for (unsigned j = 0; j < kWidth; ++j) {
-    result[j] = tree[j][thread].gradients;
-    result[rows.channels + j] = tree[j][thread].products;
+    result[j] = tree[j][thread].first;
+    result[rows.channels + j] = tree[j][thread].second;
   }
 }
 
-// Block of kChunkColumns x kChunkLines: sums over chunks to the gradients of weight and bias.
-__global__ void parameter_gradients_kernel(const Rows rows, const Tiling tiling, const float* partial,
-                                           const float* means, float* weight_gradient, float* bias_gradient,
-                                           float* input_bias_gradient) {
-  __shared__ Sums tree[1][kThreads];
+struct ParameterGradients {
+  const float* partial;
+  const float* means;
+  float* weight;
+  float* bias;
+  float* input_bias;  // null: none
+};
+
+// Block of kChunkColumns x kChunkLines: sums over chunks to the gradients of the parameters.
+__global__ void __launch_bounds__(kChunkThreads)
+    parameter_gradients_kernel(const Rows rows, const Tiling tiling, const ParameterGradients g) {
+  __shared__ Sums tree[1][kChunkThreads];
   const std::uint32_t channel = blockIdx.x * kChunkColumns + threadIdx.x;
   Sums all{0.0F, 0.0F};
-  for (std::uint32_t chunk = threadIdx.y; channel < rows.channels && chunk < tiling.chunks(); chunk += kChunkLines) {
-    const float* sums = partial + static_cast<std::size_t>(chunk) * 2 * rows.channels + channel;
-    all = added(all, {sums[0], sums[rows.channels]});
+  if (channel < rows.channels) {
+    each_chunk(g.partial, rows.channels, channel, tiling.chunks(),
+               [&](std::uint32_t /*chunk*/, const Sums& sums) { all = added(all, sums); });
   }
   tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
   merge_lines(tree, added);
   if (threadIdx.y != 0 || channel >= rows.channels) return;
-  if (input_bias_gradient != nullptr) input_bias_gradient[channel] = 0.0F;
-  bias_gradient[channel] = tree[0][threadIdx.x].gradients;
-  weight_gradient[channel] = tree[0][threadIdx.x].products * means[rows.channels + channel];
+  if (g.input_bias != nullptr) g.input_bias[channel] = 0.0F;
+  g.bias[channel] = tree[0][threadIdx.x].first;
+  g.weight[channel] = tree[0][threadIdx.x].second * g.means[rows.channels + channel];
 }
 
-template <class T, class A>
-__global__ void input_gradient_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g) {
+// The input's gradient as slope_g * g + slope_x * x + shift.
+template <Passing kPassing, class T, class A>
+__global__ void __launch_bounds__(kThreads, kTileBlocks)
+    input_gradient_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g) {
   constexpr unsigned kWidth = A::kWidth;
+  __shared__ Inputs<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);
+  if constexpr (kPassing == Passing::computed) {
+    inputs.fill(rows, g, channel);
+    __syncthreads();
+  }
   if (channel >= rows.channels) return;
   const float share = 1.0F / static_cast<float>(rows.rows);
-  float mean[kWidth];
-  float scale[kWidth];
+  float slope_g[kWidth];
+  float slope_x[kWidth];
   float shift[kWidth];
-  float slope[kWidth];
   for (unsigned j = 0; j < kWidth; ++j) {
-    mean[j] = g.means[channel + j];
     const float spread = g.means[rows.channels + channel + j];
-    scale[j] = g.weight[channel + j] * spread;
-    shift[j] = g.bias_gradient[channel + j] * share;
-    slope[j] = g.weight_gradient[channel + j] * share * spread;
+    slope_g[j] = g.weight[channel + j] * spread;
+    slope_x[j] = -slope_g[j] * spread * (g.weight_gradient[channel + j] * share);
+    shift[j] = -slope_g[j] * (g.bias_gradient[channel + j] * share) - slope_x[j] * g.means[channel + j];
   }
-  const auto load = [&](std::uint32_t row) { return Loaded<T, kWidth>(g, A::place(rows, row, channel)); };
-  each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Loaded<T, kWidth>& loaded) {
-    float x[kWidth];
+  using Read = Loaded<kPassing, T, kWidth>;
+  const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
+  each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
+    float values[kWidth];
     float gradient[kWidth];
-    unpack(loaded.x, x);
-    loaded.get_gradient(g.activation, gradient);
+    loaded.get(inputs, g.bounds, values, gradient);
     for (unsigned j = 0; j < kWidth; ++j) {
-      gradient[j] = scale[j] * (gradient[j] - shift[j] - (x[j] - mean[j]) * slope[j]);
+      gradient[j] = slope_g[j] * gradient[j] + (slope_x[j] * values[j] + shift[j]);
     }
     put_some(g.dx, A::place(rows, row, channel), gradient);
   });
+}
+
+template <Passing kPassing, class A, class T>
+void launch_backward(cudaStream_t stream, const BatchNormBackward& a, const Rows& rows, Gradient<T> gradient) {
+  const Tiling tiling(rows, A::kWidth);
+  launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<kPassing, T, A>, rows, tiling, gradient,
+         a.partial_sums);
+  const ParameterGradients parameters{a.partial_sums, a.means, a.weight_gradient, a.bias_gradient,
+                                      a.input_bias_gradient};
+  launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), parameter_gradients_kernel, rows,
+         tiling, parameters);
+  if (a.dx2 != nullptr) {
+    // There the gradient before the activation lies ready.
+    gradient.dy = gradient.dx2;
+    launch(stream, tiling.blocks(), tiling.threads(), input_gradient_kernel<Passing::all, T, A>, rows, tiling,
+           gradient);
+  } else {
+    launch(stream, tiling.blocks(), tiling.threads(), input_gradient_kernel<kPassing, T, A>, rows, tiling, gradient);
+  }
 }
 
 }  // namespace
@@ -141,18 +206,24 @@ void batch_norm_backward(cudaStream_t stream, Element element, const BatchNormSp
   with_rows(element, rows, [&](auto zero, auto access) {
     using T = decltype(zero);
     using A = decltype(access);
-    const Tiling tiling(rows, A::kWidth);
-    Gradient<T> gradient{as<T>(a.x), as<T>(a.y), as<T>(a.dy),       as<T>(a.dx),     as<T>(a.dx2),
-                         a.means,    a.weight,   a.weight_gradient, a.bias_gradient, spec.activation};
-    launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<T, A>, rows, tiling, gradient, a.partial_sums);
-    launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), parameter_gradients_kernel, rows,
-           tiling, a.partial_sums, a.means, a.weight_gradient, a.bias_gradient, a.input_bias_gradient);
-    if (a.dx2 != nullptr) {
-      // There the gradient before the activation lies ready.
-      gradient.dy = gradient.dx2;
-      gradient.activation = Activation::none;
+    const Gradient<T> gradient{as<T>(a.x),
+                               as<T>(a.dy),
+                               a.mask,
+                               as<T>(a.dx),
+                               as<T>(a.dx2),
+                               a.means,
+                               a.weight,
+                               a.bias,
+                               a.weight_gradient,
+                               a.bias_gradient,
+                               bounds_of(spec.activation)};
+    if (spec.activation == Activation::none) {
+      launch_backward<Passing::all, A>(stream, a, rows, gradient);
+    } else if (spec.add) {
+      launch_backward<Passing::masked, A>(stream, a, rows, gradient);
+    } else {
+      launch_backward<Passing::computed, A>(stream, a, rows, gradient);
     }
-    launch(stream, tiling.blocks(), tiling.threads(), input_gradient_kernel<T, A>, rows, tiling, gradient);
   });
 }
 

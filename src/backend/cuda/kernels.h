@@ -75,22 +75,26 @@ struct BatchNormForward {
   float* statistics = nullptr;        // running ones, [2][channels]: changed in training, read in evaluation
   float* means = nullptr;             // in training, for backward, [2][channels]: means, 1 / sqrt(variance + epsilon)
   float* partial_sums = nullptr;      // in training: room for batch_norm_partial_sums()
+  std::uint8_t* mask = nullptr;       // in training, for backward: batch_norm_mask_bytes(); null: none
 };
 struct BatchNormBackward {
   std::int64_t samples = 0;
   const void* x = nullptr;
-  const void* y = nullptr;  // not read without activation
   const void* dy = nullptr;
   void* dx = nullptr;
   void* dx2 = nullptr;  // null: no second input
   const float* weight = nullptr;
+  const float* bias = nullptr;
   float* weight_gradient = nullptr;
   float* bias_gradient = nullptr;
   float* input_bias_gradient = nullptr;  // null: none
   const float* means = nullptr;
+  const std::uint8_t* mask = nullptr;  // as forward left it
   float* partial_sums = nullptr;
 };
 std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout);
+// Which gradients pass through the activation after a sum, a bit for each element; 0 where none is needed.
+std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, Layout layout);
 void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
                       const BatchNormForward& arguments);
 void batch_norm_evaluate(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,

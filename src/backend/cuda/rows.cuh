@@ -6,8 +6,11 @@
 // threads along x are columns of kWidth channels each, those along y are lines, which take every lines-th row.
 //   nhwc   the channels of a row lie side by side, and so do columns; kWidth is 16 bytes where the channels allow it
 //   plain  the positions of a channel lie side by side: one column, and neighbouring lines take neighbouring positions
-// How many columns, lines and chunks there are is decided by the shape alone. Sums are taken by each line over its rows,
-// then over lines by a binary tree, then over chunks, again by lines and a tree: always in the same order.
+// How many columns, lines and chunks there are is decided by the shape alone. Sums are taken by each line over its
+// rows, then over lines by a binary tree, then over chunks, again by lines and a tree: always in the same order.
+//
+// Memory is kept busy by one wave of blocks: kMostTiles is what a GPU of 132 multiprocessors runs at once with
+// kTileBlocks blocks each, so no second wave leaves most of them idle.
 //
 //   const Rows rows = rows_of(samples, shape, layout);
 //   with_rows(element, rows, [&](auto zero, auto access) {
@@ -65,6 +68,11 @@ void with_rows(Element element, const Rows& rows, F f) {
   });
 }
 
+// Blocks of a multiprocessor that kernels leave registers for.
+inline constexpr unsigned kTileBlocks = 3;
+
+inline constexpr unsigned kMostColumns = 32;
+
 class Tiling {
  public:
   Tiling(const Rows& r, unsigned width) {
@@ -93,15 +101,15 @@ class Tiling {
     return end < r.rows ? end : r.rows;
   }
   // Of a chunk.
+  __device__ std::uint32_t begin_of(std::uint32_t chunk) const { return chunk * rows_per_chunk_; }
   __device__ std::uint32_t rows_in(const Rows& r, std::uint32_t chunk) const {
     const std::uint32_t begin = chunk * rows_per_chunk_;
     return begin >= r.rows ? 0 : r.rows - begin < rows_per_chunk_ ? r.rows - begin : rows_per_chunk_;
   }
 
  private:
-  static constexpr unsigned kMostColumns = 32;
-  static constexpr unsigned kRowsPerThread = 8;
-  static constexpr unsigned kMostTiles = 1024;
+  static constexpr unsigned kRowsPerThread = 4;
+  static constexpr unsigned kMostTiles = 384;
   static constexpr unsigned kLeastChunks = 4;
 
   unsigned columns_ = 1;
@@ -128,8 +136,8 @@ __device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load loa
 
 // Merges the lines of a block: tree[j][thread] of all threads into those of line 0, by a binary tree. The number of
 // lines is a power of two; all threads of the block call it after they have filled the tree.
-template <unsigned kWidth, class Sum, class Merge>
-__device__ inline void merge_lines(Sum (&tree)[kWidth][kThreads], Merge merge) {
+template <unsigned kWidth, class Sum, unsigned kCount, class Merge>
+__device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], Merge merge) {
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -139,9 +147,36 @@ __device__ inline void merge_lines(Sum (&tree)[kWidth][kThreads], Merge merge) {
   __syncthreads();
 }
 
+// Two sums over the same rows.
+struct Sums {
+  float first;
+  float second;
+};
+__device__ inline Sums added(const Sums& a, const Sums& b) { return {a.first + b.first, a.second + b.second}; }
+
 // Blocks that go over the chunks' sums: few channels and many lines each.
 inline constexpr unsigned kChunkColumns = 8;
-inline constexpr unsigned kChunkLines = kThreads / kChunkColumns;
+inline constexpr unsigned kChunkLines = 64;
+inline constexpr unsigned kChunkThreads = kChunkColumns * kChunkLines;
 inline unsigned chunk_blocks(std::uint32_t channels) { return (channels + kChunkColumns - 1) / kChunkColumns; }
+
+// Calls use(chunk, sums) for each chunk of the thread's line; `partial` is [chunks][2][channels]. So many loads ahead
+// of the first use that one round is enough for most shapes: it takes as long as memory takes to answer.
+template <class Use>
+__device__ inline void each_chunk(const float* partial, std::uint32_t channels, std::uint32_t channel,
+                                  std::uint32_t chunks, Use use) {
+  constexpr unsigned kAtOnce = 8;
+  for (std::uint32_t first = threadIdx.y; first < chunks; first += kAtOnce * kChunkLines) {
+    Sums loaded[kAtOnce];
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      const std::uint32_t chunk = first + k * kChunkLines;
+      const float* sums = partial + static_cast<std::size_t>(chunk) * 2 * channels + channel;
+      if (chunk < chunks) loaded[k] = {sums[0], sums[channels]};
+    }
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (first + k * kChunkLines < chunks) use(first + k * kChunkLines, loaded[k]);
+    }
+  }
+}
 
 }  // namespace ddp::cuda
