@@ -58,7 +58,8 @@ void sum_steps(Communicator& ranks, Backend& backend, DeviceCommunicator& sums) 
     }
   }
   if (ranks.rank() == 0) {
-    std::printf("20 steps summed by %s, %s\n", sums.description().c_str(), recording ? "15 of them recorded" : "none recorded");
+    std::printf("20 steps summed by %s, %s\n", sums.description().c_str(),
+                recording ? "15 of them recorded" : "none recorded");
   }
 }
 
