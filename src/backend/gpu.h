@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 
 namespace ddp {
@@ -29,6 +31,8 @@ struct GpuBackendConfig {
   bool deterministic = false;    // leaves out kernels whose sums have no fixed order
   double memory_fraction = 1;    // of the card's memory, all that this process may hold
   std::size_t memory_limit = 0;  // bytes; 0: no limit
+  // What this process holds of the card's memory, as the driver counts it; none, or no answer: nobody can say.
+  std::function<std::optional<std::size_t>()> process_bytes = {};
 };
 
 }  // namespace ddp

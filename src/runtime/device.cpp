@@ -1,11 +1,15 @@
 #include "runtime/device.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <functional>
+#include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -160,6 +164,22 @@ void check_precision_of_cpu(const Options& options, const std::string& reason) {
 }
 
 // On all ranks alike, from what all of them see.
+// Asks the driver each time; where it cannot say it once, it is not asked again.
+std::function<std::optional<std::size_t>()> memory_counter(const std::string& pci_id) {
+  return [pci_id, nvml = std::shared_ptr<Nvml>(), silent = false]() mutable -> std::optional<std::size_t> {
+    if (silent) return std::nullopt;
+    try {
+      if (nvml == nullptr) nvml = std::make_shared<Nvml>();
+      const std::optional<std::uint64_t> bytes = process_bytes(*nvml, pci_id, static_cast<unsigned>(getpid()));
+      silent = !bytes;
+      return bytes;
+    } catch (const Error&) {
+      silent = true;
+      return std::nullopt;
+    }
+  };
+}
+
 void decide(Device& device, int rank, const Options& options) {
   const int lacking = first_without_card(device.views);
   if (lacking >= 0) {
@@ -185,7 +205,8 @@ void decide(Device& device, int rank, const Options& options) {
                    .precision = gpu_precision(options.model.precision),
                    .deterministic = options.optimizer.deterministic,
                    .memory_fraction = options.device.gpu_memory_fraction,
-                   .memory_limit = options.device.gpu_memory_limit};
+                   .memory_limit = options.device.gpu_memory_limit,
+                   .process_bytes = memory_counter(placement.cards[static_cast<std::size_t>(rank)].pci_id)};
 }
 
 }  // namespace

@@ -262,6 +262,16 @@ std::vector<CardStatus> Nvml::cards() const {
   return cards;
 }
 
+std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid) {
+  for (const CardStatus& card : nvml.cards()) {
+    if (card.pci_id != pci_id || !card.processes) continue;
+    for (const CardProcess& process : *card.processes) {
+      if (process.pid == pid) return process.bytes;
+    }
+  }
+  return std::nullopt;
+}
+
 std::string driver_version() {
   try {
     return Nvml().driver_version().value_or("");

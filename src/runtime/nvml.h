@@ -55,6 +55,9 @@ class Nvml {
   std::unique_ptr<Library> library_;
 };
 
+// What the process `pid` holds of the card at `pci_id`; none where that cannot be seen, as from within most containers.
+std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid);
+
 // The version of this machine's driver, or "" where it cannot be asked.
 std::string driver_version();
 

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
@@ -51,6 +53,10 @@ cudaError_t refuse_in(Capture& capture) {
 std::atomic<cudaError_t> broken{cudaSuccess};
 std::atomic<cudaError_t> reported_once{cudaSuccess};
 std::atomic<unsigned long long> last_flags{0};
+
+// Of cudaMalloc, with their bytes.
+std::mutex blocks_mutex;
+std::map<void*, std::size_t> blocks;
 
 // The streams that this thread has made: where ranks are threads, its device's.
 thread_local std::vector<cudaStream_t> streams_of_device;
@@ -184,6 +190,12 @@ bool depends(cudaGraph_t graph, const std::string& later, const std::string& ear
 
 void break_streams(cudaError_t error) { broken = error; }
 
+std::size_t allocated_bytes() {
+  const std::lock_guard lock(blocks_mutex);
+  return std::accumulate(blocks.begin(), blocks.end(), std::size_t{0},
+                         [](std::size_t sum, const auto& block) { return sum + block.second; });
+}
+
 void report_once(cudaError_t error) { reported_once = error; }
 
 unsigned long long instantiation_flags() { return last_flags; }
@@ -199,12 +211,18 @@ extern "C" {
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   std::memset(*memory, 0xFF, bytes);
+  const std::lock_guard lock(blocks_mutex);
+  blocks[*memory] = bytes;
   return cudaSuccess;
 }
 
 // Waits for the device first, as CUDA does.
 cudaError_t cudaFree(void* memory) {
   for (CUstream_st* stream : streams_of_device) stream->wait();
+  {
+    const std::lock_guard lock(blocks_mutex);
+    blocks.erase(memory);
+  }
   std::free(memory);
   return cudaSuccess;
 }

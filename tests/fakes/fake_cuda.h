@@ -28,6 +28,9 @@ bool depends(cudaGraph_t graph, const std::string& later, const std::string& ear
 
 // Makes every later query of a stream return this error, as an illegal address in a kernel would; cudaSuccess: no more.
 void break_streams(cudaError_t error);
+// Bytes of cudaMalloc that were not freed.
+std::size_t allocated_bytes();
+
 // Makes only the next synchronization of a stream return this error.
 void report_once(cudaError_t error);
 

@@ -191,8 +191,10 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream) {
   const bool known = type == ncclFloat32 || type == ncclFloat64 || type == ncclBfloat16;
   if (from != to || op != ncclSum || count == 0 || !known) return ncclInvalidArgument;
-  // Before an earlier call is through, NCCL takes no other.
-  if (comm->accepted || comm->shared->state != ncclSuccess) return ncclInvalidUsage;
+  // Before an earlier call is through, NCCL takes no other; after a failure it says that one again.
+  const ncclResult_t state = comm->shared->state;
+  if (comm->accepted || state == ncclInProgress) return ncclInvalidUsage;
+  if (state != ncclSuccess) return state;
   const std::size_t number = comm->sums++;
   if (number == comm->shared->faults.refused_sum) return ncclInternalError;
   // What is recorded stays counted as long as its graph lives.

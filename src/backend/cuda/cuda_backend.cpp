@@ -71,14 +71,17 @@ class CudaRecording final : public Recording {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const GpuBackendConfig& config)
-      : properties_(take_gpu(config)),
+      : process_bytes_(config.process_bytes),
+        properties_(take_gpu(config)),
         budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)),
         cudnn_(stream_.get()),
         context_{stream_.get(), cudnn_.get(), cublas_.get(), config.precision, config.deterministic} {
     // A build without code for this card fails here, before anything is read.
+    budget_->set_reserve(0);  // until it can be measured
     const Memory probe = allocate(sizeof(float), "the first floats");
     fill_random(stream_.get(), Element::fp32, probe.data(), 1, 0);
     synchronize();
+    measure_reserve();
   }
 
   std::string description() const override {
@@ -191,7 +194,10 @@ class CudaBackend final : public Backend {
     return {static_cast<std::byte*>(data), bytes, [](std::byte* host) { static_cast<void>(cudaFreeHost(host)); }};
   }
 
-  std::size_t available_bytes() const override { return std::min(budget_->left(), free_bytes()); }
+  std::size_t available_bytes() const override {
+    measure_reserve();
+    return std::min(budget_->left(), free_bytes());
+  }
 
   void upload(void* device, const void* host, std::size_t bytes) override {
     copy(device, host, bytes, cudaMemcpyHostToDevice);
@@ -283,10 +289,17 @@ class CudaBackend final : public Backend {
     DDP_CUDA(cudaMemGetInfo(&free, &total));
     return free;
   }
+  // Anew where it counts: more code is loaded after the start, and NCCL takes its buffers.
+  void measure_reserve() const {
+    if (!budget_->capped()) return;
+    const std::optional<std::size_t> counted = process_bytes_ ? process_bytes_() : std::nullopt;
+    budget_->set_reserve(runtime_reserve(counted, total_bytes() - free_bytes(), budget_->held()));
+  }
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
   }
 
+  std::function<std::optional<std::size_t>()> process_bytes_;
   // In this order: the card is taken before anything else is made.
   cudaDeviceProp properties_;
   std::shared_ptr<MemoryBudget> budget_;

@@ -16,19 +16,34 @@ std::size_t allowed_bytes(std::size_t total, double fraction, std::size_t limit)
 
 }  // namespace
 
+std::size_t runtime_reserve(std::optional<std::size_t> counted, std::size_t gone, std::size_t held) {
+  const std::size_t all = counted.value_or(gone);
+  const std::size_t beside = all - std::min(all, held) + kLaterReserve;
+  // What others hold is not this process's: then no more than the assumption.
+  return counted ? beside : std::min(beside, kRuntimeReserve);
+}
+
 MemoryBudget::MemoryBudget(std::size_t total, double fraction, std::size_t limit)
-    : total_(total),
-      allowed_(allowed_bytes(total, fraction, limit)),
-      cap_(allowed_ == total ? total : allowed_ - std::min(allowed_, kRuntimeReserve)) {}
+    : total_(total), allowed_(allowed_bytes(total, fraction, limit)) {}
+
+std::size_t MemoryBudget::cap() const {
+  return capped() ? allowed_ - std::min<std::size_t>(allowed_, reserve_) : total_;
+}
+
+std::size_t MemoryBudget::left() const {
+  const std::size_t most = cap();
+  return most - std::min<std::size_t>(most, held_);
+}
 
 void MemoryBudget::take(std::size_t bytes, const std::string& purpose) {
   const std::size_t before = held_.fetch_add(bytes);
-  if (bytes <= cap_ && before <= cap_ - bytes) {
+  const std::size_t most = cap();
+  if (bytes <= most && before <= most - bytes) {
     ++allocations_;
     return;
   }
   held_ -= bytes;
-  if (allowed_ == total_) {
+  if (!capped()) {
     throw Error(ExitCode::out_of_memory,
                 fmt::format("{} need {}, but this process holds {} of the GPU's {} already; take a smaller batch or "
                             "more logical shards",
@@ -38,7 +53,7 @@ void MemoryBudget::take(std::size_t bytes, const std::string& purpose) {
               fmt::format("{} need {}, but of the {} that this process may take of the GPU's {} it holds {} already, "
                           "and {} are for CUDA itself; take a smaller batch, more logical shards or a higher limit",
                           purpose, format_bytes(bytes), format_bytes(allowed_), format_bytes(total_),
-                          format_bytes(before), format_bytes(allowed_ - cap_)));
+                          format_bytes(before), format_bytes(allowed_ - most)));
 }
 
 void MemoryBudget::refused_by_card(std::size_t bytes, const std::string& purpose, std::size_t free) const {

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "backend/pretend_gpu/engines.h"
 #include "fakes/fake_cuda.h"
 
 namespace {
@@ -64,7 +65,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = kTotal;
+  *free = kTotal - ddp::pretend::kContextBytes - ddp::testing::allocated_bytes();
   *total = kTotal;
   return cudaSuccess;
 }

@@ -1,9 +1,13 @@
-// What tests know of the stand-in for cuDNN.
+// What tests know of the stand-ins for a card and for cuDNN.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace ddp::pretend {
+
+// What CUDA and libraries take of the card beside what is allocated.
+inline constexpr std::size_t kContextBytes = std::size_t{300} << 20U;
 
 // The engine that is the fastest because it does nothing: no run may choose it.
 std::int64_t wrong_engine();

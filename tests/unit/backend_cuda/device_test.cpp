@@ -96,6 +96,28 @@ TEST(MemoryBudgetTest, ACapCountsCudaItself) {
   EXPECT_EQ(MemoryBudget(100 * kGiB, 1, 200 * kGiB).cap(), 100 * kGiB);
 }
 
+TEST(MemoryBudgetTest, TheReserveIsWhatWasMeasured) {
+  MemoryBudget budget(100 * kGiB, 0.4, 0);
+  budget.take(38 * kGiB, "the activations");
+  budget.set_reserve(kGiB / 2);
+  EXPECT_EQ(budget.left(), 2 * kGiB - kGiB / 2);
+  // More than what is left: nothing can be had any more, and what is held stays held.
+  budget.set_reserve(3 * kGiB);
+  EXPECT_EQ(budget.left(), 0U);
+  const Error error = error_of([&] { budget.take(1, "the weights"); });
+  EXPECT_TRUE(contains(error.what(), "3.0 GiB are for CUDA itself")) << error.what();
+}
+
+TEST(RuntimeReserve, IsWhatTheDriverCountsBesideAllocations) {
+  EXPECT_EQ(runtime_reserve(5 * kGiB, 60 * kGiB, 3 * kGiB), 2 * kGiB + kLaterReserve);
+  EXPECT_EQ(runtime_reserve(0, 60 * kGiB, 3 * kGiB), kLaterReserve);
+}
+
+TEST(RuntimeReserve, IsAtMostWhatIsGoneOfTheCardWhereTheDriverDoesNotSay) {
+  EXPECT_EQ(runtime_reserve(std::nullopt, 3 * kGiB + kGiB / 2, 3 * kGiB), kGiB / 2 + kLaterReserve);
+  EXPECT_EQ(runtime_reserve(std::nullopt, 60 * kGiB, 3 * kGiB), kRuntimeReserve) << "others' share counts as theirs";
+}
+
 TEST(MemoryBudgetTest, WhatIsRefusedIsNotHeld) {
   MemoryBudget budget(100 * kGiB, 1, 8 * kGiB);
   budget.take(5 * kGiB, "the activations");

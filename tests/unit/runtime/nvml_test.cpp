@@ -67,6 +67,15 @@ TEST_F(NvmlTest, TellsAllOfACard) {
   EXPECT_THAT(*idle.processes, IsEmpty());
 }
 
+TEST_F(NvmlTest, TellsWhatAProcessHoldsOfACard) {
+  use(DDP_FAKE_NVML);
+  const Nvml nvml;
+  const auto self = static_cast<unsigned>(getpid());
+  EXPECT_EQ(process_bytes(nvml, "0000:3b:00.0", self), 3 * kGiB);
+  EXPECT_EQ(process_bytes(nvml, "0000:d8:00.0", self), std::nullopt);
+  EXPECT_EQ(process_bytes(nvml, "0000:3b:00.0", 4194305), std::nullopt);
+}
+
 void expect_unknown(const CardStatus& card) {
   EXPECT_FALSE(card.name || card.pci_id || card.uuid || card.memory || card.utilisation || card.temperature ||
                card.throttling || card.processes);
