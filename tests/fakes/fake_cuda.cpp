@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -41,6 +42,29 @@ struct Capture {
       for (const std::size_t before : nodes[place].after) waited_for[before] = true;
     }
     return earlier <= later && waited_for[earlier];
+  }
+
+  // Any order that the dependencies allow, another one each time: where one is missing, it shows.
+  Places random_order() const {
+    static thread_local std::mt19937 engine{std::random_device{}()};
+    std::vector<std::size_t> missing(nodes.size(), 0);
+    std::vector<Places> followers(nodes.size());
+    Places ready;
+    for (std::size_t place = 0; place < nodes.size(); ++place) {
+      missing[place] = nodes[place].after.size();
+      for (const std::size_t before : nodes[place].after) followers[before].push_back(place);
+      if (missing[place] == 0) ready.push_back(place);
+    }
+    Places order;
+    while (!ready.empty()) {
+      std::swap(ready[std::uniform_int_distribution<std::size_t>(0, ready.size() - 1)(engine)], ready.back());
+      order.push_back(ready.back());
+      ready.pop_back();
+      for (const std::size_t next : followers[order.back()]) {
+        if (--missing[next] == 0) ready.push_back(next);
+      }
+    }
+    return order;
   }
 };
 
@@ -368,9 +392,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
-// In the order in which the work was enqueued, which no dependency contradicts.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  for (const Node& node : exec->capture->nodes) stream->push(node.work);
+  for (const std::size_t place : exec->capture->random_order()) stream->push(exec->capture->nodes[place].work);
   return cudaSuccess;
 }
 

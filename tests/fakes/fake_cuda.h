@@ -4,8 +4,9 @@
 //   EXPECT_TRUE(depends(graph, "update", "sum"));
 //
 // Linked in place of CUDA's runtime, it carries the calls of src/comm/nccl: device memory is malloc, a stream is a
-// thread that does its work in order, an event is a counter. Where CUDA would refuse, it refuses: recordings that are
-// left open, events that reach from outside into a recording, queries of a stream that is being recorded.
+// thread that does its work in order, an event is a counter; a recording's work is done one after the other, in any
+// order that its dependencies allow. Where CUDA would refuse, it refuses: recordings that are left open, events that
+// reach from outside into a recording, queries of a stream that is being recorded.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "backend/cuda/handles.h"
 
@@ -71,6 +74,39 @@ TEST(FakeCuda, ARecordingDoesNothingUntilItIsLaunched) {
   ASSERT_EQ(cudaGraphLaunch(exec, s.first.get()), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(s.first.get()), cudaSuccess);
   EXPECT_EQ(count, 8);
+}
+
+// An edge that is missing shows: what does not wait comes before, and after.
+TEST(FakeCuda, ARecordingIsReplayedInAnyOrderThatItsDependenciesAllow) {
+  const Streams s;
+  std::vector<std::string> order;
+  const auto note = [&](cudaStream_t stream, const std::string& name) {
+    enqueue(stream, name, [&order, name] { order.push_back(name); });
+  };
+  ASSERT_EQ(cudaStreamBeginCapture(s.first.get(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  note(s.first.get(), "fork");
+  ASSERT_EQ(cudaEventRecord(s.event.get(), s.first.get()), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(s.second.get(), s.event.get(), 0), cudaSuccess);
+  note(s.first.get(), "written too late");
+  note(s.second.get(), "read");
+  ASSERT_EQ(cudaEventRecord(s.event.get(), s.second.get()), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(s.first.get(), s.event.get(), 0), cudaSuccess);
+  note(s.first.get(), "join");
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(s.first.get(), &graph), cudaSuccess);
+  const cuda::Graph owned(graph);
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  const cuda::GraphExec owned_exec(exec);
+  std::set<std::vector<std::string>> seen;
+  for (int i = 0; i < 100; ++i) {
+    order.clear();
+    ASSERT_EQ(cudaGraphLaunch(exec, s.first.get()), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(s.first.get()), cudaSuccess);
+    seen.insert(order);
+  }
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAre(ElementsAre("fork", "written too late", "read", "join"),
+                                                    ElementsAre("fork", "read", "written too late", "join")));
 }
 
 TEST(FakeCuda, AQuestionAboutTheStreamSpoilsARecording) {

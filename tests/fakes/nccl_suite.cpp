@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
+#include <set>
 #include <thread>
 
 #include "fakes/fake_cuda.h"
@@ -121,9 +123,11 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
   std::vector<float> input(config.elements);
   std::vector<double> message(3);
   const Memory on_device = rig.backend->allocate(message.size() * sizeof(double), "a message");
+  std::set<float*> gradients;
   const auto step = [&] {
     for (int shard = 0; shard < 2; ++shard) {
       float* gradient = rig.reducer->shard_gradient();
+      gradients.insert(gradient);
       for (const Bucket& bucket : config.buckets) {
         rig.backend->upload(gradient + bucket.begin, input.data() + bucket.begin, bucket.elements() * sizeof(float));
         rig.reducer->ready(bucket.begin);
@@ -136,13 +140,16 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
     rig.backend->download(message.data(), on_device.data(), on_device.bytes());
   };
   std::unique_ptr<Recording> recording;
-  for (int number = 0; number < 6; ++number) {
+  for (int number = 0; number < 12; ++number) {
     for (std::size_t i = 0; i < input.size(); ++i) {
       input[i] = static_cast<float>(i % 100 + static_cast<std::size_t>(number + ranks.rank()));
     }
     for (double& value : message) value = number + ranks.rank();
     rig.reducer->begin_step(number);
     if (number == 1) recording = rig.backend->record(step);
+    // What an earlier step left would hide work that does not wait for this one's.
+    for (float* gradient : gradients) std::memset(gradient, 0xFF, config.elements * sizeof(float));
+    std::memset(on_device.data(), 0xFF, on_device.bytes());
     if (recording != nullptr) {
       recording->replay();
     } else {
