@@ -214,6 +214,22 @@ __device__ void write_windows(const Product& p, const Result& r, const float (&s
   }
 }
 
+// What a warp multiplies in one step.
+template <unsigned kTiles>
+struct Factors {
+  Matrices a;
+  uint2 b[kTiles];
+};
+
+template <unsigned kTiles>
+__device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint16_t* places, const uint2* weights,
+                                               std::uint32_t step) {
+  Factors<kTiles> factors;
+  for (unsigned j = 0; j < kTiles; ++j) factors.b[j] = weights[(step * kTiles + j) * 32];
+  factors.a = load_matrices(row + places[2 * step + threadIdx.x % 32 / kRowsOfTile]);
+  return factors;
+}
+
 // Block (sample and band, group of output channels).
 template <unsigned kTiles>
 __global__ void __launch_bounds__(kMostWarps * 32) conv_mma_kernel(const Product p, const Result r) {
@@ -249,13 +265,14 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_mma_kernel(const Product
     const std::uint32_t m = first + lane % kRowsOfTile;
     const Pixel pixel = pixel_of(m < pixels ? m : 0, p.width, r.pool);
     const Unit* row = tile + (pixel.line * p.taps.tile_width + pixel.column) * p.stride * p.taps.pitch;
+    converge();
     float sums[kTiles][4] = {};
+    Factors<kTiles> now = load_factors<kTiles>(row, places, weights, 0);
     for (std::uint32_t step = 0; step < p.steps; ++step) {
-      const Matrices a = load_matrices(row + places[2 * step + lane / kRowsOfTile]);
-      for (unsigned j = 0; j < kTiles; ++j) {
-        const uint2 b = weights[(step * kTiles + j) * 32];
-        multiply_add(sums[j], a, b.x, b.y);
-      }
+      // The next ones are on their way meanwhile.
+      const Factors<kTiles> next = load_factors<kTiles>(row, places, weights, step + 1 < p.steps ? step + 1 : step);
+      for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
+      now = next;
     }
     if (r.pool) {
       write_windows(p, r, sums, first, pixels, band);

@@ -30,6 +30,9 @@ struct Matrices {
   std::uint32_t values[4];
 };
 
+// After branches that not all threads of a warp took: the functions below want them side by side.
+__device__ inline void converge() { __syncwarp(); }
+
 // Lane l names row l % 8 of matrix l / 8.
 __device__ inline Matrices load_matrices(const Unit* row) {
   Matrices m;

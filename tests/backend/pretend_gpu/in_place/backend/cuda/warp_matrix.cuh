@@ -54,6 +54,7 @@ struct Factors {
 
 }  // namespace emulation
 
+inline void converge() {}
 inline Matrices load_matrices(const Unit* row) { return emulation::load(row, false); }
 inline Matrices load_transposed(const Unit* row) { return emulation::load(row, true); }
 
