@@ -2,7 +2,7 @@
 //
 // Note [Sums in a fixed order]
 // The gradient of a bias is a sum over all rows, for each channel. The rows are cut into chunks by their number alone.
-// A block adds up one chunk: each of its 8 lines of threads takes every eighth row, and the lines are added in order. A
+// A block adds up one chunk: each of its 32 lines of threads takes every 32nd row, and the lines are added in order. A
 // second kernel adds the chunks: thread t takes every 256th, and a binary tree adds the threads. No atomics, so the sum
 // has the same bits in every run.
 #include "backend/arithmetic.h"
@@ -12,7 +12,7 @@
 namespace ddp::cuda {
 namespace {
 
-constexpr unsigned kLines = 8;
+constexpr unsigned kLines = 32;
 constexpr unsigned kColumns = 32;
 // Up to so many rows one chunk is enough, and the second kernel is saved.
 constexpr std::int64_t kRowsOfOneChunk = 512;
@@ -104,7 +104,8 @@ __device__ float gradient_at(const Gradient<T>& g, std::size_t row, std::uint32_
 // Block (chunk, group of channels) of kColumns x kLines threads; see Note [Sums in a fixed order]. Without `sums` only
 // the gradient before bias and activation is written.
 template <After kAfter, class T>
-__global__ void bias_backward_kernel(const Gradient<T> g, float* sums, std::size_t rows, std::size_t rows_per_chunk) {
+__global__ void __launch_bounds__(kColumns* kLines)
+    bias_backward_kernel(const Gradient<T> g, float* sums, std::size_t rows, std::size_t rows_per_chunk) {
   __shared__ float lines[kLines][kColumns];
   const std::uint32_t channel = blockIdx.y * kColumns + threadIdx.x;
   const std::size_t first = blockIdx.x * rows_per_chunk;

@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/matrix_product.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/small_product.h"
 #include "backend/workspace.h"
 
 namespace ddp::cuda {
@@ -75,12 +76,15 @@ class CudaLinear final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    const void* dpre = open_gradient(a);
-    float* gradient = a.parameter_gradients[0];
-    float* target = is_aligned(gradient) ? gradient : gradient_copy_.in(a.workspace);
-    weights_.run(context_.stream, dpre, a.x, target, nullptr, backward_scratch_.in(a.workspace));
-    if (target != gradient) {
-      convert(context_.stream, Element::fp32, target, Element::fp32, gradient, weight_count());
+    const bool small = takes_small_gradient(spec_);
+    // The kernel for few outputs takes the bias along.
+    const bool with_bias = small && !spec_.relu && spec_.bias;
+    const void* dpre = with_bias ? a.dy : open_gradient(a);
+    if (small) {
+      small_gradient(context_.stream, context_.element(), spec_, dpre, a.x, a.parameter_gradients[0],
+                     with_bias ? a.parameter_gradients[1] : nullptr);
+    } else {
+      write_weight_gradient(a, dpre);
     }
     if (data_ == nullptr) return;
     const void* weights = a.parameters[0];
@@ -90,6 +94,15 @@ class CudaLinear final : public Op {
 
  private:
   std::int64_t weight_count() const { return spec_.inputs * spec_.outputs; }
+
+  void write_weight_gradient(const BackwardArguments& a, const void* dpre) {
+    float* gradient = a.parameter_gradients[0];
+    float* target = is_aligned(gradient) ? gradient : gradient_copy_.in(a.workspace);
+    weights_.run(context_.stream, dpre, a.x, target, nullptr, backward_scratch_.in(a.workspace));
+    if (target != gradient) {
+      convert(context_.stream, Element::fp32, target, Element::fp32, gradient, weight_count());
+    }
+  }
 
   // The gradient before bias and ReLU; the bias's gradient on the way.
   const void* open_gradient(const BackwardArguments& a) const {
