@@ -68,7 +68,8 @@ function(ddp_compile_quickly target)
 endfunction()
 
 # ddp_test(NAME [WHOLE] SOURCES a.cpp ... LIBS lib ...) makes a GoogleTest program whose cases CTest lists one by one, or as
-# one test where they come as a WHOLE. One thread each, as CTest starts several at a time; a test that wants more says so.
+# one test where they come as a WHOLE: those that load gigabytes of libraries, since CTest runs a program to list its cases,
+# and reading such libraries from a cold disk takes longer than all else. One thread each, as CTest starts several at a time; a test that wants more says so.
 function(ddp_test name)
   cmake_parse_arguments(ARG "WHOLE" "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -79,7 +80,7 @@ function(ddp_test name)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "unit;${ARG_LABELS}" ENVIRONMENT OMP_NUM_THREADS=1 TIMEOUT 600)
   else()
-    gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+    gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
       PROPERTIES LABELS "unit;${ARG_LABELS}" ENVIRONMENT OMP_NUM_THREADS=1 TIMEOUT 600)
   endif()
 endfunction()

@@ -1,10 +1,9 @@
-# What the batch scripts slurm-train.sbatch and slurm-train-srun.sbatch share; they source it from the folder of the
-# repository, where sbatch was called, because Slurm runs a copy of the script elsewhere.
+# What the batch scripts slurm-train.sbatch and slurm-train-srun.sbatch share; they source it.
 # shellcheck shell=bash
 
-program=${DDP_TRAIN:-build/release/src/ddp_train}
+program=${DDP_TRAIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release/src/ddp_train}
 [ -x "$program" ] || {
-  echo "slurm: there is no program $program in $PWD; run launch/build there first, or name it in DDP_TRAIN" >&2
+  echo "slurm: there is no program $program; run launch/build first, or name it in DDP_TRAIN" >&2
   exit 3
 }
 if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
@@ -15,6 +14,21 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy
 resume=()
 # shellcheck disable=SC2034  # used by the scripts that source this
 [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || resume=(--resume auto)
+
+# choose_mpi_plugin: what srun must be told to start ranks of the program's MPI, as `mpi_plugin`; nothing where it lacks the
+# plugin, whose default may serve, or where SLURM_MPI_TYPE names one already.
+# shellcheck disable=SC2034  # used by the script that sources this
+choose_mpi_plugin() {
+  local wanted=pmix
+  mpi_plugin=()
+  [ -z "${SLURM_MPI_TYPE:-}" ] || return 0
+  if "$program" --version 2>/dev/null | grep -qiE 'mpich|mvapich|intel.*mpi'; then wanted=pmi2; fi
+  if srun --mpi=list 2>&1 | tr -s '[:space:],' '\n' | grep -qxF "$wanted"; then
+    mpi_plugin=("--mpi=$wanted")
+  else
+    echo "slurm: srun has no plugin $wanted for the program's MPI (srun --mpi=list), and takes its default" >&2
+  fi
+}
 
 # run_and_requeue LAUNCHER...: runs the job. USR1, which Slurm sends before the time limit and before a preemption, goes
 # to the launcher and from there to all ranks; they save and end with exit code 75, and the job is queued again. TERM

@@ -13,7 +13,10 @@
 namespace ddp {
 namespace {
 
-const char* advice(int error_number) {
+// Docker and Podman leave one of these files in a container.
+bool in_container() { return ::access("/.dockerenv", F_OK) == 0 || ::access("/run/.containerenv", F_OK) == 0; }
+
+std::string advice(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
@@ -23,6 +26,13 @@ const char* advice(int error_number) {
     case EACCES:
     case EPERM:
     case EROFS:
+      if (in_container()) {
+        return fmt::format(
+            "this container runs as user {}: make the folder or volume that user's, or start the container with its "
+            "owner "
+            "in --user",
+            ::geteuid());
+      }
       return "check the permissions or give another folder";
     case EIO:
       return "check the disk";

@@ -10,7 +10,8 @@ cat >"$folder/program" <<'PROGRAM'
 #!/usr/bin/env bash
 rank=$OMPI_COMM_WORLD_RANK
 case $1 in
-ranks) echo "rank $rank of $OMPI_COMM_WORLD_SIZE says $2" ;;
+ranks) echo "rank $rank of $OMPI_COMM_WORLD_SIZE says $2${3:+ ${!3}}" ;;
+break) exit 1 ;;
 fail) [ "$rank" != 1 ] || { echo "rank 1 fails" >&2; exit 4; } ;;
 crash) [ "$rank" != 1 ] || kill -SEGV $$ ;;
 wait)
@@ -69,6 +70,15 @@ if grep -q 'mpirun' "$folder/out"; then
   failures=$((failures + 1))
 fi
 expect 139 'ended by signal 11 \(SEGV\)' "$launch/run" -np 2 -- crash
+# MPI that cannot start ends with 1 and says nothing: launch/run says what to do, and where shared memory is short, that.
+mkdir "$folder/bin"
+printf '#!/usr/bin/env bash\necho Filesystem\necho "shm 1 0 $FREE 0%% /dev/shm"\n' >"$folder/bin/df"
+chmod +x "$folder/bin/df"
+FREE=1 PATH=$folder/bin:$PATH expect 3 '^run: MPI could not start 2 ranks: /dev/shm has 1 MB free.*--shm-size' "$launch/run" -np 2 -- break
+FREE=64 PATH=$folder/bin:$PATH expect 1 '^run: exit code 1 .*DDP_MPI_VERBOSE=1$' "$launch/run" -np 2 -- break
+DDP_MPI_VERBOSE=1 expect 4 'mpirun' "$launch/run" -np 2 -- fail
+# Where /tmp cannot be written to, as in a container with --read-only, MPI's files lie in shared memory.
+TMPDIR=/nowhere expect 0 'rank 1 of 2 says x in /dev/shm' "$launch/run" -np 2 -- ranks 'x in' TMPDIR
 for count in 0 -1 two ''; do expect 2 'is not a number of ranks|wants the number' "$launch/run" -np "$count" -- ranks x; done
 expect 2 'wants the number of ranks' "$launch/run" -np
 DDP_TRAIN=$folder/missing expect 3 'launch/build' "$launch/run" -np 1 -- ranks x

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # launch/slurm-train*.sbatch without a cluster: which signal leads to what, and what the launcher is given. Slurm's and
 # MPI's commands are stand-ins. slurm_test.sh ROOT
+# shellcheck disable=SC2016  # scripts in single quotes
 set -u
 root=$1
 folder=$(mktemp -d)
@@ -16,7 +17,8 @@ mkdir "$folder/bin"
 # A launcher that says how it was called, and then runs its last word as ddp_train would: until USR1, or at once.
 cat >"$folder/bin/srun" <<'LAUNCHER'
 #!/usr/bin/env bash
-echo "$(basename "$0") $*"
+case $* in --mpi=list) echo "MPI plugin types are..." && printf '\t%s\n' none ${PLUGINS-cray_shasta pmi2 pmix} >&2 && exit ;; esac
+echo "$(basename "$0") $* in $PWD"
 case $* in
 *--epochs*)
   trap 'exit 75' USR1
@@ -28,8 +30,14 @@ case $* in
 esac
 LAUNCHER
 cp "$folder/bin/srun" "$folder/bin/mpirun"
-printf '#!/usr/bin/env bash\necho "scontrol $*"\n' >"$folder/bin/scontrol"
-printf '#!/usr/bin/env bash\n' >"$folder/program"
+cat >"$folder/bin/scontrol" <<'SCONTROL'
+#!/usr/bin/env bash
+case $1 in
+show) printf 'JobId=17 JobName=x\n   Command=%s --config a.sbatch\n   WorkDir=/\n' "${SCRIPT:-/nowhere/launch/x.sbatch}" ;;
+*) echo "scontrol $*" ;;
+esac
+SCONTROL
+printf '#!/usr/bin/env bash\necho "  ${MPI:-Open MPI} 4.1"\n' >"$folder/program"
 chmod +x "$folder"/bin/* "$folder/program"
 export PATH=$folder/bin:$PATH SLURM_SUBMIT_DIR=$root SLURM_JOB_ID=17 DDP_TRAIN=$folder/program
 
@@ -82,5 +90,32 @@ done
 start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmix --kill-on-bad-exit=1 '
+# The plugin is that of the program's MPI, where srun has it; SLURM_MPI_TYPE goes before all.
+MPI=MPICH start slurm-train-srun.sbatch --lr 0
+ends 4
+says 'srun --mpi=pmi2 --kill-on-bad-exit=1 '
+PLUGINS='pmi2 pmix_v4' start slurm-train-srun.sbatch --lr 0
+ends 4
+says 'srun --kill-on-bad-exit=1 '
+says 'srun has no plugin pmix'
+SLURM_MPI_TYPE=openmpi start slurm-train-srun.sbatch --lr 0
+ends 4
+says 'srun --kill-on-bad-exit=1 '
+
+# Slurm runs a copy of the script, and sbatch may have been called from any folder: the job runs there, with the program of
+# the repository that the original belongs to.
+mkdir -p "$folder/repository/build/release/src" "$folder/spool" "$folder/my data"
+cp -r "$root/launch" "$folder/repository/"
+cp "$folder/program" "$folder/repository/build/release/src/ddp_train"
+unset DDP_TRAIN
+export SLURM_SUBMIT_DIR="$folder/my data"
+for script in slurm-train.sbatch slurm-train-srun.sbatch; do
+  cp "$root/launch/$script" "$folder/spool/slurm_script"
+  last="a copy of $script, from another folder"
+  (cd "$SLURM_SUBMIT_DIR" && SCRIPT=$folder/repository/launch/$script exec "$folder/spool/slurm_script" --lr 0) >"$folder/said" 2>&1 &
+  job=$!
+  ends 4
+  says "$folder/repository/build/release/src/ddp_train --lr 0 in $folder/my data"
+done
 if [ "$failures" -ne 0 ]; then exit 1; fi
 echo "the batch scripts do what they promise"

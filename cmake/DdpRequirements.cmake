@@ -1,0 +1,41 @@
+# What must be found before anything is built: all that is missing is named at once, with the names of its packages.
+#
+#   ddp_need(zlib ZLIB_FOUND)     notes that zlib is missing unless this holds, as if() takes it
+#   ddp_check_needs()             ends the configuration where anything is missing
+#
+# The first column of launch/packages has the keys.
+set(ddp_missing "")
+function(ddp_need key)
+  if(NOT (${ARGN}))
+    list(APPEND ddp_missing ${key})
+    set(ddp_missing ${ddp_missing} PARENT_SCOPE)
+  endif()
+endfunction()
+
+function(ddp_check_needs)
+  if(NOT ddp_missing)
+    return()
+  endif()
+  set(systems apt dnf conda spack)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/launch/packages lines REGEX "^[^#]")
+  foreach(line IN LISTS lines)
+    separate_arguments(words UNIX_COMMAND "${line}")
+    list(POP_FRONT words key purpose)
+    if(NOT key IN_LIST ddp_missing)
+      continue()
+    endif()
+    foreach(system IN LISTS systems)
+      list(POP_FRONT words names)
+      string(REPLACE "," " " names "${names}")
+      string(APPEND all_${system} " ${names}")
+    endforeach()
+  endforeach()
+  set(text "")
+  foreach(system IN LISTS systems)
+    string(APPEND text "\n  ${system}:${all_${system}}")
+  endforeach()
+  string(REPLACE ";" ", " missing "${ddp_missing}")
+  # launch/setup reads this line.
+  message(STATUS "Missing: ${missing}")
+  message(FATAL_ERROR "Missing: ${missing}. Install them, under these names, or name their folders in CMAKE_PREFIX_PATH:${text}\n")
+endfunction()
