@@ -84,6 +84,34 @@ TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
   }
 }
 
+// Channels in vectors and not, in one block and in several; any stride and padding, also more than the window is wide.
+ConvSpec random_depthwise(std::int64_t channels) {
+  ConvSpec s;
+  s.batch = random_between(1, 4);
+  s.kernel_h = s.kernel_w = random_between(1, 2) * 2 + 1;
+  s.groups = s.output_channels = channels;
+  s.input = {channels, random_between(4, 15), random_between(4, 15)};
+  s.stride = random_between(1, 2);
+  s.pad_top = random_between(0, s.kernel_h);
+  s.pad_left = random_between(0, s.kernel_h);
+  s.pad_bottom = random_between(0, s.kernel_h);
+  s.pad_right = random_between(0, s.kernel_h);
+  s.bias = random_between(0, 1) == 1;
+  s.input_gradient = random_between(0, 3) != 0;
+  return s;
+}
+
+TEST_P(Operators, DepthwiseConvolutionsAgreeWithTheReference) {
+  for (const std::int64_t channels : {8, 16, 40, 264, 12, 7}) {
+    for (int round = 0; round < 4; ++round) {
+      const ConvSpec spec = random_depthwise(channels);
+      const ChoiceMode mode = channels == 16 && round == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
+      EXPECT_GE(check_in_every_layout(spec, mode, describe(spec)), 1) << describe(spec);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_P(Operators, LinearLayersAgreeWithTheReference) {
   for (int round = 0; round < 20; ++round) {
     const LinearSpec spec{.batch = random_between(1, 130),
@@ -123,37 +151,29 @@ TEST_P(Operators, AnEmptyShardHasZeroGradients) {
 }
 
 // The same operator twice on the same values: the same bits.
-TEST_P(Operators, RunsAreRepeatable) {
-  if (!GetParam().repeatable) GTEST_SKIP() << "this backend does not promise it";
-  const ConvSpec spec{.batch = 16,
-                      .input = {8, 10, 10},
-                      .output_channels = 9,
-                      .kernel_h = 3,
-                      .kernel_w = 3,
-                      .relu = true,
-                      .average_pool = true};
+void check_repeatable(Backend& backend, const ConvSpec& spec) {
   const auto floats = [](std::int64_t count) {
     const reference::Values values = random_values(count);
     return std::vector<float>(values.begin(), values.end());
   };
   const std::int64_t weights = parameter_elements(spec, 0);
   for (const Layout layout : kLayouts) {
-    if (!backend().supports(spec, layout, layout)) continue;
-    const KernelChoice choice = backend().choose(spec, layout, layout, ChoiceMode::fixed);
-    EXPECT_EQ(choice.kernels, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
-    const auto op = backend().make_op(spec, layout, layout, choice.kernels);
-    DeviceActivation x(backend(), spec.batch, spec.input, layout);
-    DeviceActivation dy(backend(), spec.batch, spec.output(), layout);
+    if (!backend.supports(spec, layout, layout)) continue;
+    const KernelChoice choice = backend.choose(spec, layout, layout, ChoiceMode::fixed);
+    EXPECT_EQ(choice.kernels, backend.choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto op = backend.make_op(spec, layout, layout, choice.kernels);
+    DeviceActivation x(backend, spec.batch, spec.input, layout);
+    DeviceActivation dy(backend, spec.batch, spec.output(), layout);
     x.set(random_values(spec.batch * spec.input.elements()), spec.batch);
     dy.set(random_values(spec.batch * spec.output().elements()), spec.batch);
-    const DeviceActivation y(backend(), spec.batch, spec.output(), layout);
-    const DeviceActivation dx(backend(), spec.batch, spec.input, layout);
-    const DeviceArray<float> w(backend(), floats(weights));
-    const DeviceArray<float> b(backend(), floats(9));
-    const DeviceArray<float> dw(backend(), std::vector<float>(static_cast<std::size_t>(weights)));
-    const DeviceArray<float> db(backend(), std::vector<float>(9));
-    const Memory saved = backend().allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend().allocate(op->workspace_bytes(), "a test's values");
+    const DeviceActivation y(backend, spec.batch, spec.output(), layout);
+    const DeviceActivation dx(backend, spec.batch, spec.input, layout);
+    const DeviceArray<float> w(backend, floats(weights));
+    const DeviceArray<float> b(backend, floats(spec.output_channels));
+    const DeviceArray<float> dw(backend, std::vector<float>(static_cast<std::size_t>(weights)));
+    const DeviceArray<float> db(backend, std::vector<float>(static_cast<std::size_t>(spec.output_channels)));
+    const Memory saved = backend.allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend.allocate(op->workspace_bytes(), "a test's values");
     const auto results = [&] {
       op->forward({x.data(), y.data(), {w.data(), b.data()}, saved.data(), workspace.data(), spec.batch});
       op->backward({x.data(),
@@ -169,6 +189,27 @@ TEST_P(Operators, RunsAreRepeatable) {
     };
     EXPECT_EQ(results(), results()) << to_string(layout);
   }
+}
+
+TEST_P(Operators, RunsAreRepeatable) {
+  if (!GetParam().repeatable) GTEST_SKIP() << "this backend does not promise it";
+  check_repeatable(backend(), {.batch = 16,
+                               .input = {8, 10, 10},
+                               .output_channels = 9,
+                               .kernel_h = 3,
+                               .kernel_w = 3,
+                               .relu = true,
+                               .average_pool = true});
+  // Sums over several chunks of each channel.
+  check_repeatable(backend(), {.batch = 16,
+                               .input = {64, 20, 20},
+                               .output_channels = 64,
+                               .kernel_h = 3,
+                               .kernel_w = 3,
+                               .stride = 2,
+                               .pad_top = 1,
+                               .pad_left = 1,
+                               .groups = 64});
 }
 
 TEST_P(Operators, UnknownKernelsAreRefused) {

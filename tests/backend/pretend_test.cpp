@@ -127,6 +127,59 @@ TEST(PretendChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
   }
 }
 
+constexpr ConvSpec kDepthwise{.batch = 2,
+                              .input = {16, 7, 7},
+                              .output_channels = 16,
+                              .kernel_h = 3,
+                              .kernel_w = 3,
+                              .pad_top = 1,
+                              .pad_left = 1,
+                              .pad_bottom = 1,
+                              .pad_right = 1,
+                              .groups = 16};
+
+// The kernels of our own need no cuDNN at all: here it computes nothing right.
+TEST(PretendChoice, DepthwiseConvolutionsAreOurOwn) {
+  const pretend::ProposeFirst proposed(pretend::wrong_engine(), true);
+  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+    for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+      const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, kDepthwise);
+      EXPECT_EQ(to_text(kernels, true), "forward=own.depthwise data=own.depthwise weights=own.depthwise");
+    }
+  }
+}
+
+TEST(PretendChoice, OtherConvolutionsAreCudnns) {
+  const auto with = [](auto change) {
+    ConvSpec spec = kDepthwise;
+    change(spec);
+    return spec;
+  };
+  for (const ConvSpec& spec :
+       {with([](ConvSpec& s) { s.output_channels = 32; }), with([](ConvSpec& s) { s.groups = 8; }),
+        with([](ConvSpec& s) { s.stride = 3; }), with([](ConvSpec& s) { s.kernel_w = 5; }),
+        with([](ConvSpec& s) { s.input.channels = s.output_channels = s.groups = 18; })}) {
+    EXPECT_EQ(chosen({}, ChoiceMode::fixed, spec).forward.engine, 11) << describe(spec);
+    try {
+      const auto backend = make_cuda_backend({});
+      const std::string kernels = "forward=own.depthwise data=own.depthwise weights=own.depthwise";
+      static_cast<void>(backend->make_op(spec, Layout::nhwc, Layout::nhwc, kernels));
+      ADD_FAILURE() << "a kernel was taken for what it does not compute: " << describe(spec);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preflight);
+      EXPECT_NE(std::string(error.what()).find("the plan wants own.depthwise"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// As before there were kernels of our own.
+TEST(PretendChoice, PlansOfOlderRunsAreRead) {
+  const auto backend = make_cuda_backend({});
+  const std::string kernels = "forward=cudnn.10 data=cudnn.11,2:3,13:-1 weights=cudnn.10";
+  const auto op = backend->make_op(kDepthwise, Layout::nhwc, Layout::nhwc, kernels);
+  check_op({*backend, *op, kDepthwise, Layout::nhwc, Layout::nhwc, 2, 1e-5, "depthwise by cuDNN"});
+}
+
 // Nothing runs after that, so the kernel that did it is named and the run ends.
 TEST(PretendChoice, APlanThatTakesTheGpuWithItIsNamed) {
   const pretend::ProposeFirst proposed(18);

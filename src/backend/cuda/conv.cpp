@@ -12,20 +12,20 @@ class CudaConv final : public Op {
   CudaConv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels)
       : context_(context),
         spec_(spec),
-        forward_(make_plan(ConvDirection::forward, kernels.forward)),
-        weights_(make_plan(ConvDirection::weights, kernels.weights)) {
-    if (spec.input_gradient) data_ = std::make_unique<ConvPlan>(make_plan(ConvDirection::data, kernels.data));
+        forward_(make_kernel(ConvDirection::forward, kernels.forward)),
+        weights_(make_kernel(ConvDirection::weights, kernels.weights)) {
+    if (spec.input_gradient) data_ = make_kernel(ConvDirection::data, kernels.data);
     const auto element_bytes = static_cast<std::int64_t>(bytes_of(context.element()));
     const std::int64_t convolved_bytes = rows() * spec.output_channels * element_bytes;
     packed_ = saved_.add<std::byte>(weight_count() * element_bytes);
     convolved_ = saved_.add<std::byte>(spec.average_pool ? convolved_bytes : 0);
     packed_once_ = forward_space_.add<std::byte>(weight_count() * element_bytes);
     convolved_once_ = forward_space_.add<std::byte>(spec.average_pool ? convolved_bytes : 0);
-    forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_.workspace_bytes()));
+    forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_->workspace_bytes()));
     dpre_ = backward_space_.add<std::byte>(spec.relu ? convolved_bytes : 0);
     partial_sums_ = backward_space_.add<float>(spec.bias ? bias_partial_sums(rows(), spec.output_channels) : 0);
     packed_gradient_ = backward_space_.add<std::byte>(weight_count() * element_bytes);
-    const std::size_t scratch = std::max(weights_.workspace_bytes(), data_ ? data_->workspace_bytes() : 0);
+    const std::size_t scratch = std::max(weights_->workspace_bytes(), data_ ? data_->workspace_bytes() : 0);
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(scratch));
   }
 
@@ -45,7 +45,7 @@ class CudaConv final : public Op {
     }
     void* convolved = a.y;
     if (spec_.average_pool) convolved = kept ? convolved_.in(a.saved) : convolved_once_.in(a.workspace);
-    forward_.execute(context_.cudnn, {a.x, packed, convolved}, forward_scratch_.in(a.workspace));
+    forward_->execute({a.x, packed, convolved}, forward_scratch_.in(a.workspace));
     if (spec_.average_pool) {
       add_bias_relu_pool(context_.stream, element, convolved, bias_of(a.parameters), a.y, spec_.batch,
                          spec_.convolved());
@@ -59,19 +59,18 @@ class CudaConv final : public Op {
     float* gradient = a.parameter_gradients[0];
     const bool direct = lies_as_packed(gradient);
     void* packed_gradient = direct ? static_cast<void*>(gradient) : packed_gradient_.in(a.workspace);
-    weights_.execute(context_.cudnn, {a.x, packed_gradient, dpre}, backward_scratch_.in(a.workspace));
+    weights_->execute({a.x, packed_gradient, dpre}, backward_scratch_.in(a.workspace));
     if (!direct) {
       unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, spec_.output_channels,
                      group_channels(), taps());
     }
     if (data_ == nullptr) return;
-    data_->execute(context_.cudnn, {a.dx, packed_weights(a.parameters[0], a.saved), dpre},
-                   backward_scratch_.in(a.workspace));
+    data_->execute({a.dx, packed_weights(a.parameters[0], a.saved), dpre}, backward_scratch_.in(a.workspace));
   }
 
  private:
-  ConvPlan make_plan(ConvDirection direction, const EngineChoice& choice) const {
-    return {ConvGraph({spec_, direction, context_.precision}, {context_.cudnn, nullptr}), choice};
+  std::unique_ptr<ConvKernel> make_kernel(ConvDirection direction, const EngineChoice& choice) const {
+    return make_conv_kernel(context_, {spec_, direction, context_.precision}, choice);
   }
 
   std::int64_t taps() const { return spec_.kernel_h * spec_.kernel_w; }
@@ -80,7 +79,7 @@ class CudaConv final : public Op {
   std::int64_t weight_count() const { return spec_.weights(); }
   std::int64_t rows() const { return spec_.batch * spec_.convolved().height * spec_.convolved().width; }
 
-  // Whether [K][C][R][S] at this place is what cuDNN wants as [K][R][S][C].
+  // Whether [K][C][R][S] at this place is what kernels want as [K][R][S][C].
   bool lies_as_packed(const float* weights) const {
     return context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1) && is_aligned(weights);
   }
@@ -118,9 +117,7 @@ class CudaConv final : public Op {
 
   const CudaContext& context_;
   ConvSpec spec_;
-  ConvPlan forward_;
-  ConvPlan weights_;
-  std::unique_ptr<ConvPlan> data_;
+  std::unique_ptr<ConvKernel> forward_, weights_, data_;
   Workspace saved_, forward_space_, backward_space_;
   Workspace::Part<std::byte> packed_, convolved_;
   Workspace::Part<std::byte> packed_once_, convolved_once_;  // where nothing is kept for a backward pass

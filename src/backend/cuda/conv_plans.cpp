@@ -13,7 +13,7 @@ namespace {
 // Collects plans until there are enough.
 class PlanList {
  public:
-  PlanList(const ConvGraph& graph, const PlanLimits& limits, const std::function<bool(ConvPlan&)>& usable)
+  PlanList(const ConvGraph& graph, const PlanLimits& limits, const std::function<bool(ConvKernel&)>& usable)
       : graph_(graph), limits_(limits), usable_(usable) {}
 
   bool full() const { return plans_.size() >= limits_.most; }
@@ -37,7 +37,7 @@ class PlanList {
  private:
   const ConvGraph& graph_;
   PlanLimits limits_;
-  const std::function<bool(ConvPlan&)>& usable_;
+  const std::function<bool(ConvKernel&)>& usable_;
   std::set<std::string> tried_;
   std::vector<ConvPlan> plans_;
 };
@@ -45,7 +45,7 @@ class PlanList {
 }  // namespace
 
 std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits,
-                                 const std::function<bool(ConvPlan&)>& usable) {
+                                 const std::function<bool(ConvKernel&)>& usable) {
   PlanList plans(graph, limits, usable);
   std::vector<Descriptor> compiled;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
@@ -83,7 +83,7 @@ ConvKernels conv_kernels_from_text(const std::string& text, bool input_gradient)
     while (begin < text.size() && text.compare(begin, wanted.size(), wanted) != 0) {
       begin = std::min(text.find(' ', begin), text.size() - 1) + 1;
     }
-    check(begin < text.size(), ExitCode::preflight, "the plan '{}' names no kernel of cuDNN for '{}'", text, key);
+    check(begin < text.size(), ExitCode::preflight, "the plan '{}' names no kernel for '{}'", text, key);
     begin += wanted.size();
     return EngineChoice::from_text(text.substr(begin, text.find(' ', begin) - begin));
   };

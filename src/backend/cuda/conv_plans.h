@@ -1,8 +1,8 @@
-// Which plans cuDNN has for a convolution, and their names in a run's plan.
+// Which plans cuDNN has for a convolution, and the names of a convolution's kernels in a run's plan.
 //
 //   const ConvGraph graph(problem, target);
 //   std::vector<ConvPlan> plans = conv_plans(graph, problem.precision, {.deterministic = true, .most = 1});
-//   ConvKernels kernels = conv_kernels_from_text("forward=cudnn.28 data=cudnn.58,2:1 weights=cudnn.1");
+//   ConvKernels kernels = conv_kernels_from_text("forward=cudnn.28 data=cudnn.58,2:1 weights=cudnn.1", true);
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct PlanLimits {
 // Where `usable` is given, each is asked about in turn and counts only if the answer is true: a plan that can be made
 // may still fail when it runs.
 std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits,
-                                 const std::function<bool(ConvPlan&)>& usable = {});
+                                 const std::function<bool(ConvKernel&)>& usable = {});
 
 // A kernel for each direction; `data` counts only where the input's gradient is wanted.
 struct ConvKernels {

@@ -11,6 +11,8 @@
 namespace ddp::cuda {
 namespace {
 
+constexpr const char* kDepthwise = "own.depthwise";
+
 constexpr std::int64_t kX = 1;
 constexpr std::int64_t kW = 2;
 constexpr std::int64_t kY = 3;
@@ -234,15 +236,19 @@ Descriptor describe_gpu(const std::string& json) {
 }
 
 std::string EngineChoice::text() const {
+  if (depthwise) return kDepthwise;
   std::string text = fmt::format("cudnn.{}", engine);
   for (const auto& [type, value] : knobs) text += fmt::format(",{}:{}", type, value);
   return text;
 }
 
 EngineChoice EngineChoice::from_text(const std::string& text) {
+  EngineChoice choice;
+  choice.depthwise = text == kDepthwise;
+  if (choice.depthwise) return choice;
   constexpr std::string_view kPrefix = "cudnn.";
   check(text.starts_with(kPrefix), ExitCode::preflight,
-        "'{}' names no kernel of cuDNN, such as cudnn.28 or cudnn.67,13:32", text);
+        "'{}' names no kernel of a convolution, such as cudnn.28, cudnn.67,13:32 or {}", text, kDepthwise);
   std::string_view rest = std::string_view(text).substr(kPrefix.size());
   const auto next = [&rest] {
     const std::size_t comma = rest.find(',');
@@ -250,7 +256,6 @@ EngineChoice EngineChoice::from_text(const std::string& text) {
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
     return word;
   };
-  EngineChoice choice;
   choice.engine = number_in(next(), text);
   while (!rest.empty()) {
     const std::string_view word = next();
@@ -335,7 +340,8 @@ EngineNotes notes_of(const Descriptor& engine_config) {
 }
 
 ConvPlan::ConvPlan(const ConvGraph& graph, Descriptor engine_config)
-    : config_(std::move(engine_config)),
+    : handle_(graph.target().handle),
+      config_(std::move(engine_config)),
       choice_(choice_of(config_)),
       plan_(planned(choice_, [&] { return describe_plan(graph, config_); })),
       workspace_bytes_(static_cast<std::size_t>(plan_.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE))) {}
@@ -343,7 +349,7 @@ ConvPlan::ConvPlan(const ConvGraph& graph, Descriptor engine_config)
 ConvPlan::ConvPlan(const ConvGraph& graph, const EngineChoice& choice)
     : ConvPlan(graph, planned(choice, [&] { return describe_config(graph, choice); })) {}
 
-void ConvPlan::execute(cudnnHandle_t handle, const ConvPointers& pointers, void* workspace) {
+void ConvPlan::execute(const ConvPointers& pointers, void* workspace) {
   const bool same = pack_ != nullptr && packed_for_.x == pointers.x && packed_for_.w == pointers.w &&
                     packed_for_.y == pointers.y && packed_workspace_ == workspace;
   if (!same) {
@@ -357,7 +363,7 @@ void ConvPlan::execute(cudnnHandle_t handle, const ConvPointers& pointers, void*
     packed_for_ = pointers;
     packed_workspace_ = workspace;
   }
-  DDP_CUDNN(cudnnBackendExecute(handle, plan_.get(), pack_->get()));
+  DDP_CUDNN(cudnnBackendExecute(handle_, plan_.get(), pack_->get()));
 }
 
 }  // namespace ddp::cuda

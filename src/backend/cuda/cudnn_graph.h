@@ -4,7 +4,7 @@
 //   const ConvGraph graph({spec, ConvDirection::forward, GpuPrecision::bf16}, target);
 //   for (const Descriptor& config : graph.engine_configs(CUDNN_HEUR_MODE_A)) ...
 //   const ConvPlan plan(graph, EngineChoice::from_text("cudnn.28,2:5"));
-//   plan.execute(handle, {.x = x, .w = packed, .y = y}, workspace);
+//   plan.execute({.x = x, .w = packed, .y = y}, workspace);
 //
 // All activations are nhwc and weights [K][R][S][C]. What is planned needs no GPU: a description of one will do.
 #pragma once
@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/conv_problem.h"
+#include "backend/cuda/conv_kernel.h"
 #include "backend/cuda/element.h"
 
 namespace ddp::cuda {
@@ -75,16 +75,6 @@ struct PlanTarget {
 // A GPU's description from cuDNN's JSON for it, e.g. {"deviceVer":900,...}.
 Descriptor describe_gpu(const std::string& json);
 
-// Which of cuDNN's engines, turned how: "cudnn.28" or, with values of knobs, "cudnn.67,13:32,14:3".
-struct EngineChoice {
-  std::int64_t engine = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> knobs;  // cuDNN's number of the knob, value
-
-  std::string text() const;
-  // Throws Error(preflight) for what is no such text.
-  static EngineChoice from_text(const std::string& text);
-};
-
 // What cuDNN notes about an engine.
 struct EngineNotes {
   bool tensor_core = false;
@@ -123,16 +113,17 @@ EngineChoice choice_of(const Descriptor& engine_config);
 EngineNotes notes_of(const Descriptor& engine_config);
 
 // Ready to run. Throws Error(preflight) where cuDNN cannot do it this way on this GPU.
-class ConvPlan {
+class ConvPlan final : public ConvKernel {
  public:
   ConvPlan(const ConvGraph& graph, Descriptor engine_config);
   ConvPlan(const ConvGraph& graph, const EngineChoice& choice);
 
-  const EngineChoice& choice() const { return choice_; }
-  std::size_t workspace_bytes() const { return workspace_bytes_; }
-  void execute(cudnnHandle_t handle, const ConvPointers& pointers, void* workspace);
+  const EngineChoice& choice() const override { return choice_; }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  void execute(const ConvPointers& pointers, void* workspace) override;
 
  private:
+  cudnnHandle_t handle_;
   Descriptor config_;
   EngineChoice choice_;
   Descriptor plan_;

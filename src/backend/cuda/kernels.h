@@ -131,6 +131,15 @@ void conv_reference(cudaStream_t stream, const ConvProblem& problem, const ConvP
 // What is at their places in `result`.
 void conv_results(cudaStream_t stream, const ConvProblem& problem, const void* result, float* values);
 
+// --- depthwise.cu, depthwise_weights.cu: convolutions of each channel by itself, windows of 3x3 and 5x5, strides 1 and
+// 2, any padding, with vectors of 16 bytes of channels; sums in fp32.
+
+bool depthwise_supports(Element element, const ConvSpec& spec);
+std::size_t depthwise_workspace_bytes(const ConvProblem& problem);
+void depthwise(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, void* workspace);
+// What depthwise() calls for the gradient of weights.
+void depthwise_weights(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, float* partial);
+
 // --- bias.cu: what follows a convolution or a matrix product of `rows` x `channels` values.
 
 // y = activation(y + bias) in place; a null bias is 0, here and below.

@@ -26,7 +26,7 @@ struct CudaContext {
   Element element() const { return element_of(precision); }
 };
 
-// conv.cpp: x and y in nhwc, by cuDNN and kernels of our own for bias, ReLU and pooling.
+// conv.cpp: x and y in nhwc, by cuDNN, and kernels of our own for depthwise ones, bias, ReLU and pooling.
 std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels);
 // own_conv.cpp: x and y in nhwc, by kernels of our own (conv_mma.h), where they take it.
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);

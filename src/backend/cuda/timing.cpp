@@ -4,7 +4,9 @@
 #include <array>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,7 @@
 namespace ddp::cuda {
 namespace {
 
-// Plans of one direction that are timed.
+// Kernels of one direction that are timed.
 constexpr std::size_t kCandidates = 8;
 // One measurement is of so many runs in a row, or of as many as take this long one by one.
 constexpr int kRepetitions = 20;
@@ -55,6 +57,10 @@ Memory filled(Backend& backend, const CudaContext& context, Element element, std
 // How far two correct kernels may be apart, in parts of the largest result.
 double tolerance_of(GpuPrecision precision) { return precision == GpuPrecision::fp32 ? 1e-4 : 3e-2; }
 
+std::string name_of(const EngineChoice& choice) {
+  return choice.depthwise ? "the kernel " + choice.text() : choice.text() + " of cuDNN";
+}
+
 // Runs `run`, and waits for it. False where the kernel fails and the GPU goes on without it, with a line in the log;
 // where the GPU itself is lost, the error says by which kernel.
 bool attempt(const CudaContext& context, const EngineChoice& choice, const std::function<void()>& run) {
@@ -67,15 +73,14 @@ bool attempt(const CudaContext& context, const EngineChoice& choice, const std::
     static_cast<void>(cudaStreamSynchronize(context.stream));
     static_cast<void>(cudaGetLastError());
     if (cudaStreamSynchronize(context.stream) != cudaSuccess) {
-      throw Error(error.code(),
-                  fmt::format("the GPU was lost in a trial of cuDNN's kernel '{}': {}", choice.text(), error.what()));
+      throw Error(error.code(), fmt::format("the GPU was lost in a trial of {}: {}", name_of(choice), error.what()));
     }
-    log_warning("{} of cuDNN does not run on this GPU and is left out ({})", choice.text(), error.what());
+    log_warning("{} does not run on this GPU and is left out ({})", name_of(choice), error.what());
     return false;
   }
 }
 
-// The tensors of one direction of a convolution, and room for the result of two plans.
+// The tensors of one direction of a convolution, and room for the result of two kernels.
 class ConvTrial {
  public:
   ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem)
@@ -90,33 +95,35 @@ class ConvTrial {
     count_ = counts.at(result_);
   }
 
-  // Whether the plan runs, see attempt(), and computes what it should; else there is a line in the log.
-  bool works(ConvPlan& plan) {
-    if (plan.workspace_bytes() > workspace_.bytes()) {
+  // Whether the kernel runs, see attempt(), and computes what it should; else there is a line in the log.
+  bool works(ConvKernel& kernel) {
+    if (kernel.workspace_bytes() > workspace_.bytes()) {
       workspace_ = {};
-      workspace_ = backend_.allocate(plan.workspace_bytes(), kPurpose);
+      workspace_ = backend_.allocate(kernel.workspace_bytes(), kPurpose);
     }
     if (!check_) check_.emplace(backend_, context_, problem_, pointers(tensors_.at(result_)));
     const Memory& result = tensors_.at(result_);
-    // What a plan does not write stays NaN.
+    // What a kernel does not write stays NaN.
     DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
-    if (!attempt(context_, plan.choice(), [&] { run(plan, result); })) return false;
+    if (!attempt(context_, kernel.choice(), [&] { run(kernel, result); })) return false;
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_));
     if (difference.empty()) return true;
-    log_warning("{} of cuDNN computes something else than the reference and is left out: {}", plan.choice().text(),
+    log_warning("{} computes something else than the reference and is left out: {}", name_of(kernel.choice()),
                 difference);
     return false;
   }
 
-  // Of a plan that runs; none where it fails nonetheless.
-  std::optional<double> seconds(ConvPlan& plan) const {
+  // Of a kernel that runs; none where it fails nonetheless.
+  std::optional<double> seconds(ConvKernel& kernel) const {
     double seconds = 0;
-    const auto measure = [&] { seconds = fastest_seconds(context_.stream, [&] { run(plan, tensors_.at(result_)); }); };
-    return attempt(context_, plan.choice(), measure) ? std::optional(seconds) : std::nullopt;
+    const auto measure = [&] {
+      seconds = fastest_seconds(context_.stream, [&] { run(kernel, tensors_.at(result_)); });
+    };
+    return attempt(context_, kernel.choice(), measure) ? std::optional(seconds) : std::nullopt;
   }
 
-  // Of plans that run.
-  bool agree(ConvPlan& a, ConvPlan& b) {
+  // Of kernels that run.
+  bool agree(ConvKernel& a, ConvKernel& b) {
     if (second_.bytes() == 0) {
       second_ = filled(backend_, context_, context_.element(), count_);
       comparison_ = backend_.allocate(2 * sizeof(float), kPurpose);
@@ -138,9 +145,7 @@ class ConvTrial {
     p.at(result_) = result.data();
     return {p[0], p[1], p[2]};
   }
-  void run(ConvPlan& plan, const Memory& result) const {
-    plan.execute(context_.cudnn, pointers(result), workspace_.data());
-  }
+  void run(ConvKernel& kernel, const Memory& result) const { kernel.execute(pointers(result), workspace_.data()); }
 
   Backend& backend_;
   const CudaContext& context_;
@@ -166,51 +171,60 @@ const char* name_of(ConvDirection direction) {
   return "the weights' gradient";
 }
 
-// The plans that work, at most `most` of them.
-std::vector<ConvPlan> plans_for(const CudaContext& context, const ConvProblem& problem, std::size_t most,
-                                const std::function<bool(ConvPlan&)>& usable) {
-  const ConvGraph graph(problem, {context.cudnn, nullptr});
-  const PlanLimits limits{.deterministic = context.deterministic, .most = most};
-  std::vector<ConvPlan> plans = conv_plans(graph, context.precision, limits, usable);
+using ConvKernelList = std::vector<std::unique_ptr<ConvKernel>>;
+
+// The kernels that `usable` lets pass, at most `most` of them: our own where there is one, then cuDNN's.
+ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& problem, std::size_t most,
+                           const std::function<bool(ConvKernel&)>& usable) {
+  ConvKernelList kernels;
+  std::unique_ptr<ConvKernel> own = make_own_conv_kernel(context, problem);
+  if (own && usable(*own)) kernels.push_back(std::move(own));
+  if (kernels.size() < most) {
+    const ConvGraph graph(problem, {context.cudnn, nullptr});
+    const PlanLimits limits{.deterministic = context.deterministic, .most = most - kernels.size()};
+    for (ConvPlan& plan : conv_plans(graph, context.precision, limits, usable)) {
+      kernels.push_back(std::make_unique<ConvPlan>(std::move(plan)));
+    }
+  }
   check(
-      !plans.empty(), ExitCode::preflight,
+      !kernels.empty(), ExitCode::preflight,
       "cuDNN has no kernel on this GPU that computes {} of a convolution of {}x{}x{} by {}x{} in {} groups correctly; "
       "take another version of cuDNN, or --device cpu",
       name_of(problem.direction), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
       problem.spec.kernel_h, problem.spec.kernel_w, problem.spec.groups);
-  return plans;
+  return kernels;
 }
 
-EngineChoice fastest_plan(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
+EngineChoice fastest_kernel(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
   ConvTrial trial(backend, context, problem);
-  std::vector<ConvPlan> plans =
-      plans_for(context, problem, kCandidates, [&](ConvPlan& plan) { return trial.works(plan); });
+  const ConvKernelList kernels =
+      kernels_for(context, problem, kCandidates, [&](ConvKernel& kernel) { return trial.works(kernel); });
   std::vector<std::pair<double, std::size_t>> times;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    if (const std::optional<double> seconds = trial.seconds(plans[i])) times.emplace_back(*seconds, i);
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (const std::optional<double> seconds = trial.seconds(*kernels[i])) times.emplace_back(*seconds, i);
   }
   std::sort(times.begin(), times.end());
+  const EngineChoice& first = kernels[0]->choice();
   for (const auto& [seconds, i] : times) {
-    if (i == 0 || trial.agree(plans[0], plans[i])) return plans[i].choice();
-    log_warning("{} of cuDNN computes something else than {} and is left out", plans[i].choice().text(),
-                plans[0].choice().text());
+    if (i == 0 || trial.agree(*kernels[0], *kernels[i])) return kernels[i]->choice();
+    log_warning("{} computes something else than {} and is left out", name_of(kernels[i]->choice()), first.text());
   }
-  return plans[0].choice();
+  return first;
 }
 
 // Tried once, unless there is no memory for that: the choice must not depend on how much there is.
-EngineChoice first_plan(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
+EngineChoice first_kernel(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
   std::optional<ConvTrial> trial;
-  const auto usable = [&](ConvPlan& plan) {
+  const auto usable = [&](ConvKernel& kernel) {
     try {
       if (!trial) trial.emplace(backend, context, problem);
-      return trial->works(plan);
+      return trial->works(kernel);
     } catch (const Error& error) {
       if (error.code() != ExitCode::out_of_memory) throw;
       return true;
     }
   };
-  return plans_for(context, problem, 1, usable).front().choice();
+  return kernels_for(context, problem, 1, usable).front()->choice();
 }
 
 template <class Choose>
@@ -255,12 +269,12 @@ double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
 
 ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
   return for_each_direction(spec, context.precision,
-                            [&](const ConvProblem& problem) { return fastest_plan(backend, context, problem); });
+                            [&](const ConvProblem& problem) { return fastest_kernel(backend, context, problem); });
 }
 
 ConvKernels first_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
   return for_each_direction(spec, context.precision,
-                            [&](const ConvProblem& problem) { return first_plan(backend, context, problem); });
+                            [&](const ConvProblem& problem) { return first_kernel(backend, context, problem); });
 }
 
 double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op) {

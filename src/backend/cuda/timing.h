@@ -16,13 +16,14 @@ namespace ddp::cuda {
 // is enqueued run by run.
 double fastest_seconds(cudaStream_t stream, const std::function<void()>& run);
 
-// The fastest of the plans that cuDNN expects most of, for each direction. One that does not run, or that computes
-// something else than conv_check.h's reference, is left out, with a line in the log; of plans that disagree elsewhere,
-// the first that cuDNN names is believed. Takes memory of the backend meanwhile.
+// The fastest for each direction, of our own kernel, if there is one, and the plans that cuDNN expects most of. One
+// that does not run, or that computes something else than conv_check.h's reference, is left out, with a line in the
+// log; of plans that disagree elsewhere, our own or the first that cuDNN names is believed. Takes memory of the backend
+// meanwhile.
 ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
 
-// Without timing any: the first plan that cuDNN names, that fits, runs and computes what it should, for each
-// direction.
+// Without timing any: our own kernel, or the first plan that cuDNN names, if it fits, runs and computes what it should,
+// for each direction.
 ConvKernels first_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
 
 // Seconds of one forward and one backward pass.

@@ -293,12 +293,20 @@ TEST(ConvKernelsText, GoesThereAndBack) {
   }
 }
 
+TEST(ConvKernelsText, NamesKernelsOfOurOwn) {
+  const std::string text = "forward=own.depthwise data=cudnn.58,2:5 weights=own.depthwise";
+  const ConvKernels kernels = conv_kernels_from_text(text, true);
+  EXPECT_TRUE(kernels.forward.depthwise);
+  EXPECT_FALSE(kernels.data.depthwise);
+  EXPECT_EQ(to_text(kernels, true), text);
+}
+
 TEST(ConvKernelsText, WhatIsNoneIsRefused) {
   for (const char* text :
-       {"", "forward=cudnn.28", "forward=cudnn.28 data=cudnn.1", "forward=onednn.any data=cudnn.1 weights=cudnn.1",
-        "forward=cudnn. data=cudnn.1 weights=cudnn.1", "forward=cudnn.2x data=cudnn.1 weights=cudnn.1",
-        "forward=cudnn.2,3 data=cudnn.1 weights=cudnn.1", "xforward=cudnn.2 data=cudnn.1 weights=cudnn.1",
-        "forward=cudnn.2,:1 data=cudnn.1 weights=cudnn.1"}) {
+       {"", "forward=own.pointwise data=cudnn.1 weights=cudnn.1", "forward=cudnn.28", "forward=cudnn.28 data=cudnn.1",
+        "forward=onednn.any data=cudnn.1 weights=cudnn.1", "forward=cudnn. data=cudnn.1 weights=cudnn.1",
+        "forward=cudnn.2x data=cudnn.1 weights=cudnn.1", "forward=cudnn.2,3 data=cudnn.1 weights=cudnn.1",
+        "xforward=cudnn.2 data=cudnn.1 weights=cudnn.1", "forward=cudnn.2,:1 data=cudnn.1 weights=cudnn.1"}) {
     try {
       static_cast<void>(conv_kernels_from_text(text, true));
       ADD_FAILURE() << "'" << text << "' was taken";

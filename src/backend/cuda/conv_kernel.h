@@ -1,0 +1,52 @@
+// A way to compute one direction of a convolution, cuDNN's or our own, and its name in a run's plan.
+//
+//   std::unique_ptr<ConvKernel> kernel = make_conv_kernel(context, problem, EngineChoice::from_text("own.depthwise"));
+//   kernel->execute({.x = x, .w = packed, .y = y}, workspace);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/conv_problem.h"
+
+namespace ddp::cuda {
+
+struct CudaContext;
+
+// "own.depthwise", or which of cuDNN's engines, turned how: "cudnn.28" or, with values of knobs, "cudnn.67,13:32,14:3".
+struct EngineChoice {
+  std::int64_t engine = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> knobs;  // cuDNN's number of the knob, value
+  bool depthwise = false;                                    // the kernels of depthwise.cu, and no engine
+
+  std::string text() const;
+  // Throws Error(preflight) for what is no such text.
+  static EngineChoice from_text(const std::string& text);
+};
+
+class ConvKernel {
+ public:
+  ConvKernel() = default;
+  ConvKernel(const ConvKernel&) = delete;
+  ConvKernel& operator=(const ConvKernel&) = delete;
+  ConvKernel(ConvKernel&&) = default;
+  ConvKernel& operator=(ConvKernel&&) = default;
+  virtual ~ConvKernel() = default;
+
+  virtual const EngineChoice& choice() const = 0;
+  virtual std::size_t workspace_bytes() const = 0;
+  // Enqueues it.
+  virtual void execute(const ConvPointers& pointers, void* workspace) = 0;
+};
+
+// Throws Error(preflight) where there is no such kernel for this convolution on this GPU.
+std::unique_ptr<ConvKernel> make_conv_kernel(const CudaContext& context, const ConvProblem& problem,
+                                             const EngineChoice& choice);
+// The one of our own; null where there is none for this convolution.
+std::unique_ptr<ConvKernel> make_own_conv_kernel(const CudaContext& context, const ConvProblem& problem);
+
+}  // namespace ddp::cuda
