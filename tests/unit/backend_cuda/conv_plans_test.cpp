@@ -1,6 +1,6 @@
 // Plans for a GPU that is only described: h100.json is what cuDNN says of an NVIDIA H100.
 // Such a plan is a choice of kernel and workspace: that it runs and what it computes only a GPU shows. Kernels that are
-// compiled at run time are not planned here, as that takes a driver.
+// compiled at run time are not planned here, as that takes a driver; see compiled_plans_test.cpp.
 #include "backend/cuda/conv_plans.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,49 @@
+// Plans of kernels that cuDNN compiles at run time, for a GPU that is only described: they want a driver, which is
+// tests/fake_libcuda here. cuDNN generates and compiles the code; nothing runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/conv_plans.h"
+
+namespace ddp::cuda {
+namespace {
+
+constexpr ConvSpec kSample{.batch = 32,
+                           .input = {64, 28, 28},
+                           .output_channels = 64,
+                           .kernel_h = 3,
+                           .kernel_w = 3,
+                           .pad_top = 1,
+                           .pad_left = 1,
+                           .pad_bottom = 1,
+                           .pad_right = 1};
+
+TEST(CompiledPlans, AreMadeButAreNoRunsFirstChoice) {
+  std::ifstream file(DDP_GPU_JSON);
+  ASSERT_TRUE(file.is_open());
+  const Descriptor gpu = describe_gpu({std::istreambuf_iterator<char>(file), {}});
+  const PlanTarget target{nullptr, &gpu};
+  const ConvGraph graph({kSample, ConvDirection::forward, GpuPrecision::bf16}, target);
+  std::vector<std::string> compiled;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (Descriptor& config : graph.engine_configs(mode)) {
+      if (!notes_of(config).compiles) continue;
+      const ConvPlan plan(graph, std::move(config));
+      compiled.push_back(plan.choice().text());
+      // Another rank makes it from its name.
+      EXPECT_EQ(ConvPlan(graph, plan.choice()).workspace_bytes(), plan.workspace_bytes()) << compiled.back();
+    }
+  }
+  EXPECT_FALSE(compiled.empty()) << "cuDNN has no kernels to compile for this convolution: take another";
+  for (const ConvPlan& plan : conv_plans(graph, GpuPrecision::bf16, {.most = 1000})) {
+    EXPECT_EQ(std::count(compiled.begin(), compiled.end(), plan.choice().text()), 0) << plan.choice().text();
+  }
+}
+
+}  // namespace
+}  // namespace ddp::cuda
