@@ -50,7 +50,7 @@ double forward_multiply_adds(const OpSpec& spec) {
 
 std::string kind_of(const OpSpec& spec) {
   constexpr std::array<const char*, std::variant_size_v<OpSpec>> names = {
-      "conv", "linear", "activation", "pool", "batchnorm", "add", "lrn", "dropout", "reorder"};
+      "conv", "linear", "activation", "pool", "batchnorm", "add", "lrn", "dropout", "reorder", "tovector"};
   return names.at(spec.index());
 }
 

@@ -159,8 +159,18 @@ struct ReorderSpec {
   bool operator==(const ReorderSpec&) const = default;
 };
 
+// The elements of each sample in the order [H][W][C], as a vector: PyTorch's permute(0, 2, 3, 1).flatten(1). In nhwc
+// they lie so already, and it is a copy.
+struct ChannelsLastSpec {
+  std::int64_t batch = 0;
+  Shape input;
+
+  constexpr Shape output() const { return {input.elements(), 1, 1}; }
+  bool operator==(const ChannelsLastSpec&) const = default;
+};
+
 using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
-                            DropoutSpec, ReorderSpec>;
+                            DropoutSpec, ReorderSpec, ChannelsLastSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec);

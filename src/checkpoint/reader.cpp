@@ -127,7 +127,9 @@ void load_average(const Checkpoint& checkpoint, const std::string& model, std::s
     }
   }
   check(!averages.empty(), ExitCode::checkpoint,
-        "{}: there is no moving average of the weights in it; leave out --ema-decay to take the weights themselves",
+        "{}: there is no moving average of the weights in it; the run had no --ema-decay; leave out --average (export) "
+        "or --ema-decay "
+        "(eval) to take the weights themselves",
         checkpoint.path.string());
   model_file.copy_to(tensors);
   optimizer_file.copy_to(averages);

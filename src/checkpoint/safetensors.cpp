@@ -164,7 +164,10 @@ void SafetensorsFile::parse_header(std::string_view header, TensorTypes types) {
     const auto dtype = entry["dtype"].get<std::string>();
     tensor.counts = types == TensorTypes::f32_and_i64 && dtype == "I64";
     if (dtype != "F32" && !tensor.counts) {
-      fail(fmt::format("tensor '{}' is of type {}, only F32 is read (PyTorch's .float())", name, dtype));
+      throw Error(ExitCode::checkpoint,
+                  fmt::format("{}: tensor '{}' is of type {}, only F32 is read; save it in that, in PyTorch as "
+                              "save_file({{name: t.float() for name, t in tensors.items()}}, path)",
+                              path_.string(), name, dtype));
     }
     tensor.begin = range[0];
     tensor.end = range[1];

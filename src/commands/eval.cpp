@@ -27,8 +27,7 @@ int run_eval(const MpiSession& session, const Options& options) {
   std::optional<Checkpoint> checkpoint;
   together(session, [&] {
     if (session.rank() != 0) return;
-    const std::string& resume = options.output.resume;
-    checkpoint = open_checkpoint(resume == "none" || resume == "auto" ? run_directory(options).string() : resume);
+    checkpoint = open_checkpoint(chosen_checkpoint(options));
   });
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
                                              checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path());

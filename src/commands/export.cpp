@@ -3,8 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,18 +19,12 @@
 #include "commands/commands.h"
 #include "runtime/report.h"
 #include "train/model_source.h"
+#include "train/sample_logits.h"
 
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
-
-Checkpoint find_exported(const Options& options) {
-  const ExportOptions& exported = options.exported;
-  const fs::path run = exported.run.empty() ? run_directory(options) : fs::path(exported.run);
-  if (exported.checkpoint == "latest") return open_checkpoint(run);
-  return open_checkpoint(exported.checkpoint == "best" ? run / "best" : fs::path(exported.checkpoint));
-}
 
 // The network of a checkpoint, with its tensors.
 struct TrainedModel {
@@ -51,12 +48,15 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
           "{}: not the file that the checkpoint was trained with; put that back", copy.string());
   }
   TrainedModel model;
-  model.graph =
-      make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]}, state.class_count).graph;
+  NetworkSource source =
+      make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]}, state.class_count);
+  model.graph = std::move(source.graph);
+  // Constants of the network are no tensors of the checkpoint.
+  if (source.imported) model.parameters = source.imported->parameters;
   model.parameters.resize(static_cast<std::size_t>(model.graph.parameter_count()));
   model.statistics.resize(static_cast<std::size_t>(model.graph.statistic_count()));
   for (const Parameter& p : model.graph.parameters()) {
-    model.views.push_back({p.name, p.shape, model.parameters.data() + p.offset});
+    if (!p.fixed) model.views.push_back({p.name, p.shape, model.parameters.data() + p.offset});
   }
   for (const Statistic& s : model.graph.statistics()) {
     model.views.push_back({s.name, {s.channels}, model.statistics.data() + s.offset});
@@ -92,17 +92,88 @@ std::vector<CounterTensor> counters_of(const TrainedModel& model, std::int64_t s
   return counters;
 }
 
+// The images as the network was trained on them: byte * scale + shift.
+PixelValues pixels_of(const TrainingState& state) {
+  PixelValues pixels;
+  for (std::size_t c = 0; c < state.mean.size(); ++c) {
+    pixels.scale.push_back(static_cast<float>(1 / (255 * state.deviation[c])));
+    pixels.shift.push_back(static_cast<float>(-state.mean[c] / state.deviation[c]));
+  }
+  return pixels;
+}
+
+// Every export is read back, and must answer as the checkpoint does: a network that silently became another one would
+// be found out after days of use.
+class Verification {
+ public:
+  Verification(const TrainingState& state, const TrainedModel& model)
+      : pixels_(pixels_of(state)), wanted_(sample_logits(model.graph, {model.parameters, model.statistics}, pixels_)) {
+    const bool finite = std::all_of(wanted_.begin(), wanted_.end(), [](float v) { return std::isfinite(v); });
+    check(finite, ExitCode::non_finite,
+          "the checkpoint's outputs are not finite numbers, so there is nothing to export; take an earlier checkpoint");
+  }
+
+  // `most`: the largest difference, by the largest logit.
+  void check_logits(const fs::path& to, const Graph& graph, const WeightValues& weights, double most) const {
+    const double apart = relative_difference(sample_logits(graph, weights, pixels_), wanted_);
+    check(apart <= most, ExitCode::internal,
+          "internal error: what was written for {} answers otherwise than the checkpoint (by {:.1e} of the largest "
+          "logit) and was removed; please report it with the model",
+          to.string(), apart);
+  }
+
+ private:
+  PixelValues pixels_;
+  std::vector<float> wanted_;
+};
+
+void write_onnx(const ExportOptions& options, const TrainingState& state, const TrainedModel& model,
+                const fs::path& place) {
+  const ExportedModel exported{model.graph, model.parameters, model.statistics, metadata_of(state), state.model};
+  File file(place, File::Mode::create, ExitCode::checkpoint);
+  file.write(to_bytes(export_onnx(exported, {options.fold_batch_norm})));
+  file.sync();
+  file.close();
+  const ImportedModel back =
+      import_onnx_bytes(read_text(place, ExitCode::checkpoint, std::uint64_t{1} << 31U), options.to);
+  // What is folded is rounded once more.
+  Verification(state, model).check_logits(options.to, back.graph, {back.parameters, back.statistics}, 1e-3);
+}
+
+void write_weights(const ExportOptions& options, const TrainingState& state, const TrainedModel& model,
+                   const fs::path& place) {
+  TensorMetadata metadata = metadata_of(state);
+  metadata["format"] = "pt";
+  std::vector<TensorView> views = model.views;
+  std::vector<Constant> constants = model.graph.constants();
+  for (Constant& constant : constants) views.push_back({constant.name, constant.shape, constant.values.data()});
+  write_safetensors(place, views, metadata, counters_of(model, state.step));
+  // Read back to where the constants of the network stand already.
+  const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::f32_and_i64);
+  std::vector<float> parameters = model.parameters;
+  std::vector<float> statistics = model.statistics;
+  std::vector<TensorView> into;
+  for (const Parameter& p : model.graph.parameters()) {
+    if (p.fixed) continue;
+    std::fill_n(parameters.begin() + p.offset, p.elements(), 0.0F);
+    into.push_back({p.name, p.shape, parameters.data() + p.offset});
+  }
+  std::fill(statistics.begin(), statistics.end(), 0.0F);
+  for (const Statistic& s : model.graph.statistics())
+    into.push_back({s.name, {s.channels}, statistics.data() + s.offset});
+  file.copy_to(into);
+  Verification(state, model).check_logits(options.to, model.graph, {parameters, statistics}, 0);
+}
+
+// Under a temporary name until it is whole and was read back.
 void write_export(const ExportOptions& options, const TrainingState& state, const TrainedModel& model) {
   const fs::path to = options.to;
-  TensorMetadata metadata = metadata_of(state);
-  if (options.format == ExportFormat::onnx) {
-    const ExportedModel exported{model.graph, model.parameters, model.statistics, std::move(metadata), state.model};
-    replace_file(to, to_bytes(export_onnx(exported, {options.fold_batch_norm})), ExitCode::checkpoint);
-    return;
-  }
-  metadata["format"] = "pt";
-  const auto write = [&](const fs::path& temporary) {
-    write_safetensors(temporary, model.views, metadata, counters_of(model, state.step));
+  const auto write = [&](const fs::path& place) {
+    if (format_of(options) == ExportFormat::onnx) {
+      write_onnx(options, state, model, place);
+    } else {
+      write_weights(options, state, model, place);
+    }
   };
   replace_by(to, write, ExitCode::checkpoint);
 }
@@ -112,11 +183,11 @@ void write_export(const ExportOptions& options, const TrainingState& state, cons
 int run_export(const MpiSession& session, const Options& options) {
   together(session, [&] {
     if (session.rank() != 0) return;
-    const Checkpoint checkpoint = find_exported(options);
+    const Checkpoint checkpoint = open_checkpoint(chosen_checkpoint(options));
     const TrainedModel model = read_trained(checkpoint, options.exported.average);
     write_export(options.exported, checkpoint.state, model);
     fmt::print("{}: {} of step {}, {} parameters, from {}\n", options.exported.to, checkpoint.state.model,
-               checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.parameter_count())),
+               checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.trained_count())),
                checkpoint.path.string());
   });
   return static_cast<int>(ExitCode::done);

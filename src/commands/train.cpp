@@ -90,7 +90,8 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
   const std::uint64_t optimizer = trainer.optimizer().bytes();
   const std::uint64_t activations = e.network->memory().arena_bytes;
   std::vector<HeaderRow> rows = {
-      {"model", fmt::format("{}, {} parameters", e.options.model.model, format_count(parameters))},
+      {"model", fmt::format("{}, {} parameters", e.options.model.model,
+                            format_count(static_cast<std::uint64_t>(e.graph.trained_count())))},
       {"data", fmt::format("{}, {} training and {} test images", e.options.data.dataset,
                            format_count(static_cast<std::uint64_t>(e.data.train->size())),
                            format_count(static_cast<std::uint64_t>(e.data.test->size())))},

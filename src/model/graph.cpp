@@ -101,7 +101,8 @@ int Graph::batch_norm(const std::string& name, int from, const BatchNormLayer& l
     parameter.layer = index;
     parameter.norm = true;
     parameter.initial = {Initial::Kind::constant, bias ? 0.0F : 1.0F};
-    if (!bias && !layer.scale) parameter.lr_scale = parameter.decay_scale = 0;
+    parameter.fixed = bias ? layer.fixed_bias : layer.fixed_weight;
+    if (parameter.fixed || (!bias && !layer.scale)) parameter.lr_scale = parameter.decay_scale = 0;
     add_parameter(parameter);
     const char* statistic = bias ? ".running_var" : ".running_mean";
     statistics_.push_back({name + statistic, channels, statistic_count_, bias ? 1.0F : 0.0F, index});
@@ -153,7 +154,38 @@ int Graph::add(int a, int b) {
   return add_layer("add", AddLayer{}, {a, b}, shape(a));
 }
 
-int Graph::flatten(int from) { return add_layer("flatten", FlattenLayer{}, {from}, {shape(from).elements(), 1, 1}); }
+int Graph::flatten(int from, bool channels_last) {
+  return add_layer("flatten", FlattenLayer{channels_last}, {from}, {shape(from).elements(), 1, 1});
+}
+
+int Graph::affine(const std::string& name, int from, const ChannelTensor& scale, const ChannelTensor* shift) {
+  const std::int64_t channels = shape(from).channels;
+  const int index = add_layer(name, AffineLayer{shift != nullptr}, {from}, shape(from));
+  for (const bool bias : {false, true}) {
+    if (bias && shift == nullptr) break;
+    const ChannelTensor& tensor = bias ? *shift : scale;
+    Parameter parameter;
+    parameter.name = tensor.name;
+    parameter.shape = tensor.shape;
+    parameter.fan_in = parameter.fan_out = 1;
+    parameter.bias = bias;
+    parameter.layer = index;
+    // As the scale of a batch normalisation it is no weight to draw.
+    parameter.norm = true;
+    parameter.initial = {Initial::Kind::constant, bias ? 0.0F : 1.0F};
+    parameter.fixed = tensor.fixed;
+    if (tensor.fixed) parameter.lr_scale = parameter.decay_scale = 0;
+    DDP_ASSERT(parameter.elements() == channels);
+    add_parameter(parameter);
+  }
+  return index;
+}
+
+std::int64_t Graph::trained_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& p : parameters_) count += p.fixed ? 0 : p.elements();
+  return count;
+}
 
 Parameter& Graph::parameter(const std::string& name) {
   const auto found =

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -48,8 +49,10 @@ struct LinearLayer {
 };
 struct BatchNormLayer {
   float epsilon = 1e-5F;
-  float momentum = 0.1F;  // the part of the running statistics that a batch replaces: 1 - TensorFlow's decay
-  bool scale = true;      // without: the weight stays 1
+  float momentum = 0.1F;      // the part of the running statistics that a batch replaces: 1 - TensorFlow's decay
+  bool scale = true;          // without: the weight stays 1
+  bool fixed_weight = false;  // stays as it is, and is in no file: PyTorch's affine=False
+  bool fixed_bias = false;
 };
 struct ActivationLayer {
   Activation activation = Activation::relu;
@@ -77,10 +80,16 @@ struct DropoutLayer {
   float rate = 0.5F;
 };
 struct AddLayer {};
-struct FlattenLayer {};
+struct FlattenLayer {
+  bool channels_last = false;  // the order is [H][W][C]; else PyTorch's, [C][H][W]
+};
+// y = scale * x + shift with one number a channel.
+struct AffineLayer {
+  bool shift = true;
+};
 
 using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, ActivationLayer, PoolLayer, LrnLayer,
-                               DropoutLayer, AddLayer, FlattenLayer>;
+                               DropoutLayer, AddLayer, FlattenLayer, AffineLayer>;
 
 struct Layer {
   std::string name;
@@ -118,8 +127,24 @@ struct Parameter {
   Initial initial;     // what the model's source begins with
   float lr_scale = 1;  // factors on the learning rate and on the weight decay, Caffe's lr_mult and decay_mult
   float decay_scale = 1;
+  bool fixed = false;  // a constant of the network: not trained, and in no file of weights
 
   std::int64_t elements() const;
+};
+
+// A tensor of an AffineLayer, as its source calls it.
+struct ChannelTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;  // of as many elements as there are channels
+  bool fixed = false;
+};
+
+// A tensor that the network's source keeps beside the parameters, such as a buffer of a PyTorch module. It is computed
+// with as the graph says, and here for files of weights alone.
+struct Constant {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
 };
 
 // Running statistics of a batch normalisation: no parameters, but kept with them.
@@ -148,7 +173,10 @@ class Graph {
   int lrn(int from, const LrnLayer& layer);
   int dropout(int from, float rate);
   int add(int a, int b);
-  int flatten(int from);
+  int flatten(int from, bool channels_last = false);
+  // `shift` may be null.
+  int affine(const std::string& name, int from, const ChannelTensor& scale, const ChannelTensor* shift);
+  void add_constant(Constant constant) { constants_.push_back(std::move(constant)); }
 
   const std::vector<Layer>& layers() const { return layers_; }
   const Shape& shape(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).output; }
@@ -159,9 +187,12 @@ class Graph {
   void set_initial_weights(const Initial& initial);
   void set_initial_biases(const Initial& initial);
   const std::vector<Statistic>& statistics() const { return statistics_; }
+  const std::vector<Constant>& constants() const { return constants_; }
   // Elements of all parameters, and of all running statistics, together.
   std::int64_t parameter_count() const { return parameter_count_; }
   std::int64_t statistic_count() const { return statistic_count_; }
+  // Elements of the parameters that are not fixed, as people count them.
+  std::int64_t trained_count() const;
   // The number of logits.
   std::int64_t classes() const { return layers_.back().output.channels; }
 
@@ -172,6 +203,7 @@ class Graph {
   std::vector<Layer> layers_;
   std::vector<Parameter> parameters_;
   std::vector<Statistic> statistics_;
+  std::vector<Constant> constants_;
   std::int64_t parameter_count_ = 0;
   std::int64_t statistic_count_ = 0;
 };

@@ -230,6 +230,12 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.active = active_;
   arguments.keys = keys_;
   step.op->backward(arguments);
+  for (const int p : step.parameters) {
+    // What is not trained has no gradient: it would count in norms.
+    const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
+    if (!parameter.fixed) continue;
+    backend_.fill_zero(gradient + parameter.offset, static_cast<std::size_t>(parameter.elements()) * sizeof(float));
+  }
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];
     if (step.aside.at(input) == nullptr || value.dy == nullptr) continue;

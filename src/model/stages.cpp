@@ -28,7 +28,8 @@ Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole)
             read_by(pool->width(), pool->stride, pool->padding_left, out.width, whole.width)};
   }
   const bool element_by_element = std::holds_alternative<ActivationLayer>(kind) ||
-                                  std::holds_alternative<AddLayer>(kind) || std::holds_alternative<LrnLayer>(kind);
+                                  std::holds_alternative<AddLayer>(kind) || std::holds_alternative<LrnLayer>(kind) ||
+                                  std::holds_alternative<AffineLayer>(kind);
   if (element_by_element) return out;
   return whole;
 }
@@ -120,7 +121,8 @@ class Lowering {
   std::vector<Stage> run() {
     const std::vector<Layer>& layers = graph_.layers();
     for (std::size_t i = 1; i < layers.size(); ++i) {
-      if (std::holds_alternative<FlattenLayer>(layers[i].kind)) {
+      const auto* flatten = std::get_if<FlattenLayer>(&layers[i].kind);
+      if (flatten != nullptr && !flatten->channels_last) {
         values_[i] = {values_[at(layers[i].inputs.front())].stage, true};
       } else if (!fuse(i)) {
         add(i);
@@ -206,6 +208,11 @@ class Lowering {
     const Shape in = demanded_[at(layer.inputs.front())];
     const Shape out = demanded_[i];
     if (const auto* conv = std::get_if<ConvLayer>(&layer.kind)) return conv_spec(*conv, batch_, in, out);
+    if (const auto* affine = std::get_if<AffineLayer>(&layer.kind)) {
+      // A convolution of each channel by itself, over one pixel.
+      return conv_spec({.channels = in.channels, .groups = in.channels, .bias = affine->shift}, batch_, in, out);
+    }
+    if (std::holds_alternative<FlattenLayer>(layer.kind)) return ChannelsLastSpec{batch_, in};
     if (const auto* pool = std::get_if<PoolLayer>(&layer.kind)) return pool_spec(*pool, batch_, in, out);
     if (const auto* linear = std::get_if<LinearLayer>(&layer.kind)) {
       return LinearSpec{.batch = batch_, .inputs = in.elements(), .outputs = linear->outputs, .bias = linear->bias};

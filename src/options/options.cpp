@@ -12,6 +12,20 @@ std::filesystem::path run_directory(const Options& options) {
   return std::filesystem::path("runs") / (name + "-" + options.data.dataset);
 }
 
+std::filesystem::path chosen_checkpoint(const Options& options) {
+  const ExportOptions& chosen = options.exported;
+  const std::string& resume = options.output.resume;
+  const std::filesystem::path run = chosen.run.empty() ? run_directory(options) : std::filesystem::path(chosen.run);
+  if (chosen.checkpoint == "best") return run / "best";
+  if (chosen.checkpoint != "latest") return chosen.checkpoint;
+  return chosen.run.empty() && resume != "none" && resume != "auto" ? std::filesystem::path(resume) : run;
+}
+
+ExportFormat format_of(const ExportOptions& options) {
+  if (options.format != ExportFormat::automatic) return options.format;
+  return options.to.ends_with(".safetensors") ? ExportFormat::safetensors : ExportFormat::onnx;
+}
+
 std::optional<std::filesystem::path> plan_cache_directory(const Options& options) {
   const std::string& choice = options.output.plan_cache;
   if (choice == "off") return std::nullopt;

@@ -40,7 +40,7 @@ enum class LrScale { none, linear, sqrt };
 enum class Reduction { ring, tree, root };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
-enum class ExportFormat { onnx, safetensors };
+enum class ExportFormat { automatic, onnx, safetensors };
 enum class ProgressStyle { automatic, bar, lines, none };
 
 struct RunOptions {
@@ -184,7 +184,7 @@ struct OutputOptions {
 struct ExportOptions {
   std::string run;                    // the run folder; empty: see run_directory()
   std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
-  ExportFormat format = ExportFormat::onnx;
+  ExportFormat format = ExportFormat::automatic;
   std::string to;                // the file to write
   bool average = false;          // the moving average of the weights in place of them
   bool fold_batch_norm = false;  // into the layers before, for ONNX
@@ -219,6 +219,12 @@ struct Options {
   friend bool operator==(const Options&, const Options&) = default;
 };
 
+// What eval and export read: --checkpoint of --run, or --resume, or the newest one of the run folder.
+std::filesystem::path chosen_checkpoint(const Options& options);
+
+// --format, or what the name of --to says.
+ExportFormat format_of(const ExportOptions& options);
+
 // The run folder: --output, or runs/MODEL-DATASET.
 std::filesystem::path run_directory(const Options& options);
 
@@ -252,7 +258,7 @@ constexpr auto enum_names(LrScale) { return std::to_array<std::string_view>({"no
 constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"ring", "tree", "root"}); }
 constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"auto", "none"}); }
 constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
-constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"onnx", "safetensors"}); }
+constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
 
 template <class E>

@@ -73,6 +73,11 @@ bool is_command(std::string_view word) {
                      [word](const CommandSpec& command) { return command.name == word; });
 }
 
+bool is_topic(std::string_view word) {
+  const std::span<const OptionTopic> topics = option_topics();
+  return std::any_of(topics.begin(), topics.end(), [word](const OptionTopic& topic) { return topic.name == word; });
+}
+
 // The words of the command line with a value behind every option that may stand without one: `--nesterov` becomes
 // `--nesterov=on`, `--overlap off` becomes `--overlap=off`.
 std::vector<std::string> complete_words(const Table& table, std::span<const char* const> args) {
@@ -83,7 +88,9 @@ std::vector<std::string> complete_words(const Table& table, std::span<const char
     const OptionSpec* spec = word.starts_with("--") ? find_option(table, std::string_view(word).substr(2)) : nullptr;
     if (spec != nullptr && !spec->bare.empty()) {
       const std::string_view next = i + 1 < args.size() ? args[i + 1] : "";
-      const bool has_value = !next.empty() && !next.starts_with('-') && !is_command(next);
+      // `--help bench` means the topic; `--nesterov eval` the command.
+      const bool is_value = !is_command(next) || (spec->key == "help" && is_topic(next));
+      const bool has_value = !next.empty() && !next.starts_with('-') && is_value;
       word += "=" + (has_value ? std::string(next) : spec->bare);
       if (has_value) ++i;
     }
@@ -210,6 +217,8 @@ std::vector<Setting> read_config(const Table& table, const std::string& file) {
   // Boost forgets line numbers, so it gets one line at a time.
   for (int line = 1; std::getline(lines, text); ++line) {
     if (text.ends_with('\r')) text.pop_back();
+    // A byte-order mark, which some editors put in front.
+    if (line == 1 && text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
     Setting setting = read_line(table, description, text, file, line);
     if (setting.spec != nullptr) settings.push_back(std::move(setting));
   }
@@ -242,6 +251,9 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
 void check_command(const CommandLine& command_line) {
   for (const Setting& setting : command_line.settings) {
     const std::string_view topic = setting.spec->topic;
+    const std::string_view key = setting.spec->key;
+    const bool names_checkpoint = key == "run" || key == "checkpoint";
+    if (names_checkpoint && command_line.command == "eval") continue;
     check((topic != "export" && topic != "bench") || command_line.command == topic, ExitCode::usage,
           "--{} is for the command {}{}", setting.spec->key, topic,
           setting.spec->key == "checkpoint" ? "; to go on from a checkpoint, or evaluate it, give --resume" : "");
@@ -258,7 +270,17 @@ void check_combinations(const Options& options) {
         "--new-classifier goes with --init-from, the weights that all other layers begin with");
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
         "export needs --to FILE, the file to write");
-  check(!options.exported.fold_batch_norm || options.exported.format == ExportFormat::onnx, ExitCode::usage,
+  const ExportOptions& exported = options.exported;
+  const bool named_onnx = exported.to.ends_with(".onnx");
+  const bool named_weights = exported.to.ends_with(".safetensors");
+  check(!(named_weights && exported.format == ExportFormat::onnx) &&
+            !(named_onnx && exported.format == ExportFormat::safetensors),
+        ExitCode::usage, "--to {} is not the name of --format {}; leave --format out, or name the file otherwise",
+        exported.to, to_string(exported.format));
+  check(options.command != "export" || exported.format != ExportFormat::automatic || named_onnx || named_weights,
+        ExitCode::usage, "--to {} ends neither in .onnx nor in .safetensors; name it so, or give --format",
+        exported.to);
+  check(!exported.fold_batch_norm || format_of(exported) == ExportFormat::onnx, ExitCode::usage,
         "--fold-batch-norm goes with --format onnx; the names of a safetensors file are those of all layers");
   check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
         "--random-crop-fill goes with --random-crop-padding, the pixels by which images move");
@@ -278,6 +300,7 @@ Options parse_options(std::span<const char* const> args) {
   Options given;
   given.command = command_line.command;
   apply_settings(command_line.settings, given);
+  if (given.help && given.help_topic.empty() && is_topic(given.command)) given.help_topic = given.command;
   if (given.help || given.version) return given;
   check_command(command_line);
 

@@ -80,6 +80,20 @@ class TopicTable {
     return spec;
   }
 
+  // Any 64 bits.
+  OptionSpec& bits(std::string_view key, std::uint64_t Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "N", help);
+    spec.range = "0 to 2^64-1";
+    spec.allowed = "a whole number from 0 to 2^64-1";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_bits(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      return std::optional(std::to_string(options.*group.*member));
+    };
+    return spec;
+  }
+
   OptionSpec& real(std::string_view key, double Group::*member, const RealRange& range, std::string_view help) {
     OptionSpec& spec = add(key, "X", help);
     spec.range = brief_range(range);
@@ -387,7 +401,7 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true}, "share of the target spread over all classes");
   optimizer.integer("epochs", &O::epochs, 1, 1'000'000'000, "passes over the training samples").common = true;
   optimizer.integer("max-steps", &O::max_steps, 0, kUnbounded, "stop after this many steps; 0: no limit");
-  optimizer.integer("seed", &O::seed, 0, kUnbounded, "seed of weights, order and noise").common = true;
+  optimizer.bits("seed", &O::seed, "seed of weights, order and noise").common = true;
   optimizer.on_off("deterministic", &O::deterministic, "the same bits in every run, on any number of ranks");
 }
 
@@ -434,7 +448,8 @@ void add_export(std::vector<OptionSpec>& table) {
   exported.text("run", &E::run, "DIR", "a run folder", "the run folder").unset = "--output";
   exported.text("checkpoint", &E::checkpoint, "latest|best|PATH", "latest, best or the path of a checkpoint",
                 "which of its checkpoints");
-  exported.choice("format", &E::format, "onnx: the network, for inference; safetensors: its weights, for PyTorch");
+  exported.choice("format", &E::format,
+                  "onnx: the network, for inference; safetensors: its weights, for PyTorch; auto: by the name of --to");
   exported.text("to", &E::to, "FILE", "a file", "the file to write");
   exported.on_off("average", &E::average, "the moving average of the weights, of a run with --ema-decay");
   exported.on_off("fold-batch-norm", &E::fold_batch_norm, "put batch norm into the layers before it, in ONNX");

@@ -38,6 +38,16 @@ std::int64_t read_integer(std::string_view text, std::int64_t low, std::int64_t 
   return value;
 }
 
+std::uint64_t read_bits(std::string_view text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.starts_with('-')) throw BadValue("out of range");
+  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a whole number");
+  if (error == std::errc::result_out_of_range) throw BadValue("out of range");
+  return value;
+}
+
 double read_real(std::string_view text, const RealRange& range) {
   double value = 0;
   const char* end = text.data() + text.size();

@@ -23,6 +23,8 @@ struct RealRange {
 };
 
 std::int64_t read_integer(std::string_view text, std::int64_t low, std::int64_t high);
+// The same from 0 to 2^64-1.
+std::uint64_t read_bits(std::string_view text);
 double read_real(std::string_view text, const RealRange& range);
 // Bytes: "4GiB", "512MiB", "64KiB", "1000".
 std::uint64_t read_bytes(std::string_view text);

@@ -188,6 +188,12 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
   } else {
     initialize(e.graph, initial_of(options), e.options.optimizer.seed, parameters);
   }
+  // Constants are no weights to draw.
+  for (const Parameter& p : e.graph.parameters()) {
+    if (!p.fixed) continue;
+    DDP_ASSERT(imported.has_value());
+    std::copy_n(imported->parameters.begin() + p.offset, p.elements(), parameters.begin() + p.offset);
+  }
   if (reads && !options.init_from.empty()) {
     load_initial(options.init_from, e.graph, {parameters, statistics, options.new_classifier});
   }

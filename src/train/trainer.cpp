@@ -102,7 +102,7 @@ Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, 
 std::vector<TensorView> Trainer::parameter_views(const Experiment& experiment) {
   std::vector<TensorView> views;
   for (const Parameter& p : experiment.graph.parameters()) {
-    views.push_back({p.name, p.shape, experiment.host_parameters->values().data() + p.offset});
+    if (!p.fixed) views.push_back({p.name, p.shape, experiment.host_parameters->values().data() + p.offset});
   }
   for (TensorView& view : experiment.statistics->mean_views()) views.push_back(std::move(view));
   return views;
@@ -112,6 +112,7 @@ std::vector<TensorView> Trainer::optimizer_views() {
   std::vector<TensorView> views = experiment_.statistics->shard_views();
   for (const NamedMirror& state : host_state_) {
     for (const Parameter& p : experiment_.graph.parameters()) {
+      if (p.fixed) continue;
       views.push_back({state.name + "." + p.name, p.shape, state.mirror.values().data() + p.offset});
     }
   }

@@ -202,6 +202,14 @@ TEST_P(SimpleOperators, ReordersAgreeWithTheReference) {
   }
 }
 
+TEST_P(SimpleOperators, ChannelsLastVectorsAgreeWithTheReference) {
+  for (int round = 0; round < 4; ++round) {
+    const ChannelsLastSpec spec{random_between(1, 40), random_shape()};
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), "to vector, " + describe_shape(spec.batch, spec.input)), 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
 DDP_ON_EVERY_BACKEND(On, SimpleOperators);
 
 }  // namespace

@@ -169,6 +169,19 @@ Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy) {
   return dx;
 }
 
+// Where each element of [C][H][W] goes in [H][W][C].
+std::vector<std::size_t> channels_last_places(const ChannelsLastSpec& s) {
+  std::vector<std::size_t> places;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t c = 0; c < s.input.channels; ++c) {
+      for (std::int64_t p = 0; p < s.input.height * s.input.width; ++p) {
+        places.push_back(at(n * s.input.elements() + p * s.input.channels + c));
+      }
+    }
+  }
+  return places;
+}
+
 Outputs forward(const OpSpec& spec, const Inputs& in) {
   if (const auto* conv = std::get_if<ConvSpec>(&spec)) return {convolve(*conv, in), {}};
   if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
@@ -181,6 +194,12 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
   if (const auto* add = std::get_if<AddSpec>(&spec)) return {activate(add->activation, sum(in.x, in.x2)), {}};
   if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond(*lrn, in.x), {}};
   if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return {product(in.x, dropout_factors(*dropout, in)), {}};
+  if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) {
+    const std::vector<std::size_t> places = channels_last_places(*last);
+    Values y(in.x.size());
+    for (std::size_t i = 0; i < y.size(); ++i) y[places[i]] = in.x[i];
+    return {y, {}};
+  }
   return {in.x, {}};
 }
 
@@ -199,6 +218,12 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
   if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond_backward(*lrn, in.x, dy), {}, {}};
   if (const auto* dropout = std::get_if<DropoutSpec>(&spec))
     return {product(dy, dropout_factors(*dropout, in)), {}, {}};
+  if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) {
+    const std::vector<std::size_t> places = channels_last_places(*last);
+    Values dx(dy.size());
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[places[i]];
+    return {dx, {}, {}};
+  }
   return {dy, {}, {}};
 }
 

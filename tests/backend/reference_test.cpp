@@ -73,7 +73,8 @@ const std::vector<OpSpec>& small_specs() {
       LrnSpec{.batch = 2, .shape = {5, 2, 1}, .size = 3, .alpha = 0.5F, .k = 2},
       LrnSpec{.batch = 1, .shape = {5, 1, 2}, .size = 4, .alpha = 2, .beta = 0.5F},
       DropoutSpec{.batch = 3, .shape = {3, 2, 2}, .rate = 0.3F, .stream = 2},
-      ReorderSpec{.batch = 2, .shape = {2, 1, 2}}};
+      ReorderSpec{.batch = 2, .shape = {2, 1, 2}},
+      ChannelsLastSpec{.batch = 2, .input = {2, 3, 2}}};
   return specs;
 }
 

@@ -58,7 +58,23 @@ class GraphReference {
   }
 
   void compute(const InputLayer& /*kind*/) {}
-  void compute(const FlattenLayer& /*kind*/) { y_ = *x_; }
+  void compute(const FlattenLayer& flatten) {
+    y_ = *x_;
+    if (!flatten.channels_last) return;
+    std::size_t at = 0;
+    for (std::int64_t h = 0; h < in_.height; ++h) {
+      for (std::int64_t w = 0; w < in_.width; ++w) {
+        for (std::int64_t c = 0; c < in_.channels; ++c) y_[at++] = x(c, h, w);
+      }
+    }
+  }
+  void compute(const AffineLayer& /*kind*/) {
+    const std::vector<double> scale = parameter_values(false);
+    const std::vector<double> shift = parameter_values(true);
+    each_output([&](std::int64_t c, std::int64_t h, std::int64_t w) {
+      return scale[static_cast<std::size_t>(c)] * x(c, h, w) + shift[static_cast<std::size_t>(c)];
+    });
+  }
   void compute(const DropoutLayer& /*kind*/) { y_ = *x_; }
   void compute(const AddLayer& /*kind*/) {
     const std::vector<double>& other = values_[static_cast<std::size_t>(layer_->inputs[1])];

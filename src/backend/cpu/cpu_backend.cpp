@@ -150,6 +150,7 @@ class CpuBackend final : public Backend {
       return x == Layout::nhwc && y == Layout::nhwc;
     }
     if (std::holds_alternative<LinearSpec>(spec)) return x == y && x != Layout::nhwc;
+    if (std::holds_alternative<ChannelsLastSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
     return std::holds_alternative<ReorderSpec>(spec) || x == y;
   }
 
@@ -190,6 +191,7 @@ class CpuBackend final : public Backend {
     if (const auto* add = std::get_if<AddSpec>(&spec)) return make_add(*add, x);
     if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return make_lrn(*lrn, x);
     if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return make_dropout(*dropout, x);
+    if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) return make_channels_last(*last);
     return make_reorder(std::get<ReorderSpec>(spec), x, y);
   }
 

@@ -39,6 +39,8 @@ std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
 std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
 // reorder.cpp: from any layout to any other.
 std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to);
+// In nhwc.
+std::unique_ptr<Op> make_channels_last(const ChannelsLastSpec& spec);
 
 // input_and_loss.cpp
 void cpu_load_input(const InputSpec& spec, const InputArguments& arguments);

@@ -105,6 +105,7 @@ class CudaBackend final : public Backend {
     if (x == Layout::lanes16 || y == Layout::lanes16) return false;
     if (std::holds_alternative<ConvSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
     if (std::holds_alternative<LinearSpec>(spec)) return x == Layout::plain && y == Layout::plain;
+    if (std::holds_alternative<ChannelsLastSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
     return std::holds_alternative<ReorderSpec>(spec) || x == y;
   }
 
@@ -151,6 +152,7 @@ class CudaBackend final : public Backend {
     if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return make_cuda_lrn(context_, *lrn, x);
     if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return make_cuda_dropout(context_, *dropout, x);
     if (const auto* s = std::get_if<ActivationSpec>(&spec)) return make_cuda_activation(context_, *s);
+    if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) return make_cuda_channels_last(context_, *last);
     return make_cuda_reorder(context_, std::get<ReorderSpec>(spec), x, y);
   }
 

@@ -41,5 +41,7 @@ std::unique_ptr<Op> make_cuda_pool(const CudaContext& context, const PoolSpec& s
 std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_dropout(const CudaContext& context, const DropoutSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_reorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to);
+// In nhwc.
+std::unique_ptr<Op> make_cuda_channels_last(const CudaContext& context, const ChannelsLastSpec& spec);
 
 }  // namespace ddp::cuda

@@ -1,5 +1,6 @@
 #include "model/onnx/export.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <type_traits>
@@ -121,6 +122,9 @@ class Exporter {
     return found;
   }
 
+  // A name that an import takes for a constant's.
+  static std::string name_of(const Parameter& p) { return p.fixed ? "/" + p.name : p.name; }
+
   std::string initializer(const std::string& name, Integers shape, std::vector<float> floats) {
     DDP_ASSERT(model_.initializers.emplace(name, OnnxTensor::of_reals(std::move(shape), std::move(floats))).second);
     return name;
@@ -135,7 +139,8 @@ class Exporter {
     std::vector<std::string> names = {initializer(own[0]->name, own[0]->shape, std::move(weight))};
     if (!bias.empty()) {
       const auto channels = static_cast<std::int64_t>(bias.size());
-      names.push_back(initializer(layer(index).name + ".bias", {channels}, std::move(bias)));
+      names.push_back(
+          initializer(own.size() > 1 ? own[1]->name : layer(index).name + ".bias", {channels}, std::move(bias)));
     }
     return names;
   }
@@ -184,7 +189,7 @@ class Exporter {
       return pass_on(index);
     }
     std::vector<std::string> inputs = {output(from)};
-    for (const Parameter* p : parameters(index)) inputs.push_back(initializer(p->name, p->shape, values(*p)));
+    for (const Parameter* p : parameters(index)) inputs.push_back(initializer(name_of(*p), p->shape, values(*p)));
     for (const Statistic& s : graph_.statistics()) {
       if (s.layer != index) continue;
       inputs.push_back(initializer(s.name, {s.channels}, values(s.offset, s.channels, exported_.statistics)));
@@ -249,9 +254,35 @@ class Exporter {
     flat_[static_cast<std::size_t>(index)] = true;
   }
 
-  void write(int index, const FlattenLayer& /*kind*/) {
+  void write(int index, const AffineLayer& /*kind*/) {
+    const bool is_vector = is_flat(layer(index).inputs[0]);
+    const std::int64_t channels = graph_.shape(index).channels;
+    pass_on(index);
+    for (const Parameter* p : parameters(index)) {
+      std::vector<float> numbers = values(*p);
+      const float nothing = p->bias ? 0 : 1;
+      if (p->fixed && std::all_of(numbers.begin(), numbers.end(), [=](float v) { return v == nothing; })) continue;
+      // Its own shape where that stands beside [N, channels] or [N, channels, height, width], as numpy aligns them.
+      Integers tail = p->shape;
+      while (!tail.empty() && tail.front() == 1) tail.erase(tail.begin());
+      const Integers expected = is_vector ? Integers{channels} : Integers{channels, 1, 1};
+      const Integers shape = tail == expected ? p->shape : expected;
+      const std::string name = unique(p->bias ? layer(index).name + "_shift" : layer(index).name, index);
+      const std::string input = output(index);
+      output(index) = name + ".out";
+      add(p->bias ? "Add" : "Mul", name, {input, initializer(name_of(*p), shape, std::move(numbers))}, output(index));
+    }
+  }
+
+  void write(int index, const FlattenLayer& flatten) {
     if (is_flat(layer(index).inputs[0])) return pass_on(index);
-    add_layer(index, "Flatten", {first_input(index)}, {{"axis", std::int64_t{1}}});
+    std::string from = first_input(index);
+    if (flatten.channels_last) {
+      const std::string name = unique("channels_last", index);
+      add("Transpose", name, {from}, name + ".out", {{"perm", Integers{0, 2, 3, 1}}});
+      from = name + ".out";
+    }
+    add_layer(index, "Flatten", {from}, {{"axis", std::int64_t{1}}});
     flat_[static_cast<std::size_t>(index)] = true;
   }
 

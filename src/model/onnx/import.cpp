@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <utility>
 
@@ -15,7 +16,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 28;
+constexpr std::size_t kKnownTypes = 30;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -57,6 +58,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"CastLike", &Importer::cast_like},
       {"Clip", &Importer::clip},
       {"Conv", &Importer::conv},
+      {"Div", &Importer::div},
       {"Dropout", &Importer::dropout},
       {"Flatten", &Importer::flatten},
       {"Gemm", &Importer::gemm},
@@ -67,7 +69,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"LogSoftmax", &Importer::softmax},
       {"MatMul", &Importer::matmul},
       {"MaxPool", &Importer::max_pool},
-      {"Mul", &Importer::scale},
+      {"Mul", &Importer::mul},
       {"Pad", &Importer::pad},
       {"ReduceMean", &Importer::reduce_mean},
       {"Relu", &Importer::relu},
@@ -76,6 +78,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"Sigmoid", &Importer::sigmoid},
       {"Softmax", &Importer::softmax},
       {"Squeeze", &Importer::squeeze},
+      {"Sub", &Importer::sub},
       {"Tanh", &Importer::tanh},
       {"Transpose", &Importer::transpose},
   }};
@@ -126,10 +129,13 @@ ImportedModel Importer::run() {
     try {
       translate(*node);
     } catch (const Error& error) {
+      refuse_unsupported();
       throw Error(error.code(), fmt::format("node '{}' ({}): {}", node->name, node->type, error.what()));
     }
   }
+  refuse_unsupported();
   finish(output);
+  warn_of_folding();
   return std::move(result_);
 }
 
@@ -166,10 +172,17 @@ void Importer::open_input() {
 }
 
 void Importer::translate(const OnnxNode& node) {
-  if (node.outputs.empty() || try_fold(node)) return;
+  if (node.outputs.empty()) return;
+  // All that is not supported is looked for before anything is said.
+  const bool behind = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                  [&](const std::string& input) { return unsupported_values_.contains(input); });
+  if (!behind && try_fold(node)) return;
   const Known* known = find(node.type);
-  check(known != nullptr, ExitCode::usage, "this operator is not supported{}; supported are {}",
-        folds(node.type) ? " on images" : "", known_types());
+  if (known == nullptr) unsupported_.push_back(&node);
+  if (known == nullptr || behind) {
+    unsupported_values_.insert(node.outputs.begin(), node.outputs.end());
+    return;
+  }
   ImportedValue result = (this->*known->handler)(node);
   if (result.layer >= 0) check_size(result_.graph.shape(result.layer));
   values_[node.outputs[0]] = std::move(result);
@@ -192,6 +205,8 @@ bool Importer::try_fold(const OnnxNode& node) {
   // A Constant is part of the file, and there once.
   if (node.type != "Constant") charge(result.constant->elements());
   result.origin = inputs.empty() || inputs[0] == nullptr ? node.outputs[0] : value(node, 0).origin;
+  // PyTorch's older exporter keeps equal tensors once; the others are made of that, under their own names.
+  if (node.type == "Identity" && !given_name(node.outputs[0]).empty()) result.origin = node.outputs[0];
   values_[node.outputs[0]] = std::move(result);
   return true;
 }
@@ -205,7 +220,7 @@ void Importer::finish(const std::string& output) {
   build(last);
   const Graph& graph = result_.graph;
   const Shape& shape = graph.shape(last.layer);
-  check(shape.height == 1 && shape.width == 1 && !last.padding.any() && last.unflattened.channels == 0, ExitCode::usage,
+  check(shape.height == 1 && shape.width == 1 && !last.padding.any(), ExitCode::usage,
         "its output '{}' is no vector of logits [N, classes]", output);
   check(graph.parameter_count() > 0, ExitCode::usage, "it has no weights to train");
   std::vector<bool> read(graph.layers().size(), false);
@@ -268,22 +283,52 @@ void Importer::build(ImportedValue& value) {
   const PendingLayer layer = *std::exchange(value.pending, nullptr);
   Graph& graph = result_.graph;
   const std::string name = names_.choose(layer.weight_name, *layer.node);
-  if (layer.linear) {
-    value.layer = graph.linear(name, layer.from, layer.outputs, !layer.bias.empty());
-  } else {
-    ConvLayer conv = layer.conv;
-    conv.bias = !layer.bias.empty();
-    value.layer = graph.conv(name, layer.from, conv);
+  switch (layer.kind) {
+    case PendingLayer::Kind::linear:
+      value.layer = graph.linear(name, layer.from, layer.channels, !layer.bias.empty());
+      break;
+    case PendingLayer::Kind::conv: {
+      ConvLayer conv = layer.conv;
+      conv.bias = !layer.bias.empty();
+      value.layer = graph.conv(name, layer.from, conv);
+      break;
+    }
+    case PendingLayer::Kind::affine: {
+      const ChannelTensor scale = {name + ".weight", {layer.channels, 1, 1, 1}, layer.weight_fixed};
+      const ChannelTensor shift = {name + ".bias", {layer.channels}, layer.bias_fixed};
+      value.layer = graph.affine(name, layer.from, scale, layer.bias.empty() ? nullptr : &shift);
+      break;
+    }
   }
   check_size(graph.shape(value.layer));
   keep(layer.weight, result_.parameters);
   keep(layer.bias, result_.parameters);
-  if (layer.weight_name.empty()) return;
+  rename(name + ".weight", layer.kept_name, layer.weight_shape);
+  if (!layer.bias.empty()) rename(name + ".bias", layer.bias_name, layer.bias_shape);
+  if (layer.weight_name.empty() || layer.weight_fixed) return;
   const auto [user, first] = weight_users_.emplace(layer.weight_name, layer.node->name);
   if (!first) {
     log_warning("the nodes '{}' and '{}' share the weights '{}'; here each trains its own", user->second,
                 layer.node->name, layer.weight_name);
   }
+}
+
+std::string Importer::given_name(const std::string& origin) const {
+  if (model_.producer.starts_with("tf2onnx") || is_made_up(origin)) return "";
+  const bool plain = std::all_of(origin.begin(), origin.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+  });
+  return plain ? origin : "";
+}
+
+// Gives a parameter the name that it has in the module, unless another has it already.
+void Importer::rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape) {
+  if (name.empty()) return;
+  const std::vector<Parameter>& all = result_.graph.parameters();
+  const bool taken = std::any_of(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
+  Parameter& renamed = result_.graph.parameter(parameter);
+  if (!shape.empty()) renamed.shape = shape;
+  if (!taken) renamed.name = name;
 }
 
 void Importer::keep(const std::vector<float>& values, std::vector<float>& flat) {

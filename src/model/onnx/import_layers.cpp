@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "model/onnx/fold.h"
 #include "model/onnx/importer.h"
 
@@ -26,22 +27,6 @@ ImportedValue image_of(int layer) {
 
 Padding operator+(const Padding& a, const Padding& b) {
   return {a.top + b.top, a.left + b.left, a.bottom + b.bottom, a.right + b.right};
-}
-
-// The columns of a [outputs, C*H*W] weight from the order (h, w, c), in which the file flattened, into PyTorch's.
-void reorder_columns(std::vector<float>& weight, std::int64_t outputs, const Shape& image) {
-  const std::int64_t area = image.height * image.width;
-  const std::int64_t inputs = image.elements();
-  std::vector<float> row(static_cast<std::size_t>(inputs));
-  for (std::int64_t o = 0; o < outputs; ++o) {
-    const auto begin = weight.begin() + o * inputs;
-    for (std::int64_t c = 0; c < image.channels; ++c) {
-      for (std::int64_t p = 0; p < area; ++p) {
-        row[static_cast<std::size_t>(c * area + p)] = *(begin + p * image.channels + c);
-      }
-    }
-    std::copy(row.begin(), row.end(), begin);
-  }
 }
 
 }  // namespace
@@ -68,7 +53,9 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   PendingLayer& layer = *result.pending;
   layer.node = &node;
   layer.from = x.layer;
+  layer.channels = shape[0];
   layer.weight_name = weight->origin;
+  layer.kept_name = given_name(weight->origin);
   layer.weight = numbers(node, 1, weight->constant->elements());
   layer.conv.channels = shape[0];
   layer.conv.kernel = shape[2];
@@ -81,13 +68,20 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   layer.conv.groups = groups;
   if (node.input(2).empty()) return result;
   layer.bias = numbers(node, 2, shape[0]);
-  // PyTorch's newer exporter computes a bias of zeros where the module has none.
-  const bool computed = !model_.initializers.contains(node.input(2));
+  layer.bias_name = given_name(constant(node, 2)->origin);
+  // As PyTorch's two exporters call what they fold batch normalisation into.
+  if (layer.bias_name.ends_with(".weight_bias") || weight->origin.starts_with("onnx::Conv_")) {
+    layer.bias_name.clear();
+    ++folded_norms_;
+  }
+  // PyTorch's newer exporter computes a bias of zeros where the module has none; one that a module has, and shares with
+  // another through an Identity, has a name.
+  const bool computed = !model_.initializers.contains(node.input(2)) && is_made_up(constant(node, 2)->origin);
   if (computed && std::all_of(layer.bias.begin(), layer.bias.end(), [](float b) { return b == 0; })) layer.bias.clear();
   return result;
 }
 
-ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose, float scale) {
+ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose) {
   const ImportedValue& x = activation(node, 0);
   check(x.rank == 2, ExitCode::usage, "its input is an image; it must be flattened first");
   check(weight.type == OnnxTensor::Type::real && weight.shape.size() == 2, ExitCode::usage,
@@ -103,14 +97,20 @@ ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, b
   PendingLayer& layer = *result.pending;
   layer.node = &node;
   layer.from = x.layer;
-  layer.linear = true;
+  layer.kind = PendingLayer::Kind::linear;
   layer.weight_name = value(node, 1).origin;
   layer.weight = matrix.reals;
-  layer.outputs = matrix.shape[0];
-  if (scale != 1) {
-    for (float& each : layer.weight) each *= scale;
+  layer.channels = matrix.shape[0];
+  // Where the module multiplies by a matrix of its own, [inputs, outputs], ours is the other way round.
+  const std::string name = given_name(layer.weight_name);
+  const bool turned = transpose && !name.empty() && model_.initializers.contains(node.input(1));
+  if (!turned) layer.kept_name = name;
+  if (turned && model_.producer.starts_with("pytorch")) {
+    log_info(
+        "the matrix '{}' [inputs, outputs] is trained as a weight [outputs, inputs] of a linear layer; transpose "
+        "and rename it when you load what is exported as safetensors",
+        name);
   }
-  if (x.unflattened.channels > 0) reorder_columns(layer.weight, layer.outputs, x.unflattened);
   return result;
 }
 
@@ -118,102 +118,40 @@ ImportedValue Importer::gemm(const OnnxNode& node) {
   check(node.integer("transA", 0) == 0, ExitCode::usage, "its transA is not supported");
   const ImportedValue* weight = constant(node, 1);
   check(weight != nullptr, ExitCode::usage, "it has no weights");
-  ImportedValue result = linear(node, *weight->constant, node.integer("transB", 0) == 0, node.real("alpha", 1));
-  if (node.input(2).empty()) return result;
+  ImportedValue result = linear(node, *weight->constant, node.integer("transB", 0) == 0);
+  // In the weights these factors would come out again as other weights.
+  const float alpha = node.real("alpha", 1);
+  const bool has_bias = !node.input(2).empty();
+  check(alpha == 1 && (!has_bias || node.real("beta", 1) == 1), ExitCode::usage,
+        "its alpha or beta is not 1; export without graph optimizers that put factors into it");
+  if (!has_bias) return result;
   PendingLayer& layer = *result.pending;
-  const std::int64_t elements = constant(node, 2)->constant->elements();
-  layer.bias = numbers(node, 2, elements == 1 ? 1 : layer.outputs);
-  layer.bias.resize(static_cast<std::size_t>(layer.outputs), layer.bias[0]);
-  const float beta = node.real("beta", 1);
-  for (float& each : layer.bias) each *= beta;
+  layer.bias = numbers(node, 2, layer.channels);
+  layer.bias_name = given_name(constant(node, 2)->origin);
   return result;
 }
 
 ImportedValue Importer::matmul(const OnnxNode& node) {
   const ImportedValue* weight = constant(node, 1);
   check(weight != nullptr, ExitCode::usage, "it has no weights");
-  return linear(node, *weight->constant, /*transpose=*/true, 1);
+  return linear(node, *weight->constant, /*transpose=*/true);
 }
 
 ImportedValue Importer::add(const OnnxNode& node) {
   for (const std::size_t input : {std::size_t{0}, std::size_t{1}}) {
-    if (value(node, input).constant != nullptr) return add_bias(node, input);
+    if (value(node, input).constant != nullptr) return add_constant(node, input);
   }
   const ImportedValue a = activation(node, 0);
   const ImportedValue& b = activation(node, 1);
-  check(a.rank == b.rank && a.channels_last == b.channels_last && a.unflattened == b.unflattened && !a.padding.any() &&
-            !b.padding.any(),
-        ExitCode::usage, "its inputs are of different kinds");
+  check(a.rank == b.rank && a.channels_last == b.channels_last && !a.padding.any() && !b.padding.any(), ExitCode::usage,
+        "its inputs are of different kinds");
   check(a.layer != b.layer, ExitCode::usage, "a sum of a value with itself is not supported");
   return behind(a, result_.graph.add(a.layer, b.layer));
 }
 
-std::int64_t Importer::channels_of(const ImportedValue& x) const {
-  if (x.pending == nullptr) return result_.graph.shape(x.layer).channels;
-  return x.pending->linear ? x.pending->outputs : x.pending->conv.channels;
-}
-
-std::vector<float> Importer::channel_numbers(const OnnxNode& node, std::size_t constant_input, const ImportedValue& x) {
-  const std::int64_t channels = channels_of(x);
-  // As numpy aligns shapes: [channels] where they come last, [channels, 1, 1] for other images, with ones in front.
-  std::vector<std::int64_t> shape = constant(node, constant_input)->constant->shape;
-  while (!shape.empty() && shape.front() == 1) shape.erase(shape.begin());
-  const std::vector<std::int64_t> expected =
-      x.rank == 2 || x.channels_last ? std::vector<std::int64_t>{channels} : std::vector<std::int64_t>{channels, 1, 1};
-  check(shape == expected || shape.empty(), ExitCode::usage, "its constant is not one number a channel");
-  std::vector<float> values = numbers(node, constant_input, shape.empty() ? 1 : channels);
-  values.resize(static_cast<std::size_t>(channels), values[0]);
-  if (x.unflattened.channels > 0) reorder_columns(values, 1, x.unflattened);
-  return values;
-}
-
-ImportedValue Importer::add_bias(const OnnxNode& node, std::size_t constant_input) {
-  const std::size_t input = 1 - constant_input;
-  const ImportedValue& x = value(node, input);
-  check(x.pending != nullptr && only_reader(node, input), ExitCode::usage,
-        "the sum with a constant is supported right behind a Conv, Gemm, MatMul or Mul only");
-  std::vector<float>& bias = x.pending->bias;
-  const std::vector<float> more = channel_numbers(node, constant_input, x);
-  bias.resize(more.size(), 0.0F);
-  for (std::size_t c = 0; c < more.size(); ++c) bias[c] += more[c];
-  return x;
-}
-
-// Exporters for inference leave such scales and shifts of batch norm: into the layer before, or a layer of their own.
-ImportedValue Importer::scale(const OnnxNode& node) {
-  const std::size_t constant_input = value(node, 0).constant != nullptr ? 0 : 1;
-  const std::size_t input = 1 - constant_input;
-  const OnnxTensor* factors = value(node, constant_input).constant.get();
-  check(factors != nullptr, ExitCode::usage, "only the product with a constant is supported");
-  if (value(node, input).pending != nullptr && only_reader(node, input)) {
-    const ImportedValue& x = value(node, input);
-    PendingLayer& layer = *x.pending;
-    const std::vector<float> factor = channel_numbers(node, constant_input, x);
-    const std::size_t row = layer.weight.size() / factor.size();
-    for (std::size_t i = 0; i < layer.weight.size(); ++i) layer.weight[i] *= factor[i / row];
-    for (std::size_t c = 0; c < layer.bias.size(); ++c) layer.bias[c] *= factor[c];
-    return x;
-  }
-  const ImportedValue& x = activation(node, input);
-  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
-  check(!factors->shape.empty() && factors->elements() == channels_of(x), ExitCode::usage,
-        "it scales by something other than one number a channel; leave the scaling of pixels out of the model, "
-        "--normalize does that");
-  ImportedValue result = x;
-  result.pending = std::make_shared<PendingLayer>();
-  PendingLayer& layer = *result.pending;
-  layer.node = &node;
-  layer.from = x.layer;
-  layer.weight_name = value(node, constant_input).origin;
-  layer.weight = channel_numbers(node, constant_input, x);
-  layer.conv.channels = layer.conv.groups = channels_of(x);
-  return result;
-}
-
 ImportedValue Importer::batch_norm(const OnnxNode& node) {
   const ImportedValue& x = activation(node, 0);
-  check(!x.channels_last && x.unflattened.channels == 0 && !x.padding.any(), ExitCode::usage,
-        "its input does not have the channels second");
+  check(!x.channels_last && !x.padding.any(), ExitCode::usage, "its input does not have the channels second");
   const std::int64_t channels = result_.graph.shape(x.layer).channels;
   const ImportedValue* scale = constant(node, 1);
   check(scale != nullptr, ExitCode::usage, "it has no scale");
@@ -229,7 +167,23 @@ ImportedValue Importer::batch_norm(const OnnxNode& node) {
   layer.momentum = 1 - node.real("momentum", 0.9F);
   check(layer.epsilon > 0 && layer.epsilon < 1 && layer.momentum >= 0 && layer.momentum <= 1, ExitCode::usage,
         "its epsilon or momentum is out of range");
-  ImportedValue result = behind(x, result_.graph.batch_norm(names_.choose(scale->origin, node), x.layer, layer));
+  // PyTorch's affine=False: constants of ones and zeros, which are no parameters of the module.
+  const ImportedValue* shift = constant(node, 2);
+  const bool of_keras = model_.producer.starts_with("tf2onnx");
+  const auto is = [](const std::vector<float>& values, float wanted) {
+    return std::all_of(values.begin(), values.end(), [wanted](float v) { return v == wanted; });
+  };
+  layer.fixed_weight = !of_keras && is_made_up(scale->origin) && is(weight, 1);
+  layer.fixed_bias = !of_keras && is_made_up(shift->origin) && is(bias, 0);
+  std::string named = scale->origin;
+  const std::string& of_mean = constant(node, 3)->origin;
+  if (is_made_up(named) && of_mean.ends_with(".running_mean")) {
+    named = of_mean.substr(0, of_mean.size() - std::string_view("running_mean").size()) + "weight";
+  }
+  const std::string name = names_.choose(named, node);
+  ImportedValue result = behind(x, result_.graph.batch_norm(name, x.layer, layer));
+  if (!layer.fixed_weight) rename(name + ".weight", given_name(scale->origin), {channels});
+  if (!layer.fixed_bias) rename(name + ".bias", given_name(shift->origin), {channels});
   keep(weight, result_.parameters);
   keep(bias, result_.parameters);
   keep(mean, result_.statistics);

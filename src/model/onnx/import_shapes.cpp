@@ -22,11 +22,10 @@ const OnnxTensor* tensor_of(const ImportedValue* value) { return value == nullpt
 
 ImportedValue Importer::flattened(const ImportedValue& from) {
   if (from.rank == 2) return from;
-  const Shape shape = result_.graph.shape(from.layer);
+  const bool last = from.channels_last && !one_order(result_.graph.shape(from.layer));
   ImportedValue value;
   value.rank = 2;
-  value.layer = result_.graph.flatten(from.layer);
-  if (from.channels_last && !one_order(shape)) value.unflattened = shape;
+  value.layer = result_.graph.flatten(from.layer, last);
   return value;
 }
 
@@ -70,7 +69,7 @@ ImportedValue Importer::reshape(const OnnxNode& node) {
   value.rank = 4;
   const bool first_fits = target == Extents{1, shape.channels, shape.height, shape.width};
   const bool last_fits = target == Extents{1, shape.height, shape.width, shape.channels};
-  check((first_fits || last_fits) && x.unflattened.channels == 0 && one_order(shape), ExitCode::usage,
+  check((first_fits || last_fits) && one_order(shape), ExitCode::usage,
         "it makes another image; only [N, -1] is supported");
   value.channels_last = !first_fits;
   return value;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,16 +15,32 @@
 
 namespace ddp {
 
-// A convolution or matrix product whose bias may still come, in an Add of its own.
+// A convolution, matrix product or scaling whose bias may still come, in an Add of its own.
 struct PendingLayer {
+  enum class Kind { conv, linear, affine };
+  Kind kind = Kind::conv;
   const OnnxNode* node = nullptr;
   int from = 0;
-  std::string weight_name;
+  std::string weight_name;    // the initializer that it comes from
+  std::string kept_name;      // of the weight as a parameter; "": the layer's name and ".weight"
+  std::string bias_name;      // likewise
   std::vector<float> weight;  // in PyTorch's order
   std::vector<float> bias;
-  bool linear = false;
-  ConvLayer conv;            // where it is not linear
-  std::int64_t outputs = 0;  // where it is
+  std::vector<std::int64_t> weight_shape;  // of an affine layer, and of a bias with a name of its own
+  std::vector<std::int64_t> bias_shape;
+  bool weight_fixed = false;  // affine only
+  bool bias_fixed = false;
+  ConvLayer conv;
+  std::int64_t channels = 0;  // of its output
+};
+
+// One number for each channel, from a constant.
+struct ChannelNumbers {
+  std::vector<float> values;
+  std::vector<std::int64_t> shape;  // in the file
+  std::string name;                 // as a parameter; "": the exporter made it up
+  std::string origin;
+  bool fixed = true;  // else it is trained
 };
 
 // What the name of a value stands for: a constant, or the output of a layer.
@@ -34,10 +51,8 @@ struct ImportedValue {
   int layer = -1;
   int rank = 4;                // 4: an image, 2: a vector
   bool channels_last = false;  // the file's order is [N, H, W, C]
-  // Of a vector that was an image whose file's order was [N, H, W, C]: that image; else without channels.
-  Shape unflattened{0, 0, 0};
-  Padding padding;       // of zeros, for the next convolution or pooling
-  bool softmax = false;  // a Softmax that was left out
+  Padding padding;             // of zeros, for the next convolution or pooling
+  bool softmax = false;        // a Softmax that was left out
 };
 
 class Importer {
@@ -67,6 +82,11 @@ class Importer {
   // Real numbers of a constant that must have `count` elements.
   std::vector<float> numbers(const OnnxNode& node, std::size_t input, std::int64_t count);
   void keep(const std::vector<float>& values, std::vector<float>& flat);
+  // The name of an initializer where that is a parameter's or a buffer's of a module; "" where an exporter chose it.
+  std::string given_name(const std::string& origin) const;
+  void rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape);
+  void warn_of_folding() const;
+  void refuse_unsupported() const;
   // Counts numbers that are copied or computed; throws where they are far more than the file holds.
   void charge(std::int64_t elements);
   bool only_reader(const OnnxNode& node, std::size_t input) const;
@@ -78,7 +98,7 @@ class Importer {
   ImportedValue conv(const OnnxNode& node);
   ImportedValue gemm(const OnnxNode& node);
   ImportedValue matmul(const OnnxNode& node);
-  ImportedValue linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose, float scale);
+  ImportedValue linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose);
   ImportedValue batch_norm(const OnnxNode& node);
   ImportedValue activate(const OnnxNode& node, Activation kind);
   ImportedValue relu(const OnnxNode& node) { return activate(node, Activation::relu); }
@@ -93,11 +113,16 @@ class Importer {
   ImportedValue lrn(const OnnxNode& node);
   ImportedValue dropout(const OnnxNode& node);
   ImportedValue add(const OnnxNode& node);
-  ImportedValue add_bias(const OnnxNode& node, std::size_t constant_input);
-  ImportedValue scale(const OnnxNode& node);
+  // With constants: import_affine.cpp.
+  ImportedValue sub(const OnnxNode& node);
+  ImportedValue mul(const OnnxNode& node);
+  ImportedValue div(const OnnxNode& node);
+  ImportedValue add_constant(const OnnxNode& node, std::size_t constant_input);
+  ImportedValue affine(const OnnxNode& node, std::size_t input, const ChannelNumbers& scale,
+                       const ChannelNumbers* shift);
+  std::size_t constant_side(const OnnxNode& node, const char* what);
   std::int64_t channels_of(const ImportedValue& x) const;
-  // Of a constant, one number for each channel of `x` in its order in the graph.
-  std::vector<float> channel_numbers(const OnnxNode& node, std::size_t constant_input, const ImportedValue& x);
+  ChannelNumbers channel_numbers(const OnnxNode& node, std::size_t constant_input, bool may_train);
   // ... and import_shapes.cpp.
   ImportedValue reduce_mean(const OnnxNode& node);
   ImportedValue flatten(const OnnxNode& node);
@@ -118,8 +143,11 @@ class Importer {
   std::map<std::string, ImportedValue> values_;
   std::map<std::string, std::vector<const OnnxNode*>> readers_;
   std::map<std::string, std::string> weight_users_;  // which node took an initializer's weights
-  std::int64_t declared_batch_ = -1;                 // where the file fixes it
-  std::int64_t elements_left_ = 0;                   // see charge()
+  std::vector<const OnnxNode*> unsupported_;
+  std::set<std::string> unsupported_values_;  // what they and all behind them make
+  int folded_norms_ = 0;                      // convolutions that a batch normalisation was folded into
+  std::int64_t declared_batch_ = -1;          // where the file fixes it
+  std::int64_t elements_left_ = 0;            // see charge()
 };
 
 }  // namespace ddp

@@ -270,6 +270,7 @@ OnnxModel parse_onnx(const std::string& bytes, const fs::path& path) {
     place.refuse(
         fmt::format("written for version {} of ONNX's operators (opset); export again with 7 or later", model.opset));
   }
+  model.producer = proto.producer_name();
   const onnx::GraphProto& graph = proto.graph();
   model.name = graph.name();
   if (graph.sparse_initializer_size() > 0) place.refuse("sparse tensors are not supported; export dense ones");
@@ -291,7 +292,7 @@ OnnxModel parse_onnx(const std::string& bytes, const fs::path& path) {
 std::string to_bytes(const OnnxModel& model) {
   onnx::ModelProto proto;
   proto.set_ir_version(model.ir_version);
-  proto.set_producer_name("ddp_train");
+  proto.set_producer_name(model.producer);
   auto& opset = *proto.add_opset_import();
   opset.set_domain("");
   opset.set_version(model.opset);

@@ -63,6 +63,7 @@ struct OnnxValue {
 struct OnnxModel {
   std::int64_t ir_version = 8;
   std::int64_t opset = 13;
+  std::string producer = "ddp_train";  // "pytorch", "tf2onnx"
   std::string name;
   std::vector<OnnxNode> nodes;
   std::map<std::string, OnnxTensor> initializers;

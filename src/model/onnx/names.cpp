@@ -32,16 +32,6 @@ bool is_role(std::string_view word) {
   return std::find(kRoles.begin(), kRoles.end(), word) != kRoles.end();
 }
 
-// Whether an exporter numbered the value, as in "onnx::Conv_193", "val_7", "const_fold_opt__12" or "45".
-bool is_made_up(std::string_view name) {
-  if (name.empty() || name.find("::") != std::string_view::npos) return true;
-  for (const std::string_view prefix : {"val_", "const_", "const.", "_val_", "new_", "getitem", "/"}) {
-    if (name.starts_with(prefix)) return true;
-  }
-  return std::all_of(name.begin(), name.end(),
-                     [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '_'; });
-}
-
 // The steps of a name with slashes between; "layer1/layer1.0" are one step, as PyTorch names a scope in full.
 std::vector<std::string> steps_of(std::string_view name) {
   std::vector<std::string> steps;
@@ -87,6 +77,15 @@ std::string lower(std::string text) {
 }
 
 }  // namespace
+
+bool is_made_up(std::string_view name) {
+  if (name.empty() || name.find("::") != std::string_view::npos) return true;
+  for (const std::string_view prefix : {"val_", "const_", "const.", "_val_", "new_", "getitem", "/"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+}
 
 std::string LayerNames::choose(const std::string& weight, const OnnxNode& node) {
   std::string base = is_made_up(weight) ? "" : without_roles(weight);

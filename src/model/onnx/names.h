@@ -9,10 +9,14 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "model/onnx/model.h"
 
 namespace ddp {
+
+// Whether an exporter numbered the value, as in "onnx::Conv_193", "val_7", "const_fold_opt__12" or "45".
+bool is_made_up(std::string_view name);
 
 class LayerNames {
  public:

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -17,6 +18,7 @@ namespace {
 
 using Integers = ModelMaker::Integers;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 
 std::vector<std::string> parameter_names(const Graph& graph) {
   std::vector<std::string> names;
@@ -97,6 +99,7 @@ TEST(ImportOnnx, NetworkComputesWhatTheDefinitionsSay) {
 // As Keras exports it: channels last outside, a Transpose on the way in and before the Flatten.
 TEST(ImportOnnx, ChannelsLastModelsComputeTheSame) {
   ModelMaker last({-1, 4, 3, 2});
+  last.model.producer = "tf2onnx";
   std::string x = last.node("Transpose", {"input"}, {{"perm", Integers{0, 3, 1, 2}}});
   x = last.node("Conv", {x, last.random("conv/kernel", {3, 2, 1, 1})});
   x = last.node("Add", {x, last.random("conv/bias", {1, 3, 1, 1})});
@@ -178,9 +181,19 @@ TEST(ImportOnnx, ScalesAndShiftsOfChannels) {
     const ImportedModel model = imported(where, false);
     expect_same_logits(model, imported(where, true));
     EXPECT_EQ(model.graph.statistic_count(), 0);
-    // A layer of its own only where there is no other to go into.
-    const bool own = where == "image" || where == "vector";
-    EXPECT_EQ(model.graph.layers().size(), imported("nowhere", false).graph.layers().size() + (own ? 1 : 0));
+    EXPECT_EQ(model.graph.layers().size(), imported("nowhere", false).graph.layers().size() + 1);
+    // Parameters of the module under their own names and in their own shapes.
+    const auto named = [&](const std::string& name) {
+      const auto& all = model.graph.parameters();
+      return std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
+    };
+    const bool vector = where == "product" || where == "vector";
+    const Integers shape = where == "product" ? Integers{5} : vector ? Integers{1, 5} : beside_image(4);
+    for (const char* name : {"s", "b"}) {
+      ASSERT_NE(named(name), model.graph.parameters().end());
+      EXPECT_EQ(named(name)->shape, shape);
+      EXPECT_FALSE(named(name)->fixed);
+    }
   }
 }
 
@@ -216,16 +229,143 @@ TEST(ImportOnnx, ScalesAndShiftsWithChannelsLast) {
   expect_same_logits(imported(false, false, true), wanted);
 }
 
+// A number in forward(): the weights stay what they are, and what is computed with is no parameter.
+TEST(ImportOnnx, ConstantsStayOutOfWeights) {
+  const auto imported = [](const std::string& type, bool first, bool scalar) {
+    ModelMaker m;
+    m.model.producer = "pytorch";
+    const std::string x = m.classifier("input", 72, 3);
+    const std::string constant =
+        scalar ? m.reals("val_1", {}, {0.125F}) : m.reals("/Constant_output_0", {3}, {0.5F, -2.0F, 4.0F});
+    m.output(m.node(type, first ? std::vector{constant, x} : std::vector{x, constant}));
+    return m.imported();
+  };
+  ModelMaker plain;
+  plain.output(plain.classifier("input", 72, 3));
+  const ImportedModel wanted = plain.imported();
+  const std::vector<double> before = logits_of(wanted);
+  const auto check = [&](const std::string& type, bool first, const auto& expected) {
+    for (const bool scalar : {true, false}) {
+      SCOPED_TRACE(type + (scalar ? " of one number" : " of one a channel"));
+      const ImportedModel model = imported(type, first, scalar);
+      EXPECT_THAT(
+          std::vector<float>(model.parameters.begin(), model.parameters.begin() + wanted.graph.parameter_count()),
+          ElementsAreArray(wanted.parameters));
+      EXPECT_EQ(model.graph.trained_count(), wanted.graph.parameter_count());
+      const OnnxModel exported = export_onnx({model.graph, model.parameters, model.statistics, {}}, {});
+      const ImportedModel back = import_onnx_bytes(to_bytes(exported), "back.onnx");
+      EXPECT_EQ(back.graph.trained_count(), wanted.graph.parameter_count());
+      for (const ImportedModel* each : {&model, &back}) {
+        const std::vector<double> logits = logits_of(*each);
+        for (std::size_t c = 0; c < 3; ++c) {
+          const double number = scalar ? 0.125 : std::vector{0.5, -2.0, 4.0}[c];
+          EXPECT_NEAR(logits[c], expected(before[c], number), 1e-5);
+        }
+      }
+    }
+  };
+  check("Mul", false, [](double x, double c) { return x * c; });
+  check("Mul", true, [](double x, double c) { return x * c; });
+  check("Add", false, [](double x, double c) { return x + c; });
+  check("Sub", false, [](double x, double c) { return x - c; });
+  check("Sub", true, [](double x, double c) { return c - x; });
+  check("Div", false, [](double x, double c) { return x / c; });
+}
+
+// (x - mean) / deviation on the image, of buffers: one layer, nothing to train, and the buffers are kept by name.
+TEST(ImportOnnx, BuffersAreConstantsWithNames) {
+  ModelMaker m;
+  m.model.producer = "pytorch";
+  std::string x = m.node("Sub", {"input", m.random("mean", {1, 2, 1, 1})});
+  x = m.node("Div", {x, m.random("std", {2, 1, 1}, 0.5F, 2)});
+  m.output(m.classifier(x, 72, 3));
+  const ImportedModel model = m.imported();
+  EXPECT_EQ(model.graph.layers().size(), 4U);
+  EXPECT_EQ(model.graph.trained_count(), 72 * 3 + 3);
+  ASSERT_EQ(model.graph.constants().size(), 2U);
+  EXPECT_EQ(model.graph.constants()[1].name, "std");
+  EXPECT_EQ(model.graph.constants()[1].values, m.model.initializers.at("std").reals);
+}
+
+// PyTorch's older exporter keeps equal tensors once.
+TEST(ImportOnnx, SharedZerosAreBiasesOfTheirOwnNames) {
+  ModelMaker m;
+  m.model.producer = "pytorch";
+  m.reals("conv.bias", {2}, {0, 0});
+  std::string x = m.node("Conv", {"input", m.random("conv.weight", {2, 2, 1, 1}), "conv.bias"});
+  const auto same = [&](const std::string& of, const std::string& name) {
+    m.model.nodes.push_back({"Identity_" + name, "Identity", {of}, {name}, {}});
+    return name;
+  };
+  x = m.node("Conv", {x, same("conv.weight", "conv2.weight"), same("conv.bias", "conv2.bias")});
+  m.reals("bn.running_mean", {2}, {0, 0});
+  m.reals("bn.running_var", {2}, {1, 1});
+  m.reals("bn.weight", {2}, {1, 1});
+  x = m.node("BatchNormalization", {x, "bn.weight", same("conv.bias", "bn.bias"), "bn.running_mean", "bn.running_var"});
+  x = m.node("BatchNormalization",
+             {x, same("bn.weight", "bn2.weight"), same("conv.bias", "bn2.bias"),
+              same("bn.running_mean", "bn2.running_mean"), same("bn.running_var", "bn2.running_var")});
+  m.output(m.classifier(x, 72, 3));
+  EXPECT_THAT(parameter_names(m.imported().graph),
+              ElementsAre("conv.weight", "conv.bias", "conv2.weight", "conv2.bias", "bn.weight", "bn.bias",
+                          "bn2.weight", "bn2.bias", "fc.weight", "fc.bias"));
+  // What an exporter computes where a module has none is none.
+  ModelMaker none;
+  none.model.producer = "pytorch";
+  const std::string zeros = none.node("ConstantOfShape", {none.integers("val_1", {2})});
+  x = none.node("Conv", {"input", none.random("conv.weight", {2, 2, 1, 1}), zeros});
+  none.output(none.classifier(x, 72, 3));
+  EXPECT_THAT(parameter_names(none.imported().graph), ElementsAre("conv.weight", "fc.weight", "fc.bias"));
+}
+
+// BatchNorm2d(affine=False) has no parameters.
+TEST(ImportOnnx, BatchNormWithoutParametersHasNone) {
+  ModelMaker m;
+  m.model.producer = "pytorch";
+  const std::string ones = m.reals("/bn/Constant_output_0", {2}, {1, 1});
+  const std::string zeros = m.reals("/bn/Constant_1_output_0", {2}, {0, 0});
+  const std::string x = m.node("BatchNormalization", {"input", ones, zeros, m.random("bn.running_mean", {2}),
+                                                      m.random("bn.running_var", {2}, 0.5F, 2)});
+  m.output(m.classifier(x, 72, 3));
+  const ImportedModel model = m.imported();
+  EXPECT_EQ(model.graph.trained_count(), 72 * 3 + 3);
+  EXPECT_EQ(model.graph.statistics().at(0).name, "bn.running_mean");
+  const OnnxModel exported = export_onnx({model.graph, model.parameters, model.statistics, {}}, {});
+  EXPECT_EQ(import_onnx_bytes(to_bytes(exported), "back.onnx").graph.trained_count(), 72 * 3 + 3);
+}
+
+// A flatten with the channels last keeps the columns of the weights behind it, which files of weights hold.
+TEST(ImportOnnx, ChannelsLastFlattenKeepsTheOrderOfWeights) {
+  ModelMaker m;
+  m.model.producer = "pytorch";
+  std::string x = m.node("Relu", {m.node("Conv", {"input", m.random("conv.weight", {3, 2, 1, 1})})});
+  x = m.node("Transpose", {x}, {{"perm", Integers{0, 2, 3, 1}}});
+  m.output(m.classifier(x, 108, 4));
+  const ImportedModel model = m.imported();
+  const std::vector<float>& weight = m.model.initializers.at("fc.weight").reals;
+  EXPECT_TRUE(std::equal(weight.begin(), weight.end(), model.parameters.begin() + 6));
+  std::vector<std::uint8_t> pixels(72);
+  std::vector<float> image;
+  for (std::uint8_t& pixel : pixels) {
+    pixel = static_cast<std::uint8_t>(m.engine());
+    image.push_back(static_cast<float>(pixel) / 255);
+  }
+  const std::vector<double> wanted = GraphReference(model.graph, model.parameters, model.statistics).logits(image);
+  const std::vector<float> logits = forward_logits(model.graph, model.parameters, model.statistics, pixels, 1);
+  for (std::size_t c = 0; c < 4; ++c) EXPECT_NEAR(logits[c], wanted[c], 1e-5);
+  expect_same_logits(model, model);
+}
+
 TEST(ImportOnnx, ReshapeByTheBatchSizeIsAFlatten) {
   ModelMaker m;
   const std::string n = m.node("Gather", {m.node("Shape", {"input"}), m.integers("zero", {0})});
   const std::string shape = m.node("Concat", {n, m.integers("rest", {-1})}, {{"axis", std::int64_t{0}}});
   const std::string x = m.node("Reshape", {m.node("Tanh", {"input"}), shape});
-  m.output(m.node("Gemm", {x, m.random("w", {72, 4})}, {{"alpha", 0.5F}}));
+  m.output(m.node("Gemm", {x, m.random("w", {72, 4})}));
   const ImportedModel model = m.imported();
   EXPECT_EQ(model.graph.classes(), 4);
   const OnnxTensor& w = m.model.initializers.at("w");
-  EXPECT_EQ(model.parameters[1], w.reals[4] / 2);  // weight [outputs][inputs], times alpha
+  EXPECT_EQ(model.parameters[1], w.reals[4]);  // weight [outputs][inputs]
 }
 
 TEST(ImportOnnx, ZerosAroundAnImageJoinTheNextWindow) {
@@ -259,7 +399,7 @@ TEST(ImportOnnx, NodesInAnyOrderAndNamesTwice) {
   const std::string b = m.node("Conv", {a, "w"});
   m.output(m.classifier(b, 72, 2));
   std::swap(m.model.nodes[0], m.model.nodes[1]);
-  EXPECT_THAT(parameter_names(m.imported().graph), ElementsAre("conv.weight", "conv_2.weight", "fc.weight", "fc.bias"));
+  EXPECT_THAT(parameter_names(m.imported().graph), ElementsAre("w", "conv_2.weight", "fc.weight", "fc.bias"));
 }
 
 TEST(ImportOnnx, HalfPrecisionNumbersAreExact) {

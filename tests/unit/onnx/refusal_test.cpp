@@ -28,17 +28,20 @@ std::string refusal_of(const std::string& type, std::vector<std::string> more,
   m.random("w", {2, 2, 3, 3});
   m.random("scale", {2}, 0.5F, 1);
   m.random("one", {});
+  m.reals("zero", {}, {0});
   more.insert(more.begin(), "input");
   m.output(m.classifier(m.node(type, more, attributes), 72, 2));
   return refusal(m);
 }
 
-TEST(OnnxRefusal, NamesTheFirstUnknownOperator) {
+TEST(OnnxRefusal, NamesAllUnknownOperatorsAsInPyTorch) {
   ModelMaker m;
   const std::string x = m.node("HardSwish", {m.node("Relu", {"input"})});
   m.output(m.classifier(m.node("Mish", {x}), 72, 2));
-  EXPECT_THAT(refusal(m), AllOf(HasSubstr("test.onnx: node 'HardSwish_1' (HardSwish): "),
-                                HasSubstr("supported are Add, "), HasSubstr("Conv")));
+  EXPECT_THAT(refusal(m), AllOf(HasSubstr("test.onnx: it has operators that are not supported: "),
+                                HasSubstr("HardSwish (nn.Hardswish in PyTorch) at node 'HardSwish_1'"),
+                                HasSubstr("Mish (nn.Mish in PyTorch) at node"), HasSubstr("supported are Add, "),
+                                HasSubstr("Conv")));
 }
 
 TEST(OnnxRefusal, UnknownOperatorThatNothingReadsIsNoMatter) {
@@ -103,11 +106,12 @@ TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Dropout", {}, {{"ratio", 1.5F}}), HasSubstr("dropout with rate 1.5"));
   EXPECT_THAT(refusal_of("Softmax", {}), HasSubstr("not over the classes"));
   EXPECT_THAT(refusal_of("Add", {"input"}), HasSubstr("with itself"));
-  EXPECT_THAT(refusal_of("Add", {"scale"}), HasSubstr("sum with a constant"));
   EXPECT_THAT(refusal_of("Mul", {"input"}), HasSubstr("only the product with a constant"));
   EXPECT_THAT(refusal_of("Mul", {"w"}), HasSubstr("one number a channel"));
-  EXPECT_THAT(refusal_of("Mul", {"one"}), HasSubstr("scaling of pixels out of the model"));
-  EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{1}}}), HasSubstr("not supported on images"));
+  EXPECT_THAT(refusal_of("Mul", {"one"}), HasSubstr("'one' is one number for all channels"));
+  EXPECT_THAT(refusal_of("Div", {"zero"}), HasSubstr("divides by 0"));
+  EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{1}}}),
+              HasSubstr("Concat (torch.cat in PyTorch) on images"));
   EXPECT_THAT(refusal_of("Flatten", {}, {{"axis", std::int64_t{2}}}), HasSubstr("axis is 2"));
   EXPECT_THAT(refusal_of("Transpose", {}, {{"perm", Integers{0, 1, 3, 2}}}), HasSubstr("only the order of channels"));
   EXPECT_THAT(refusal_of("Pad", {}, {{"mode", std::string("reflect")}}), HasSubstr("padding with zeros"));

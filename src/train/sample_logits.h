@@ -1,0 +1,33 @@
+// What a network answers to a few images that are the same everywhere: to see whether a network that was written to a
+// file and read back is still the same.
+//
+//   std::vector<float> logits = sample_logits(graph, {parameters, statistics}, {scale, shift});
+//   double apart = relative_difference(logits, sample_logits(other, ...));
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "model/graph.h"
+
+namespace ddp {
+
+struct WeightValues {
+  std::span<const float> parameters;  // flat
+  std::span<const float> statistics;  // flat
+};
+
+// The network reads byte * scale + shift, per channel.
+struct PixelValues {
+  std::vector<float> scale;
+  std::vector<float> shift;
+};
+
+// Of some random images, as an evaluation computes them on the CPU with kernels chosen by rule.
+std::vector<float> sample_logits(const Graph& graph, const WeightValues& weights, const PixelValues& pixels);
+
+// The largest difference by the largest absolute value of `wanted`; infinity where sizes differ or a number is not
+// finite.
+double relative_difference(std::span<const float> found, std::span<const float> wanted);
+
+}  // namespace ddp
