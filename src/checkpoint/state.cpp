@@ -39,6 +39,7 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("std", state.deviation);
   visit("model_hash", state.model_hash);
   visit("classes", state.classes);
+  visit("fingerprint", state.fingerprint);
 }
 
 bool take(const Json& value, std::string& member) {
@@ -59,6 +60,16 @@ bool take(const Json& value, std::vector<std::string>& member) {
   for (const Json& element : value) {
     if (!element.is_string()) return false;
     member.push_back(element.get<std::string>());
+  }
+  return true;
+}
+
+bool take(const Json& value, std::map<std::string, std::string>& member) {
+  if (!value.is_object()) return false;
+  member.clear();
+  for (const auto& [key, element] : value.items()) {
+    if (!element.is_string()) return false;
+    member[key] = element.get<std::string>();
   }
   return true;
 }

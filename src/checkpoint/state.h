@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct TrainingState {
   std::vector<double> mean;       // of each channel: the network reads (byte / 255 - mean) / deviation
   std::vector<double> deviation;  // "std" in the file
   std::string model_hash;         // XXH3-128 of RUN/model.onnx, where the model came from an ONNX file; else empty
+
+  // What the run computes from, by name (train/fingerprint.h); empty: an older program wrote the checkpoint.
+  std::map<std::string, std::string> fingerprint;
 
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };

@@ -29,12 +29,17 @@ int run_eval(const MpiSession& session, const Options& options) {
     if (session.rank() != 0) return;
     checkpoint = open_checkpoint(chosen_checkpoint(options));
   });
+  // Rank 0 alone may see the checkpoint.
+  const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
+  const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
-                                             checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path());
+                                             checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(),
+                                             normalization_of(state));
   together(session, [&] {
     if (!checkpoint) return;
     check_same_classes(experiment.data.test->class_names(), checkpoint->state);
     check_same_model(experiment, checkpoint->state);
+    check_same_network(experiment, checkpoint->state);
     const std::vector<TensorView> views = Trainer::parameter_views(experiment);
     const std::string model = model_label(options.model.model);
     if (options.optimizer.ema_decay > 0) {

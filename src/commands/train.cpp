@@ -1,6 +1,7 @@
 // ddp_train train: from options to a finished run folder.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -116,7 +117,20 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                                     format_bytes(activations), format_bytes(2 * floats + optimizer + activations))},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
-  if (resumed) rows.emplace_back("resumed", fmt::format("at step {}", resumed->step));
+  if (resumed) {
+    Fingerprint then = options_fingerprint(resumed->config);
+    Fingerprint now = options_fingerprint(dump_config(e.options));
+    const auto unknown_to = [](const Fingerprint& other) {
+      return [&other](const FingerprintPart& part) {
+        return std::none_of(other.begin(), other.end(), [&](const auto& each) { return each.name == part.name; });
+      };
+    };
+    std::erase_if(now, unknown_to(then));
+    std::erase_if(then, unknown_to(now));
+    const std::string changed = differences(now, then);
+    rows.emplace_back("resumed",
+                      fmt::format("at step {}{}", resumed->step, changed.empty() ? "" : ", with " + changed));
+  }
   return rows;
 }
 

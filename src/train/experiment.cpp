@@ -1,5 +1,6 @@
 #include "train/experiment.h"
 
+#include <fmt/ranges.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -70,6 +71,24 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::
   return {text, fixed ? "by fixed rules" : fmt::format("timed in {}", format_duration(now() - begin))};
 }
 
+// A checkpoint's own normalisation, for its evaluation. Where it is the options', these are exact.
+Normalization evaluated_normalization(const Normalization& options, const Normalization& own) {
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    constexpr float kRounding = 1e-5F;
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+             return std::abs(x - y) <= kRounding * std::max(1.0F, std::abs(y));
+           });
+  };
+  if (same(options.mean, own.mean) && same(options.deviation, own.deviation)) return options;
+  check(options.mean.size() == own.mean.size(), ExitCode::checkpoint,
+        "the checkpoint is for images of {} channels, these data have {}; give --dataset and --data-dir of such images",
+        own.mean.size(), options.mean.size());
+  log_info(
+      "images are normalised as the checkpoint's were: mean {:.4g}, deviation {:.4g}; --normalize would be another",
+      fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
+  return own;
+}
+
 // The first few words of many.
 std::string brief_list(std::vector<std::string> words) {
   constexpr std::size_t kShown = 8;
@@ -95,6 +114,46 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
 }
 
 }  // namespace
+
+void check_same_data(const Experiment& e, const TrainingState& state) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ExitCode::checkpoint, fmt::format("--resume: this run has {} of the checkpoint; give the data and "
+                                                  "options that it was made with, or start anew with --resume none",
+                                                  what));
+  };
+  if (state.fingerprint.empty()) {
+    const auto is_new = [](const Layer& layer) {
+      const auto* flatten = std::get_if<FlattenLayer>(&layer.kind);
+      return std::holds_alternative<AffineLayer>(layer.kind) || (flatten != nullptr && flatten->channels_last);
+    };
+    const bool other = std::any_of(e.graph.layers().begin(), e.graph.layers().end(), is_new);
+    check(
+        !other, ExitCode::checkpoint,
+        "--resume: the checkpoint was written by an older ddp_train, which took {} for another network (constants and "
+        "the order of columns went into its weights); resume with that, or start anew with --resume none",
+        e.options.model.model);
+    const std::int64_t steps = e.batch.steps_per_epoch;
+    check(state.step_in_epoch < steps && state.step == state.epoch * steps + state.step_in_epoch, ExitCode::checkpoint,
+          "--resume: the checkpoint is at step {} of epoch {}, which does not fit {} steps an epoch: it was made with "
+          "another number of images; give the same data, or start anew with --resume none",
+          state.step_in_epoch, state.epoch, steps);
+    log_info("the checkpoint was written by an older ddp_train, which did not note its data: they are not compared");
+    return;
+  }
+  // Another test set changes no weight.
+  Fingerprint mine = e.fingerprint;
+  std::erase_if(mine, [](const FingerprintPart& part) { return part.name.starts_with("test "); });
+  const std::string text = differences(mine, stored_parts(mine, state.fingerprint));
+  if (!text.empty()) refuse(text);
+}
+
+std::optional<Normalization> normalization_of(const TrainingState& state) {
+  if (state.mean.empty()) return std::nullopt;
+  Normalization normalization;
+  for (const double mean : state.mean) normalization.mean.push_back(static_cast<float>(mean));
+  for (const double deviation : state.deviation) normalization.deviation.push_back(static_cast<float>(deviation));
+  return normalization;
+}
 
 void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
   if (state.classes.empty() || classes.empty()) return;
@@ -222,7 +281,11 @@ void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
-                              const std::filesystem::path& model_copy) {
+                              const std::filesystem::path& model_copy,
+                              const std::optional<Normalization>& own_normalization) {
+  // Before anything that all ranks do alike.
+  check_same_on_all_ranks(ranks, options_fingerprint(options), ExitCode::preflight,
+                          "start all ranks with the same program and options");
   Experiment e;
   e.device = device;
   e.options = options;
@@ -247,6 +310,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
         data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
         {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache});
     normalization = choose_normalization(data, *e.data.train);
+    if (own_normalization) normalization = evaluated_normalization(normalization, *own_normalization);
     const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
     if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
@@ -260,10 +324,16 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.graph = std::move(source.graph);
     imported = std::move(source.imported);
     if (session.rank() != 0) e.onnx.clear();
-    if (resumed) check_same_model(e, *resumed);
+    e.fingerprint = data_fingerprint(e.data, normalization);
+    e.fingerprint.push_back(network_part(e.graph));
+    if (resumed) {
+      check_same_model(e, *resumed);
+      check_same_data(e, *resumed);
+    }
     e.backend = make_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->takes_bias_into_norm());
   });
+  check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "give all ranks the same data");
   FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
@@ -286,6 +356,15 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;
+}
+
+void check_same_network(const Experiment& experiment, const TrainingState& state) {
+  const FingerprintPart mine = network_part(experiment.graph);
+  const auto found = state.fingerprint.find(mine.name);
+  check(found == state.fingerprint.end() || found->second == mine.value, ExitCode::checkpoint,
+        "the checkpoint's network is not --model {} with these data: its layers or their settings differ ({}, not {}); "
+        "evaluate it with its own config.cfg, and with the ddp_train that wrote it",
+        experiment.options.model.model, found == state.fingerprint.end() ? "" : found->second, mine.value);
 }
 
 void check_same_model(const Experiment& experiment, const TrainingState& state) {

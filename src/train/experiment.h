@@ -29,6 +29,7 @@
 #include "runtime/device.h"
 #include "runtime/mpi_session.h"
 #include "train/batch_stage.h"
+#include "train/fingerprint.h"
 #include "train/shard_statistics.h"
 
 namespace ddp {
@@ -38,8 +39,10 @@ struct Experiment {
   DataSets data;
   BatchPlan batch;
   Graph graph{Shape{}};
-  std::string onnx;          // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
-  std::string onnx_hash;     // of it, on all ranks
+  std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
+  std::string onnx_hash;  // of it, on all ranks
+  // What the run computes from, but for the options, which are its own words: data, normalisation, network.
+  Fingerprint fingerprint;
   std::vector<float> scale;  // per channel: the network reads byte * scale + shift
   std::vector<float> shift;
   Device device;
@@ -66,10 +69,21 @@ struct Experiment {
 // file may lie, which is taken before the file itself.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
-                              const std::filesystem::path& model_copy = {});
+                              const std::filesystem::path& model_copy = {},
+                              const std::optional<Normalization>& normalization = std::nullopt);
+
+// Throws Error(checkpoint) where training would go on with other data, pixels or layers than the checkpoint's: labels
+// and order belong to its cursor. What an older program did not note is said in one line.
+void check_same_data(const Experiment& experiment, const TrainingState& state);
+
+// How the images of a checkpoint were normalised; nothing where it does not say.
+std::optional<Normalization> normalization_of(const TrainingState& state);
 
 // Throws Error(checkpoint) where the model came from another ONNX file than the checkpoint's.
 void check_same_model(const Experiment& experiment, const TrainingState& state);
+
+// Throws Error(checkpoint) where the network is not the one that was trained.
+void check_same_network(const Experiment& experiment, const TrainingState& state);
 
 // How a network of `batch` samples reads images.
 NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,

@@ -1,6 +1,9 @@
 #include "train/fingerprint.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <sstream>
@@ -8,6 +11,8 @@
 #include "base/host.h"
 #include "base/text.h"
 #include "checkpoint/digest.h"
+#include "options/table.h"
+#include "options/version.h"
 #include "runtime/joint_error.h"
 
 namespace ddp {
@@ -36,7 +41,144 @@ Fingerprint from_lines(const std::string& text) {
   return parts;
 }
 
+// Options that may differ between ranks, and between a run and its continuation: where things lie, how work is shared
+// out, how long to wait, what is shown.
+constexpr std::array<std::string_view, 22> kLocal = {"bind",
+                                                     "checkpoint",
+                                                     "data-dir",
+                                                     "device",
+                                                     "gpu-memory-fraction",
+                                                     "gpu-memory-limit",
+                                                     "gpus",
+                                                     "keep-checkpoints",
+                                                     "log-level",
+                                                     "log-placement",
+                                                     "max-bad-samples",
+                                                     "output",
+                                                     "overlap",
+                                                     "plan-cache",
+                                                     "prefetch",
+                                                     "progress",
+                                                     "resume",
+                                                     "run",
+                                                     "threads",
+                                                     "timeout",
+                                                     "to",
+                                                     "workers"};
+
+bool is_local(std::string_view key) { return std::find(kLocal.begin(), kLocal.end(), key) != kLocal.end(); }
+
+std::string hash_of(std::string_view text) { return digest_of(std::as_bytes(std::span(text))).xxh3_128; }
+
+std::string text_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); }
+
+// Images of a set whose pixels are looked at, in equal steps; of files that must be decoded, fewer.
+constexpr std::int64_t kSampledImages = 256;
+constexpr std::int64_t kSampledFiles = 8;
+
+void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerprint& parts) {
+  const ImageShape shape = data.shape();
+  parts.push_back({what + " images", fmt::format("{} of {}x{}x{} in {} classes", data.size(), shape.channels,
+                                                 shape.height, shape.width, data.classes())});
+  std::vector<std::int32_t> labels;
+  labels.reserve(static_cast<std::size_t>(data.size()));
+  for (std::int64_t i = 0; i < data.size(); ++i) labels.push_back(data.label(i));
+  parts.push_back({what + " labels", digest_of(std::as_bytes(std::span(labels))).xxh3_128});
+  const std::int64_t samples = std::min(data.size(), decodes ? kSampledFiles : kSampledImages);
+  std::vector<std::uint8_t> pixels(shape.bytes());
+  Hasher hasher;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    (void)data.read(i * data.size() / samples, pixels);
+    hasher.update(std::as_bytes(std::span(pixels)));
+  }
+  parts.push_back({what + " pixels", hasher.finish().xxh3_128});
+}
+
+// The settings of a layer.
+struct LayerText {
+  std::string operator()(const InputLayer& /*l*/) const { return "input"; }
+  std::string operator()(const ConvLayer& l) const {
+    return fmt::format("conv {} {}x{} stride {} padding {},{},{},{} groups {} bias {}", l.channels, l.kernel, l.width(),
+                       l.stride, l.top(), l.left(), l.bottom(), l.right(), l.groups, l.bias);
+  }
+  std::string operator()(const LinearLayer& l) const { return fmt::format("linear {} bias {}", l.outputs, l.bias); }
+  std::string operator()(const BatchNormLayer& l) const {
+    return fmt::format("batchnorm {} {} {}", l.epsilon, l.momentum, l.scale);
+  }
+  std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
+  std::string operator()(const PoolLayer& l) const {
+    return fmt::format("pool {} {}x{} stride {} padding {},{},{},{} counted {}", static_cast<int>(l.kind), l.window,
+                       l.width(), l.stride, l.padding_top, l.padding_left, l.padding_bottom, l.padding_right,
+                       l.count_padding);
+  }
+  std::string operator()(const LrnLayer& l) const {
+    return fmt::format("lrn {} {} {} {}", l.size, l.alpha, l.beta, l.k);
+  }
+  std::string operator()(const DropoutLayer& l) const { return fmt::format("dropout {}", l.rate); }
+  std::string operator()(const AddLayer& /*l*/) const { return "add"; }
+  std::string operator()(const FlattenLayer& l) const { return fmt::format("flatten {}", l.channels_last); }
+  std::string operator()(const AffineLayer& l) const { return fmt::format("affine {}", l.shift); }
+};
+
 }  // namespace
+
+Fingerprint options_fingerprint(const Options& options) {
+  Fingerprint parts = {{"version", program_version()}, {"command", options.command}};
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.command_line_only || is_local(spec.key)) continue;
+    parts.push_back({fmt::format("--{}", spec.key), spec.get(options).value_or("unset")});
+  }
+  return parts;
+}
+
+Fingerprint options_fingerprint(const std::string& config) {
+  Fingerprint parts;
+  std::istringstream lines(config);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find(" = ");
+    if (line.starts_with('#') || equals == std::string::npos) continue;
+    std::string value = line.substr(equals + 3);
+    value.resize(std::min(value.find(" # "), value.size()));
+    value.resize(value.find_last_not_of(' ') + 1);
+    const std::string key = line.substr(0, equals);
+    if (!is_local(key)) parts.push_back({"--" + key, value});
+  }
+  return parts;
+}
+
+Fingerprint data_fingerprint(const DataSets& data, const Normalization& normalization) {
+  Fingerprint parts;
+  // A set whose images are functions of memory is read at once; the others are files.
+  const bool decodes = !data.test->fixed();
+  add_set("training", *data.train, decodes, parts);
+  add_set("test", *data.test, decodes, parts);
+  parts.push_back({"normalisation", fmt::format("(x - [{:.6g}]) / [{:.6g}]", fmt::join(normalization.mean, ", "),
+                                                fmt::join(normalization.deviation, ", "))});
+  return parts;
+}
+
+FingerprintPart network_part(const Graph& graph) {
+  std::string text;
+  for (const Layer& layer : graph.layers()) {
+    text += fmt::format("{} {} [{}] {}\n", layer.name, std::visit(LayerText{}, layer.kind),
+                        fmt::join(layer.inputs, ","), text_of(layer.output));
+  }
+  for (const Parameter& p : graph.parameters()) {
+    text += fmt::format("{} [{}] lr {} decay {} fixed {}\n", p.name, fmt::join(p.shape, ","), p.lr_scale, p.decay_scale,
+                        p.fixed);
+  }
+  for (const Statistic& s : graph.statistics()) text += fmt::format("{} {}\n", s.name, s.channels);
+  return {"network", hash_of(text)};
+}
+
+Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored) {
+  Fingerprint parts;
+  for (const FingerprintPart& part : mine) {
+    const auto found = stored.find(part.name);
+    if (found != stored.end()) parts.push_back({part.name, found->second});
+  }
+  return parts;
+}
 
 std::string differences(const Fingerprint& mine, const Fingerprint& other) {
   constexpr std::size_t kShown = 3;

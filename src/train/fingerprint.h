@@ -17,6 +17,10 @@
 #include "base/error.h"
 #include "checkpoint/tensor_view.h"
 #include "comm/communicator.h"
+#include "data/catalog.h"
+#include "data/normalization.h"
+#include "model/graph.h"
+#include "options/options.h"
 
 namespace ddp {
 
@@ -35,6 +39,21 @@ void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitC
 // "NAME VALUE in place of OTHER" for the first parts that differ, those of `mine` first; "" where none does. Parts that
 // only one side has differ, too.
 std::string differences(const Fingerprint& mine, const Fingerprint& other);
+
+// The version of the program, and the options that decide what is computed, one part each: not those of places,
+// threads, waiting, and what is shown.
+Fingerprint options_fingerprint(const Options& options);
+// The same of a configuration's text, as checkpoints keep it.
+Fingerprint options_fingerprint(const std::string& config);
+
+// Count, shape, labels and the pixels of some images of both sets, and how pixels are normalised.
+Fingerprint data_fingerprint(const DataSets& data, const Normalization& normalization);
+
+// Layers, their settings, and the names and shapes of all tensors.
+FingerprintPart network_part(const Graph& graph);
+
+// The parts of a checkpoint's fingerprint (TrainingState::fingerprint) among `mine`, in the order of these.
+Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored);
 
 // One part, of the names, shapes and values of tensors.
 FingerprintPart tensors_part(const std::string& name, std::span<const TensorView> tensors);

@@ -11,6 +11,7 @@
 #include "gradients/device_reducer.h"
 #include "gradients/reducer.h"
 #include "options/parse.h"
+#include "options/version.h"
 #include "runtime/joint_error.h"
 #include "train/fingerprint.h"
 #include "train/model_source.h"
@@ -307,6 +308,8 @@ void Trainer::save(bool best) {
   state.plan = experiment_.plan_text;
   state.classes = experiment_.data.train->class_names();
   state.config = dump_config(experiment_.options);
+  state.fingerprint["version"] = program_version();
+  for (const FingerprintPart& part : experiment_.fingerprint) state.fingerprint[part.name] = part.value;
   output_->log.sync();
   (void)output_->writer.save(state, parameter_views(experiment_), optimizer_views(), best);
 }

@@ -32,7 +32,9 @@ int run(const std::vector<std::string>& arguments) {
   const std::int64_t elements = count * model.graph.shape(0).elements();
   ddp::check(static_cast<std::int64_t>(images.size()) == elements, ddp::ExitCode::data, "{} bytes are not {} images",
              images.size(), count);
-  for (const ddp::Parameter& p : model.graph.parameters()) fmt::print("{} {}\n", p.name, fmt::join(p.shape, "x"));
+  for (const ddp::Parameter& p : model.graph.parameters()) {
+    if (!p.fixed) fmt::print("{} {}\n", p.name, fmt::join(p.shape, "x"));
+  }
   for (const ddp::Statistic& s : model.graph.statistics()) fmt::print("{} {}\n", s.name, s.channels);
   const std::vector<float> logits = ddp::forward_logits(model.graph, model.parameters, model.statistics, images, count);
   write_file(arguments.at(4), reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));

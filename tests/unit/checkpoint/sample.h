@@ -75,6 +75,7 @@ struct Sample {
     state.best_accuracy = std::generate_canonical<double, 53>(random);
     state.plan = "plan";
     state.config = "lr = 0.1\n";
+    state.fingerprint = {{"network", "1f2e"}, {"training images", "1000 of 1x28x28 in 10 classes"}};
   }
 };
 

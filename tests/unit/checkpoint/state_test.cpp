@@ -60,6 +60,8 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
     without.erase(key);
     if (key == "optimizer") {
       EXPECT_EQ(parse_state(without.dump(), "state.json").optimizer, "sgd");
+    } else if (key == "fingerprint") {
+      EXPECT_TRUE(parse_state(without.dump(), "state.json").fingerprint.empty());
     } else {
       EXPECT_THAT(state_error(without.dump()),
                   AllOf(HasSubstr("RUN/state.json: "), HasSubstr("'" + key + "' is missing")));

@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "comm/threads.h"
+#include "options/parse.h"
 #include "runtime/joint_error.h"
+#include "support/errors.h"
+#include "train/experiment.h"
 
 namespace ddp {
 namespace {
@@ -66,6 +69,71 @@ TEST(Fingerprint, TheFirstTensorThatIsNotFiniteIsNamed) {
   EXPECT_EQ(first_not_finite(views), "b");
   values[1] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(first_not_finite(views), "a");
+}
+
+TEST(Fingerprint, OptionsOfPlacesAreNotCompared) {
+  Options a;
+  Options b = a;
+  b.data.data_dir = "/elsewhere";
+  b.distributed.threads = 3;
+  b.output.output = "/run";
+  EXPECT_EQ(differences(options_fingerprint(a), options_fingerprint(b)), "");
+  b.optimizer.lr = 0.25;
+  b.data.train_limit = 7;
+  const std::string text = differences(options_fingerprint(a), options_fingerprint(b));
+  EXPECT_THAT(text, AllOf(HasSubstr("--lr 0.1 in place of 0.25"), HasSubstr("--train-limit 0 in place of 7")));
+  // As a checkpoint keeps them.
+  EXPECT_EQ(differences(options_fingerprint(dump_config(a)), options_fingerprint(dump_config(b))), text);
+}
+
+Experiment experiment_of(std::int64_t train_limit, bool affine) {
+  Experiment e;
+  e.data = open_dataset("glyphs", "", train_limit, 20, 1);
+  e.graph = Graph({1, 28, 28});
+  int x = e.graph.input();
+  if (affine) x = e.graph.affine("scale", x, {"/scale.weight", {1}, true}, nullptr);
+  e.graph.linear("fc", e.graph.flatten(x), 10);
+  e.batch.steps_per_epoch = train_limit / 10;
+  e.fingerprint = data_fingerprint(e.data, {{0.5F}, {0.25F}});
+  e.fingerprint.push_back(network_part(e.graph));
+  return e;
+}
+
+TrainingState state_of(const Experiment& e) {
+  TrainingState state;
+  for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
+  return state;
+}
+
+TEST(Fingerprint, ResumingOnOtherDataOrLayersIsRefused) {
+  const Experiment first = experiment_of(100, false);
+  EXPECT_NO_THROW(check_same_data(first, state_of(experiment_of(100, false))));
+  const auto refusal = [&](const Experiment& then) {
+    return error_text(ExitCode::checkpoint, [&] { check_same_data(first, state_of(then)); });
+  };
+  EXPECT_THAT(refusal(experiment_of(90, false)),
+              AllOf(HasSubstr("training images 100 of 1x28x28 in 10 classes in place of 90 of"),
+                    HasSubstr("training labels"), HasSubstr("--resume none")));
+  EXPECT_THAT(refusal(experiment_of(100, true)), HasSubstr("network"));
+  Experiment other = experiment_of(100, false);
+  other.fingerprint = data_fingerprint(other.data, {{0.5F}, {0.5F}});
+  EXPECT_THAT(refusal(other), HasSubstr("normalisation (x - [0.5]) / [0.25] in place of (x - [0.5]) / [0.5]"));
+}
+
+// Checkpoints of programs that did not note their data.
+TEST(Fingerprint, AnOldCheckpointMustFitTheNumberOfSteps) {
+  const Experiment e = experiment_of(100, false);  // 10 steps an epoch
+  TrainingState state;
+  state.step = 23;
+  state.epoch = 2;
+  state.step_in_epoch = 3;
+  EXPECT_NO_THROW(check_same_data(e, state));
+  state.step_in_epoch = 11;
+  state.step = 31;
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(e, state); }), HasSubstr("10 steps an epoch"));
+  // What was read as other weights then.
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(experiment_of(100, true), TrainingState{}); }),
+              HasSubstr("older ddp_train"));
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Ranks that were started with other options or data, runs that go on with other data, and evaluations: what differs is
+# named in one line, and nothing is trained.
+set -u
+source "$(dirname "$0")/lib.sh"
+cd "$folder" || exit 1
+
+# make_idx DIR COUNT LABEL: a data set in the form of MNIST's files, of noise; all labels but the first are i mod 10.
+make_idx() {
+  local split count
+  mkdir -p "$1/mnist"
+  for split in train t10k; do
+    count=$2
+    [ "$split" = train ] || count=20
+    {
+      printf '\0\0\10\3\0\0\0%b\0\0\0\34\0\0\0\34' "\\$(printf %o "$count")"
+      head -c $((count * 784)) pixels
+    } >"$1/mnist/$split-images-idx3-ubyte"
+    {
+      printf '\0\0\10\1\0\0\0%b' "\\$(printf %o "$count")"
+      printf '%b' "\\$3"
+      for ((i = 1; i < count; ++i)); do printf '%b' "\\$((i % 8))"; done
+    } >"$1/mnist/$split-labels-idx1-ubyte"
+  done
+}
+head -c $((200 * 784)) /dev/urandom >pixels
+make_idx data 200 0
+make_idx labels 200 7
+make_idx fewer 100 0
+head -c $((200 * 784)) /dev/urandom >pixels
+make_idx pixels.d 200 0
+
+tiny=(--dataset mnist --data-dir data --global-batch 20 --lr 0.05 --momentum 0.9 --threads 1 --progress none --epochs 1
+  --device cpu --timeout 30)
+
+# differ PATTERN CODE ARGUMENTS...: rank 1 of two has these arguments besides.
+differ() {
+  local pattern=$1 code=$2 got=0
+  shift 2
+  last="rank 1 with $*"
+  timeout -s KILL 60 "$mpirun" -q --oversubscribe --bind-to none \
+    -np 1 "$program" "${tiny[@]}" --output odd : -np 1 "$program" "${tiny[@]}" --output odd "$@" >out 2>err || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+  one_line "rank 1 on host [^ ]+ has .*$pattern.*rank 0"
+  [ ! -e odd/checkpoints ] || fail "$last has begun a run"
+}
+differ '--seed 5 in place of 1' 3 --seed 5
+differ '--lr 0.1 in place of 0.05' 3 --lr 0.1
+differ '--momentum 0.8 in place of 0.9' 3 --momentum 0.8
+differ '--init kaiming in place of' 3 --init kaiming
+differ '--normalize standard in place of none' 3 --normalize standard
+differ '--global-batch 40 in place of 20' 3 --global-batch 40
+differ '--train-limit 60 in place of 0' 3 --train-limit 60
+differ 'training labels' 3 --data-dir labels
+differ 'training images 100 of 1x28x28' 3 --data-dir fewer
+differ 'training pixels' 3 --data-dir pixels.d
+# Where things lie and how many threads compute makes no difference.
+cp -r data elsewhere
+timeout -s KILL 60 "$mpirun" -q --oversubscribe --bind-to none -np 1 "$program" "${tiny[@]}" --output same \
+  : -np 1 "$program" "${tiny[@]}" --output same --data-dir elsewhere --workers 2 >out 2>err || fail "ranks with data elsewhere"
+
+# refuse PATTERN ARGUMENTS...: the run does not go on with these.
+refuse() {
+  local pattern=$1
+  shift
+  run 8 60 2 "${tiny[@]}" --epochs 2 --output same --resume auto "$@"
+  one_line "$pattern"
+}
+refuse 'training images 60 of' --train-limit 60
+refuse 'training images 100 of' --data-dir fewer
+refuse 'training labels' --data-dir labels
+refuse 'normalisation' --normalize standard
+run 0 60 2 "${tiny[@]}" --epochs 2 --lr 0.02 --output same --resume auto --data-dir elsewhere
+grep -q 'with --lr 0.02 in place of 0.05' out || fail "another rate is not said"
+
+# A checkpoint is evaluated with its own normalisation.
+run 0 60 2 "${tiny[@]}" --normalize standard --output normal
+wanted=$(tail -1 normal/metrics.jsonl | grep -o '"val_loss":[^,]*')
+run 0 60 1 eval "${tiny[@]}" --run normal
+grep -q "$wanted" out || fail "eval with another --normalize gives another loss than $wanted"
+grep -q 'normalised as the checkpoint' err || fail "eval does not say whose normalisation it takes"
+
+finish
