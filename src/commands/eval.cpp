@@ -32,9 +32,9 @@ int run_eval(const MpiSession& session, const Options& options) {
   // Rank 0 alone may see the checkpoint.
   const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
   const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
-                                             checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(),
-                                             normalization_of(state));
+  Experiment experiment =
+      prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
+                         checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), &state);
   together(session, [&] {
     if (!checkpoint) return;
     check_same_classes(experiment.data.test->class_names(), checkpoint->state);

@@ -126,6 +126,8 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
       };
     };
     std::erase_if(now, unknown_to(then));
+    // A run that goes on has them from the checkpoint.
+    std::erase_if(now, [](const FingerprintPart& part) { return part.name == "--logical-shards"; });
     std::erase_if(then, unknown_to(now));
     const std::string changed = differences(now, then);
     rows.emplace_back("resumed",

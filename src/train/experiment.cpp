@@ -71,8 +71,25 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::
   return {text, fixed ? "by fixed rules" : fmt::format("timed in {}", format_duration(now() - begin))};
 }
 
-// A checkpoint's own normalisation, for its evaluation. Where it is the options', these are exact.
-Normalization evaluated_normalization(const Normalization& options, const Normalization& own) {
+Normalization normalization_of(const TrainingState& state) {
+  Normalization normalization;
+  for (const double mean : state.mean) normalization.mean.push_back(static_cast<float>(mean));
+  for (const double deviation : state.deviation) normalization.deviation.push_back(static_cast<float>(deviation));
+  return normalization;
+}
+
+// The factors that the checkpoint's network read pixels with, to the bit.
+void take_pixels(const TrainingState& state, NetworkConfig& config) {
+  for (std::size_t c = 0; c < state.mean.size(); ++c) {
+    config.scale[c] = static_cast<float>(1 / (255.0 * state.deviation[c]));
+    config.shift[c] = static_cast<float>(-state.mean[c] / state.deviation[c]);
+  }
+}
+
+// A checkpoint's own normalisation, for its evaluation.
+Normalization evaluated_normalization(const Normalization& options, const TrainingState& state) {
+  if (state.mean.empty()) return options;
+  const Normalization own = normalization_of(state);
   const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
     constexpr float kRounding = 1e-5F;
     return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
@@ -145,14 +162,6 @@ void check_same_data(const Experiment& e, const TrainingState& state) {
   std::erase_if(mine, [](const FingerprintPart& part) { return part.name.starts_with("test "); });
   const std::string text = differences(mine, stored_parts(mine, state.fingerprint));
   if (!text.empty()) refuse(text);
-}
-
-std::optional<Normalization> normalization_of(const TrainingState& state) {
-  if (state.mean.empty()) return std::nullopt;
-  Normalization normalization;
-  for (const double mean : state.mean) normalization.mean.push_back(static_cast<float>(mean));
-  for (const double deviation : state.deviation) normalization.deviation.push_back(static_cast<float>(deviation));
-  return normalization;
 }
 
 void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
@@ -281,8 +290,7 @@ void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
-                              const std::filesystem::path& model_copy,
-                              const std::optional<Normalization>& own_normalization) {
+                              const std::filesystem::path& model_copy, const TrainingState* evaluated) {
   // Before anything that all ranks do alike.
   check_same_on_all_ranks(ranks, options_fingerprint(options), ExitCode::preflight,
                           "start all ranks with the same program and options");
@@ -310,7 +318,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
         data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
         {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache});
     normalization = choose_normalization(data, *e.data.train);
-    if (own_normalization) normalization = evaluated_normalization(normalization, *own_normalization);
+    if (evaluated != nullptr) normalization = evaluated_normalization(normalization, *evaluated);
     const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
     if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
@@ -339,7 +347,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
   phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
-    const NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
+    NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
+    if (evaluated != nullptr) take_pixels(*evaluated, config);
     e.scale = config.scale;
     e.shift = config.shift;
     check_fits(*e.backend, e.graph, config, e.plan, bytes_beside_activations(e));

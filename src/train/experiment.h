@@ -66,18 +66,16 @@ struct Experiment {
 
 // `resumed` is the state of the checkpoint to go on from: its logical shards and its plan are taken over. Parameters
 // are initialised; loading a checkpoint's is the caller's. `model_copy`, on rank 0: where a copy of the model's ONNX
-// file may lie, which is taken before the file itself.
+// file may lie, which is taken before the file itself. `evaluated` is the state
+// of a checkpoint that is evaluated: images are normalised as its own were. Throws JointError(preflight) where ranks
+// have other options or data.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
-                              const std::filesystem::path& model_copy = {},
-                              const std::optional<Normalization>& normalization = std::nullopt);
+                              const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
 
 // Throws Error(checkpoint) where training would go on with other data, pixels or layers than the checkpoint's: labels
 // and order belong to its cursor. What an older program did not note is said in one line.
 void check_same_data(const Experiment& experiment, const TrainingState& state);
-
-// How the images of a checkpoint were normalised; nothing where it does not say.
-std::optional<Normalization> normalization_of(const TrainingState& state);
 
 // Throws Error(checkpoint) where the model came from another ONNX file than the checkpoint's.
 void check_same_model(const Experiment& experiment, const TrainingState& state);

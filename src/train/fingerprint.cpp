@@ -68,9 +68,9 @@ constexpr std::array<std::string_view, 22> kLocal = {"bind",
 
 bool is_local(std::string_view key) { return std::find(kLocal.begin(), kLocal.end(), key) != kLocal.end(); }
 
-std::string hash_of(std::string_view text) { return digest_of(std::as_bytes(std::span(text))).xxh3_128; }
+std::string text_hash(std::string_view text) { return digest_of(std::as_bytes(std::span(text))).xxh3_128; }
 
-std::string text_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); }
+std::string shape_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); }
 
 // Images of a set whose pixels are looked at, in equal steps; of files that must be decoded, fewer.
 constexpr std::int64_t kSampledImages = 256;
@@ -161,14 +161,14 @@ FingerprintPart network_part(const Graph& graph) {
   std::string text;
   for (const Layer& layer : graph.layers()) {
     text += fmt::format("{} {} [{}] {}\n", layer.name, std::visit(LayerText{}, layer.kind),
-                        fmt::join(layer.inputs, ","), text_of(layer.output));
+                        fmt::join(layer.inputs, ","), shape_of(layer.output));
   }
   for (const Parameter& p : graph.parameters()) {
     text += fmt::format("{} [{}] lr {} decay {} fixed {}\n", p.name, fmt::join(p.shape, ","), p.lr_scale, p.decay_scale,
                         p.fixed);
   }
   for (const Statistic& s : graph.statistics()) text += fmt::format("{} {}\n", s.name, s.channels);
-  return {"network", hash_of(text)};
+  return {"network", text_hash(text)};
 }
 
 Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored) {

@@ -84,7 +84,8 @@ def export(module, path, exporter):
             torch.onnx.export(copy.deepcopy(module), (example,), path, dynamo=True, optimize=False, verbose=False,
                               dynamic_shapes=({0: torch.export.Dim('batch')},))
         else:
-            torch.onnx.export(copy.deepcopy(module), (example,), path, dynamo=False, do_constant_folding=False,
+            # It runs the module, whose running statistics move.
+            torch.onnx.export(module, (example,), path, dynamo=False, do_constant_folding=False,
                               training=torch.onnx.TrainingMode.TRAINING, input_names=['input'], output_names=['logits'],
                               dynamic_axes={'input': {0: 'batch'}, 'logits': {0: 'batch'}})
 

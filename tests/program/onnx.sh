@@ -31,7 +31,19 @@ one_line 'second/model.onnx: not the file that the checkpoint was trained with'
 run 8 30 2 "${small[@]}" --model net.onnx --epochs 3 --output second --resume auto
 one_line 'net.onnx is another file'
 
+# The name says the format; what is exported is read back, and evaluates as the checkpoint does.
+run 0 10 1 export --run first --to named.safetensors
+same_files net.safetensors named.safetensors
+run 0 60 1 eval "${small[@]}" --run first
+grep -q '"step":8,' out || fail 'eval --run evaluates something else'
+
 # What cannot be.
+printf 'PK\003\004 and so on' >torch.pth
+run 8 10 2 "${small[@]}" --init-from torch.pth
+one_line 'torch.pth: this is a file of torch.save'
+sed 's/"dtype":"F32"/"dtype":"F16"/' net.safetensors >half.safetensors
+run 8 10 2 "${small[@]}" --init-from half.safetensors
+one_line 'is of type F16, only F32 is read; save it in that'
 run 4 10 2 --model nowhere.onnx
 one_line 'nowhere.onnx: No such file'
 head -c 1000 moved.onnx >short.onnx
@@ -43,10 +55,12 @@ run 2 10 1 --to x.onnx
 one_line '--to is for the command export'
 run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
 one_line 'fold-batch-norm goes with --format onnx'
+run 2 10 1 export --run first --format onnx --to x.safetensors
+one_line '--to x.safetensors is not the name of --format onnx'
 run 8 10 1 export --run nowhere --to x.onnx
 one_line 'nowhere: no such checkpoint'
 run 8 10 1 export --run first --average --to x.onnx
-one_line 'no moving average'
+one_line 'no moving average.*leave out --average'
 run 8 10 1 export --run first --to nowhere/x.onnx
 one_line 'nowhere'
 run 8 60 2 "${small[@]}" --model caffe-lenet --init-from net.safetensors

@@ -26,7 +26,7 @@ TEST(Parse, NothingGivenIsTheDefaults) {
 
 TEST(Parse, TakesValuesBehindBlankOrEqualsSign) {
   const Options options = parse({"eval", "--lr", "0.25", "--epochs=3", "-b", "32", "--reduction", "tree", "--data-dir",
-                                 "/some where", "--first-bucket-mib", "0.5", "--seed=9223372036854775807"});
+                                 "/some where", "--first-bucket-mib", "0.5", "--seed=18446744073709551615"});
   EXPECT_EQ(options.command, "eval");
   EXPECT_EQ(options.optimizer.lr, 0.25);
   EXPECT_EQ(options.optimizer.epochs, 3);
@@ -35,7 +35,7 @@ TEST(Parse, TakesValuesBehindBlankOrEqualsSign) {
   EXPECT_EQ(options.distributed.reduction, Reduction::tree);
   EXPECT_EQ(options.distributed.first_bucket_mib, 0.5);
   EXPECT_EQ(options.data.data_dir, "/some where");
-  EXPECT_EQ(options.optimizer.seed, 9223372036854775807U);
+  EXPECT_EQ(options.optimizer.seed, 18446744073709551615U);
 }
 
 TEST(Parse, TakesCardsAndTheirMemory) {
@@ -151,8 +151,10 @@ INSTANTIATE_TEST_SUITE_P(
                       BadCase{"epochs", "0", "from 1 to"}, BadCase{"epochs", "-1", "from 1 to"},
                       BadCase{"epochs", "2.5", "not a whole number"}, BadCase{"epochs", "1e3", "not a whole number"},
                       BadCase{"max-steps", "9223372036854775808", "of at least 0"},
-                      BadCase{"seed", "-1", "of at least 0"}, BadCase{"workers", "257", "from 0 to 256"},
-                      BadCase{"workers", "4294967297", "from 0 to 256"}, BadCase{"global-batch", "0", "from 1 to"},
+                      BadCase{"seed", "-1", "from 0 to 2^64-1"},
+                      BadCase{"seed", "18446744073709551616", "out of range"},
+                      BadCase{"workers", "257", "from 0 to 256"}, BadCase{"workers", "4294967297", "from 0 to 256"},
+                      BadCase{"global-batch", "0", "from 1 to"},
                       BadCase{"batch-per-rank", "2147483648", "from 1 to 2147483647"},
                       BadCase{"reduction", "rign", "one of ring, tree, root"},
                       BadCase{"reduction", "Ring", "one of ring, tree, root"},
@@ -235,6 +237,42 @@ TEST(Parse, RefusesOptionsThatContradictEachOther) {
 TEST(Parse, LongGarbageStaysOneShortLine) {
   EXPECT_LT(usage_message({"--lr", std::string(100000, 'x')}).size(), 250U);
   EXPECT_LT(usage_message({"--" + std::string(100000, 'x')}).size(), 250U);
+}
+
+TEST(Parse, AByteOrderMarkBeginsAFile) {
+  const ConfigFile file("\xef\xbb\xbflr = 0.25\n");
+  EXPECT_EQ(parse({"--config", file.path()}).optimizer.lr, 0.25);
+}
+
+TEST(Parse, TheNameOfAnExportSaysItsFormat) {
+  EXPECT_EQ(format_of(parse({"export", "--to", "x.safetensors"}).exported), ExportFormat::safetensors);
+  EXPECT_EQ(format_of(parse({"export", "--to", "x.onnx"}).exported), ExportFormat::onnx);
+  EXPECT_EQ(format_of(parse({"export", "--to", "x", "--format", "onnx"}).exported), ExportFormat::onnx);
+  EXPECT_THAT(usage_message({"export", "--to", "x.safetensors", "--format", "onnx"}), HasSubstr("x.safetensors"));
+  EXPECT_THAT(usage_message({"export", "--to", "x.bin"}), HasSubstr("give --format"));
+}
+
+TEST(Parse, EvalAndExportNameCheckpointsAlike) {
+  for (const char* command : {"eval", "export"}) {
+    const auto chosen = [&](std::vector<const char*> more) {
+      std::vector<const char*> args = {command};
+      if (std::string(command) == "export") args.insert(args.end(), {"--to", "x.onnx"});
+      args.insert(args.end(), more.begin(), more.end());
+      return chosen_checkpoint(parse_options(args));
+    };
+    EXPECT_EQ(chosen({"--run", "r"}), "r");
+    EXPECT_EQ(chosen({"--run", "r", "--checkpoint", "best"}), "r/best");
+    EXPECT_EQ(chosen({"--output", "r"}), "r");
+    EXPECT_EQ(chosen({"--resume", "r/best"}), "r/best");
+    EXPECT_EQ(chosen({"--checkpoint", "r/checkpoints/step-00000008"}), "r/checkpoints/step-00000008");
+  }
+}
+
+TEST(Help, CommandsWithATopicOfTheirOwnShowIt) {
+  EXPECT_EQ(parse({"--help", "bench"}).help_topic, "bench");
+  EXPECT_EQ(parse({"--help", "export"}).help_topic, "export");
+  EXPECT_EQ(parse({"export", "--help"}).help_topic, "export");
+  EXPECT_EQ(parse({"eval", "--help"}).help_topic, "");
 }
 
 TEST(Help, IsAskedForByTopic) {
