@@ -75,9 +75,11 @@ grep -q 'with --lr 0.02 in place of 0.05' out || fail "another rate is not said"
 
 # A checkpoint is evaluated with its own normalisation.
 run 0 60 2 "${tiny[@]}" --normalize standard --output normal
-wanted=$(tail -1 normal/metrics.jsonl | grep -o '"val_loss":[^,]*')
+loss() { grep -o '"val_loss":[^,]*' "$1" | tail -1 | cut -d : -f 2; }
 run 0 60 1 eval "${tiny[@]}" --run normal
-grep -q "$wanted" out || fail "eval with another --normalize gives another loss than $wanted"
+# Other batches, so other kernels: rounding.
+awk -v a="$(loss out)" -v b="$(loss normal/metrics.jsonl)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (1e-5 * b) ^ 2) }' ||
+  fail "eval with another --normalize gives another loss than $(loss normal/metrics.jsonl)"
 grep -q 'normalised as the checkpoint' err || fail "eval does not say whose normalisation it takes"
 
 finish
