@@ -76,6 +76,7 @@ Outcome run(Backend& backend, const Problem& problem) {
     const std::size_t bytes = host.size() * sizeof(host[0]);
     Memory memory = backend.allocate(bytes, "the test values");
     backend.upload(memory.data(), host.data(), bytes);
+    backend.synchronize();  // `host` may be a temporary
     return memory;
   };
   const auto host = [&](const Memory& memory, auto& values) {
