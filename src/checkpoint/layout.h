@@ -3,7 +3,8 @@
 //   RUN/latest, RUN/best                links to the newest checkpoint and to that of the best validation accuracy
 //   RUN/model.onnx                      the model's file, where it came from one
 //   RUN/checkpoints/step-00001234/      a checkpoint: model.safetensors, optimizer.safetensors, state.json,
-//   MANIFEST.json RUN/checkpoints/.tmp-step-00001234/       one being written, or removed: never read
+//                                       MANIFEST.json; once it was evaluated, evaluation.json
+//   RUN/checkpoints/.tmp-step-00001234/ one being written, or removed: never read
 //   RUN/checkpoints/.replaced-step-00001234/  one making room for another of the same step: good until that is in place
 #pragma once
 
@@ -22,6 +23,7 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kModelCopyFile = "model.onnx";
 inline constexpr const char* kManifestFile = "MANIFEST.json";
+inline constexpr const char* kEvaluationFile = "evaluation.json";
 inline constexpr const char* kTemporaryPrefix = ".tmp-";
 inline constexpr const char* kReplacedPrefix = ".replaced-";
 

@@ -85,7 +85,7 @@ void CheckpointWriter::clean_up() {
 }
 
 fs::path CheckpointWriter::save(const TrainingState& state, std::span<const TensorView> model,
-                                std::span<const TensorView> optimizer, bool is_best) {
+                                std::span<const TensorView> optimizer) {
   DDP_ASSERT(state.step >= 0);
   const fs::path temporary = folder_ / (kTemporaryPrefix + step_folder_name(state.step));
   try {
@@ -96,22 +96,40 @@ fs::path CheckpointWriter::save(const TrainingState& state, std::span<const Tens
     fs::remove_all(temporary, ignored);
     throw;
   }
-  // The checkpoint is safe from here on: what fails now is worth a warning, not the run.
-  try {
-    point_link("latest", state.step);
-    if (is_best) point_link("best", state.step);
-    remove_old(state.step);
-  } catch (const Error& error) {
-    log_warning("checkpoint {} is written, but: {}", step_folder_name(state.step), error.what());
-  }
+  // One by one: a link that cannot be moved must not fill the disk with checkpoints.
+  or_warn(state.step, [&] { point_link("latest", state.step); });
+  or_warn(state.step, [&] { remove_old(state.step); });
   return folder_ / step_folder_name(state.step);
+}
+
+void CheckpointWriter::note_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best) {
+  const fs::path checkpoint = folder_ / step_folder_name(step);
+  if (!there(checkpoint)) return;
+  or_warn(step, [&] {
+    begin("write evaluation");
+    write_evaluation(checkpoint, evaluation);
+  });
+  if (!is_best) return;
+  or_warn(step, [&] { point_link("best", step); });
+  or_warn(step, [&] { remove_old(step); });
+}
+
+void CheckpointWriter::or_warn(std::int64_t step, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    log_warning("checkpoint {} is written, but: {}", step_folder_name(step), error.what());
+  }
 }
 
 void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& state,
                                    std::span<const TensorView> model, std::span<const TensorView> optimizer) {
   begin("make folder");
   remove_tree(folder);
-  make_folders(folder, ExitCode::checkpoint);
+  // This one alone: a run folder that somebody deletes must not come back.
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (error) file_error(ExitCode::checkpoint, "make the folder", folder, error.value());
   const TensorMetadata metadata = {{"format", "pt"}, {"model", state.model}, {"step", std::to_string(state.step)}};
   Manifest manifest;
   begin("write model");
@@ -160,22 +178,23 @@ void CheckpointWriter::point_link(const char* name, std::int64_t step) {
   sync_folder(run_dir_, ExitCode::checkpoint);
 }
 
+void CheckpointWriter::remove_link(const char* name) {
+  const fs::path link = run_dir_ / name;
+  std::error_code error;
+  if (!fs::is_symlink(link, error)) return;
+  begin(std::string("remove link ") + name);
+  fs::remove(link, error);
+  if (error) file_error(ExitCode::checkpoint, "remove", link, error.value());
+}
+
 void CheckpointWriter::remove_old(std::int64_t newest_step) {
-  std::optional<std::int64_t> best = step_of_link(run_dir_ / "best");
-  if (best > newest_step) {
-    begin("remove link best");
-    remove_tree(run_dir_ / "best");
-    best.reset();
-  }
+  const std::optional<std::int64_t> best = step_of_link(run_dir_ / "best");
   int kept = 0;
   for (const CheckpointFolder& found : list_checkpoints(run_dir_)) {
-    if (found.replaced) continue;
-    if (found.step <= newest_step && (kept < keep_ || found.step == best)) {
+    if (found.replaced || found.step > newest_step) continue;
+    if (kept < keep_ || found.step == best) {
       ++kept;
       continue;
-    }
-    if (found.step > newest_step) {
-      log_warning("{} is removed: the run went on from an earlier step", found.path.string());
     }
     remove_folder(found.path);
   }

@@ -1,12 +1,14 @@
 // Writes checkpoints into a run folder so that a crash at any instant leaves the earlier ones usable.
 //
 //   CheckpointWriter writer("runs/lenet-glyphs", /*keep=*/3);
-//   writer.save(state, model_views, optimizer_views, /*is_best=*/state.best_accuracy improved just now);
+//   writer.save(state, model_views, optimizer_views);
+//   writer.note_evaluation(state.step, {loss, accuracy}, /*is_best=*/true);   // which may take long, or fail
 //
 // Note [Order of writing]
 // A checkpoint is written under a temporary name; its files, then its folder are synced; it is renamed into place, the
-// parent synced; `latest` and `best` are moved; and only then are older ones removed, each renamed to a temporary name
-// first, so that a name like step-00001234 never stands for half a checkpoint.
+// parent synced; `latest` is moved; and only then are older ones removed, each renamed to a temporary name first, so
+// that a name like step-00001234 never stands for half a checkpoint. It is evaluated after that, so that nothing that
+// happens there can cost it; the result is noted beside its files, and `best` moved.
 // Where a checkpoint of the same step exists it is renamed to .replaced-step-... and back again should the next rename
 // fail; readers know that name.
 #pragma once
@@ -18,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "checkpoint/evaluation.h"
 #include "checkpoint/state.h"
 #include "checkpoint/tensor_view.h"
 
@@ -31,11 +34,18 @@ class CheckpointWriter {
   // Throws Error(checkpoint) where the run folder cannot be written.
   CheckpointWriter(std::filesystem::path run_dir, int keep);
 
-  // Writes RUN/checkpoints/step-S, S being state.step, and returns its path. Checkpoints of later steps, left by a run
-  // that went on from S before, are removed as history that did not happen.
+  // Writes RUN/checkpoints/step-S, S being state.step, and returns its path. Later ones, which are another run's, stay.
   // Throws Error(checkpoint) where it cannot be written; all earlier checkpoints are then as they were.
   std::filesystem::path save(const TrainingState& state, std::span<const TensorView> model,
-                             std::span<const TensorView> optimizer, bool is_best = false);
+                             std::span<const TensorView> optimizer);
+
+  // Writes what the evaluation of the checkpoint of `step` found, and moves the link `best` there where it is.
+  // A run that is evaluated where it did not save has no such checkpoint, and nothing happens.
+  void note_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
+
+  // Has RUN/NAME, latest or best, point at the checkpoint of `step`, at one instant; or removes a link.
+  void point_link(const char* name, std::int64_t step);
+  void remove_link(const char* name);
 
   // For tests: called with a description before each action that changes the disk.
   void set_action_hook(std::function<void(std::string_view)> hook) { hook_ = std::move(hook); }
@@ -45,7 +55,8 @@ class CheckpointWriter {
   void write_files(const std::filesystem::path& folder, const TrainingState& state, std::span<const TensorView> model,
                    std::span<const TensorView> optimizer);
   void publish(const std::filesystem::path& temporary, std::int64_t step);
-  void point_link(const char* name, std::int64_t step);
+  // What fails after a checkpoint is safe is worth a warning, not the run.
+  void or_warn(std::int64_t step, const std::function<void()>& action);
   void remove_old(std::int64_t newest_step);
   void remove_folder(const std::filesystem::path& folder);
   void begin(std::string_view action) const {

@@ -2,15 +2,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <memory>
 #include <optional>
-#include <system_error>
+#include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
@@ -19,6 +17,7 @@
 #include "metrics/gather_phases.h"
 #include "options/parse.h"
 #include "options/version.h"
+#include "run_folder/run_folder.h"
 #include "runtime/report.h"
 #include "runtime/signals.h"
 #include "train/model_source.h"
@@ -27,64 +26,8 @@
 namespace ddp {
 namespace {
 
-namespace fs = std::filesystem;
-
-// On rank 0: the checkpoint that --resume asks for, or nothing for a new run.
-std::optional<Checkpoint> find_resumed(const Options& options) {
-  const std::string& resume = options.output.resume;
-  if (resume == "none") return std::nullopt;
-  if (resume == "auto") return find_checkpoint(run_directory(options));
-  return open_checkpoint(resume);
-}
-
-// A new run never writes over an earlier one: what lies in the folder moves to RUN/earlier-1, earlier-2, ...
-// Returns the place, or an empty path where there was nothing.
-fs::path move_earlier_run(const fs::path& folder) {
-  fs::path target;
-  std::error_code error;
-  for (const char* name :
-       {"checkpoints", "latest", "best", "metrics.jsonl", "summary.csv", "config.cfg", kModelCopyFile}) {
-    if (!fs::exists(fs::symlink_status(folder / name, error))) continue;
-    for (int n = 1; target.empty(); ++n) {
-      const fs::path candidate = folder / fmt::format("earlier-{}", n);
-      if (fs::create_directory(candidate, error)) target = candidate;
-      check(!error, ExitCode::checkpoint, "{}: cannot move an earlier run away: {}; give another --output",
-            folder.string(), error.message());
-    }
-    fs::rename(folder / name, target / name, error);
-    check(!error, ExitCode::checkpoint, "{}: cannot move an earlier run away: {}; give another --output",
-          (folder / name).string(), error.message());
-  }
-  return target;
-}
-
-void write_config(const Options& options, const fs::path& folder) {
-  const fs::path path = folder / "config.cfg";
-  std::ofstream file(path);
-  file << dump_config(options);
-  file.close();
-  check(static_cast<bool>(file), ExitCode::checkpoint, "{}: cannot write the configuration; is the disk full?",
-        path.string());
-}
-
-// On rank 0: makes the run folder ready.
-std::unique_ptr<RunOutput> open_output(const Experiment& experiment, const std::optional<TrainingState>& resumed,
-                                       Console& console) {
-  const Options& options = experiment.options;
-  const fs::path folder = run_directory(options);
-  if (!resumed) {
-    const fs::path moved = move_earlier_run(folder);
-    if (!moved.empty()) log_info("{} held an earlier run; it is in {} now", folder.string(), moved.string());
-  }
-  CheckpointWriter writer(folder, options.output.keep_checkpoints);
-  write_config(options, folder);
-  if (!experiment.onnx.empty()) replace_file(folder / kModelCopyFile, experiment.onnx, ExitCode::checkpoint);
-  return std::make_unique<RunOutput>(RunOutput{
-      folder, std::move(writer), RunLog(folder, resumed ? std::optional(resumed->step) : std::nullopt), console});
-}
-
 std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trainer& trainer,
-                                   const std::optional<TrainingState>& resumed) {
+                                   const std::optional<ResumePoint>& resumed) {
   const BatchPlan& batch = e.batch;
   const auto parameters = static_cast<std::uint64_t>(e.graph.parameter_count());
   const std::uint64_t floats = parameters * sizeof(float);
@@ -118,7 +61,7 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (resumed) {
-    Fingerprint then = options_fingerprint(resumed->config);
+    Fingerprint then = options_fingerprint(resumed->state.config);
     Fingerprint now = options_fingerprint(dump_config(e.options));
     const auto unknown_to = [](const Fingerprint& other) {
       return [&other](const FingerprintPart& part) {
@@ -131,66 +74,96 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
     std::erase_if(then, unknown_to(now));
     const std::string changed = differences(now, then);
     rows.emplace_back("resumed",
-                      fmt::format("at step {}{}", resumed->step, changed.empty() ? "" : ", with " + changed));
+                      fmt::format("at step {}{}", resumed->state.step, changed.empty() ? "" : ", with " + changed));
   }
   return rows;
 }
 
 // Reads the tensors on rank 0 and gives them to all ranks.
-void load_tensors(const MpiSession& session, const std::optional<Checkpoint>& checkpoint, const Experiment& experiment,
-                  Trainer& trainer) {
+void load_tensors(const MpiSession& session, const RunFolder* folder, const Experiment& experiment, Trainer& trainer) {
   together(session, [&] {
-    if (!checkpoint) return;
-    load(*checkpoint, model_label(experiment.options.model.model), Trainer::parameter_views(experiment),
+    if (folder == nullptr) return;
+    load(*folder->checkpoint(), model_label(experiment.options.model.model), Trainer::parameter_views(experiment),
          trainer.optimizer_views());
   });
   trainer.broadcast_tensors();
 }
 
+// On rank 0, which alone may see the run folder: takes it, and finds the checkpoint to go on from. What all ranks need
+// to know of that travels as text.
+std::optional<ResumePoint> find_resumed(const MpiSession& session, Communicator& ranks, const Options& options,
+                                        std::unique_ptr<RunFolder>& folder) {
+  std::optional<ResumePoint> mine;
+  together(session, [&] {
+    if (session.rank() != 0) return;
+    folder = std::make_unique<RunFolder>(run_directory(options));
+    mine = folder->find(options.output.resume);
+  });
+  const std::string state = ranks.broadcast_text(mine ? to_json(mine->state) : "", 0);
+  const std::string evaluation = ranks.broadcast_text(mine && mine->evaluation ? to_json(*mine->evaluation) : "", 0);
+  if (state.empty()) return std::nullopt;
+  return ResumePoint{parse_state(state, "the checkpoint of rank 0"), parse_evaluation(evaluation),
+                     !mine || mine->epoch_logged};
+}
+
+// What is stored names the folder that it lies in, whatever --output %j would mean to the next job.
+Options with_run_directory(const Options& options) {
+  Options result = options;
+  result.output.output = run_directory(options).string();
+  for (std::size_t at = 0; (at = result.output.output.find('%', at)) != std::string::npos; at += 2) {
+    result.output.output.insert(at, "%");
+  }
+  return result;
+}
+
+ExitCode run_trainer(Trainer& trainer, Communicator& ranks, const Signals& signals, const Ranks& where,
+                     Console* console) {
+  const ExitCode code = trainer.run();
+  const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
+  if (console == nullptr) return code;
+  std::vector<std::string> hosts;
+  for (const Topology::Place& place : where.topology.ranks) hosts.push_back(place.host_name);
+  console->summary(phases, hosts);
+  if (code == ExitCode::stopped) {
+    log_info("stopped by {} after step {}; go on with --resume auto",
+             signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(), trainer.steps_done());
+  }
+  return code;
+}
+
 }  // namespace
 
-int run_train(const MpiSession& session, const Options& options) {
+int run_train(const MpiSession& session, const Options& given) {
+  const Options options = together(session, [&] { return with_run_directory(given); });
   const Ranks ranks = open_ranks(session, options);
   Communicator& communicator = *ranks.communicator;
 
-  // Rank 0 alone may see the run folder; what all need to know of the checkpoint travels as text.
-  std::optional<Checkpoint> checkpoint;
-  together(session, [&] {
-    if (session.rank() == 0) checkpoint = find_resumed(options);
-  });
-  const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
-  std::optional<TrainingState> resumed;
-  if (!state_text.empty()) resumed = parse_state(state_text, "the checkpoint of rank 0");
-
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options, resumed,
-                                             checkpoint ? model_copy_of(checkpoint->path) : fs::path());
+  std::unique_ptr<RunFolder> folder;
+  const std::optional<ResumePoint> resumed = find_resumed(session, communicator, options, folder);
+  const Checkpoint* checkpoint = folder ? folder->checkpoint() : nullptr;
+  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options,
+                                             resumed ? std::optional(resumed->state) : std::nullopt,
+                                             checkpoint != nullptr ? model_copy_of(checkpoint->path) : "");
   Signals signals;
-  std::unique_ptr<Console> console;
-  std::unique_ptr<RunOutput> output;
+  std::optional<Console> console;
+  std::optional<RunOutput> output;
+  if (folder) output.emplace(RunOutput{*folder, console.emplace(options.output.progress)});
+  Trainer trainer(experiment, communicator, &signals, output ? &*output : nullptr, resumed);
+  if (resumed) load_tensors(session, folder.get(), experiment, trainer);
+  // All that can be refused has been: from here on the folder is written to.
   together(session, [&] {
-    if (session.rank() != 0) return;
-    console = std::make_unique<Console>(options.output.progress);
-    output = open_output(experiment, resumed, *console);
-  });
-  Trainer trainer(experiment, communicator, &signals, output.get(), resumed);
-  if (resumed) load_tensors(session, checkpoint, experiment, trainer);
-  if (console) {
+    if (!folder) return;
+    folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints});
     console->header(fmt::format("ddp_train {}", program_version()), header_rows(experiment, ranks, trainer, resumed));
-  }
+  });
   return or_abort(session, [&] {
-    const ExitCode code = trainer.run();
-    const std::vector<PhaseTotals> phases = gather_phases(communicator, trainer.phase_totals());
-    if (console) {
-      std::vector<std::string> hosts;
-      for (const Topology::Place& place : ranks.topology.ranks) hosts.push_back(place.host_name);
-      console->summary(phases, hosts);
-      if (code == ExitCode::stopped) {
-        log_info("stopped by {} after step {}; go on with --resume auto",
-                 signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(),
-                 trainer.steps_done());
-      }
+    try {
+      return static_cast<int>(run_trainer(trainer, communicator, signals, ranks, console ? &*console : nullptr));
+    } catch (...) {
+      // An error of one rank ends the process without destructors.
+      if (folder) folder->release();
+      throw;
     }
-    return static_cast<int>(code);
   });
 }
 

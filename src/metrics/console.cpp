@@ -30,22 +30,26 @@ std::string table_head() {
   return table_row("epoch", "step", "train loss", "val loss", "val accuracy", "lr", "images/s", "time");
 }
 
-std::string rate_text(double rate) {
+// An earlier process saw the end of the epoch, and took the time with it.
+std::string rate_text(const std::optional<double>& known) {
+  if (!known) return "-";
+  const double rate = *known;
   return format_count(rate > 0 && rate < 1e15 ? static_cast<std::uint64_t>(std::llround(rate)) : 0);
 }
+
+std::string time_text(const std::optional<double>& seconds) { return seconds ? format_duration(*seconds) : "-"; }
 
 std::string row_of(const EpochRecord& record) {
   return table_row(std::to_string(record.epoch), format_count(static_cast<std::uint64_t>(record.step)),
                    loss_text(record.train_loss), record.val_loss ? loss_text(*record.val_loss) : "-",
                    record.val_accuracy ? fmt::format("{:.4f}", *record.val_accuracy) : "-",
-                   fmt::format("{:.3g}", record.lr), rate_text(record.images_per_second),
-                   format_duration(record.seconds));
+                   fmt::format("{:.3g}", record.lr), rate_text(record.images_per_second), time_text(record.seconds));
 }
 
 std::string line_of(const EpochRecord& record, std::int64_t epochs) {
   const std::string total = std::to_string(std::max(epochs, record.epoch));
   std::string line = fmt::format("epoch {:>{}}/{}   done in {}   train loss {}", record.epoch, total.size(), total,
-                                 format_duration(record.seconds), loss_text(record.train_loss));
+                                 time_text(record.seconds), loss_text(record.train_loss));
   if (record.val_loss) line += "   val loss " + loss_text(*record.val_loss);
   if (record.val_accuracy) line += fmt::format("   val accuracy {:.4f}", *record.val_accuracy);
   return line + "   " + rate_text(record.images_per_second) + " images/s";

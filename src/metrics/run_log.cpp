@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr ExitCode kCode = ExitCode::checkpoint;
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kSummaryFile = "summary.csv";
 constexpr std::string_view kSummaryHeader =
     "epoch,step,train_loss,val_loss,val_accuracy,lr,seconds,images_per_second\n";
 
@@ -38,50 +40,38 @@ std::optional<std::int64_t> step_of_row(std::string_view row) {
   return step;
 }
 
-// The lines up to and of `last_step`. A line without its newline is one whose writing was cut short.
-template <class StepOf>
-std::string lines_until(std::string_view text, std::int64_t last_step, const fs::path& path, StepOf step_of) {
+bool is_evaluation(std::string_view line) { return line.find("\"val_accuracy\"") != std::string_view::npos; }
+bool is_row(std::string_view /*line*/) { return true; }
+
+// The lines up to and of the step; of an unfinished one without what `again` says. A line without its newline is one
+// whose writing was cut short.
+template <class StepOf, class Again>
+std::string lines_until(std::string_view text, const RunLog::Resume& resume, const fs::path& path, StepOf step_of,
+                        Again again) {
   std::string kept;
   int damaged = 0;
   for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
     const std::string_view line = text.substr(0, end + 1);
     const std::optional<std::int64_t> step = step_of(line);
     if (!step) ++damaged;
-    if (step && *step <= last_step) kept += line;
+    const bool repeated = resume.unfinished && step == resume.step && again(line);
+    if (step && *step <= resume.step && !repeated) kept += line;
     text.remove_prefix(end + 1);
   }
   if (damaged > 0) log_warning("{}: {} damaged lines are left out", path.string(), damaged);
   return kept;
 }
 
-std::string text_if_there(const fs::path& path) {
+// Nothing where there is no such file. A link that leads nowhere is an error: it would be in the way of the new file.
+std::optional<std::string> text_if_there(const fs::path& path) {
   std::error_code error;
-  return fs::exists(path, error) ? read_text(path, kCode) : std::string();
+  if (!fs::exists(fs::symlink_status(path, error))) return std::nullopt;
+  return read_text(path, kCode);
 }
 
-File open_metrics(const fs::path& run_dir, std::optional<std::int64_t> resumed_step) {
-  make_folders(run_dir, kCode);
-  const fs::path path = run_dir / "metrics.jsonl";
-  if (!resumed_step) return {path, File::Mode::create, kCode};
-  const std::string text = text_if_there(path);
-  const std::string kept = lines_until(text, *resumed_step, path, step_of_json);
-  if (kept != text) replace_file(path, kept, kCode);
-  return {path, File::Mode::append, kCode};
-}
-
-File open_summary(const fs::path& run_dir, std::optional<std::int64_t> resumed_step) {
-  const fs::path path = run_dir / "summary.csv";
-  const std::string text = resumed_step ? text_if_there(path) : std::string();
-  if (text.find('\n') == std::string::npos) {
-    File file(path, File::Mode::create, kCode);
-    file.write(kSummaryHeader);
-    return file;
-  }
-  check(text.starts_with(kSummaryHeader), kCode,
-        "{}: not the columns that this program writes; move the file away to go on", path.string());
-  const std::string_view rows = std::string_view(text).substr(kSummaryHeader.size());
-  const std::string kept = std::string(kSummaryHeader) + lines_until(rows, *resumed_step, path, step_of_row);
-  if (kept != text) replace_file(path, kept, kCode);
+// The file with this content, open to be written to.
+File begin_file(const fs::path& path, const std::string& content, bool rewrites) {
+  if (rewrites) replace_file(path, content, kCode);
   return {path, File::Mode::append, kCode};
 }
 
@@ -91,8 +81,32 @@ std::string cell(const std::optional<double>& value) { return value ? fmt::forma
 
 }  // namespace
 
-RunLog::RunLog(const fs::path& run_dir, std::optional<std::int64_t> resumed_step)
-    : metrics_(open_metrics(run_dir, resumed_step)), summary_(open_summary(run_dir, resumed_step)) {}
+RunLog::Kept RunLog::read(const fs::path& run_dir, const Resume& resume) {
+  Kept kept;
+  const fs::path metrics_path = run_dir / kMetricsFile;
+  if (const auto text = text_if_there(metrics_path)) {
+    kept.metrics = lines_until(*text, resume, metrics_path, step_of_json, is_evaluation);
+    kept.rewrites_metrics = kept.metrics != *text;
+  }
+  const fs::path summary_path = run_dir / kSummaryFile;
+  const std::optional<std::string> text = text_if_there(summary_path);
+  if (!text || text->find('\n') == std::string::npos) return kept;
+  check(text->starts_with(kSummaryHeader), kCode,
+        "{}: not the columns that this program writes; move the file away to go on", summary_path.string());
+  const std::string_view rows = std::string_view(*text).substr(kSummaryHeader.size());
+  const std::string kept_rows = lines_until(rows, resume, summary_path, step_of_row, is_row);
+  kept.summary = std::string(kSummaryHeader) + kept_rows;
+  kept.rewrites_summary = kept.summary != *text;
+  const std::size_t before = kept_rows.size() < 2 ? std::string::npos : kept_rows.rfind('\n', kept_rows.size() - 2);
+  const std::size_t last = before == std::string::npos ? 0 : before + 1;
+  kept.epoch_logged = step_of_row(std::string_view(kept_rows).substr(last)) == resume.step;
+  return kept;
+}
+
+RunLog::RunLog(const fs::path& run_dir, const Kept& kept)
+    : metrics_((make_folders(run_dir, kCode), begin_file(run_dir / kMetricsFile, kept.metrics, kept.rewrites_metrics))),
+      summary_(begin_file(run_dir / kSummaryFile, kept.summary.empty() ? std::string(kSummaryHeader) : kept.summary,
+                          kept.rewrites_summary)) {}
 
 void RunLog::write(const TrainRecord& record) {
   Json seconds;
@@ -114,8 +128,8 @@ void RunLog::write(const EvalRecord& record) {
 
 void RunLog::write(const EpochRecord& record) {
   summary_.write(fmt::format("{},{},{},{},{},{},{},{}\n", record.epoch, record.step, record.train_loss,
-                             cell(record.val_loss), cell(record.val_accuracy), record.lr, record.seconds,
-                             record.images_per_second));
+                             cell(record.val_loss), cell(record.val_accuracy), record.lr, cell(record.seconds),
+                             cell(record.images_per_second)));
 }
 
 void RunLog::sync() {

@@ -1,6 +1,7 @@
 // What a run leaves for programs to read: RUN/metrics.jsonl and RUN/summary.csv.
 //
-//   RunLog log(run_dir, /*resumed_step=*/std::nullopt);
+//   RunLog log(run_dir, {});                                              // a new run
+//   RunLog log(run_dir, RunLog::read(run_dir, {.step = 468}));            // one that goes on
 //   log.write(TrainRecord{.step = 50, .epoch = 1, .loss = 2.30, .lr = 0.1, .images_per_second = 12e3, .phases = lap});
 //   log.write(EvalRecord{.step = 234, .epoch = 1, .val_loss = 0.9, .val_accuracy = 0.71});
 //   log.write(EpochRecord{...});
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "base/file.h"
 #include "metrics/phases.h"
@@ -38,7 +40,9 @@ struct EvalRecord {
   double val_accuracy = 0;  // 0 to 1
 };
 
-// One row of summary.csv; the cells of an epoch without evaluation stay empty.
+// One row of summary.csv; cells that are not known stay empty: those of an epoch without evaluation, and the time of
+// one whose end an earlier process saw. In an epoch that was resumed, seconds and images_per_second count from there
+// on.
 struct EpochRecord {
   std::int64_t epoch = 0;
   std::int64_t step = 0;  // updates done at the end of the epoch
@@ -46,16 +50,33 @@ struct EpochRecord {
   std::optional<double> val_loss = std::nullopt;
   std::optional<double> val_accuracy = std::nullopt;  // 0 to 1
   double lr = 0;                                      // of the epoch's last step
-  double seconds = 0;
-  double images_per_second = 0;
+  std::optional<double> seconds = std::nullopt;
+  std::optional<double> images_per_second = std::nullopt;
 };
 
 class RunLog {
  public:
-  // Begins both files anew, or, with `resumed_step`, goes on in them: lines of later steps are cut off, at one instant
-  // a file, and with them a last line that was only half written.
-  // Throws Error(checkpoint) where the files cannot be read or written.
-  RunLog(const std::filesystem::path& run_dir, std::optional<std::int64_t> resumed_step);
+  // Where a run goes on.
+  struct Resume {
+    std::int64_t step = 0;
+    // Its evaluation, or the end of its epoch, was not finished: what was written about it is written again.
+    bool unfinished = false;
+  };
+  // What of the files of an earlier process stays.
+  struct Kept {
+    std::string metrics;
+    std::string summary;
+    bool rewrites_metrics = true;  // something is cut off
+    bool rewrites_summary = true;
+    bool epoch_logged = false;  // the last row is that of the step
+  };
+  // Reads what stays when a run goes on: lines of later steps are cut off, and a last line that was only half written.
+  // Writes nothing. Throws Error(checkpoint) where the files cannot be read or are not what this class writes.
+  static Kept read(const std::filesystem::path& run_dir, const Resume& resume);
+
+  // Begins both files with what stays, at one instant a file, and goes on in them.
+  // Throws Error(checkpoint) where the files cannot be written.
+  RunLog(const std::filesystem::path& run_dir, const Kept& kept);
 
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);

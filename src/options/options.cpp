@@ -1,11 +1,53 @@
 #include "options/options.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+
+#include "base/error.h"
 
 namespace ddp {
 
+namespace {
+
+// --output with %j, %A and %a filled in.
+std::string filled_in(const std::string& output) {
+  struct Placeholder {
+    char letter;
+    const char* variable;
+  };
+  constexpr std::array placeholders = {Placeholder{'j', "SLURM_JOB_ID"}, Placeholder{'A', "SLURM_ARRAY_JOB_ID"},
+                                       Placeholder{'a', "SLURM_ARRAY_TASK_ID"}};
+  std::string text;
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    if (output[i] != '%') {
+      text += output[i];
+      continue;
+    }
+    const char letter = ++i < output.size() ? output[i] : '\0';
+    if (letter == '%') {
+      text += '%';
+      continue;
+    }
+    const auto known =
+        std::find_if(placeholders.begin(), placeholders.end(), [&](const auto& it) { return it.letter == letter; });
+    check(known != placeholders.end(), ExitCode::usage,
+          "--output {}: behind a % stands j (the Slurm job), A (the job of its array), a (its task in the array), or % "
+          "for a % itself",
+          output);
+    const char* value = std::getenv(known->variable);
+    check(value != nullptr && *value != '\0', ExitCode::usage,
+          "--output {}: there is no {} in the environment for %{}; start it by Slurm{}, or name the folder", output,
+          known->variable, letter, letter == 'j' ? "" : " as a job array (sbatch --array)");
+    text += value;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::filesystem::path run_directory(const Options& options) {
-  if (!options.output.output.empty()) return options.output.output;
+  if (!options.output.output.empty()) return filled_in(options.output.output);
   // Of an ONNX file its name alone.
   const std::filesystem::path model(options.model.model);
   const std::string name = model.extension() == ".onnx" ? model.stem().string() : options.model.model;

@@ -225,7 +225,8 @@ std::filesystem::path chosen_checkpoint(const Options& options);
 // --format, or what the name of --to says.
 ExportFormat format_of(const ExportOptions& options);
 
-// The run folder: --output, or runs/MODEL-DATASET.
+// The run folder: --output, with %j, %A and %a filled in by Slurm's variables, or runs/MODEL-DATASET.
+// Throws Error(usage) for another placeholder, and where Slurm has not set the variable.
 std::filesystem::path run_directory(const Options& options);
 
 // The folder of stored execution plans: --plan-cache, or $XDG_CACHE_HOME/ddp_train/plans, or ~/.cache/ddp_train/plans.

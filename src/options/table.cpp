@@ -423,7 +423,8 @@ void add_distributed(std::vector<OptionSpec>& table) {
 void add_output(std::vector<OptionSpec>& table) {
   TopicTable output(table, "output", &Options::output);
   using O = OutputOptions;
-  OptionSpec& folder = output.text("output", &O::output, "DIR", "a folder", "the run folder");
+  OptionSpec& folder = output.text("output", &O::output, "DIR", "a folder",
+                                   "the run folder; %j in it: the Slurm job, %a: its array task");
   folder.unset = "runs/MODEL-DATASET";
   folder.common = true;
   output

@@ -69,7 +69,7 @@ std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& pl
 }
 
 Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, RunOutput* output,
-                 const std::optional<TrainingState>& resumed)
+                 const std::optional<ResumePoint>& resumed)
     : experiment_(experiment),
       ranks_(ranks),
       signals_(signals),
@@ -91,13 +91,19 @@ Trainer::Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, 
                                                   static_cast<std::size_t>(experiment.graph.parameter_count()))});
   }
   if (!resumed) return;
-  step_ = resumed->step;
-  cursor_ = {resumed->epoch, resumed->step_in_epoch};
-  samples_seen_ = resumed->samples_seen;
-  best_accuracy_ = resumed->best_accuracy;
+  const TrainingState& state = resumed->state;
+  step_ = state.step;
+  cursor_ = {state.epoch, state.step_in_epoch};
+  samples_seen_ = state.samples_seen;
+  best_accuracy_ = state.best_accuracy;
   saved_step_ = step_;
-  epoch_sums_.loss = resumed->epoch_loss_sum;
-  epoch_sums_.samples = resumed->epoch_samples;
+  epoch_sums_.loss = state.epoch_loss_sum;
+  epoch_sums_.samples = state.epoch_samples;
+  epoch_logged_ = resumed->epoch_logged;
+  if (!resumed->evaluation) return;
+  last_evaluation_ = {resumed->evaluation->loss, resumed->evaluation->accuracy, 0};
+  evaluated_step_ = step_;
+  if (std::isfinite(last_evaluation_->loss)) best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
 }
 
 std::vector<TensorView> Trainer::parameter_views(const Experiment& experiment) {
@@ -146,7 +152,7 @@ ExitCode Trainer::run() {
                 [&] { return stream.next(); });
   epoch_sums_.began = now();
   (void)clock_.lap();
-  const std::int64_t first_step = step_;
+  finish_interrupted();
   while (step_ < total_steps_) {
     clock_.switch_to(Phase::data_wait);
     const std::optional<Batch> batch = loader.next();
@@ -158,15 +164,20 @@ ExitCode Trainer::run() {
     if (!result.finite) stop_non_finite(result);
     after_step(result, lr, samples);
     if (result.request.stop && step_ < total_steps_) {
-      if (saved_step_ != step_) save(false);
+      if (saved_step_ != step_) save();
       return ExitCode::stopped;
     }
   }
+  if (saved_step_ != step_) save();
   // A run that was complete when it was resumed stays as it is.
-  if (evaluated_step_ != step_ && step_ > first_step) evaluate();
-  if (saved_step_ != step_)
-    save(last_evaluation_ && std::isfinite(last_evaluation_->loss) && last_evaluation_->accuracy >= best_accuracy_);
+  if (evaluated_step_ != step_) evaluate();
+  if (output_ != nullptr) output_->folder.check_held_now();
   return ExitCode::done;
+}
+
+// What the process that wrote the checkpoint did not come to: it may have been killed while it evaluated.
+void Trainer::finish_interrupted() {
+  if (cursor_.step == 0 && epoch_sums_.samples > 0) end_epoch(/*saves=*/false);
 }
 
 StepResult Trainer::step_on(const Batch& batch) {
@@ -181,16 +192,22 @@ void Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   samples_since_line_ += samples;
   epoch_sums_.loss += result.loss * static_cast<double>(samples);
   epoch_sums_.samples += samples;
+  epoch_sums_.samples_here += samples;
   const Cursor before = cursor_;
   cursor_ = advanced(cursor_, experiment_.batch.steps_per_epoch);
   if (step_ % experiment_.options.output.log_interval == 0 || step_ == total_steps_) log_step(result, lr);
   if (output_ != nullptr) {
     output_->console.update({before.epoch + 1, options_.epochs, step_, total_steps_, result.loss, lr, 0});
   }
-  if (cursor_.epoch != before.epoch) end_epoch(lr);
+  if (output_ != nullptr) output_->folder.check_held();
   const std::int64_t every = experiment_.options.output.checkpoint_every;
   const bool due = (every > 0 && step_ % every == 0) || result.request.checkpoint;
-  if (due && saved_step_ != step_) save(false);
+  if (cursor_.epoch != before.epoch) {
+    epoch_logged_ = false;
+    end_epoch(due || every == 0);
+  } else if (due) {
+    save();
+  }
 }
 
 void Trainer::log_step(const StepResult& result, double lr) {
@@ -200,38 +217,43 @@ void Trainer::log_step(const StepResult& result, double lr) {
   const double training = lap.sum() - lap[Phase::evaluation] - lap[Phase::checkpoint];
   const double rate = training > 0 ? static_cast<double>(samples) / training : 0;
   const std::int64_t epoch = epoch_of_last_step();
-  output_->log.write(TrainRecord{step_, epoch, result.loss, lr, rate, lap});
+  output_->folder.log().write(TrainRecord{step_, epoch, result.loss, lr, rate, lap});
   output_->console.log({epoch, options_.epochs, step_, total_steps_, result.loss, lr, rate});
 }
 
-void Trainer::end_epoch(double lr) {
-  const std::int64_t epoch = cursor_.epoch;  // the one that has ended, counted from 1
-  const OutputOptions& output = experiment_.options.output;
-  const double seconds = now() - epoch_sums_.began;
-  const bool evaluates = output.eval_every > 0 && epoch % output.eval_every == 0;
-  bool best = false;
-  if (evaluates || step_ == total_steps_) {
-    const double before = best_accuracy_;
-    evaluate();
-    best = best_accuracy_ > before;
+bool Trainer::evaluates_here() const {
+  const std::int64_t every = experiment_.options.output.eval_every;
+  return step_ == total_steps_ || (every > 0 && cursor_.epoch % every == 0);
+}
+
+// Saved first, then evaluated: whatever goes wrong in an evaluation, or how long it takes, the epoch is not lost.
+void Trainer::end_epoch(bool saves) {
+  epoch_sums_.seconds = now() - epoch_sums_.began;
+  const bool evaluates = evaluates_here();
+  if ((saves || evaluates) && saved_step_ != step_) save();
+  if (evaluates && evaluated_step_ != step_) evaluate();
+  if (!epoch_logged_) log_epoch();
+  epoch_logged_ = true;
+  epoch_sums_ = {.began = now()};
+}
+
+void Trainer::log_epoch() {
+  if (output_ == nullptr) return;
+  EpochRecord record;
+  record.epoch = cursor_.epoch;  // the one that has ended, counted from 1
+  record.step = step_;
+  record.train_loss = epoch_sums_.loss / static_cast<double>(epoch_sums_.samples);
+  if (evaluated_step_ == step_) {
+    record.val_loss = last_evaluation_->loss;
+    record.val_accuracy = last_evaluation_->accuracy;
   }
-  if (output_ != nullptr) {
-    EpochRecord record;
-    record.epoch = epoch;
-    record.step = step_;
-    record.train_loss = epoch_sums_.loss / static_cast<double>(epoch_sums_.samples);
-    if (evaluated_step_ == step_) {
-      record.val_loss = last_evaluation_->loss;
-      record.val_accuracy = last_evaluation_->accuracy;
-    }
-    record.lr = lr;
-    record.seconds = seconds;
-    record.images_per_second = static_cast<double>(epoch_sums_.samples) / seconds;
-    output_->log.write(record);
-    output_->console.epoch(record);
+  record.lr = schedule_.lr(step_ - 1);
+  if (epoch_sums_.samples_here > 0) {
+    record.seconds = epoch_sums_.seconds;
+    record.images_per_second = static_cast<double>(epoch_sums_.samples_here) / epoch_sums_.seconds;
   }
-  epoch_sums_ = {0, 0, now()};
-  if (output.checkpoint_every == 0 || best) save(best);
+  output_->folder.log().write(record);
+  output_->console.epoch(record);
 }
 
 // What is saved or evaluated is the same on all ranks, and numbers: a checkpoint that holds others would be resumed
@@ -267,18 +289,20 @@ void Trainer::evaluate() {
   last_evaluation_ =
       evaluator_.run({average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()});
   evaluated_step_ = step_;
-  if (std::isfinite(last_evaluation_->loss)) {
-    best_accuracy_ = std::max(best_accuracy_, last_evaluation_->accuracy);
-  }
+  const bool finite = std::isfinite(last_evaluation_->loss);
+  const bool best = finite && last_evaluation_->accuracy > best_accuracy_;
+  if (best) best_accuracy_ = last_evaluation_->accuracy;
   if (output_ == nullptr) return;
-  if (!std::isfinite(last_evaluation_->loss)) {
+  if (!finite) {
     log_warning("step {}: the loss over the test images is not a finite number; this is not the best checkpoint",
                 step_);
   }
-  output_->log.write(EvalRecord{step_, epoch_of_last_step(), last_evaluation_->loss, last_evaluation_->accuracy});
+  output_->folder.log().write(
+      EvalRecord{step_, epoch_of_last_step(), last_evaluation_->loss, last_evaluation_->accuracy});
+  output_->folder.evaluated(step_, {last_evaluation_->loss, last_evaluation_->accuracy}, best);
 }
 
-void Trainer::save(bool best) {
+void Trainer::save() {
   const PhaseScope scope(clock_, Phase::checkpoint);
   check_weights();
   saved_step_ = step_;
@@ -310,8 +334,7 @@ void Trainer::save(bool best) {
   state.config = dump_config(experiment_.options);
   state.fingerprint["version"] = program_version();
   for (const FingerprintPart& part : experiment_.fingerprint) state.fingerprint[part.name] = part.value;
-  output_->log.sync();
-  (void)output_->writer.save(state, parameter_views(experiment_), optimizer_views(), best);
+  output_->folder.save(state, parameter_views(experiment_), optimizer_views());
 }
 
 std::string Trainer::kept_text() const {

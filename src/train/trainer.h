@@ -7,21 +7,18 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "checkpoint/reader.h"
-#include "checkpoint/writer.h"
 #include "comm/communicator.h"
 #include "gradients/gradient_reducer.h"
 #include "metrics/console.h"
 #include "metrics/phases.h"
-#include "metrics/run_log.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "run_folder/run_folder.h"
 #include "runtime/signals.h"
 #include "train/batch_stream.h"
 #include "train/evaluator.h"
@@ -30,11 +27,9 @@
 
 namespace ddp {
 
-// What only rank 0 has: the run folder and the person watching.
+// What only rank 0 has: the run folder, open by the time of Trainer::run(), and the person watching.
 struct RunOutput {
-  std::filesystem::path folder;
-  CheckpointWriter writer;
-  RunLog log;
+  RunFolder& folder;
   Console& console;
 };
 
@@ -43,7 +38,7 @@ class Trainer {
   // `output` is null on all ranks but 0; `signals` may be null. With `resumed` training goes on from that state, whose
   // tensors are read through parameter_views() and optimizer_views() and sent to all ranks by broadcast_tensors().
   Trainer(Experiment& experiment, Communicator& ranks, Signals* signals, RunOutput* output,
-          const std::optional<TrainingState>& resumed);
+          const std::optional<ResumePoint>& resumed);
 
   Optimizer& optimizer() { return optimizer_; }
   bool reduction_overlaps() const { return reducer_->overlaps(); }
@@ -70,15 +65,20 @@ class Trainer {
   struct EpochSums {
     double loss = 0;  // over the samples
     std::int64_t samples = 0;
+    std::int64_t samples_here = 0;  // of this process, since `began`
     double began = 0;
+    double seconds = 0;  // from there to the end of the epoch
   };
 
   void after_step(const StepResult& result, double lr, std::int64_t samples);
   void log_step(const StepResult& result, double lr);
-  void end_epoch(double lr);
+  void end_epoch(bool saves);
+  bool evaluates_here() const;
+  void log_epoch();
+  void finish_interrupted();
   void check_weights();
   void evaluate();
-  void save(bool best);
+  void save();
   std::string kept_text() const;
   [[noreturn]] void stop_non_finite(const StepResult& result) const;
   Request requested();
@@ -111,6 +111,7 @@ class Trainer {
   std::int64_t saved_step_ = -1;
   std::int64_t checked_step_ = -1;
   EpochSums epoch_sums_;
+  bool epoch_logged_ = true;  // of the epoch that ended with the last step, if one did
   std::int64_t samples_since_line_ = 0;
   std::optional<EvalResult> last_evaluation_;
   std::int64_t evaluated_step_ = -1;

@@ -7,7 +7,8 @@ source "$(dirname "$0")/lib.sh"
 bad_on() {
   local words=$folder/$1-ranks failures=0
   mkdir -p "$words"
-  run "$2" 10 "$1" "${@:4}"
+  # Each has a run folder of its own, as one process at a time may have it.
+  run "$2" 10 "$1" --output "$folder/run-$1" "${@:4}"
   one_line "$3"
   return "$failures"
 }
@@ -48,9 +49,9 @@ fresh() {
   idx 8 | gzip >"$data/t10k-images-idx3-ubyte.gz"
   labels 8 | gzip >"$data/t10k-labels-idx1-ubyte.gz"
 }
-mnist=(--dataset mnist --data-dir "$folder/data" --global-batch 8 --epochs 1 --output "$folder/run" --progress none)
+mnist=(--dataset mnist --data-dir "$folder/data" --global-batch 8 --epochs 1 --progress none)
 fresh
-run 0 30 2 "${mnist[@]}" # the files are good before they are damaged
+run 0 30 2 "${mnist[@]}" --output "$folder/run" # the files are good before they are damaged
 rm -rf "$folder/run"
 bad 4 'get-data' --dataset mnist --data-dir "$folder/nowhere"
 fresh; rm "$data/train-labels-idx1-ubyte"
@@ -71,7 +72,9 @@ fresh; printf '\12' | dd of="$data/train-labels-idx1-ubyte" bs=1 seek=20 conv=no
 bad 4 'label' "${mnist[@]}"
 fresh; labels 39 >"$data/train-labels-idx1-ubyte"
 bad 4 '40.*39|39.*40' "${mnist[@]}"
-[ ! -e "$folder/run" ] || fail "a run that could not begin left $(ls -R "$folder/run")"
+for run in "$folder"/run "$folder"/run-*; do
+  [ ! -e "$run" ] || fail "a run that could not begin left $(ls -R "$run")"
+done
 
 # The run folder.
 touch "$folder/file"
@@ -95,20 +98,20 @@ older=$folder/kept/checkpoints/step-00000008
 sum() { (cd "$1" && cat ./*) | md5sum; }
 before=$(sum "$older")
 cp -r "$newest" "$folder/good"
-bad 8 'nowhere' "${small[@]}" --resume "$folder/nowhere" --output "$folder/new"
+bad 8 'nowhere' "${small[@]}" --resume "$folder/nowhere"
 truncate -s 5000 "$newest/model.safetensors"
-bad 8 'model.safetensors' "${small[@]}" --resume "$newest" --output "$folder/new"
+bad 8 'model.safetensors' "${small[@]}" --resume "$newest"
 rm -rf "$newest" && cp -r "$folder/good" "$newest"
 printf 'X' | dd of="$newest/optimizer.safetensors" bs=1 seek=3000 conv=notrunc status=none
-bad 8 'optimizer.safetensors' "${small[@]}" --resume "$newest" --output "$folder/new"
+bad 8 'optimizer.safetensors' "${small[@]}" --resume "$newest"
 # --resume auto falls back to the newest good one, and says so.
 run 0 60 2 "${small[@]}" --epochs 2 --output "$folder/kept" --resume auto
 grep -q 'step-00000016' "$folder/err" || fail "the damaged checkpoint is not named"
 rm -rf "$folder/other" && cp -r "$folder/good" "$folder/other"
 sed -i 's/"format_version": *[0-9]*/"format_version": 99/' "$folder/other/MANIFEST.json"
-bad 8 'version|MANIFEST' "${small[@]}" --resume "$folder/other" --output "$folder/new"
-bad 8 'seed' "${small[@]}" --seed 5 --resume "$folder/good" --output "$folder/new"
-bad 8 'momentum|optimizer' "${small[@]}" --momentum 0 --resume "$folder/good" --output "$folder/new"
+bad 8 'version|MANIFEST' "${small[@]}" --resume "$folder/other"
+bad 8 'seed' "${small[@]}" --seed 5 --resume "$folder/good"
+bad 8 'momentum|optimizer' "${small[@]}" --momentum 0 --resume "$folder/good"
 [ "$(sum "$older")" = "$before" ] || fail "an older checkpoint was changed"
 
 # A loss that is no longer a number: no update, the checkpoint before it stays.

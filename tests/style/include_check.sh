@@ -17,6 +17,7 @@ declare -A may=(
   [optim]='options backend'
   [checkpoint]='backend'
   [metrics]='options comm'
+  [run_folder]='options checkpoint metrics'
 )
 may[train]=${!may[*]}
 may[commands]="${may[train]} train"

@@ -50,7 +50,8 @@ class CrashTest : public ::testing::TestWithParam<Scenario> {
 
   void save(CheckpointWriter& writer, std::int64_t step, bool is_best) {
     Sample sample(random_, step);
-    writer.save(sample.state, sample.model.views(), sample.optimizer.views(), is_best);
+    writer.save(sample.state, sample.model.views(), sample.optimizer.views());
+    writer.note_evaluation(step, {.loss = 1, .accuracy = 0.5}, is_best);
   }
 
   // What must hold after a crash, before and after the next process starts and saves.
@@ -96,6 +97,7 @@ TEST_P(CrashTest, BeforeEachAction) {
   EXPECT_THAT(actions, Contains("write manifest"));
   EXPECT_THAT(actions, Contains("rename into place"));
   EXPECT_THAT(actions, Contains("move link latest"));
+  EXPECT_THAT(actions, Contains("write evaluation"));
   for (std::size_t crash = 0; crash < actions.size(); ++crash) {
     prepare();
     ASSERT_EQ(run_in_child([&] {

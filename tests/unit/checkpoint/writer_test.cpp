@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <limits>
@@ -42,7 +43,9 @@ class WriterTest : public ::testing::Test {
  protected:
   fs::path save(CheckpointWriter& writer, std::int64_t step, bool is_best = false) {
     Sample sample(random_, step);
-    return writer.save(sample.state, sample.model.views(), sample.optimizer.views(), is_best);
+    fs::path saved = writer.save(sample.state, sample.model.views(), sample.optimizer.views());
+    if (is_best) writer.note_evaluation(step, {.loss = 1, .accuracy = 0.5}, true);
+    return saved;
   }
 
   TemporaryFolder folder_;
@@ -177,16 +180,42 @@ TEST_F(WriterTest, ASecondCheckpointOfAStepTakesTheFirstOnesPlace) {
   EXPECT_EQ(find_checkpoint(run_)->state, sample.state);
 }
 
-TEST_F(WriterTest, GoingOnFromAnEarlierStepRemovesTheLaterOnes) {
-  CheckpointWriter writer(run_, 3);
+// They are another run's: whoever opens the folder decides what becomes of them.
+TEST_F(WriterTest, CheckpointsOfLaterStepsStay) {
+  CheckpointWriter writer(run_, 1);
   for (const std::int64_t step : {10, 20, 30}) save(writer, step, /*is_best=*/step == 20);
-  ::testing::internal::CaptureStderr();
-  CheckpointWriter second(run_, 3);
-  EXPECT_EQ(steps_in(run_).size(), 3);  // only with a new one in place are they removed
+  CheckpointWriter second(run_, 1);
+  save(second, 5);
   save(second, 15);
-  EXPECT_THAT(steps_in(run_), ElementsAre(15, 10));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), AllOf(HasSubstr("step-00000030"), HasSubstr("step-00000020")));
-  EXPECT_FALSE(fs::is_symlink(run_ / "best"));
+  EXPECT_THAT(steps_in(run_), ElementsAre(30, 20, 15));
+  EXPECT_EQ(open_checkpoint(run_ / "best").state.step, 20);
+}
+
+TEST_F(WriterTest, AnEvaluationIsNotedBesideItsCheckpoint) {
+  CheckpointWriter writer(run_, 1);
+  const fs::path saved = save(writer, 10);
+  EXPECT_FALSE(read_evaluation(saved).has_value());
+  const Evaluation found{.loss = 0.1 + 0.2, .accuracy = 2.0 / 3};
+  writer.note_evaluation(10, found, false);
+  EXPECT_EQ(read_evaluation(saved), found);
+  EXPECT_FALSE(fs::exists(run_ / "best"));
+  EXPECT_EQ(open_checkpoint(saved).state.step, 10);
+  // Of a checkpoint that is not there nothing is left behind.
+  writer.note_evaluation(20, found, true);
+  EXPECT_FALSE(fs::exists(fs::symlink_status(run_ / "best")));
+  const std::string good = read_bytes(saved / "evaluation.json");
+  ::testing::internal::CaptureStderr();
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    write_bytes(saved / "evaluation.json", with_flipped_bit(good, bit));
+    EXPECT_FALSE(read_evaluation(saved).has_value()) << bit;
+  }
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    write_bytes(saved / "evaluation.json", good.substr(0, size));
+    EXPECT_FALSE(read_evaluation(saved).has_value()) << size;
+  }
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the checkpoint counts as not evaluated"));
+  writer.note_evaluation(10, {.loss = std::nan(""), .accuracy = 0.5}, false);
+  EXPECT_TRUE(std::isnan(read_evaluation(saved)->loss));
 }
 
 TEST_F(WriterTest, LeftoversAreRemovedAtTheNextStart) {
@@ -282,9 +311,10 @@ TEST_F(WriterTest, LinksThatCannotBeMadeCostOnlyAWarning) {
   fs::create_directories(run_ / "latest" / "in the way");
   ::testing::internal::CaptureStderr();
   save(writer, 10);
+  save(writer, 20);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("warning: checkpoint step-00000010 is written, but: "), HasSubstr("a run/latest")));
-  EXPECT_EQ(find_checkpoint(run_)->state.step, 10);
+  EXPECT_THAT(steps_in(run_), ElementsAre(20)) << "older ones are removed all the same";
 }
 
 }  // namespace

@@ -227,6 +227,31 @@ TEST(Parse, RefusesAWrittenConfigurationThatIsCutShort) {
   }
 }
 
+TEST(RunDirectory, HasSlurmsNumbersFilledIn) {
+  const auto folder = [](const std::string& output) { return run_directory(parse({"--output", output})).string(); };
+  const auto refusal = [&](const std::string& output) {
+    try {
+      return folder(output) + " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      return std::string(error.what());
+    }
+  };
+  for (const char* variable : {"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"}) ::unsetenv(variable);
+  EXPECT_EQ(folder("runs/a"), "runs/a");
+  EXPECT_EQ(folder("runs/100%%"), "runs/100%");
+  EXPECT_THAT(refusal("runs/%j"), HasSubstr("there is no SLURM_JOB_ID in the environment for %j; start it by Slurm, "));
+  EXPECT_THAT(refusal("runs/%a"),
+              HasSubstr("SLURM_ARRAY_TASK_ID in the environment for %a; start it by Slurm as a job"));
+  EXPECT_THAT(refusal("runs/%J"), HasSubstr("behind a % stands j"));
+  EXPECT_THAT(refusal("runs/50%"), HasSubstr("behind a % stands j"));
+  ::setenv("SLURM_JOB_ID", "1235", 1);
+  ::setenv("SLURM_ARRAY_JOB_ID", "1234", 1);
+  ::setenv("SLURM_ARRAY_TASK_ID", "1", 1);
+  EXPECT_EQ(folder("runs/%j/%A-%a"), "runs/1235/1234-1");
+  for (const char* variable : {"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"}) ::unsetenv(variable);
+}
+
 TEST(Parse, RefusesOptionsThatContradictEachOther) {
   EXPECT_THAT(usage_message({"--nesterov"}), HasSubstr("--momentum"));
   EXPECT_THAT(usage_message({"--schedule", "step"}), HasSubstr("--lr-step-epochs"));

@@ -1,0 +1,32 @@
+// What the evaluation of a checkpoint found, kept beside its files once the evaluation is over:
+// RUN/checkpoints/step-S/evaluation.json. A checkpoint is written before it is evaluated; one without this file has
+// still to be.
+//
+//   write_evaluation(checkpoint.path, {.loss = 0.31, .accuracy = 0.91});
+//   std::optional<Evaluation> found = read_evaluation(checkpoint.path);
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace ddp {
+
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;  // 0 to 1
+
+  friend bool operator==(const Evaluation&, const Evaluation&) = default;
+};
+
+// {"val_loss", "val_accuracy", "xxh3_128"}, the hash being that of the text before it.
+std::string to_json(const Evaluation& evaluation);
+// Nothing for a text that is not, byte for byte, what to_json() gives.
+std::optional<Evaluation> parse_evaluation(const std::string& text);
+
+// At one instant. Throws Error(checkpoint) where it cannot be written.
+void write_evaluation(const std::filesystem::path& checkpoint, const Evaluation& evaluation);
+// Nothing where there is none, or a damaged one: the evaluation is then repeated.
+std::optional<Evaluation> read_evaluation(const std::filesystem::path& checkpoint);
+
+}  // namespace ddp

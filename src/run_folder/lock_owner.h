@@ -1,0 +1,43 @@
+// Who holds the lock of a run folder, and whether that process still lives.
+//
+//   LockOwner mine = this_process();
+//   std::string text = to_text(mine);          // the content of RUN/run.lock
+//   if (same_machine(owner, mine) && !lives(owner)) ...   // it was killed
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ddp {
+
+struct LockOwner {
+  std::string host;
+  std::string boot;           // of the kernel: another one after each start of the machine
+  std::string pid_namespace;  // processes have the same numbers only within one, e.g. a container
+  std::int64_t pid = 0;
+  std::uint64_t started = 0;  // in ticks since the machine started: tells two processes of one number apart
+  std::string since;          // for people
+  std::string token;          // of this lock alone
+
+  friend bool operator==(const LockOwner&, const LockOwner&) = default;
+};
+
+LockOwner this_process();
+
+// One JSON object on one line.
+std::string to_text(const LockOwner& owner);
+// Nothing for any other text, e.g. a lock that was damaged.
+std::optional<LockOwner> parse_owner(const std::string& text);
+
+// "MACHINE-PID-STARTED-TOKEN", for the name of a file: it says whose it is even where nothing was written yet.
+std::string name_of(const LockOwner& owner);
+// Whether a file of this name is one of a process of this machine that is gone.
+bool abandoned(const std::string& name, const LockOwner& self);
+
+// Whether both count processes alike, so that lives() can tell.
+bool same_machine(const LockOwner& a, const LockOwner& b);
+// Whether a process of this machine is there and is not only waiting to be reaped.
+bool lives(const LockOwner& owner);
+
+}  // namespace ddp

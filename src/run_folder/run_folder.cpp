@@ -1,0 +1,227 @@
+#include "run_folder/run_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "checkpoint/layout.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitCode kCode = ExitCode::checkpoint;
+constexpr const char* kConfigFile = "config.cfg";
+// In RUN/earlier-N while things still move there: what moves, "all" or the step after which checkpoints do.
+constexpr const char* kMovingFile = ".moving";
+constexpr const char* kAll = "all\n";
+
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  check(!error, kCode, "cannot move {} to {}: {}; give another --output", from.string(), to.string(), error.message());
+}
+
+// The step of the checkpoint that a link like `best` names; nothing where it is no link to one that is there.
+std::optional<std::int64_t> step_of_link(const fs::path& link) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(link, error);
+  if (error || !fs::exists(link, error)) return std::nullopt;
+  return step_of(target.filename().string());
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, const LockTiming& timing) : path_(std::move(path)), lock_(path_, timing) {
+  finish_moving();
+}
+
+std::optional<ResumePoint> RunFolder::find(const std::string& resume) {
+  if (resume == "none") return std::nullopt;
+  checkpoint_ = resume == "auto" ? find_checkpoint(path_) : std::optional(open_checkpoint(resume));
+  if (!checkpoint_) return std::nullopt;
+  std::error_code error;
+  here_ = fs::equivalent(checkpoint_->path.parent_path(), path_ / kCheckpointsFolder, error) && !error;
+  evaluation_ = read_evaluation(checkpoint_->path);
+  ResumePoint point{checkpoint_->state, evaluation_, true};
+  if (!here_) return point;
+  for (const char* name : {kConfigFile, kModelCopyFile}) {
+    check(!fs::is_directory(fs::symlink_status(path_ / name, error)), kCode,
+          "{} is a folder, where a file of the run should be; move it away", (path_ / name).string());
+  }
+  // Lines of an evaluation that was not finished are written again; so is the row of its epoch.
+  const bool unfinished = !evaluation_ && point.state.epoch_samples > 0;
+  kept_ = RunLog::read(path_, {point.state.step, unfinished});
+  point.epoch_logged = kept_.epoch_logged;
+  return point;
+}
+
+// RUN/earlier-N, made at the first call.
+fs::path RunFolder::earlier_folder() {
+  for (int n = 1; earlier_.empty(); ++n) {
+    const fs::path candidate = path_ / fmt::format("earlier-{}", n);
+    std::error_code error;
+    if (fs::create_directory(candidate, error)) earlier_ = candidate;
+    if (error && error != std::errc::file_exists) file_error(kCode, "make the folder", candidate, error.value());
+  }
+  return earlier_;
+}
+
+void RunFolder::move_away(const std::string& name) {
+  if (there(path_ / name)) move(path_ / name, earlier_folder() / name);
+}
+
+// Moves what `what` says to RUN/earlier-N; a start that is killed meanwhile leaves a note by which the next goes on.
+void RunFolder::move_to_earlier(const std::string& what) {
+  replace_file(earlier_folder() / kMovingFile, what, kCode);
+  if (what == kAll) {
+    move_all();
+  } else {
+    move_later(std::strtoll(what.c_str(), nullptr, 10));
+  }
+  sync_folder(path_, kCode);
+  std::error_code error;
+  fs::remove(earlier_ / kMovingFile, error);
+  if (error) file_error(kCode, "remove", earlier_ / kMovingFile, error.value());
+}
+
+void RunFolder::finish_moving() {
+  std::error_code error;
+  for (int n = 1; fs::is_directory(path_ / fmt::format("earlier-{}", n), error); ++n) {
+    const fs::path candidate = path_ / fmt::format("earlier-{}", n);
+    if (!there(candidate / kMovingFile)) continue;
+    earlier_ = candidate;
+    move_to_earlier(read_text(candidate / kMovingFile, kCode, 100));
+    earlier_.clear();
+  }
+}
+
+constexpr std::array kRunFiles = {"latest",    "best",         "metrics.jsonl",   "summary.csv",
+                                  kConfigFile, kModelCopyFile, kCheckpointsFolder};
+
+void RunFolder::move_all() {
+  for (const char* name : kRunFiles) move_away(name);
+}
+
+// A new run never writes over an earlier one.
+void RunFolder::move_earlier_run() {
+  if (std::none_of(kRunFiles.begin(), kRunFiles.end(), [&](const char* name) { return there(path_ / name); })) return;
+  move_to_earlier(kAll);
+  log_info("{} held an earlier run; it is in {} now", path_.string(), earlier_.string());
+}
+
+// Where a save was killed between its two renames, the checkpoint lies beside its place.
+void RunFolder::settle_replaced() {
+  const fs::path place = path_ / kCheckpointsFolder / step_folder_name(checkpoint_->state.step);
+  if (checkpoint_->path.filename() == place.filename()) return;
+  if (there(place)) {
+    make_folders(earlier_folder() / kCheckpointsFolder, kCode);
+    move(place, earlier_folder() / kCheckpointsFolder / place.filename());
+  }
+  move(checkpoint_->path, place);
+  checkpoint_->path = place;
+}
+
+// Checkpoints after `step`, with a copy of the logs, and links to them.
+void RunFolder::move_later(std::int64_t step) {
+  const fs::path earlier = earlier_folder();
+  make_folders(earlier / kCheckpointsFolder, kCode);
+  for (const char* name : {"metrics.jsonl", "summary.csv", kConfigFile, kModelCopyFile}) {
+    std::error_code error;
+    if (!fs::is_regular_file(path_ / name, error)) continue;
+    fs::copy_file(path_ / name, earlier / name, fs::copy_options::overwrite_existing, error);
+    if (error) file_error(kCode, "copy to", earlier / name, error.value());
+  }
+  for (const char* name : {"latest", "best"}) {
+    if (const auto target = step_of_link(path_ / name); target > step) move(path_ / name, earlier / name);
+  }
+  for (const CheckpointFolder& found : list_checkpoints(path_)) {
+    if (found.step > step) move(found.path, earlier / kCheckpointsFolder / found.path.filename());
+  }
+  sync_folder(earlier / kCheckpointsFolder, kCode);
+  sync_folder(path_ / kCheckpointsFolder, kCode);
+}
+
+// Going on from an older checkpoint leaves the later ones to those who want them.
+void RunFolder::fork() {
+  settle_replaced();
+  const std::int64_t step = checkpoint_->state.step;
+  const std::vector<CheckpointFolder> all = list_checkpoints(path_);
+  const auto later = std::count_if(all.begin(), all.end(), [&](const auto& found) { return found.step > step; });
+  if (later == 0) return;
+  move_to_earlier(fmt::format("{}\n", step));
+  log_info("{} goes on from step {}; {} of later steps {} in {} now", path_.string(), step,
+           later == 1 ? "the checkpoint" : "the checkpoints", later == 1 ? "is" : "are", earlier_.string());
+}
+
+void RunFolder::open(const Content& content) {
+  lock_.check_held_now();
+  if (here_) {
+    fork();
+    for (const char* name : {"latest", "best"}) {
+      std::error_code error;
+      const auto type = fs::symlink_status(path_ / name, error).type();
+      if (type != fs::file_type::not_found && type != fs::file_type::symlink) move_away(name);
+    }
+  } else {
+    move_earlier_run();
+  }
+  writer_.emplace(path_, content.keep_checkpoints);
+  replace_file(path_ / kConfigFile, content.config, kCode);
+  if (!content.onnx.empty()) replace_file(path_ / kModelCopyFile, content.onnx, kCode);
+  log_.emplace(path_, std::move(kept_));
+  if (here_) repair_links();
+}
+
+// A run that was killed may have left links that are missing or behind.
+void RunFolder::repair_links() {
+  const std::int64_t step = checkpoint_->state.step;
+  if (step_of_link(path_ / "latest") != step) writer_->point_link("latest", step);
+  const std::optional<std::int64_t> linked = step_of_link(path_ / "best");
+  std::optional<std::int64_t> best = linked;
+  // Without a note, as older programs left it, the state says what was the best.
+  double accuracy = checkpoint_->state.best_accuracy;
+  if (linked) {
+    if (const auto found = read_evaluation(path_ / "best")) accuracy = found->accuracy;
+  } else {
+    accuracy = -1;
+    writer_->remove_link("best");
+  }
+  std::vector<CheckpointFolder> all = list_checkpoints(path_);
+  std::reverse(all.begin(), all.end());  // of equals the earliest stays
+  for (const CheckpointFolder& found : all) {
+    const auto evaluation = read_evaluation(found.path);
+    if (!evaluation || !std::isfinite(evaluation->loss) || !(evaluation->accuracy > accuracy)) continue;
+    accuracy = evaluation->accuracy;
+    best = found.step;
+  }
+  if (best && best != linked) writer_->point_link("best", *best);
+}
+
+void RunFolder::save(const TrainingState& state, std::span<const TensorView> model,
+                     std::span<const TensorView> optimizer) {
+  lock_.check_held_now();
+  log_->sync();
+  (void)writer_->save(state, model, optimizer);
+}
+
+void RunFolder::evaluated(std::int64_t step, const Evaluation& evaluation, bool best) {
+  lock_.check_held_now();
+  log_->sync();
+  writer_->note_evaluation(step, evaluation, best);
+}
+
+}  // namespace ddp

@@ -1,0 +1,89 @@
+// The folder of a run, of which rank 0 alone reads and writes: lock, configuration, logs, checkpoints, links to them,
+// and what an earlier run left.
+//
+//   RunFolder folder("runs/lenet-glyphs");            // takes the lock
+//   auto resumed = folder.find("auto");               // reads and verifies, writes nothing
+//   ... everything else that may still fail ...
+//   folder.open({dump_config(options), onnx, keep});  // from here on it is ours to write
+//   folder.save(state, model, optimizer);
+//   folder.evaluated(state.step, {loss, accuracy}, /*best=*/true);
+//
+// Note [Prepare, then commit]
+// A run that is refused, whatever the reason, leaves the folder as it was. So all that open() will need is read and
+// verified before, and what it then does can fail only where the disk does. Nothing is deleted by it: an earlier run,
+// and checkpoints later than the one that is resumed, move to RUN/earlier-1, earlier-2, ...
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "checkpoint/evaluation.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/writer.h"
+#include "metrics/run_log.h"
+#include "run_folder/run_lock.h"
+
+namespace ddp {
+
+// The checkpoint that a run goes on from, and what the run that wrote it had not finished.
+struct ResumePoint {
+  TrainingState state;
+  std::optional<Evaluation> evaluation;  // of the checkpoint; nothing: it was not evaluated to the end
+  bool epoch_logged = true;              // summary.csv has the row of the state's step
+};
+
+class RunFolder {
+ public:
+  // Throws Error(checkpoint) where the folder cannot be written or a living process has it.
+  explicit RunFolder(std::filesystem::path path, const LockTiming& timing = {});
+
+  // What --resume says: "none", "auto" (the newest good checkpoint here, if any) or a path. Nothing for a new run.
+  std::optional<ResumePoint> find(const std::string& resume);
+  // The checkpoint found, or null.
+  const Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
+
+  struct Content {
+    std::string config;
+    std::string onnx;  // the model's file; empty for a model of the zoo
+    int keep_checkpoints = 3;
+  };
+  void open(const Content& content);
+
+  // Throws Error(checkpoint) where the folder is no longer there or no longer ours.
+  void check_held() { lock_.check_held(); }  // in every step
+  void check_held_now() { lock_.check_held_now(); }
+  RunLog& log() { return *log_; }
+  void save(const TrainingState& state, std::span<const TensorView> model, std::span<const TensorView> optimizer);
+  // Notes the result of an evaluation of the checkpoint of `step`, once the log has it; `best`: it is the best so far.
+  void evaluated(std::int64_t step, const Evaluation& evaluation, bool best);
+
+  // Gives the lock back, for a process that ends without destructors.
+  void release() noexcept { lock_.release(); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path earlier_folder();
+  void move_away(const std::string& name);
+  void move_to_earlier(const std::string& what);
+  void finish_moving();
+  void move_all();
+  void move_later(std::int64_t step);
+  void move_earlier_run();
+  void fork();
+  void settle_replaced();
+  void repair_links();
+
+  std::filesystem::path path_;
+  RunLock lock_;
+  std::optional<Checkpoint> checkpoint_;
+  bool here_ = false;                     // the checkpoint is one of this folder
+  std::optional<Evaluation> evaluation_;  // of it
+  RunLog::Kept kept_;
+  std::filesystem::path earlier_;  // made by this start; empty: nothing had to move
+  std::optional<CheckpointWriter> writer_;
+  std::optional<RunLog> log_;
+};
+
+}  // namespace ddp

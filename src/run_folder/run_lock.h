@@ -1,0 +1,76 @@
+// The lock of a run folder: one process at a time writes there, on any host that sees the folder.
+//
+//   RunLock lock("runs/lenet-glyphs");   // throws Error(checkpoint) where a living process has it
+//   lock.check_held();                   // throws where the folder was deleted, moved, or taken over
+//
+// Note [The lock on network file systems]
+// The lock is the file RUN/run.lock, made by link(2), which one process alone can succeed at on every file system;
+// flock() may hold on one host only. It says who made it. A process of this machine is looked up; one elsewhere
+// (another host, or another container) shows that it lives by the file's time, which it renews every 5 s. A lock
+// without a living owner is taken over: the right to do so is a second such file, named after the content that is to be
+// replaced. Ages are differences between times that the file server gave, so clocks need not agree.
+#pragma once
+
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace ddp {
+
+// In seconds.
+struct LockTiming {
+  double look = 0.5;   // between two looks whether the lock is still ours
+  double renew = 5;    // between two renewals of its time
+  double stale = 60;   // without a renewal, after which an owner elsewhere is gone
+  double leaving = 2;  // that an owner on this machine is given to end
+};
+
+inline constexpr const char* kLockFile = "run.lock";
+
+class RunLock {
+ public:
+  // Makes the folder where it is missing.
+  explicit RunLock(std::filesystem::path folder, const LockTiming& timing = {});
+  // Removes the lock, and the folder where this object made it and nothing was written there.
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // What the last look found, half a second ago at most: cheap enough for every step.
+  void check_held();
+  // Looks now.
+  void check_held_now();
+  // As the destructor does; for a process that ends without it.
+  void release() noexcept;
+
+ private:
+  struct Seen;
+  class Watch;
+
+  void acquire();
+  void make_folder();
+  void write_claim() const;
+  bool create_exclusively(const std::filesystem::path& path) const;
+  bool take_over(const Seen& seen) const;
+  void sweep() const;
+  void renew() const noexcept;
+  // Why the lock is no longer ours; empty where it is.
+  std::string problem() const;
+  void watch(const std::stop_token& stop);
+
+  std::filesystem::path folder_;
+  std::filesystem::path path_;
+  std::filesystem::path claim_;
+  LockTiming timing_;
+  std::string text_;
+  bool made_folder_ = false;
+  bool held_ = false;
+  mutable std::mutex mutex_;
+  std::condition_variable_any wakes_;
+  std::string problem_;
+  std::jthread watcher_;
+};
+
+}  // namespace ddp

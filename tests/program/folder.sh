@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# The run folder belongs to one run: locked, never half written, nothing in it lost, and every ending finished.
+set -u
+source "$(dirname "$0")/lib.sh"
+exact=("${small[@]}" --deterministic --logical-shards 2 --epochs 3)
+
+everything() { (cd "$1" && find . -type f -exec md5sum {} + && find . -type l -printf '%p %l\n') | sort; }
+# start OUTPUT ARGUMENTS...: one rank in the background, that has begun to train.
+start() {
+  "$program" "${small[@]}" --epochs 5000 --output "$@" >"$folder/started.out" 2>"$folder/started.err" &
+  job=$!
+  for _ in $(seq 200); do
+    [ -e "$1/run.lock" ] && [ -s "$1/summary.csv" ] && [ -e "$1/latest" ] && return
+    sleep 0.05
+  done
+  fail "the run in $1 did not begin"
+}
+ends() { # ends CODE SECONDS
+  local got=0
+  timeout "$2" tail --pid="$job" -f /dev/null || fail "the run did not end within $2 s"
+  kill -9 "$job" 2>/dev/null
+  wait "$job" || got=$?
+  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1 of the run in the background: $(cat "$folder/started.err")"
+}
+
+# Two runs in one folder: the second ends with 8, whatever it wants, and the first does not notice.
+start "$folder/one"
+for resume in none auto "$folder/one/latest"; do
+  run 8 20 2 "${small[@]}" --output "$folder/one" --resume "$resume"
+  one_line "$folder/one is in use by process $job on host .*; wait for it, end it, or give another --output"
+done
+kill -USR1 "$job"
+ends 75 20
+[ ! -e "$folder/one/earlier-1" ] && [ ! -e "$folder/one/run.lock" ] || fail "the second run left traces"
+
+# A lock whose process was killed holds nobody up.
+start "$folder/killed"
+kill -KILL "$job"
+ends 137 5
+[ -e "$folder/killed/run.lock" ] || fail "there is no lock"
+run 0 20 1 "${small[@]}" --output "$folder/killed" --resume auto --epochs 5000 --max-steps 1
+grep -q 'took over the lock of process' "$folder/err" || fail "nothing says that the lock was taken over"
+
+# A folder that is deleted or moved while the run writes to it.
+for way in moved deleted; do
+  start "$folder/gone"
+  if [ "$way" = moved ]; then mv "$folder/gone" "$folder/moved"; else until rm -rf "$folder/gone" 2>/dev/null; do :; done; fi
+  ends 8 3
+  grep -q "$folder/gone was deleted, moved or replaced" "$folder/started.err" || fail "$way: nothing says what happened"
+  [ ! -e "$folder/gone" ] || fail "$way: the folder was made anew"
+done
+
+# Of a run that is refused, nothing changes, however late the refusal.
+run 0 60 1 "${exact[@]}" --output "$folder/run"
+before=$(everything "$folder/run")
+for refused in "--seed 5" "--momentum 0" "--model mnist-slim" "--global-batch 100" "--resume $folder/nowhere"; do
+  # shellcheck disable=SC2086  # two words each
+  run 8 20 2 "${exact[@]}" --output "$folder/run" --resume auto $refused
+done
+run 2 20 1 "${exact[@]}" --output "$folder/run" --lr nonsense
+run 4 20 1 "${exact[@]}" --output "$folder/run" --dataset mnist --data-dir "$folder/nowhere"
+[ "$(everything "$folder/run")" = "$before" ] || fail "a refused run changed the folder"
+
+# Going on from an older step forks; from another run's, the one here moves away. Nothing is deleted.
+run 0 60 1 "${exact[@]}" --output "$folder/run" --resume "$folder/run/checkpoints/step-00000008"
+grep -q 'the checkpoints of later steps are in .*earlier-1 now' "$folder/err" || fail "nothing says where they are"
+same_tensors "$folder/run/checkpoints/step-00000024" "$folder/run/earlier-1/checkpoints/step-00000024"
+[ -e "$folder/run/earlier-1/checkpoints/step-00000016/MANIFEST.json" ] || fail "step 16 is gone"
+[ "$(wc -l <"$folder/run/summary.csv")" -eq 4 ] || fail "summary.csv has not a row for each epoch"
+run 0 60 1 "${exact[@]}" --output "$folder/other" --max-steps 8
+run 0 60 1 "${exact[@]}" --output "$folder/run" --resume "$folder/other"
+same_tensors "$folder/run/earlier-2/latest" "$folder/run/latest"
+
+# Placeholders.
+export SLURM_JOB_ID=
+run 2 20 1 "${small[@]}" --output "$folder/slurm/%j"
+one_line 'no SLURM_JOB_ID in the environment for %j'
+run 2 20 1 "${small[@]}" --output "$folder/slurm/%x"
+one_line 'behind a % stands j'
+SLURM_JOB_ID=7 SLURM_ARRAY_TASK_ID=3 run 0 20 1 "${small[@]}" --max-steps 1 --output "$folder/slurm/%j-%a"
+[ -e "$folder/slurm/7-3/latest" ] || fail "no run in $folder/slurm/7-3"
+run 0 20 1 --config "$folder/slurm/7-3/config.cfg" --resume auto
+unset SLURM_JOB_ID
+
+# Links in the places of files are replaced, not written through.
+echo mine >"$folder/mine"
+mkdir "$folder/links"
+ln -s "$folder/mine" "$folder/links/config.cfg"
+run 0 20 1 "${small[@]}" --max-steps 1 --output "$folder/links"
+rm "$folder/links/config.cfg" && ln -s "$folder/mine" "$folder/links/config.cfg"
+run 0 20 1 "${small[@]}" --max-steps 1 --output "$folder/links" --resume auto
+ln -s "$folder/mine" "$folder/model.safetensors"
+run 0 20 1 export --run "$folder/links" --format safetensors --to "$folder/model.safetensors"
+[ "$(cat "$folder/mine")" = mine ] || fail "a link was written through"
+[ ! -L "$folder/links/config.cfg" ] && [ ! -L "$folder/model.safetensors" ] || fail "a link is still there"
+
+# Saved first, evaluated then: images that cannot be read cost no epoch, and the evaluation is made up for.
+images=(--dataset folder --data-dir "$folder/images" --image-size 28 --global-batch 8 --epochs 2 --lr 0.01 --threads 1
+  --progress none --deterministic)
+golden=$(dirname "$0")/../golden/images
+for class in train/a train/b val/a val/b; do
+  mkdir -p "$folder/images/$class"
+  for copy in 1 2 3 4; do
+    cp "$golden/photo.jpg" "$folder/images/$class/a$copy.jpg"
+    cp "$golden/rgb.png" "$folder/images/$class/b$copy.png"
+  done
+done
+run 0 60 1 "${images[@]}" --output "$folder/pictures-whole"
+victim=$folder/images/val/a/a2.jpg
+cp "$victim" "$folder/whole.jpg"
+head -c 900 "$folder/whole.jpg" >"$victim"
+run 4 60 1 "${images[@]}" --output "$folder/pictures"
+saved=$(ls "$folder/pictures/checkpoints")
+[ -n "$saved" ] && [ -e "$folder/pictures/latest/MANIFEST.json" ] || fail "the epoch before the broken image is lost"
+cp "$folder/whole.jpg" "$victim"
+run 0 60 1 "${images[@]}" --output "$folder/pictures" --resume auto
+same_tensors "$folder/pictures-whole/latest" "$folder/pictures/latest"
+cut -d, -f1-6 "$folder/pictures-whole/summary.csv" >"$folder/a"
+cut -d, -f1-6 "$folder/pictures/summary.csv" >"$folder/b"
+same_files "$folder/a" "$folder/b"
+same_files "$folder/pictures-whole/latest/evaluation.json" "$folder/pictures/latest/evaluation.json"
+
+# What is measured in an epoch that was resumed is this process's images by this process's time.
+run 0 60 1 "${small[@]}" --epochs 1 --max-steps 7 --output "$folder/rate"
+run 0 60 1 "${small[@]}" --epochs 1 --output "$folder/rate" --resume auto
+awk -F, 'END { images = $7 * $8; exit !(images > 103 && images < 105) }' "$folder/rate/summary.csv" ||
+  fail "the last step's 104 images are not what $(tail -1 "$folder/rate/summary.csv") was measured on"
+
+# Results that cannot be written.
+for command in eval --help; do
+  got=0
+  "$program" "$command" "${small[@]}" --output "$folder/run" >/dev/full 2>"$folder/err" || got=$?
+  last=$command
+  [ "$got" -eq 8 ] || fail "exit code $got of $command >/dev/full"
+  grep -q 'cannot write the standard output: No space left on device' "$folder/err" || fail "no reason"
+done
+finish

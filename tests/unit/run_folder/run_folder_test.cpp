@@ -1,0 +1,275 @@
+#include "run_folder/run_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/layout.h"
+#include "support/errors.h"
+#include "support/temporary_folder.h"
+#include "unit/checkpoint/sample.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RunFolderTest : public ::testing::Test {
+ protected:
+  static RunFolder::Content content() { return {.config = "lr = 0.1\n", .onnx = "", .keep_checkpoints = 5}; }
+
+  // Steps 10, 20 and 30, of which 20 is the best.
+  void write_run(const fs::path& run) {
+    RunFolder folder(run);
+    EXPECT_FALSE(folder.find("none").has_value());
+    folder.open(content());
+    train(folder, 0);
+  }
+  void train(RunFolder& folder, std::int64_t done) {
+    for (std::int64_t step = done + 10; step <= 30; step += 10) {
+      folder.log().write(TrainRecord{.step = step, .epoch = 1});
+      Sample sample(random_, step);
+      sample.state.epoch_samples = 100;
+      folder.save(sample.state, sample.model.views(), sample.optimizer.views());
+      folder.log().write(EvalRecord{.step = step, .epoch = 1});
+      folder.evaluated(step, {.loss = 1, .accuracy = step == 20 ? 0.9 : 0.5}, step != 30);
+      folder.log().write(EpochRecord{.epoch = step / 10, .step = step});
+    }
+  }
+  std::vector<std::int64_t> steps(const fs::path& run) {
+    std::vector<std::int64_t> steps;
+    for (const CheckpointFolder& found : list_checkpoints(run)) steps.push_back(found.step);
+    return steps;
+  }
+  // All names below a folder with their content, or where they point.
+  static std::map<std::string, std::string> everything(const fs::path& folder) {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      const std::string name = entry.path().lexically_relative(folder);
+      all[name] = entry.is_symlink()        ? fs::read_symlink(entry.path()).string()
+                  : entry.is_regular_file() ? read_bytes(entry.path())
+                                            : "";
+    }
+    return all;
+  }
+  fs::path checkpoint(std::int64_t step) const { return run_ / kCheckpointsFolder / step_folder_name(step); }
+
+  TemporaryFolder folder_;
+  fs::path run_ = folder_.path() / "run";
+  fs::path other_ = folder_.path() / "other";
+  std::uint64_t seed_ = std::random_device()();
+  std::mt19937_64 random_{seed_};
+  ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+};
+
+TEST_F(RunFolderTest, FindingChangesNothing) {
+  write_run(run_);
+  const auto before = everything(run_);
+  for (const std::string& resume :
+       {std::string("none"), std::string("auto"), checkpoint(10).string(), (run_ / "best").string()}) {
+    RunFolder folder(run_);
+    (void)folder.find(resume);
+    auto during = everything(run_);
+    EXPECT_EQ(during.erase(kLockFile), 1);
+    EXPECT_EQ(during, before) << resume;
+  }
+  EXPECT_EQ(everything(run_), before);
+}
+
+TEST_F(RunFolderTest, ANewRunMovesAnEarlierOneAway) {
+  write_run(run_);
+  const auto before = everything(run_);
+  for (int n = 1; n <= 2; ++n) {
+    write_run(run_);
+    auto moved = everything(run_ / ("earlier-" + std::to_string(n)));
+    EXPECT_EQ(moved.size(), before.size());
+    if (n == 1) {
+      EXPECT_EQ(moved, before);
+    }
+  }
+}
+
+TEST_F(RunFolderTest, ResumingAnOlderStepForks) {
+  write_run(run_);
+  auto before = everything(run_);
+  {
+    RunFolder folder(run_);
+    EXPECT_EQ(folder.find(checkpoint(10))->state.step, 10);
+    folder.open(content());
+    EXPECT_THAT(steps(run_), ElementsAre(10));
+    EXPECT_EQ(fs::read_symlink(run_ / "latest"), "checkpoints/step-00000010");
+    EXPECT_EQ(fs::read_symlink(run_ / "best"), "checkpoints/step-00000010");
+    train(folder, 10);
+  }
+  EXPECT_THAT(steps(run_), ElementsAre(30, 20, 10));
+  EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30, 20));
+  EXPECT_EQ(open_checkpoint(run_ / "earlier-1" / "latest").state.step, 30);
+  EXPECT_EQ(open_checkpoint(run_ / "earlier-1" / "best").state.step, 20);
+  // All of the later part is there, with the logs as they were.
+  const auto moved = everything(run_ / "earlier-1");
+  for (const char* step : {"step-00000020", "step-00000030"}) {
+    for (const char* file : {kModelFile, kOptimizerFile, kStateFile, kManifestFile, kEvaluationFile}) {
+      const std::string name = std::string("checkpoints/") + step + "/" + file;
+      EXPECT_EQ(moved.at(name), before.at(name));
+    }
+  }
+  for (const char* name : {"metrics.jsonl", "summary.csv", "config.cfg"}) EXPECT_EQ(moved.at(name), before.at(name));
+}
+
+// A start that was killed while it moved things: the next one, whatever it wants, moves the rest first.
+TEST_F(RunFolderTest, WhatWasBeingMovedIsMovedToTheEnd) {
+  write_run(run_);
+  const auto before = everything(run_);
+  fs::create_directory(run_ / "earlier-1");
+  replace_file(run_ / "earlier-1" / ".moving", "all\n", ExitCode::internal);
+  for (const char* name : {"latest", "summary.csv"}) fs::rename(run_ / name, run_ / "earlier-1" / name);
+  {
+    RunFolder folder(run_);
+    EXPECT_FALSE(folder.find("auto").has_value());
+  }
+  EXPECT_EQ(everything(run_ / "earlier-1"), before);
+  EXPECT_EQ(everything(run_).size(), before.size() + 1);
+
+  fs::remove_all(run_);
+  write_run(run_);
+  fs::create_directories(run_ / "earlier-1" / kCheckpointsFolder);
+  replace_file(run_ / "earlier-1" / ".moving", "10\n", ExitCode::internal);
+  fs::rename(checkpoint(20), run_ / "earlier-1" / kCheckpointsFolder / step_folder_name(20));
+  RunFolder folder(run_);
+  EXPECT_EQ(folder.find("auto")->state.step, 10);
+  EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30, 20));
+}
+
+// The run in the folder is another one than that which is resumed.
+TEST_F(RunFolderTest, ResumingAnotherRunMovesTheOneHereAway) {
+  write_run(run_);
+  write_run(other_);
+  const auto before = everything(run_);
+  const auto others = everything(other_);
+  RunFolder folder(run_);
+  EXPECT_EQ(folder.find(other_)->state.step, 30);
+  folder.open(content());
+  EXPECT_EQ(everything(run_ / "earlier-1"), before);
+  EXPECT_EQ(everything(other_), others);
+  EXPECT_THAT(steps(run_), IsEmpty());
+}
+
+TEST_F(RunFolderTest, DamagedCheckpointsOfLaterStepsAreNotDeletedEither) {
+  write_run(run_);
+  fs::resize_file(checkpoint(30) / kModelFile, 100);
+  RunFolder folder(run_);
+  EXPECT_EQ(folder.find("auto")->state.step, 20);
+  folder.open(content());
+  EXPECT_THAT(steps(run_), ElementsAre(20, 10));
+  EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30));
+}
+
+TEST_F(RunFolderTest, EveryStartRepairsTheLinks) {
+  write_run(run_);
+  const auto repaired = [&] {
+    RunFolder folder(run_);
+    EXPECT_EQ(folder.find("auto")->state.step, 30);
+    folder.open(content());
+    EXPECT_EQ(fs::read_symlink(run_ / "latest"), "checkpoints/step-00000030");
+    EXPECT_EQ(fs::read_symlink(run_ / "best"), "checkpoints/step-00000020");
+    EXPECT_THAT(steps(run_), ElementsAre(30, 20, 10));
+  };
+  for (const char* target : {"checkpoints/step-00000010", "checkpoints/step-00000099", "nowhere"}) {
+    for (const char* link : {"latest", "best"}) {
+      fs::remove(run_ / link);
+      fs::create_symlink(target, run_ / link);
+      repaired();
+      fs::remove(run_ / link);
+      repaired();
+    }
+  }
+  // Something else in their places is kept.
+  for (const char* link : {"latest", "best"}) {
+    fs::remove(run_ / link);
+    fs::create_directory(run_ / link);
+    replace_file(run_ / link / "notes", "mine", ExitCode::internal);
+  }
+  repaired();
+  EXPECT_TRUE(fs::exists(run_ / "earlier-1" / "latest" / "notes"));
+  EXPECT_TRUE(fs::exists(run_ / "earlier-1" / "best" / "notes"));
+}
+
+// A save that was killed between its two renames leaves the checkpoint beside its place.
+TEST_F(RunFolderTest, AReplacedCheckpointComesBackToItsPlace) {
+  write_run(run_);
+  const fs::path aside = run_ / kCheckpointsFolder / ".replaced-step-00000030";
+  fs::rename(checkpoint(30), aside);
+  for (const bool bad_one_in_place : {false, true}) {
+    {
+      RunFolder folder(run_);
+      EXPECT_EQ(folder.find("auto")->state.step, 30);
+      folder.open(content());
+    }
+    EXPECT_EQ(open_checkpoint(checkpoint(30)).state.step, 30);
+    EXPECT_FALSE(fs::exists(aside));
+    if (bad_one_in_place) break;
+    fs::rename(checkpoint(30), aside);
+    fs::create_directory(checkpoint(30));
+    replace_file(checkpoint(30) / kManifestFile, "half", ExitCode::internal);
+  }
+  EXPECT_EQ(read_bytes(run_ / "earlier-1" / "checkpoints" / "step-00000030" / kManifestFile), "half");
+}
+
+TEST_F(RunFolderTest, WhatWasNotFinishedIsSaid) {
+  write_run(run_);
+  {
+    RunFolder folder(run_);
+    const auto point = folder.find("auto");
+    EXPECT_EQ(point->evaluation, (Evaluation{1, 0.5}));
+    EXPECT_TRUE(point->epoch_logged);
+  }
+  fs::remove(checkpoint(30) / kEvaluationFile);
+  RunFolder folder(run_);
+  const auto point = folder.find("auto");
+  EXPECT_FALSE(point->evaluation.has_value());
+  EXPECT_FALSE(point->epoch_logged) << "its row is written again, with the result";
+  folder.open(content());
+  EXPECT_EQ(read_bytes(run_ / "metrics.jsonl").find("{\"step\":30,\"epoch\":1,\"val_loss\""), std::string::npos);
+}
+
+// Whatever lies in the places of a run's files: an error that names it, and nothing was touched.
+TEST_F(RunFolderTest, WhatIsNoFileIsAnErrorAndNothingIsTouched) {
+  for (const char* name : {"config.cfg", "metrics.jsonl", "summary.csv"}) {
+    for (int kind = 0; kind < 3; ++kind) {
+      fs::remove_all(run_);
+      write_run(run_);
+      fs::remove(run_ / name);
+      if (kind == 0) fs::create_directory(run_ / name);
+      if (kind == 1) {
+        ASSERT_EQ(::mkfifo((run_ / name).c_str(), 0666), 0);
+      }
+      if (kind == 2) fs::create_symlink("/dev/zero", run_ / name);
+      const auto before = everything(run_);
+      const bool replaced = kind != 0 && std::string(name) == "config.cfg";
+      if (!replaced) {
+        RunFolder folder(run_);
+        EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { folder.find("auto"); }), HasSubstr((run_ / name).string()));
+      } else {
+        RunFolder folder(run_);
+        (void)folder.find("auto");
+        folder.open(content());
+        EXPECT_EQ(read_bytes(run_ / name), content().config);
+        continue;
+      }
+      EXPECT_EQ(everything(run_), before);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,292 @@
+#include "run_folder/run_lock.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "run_folder/lock_owner.h"
+#include "support/child.h"
+#include "support/errors.h"
+#include "support/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// As the real ones, only faster.
+constexpr LockTiming kFast{.look = 0.02, .renew = 0.05, .stale = 0.6, .leaving = 0.2};
+
+class RunLockTest : public ::testing::Test {
+ protected:
+  std::string refusal() {
+    return error_text(ExitCode::checkpoint, [&] { const RunLock lock(run_, kFast); });
+  }
+  void put(const std::string& text) { replace_file(path_, text, ExitCode::internal); }
+  // The lock's file alone is in the folder, or nothing.
+  void expect_tidy() {
+    for (const auto& entry : fs::directory_iterator(run_)) EXPECT_EQ(entry.path(), path_);
+  }
+  // A lock made by a process that is gone.
+  void leave_lock() {
+    fs::create_directories(run_);
+    ASSERT_EQ(run_in_child([&] {
+                const RunLock lock(run_, kFast);
+                ::_exit(7);
+              }),
+              7);
+    ASSERT_TRUE(fs::exists(path_));
+  }
+  // The owner of that lock as if it were on another host.
+  static LockOwner elsewhere() {
+    LockOwner owner = this_process();
+    owner.host = "elsewhere";
+    return owner;
+  }
+
+  TemporaryFolder folder_;
+  fs::path run_ = folder_.path() / "runs" / "a";
+  fs::path path_ = run_ / kLockFile;
+};
+
+TEST_F(RunLockTest, OneAtATime) {
+  {
+    const RunLock lock(run_, kFast);
+    expect_tidy();
+    EXPECT_THAT(refusal(), AllOf(HasSubstr(run_.string() + " is in use by process " + std::to_string(::getpid())),
+                                 HasSubstr("give another --output (%j")));
+    expect_tidy();
+  }
+  EXPECT_FALSE(fs::exists(run_)) << "a folder that was made for nothing stays";
+  EXPECT_TRUE(fs::exists(run_.parent_path()));
+  const RunLock again(run_, kFast);
+  replace_file(run_ / "a.txt", "", ExitCode::internal);
+}
+
+TEST_F(RunLockTest, AFolderWithContentStays) {
+  fs::create_directories(run_);
+  { const RunLock lock(run_, kFast); }
+  EXPECT_TRUE(fs::is_empty(run_));
+  {
+    const RunLock lock(run_, kFast);
+    replace_file(run_ / "a.txt", "", ExitCode::internal);
+  }
+  EXPECT_TRUE(fs::exists(run_ / "a.txt"));
+}
+
+TEST_F(RunLockTest, AProcessThatIsGoneHoldsNothing) {
+  leave_lock();
+  const double begin = now();
+  RunLock lock(run_, kFast);
+  EXPECT_LT(now() - begin, kFast.stale) << "it is not waited for";
+  expect_tidy();
+  lock.check_held_now();
+}
+
+// A process of the same number that started later is another one.
+TEST_F(RunLockTest, ANumberThatWasUsedAgainHoldsNothing) {
+  fs::create_directories(run_);
+  LockOwner owner = this_process();
+  owner.started += 1;
+  put(to_text(owner));
+  RunLock lock(run_, kFast);
+  lock.check_held_now();
+}
+
+TEST_F(RunLockTest, AStoppedProcessHoldsItAndAnEndedOneDoesNot) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const RunLock lock(run_, kFast);
+    ::pause();
+    ::_exit(0);
+  }
+  while (!fs::exists(path_)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  std::this_thread::sleep_for(std::chrono::duration<double>(2 * kFast.stale));
+  EXPECT_THAT(refusal(), HasSubstr("is in use by process " + std::to_string(child)));
+  // Killed, but not yet waited for.
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  { const RunLock lock(run_, kFast); }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+// One that ends while it is looked at is waited for.
+TEST_F(RunLockTest, AProcessThatIsEndingIsGivenTime) {
+  auto held = std::make_unique<RunLock>(run_, kFast);
+  std::thread ending([&] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(kFast.leaving / 2));
+    held.reset();
+  });
+  RunLock lock(run_, kFast);
+  ending.join();
+  lock.check_held_now();
+}
+
+TEST_F(RunLockTest, AnotherHostLivesAsLongAsItRenewsTheTime) {
+  fs::create_directories(run_);
+  put(to_text(elsewhere()));
+  std::atomic<bool> alive{true};
+  std::thread renewing([&] {
+    const std::array<timespec, 2> times = {timespec{0, UTIME_NOW}, timespec{0, UTIME_NOW}};
+    while (alive) {
+      ::utimensat(AT_FDCWD, path_.c_str(), times.data(), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  EXPECT_THAT(refusal(), HasSubstr("is in use by process " + std::to_string(::getpid()) + " on host elsewhere"));
+  alive = false;
+  renewing.join();
+  const double begin = now();
+  RunLock lock(run_, kFast);
+  EXPECT_GT(now() - begin, kFast.stale / 2);
+  lock.check_held_now();
+}
+
+TEST_F(RunLockTest, TheOwnerRenewsTheTime) {
+  const RunLock lock(run_, kFast);
+  const auto before = fs::last_write_time(path_);
+  for (int tries = 0; tries < 200 && fs::last_write_time(path_) == before; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_GT(fs::last_write_time(path_), before);
+}
+
+TEST_F(RunLockTest, ADamagedLockIsGoneAfterAWhile) {
+  fs::create_directories(run_);
+  for (const char* text : {"", "garbage", "{\"host\": 3}"}) {
+    put(text);
+    RunLock lock(run_, kFast);
+    lock.check_held_now();
+  }
+}
+
+TEST_F(RunLockTest, WhatIsNoFileIsAnErrorAtOnce) {
+  fs::create_directories(run_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0666), 0);
+  EXPECT_THAT(refusal(), HasSubstr("run.lock is not a regular file; remove it"));
+  fs::remove(path_);
+  fs::create_symlink("nowhere", path_);
+  EXPECT_THAT(refusal(), HasSubstr("run.lock is not a regular file; remove it"));
+  fs::remove(path_);
+  fs::create_directory(path_);
+  EXPECT_THAT(refusal(), HasSubstr("run.lock is not a regular file; remove it"));
+}
+
+TEST_F(RunLockTest, AFolderThatVanishesIsNoticed) {
+  const fs::path moved = folder_.path() / "moved";
+  for (const bool moves : {true, false}) {
+    RunLock lock(run_, kFast);
+    if (moves) {
+      fs::rename(run_, moved);
+    } else {
+      fs::remove_all(run_);
+    }
+    EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { lock.check_held_now(); }),
+                HasSubstr(run_.string() + " was deleted, moved or replaced while the run was writing to it"));
+    EXPECT_THROW(lock.check_held(), Error);
+  }
+  // By the thread that looks.
+  RunLock lock(run_, kFast);
+  lock.check_held();
+  fs::remove_all(run_);
+  std::this_thread::sleep_for(std::chrono::duration<double>(20 * kFast.look));
+  EXPECT_THROW(lock.check_held(), Error);
+}
+
+TEST_F(RunLockTest, ALockThatWasTakenOverIsNoticedAndLeftAlone) {
+  {
+    RunLock lock(run_, kFast);
+    put(to_text(elsewhere()));
+    EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { lock.check_held_now(); }),
+                AllOf(HasSubstr("was taken over by process"), HasSubstr("on host elsewhere")));
+  }
+  EXPECT_TRUE(fs::exists(path_));
+}
+
+// Many processes at a lock that a killed one left: exactly one gets it at a time.
+TEST_F(RunLockTest, OneOfManyTakesOver) {
+  for (int round = 0; round < 10; ++round) {
+    leave_lock();
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe(pipe.data()), 0);
+    std::vector<pid_t> children;
+    for (int child = 0; child < 8; ++child) {
+      const pid_t pid = ::fork();
+      ASSERT_GE(pid, 0);
+      if (pid == 0) {
+        try {
+          const RunLock lock(run_, kFast);
+          (void)!::write(pipe[1], "+", 1);
+          std::this_thread::sleep_for(std::chrono::duration<double>(3 * kFast.leaving));
+          (void)!::write(pipe[1], "-", 1);
+          ::_exit(0);  // without giving it back
+        } catch (const Error&) {
+          ::_exit(8);
+        }
+      }
+      children.push_back(pid);
+    }
+    ::close(pipe[1]);
+    int held = 0;
+    int taken = 0;
+    for (char event = 0; ::read(pipe[0], &event, 1) == 1;) {
+      held += event == '+' ? 1 : -1;
+      taken += event == '+' ? 1 : 0;
+      EXPECT_LE(held, 1);
+    }
+    ::close(pipe[0]);
+    EXPECT_GE(taken, 1);
+    for (const pid_t pid : children) ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+  }
+}
+
+// Killed at any instant, claims and takeovers keep nobody from the folder.
+TEST_F(RunLockTest, KilledClaimsAreInNobodysWay) {
+  std::uint64_t delay = 0;
+  for (int round = 0; round < 100; ++round) {
+    const pid_t pid = ::fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      for (;;) const RunLock lock(run_, kFast);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(delay += 97));
+    ::kill(pid, SIGKILL);
+    ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+    const double begin = now();
+    RunLock lock(run_, kFast);
+    lock.check_held_now();
+    EXPECT_LT(now() - begin, kFast.stale);
+    expect_tidy();
+  }
+}
+
+TEST(LockOwner, TextsComeBack) {
+  const LockOwner owner = this_process();
+  EXPECT_EQ(parse_owner(to_text(owner)), owner);
+  EXPECT_TRUE(lives(owner));
+  EXPECT_TRUE(same_machine(owner, this_process()));
+  EXPECT_NE(owner.token, this_process().token);
+  LockOwner other = owner;
+  other.pid_namespace = "pid:[1]";
+  EXPECT_FALSE(same_machine(owner, other)) << "another container counts its processes for itself";
+}
+
+}  // namespace
+}  // namespace ddp
