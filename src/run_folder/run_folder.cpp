@@ -102,7 +102,16 @@ void RunFolder::finish_moving() {
   std::error_code error;
   for (int n = 1; fs::is_directory(path_ / fmt::format("earlier-{}", n), error); ++n) {
     const fs::path candidate = path_ / fmt::format("earlier-{}", n);
-    if (!there(candidate / kMovingFile)) continue;
+    if (!there(candidate / kMovingFile)) {
+      // Killed before the note was in its place: nothing has moved yet.
+      for (const auto& entry : fs::directory_iterator(candidate, error)) {
+        std::error_code ignored;
+        if (entry.path().filename().string().starts_with(kTemporaryPrefix)) fs::remove(entry.path(), ignored);
+      }
+      std::error_code ignored;
+      if (fs::is_empty(candidate, ignored)) fs::remove(candidate, ignored);
+      continue;
+    }
     earlier_ = candidate;
     move_to_earlier(read_text(candidate / kMovingFile, kCode, 100));
     earlier_.clear();

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# damages.sh PROGRAM MPIRUN [TRIALS]: something in a finished run folder is damaged at random, and the run is evaluated,
+# resumed or exported. Each time the damage is named in an error (code 8, or 2 for a configuration) or harmless: what is
+# computed has the right bytes. Nothing takes 10 s, and nothing of what was good is lost.
+set -u
+source "$(dirname "$0")/lib.sh"
+trials=${3:-40}
+run=$folder/run
+whole=$folder/whole
+alone "${tiny[@]}" --epochs 4 --output "$folder/source" --max-steps 9 || fail "the run that is damaged"
+cp -a "$folder/source" "$whole"
+alone "${tiny[@]}" --epochs 4 --output "$whole" --resume auto || fail "the run that is not damaged"
+alone eval "${tiny[@]}" --output "$folder/source" || fail "eval"
+right_values=$(sed 's/.*"val_loss"/"val_loss"/' "$folder/out")
+mapfile -t names < <(cd "$folder/source" && find . -mindepth 1 | sort)
+
+random_below() { echo $(((RANDOM << 15 | RANDOM) % $1)); }
+# damage PATH: in one of many ways; says which.
+damage() {
+  local path=$1 size
+  size=$(stat -c %s "$path" 2>/dev/null || echo 0)
+  way=$((RANDOM % 14))
+  if [ -d "$path" ] && [ ! -L "$path" ]; then way=$((8 + RANDOM % 6)); fi
+  [ "$size" -gt 0 ] || [ "$way" -gt 4 ] || way=5
+  case $way in
+  0 | 1 | 2) # another byte
+    what="byte changed"
+    local at old new
+    at=$(random_below "$size")
+    old=$(od -An -tu1 -j "$at" -N 1 "$path" | tr -d ' ')
+    new=$(((old + 1 + RANDOM % 255) % 256))
+    # shellcheck disable=SC2059
+    printf "\\$(printf %o "$new")" | dd of="$path" bs=1 seek="$at" conv=notrunc status=none
+    ;;
+  3) what="cut short" && truncate -s "$(random_below "$size")" "$path" ;;
+  4) what="a block of zeros" && dd if=/dev/zero of="$path" bs=1 count=$((1 + RANDOM % 512)) seek="$(random_below "$size")" conv=notrunc status=none ;;
+  5) what="garbage at the end" && head -c $((1 + RANDOM % 5000)) /dev/urandom >>"$path" ;;
+  6) what="8 GiB, sparse" && truncate -s 8G "$path" ;;
+  7) what="100 GiB, sparse" && truncate -s 100G "$path" ;;
+  8) what="gone" && rm -rf "$path" ;;
+  9) what="a FIFO" && rm -rf "$path" && mkfifo "$path" ;;
+  10) what="a folder" && rm -rf "$path" && mkdir "$path" && echo text >"$path/file" ;;
+  11) what="a link to /dev/zero" && rm -rf "$path" && ln -s /dev/zero "$path" ;;
+  12) what="a link to itself" && rm -rf "$path" && ln -s "$(basename "$path")" "$path" ;;
+  13) what="empty" && rm -rf "$path" && : >"$path" ;;
+  esac
+}
+
+declare -A outcomes
+for ((n = 1; n <= trials; n++)); do
+  rm -rf "$run" && cp -a "$folder/source" "$run"
+  name=${names[RANDOM % ${#names[@]}]}
+  damage "$run/$name"
+  command=$((RANDOM % 4))
+  case $command in
+  0) arguments=(eval "${tiny[@]}" --output "$run") ;;
+  1) arguments=("${tiny[@]}" --epochs 4 --output "$run" --resume auto) ;;
+  2) arguments=("${tiny[@]}" --epochs 4 --max-steps 0 --config "$run/config.cfg" --output "$run" --resume "$run/latest") ;;
+  3) arguments=(export --run "$run" --checkpoint best --format safetensors --to "$folder/exported") ;;
+  esac
+  last="trial $n: $name $what; ${arguments[0]} ${arguments[*]: -2}"
+  begin=$(date +%s%N) got=0
+  alone "${arguments[@]}" || got=$?
+  took=$((($(date +%s%N) - begin) / 1000000))
+  [ "$took" -lt 10000 ] || fail "$last: took $took ms"
+  case $got in
+  2 | 8)
+    outcome=refused
+    [ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "$last: not one line of error"
+    # A refused run has touched nothing.
+    ;;
+  0)
+    outcome=harmless
+    grep -q 'warning:' "$folder/err" && outcome="passed over"
+    case $command in
+    0) [ "$(sed 's/.*"val_loss"/"val_loss"/' "$folder/out")" = "$right_values" ] || [ "$outcome" = "passed over" ] ||
+      fail "$last: eval says $(cat "$folder/out")" ;;
+    1 | 2) for file in model.safetensors optimizer.safetensors evaluation.json; do
+      cmp -s "$whole/latest/$file" "$run/latest/$file" || fail "$last: latest/$file differs"
+    done ;;
+    3) alone export --run "$folder/source" --checkpoint best --format safetensors --to "$folder/right"
+      cmp -s "$folder/right" "$folder/exported" || fail "$last: the export differs" ;;
+    esac
+    ;;
+  *) fail "$last: exit code $got" ;;
+  esac
+  outcomes[$outcome]=$((${outcomes[$outcome]:-0} + 1))
+done
+for outcome in "${!outcomes[@]}"; do echo "$outcome: ${outcomes[$outcome]} of $trials"; done
+finish

@@ -1,0 +1,36 @@
+# What the campaigns share; they source it as `source lib.sh PROGRAM MPIRUN`. Each takes a number of trials as its last
+# argument: a small one as a test, a large one by hand.
+# shellcheck shell=bash
+source "$(dirname "${BASH_SOURCE[0]}")/../program/lib.sh"
+
+# 60 images in 3 steps an epoch: a run of a fraction of a second in which everything happens.
+# shellcheck disable=SC2034
+tiny=(--dataset glyphs --train-limit 60 --test-limit 20 --global-batch 20 --lr 0.05 --momentum 0.9 --threads 1
+  --progress none --deterministic --log-interval 1 --keep-checkpoints 2 --logical-shards 2)
+
+# alone ARGUMENTS...: one process without mpirun; its exit code.
+alone() { timeout -s KILL 20 "$program" "$@" >"$folder/out" 2>"$folder/err"; }
+
+losses() { grep '"loss"' "$1/metrics.jsonl" | sed 's/,"images_per_second.*//'; }
+evaluations() { grep '"val_loss"' "$1/metrics.jsonl"; }
+
+# same_run EXPECTED RUN WHEN: a finished run that nothing disturbed, and one that was killed and resumed: the same
+# weights, optimizer, evaluations and logs, the same links, and nothing left over.
+same_run() {
+  local expected=$1 run=$2 link
+  for link in latest best; do
+    [ "$(readlink "$run/$link")" = "$(readlink "$expected/$link")" ] ||
+      fail "$3: $link leads to '$(readlink "$run/$link")', not '$(readlink "$expected/$link")'"
+  done
+  for file in model.safetensors optimizer.safetensors evaluation.json; do
+    cmp -s "$expected/latest/$file" "$run/latest/$file" || fail "$3: latest/$file differs"
+  done
+  cmp -s <(losses "$expected") <(losses "$run") || fail "$3: the losses differ"
+  cmp -s <(evaluations "$expected") <(evaluations "$run") || fail "$3: the evaluations differ"
+  cmp -s <(cut -d, -f1-6 "$expected/summary.csv") <(cut -d, -f1-6 "$run/summary.csv") || fail "$3: summary.csv differs"
+  cmp -s <(grep -vE '^(output|resume) = ' "$expected/config.cfg") <(grep -vE '^(output|resume) = ' "$run/config.cfg") ||
+    fail "$3: config.cfg differs"
+  local left
+  left=$(find "$run" -mindepth 1 -maxdepth 2 \( -name '.*' -o -name run.lock \))
+  [ -z "$left" ] || fail "$3: left over: $left"
+}
