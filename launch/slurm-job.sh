@@ -1,6 +1,12 @@
 # What the batch scripts slurm-train.sbatch and slurm-train-srun.sbatch share; they source it.
 # shellcheck shell=bash
 
+# First: signals count from here on. Which was the first one, and when it came:
+again='' asked_at=''
+source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
+trap 'stops=$((stops + 1)); : "${again:=yes}" "${asked_at:=$SECONDS}"; request_stop' USR1
+trap 'stops=$((stops + 1)) again=no; : "${asked_at:=$SECONDS}"; request_stop' TERM
+
 program=${DDP_TRAIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release/src/ddp_train}
 [ -x "$program" ] || {
   echo "slurm: there is no program $program; run launch/build first, or name it in DDP_TRAIN" >&2
@@ -30,30 +36,38 @@ choose_mpi_plugin() {
   fi
 }
 
+# When the job began, for the guard in run_and_requeue.
+begun=$SECONDS
+
+# Whether Slurm is preempting this job, and not only warning it of its time limit.
+preempted() {
+  local word
+  for word in $(scontrol show job "$SLURM_JOB_ID" 2>/dev/null); do
+    case $word in PreemptTime=None | PreemptTime=Unknown) return 1 ;; PreemptTime=*) return 0 ;; esac
+  done
+  return 1
+}
+
 # run_and_requeue LAUNCHER...: runs the job. USR1, which Slurm sends before the time limit and before a preemption, goes
 # to the launcher and from there to all ranks; they save and end with exit code 75, and the job is queued again. TERM
 # (scancel --batch --signal=TERM JOB) has them save and stop for good. Ends with the job's exit code.
+#
+# A job whose time limit is shorter than the warning gets its signal as soon as it starts, and would be queued again for
+# ever: one that is told to stop within its first seconds, and not because of a preemption, is not.
 run_and_requeue() {
-  local job status interrupted again=no
-  "$@" &
-  job=$!
-  # shellcheck disable=SC2317  # called by the traps
-  stop() {
-    interrupted=yes again=$1
-    echo "slurm: asked all ranks to save and stop" >&2
-    kill -USR1 "$job" 2>/dev/null || true
-  }
-  trap 'stop yes' USR1
-  trap 'stop no' TERM
-  # A signal interrupts `wait`, whose result is then not the job's.
-  while :; do
-    interrupted=no status=0
-    wait "$job" || status=$?
-    [ "$interrupted" = yes ] || break
-  done
+  local status=0 asked
+  # shellcheck disable=SC2034  # read in job.sh
+  job_name=slurm
+  run_job "$@" || status=$?
+  asked=$((${asked_at:-$SECONDS} - begun))
   if [ "$status" -eq 75 ] && [ "$again" = yes ]; then
-    echo "slurm: saved; job $SLURM_JOB_ID goes back into the queue" >&2
-    scontrol requeue "$SLURM_JOB_ID"
+    if [ "$asked" -lt "${DDP_REQUEUE_AFTER:-20}" ] && ! preempted; then
+      echo "slurm: asked to stop $asked s after the start, so the time limit is hardly longer than the warning before it" \
+        "(--signal); not queued again; give a longer --time" >&2
+    else
+      echo "slurm: saved; job $SLURM_JOB_ID goes back into the queue" >&2
+      scontrol requeue "$SLURM_JOB_ID"
+    fi
   fi
   exit "$status"
 }

@@ -4,6 +4,8 @@
 
 #include <span>
 
+#include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "commands/commands.h"
 #include "options/parse.h"
@@ -28,14 +30,23 @@ int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
   return ddp::run_train(session, options);
 }
 
+// --timeout counts from the start of MPI on, before the ranks can agree on whether the options are right.
+void take_timeout(std::span<const char* const> arguments) {
+  try {
+    ddp::set_rank_timeout(ddp::parse_options(arguments).distributed.timeout);
+  } catch (const ddp::Error&) {
+    // The ranks report it together.
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return ddp::run_program([&](ddp::MpiSession& session) {
-    const ddp::Options options = ddp::together(session, [&] {
-      return ddp::parse_options(std::span<const char* const>(argv + 1, static_cast<std::size_t>(argc - 1)));
-    });
+  const std::span<const char* const> arguments(argv + 1, static_cast<std::size_t>(argc - 1));
+  const auto body = [&](const ddp::MpiSession& session) {
+    const ddp::Options options = ddp::together(session, [&] { return ddp::parse_options(arguments); });
     ddp::log_set_level(options.run.log_level);
     return run_command(session, options);
-  });
+  };
+  return ddp::run_program(body, [&] { take_timeout(arguments); });
 }

@@ -4,14 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "base/heartbeat.h"
 #include "base/text.h"
 
 namespace ddp {
 namespace {
+
+// What is read or written at once, so that the watchdog sees that a large file makes progress.
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 
 // Docker and Podman leave one of these files in a container.
 bool in_container() { return ::access("/.dockerenv", F_OK) == 0 || ::access("/run/.containerenv", F_OK) == 0; }
@@ -71,13 +76,15 @@ bool sync_descriptor(int descriptor) {
 template <class ReadSome>
 std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesystem::path& path,
                  const ReadSome& read_some) {
+  const Activity activity("reading " + path.string());
   std::size_t total = 0;
   while (total < bytes.size()) {
-    const ssize_t count = read_some(bytes.subspan(total));
+    const ssize_t count = read_some(bytes.subspan(total, std::min(bytes.size() - total, kPieceBytes)));
     if (count < 0) {
       if (errno == EINTR) continue;
       file_error(code, "read", path, errno);
     }
+    heartbeat();
     if (count == 0) break;
     total += static_cast<std::size_t>(count);
   }
@@ -96,6 +103,7 @@ Descriptor::~Descriptor() {
 }
 
 File::File(std::filesystem::path path, Mode mode, ExitCode code) : path_(std::move(path)), code_(code) {
+  const Activity activity("opening " + path_.string());
   do {
     descriptor_ = ::open(path_.c_str(), flags_of(mode), 0666);
   } while (descriptor_ < 0 && errno == EINTR);
@@ -125,13 +133,15 @@ File& File::operator=(File&& other) noexcept {
 }
 
 void File::write(std::span<const std::byte> bytes) {
+  const Activity activity("writing " + path_.string());
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPieceBytes));
     if (written < 0) {
       if (errno == EINTR) continue;
       file_error(code_, "write", path_, errno);
     }
     if (written == 0) file_error(code_, "write", path_, EIO);
+    heartbeat();
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
@@ -151,6 +161,7 @@ std::size_t File::read_at(std::span<std::byte> bytes, std::uint64_t offset) cons
 }
 
 void File::sync() {
+  const Activity activity("writing " + path_.string() + " to the disk");
   if (!sync_descriptor(descriptor_)) file_error(code_, "write", path_, errno);
 }
 
@@ -216,6 +227,7 @@ void sync_folder(const std::filesystem::path& path, ExitCode code) {
   const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) file_error(code, "open", folder, errno);
+  const Activity activity("writing the folder " + folder.string() + " to the disk");
   const bool synced = sync_descriptor(descriptor);
   const int error_number = errno;
   ::close(descriptor);

@@ -1,20 +1,35 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
+
+#include "base/output.h"
 
 namespace ddp {
 namespace {
+
+// Standard error, of which a reader that has stopped reading does not stop the program.
+class PatientSink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    static_cast<void>(write_patiently(STDERR_FILENO, {line.data(), line.size()}));
+  }
+  void flush_() override {}
+};
 
 struct Speaker {
   int rank = 0;
   int size = 1;
   std::shared_ptr<spdlog::logger> logger;
 
-  Speaker() : logger(std::make_shared<spdlog::logger>("ddp", std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
+  Speaker() : logger(std::make_shared<spdlog::logger>("ddp", std::make_shared<PatientSink>())) {
     logger->set_pattern("%v");
     logger->flush_on(spdlog::level::trace);
   }
@@ -53,6 +68,8 @@ void log_init(int rank, int size) {
   speaker().rank = rank;
   speaker().size = size;
 }
+
+int log_rank() { return speaker().rank; }
 
 void log_set_level(LogLevel level) { speaker().logger->set_level(to_spdlog(level)); }
 

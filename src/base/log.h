@@ -18,6 +18,8 @@ enum class LogLevel { debug, info, warning, error };
 
 // Sets who speaks: `rank` of `size` ranks. Before it is called this process counts as rank 0 of 1.
 void log_init(int rank, int size);
+// Who speaks.
+int log_rank();
 
 // Messages below `level` are dropped.
 void log_set_level(LogLevel level);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/text.h"
 #include "comm/backoff.h"
 
@@ -29,6 +31,9 @@ T combine(T a, T b, ReduceOp op) {
   }
   return (a > b || is_nan(a)) ? a : b;
 }
+
+// A wait that lasts is told to the watchdog.
+constexpr double kLongWait = 0.2;
 
 void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
   if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
@@ -68,24 +73,31 @@ void Communicator::exchange(std::span<const Outgoing> out, std::span<const Incom
 
 void Communicator::wait(const char* operation) {
   Backoff backoff(eager_seconds_);
+  double begin = waiting_clock();
+  std::optional<RankWait> told;
   for (;;) {
     const Progress progress = poll();
     if (progress == Progress::all) return;
     if (progress == Progress::some) {
+      heartbeat();
+      told.reset();
       backoff.reset();
+      begin = waiting_clock();
       continue;
     }
     if (interrupted_.load()) {
       throw Error(ExitCode::rank_lost, fmt::format("rank {}: {} was interrupted while it waited for {}", rank(),
                                                    operation, rank_list(pending_peers())));
     }
-    if (backoff.waited() > timeout_) {
+    const double clock = waiting_clock();
+    if (clock - std::max(begin, progress_elsewhere()) > timeout_) {
       throw Error(
           ExitCode::rank_lost,
           fmt::format("rank {} waited {:g} s for {} in {}: a rank hung or died; see what it said last, or raise "
                       "--timeout if it was only slow",
                       rank(), timeout_, rank_list(pending_peers()), operation));
     }
+    if (!told && clock - begin > kLongWait) told.emplace(operation, pending_peers().front());
     backoff.pause();
   }
 }

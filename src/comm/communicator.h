@@ -11,7 +11,8 @@
 // Rules for callers:
 // - All ranks call the same operations in the same order, with the same sizes.
 // - One thread at a time uses a communicator; a second thread takes a duplicate() of its own.
-// - No wait lasts for ever: when nothing has moved for timeout() seconds the call throws Error(ExitCode::rank_lost).
+// - No wait lasts for ever: when nothing has moved, here or, as far as the watchdog of a program knows, on any other
+//   rank (base/heartbeat.h), for timeout() seconds, the call throws Error(ExitCode::rank_lost).
 //   After an error the communicator is of no more use, and memory given to the failed call stays in use by the
 //   transport: end the job with abort().
 #pragma once

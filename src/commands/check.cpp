@@ -18,6 +18,7 @@
 #include "base/text_table.h"
 #include "comm/reduce.h"
 #include "commands/commands.h"
+#include "commands/links.h"
 #include "commands/ranks.h"
 #include "runtime/report.h"
 
@@ -28,6 +29,10 @@ constexpr std::size_t kSmallest = std::size_t{1} << 10U;
 constexpr std::size_t kLargest = std::size_t{64} << 20U;
 constexpr double kSecondsPerSize = 0.1;
 constexpr int kMostRepeats = 1000;
+// A size whose sums would take longer than this in all is left out.
+constexpr double kMostSecondsPerSize = 3;
+// How often a sum is computed at least, to be right and to be timed.
+constexpr double kLeastSums = 5;
 
 // [[1,2,3],[4,5,6]] times [[1,2],[3,4],[5,6]].
 constexpr std::array<float, 6> kLeftMatrix = {1, 2, 3, 4, 5, 6};
@@ -243,10 +248,20 @@ int run_check(const MpiSession& session, const Options& options) {
   print(check.description());
   print(fmt::format("sum of {} product{}: {}\n\n", session.size(), session.size() == 1 ? "" : "s",
                     matrix_text(check.check_product())));
+  const Links links = measure_links(*ranks.communicator, ranks.topology);
+  print(describe(links));
+  if (!links.measured.empty()) print("\n");
   std::vector<std::vector<std::string>> rows = {{"size", "time"}};
   if (session.size() > 1) rows[0].insert(rows[0].end(), {"algorithm GB/s", "bus GB/s"});
-  for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) rows.push_back(check.check_size(bytes));
+  std::size_t bytes = kSmallest;
+  // A ring sends all of the data twice over its slowest link, whatever the number of ranks.
+  const auto takes = [&](std::size_t size) { return kLeastSums * 2 * static_cast<double>(size) / slowest_rate(links); };
+  for (; bytes <= kLargest && takes(bytes) < kMostSecondsPerSize; bytes *= 4) rows.push_back(check.check_size(bytes));
   print(text_table(rows, std::vector(4, Align::right)));
+  if (bytes <= kLargest) {
+    print(fmt::format("larger sizes are left out: a sum of {} would take {}\n", format_bytes(bytes),
+                      format_duration(takes(bytes) / kLeastSums)));
+  }
   print("\nready\n");
   return static_cast<int>(ExitCode::done);
 }

@@ -6,13 +6,20 @@
 #include "comm/self.h"
 
 namespace ddp {
+namespace {
+
+// How much later than the watchdog, which knows whom to blame, a wait gives up.
+constexpr double kAfterTheWatchdog = 5;
+
+}  // namespace
 
 Ranks open_ranks(const MpiSession& session, const Options& options) {
   const DistributedOptions& distributed = options.distributed;
   Ranks ranks;
   ranks.topology = discover_topology(session, distributed.timeout);
   ranks.binding = bind_ranks(session, ranks.topology, distributed, distributed.timeout);
-  ranks.communicator = session.size() == 1 ? make_self_communicator() : make_mpi_communicator(distributed.timeout);
+  ranks.communicator =
+      session.size() == 1 ? make_self_communicator() : make_mpi_communicator(distributed.timeout + kAfterTheWatchdog);
   ranks.device = choose_device(*ranks.communicator, ranks.topology, options, open_gpu_module);
   return ranks;
 }

@@ -144,7 +144,7 @@ int run_train(const MpiSession& session, const Options& given) {
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options,
                                              resumed ? std::optional(resumed->state) : std::nullopt,
                                              checkpoint != nullptr ? model_copy_of(checkpoint->path) : "");
-  Signals signals;
+  Signals& signals = *Signals::current();
   std::optional<Console> console;
   std::optional<RunOutput> output;
   if (folder) output.emplace(RunOutput{*folder, console.emplace(options.output.progress)});

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 
 namespace ddp {
 
@@ -73,9 +74,13 @@ class ByteSource::File {
 
  private:
   std::size_t read_some(std::span<std::uint8_t> out) const {
+    const Activity activity("reading " + name_);
     for (;;) {
       const ssize_t bytes = ::read(descriptor_, out.data(), out.size());
-      if (bytes >= 0) return static_cast<std::size_t>(bytes);
+      if (bytes >= 0) {
+        heartbeat();
+        return static_cast<std::size_t>(bytes);
+      }
       check(errno == EINTR, ExitCode::data, "{}: cannot be read: {}", name_, errno_text(errno));
     }
   }

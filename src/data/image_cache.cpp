@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/image_decoder.h"
@@ -256,6 +257,7 @@ void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t
     entries[i].offset = end.fetch_add(pixels.size());
     write_at(file.get(), pixels.data(), pixels.size(), entries[i].offset, part);
     progress.count_one();
+    heartbeat();
   });
   Header header;
   header.side = static_cast<std::uint64_t>(images.side);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "data/mixup.h"
 
 namespace ddp {
@@ -126,6 +127,7 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
       index = config_.training ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
     }
     target.labels[i] = dataset_.label(index);
+    heartbeat();
   }
 }
 

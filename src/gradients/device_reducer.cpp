@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "comm/reduce.h"
 
 namespace ddp {
@@ -96,6 +97,7 @@ void DeviceReducer::wait() {
   if (sums_ == nullptr) {
     backend_.synchronize();
   } else {
+    const RankWait told("the sum of gradients");
     sums_->wait(fmt::format("step {}", step_));
   }
 }

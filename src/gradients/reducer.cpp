@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "backend/memory.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "comm/shard_tree.h"
 
 namespace ddp {
@@ -22,6 +24,7 @@ namespace {
 // How long finish() polls eagerly, see Communicator::set_eager_seconds(); the thread, which runs beside backward, does
 // not at all.
 constexpr double kEagerInFinish = 1e-3;
+constexpr auto kLongWait = std::chrono::milliseconds(200);
 
 struct AlignedDelete {
   void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{kMemoryAlignment}); }
@@ -225,7 +228,12 @@ void Reducer::Impl::reduce_bucket(std::size_t index) {
 // Returns the seconds that the thread has worked in this step; throws what it has thrown.
 double Reducer::Impl::wait_for_thread() {
   std::unique_lock lock(mutex_);
-  thread_progress_.wait(lock, [this] { return error_ || reduced_ == by_thread(); });
+  const auto ended = [this] { return error_ || reduced_ == by_thread(); };
+  if (!thread_progress_.wait_for(lock, kLongWait, ended)) {
+    // Where it lasts, the watchdog is told that this thread waits for ranks as the other one does.
+    const RankWait told("the sum of gradients");
+    thread_progress_.wait(lock, ended);
+  }
   if (error_) std::rethrow_exception(error_);
   launched_ = 0;
   reduced_ = 0;

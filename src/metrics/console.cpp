@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/output.h"
 #include "base/text.h"
 #include "metrics/time_summary.h"
 
@@ -67,8 +68,8 @@ Console::Console(ProgressStyle style, std::FILE* out, double (*read_clock)())
 Console::~Console() { clear_bar(); }
 
 void Console::write(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), out_);
   std::fflush(out_);
+  static_cast<void>(write_patiently(::fileno(out_), text));
 }
 
 void Console::clear_bar() {

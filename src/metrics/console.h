@@ -9,7 +9,7 @@
 //
 // On a terminal the bar is redrawn in place and the table grows above it. Elsewhere there is a line for each log
 // interval and each epoch, and the table comes whole at the end. Used by rank 0 alone. Output that fails, as into a
-// closed pipe, is lost without an error: the run matters more.
+// closed pipe or to a reader that has stopped reading, is lost without an error: the run matters more.
 #pragma once
 
 #include <cstdio>

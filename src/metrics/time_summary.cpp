@@ -6,13 +6,15 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace ddp {
 namespace {
 
 constexpr std::array<Phase, 4> kOwnWork = {Phase::data_wait, Phase::forward, Phase::backward, Phase::optimizer};
-// Below this the ranks count as equally fast.
+// Of the wall time: below this the ranks count as equally fast, and above that the network is worth a word.
 constexpr double kEven = 0.01;
+constexpr double kMuchCommunication = 0.1;
 
 PhaseTotals mean_of(std::span<const PhaseTotals> ranks) {
   PhaseTotals mean;
@@ -27,7 +29,7 @@ double own_work(const PhaseTotals& totals) {
   return seconds;
 }
 
-double excess(double value, double mean) { return mean > 0 ? value / mean - 1 : 0; }
+double share(double seconds, double wall) { return wall > 0 ? seconds / wall : 0; }
 
 // "12%", and below ten percent "1.2%".
 std::string percent_text(double fraction) { return fmt::format("{:.{}f}%", fraction * 100, fraction < 0.1 ? 1 : 0); }
@@ -42,8 +44,12 @@ SlowestRank slowest_rank(std::span<const PhaseTotals> ranks) {
   const Phase phase = *std::max_element(kOwnWork.begin(), kOwnWork.end(), [&](Phase a, Phase b) {
     return (*slowest)[a] - mean[a] < (*slowest)[b] - mean[b];
   });
-  return {static_cast<int>(slowest - ranks.begin()), phase, excess((*slowest)[phase], mean[phase]),
-          excess(own_work(*slowest), own_work(mean))};
+  const auto least = std::min_element(ranks.begin(), ranks.end(), [](const PhaseTotals& a, const PhaseTotals& b) {
+    return a[Phase::exposed_communication] < b[Phase::exposed_communication];
+  });
+  const double seconds = own_work(*slowest) - own_work(mean);
+  return {static_cast<int>(slowest - ranks.begin()), phase, seconds, share(seconds, mean.sum()),
+          share((*least)[Phase::exposed_communication], mean.sum())};
 }
 
 std::string time_table(std::span<const PhaseTotals> ranks) {
@@ -74,9 +80,18 @@ std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<cons
   DDP_ASSERT(hosts.size() == ranks.size());
   if (ranks.size() < 2) return "";
   const SlowestRank slowest = slowest_rank(ranks);
-  return fmt::format("slowest rank: {} on {} ({} {} above the mean){}", slowest.rank,
-                     hosts[static_cast<std::size_t>(slowest.rank)], phase_label(slowest.phase),
-                     percent_text(slowest.phase_excess), slowest.excess < kEven ? "; the ranks are even" : "");
+  const std::string& host = hosts[static_cast<std::size_t>(slowest.rank)];
+  std::string text = fmt::format("the ranks are even: rank {} on {} is {} of the wall time above the mean",
+                                 slowest.rank, host, percent_text(slowest.share));
+  if (slowest.share >= kEven) {
+    text = fmt::format("slowest rank: {} on {}, {} above the mean, {} of the wall time ({})", slowest.rank, host,
+                       format_duration(slowest.seconds), percent_text(slowest.share), phase_label(slowest.phase));
+  }
+  if (slowest.network_share >= kMuchCommunication) {
+    text += fmt::format("; {} of it is the network's, 'ddp_train check' on the same hosts measures each link",
+                        percent_text(slowest.network_share));
+  }
+  return text;
 }
 
 }  // namespace ddp

@@ -3,7 +3,7 @@
 //   time by phase               mean   of wall      longest
 //     data wait               0.41 s      3.2%       0.52 s  rank 1
 //     ...
-//   slowest rank: 1 on host a (backward 12% above the mean)
+//   slowest rank: 1 on host a, 1.2 s above the mean, 12% of the wall time (backward)
 #pragma once
 
 #include <span>
@@ -18,8 +18,10 @@ namespace ddp {
 struct SlowestRank {
   int rank = 0;
   Phase phase = Phase::backward;  // where it loses most seconds against the mean of the ranks
-  double phase_excess = 0;        // its seconds in that phase over the mean, less 1
-  double excess = 0;              // its seconds of own work over the mean, less 1
+  double seconds = 0;             // of own work beyond the mean
+  double share = 0;               // of the wall time that these are: what the others lose by waiting for it
+  // Of the wall time, what even the rank that waits least spends in exposed communication: no slow rank explains that.
+  double network_share = 0;
 };
 SlowestRank slowest_rank(std::span<const PhaseTotals> ranks);
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "model/elimination.h"
 
 namespace ddp {
@@ -67,6 +68,7 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
     return backend.supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
   };
   for (std::size_t s = 0; s < stages.size(); ++s) {
+    heartbeat();
     std::vector<double> costs(kChoices, kImpossible);
     for (std::size_t l = 0; l < kChoices; ++l) {
       if (usable(s, kLayouts[l])) costs[l] = prices.of(stages[s].spec, kLayouts[l], kLayouts[l]).seconds;
@@ -79,6 +81,7 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
       for (std::size_t from = 0; from < kChoices; ++from) {
         for (std::size_t to = 0; to < kChoices; ++to) {
           if (!usable(before, kLayouts[from]) || !usable(s, kLayouts[to])) continue;
+          heartbeat();
           transfers[from * kChoices + to] = prices.transfer(stages[before], kLayouts[from], kLayouts[to]);
         }
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 
 namespace ddp {
 
@@ -200,6 +201,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.keys = keys_;
     arguments.training = pass == Pass::training;
     step.op->forward(arguments);
+    heartbeat();
   }
   const Value& logits = values_.back();
   LossSpec loss = loss_;
@@ -230,6 +232,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.active = active_;
   arguments.keys = keys_;
   step.op->backward(arguments);
+  heartbeat();
   for (const int p : step.parameters) {
     // What is not trained has no gradient: it would count in norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/heartbeat.h"
 #include "options/options.h"
 #include "runtime/cores.h"
 #include "runtime/launcher.h"
@@ -31,7 +32,7 @@ struct Binding {
 // Collective. Sets the affinity of the calling thread (helper threads that it starts inherit it) unless options.bind is
 // none, and OpenMP's number of threads for the calling thread. Warns where ranks or threads outnumber the cores.
 Binding bind_ranks(const MpiSession& session, const Topology& topology, const DistributedOptions& options,
-                   double timeout = 600);
+                   double timeout = rank_timeout());
 
 // The logical CPUs that this rank may count on: its affinity, or that of mpirun where that has bound it by default.
 std::vector<int> available_cpus(const Environment& environment);

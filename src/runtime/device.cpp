@@ -22,7 +22,8 @@
 namespace ddp {
 namespace {
 
-// What a rank sees travels as lines: code, trouble and driver; then for each card its fields, with tabs between.
+// What a rank sees travels as lines: code, trouble, driver and what allocated its cards; then for each card its fields,
+// with tabs between.
 
 std::string plain(std::string text) {
   std::replace_if(
@@ -31,8 +32,8 @@ std::string plain(std::string text) {
 }
 
 std::string to_text(const RankView& view) {
-  std::string text =
-      fmt::format("{}\t{}\t{}\n", static_cast<int>(view.trouble_code), plain(view.trouble), plain(view.driver));
+  std::string text = fmt::format("{}\t{}\t{}\t{}\n", static_cast<int>(view.trouble_code), plain(view.trouble),
+                                 plain(view.driver), plain(view.allocated));
   for (const GpuInfo& card : view.cards) {
     text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", card.ordinal, plain(card.name), plain(card.pci_id),
                         card.numa_node, card.major, card.minor, card.total_bytes);
@@ -67,10 +68,11 @@ RankView from_text(const std::string& text, const Topology::Place& place) {
   std::string line;
   std::getline(lines, line);
   const std::vector<std::string> head = split(line);
-  DDP_ASSERT(head.size() == 3);
+  DDP_ASSERT(head.size() == 4);
   view.trouble_code = static_cast<ExitCode>(number<int>(head[0]));
   view.trouble = head[1];
   view.driver = head[2];
+  view.allocated = head[3];
   while (std::getline(lines, line)) {
     const std::vector<std::string> fields = split(line);
     DDP_ASSERT(fields.size() == 7);
@@ -189,6 +191,11 @@ void decide(Device& device, int rank, const Options& options) {
     const std::string trouble = trouble_of(device.views, lacking);
     if (!fall_back)
       throw Error(view.trouble_code, "--device " + std::string(to_string(options.device.device)) + ": " + trouble);
+    const auto given = std::find_if(device.views.begin(), device.views.end(),
+                                    [](const RankView& other) { return !other.allocated.empty(); });
+    check(given == device.views.end(), ExitCode::preflight,
+          "--device auto: GPUs were allocated ({}), but {}; mend that, or give --device cpu to leave them idle",
+          given == device.views.end() ? "" : given->allocated, trouble);
     // What to do about it, behind the semicolon, is for those who want a GPU.
     device.note = "no GPU: " + trouble.substr(0, trouble.find(';'));
     check_precision_of_cpu(options, device.note);
@@ -201,6 +208,10 @@ void decide(Device& device, int rank, const Options& options) {
   device.cards = placement.cards;
   device.through_host = placement.shared;
   device.note = sharing_note(placement, device.views);
+  const std::string idle = idle_gpus(device.views, device.cards);
+  if (rank == 0 && options.device.gpus.empty() && !idle.empty()) {
+    log_warning("allocated GPUs stay idle on {}; start a rank for each", idle);
+  }
   device.config = {.ordinal = placement.cards[static_cast<std::size_t>(rank)].ordinal,
                    .precision = gpu_precision(options.model.precision),
                    .deterministic = options.optimizer.deterministic,
@@ -223,9 +234,10 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
   };
   if (options.device.device == DeviceChoice::cpu) {
     alike([&] { check_precision_of_cpu(options, ""); });
-    for (const Topology::Place& place : topology.ranks) device.views.push_back(from_text("0\t\t\n", place));
+    for (const Topology::Place& place : topology.ranks) device.views.push_back(from_text("0\t\t\t\n", place));
   } else {
-    const RankView mine = look(device.gpus, open, options.device.log_placement);
+    RankView mine = look(device.gpus, open, options.device.log_placement);
+    mine.allocated = allocated_gpus(process_environment(), options.device);
     const std::vector<std::string> texts = all_gather_text(ranks, to_text(mine));
     DDP_ASSERT(texts.size() == topology.ranks.size());
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {

@@ -2,28 +2,39 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "runtime/mpi_check.h"
 
 namespace ddp {
 namespace {
 
+// A wait that lasts is told to the watchdog.
+constexpr double kLongWait = 0.2;
+// How much later than the watchdog, which knows whom to blame, a wait gives up.
+constexpr double kAfterTheWatchdog = 5;
+
 // Polls, since a blocking wait has no timeout, and sleeps between, since ranks may share a core.
 void wait(MPI_Request request, double timeout, const char* what) {
-  const double begin = now();
+  const double begin = waiting_clock();
+  const double limit = timeout >= rank_timeout() ? timeout + kAfterTheWatchdog : timeout;
+  std::optional<RankWait> told;
   int done = 0;
   for (;;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done != 0) return;
-    check(now() - begin < timeout, ExitCode::rank_lost,
+    if (done != 0) return heartbeat();
+    const double waited = waiting_clock() - std::max(begin, progress_elsewhere());
+    check(waited < limit, ExitCode::rank_lost,
           "{} is not complete after {:.0f} s: some rank hangs or is lost; look for the first message of another "
           "rank, or raise --timeout if one was only slow",
           what, timeout);
+    if (!told && waiting_clock() - begin > kLongWait) told.emplace(what);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }

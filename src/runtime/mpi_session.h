@@ -41,6 +41,9 @@ class MpiSession {
   int size_ = 1;
 };
 
+// The same from wherever MPI is, also before its start and after its end.
+[[noreturn]] void end_all_ranks(int exit_code) noexcept;
+
 // The MPI library that runs: {"Open MPI", "4.1.4"}; without a session too.
 LibraryVersion mpi_version();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -111,6 +112,46 @@ Placement place_ranks(std::span<const RankView> views, const DeviceOptions& opti
     placement.shared = placement.shared || shared;
   }
   return placement;
+}
+
+std::string allocated_gpus(const Environment& environment, const DeviceOptions& options) {
+  if (!options.gpus.empty()) return fmt::format("--gpus {}", fmt::join(options.gpus, ","));
+  const std::optional<std::string> visible = environment("CUDA_VISIBLE_DEVICES");
+  // Whoever sets it to nothing, or to a number below 0, wants none; and Slurm writes NoDevFiles where it has given
+  // none.
+  if (visible && (visible->empty() || visible->starts_with('-') || *visible == "NoDevFiles")) return "";
+  if (visible) return "CUDA_VISIBLE_DEVICES=" + *visible;
+  for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    const std::string value = environment(name).value_or("");
+    if (!value.empty()) return fmt::format("{}={}", name, value);
+  }
+  return "";
+}
+
+std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards) {
+  std::map<int, std::map<std::string, std::string>> idle;  // by host and address
+  std::map<int, std::size_t> allocated;
+  std::map<int, std::string> names;
+  for (const RankView& view : views) {
+    if (view.allocated.empty()) continue;
+    names[view.host] = view.host_name;
+    for (const GpuInfo& card : view.cards) {
+      idle[view.host][card.pci_id] = fmt::format("{} {} at {}", card.ordinal, card.name, card.pci_id);
+    }
+  }
+  for (const auto& [host, all] : idle) allocated[host] = all.size();
+  for (std::size_t rank = 0; rank < views.size(); ++rank) {
+    if (const auto host = idle.find(views[rank].host); host != idle.end()) host->second.erase(cards[rank].pci_id);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [host, left] : idle) {
+    if (left.empty()) continue;
+    std::vector<std::string> words;
+    for (const auto& [address, text] : left) words.push_back(text);
+    texts.push_back(fmt::format("host {}: {} of {} ({})", names[host], left.size(), counted(allocated[host], "GPU"),
+                                fmt::join(words, ", ")));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 int first_without_card(std::span<const RankView> views) {

@@ -16,6 +16,7 @@
 #include "backend/gpu.h"
 #include "base/error.h"
 #include "options/options.h"
+#include "runtime/launcher.h"
 
 namespace ddp {
 
@@ -25,6 +26,7 @@ struct RankView {
   std::string host_name;
   std::vector<GpuInfo> cards;  // in the order of CUDA_VISIBLE_DEVICES
   std::string driver;          // the version of its host's driver, for people
+  std::string allocated;       // what gave it GPUs: "SLURM_JOB_GPUS=0,1", or ""
   // Why it sees none, where `cards` is empty.
   ExitCode trouble_code = ExitCode::preflight;
   std::string trouble;
@@ -39,6 +41,14 @@ struct Placement {
 // or where two ranks would share a card, unless --oversubscribe-gpus is given; Error(usage) where --gpus names a card
 // that is not there, or one twice.
 Placement place_ranks(std::span<const RankView> views, const DeviceOptions& options);
+
+// Which GPUs a launcher or the user has given to this process, as what says so: "CUDA_VISIBLE_DEVICES=0,1", "--gpus 2";
+// "" where nobody has.
+std::string allocated_gpus(const Environment& environment, const DeviceOptions& options);
+
+// Of the cards that were allocated to the ranks of a host, those that no rank computes on: "host a: 2 of 4 GPUs (1
+// NVIDIA H200 at 0000:3b:00.0, ...)"; "" where there are none.
+std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards);
 
 // The lowest rank that sees no card, or -1.
 int first_without_card(std::span<const RankView> views);

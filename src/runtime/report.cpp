@@ -17,7 +17,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/exchange.h"
+#include "runtime/pulse_exchange.h"
 #include "runtime/signals.h"
+#include "runtime/watchdog.h"
 
 namespace ddp {
 namespace {
@@ -45,7 +47,12 @@ void flush_standard_output() {
 
 // The outcome of a phase as text: "CODE MESSAGE", or empty where it went well.
 std::string outcome_text(const std::exception_ptr& mine) {
-  if (!mine) return "";
+  if (!mine) {
+    const Signals* const signals = Signals::current();
+    if (signals == nullptr || !signals->stops_at_once()) return "";
+    return fmt::format("{} stopped by {}; there was nothing to save", exit_value(ExitCode::stopped),
+                       signals->stop_reason());
+  }
   const Failure failure = describe_failure(mine);
   return fmt::format("{} {}", exit_value(failure.code), failure.message);
 }
@@ -87,8 +94,12 @@ void agree(const MpiSession& session, const std::exception_ptr& mine, double tim
   std::string message(end + 1, first->data() + first->size());
   const auto others =
       std::count_if(outcomes.begin(), outcomes.end(), [&](const auto& it) { return failed(it) && it != *first; });
-  if (others > 0) message += fmt::format(" (and {} other rank{})", others, others == 1 ? "" : "s");
-  throw JointError(static_cast<ExitCode>(code), message, session.rank() == first - outcomes.begin());
+  if (others > 0 && code != exit_value(ExitCode::stopped))
+    message += fmt::format(" (and {} other rank{})", others, others == 1 ? "" : "s");
+  const bool stops = code == exit_value(ExitCode::stopped);
+  // That is no rank's fault: rank 0 says it, with neither rank nor "error".
+  const auto reporter = stops ? 0 : first - outcomes.begin();
+  throw JointError(static_cast<ExitCode>(code), message, session.rank() == reporter);
 }
 
 void report_and_abort(const MpiSession& session, const std::exception_ptr& error) noexcept {
@@ -105,12 +116,14 @@ void report_and_abort(const MpiSession& session, const std::exception_ptr& error
   session.abort(code);
 }
 
-int run_program(const std::function<int(MpiSession& session)>& body) {
+int run_program(const std::function<int(MpiSession& session)>& body, const std::function<void()>& before_mpi) {
   const auto report = [](const std::exception_ptr& error) {
     try {
       std::rethrow_exception(error);
     } catch (const JointError& joint) {
-      if (joint.reporter()) log_error("{}", joint.what());
+      if (joint.reporter()) {
+        log_line(joint.code() == ExitCode::stopped ? LogLevel::info : LogLevel::error, joint.what());
+      }
       return exit_value(joint.code());
     } catch (...) {
       const Failure failure = describe_failure(error);
@@ -121,19 +134,28 @@ int run_program(const std::function<int(MpiSession& session)>& body) {
   // A limit on the size of files then fails the write, which is reported, in place of killing the process.
   (void)std::signal(SIGXFSZ, SIG_IGN);
   const SignalThread signal_thread;
+  Signals signals;
+  const Watchdog watchdog;
   try {
+    before_mpi();
     MpiSession session;
+    PulseExchange pulses(session);
+    const auto leave = [&](int code) {
+      signals.set_stop_mode(StopMode::finished);
+      or_abort(session, [&] { pulses.close(); });
+      return code;
+    };
     try {
-      return or_abort(session, [&] {
+      return leave(or_abort(session, [&] {
         const int code = body(session);
         flush_standard_output();
         return code;
-      });
+      }));
     } catch (...) {
       // Before MPI_Finalize: as soon as one rank has left with an error, mpirun may kill the others.
       const int code = report(std::current_exception());
       drain_standard_error();
-      return code;
+      return leave(code);
     }
   } catch (...) {
     return report(std::current_exception());

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "runtime/joint_error.h"
 #include "runtime/mpi_session.h"
 
@@ -38,14 +39,15 @@ Failure describe_failure(const std::exception_ptr& error);
 
 // Collective, at the end of a phase of setting up: `mine` is this rank's failure, or nothing. Where any rank has
 // failed, throws JointError on all, with the code of the lowest failing rank, which reports. A JointError is passed on
-// without asking the others, who have it too. Throws Error(rank_lost) where some rank does not come within `timeout`
-// seconds.
-void agree(const MpiSession& session, const std::exception_ptr& mine, double timeout = 600);
+// without asking the others, who have it too. Where a signal has asked any rank to stop and there is nothing to save
+// yet (StopMode::at_once), throws JointError(stopped) on all. Throws Error(rank_lost) where some rank does not come and
+// no rank makes progress for `timeout` seconds.
+void agree(const MpiSession& session, const std::exception_ptr& mine, double timeout = rank_timeout());
 
 // Collective: runs `phase` and agrees on how it went; returns its result. Inside `phase` no rank waits for another,
 // unless in a nested together() or agree().
 template <class F>
-auto together(const MpiSession& session, F&& phase, double timeout = 600) {
+auto together(const MpiSession& session, F&& phase, double timeout = rank_timeout()) {
   using Result = std::invoke_result_t<F>;
   std::exception_ptr failure;
   if constexpr (std::is_void_v<Result>) {
@@ -84,8 +86,10 @@ auto or_abort(const MpiSession& session, F&& work) {
   }
 }
 
-// The whole program: opens the MPI session, runs `body` and returns the exit code, its result or that of the exception
-// that ends it. An exception that is not a JointError takes the other ranks down as in or_abort().
-int run_program(const std::function<int(MpiSession& session)>& body);
+// The whole program: signals and the watchdog, the MPI session, `body`; returns the exit code, the result of `body` or
+// that of the exception that ends it. An exception that is not a JointError takes the other ranks down as in
+// or_abort(). `before_mpi` runs under the watchdog, for what must be known before MPI starts.
+int run_program(
+    const std::function<int(MpiSession& session)>& body, const std::function<void()>& before_mpi = [] {});
 
 }  // namespace ddp

@@ -5,9 +5,11 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <span>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace ddp {
@@ -15,8 +17,8 @@ namespace {
 
 // A handler gets no argument of ours, so it finds its object here. Only lock-free atomics are safe within a handler.
 std::atomic<Signals*> active{nullptr};
-static_assert(std::atomic<Signals*>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
-              std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<Signals*>::is_always_lock_free && std::atomic<double>::is_always_lock_free &&
+              std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 // Blocks or unblocks signals for the calling thread; returns 0 or an errno value.
 int change_mask(int how, std::span<const int> numbers) noexcept {
@@ -25,6 +27,9 @@ int change_mask(int how, std::span<const int> numbers) noexcept {
   for (const int number : numbers) sigaddset(&set, number);
   return pthread_sigmask(how, &set, nullptr);
 }
+
+// Seconds after its TERM in which mpirun has killed a rank.
+constexpr double kMpirunKills = 3;
 
 constexpr std::array kTaken = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
 
@@ -67,6 +72,14 @@ Signals::~Signals() {
   active = nullptr;
 }
 
+bool Signals::stops_at_once() const {
+  if (!stop_requested() || stop_mode_ != StopMode::at_once) return false;
+  return stop_signal_ != SIGTERM || std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ||
+         now() - stopped_at_ > kMpirunKills;
+}
+
+Signals* Signals::current() { return active; }
+
 void Signals::handle(int number) {
   if (Signals* const signals = active) signals->note(number);
 }
@@ -78,6 +91,7 @@ void Signals::note(int number) {
   }
   if (number == SIGINT && interrupted_.exchange(true)) _exit(130);
   int none = 0;
+  if (stop_signal_ == 0) stopped_at_ = now();
   stop_signal_.compare_exchange_strong(none, number);
 }
 

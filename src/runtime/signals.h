@@ -1,10 +1,11 @@
 // Signals as requests that the training loop asks for between two steps.
 //
-//   const Signals signals;                       // handlers from here to the end of the scope
+//   Signals signals;                             // in main, before MPI: handlers from here to the end of the scope
 //   if (signals.stop_requested()) ...            // USR1, TERM or the first INT: save and leave with exit code 75
 //   if (signals.take_checkpoint_request()) ...   // HUP: save and go on
 //
 // A second INT leaves at once, with exit code 130. Ranks may see a signal at different steps: they agree on the step.
+// While there are no steps, stop_mode() says what a request to stop means; the watchdog sees to it.
 #pragma once
 
 #include <signal.h>
@@ -33,6 +34,13 @@ class SignalThread {
   std::jthread thread_;
 };
 
+// Who acts on a request to stop.
+enum class StopMode {
+  at_once,   // there is nothing to save: agree() (report.h) or, where that is far, the watchdog ends the program
+  by_step,   // the training loop, after the running step; the watchdog where no step ends
+  finished,  // nobody: the program is about to end
+};
+
 class Signals {
  public:
   // Throws Error(internal) where there is one already: signal handlers belong to the process.
@@ -42,7 +50,16 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
+  // That of this process, or null.
+  static Signals* current();
+
+  StopMode stop_mode() const { return stop_mode_; }
+  void set_stop_mode(StopMode mode) { stop_mode_ = mode; }
+
   bool stop_requested() const { return stop_signal_ != 0; }
+  // Whether to end now, because there is nothing to save. mpirun sends TERM when it ends a job, and KILL a second
+  // later: under it a TERM counts only if that does not come, so that the reason for the end stays the last word.
+  bool stops_at_once() const;
   // The signal that asked for the stop, "SIGUSR1", or "" without one.
   std::string_view stop_reason() const;
   // True once for each HUP, or for several together.
@@ -55,6 +72,8 @@ class Signals {
   static constexpr std::array kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
   std::array<struct sigaction, kSignals.size()> previous_{};
   std::atomic<int> stop_signal_{0};
+  std::atomic<double> stopped_at_{0};
+  std::atomic<StopMode> stop_mode_{StopMode::at_once};
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> checkpoint_wanted_{false};
 };

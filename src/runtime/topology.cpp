@@ -1,13 +1,12 @@
 #include "runtime/topology.h"
 
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
+#include "base/host.h"
 #include "runtime/exchange.h"
 #include "runtime/mpi_check.h"
 
@@ -30,12 +29,6 @@ class HostCommunicator {
   MPI_Comm handle_ = MPI_COMM_NULL;
 };
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  check(gethostname(name.data(), name.size() - 1) == 0, ExitCode::preflight, "gethostname: {}", errno_text(errno));
-  return name.data();
-}
-
 }  // namespace
 
 Topology discover_topology(const MpiSession& session, double timeout) {
@@ -44,6 +37,7 @@ Topology discover_topology(const MpiSession& session, double timeout) {
   topology.size = session.size();
   int lowest = session.rank();
   {
+    const RankWait wait("the exchange of host names");
     const HostCommunicator host(session.rank());
     check_mpi(MPI_Comm_rank(host.get(), &topology.local_rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(host.get(), &topology.local_size), "MPI_Comm_size");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/heartbeat.h"
 #include "runtime/mpi_session.h"
 
 namespace ddp {
@@ -30,6 +31,6 @@ struct Topology {
 };
 
 // Collective. Two ranks are on one host where they can share memory (MPI_Comm_split_type), whatever the host's name.
-Topology discover_topology(const MpiSession& session, double timeout = 600);
+Topology discover_topology(const MpiSession& session, double timeout = rank_timeout());
 
 }  // namespace ddp

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/heartbeat.h"
 #include "base/partition.h"
 
 namespace ddp {
@@ -60,6 +61,7 @@ EvalResult Evaluator::run(const ModelState& state) {
     network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
     // The stage takes the next batch only when this one's copies are done.
     backend_.synchronize();
+    heartbeat();
   }
   backend_.download(sums_.data(), device_sums_.data(), device_sums_.bytes());
   backend_.synchronize();

@@ -302,9 +302,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   std::vector<Stage> stages;
   Normalization normalization;
   std::optional<ImportedModel> imported;
-  // A node may decode its image cache, or rank 0 time its kernels, for long.
-  const double patience = std::max(600.0, options.distributed.timeout);
-  const auto phase = [&](auto&& work) { return together(session, work, patience); };
+  const auto phase = [&](auto&& work) { return together(session, work); };
   // What can be wrong before any data is read, first. Rank 0 alone may see the file.
   const std::string onnx =
       phase([&] { return session.rank() == 0 ? read_model(options.model.model, model_copy) : std::string(); });

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 
 namespace ddp {
 
@@ -126,6 +127,7 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   reducer_.wait();
   clock_.switch_to(Phase::other);
   if (!backend_.on_host()) split_time(now() - begin);
+  heartbeat();
   return result_of(input);
 }
 

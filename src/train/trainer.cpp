@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "gradients/buckets.h"
 #include "gradients/device_reducer.h"
@@ -137,7 +138,29 @@ Request Trainer::requested() {
   return {signals_->stop_requested(), signals_->take_checkpoint_request()};
 }
 
+namespace {
+
+// While the training loop runs, it is what acts on a request to stop; after it the program ends.
+class StopsByStep {
+ public:
+  explicit StopsByStep(Signals* signals) : signals_(signals) {
+    if (signals_ != nullptr) signals_->set_stop_mode(StopMode::by_step);
+  }
+  ~StopsByStep() {
+    if (signals_ != nullptr) signals_->set_stop_mode(StopMode::finished);
+  }
+  StopsByStep(const StopsByStep&) = delete;
+  StopsByStep& operator=(const StopsByStep&) = delete;
+
+ private:
+  Signals* signals_;
+};
+
+}  // namespace
+
 ExitCode Trainer::run() {
+  const Activity activity("training");
+  const StopsByStep stops(signals_);
   const BatchPlan& plan = experiment_.batch;
   BatchStream stream(plan, ranks_.rank(), experiment_.data.train->size(), options_.seed, cursor_,
                      std::max<std::int64_t>(0, total_steps_ - step_));
@@ -283,6 +306,7 @@ void Trainer::check_weights() {
 }
 
 void Trainer::evaluate() {
+  const Activity activity("evaluating");
   const PhaseScope scope(clock_, Phase::evaluation);
   check_weights();
   const float* average = optimizer_.average();
@@ -303,10 +327,11 @@ void Trainer::evaluate() {
 }
 
 void Trainer::save() {
+  const Activity activity("writing a checkpoint");
   const PhaseScope scope(clock_, Phase::checkpoint);
   check_weights();
   saved_step_ = step_;
-  if (output_ == nullptr) return;
+  if (output_ == nullptr) return ranks_.barrier();
   TrainingState state;
   state.model = model_label(experiment_.options.model.model);
   state.model_hash = experiment_.onnx_hash;
@@ -335,6 +360,8 @@ void Trainer::save() {
   state.fingerprint["version"] = program_version();
   for (const FingerprintPart& part : experiment_.fingerprint) state.fingerprint[part.name] = part.value;
   output_->folder.save(state, parameter_views(experiment_), optimizer_views());
+  // The others wait for it here, so that nobody books it as communication.
+  ranks_.barrier();
 }
 
 std::string Trainer::kept_text() const {

@@ -25,6 +25,7 @@ case $* in
   echo running
   while :; do sleep 0.05; done
   ;;
+*--early*) echo running; sleep 20 ;;
 *--full*) exit 75 ;;
 *) exit 4 ;;
 esac
@@ -33,17 +34,20 @@ cp "$folder/bin/srun" "$folder/bin/mpirun"
 cat >"$folder/bin/scontrol" <<'SCONTROL'
 #!/usr/bin/env bash
 case $1 in
-show) printf 'JobId=17 JobName=x\n   Command=%s --config a.sbatch\n   WorkDir=/\n' "${SCRIPT:-/nowhere/launch/x.sbatch}" ;;
+show) printf 'JobId=17 JobName=x\n   Command=%s --config a.sbatch\n   WorkDir=/\n   PreemptTime=%s\n' "${SCRIPT:-/nowhere/launch/x.sbatch}" "${PREEMPT_TIME:-None}" ;;
 *) echo "scontrol $*" ;;
 esac
 SCONTROL
 printf '#!/usr/bin/env bash\necho "  ${MPI:-Open MPI} 4.1"\n' >"$folder/program"
 chmod +x "$folder"/bin/* "$folder/program"
+# The stand-ins are stopped within a second.
+export DDP_REQUEUE_AFTER=0
 export PATH=$folder/bin:$PATH SLURM_SUBMIT_DIR=$root SLURM_JOB_ID=17 DDP_TRAIN=$folder/program
 
 # start SCRIPT ARGUMENTS...: the batch script in the background, as $job.
 start() {
   last="$*"
+  : >"$folder/said"
   "$root/launch/$1" "${@:2}" >"$folder/said" 2>&1 &
   job=$!
 }
@@ -68,6 +72,21 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   ends 75
   says "$folder/program --epochs 3"
   silent --resume
+  says 'scontrol requeue 17'
+  # A signal right after the start comes again after every start, and it would be queued for ever.
+  DDP_REQUEUE_AFTER='' start $script --epochs 3
+  signal USR1
+  ends 75
+  silent 'scontrol requeue'
+  says 'give a longer --time'
+  PREEMPT_TIME=2026-01-01T00:00:00 DDP_REQUEUE_AFTER='' start $script --epochs 3
+  signal USR1
+  ends 75
+  says 'scontrol requeue 17'
+  # Before the launcher listens, as a stand-in that is ended by the signal.
+  start $script --early
+  signal USR1
+  ends 75
   says 'scontrol requeue 17'
   start $script --epochs 3
   signal TERM

@@ -81,7 +81,8 @@ Plan read_plan(const std::vector<const char*>& args) {
 }
 
 int wait_for_signals() {
-  Signals signals;
+  Signals& signals = *Signals::current();
+  signals.set_stop_mode(StopMode::by_step);
   std::printf("ready\n");
   std::fflush(stdout);
   int checkpoints = 0;

@@ -63,6 +63,18 @@ run 3 30 2 check --device cuda
 one_line '--device cuda: rank 1 on host .*: there is no NVIDIA driver'
 program=$whole
 
+# Allocated GPUs: idle ones are named, and without a usable driver nothing trains on the CPU unless told so.
+CUDA_VISIBLE_DEVICES=0,1 run 0 60 1 check
+grep -q "allocated GPUs stay idle on host .*: 1 of 2 GPUs (1 Stand-in at $b)" "$folder/err" || fail "no idle GPU from $last"
+for variable in CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS; do
+  export FAKE_GPUS='' "$variable=0,1"
+  run 3 30 2 check
+  one_line "--device auto: GPUs were allocated \\($variable=0,1\\), but there is no NVIDIA driver"
+  run 0 60 2 check --device cpu
+  unset "$variable"
+done
+export FAKE_GPUS="$a $b"
+
 # What is wrong is said, and never "ready".
 FAKE_GPU_FAULT=product run 3 30 2 check
 one_line 'the device computes \[\[23, 28\], \[49, 64\]\] where \[\[22, 28\], \[49, 64\]\] is right'

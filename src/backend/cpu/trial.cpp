@@ -4,6 +4,7 @@
 
 #include "backend/workspace.h"
 #include "base/clock.h"
+#include "base/heartbeat.h"
 #include "base/random.h"
 
 namespace ddp {
@@ -25,11 +26,13 @@ struct Values {
 
 double least_seconds(const std::function<void()>& run, double rival) {
   const double begin = now();
+  heartbeat();
   run();
   double best = now() - begin;
   if (best > std::max(kColdFactor * rival, kShort)) return best;
   for (int round = 0; round < kRounds && (round == 0 || now() - begin < kEnough); ++round) {
     const double start = now();
+    heartbeat();
     run();
     best = std::min(best, now() - start);
   }

@@ -268,7 +268,8 @@ TEST_F(ConsoleTest, TheSummaryNamesTheSlowestRank) {
   ranks[0][Phase::backward] = 1;
   ranks[1][Phase::backward] = 3;
   console.summary(ranks, std::vector<std::string>{"node-a", "node-b"});
-  EXPECT_THAT(sheet.text(), EndsWith("slowest rank: 1 on node-b (backward 50% above the mean)\n"));
+  EXPECT_THAT(sheet.text(),
+              EndsWith("slowest rank: 1 on node-b, 1.0 s above the mean, 50% of the wall time (backward)\n"));
 }
 
 TEST_F(ConsoleTest, Utf8BarsAreDrawnInUtf8LocalesOnly) {

@@ -30,10 +30,23 @@ TEST(SlowestRankTest, IsTheOneThatWorksLongest) {
   const SlowestRank slowest = slowest_rank(ranks);
   EXPECT_EQ(slowest.rank, 2);
   EXPECT_EQ(slowest.phase, Phase::backward);
-  EXPECT_NEAR(slowest.phase_excess, 9.6 / 8.4 - 1, 1e-12);
-  EXPECT_NEAR(slowest.excess, 9.6 / 8.4 - 1, 1e-12);
+  EXPECT_NEAR(slowest.seconds, 9.6 - 8.4, 1e-12);
+  EXPECT_NEAR(slowest.share, 1.2 / 22.5, 1e-12);
   const std::vector<std::string> hosts = {"a", "a", "b", "b"};
-  EXPECT_EQ(slowest_rank_text(ranks, hosts), "slowest rank: 2 on b (backward 14% above the mean)");
+  EXPECT_EQ(slowest_rank_text(ranks, hosts),
+            "slowest rank: 2 on b, 1.2 s above the mean, 5.3% of the wall time (backward)");
+}
+
+// A phase may be far above its mean and still be nothing: what counts is its part of the wall time.
+TEST(SlowestRankTest, IsJudgedByTheWallTimeAndTheNetworkIsNamed) {
+  std::vector<PhaseTotals> ranks(2);
+  for (PhaseTotals& rank : ranks) rank[Phase::exposed_communication] = 97;
+  ranks[0][Phase::forward] = 0.8;
+  ranks[1][Phase::forward] = 1.8;
+  const std::vector<std::string> hosts = {"a", "b"};
+  EXPECT_EQ(slowest_rank_text(ranks, hosts),
+            "the ranks are even: rank 1 on b is 0.5% of the wall time above the mean; 99% of it is the network's, "
+            "'ddp_train check' on the same hosts measures each link");
 }
 
 TEST(SlowestRankTest, IsFoundInEveryPhaseOfTheStep) {
@@ -52,9 +65,11 @@ TEST(SlowestRankTest, EvenRanksAreSaidToBeEven) {
   auto ranks = even_ranks(2);
   ranks[1][Phase::backward] = 8.02;
   const std::vector<std::string> hosts = {"a", "b"};
-  EXPECT_EQ(slowest_rank_text(ranks, hosts), "slowest rank: 1 on b (backward 0.1% above the mean); the ranks are even");
+  EXPECT_EQ(slowest_rank_text(ranks, hosts),
+            "the ranks are even: rank 1 on b is 0.1% of the wall time above the mean; 20% of it is the network's, "
+            "'ddp_train check' on the same hosts measures each link");
   const std::vector<PhaseTotals> idle(2);
-  EXPECT_THAT(slowest_rank_text(idle, hosts), HasSubstr("0.0% above the mean"));
+  EXPECT_THAT(slowest_rank_text(idle, hosts), HasSubstr("0.0% of the wall time above the mean"));
 }
 
 TEST(SlowestRankTest, OneRankHasNoSlowest) {

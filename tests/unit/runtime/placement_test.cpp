@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 
 #include "support/errors.h"
@@ -199,6 +200,43 @@ TEST(Placement, TheTableShowsWhatIsKnown) {
   EXPECT_EQ(placement_table(Views{view(0, {})}, {}),
             "rank  host  card  PCI address  NUMA node  driver  memory\n"
             "   0  n0    CPU   –                    –  –            –\n");
+}
+
+Environment with(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+TEST(AllocatedGpusTest, AreThoseOfTheLauncherOrTheUser) {
+  EXPECT_EQ(allocated_gpus(with({}), {}), "");
+  EXPECT_EQ(allocated_gpus(with({{"CUDA_VISIBLE_DEVICES", "0"}}), {}), "CUDA_VISIBLE_DEVICES=0");
+  EXPECT_EQ(allocated_gpus(with({{"SLURM_JOB_GPUS", "0,1"}}), {}), "SLURM_JOB_GPUS=0,1");
+  DeviceOptions named;
+  named.gpus = {2, 0};
+  EXPECT_EQ(allocated_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}), named), "--gpus 2,0");
+  for (const char* none : {"", "-1", "NoDevFiles"}) {
+    EXPECT_EQ(allocated_gpus(with({{"CUDA_VISIBLE_DEVICES", none}, {"SLURM_JOB_GPUS", "0"}}), {}), "") << none;
+  }
+}
+
+TEST(IdleGpusTest, NamesWhatWasAllocatedAndIsNotUsed) {
+  std::vector<RankView> views(2);
+  for (RankView& view : views) {
+    view.host_name = "a";
+    for (int i = 0; i < 3; ++i) {
+      GpuInfo card;
+      card.ordinal = i;
+      card.name = "H";
+      card.pci_id = std::to_string(i);
+      view.cards.push_back(card);
+    }
+  }
+  const std::vector<GpuInfo> used = {views[0].cards[0], views[0].cards[2]};
+  EXPECT_EQ(idle_gpus(views, used), "");
+  for (RankView& view : views) view.allocated = "SLURM_JOB_GPUS=0,1,2";
+  EXPECT_EQ(idle_gpus(views, used), "host a: 1 of 3 GPUs (1 H at 1)");
 }
 
 }  // namespace

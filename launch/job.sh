@@ -1,0 +1,246 @@
+# How launch/run and the batch scripts run a job under mpirun or srun; they source it first of all, because signals count
+# from here on.
+# shellcheck shell=bash
+#
+#   job_name=run                      # in front of its lines
+#   run_job mpirun -np 2 PROGRAM      # returns the exit code of the job
+#
+# - USR1, TERM and INT ask the ranks to save and stop, whenever they come; `stops` counts them. The second TERM or INT ends
+#   the job. HUP asks the ranks of this host to save and go on.
+# - Where a signal has ended a rank, the last line says which rank, on which host, and which signal. The launcher's banners
+#   about what ddp_train has explained are left out.
+# - A launcher whose ranks are gone, or stopped after the others have left, is ended with 7.
+
+job_name=job
+stops=0
+saves=0
+job=      # the process of the launcher while it runs
+launcher= # mpirun or srun
+notes=    # a folder for what the helpers find out
+trap 'stops=$((stops + 1)); request_stop' INT TERM USR1
+trap 'saves=$((saves + 1)); request_save' HUP
+
+# The ranks on this host, and whatever else the launcher has started here, that have not ended: sets `children`, `stopped`
+# to those that are stopped, and `left` to how the last of those ended that the launcher has not asked after, as in wait(2).
+find_children() {
+  local all=() child fields
+  children=() stopped=() left=
+  read -ra all <"/proc/$job/task/$job/children" || true
+  for child in "${all[@]}"; do
+    read -r fields <"/proc/$child/stat" || continue
+    fields=${fields##*) }
+    case $fields in
+    Z* | X*)
+      [ "${left:-0}" -ne 0 ] || left=${fields##* }
+      continue
+      ;;
+    [Tt]*) stopped+=("$child") ;;
+    esac
+    children+=("$child")
+  done
+} 2>/dev/null
+
+# Until the launcher has ended: it may not listen yet, and swallow what comes too early. From the third time on the ranks are
+# told directly, too, since it may be stuck writing to a pipe that nobody reads.
+tell_until_it_ends() {
+  local round
+  for ((round = 0; ; round++)); do
+    kill -USR1 "$job" 2>/dev/null || return 0
+    if [ "$round" -ge 3 ] && [ "$launcher" = mpirun ]; then
+      find_children
+      [ ${#children[@]} -eq 0 ] || kill -USR1 "${children[@]}" 2>/dev/null || true
+    fi
+    sleep 1
+  done
+}
+
+teller=
+request_stop() {
+  [ -n "$job" ] || return 0
+  if [ -z "$teller" ]; then
+    echo "$job_name: asked all ranks to save and stop${stop_hint:-}" >&2
+    : >"$notes/stop"
+    tell_until_it_ends &
+    teller=$!
+  elif [ "$stops" -gt 1 ] && [ -n "${stop_hint:-}" ]; then
+    kill -TERM "$job" 2>/dev/null || true
+  fi
+}
+# mpirun takes HUP as an end and cannot be told to pass it on: it goes to the ranks, which are its children.
+request_save() {
+  [ -n "$job" ] || return 0
+  local children stopped
+  find_children
+  [ ${#children[@]} -eq 0 ] || kill -HUP "${children[@]}" 2>/dev/null || true
+}
+
+signal_name() { kill -l "$1" 2>/dev/null || echo unknown; }
+
+# What a signal means to the user, for the last line.
+signal_text() {
+  local text
+  text="signal $1 ($(signal_name "$1"))"
+  case $1 in
+  9) text+=", as the system sends it when memory runs out" ;;
+  13) text+=": nobody reads what it writes any more" ;;
+  esac
+  echo "$text"
+}
+
+# The launcher's standard error: its banners are read, not shown, where ddp_train or the last line says the same. Writes
+# "RANK HOST SIGNAL" to the file $1 for a rank that a signal has ended.
+filter_errors() {
+  trap '' INT TERM USR1 HUP
+  # All that the launcher has to say.
+  if [ -n "${DDP_MPI_VERBOSE:-}" ]; then exec cat >&2; fi
+  local line block='' in_block=no bar='^-{60,}$'
+  local killed='process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+) exited on signal ([0-9]+)'
+  local task='^srun: error: ([^:]+): tasks? ([0-9]+)[^:]*: ([A-Z][A-Za-z ]*[a-z0-9])( \(core dumped\))?$'
+  while IFS= read -r line || [ -n "$line" ]; do
+    if [[ $line =~ $bar ]]; then
+      if [ "$in_block" = no ]; then
+        in_block=yes block=
+        continue
+      fi
+      in_block=no
+      if [[ $block =~ $killed ]]; then
+        [ -s "$1" ] || echo "${BASH_REMATCH[1]} ${BASH_REMATCH[2]} ${BASH_REMATCH[3]}" >"$1"
+      elif ! [[ $block =~ MPI_ABORT\ was\ invoked|a\ non-zero\ exit\ code|exited\ with\ non-zero\ status ]]; then
+        printf '%s\n' "${block%$'\n'}" >&2
+      fi
+    elif [ "$in_block" = yes ]; then
+      block+=$line$'\n'
+    else
+      if [[ $line =~ $task ]] && [ ! -s "$1" ]; then
+        local number
+        case ${BASH_REMATCH[3]} in
+        Killed) number=9 ;; Terminated) number=15 ;; 'Segmentation fault') number=11 ;; Aborted) number=6 ;;
+        'Bus error') number=7 ;; 'Floating point exception') number=8 ;; 'Illegal instruction') number=4 ;;
+        'User defined signal 1') number=10 ;; 'Broken pipe') number=13 ;; *) number= ;;
+        esac
+        [ -z "$number" ] || echo "${BASH_REMATCH[2]} ${BASH_REMATCH[1]} $number" >"$1"
+      fi
+      printf '%s\n' "$line" >&2
+    fi
+  done
+  [ "$in_block" = no ] || printf '%s' "$block" >&2
+}
+
+# Ends a launcher that has no ranks any more, or only stopped ones after others have left, which no rank can notice.
+# srun is left alone: it has no ranks of its own here. $1: seconds that a stopped rank is given.
+watch_launcher() {
+  trap '' INT TERM USR1 HUP
+  local most=0 alone=0 stuck=0 children stopped left said=no place
+  while kill -0 "$job" 2>/dev/null; do
+    find_children
+    [ ${#children[@]} -le "$most" ] || most=${#children[@]}
+    alone=$((${#children[@]} == 0 ? alone + 1 : 0))
+    # It may be writing what nobody reads at the moment, as into a pager.
+    place=
+    read -r place <"/proc/$job/wchan" || true
+    case $place in *write* | wait_woken) [ -e "$notes/stop" ] || alone=0 ;; esac
+    stuck=$((${#stopped[@]} > 0 && ${#stopped[@]} == ${#children[@]} && ${#children[@]} < most ? stuck + 1 : 0))
+    if [ "$most" -gt 0 ] && [ "$alone" -ge 5 ]; then
+      end_launcher "its ranks on this host are gone"
+      return 0
+    fi
+    if [ "$stuck" -ge 20 ] && [ "$said" = no ]; then
+      said=yes
+      echo "$job_name: waiting for process ${stopped[*]}, which is stopped; the other ranks have ended" >&2
+    fi
+    if [ "$stuck" -ge $(($1 * 2)) ]; then
+      end_launcher "process ${stopped[*]} of it is stopped, the other ranks have ended"
+      return 0
+    fi
+    sleep 0.5
+  done
+}
+end_launcher() {
+  # It may be about to leave by itself.
+  sleep 0.5
+  kill -0 "$job" 2>/dev/null || return 0
+  echo "${left:-0} $1" >"$notes/ended"
+  kill -TERM "$job" 2>/dev/null || true
+  sleep 1
+  [ ${#stopped[@]} -eq 0 ] || kill -KILL "${stopped[@]}" 2>/dev/null || true
+  kill -KILL "$job" 2>/dev/null || true
+}
+
+# The value of --timeout among the words, in whole seconds.
+timeout_of() {
+  local word before='' seconds=600
+  for word in "$@"; do
+    case $before,$word in
+    --timeout,*) seconds=$word ;;
+    *,--timeout=*) seconds=${word#*=} ;;
+    esac
+    before=$word
+  done
+  seconds=${seconds%%.*}
+  [[ $seconds =~ ^[0-9]{1,7}$ ]] && echo $((seconds < 1 ? 1 : seconds)) || echo 600
+}
+
+run_job() {
+  local status=0 before filter filter_end watcher=''
+  launcher=$(basename "$1")
+  notes=$(mktemp -d)
+  exec {filter_end}> >(filter_errors "$notes/killed")
+  filter=$!
+  # A session of its own, so that Ctrl-C reaches this script alone: on INT and TERM mpirun kills its ranks within 2 s,
+  # while USR1 goes through to them.
+  setsid "$@" 2>&"$filter_end" {filter_end}>&- &
+  job=$!
+  exec {filter_end}>&-
+  if [ "$launcher" = mpirun ]; then
+    watch_launcher "$(timeout_of "$@")" &
+    watcher=$!
+  fi
+  [ "$stops" -eq 0 ] || request_stop
+  [ "$saves" -eq 0 ] || request_save
+  # A signal interrupts `wait`, whose result is then not the job's.
+  while :; do
+    before=$stops,$saves status=0
+    wait "$job" || status=$?
+    [ "$before" != "$stops,$saves" ] || break
+  done
+  local ended=$job
+  job=
+  # Whoever holds the other end, a rank that has lost its launcher, does not hold up this script.
+  for ((i = 0; i < 20; i++)); do
+    kill -0 "$filter" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill "$filter" $watcher $teller 2>/dev/null || true
+  explain_status "$status" "$launcher" "$ended"
+  status=$?
+  rm -rf "$notes"
+  return "$status"
+}
+
+# The last line, where the ranks cannot say it themselves. Returns the exit code of the job.
+explain_status() {
+  local rank host number
+  # Before a rank has its handlers, USR1 ends it; it had nothing to save.
+  if [ "$stops" -gt 0 ] && { [ "$1" -eq 138 ] || [ "$1" -eq 143 ]; }; then
+    echo "$job_name: stopped before the run began; there was nothing to save" >&2
+    return 75
+  fi
+  if [ -s "$notes/ended" ]; then
+    local left reason
+    read -r left reason <"$notes/ended"
+    if [ $((left & 127)) -ne 0 ]; then reason+="; one was ended by $(signal_text $((left & 127)))"; fi
+    echo "$job_name: ended $2, which hung: $reason" >&2
+    [ $((left & 127)) -eq 0 ] && [ "$left" -ne 0 ] && return $((left >> 8))
+    return 7
+  fi
+  if [ -s "$notes/killed" ]; then
+    read -r rank host number <"$notes/killed"
+    echo "$job_name: rank $rank on host $host was ended by $(signal_text "$number")" >&2
+  elif [ "$1" -gt 128 ] && [ "$1" -lt 193 ]; then
+    echo "$job_name: $2 or a rank was ended by $(signal_text $(($1 - 128)))" >&2
+  elif [ "$1" -ge 193 ]; then
+    echo "$job_name: $2 failed (code $1): it could not start the ranks, or lost a host; its words above say more" >&2
+    return 7
+  fi
+  return "$1"
+}

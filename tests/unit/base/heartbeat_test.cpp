@@ -1,0 +1,61 @@
+#include "base/heartbeat.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace ddp {
+namespace {
+
+TEST(HeartbeatTest, TheInnermostActivityOfTheMainThreadCounts) {
+  const std::thread::id self = std::this_thread::get_id();
+  EXPECT_EQ(what_is_done(self).text, "");
+  const Activity outer("training");
+  EXPECT_EQ(what_is_done(self).text, "training");
+  {
+    const RankWait wait("all_reduce", 3);
+    EXPECT_TRUE(what_is_done(self).waits_for_ranks);
+    EXPECT_EQ(what_is_done(self).rank, 3);
+    EXPECT_EQ(what_is_done(self).text, "all_reduce");
+  }
+  EXPECT_FALSE(what_is_done(self).waits_for_ranks);
+  EXPECT_EQ(what_is_done(self).text, "training");
+}
+
+// The main thread waits for a batch; the loader's thread knows for which file.
+TEST(HeartbeatTest, AHelperThreadKnowsBetterWhatIsWaitedFor) {
+  const std::thread::id self = std::this_thread::get_id();
+  const Activity outer("training");
+  std::thread([&] {
+    const Activity reading("reading 7.jpg");
+    EXPECT_EQ(what_is_done(self).text, "reading 7.jpg");
+    const RankWait wait("ring", 2);  // beside backward: not what the main thread does
+    EXPECT_EQ(what_is_done(self).text, "reading 7.jpg");
+    EXPECT_FALSE(what_is_done(self).waits_for_ranks);
+  }).join();
+  const RankWait sum("the sum of gradients");
+  std::thread([&] {
+    const RankWait wait("ring", 2);
+    EXPECT_EQ(what_is_done(self).rank, 2);
+    EXPECT_TRUE(what_is_done(self).waits_for_ranks);
+  }).join();
+}
+
+TEST(HeartbeatTest, BeatsAreCounted) {
+  const std::uint64_t before = heartbeats();
+  heartbeat();
+  EXPECT_EQ(heartbeats(), before + 1);
+}
+
+TEST(HeartbeatTest, TheClockOfWaitsIsTheWatchdogsWhileThereIsOne) {
+  EXPECT_LT(progress_elsewhere(), waiting_clock() - 1e6);
+  set_waiting_clock(5);
+  EXPECT_EQ(waiting_clock(), 5);
+  note_progress_elsewhere();
+  EXPECT_EQ(progress_elsewhere(), 5);
+  drop_waiting_clock();
+  EXPECT_NE(waiting_clock(), 5);
+}
+
+}  // namespace
+}  // namespace ddp
