@@ -104,7 +104,7 @@ def run(stage):
     stage.check("operators against double precision", operators)
     ways = [("fp32", "on"), ("fp32", "off"), ("tf32", "on"), ("bf16", "on")]
     stage.check_together([(f"losses of {network}, {precision}, CUDA graph {graph}", losses_of(network, precision, graph))
-                          for network in networks.NETWORKS for precision, graph in ways], at_once=4)
+                          for network in networks.NETWORKS for precision, graph in ways], at_once=6)
     for name in BENCHES:
         for precision in ("fp32", "tf32", "bf16") if name == "lenet" else ("bf16",):
             stage.check(f"bench {name}, {precision}", bench_of(name, precision))
