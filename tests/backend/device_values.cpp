@@ -33,10 +33,10 @@ void DeviceActivation::set(const reference::Values& plain, std::int64_t active, 
   std::vector<float> values(elements(), rest);
   each_element(0, active, shape_, layout_,
                [&](std::size_t from, std::size_t to) { values[to] = static_cast<float>(plain[from]); });
-  upload(values);
+  set_stored(values);
 }
 
-void DeviceActivation::fill(float value) { upload(std::vector<float>(elements(), value)); }
+void DeviceActivation::fill(float value) { set_stored(std::vector<float>(elements(), value)); }
 
 reference::Values DeviceActivation::get(std::int64_t active) const {
   const std::vector<float> values = stored();
@@ -68,7 +68,7 @@ std::vector<float> DeviceActivation::stored() const {
   return values;
 }
 
-void DeviceActivation::upload(const std::vector<float>& values) {
+void DeviceActivation::set_stored(const std::vector<float>& values) {
   if (backend_.activation_bytes() == sizeof(float)) {
     backend_.upload(memory_.data(), values.data(), values.size() * sizeof(float));
     backend_.synchronize();

@@ -56,12 +56,12 @@ class DeviceActivation {
   bool zero_from(std::int64_t active) const;
   // All samples that are stored, as they lie in memory.
   std::vector<float> stored() const;
+  void set_stored(const std::vector<float>& values);
   // Every element, so that a test sees what was not written.
   void fill(float value);
 
  private:
   std::size_t elements() const { return static_cast<std::size_t>(stored_elements(batch_, shape_, layout_)); }
-  void upload(const std::vector<float>& values);
 
   Backend& backend_;
   std::int64_t batch_;
