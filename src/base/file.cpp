@@ -34,8 +34,7 @@ std::string advice(int error_number) {
       if (in_container()) {
         return fmt::format(
             "this container runs as user {}: make the folder or volume that user's, or start the container with its "
-            "owner "
-            "in --user",
+            "owner in --user",
             ::geteuid());
       }
       return "check the permissions or give another folder";

@@ -48,7 +48,7 @@ def operators(check):
     """The operators' tests against references in double precision."""
     ended = check.ours([check.machine.operators], 240)
     (check.machine.out / "operators.txt").write_text(ended.output, encoding="utf-8")
-    failed = re.findall(r"^\[  FAILED  \] (\S+), where", ended.stdout, re.MULTILINE)
+    failed = sorted(set(re.findall(r"^\[  FAILED  \] (\S+), where", ended.stdout, re.MULTILINE)))
     passed = re.search(r"^\[  PASSED  \] (\d+) test", ended.stdout, re.MULTILINE)
     if failed:
         raise Failed(f"{len(failed)} failed, the first is {failed[0]}")

@@ -72,6 +72,7 @@ fi
 expect 139 'ended by signal 11 \(SEGV\)' "$launch/run" -np 2 -- crash
 # MPI that cannot start ends with 1 and says nothing: launch/run says what to do, and where shared memory is short, that.
 mkdir "$folder/bin"
+# shellcheck disable=SC2016  # for the script that is written
 printf '#!/usr/bin/env bash\necho Filesystem\necho "shm 1 0 $FREE 0%% /dev/shm"\n' >"$folder/bin/df"
 chmod +x "$folder/bin/df"
 FREE=1 PATH=$folder/bin:$PATH expect 3 '^run: MPI could not start 2 ranks: /dev/shm has 1 MB free.*--shm-size' "$launch/run" -np 2 -- break

@@ -18,7 +18,7 @@ commands() {
   local tool
   mkdir -p "$folder/$1"
   for tool in bash env sed awk grep tr sort head tail mkdir rm mktemp cat dirname basename id nproc uname c++ cc g++ gcc as ld ar \
-    ranlib cmake ninja mpirun mpicxx mpicc curl wget perl ps expr touch test true; do
+    ranlib cmake ninja mpirun mpicxx mpicc curl wget perl ps python3 ip expr touch test true; do
     [ -z "$(type -P $tool)" ] || ln -sf "$(type -P $tool)" "$folder/$1/$tool"
   done
   # A CMake that does not find what HIDDEN names.

@@ -31,7 +31,7 @@ for resume in none auto "$folder/one/latest"; do
 done
 kill -USR1 "$job"
 ends 75 20
-[ ! -e "$folder/one/earlier-1" ] && [ ! -e "$folder/one/run.lock" ] || fail "the second run left traces"
+if [ -e "$folder/one/earlier-1" ] || [ -e "$folder/one/run.lock" ]; then fail "the second run left traces"; fi
 
 # A lock whose process was killed holds nobody up.
 start "$folder/killed"
@@ -92,7 +92,7 @@ run 0 20 1 "${small[@]}" --max-steps 1 --output "$folder/links" --resume auto
 ln -s "$folder/mine" "$folder/model.safetensors"
 run 0 20 1 export --run "$folder/links" --format safetensors --to "$folder/model.safetensors"
 [ "$(cat "$folder/mine")" = mine ] || fail "a link was written through"
-[ ! -L "$folder/links/config.cfg" ] && [ ! -L "$folder/model.safetensors" ] || fail "a link is still there"
+if [ -L "$folder/links/config.cfg" ] || [ -L "$folder/model.safetensors" ]; then fail "a link is still there"; fi
 
 # Saved first, evaluated then: images that cannot be read cost no epoch, and the evaluation is made up for.
 images=(--dataset folder --data-dir "$folder/images" --image-size 28 --global-batch 8 --epochs 2 --lr 0.01 --threads 1
@@ -111,7 +111,7 @@ cp "$victim" "$folder/whole.jpg"
 head -c 900 "$folder/whole.jpg" >"$victim"
 run 4 60 1 "${images[@]}" --output "$folder/pictures"
 saved=$(ls "$folder/pictures/checkpoints")
-[ -n "$saved" ] && [ -e "$folder/pictures/latest/MANIFEST.json" ] || fail "the epoch before the broken image is lost"
+if [ -z "$saved" ] || [ ! -e "$folder/pictures/latest/MANIFEST.json" ]; then fail "the epoch before the broken image is lost"; fi
 cp "$folder/whole.jpg" "$victim"
 run 0 60 1 "${images[@]}" --output "$folder/pictures" --resume auto
 same_tensors "$folder/pictures-whole/latest" "$folder/pictures/latest"

@@ -45,6 +45,7 @@ grep -q 'stopped by SIGUSR1; there was nothing to save' "$folder/err" || fail "n
 
 # Nobody reads the output: training goes on, and a request to stop counts.
 mkfifo "$folder/full"
+# shellcheck disable=SC2217  # the pipe is held open and never read
 sleep 1000 <"$folder/full" &
 reader=$!
 "$program" "${small[@]}" --progress lines --log-interval 1 --epochs 1000000 --eval-every 0 --checkpoint-every 100000 \
