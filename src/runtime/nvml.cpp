@@ -53,6 +53,7 @@ struct ProcessInfo {
 
 namespace {
 
+// NOLINTNEXTLINE(google-build-using-namespace): the namespace is of this file alone
 using namespace nvml_interface;
 
 constexpr int kGpuSensor = 0;

@@ -82,13 +82,13 @@ std::string stopped_text() {
 bool first_of_siblings() {
   const int mine = rank_of(getpid());
   if (mine < 0) return true;
-  for (const pid_t process : children_of_parent()) {
+  const std::vector<pid_t> processes = children_of_parent();
+  return std::none_of(processes.begin(), processes.end(), [mine](pid_t process) {
     const char state = process_state(process);
-    if (process == getpid() || state == '\0' || state == 'Z' || is_stopped(state)) continue;
+    if (process == getpid() || state == '\0' || state == 'Z' || is_stopped(state)) return false;
     const int rank = rank_of(process);
-    if (rank >= 0 && rank < mine) return false;
-  }
-  return true;
+    return rank >= 0 && rank < mine;
+  });
 }
 
 }  // namespace ddp

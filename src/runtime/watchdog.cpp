@@ -64,8 +64,8 @@ void say(const std::string& text) { log_line(log_rank() == 0 ? LogLevel::info : 
 
 class Guard {
  public:
-  explicit Guard(std::thread::id main_thread) : main_thread_(main_thread), clock_(now()), last_look_(clock_) {
-    last_beat_ = clock_;
+  explicit Guard(std::thread::id main_thread)
+      : main_thread_(main_thread), clock_(now()), last_look_(clock_), last_beat_(clock_) {
     set_waiting_clock(clock_);
   }
 
@@ -176,7 +176,7 @@ class Guard {
   std::thread::id main_thread_;
   double clock_;
   double last_look_;
-  double last_beat_ = 0;
+  double last_beat_;
   std::uint64_t beats_ = 0;
   MpiStage stage_ = MpiStage::before;
   Doing doing_;

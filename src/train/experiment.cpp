@@ -89,7 +89,7 @@ void take_pixels(const TrainingState& state, NetworkConfig& config) {
 // A checkpoint's own normalisation, for its evaluation.
 Normalization evaluated_normalization(const Normalization& options, const TrainingState& state) {
   if (state.mean.empty()) return options;
-  const Normalization own = normalization_of(state);
+  Normalization own = normalization_of(state);
   const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
     constexpr float kRounding = 1e-5F;
     return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {

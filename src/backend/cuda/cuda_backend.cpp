@@ -124,9 +124,9 @@ class CudaBackend final : public Backend {
     if (own && !timed && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)) return priced(kMmaKernels);
     const ConvKernels kernels =
         timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(*this, context_, *conv);
-    const KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
+    KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
     if (!own || !timed) return choice;
-    const KernelChoice other = priced(kMmaKernels);
+    KernelChoice other = priced(kMmaKernels);
     return other.seconds < choice.seconds ? other : choice;
   }
 
