@@ -1,5 +1,6 @@
 """Stage `faults`: memory errors and races, determinism, stop and resume, limits of memory, NCCL's failures, accuracy."""
 
+import os
 import re
 import signal
 import subprocess
@@ -107,9 +108,29 @@ class LongRun:
         self.said.seek(0)
         return self.said.read()
 
+    def children(self):
+        """The processes that mpirun started."""
+        said = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False).stdout
+        return [int(pid) for pid in said.split()]
+
     def kill(self):
+        for pid in self.children():
+            os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
+
+    def stop(self):
+        """Ends the run by SIGUSR1 with code 75; returns how. One mpirun was seen that does not pass the signal on."""
+        self.process.send_signal(signal.SIGUSR1)
+        try:
+            self.process.wait(10)
+            how = "SIGUSR1 to mpirun"
+        except subprocess.TimeoutExpired:
+            for pid in self.children():
+                os.kill(pid, signal.SIGUSR1)
+            how = "SIGUSR1 to the rank, as mpirun did not pass it on"
+        self.ends_with(75)
+        return how
 
     def ends_with(self, code, seconds=40):
         try:
@@ -123,11 +144,10 @@ class LongRun:
 
 def stops_on_request(check):
     run = LongRun(check, [])
-    run.process.send_signal(signal.SIGUSR1)
-    run.ends_with(75)
+    how = run.stop()
     if not (run.folder / "latest" / "state.json").exists():
         raise Failed("no checkpoint was saved")
-    return "saved and ended with 75"
+    return f"saved and ended with 75 by {how}"
 
 
 def gpu_memory_used(check):
@@ -142,8 +162,7 @@ def memory_cap(check):
     try:
         during, _ = gpu_memory_used(check)
     finally:
-        run.process.send_signal(signal.SIGUSR1)
-        run.ends_with(75)
+        run.stop()
     check.figures.update(memory_before=before, memory_during=during, memory_total=total)
     said = f"{during - before} MiB of {total} MiB during the run"
     if (during - before) > 0.4 * total:
@@ -187,13 +206,12 @@ def nccl_aborts(check):
 def killed_rank(check):
     """A rank that is killed takes the job with it within seconds."""
     run = LongRun(check, ["--oversubscribe-gpus"], ranks=2)
-    ranks = subprocess.run(["pgrep", "-P", str(run.process.pid)], capture_output=True, text=True, check=False)
-    children = [int(pid) for pid in ranks.stdout.split()]
+    children = run.children()
     if not children:
         run.kill()
         raise Failed("no ranks were found")
     begin = time.monotonic()
-    subprocess.run(["kill", "-9", str(children[-1])], check=False)
+    os.kill(children[-1], signal.SIGKILL)
     try:
         run.process.wait(20)
     except subprocess.TimeoutExpired as error:
