@@ -58,6 +58,18 @@ def operators(check):
     return f"{passed[1]} passed"
 
 
+def same_bytes_on_the_cpu(check):
+    """A deterministic training on this machine's CPU beside that of the machine that packed the bundle."""
+    expected = check.machine.reference.get("checkpoint")
+    if expected is None:
+        raise Failed("there are no CPU results to compare with; pack the bundle with them")
+    folder = check.folder("run")
+    check.expect(check.ddp([*networks.EXACT, "--output", str(folder)], 60, **networks.EXACT_ENVIRONMENT))
+    if training.checkpoint_hash(folder) != expected:
+        raise Failed("the checkpoint has other bytes than on the machine that packed the bundle")
+    return "the bytes of the machine that packed the bundle"
+
+
 def losses_of(network, precision, graph):
     def run(check):
         folder = check.folder("run")
@@ -102,6 +114,7 @@ def run(stage):
     stage.check("check: one rank, NCCL", ready)
     stage.check("check: two ranks on one GPU, through the host", ready_through_host)
     stage.check("operators against double precision", operators)
+    stage.check("the CPU repeats the bytes of the bundle", same_bytes_on_the_cpu)
     ways = [("fp32", "on"), ("fp32", "off"), ("tf32", "on"), ("bf16", "on")]
     stage.check_together([(f"losses of {network}, {precision}, CUDA graph {graph}", losses_of(network, precision, graph))
                           for network in networks.NETWORKS for precision, graph in ways], at_once=6)

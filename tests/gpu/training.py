@@ -1,5 +1,6 @@
 """Training runs of the checks: what they leave in their folders, and how near two of them are."""
 
+import hashlib
 import json
 
 from stage import Failed
@@ -22,6 +23,10 @@ def epoch_seconds(folder):
     lines = (folder / "summary.csv").read_text(encoding="utf-8").splitlines()
     place = lines[0].split(",").index("seconds")
     return [float(line.split(",")[place]) for line in lines[1:]]
+
+
+def checkpoint_hash(folder):
+    return hashlib.sha256((folder / "latest" / "model.safetensors").read_bytes()).hexdigest()
 
 
 def largest_difference(ours, theirs, tolerances):
