@@ -90,7 +90,7 @@ ConvSpec random_depthwise(std::int64_t channels) {
   s.batch = random_between(1, 4);
   s.kernel_h = s.kernel_w = random_between(1, 2) * 2 + 1;
   s.groups = s.output_channels = channels;
-  s.input = {channels, random_between(4, 15), random_between(4, 15)};
+  s.input = {channels, random_between(s.kernel_h, 15), random_between(s.kernel_w, 15)};
   s.stride = random_between(1, 2);
   s.pad_top = random_between(0, s.kernel_h);
   s.pad_left = random_between(0, s.kernel_h);

@@ -31,7 +31,10 @@ EOF
 # Libraries of the toolkit are out of sight, but for cudart; so is all else that has cuBLASLt.
 hidden=""
 toolkit=$(dirname "$(dirname "$nvcc")")
-for folder in "$(dirname "$cublaslt")" "$toolkit"/{,targets/x86_64-linux/}lib{,64} /usr{,/local}/lib{,64} /usr/lib/x86_64-linux-gnu; do
+# nvcc may be a script elsewhere that calls the toolkit's own.
+top=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#[$] TOP=//p')
+for folder in "$(dirname "$cublaslt")" {"$toolkit","${top:-$toolkit}",/usr/local/cuda*}/{,targets/x86_64-linux/}lib{,64} \
+  /usr{,/local}/lib{,64} /usr/lib/x86_64-linux-gnu; do
   compgen -G "$folder/libcublasLt.*" >/dev/null && hidden+="$folder;$(readlink -f "$folder");"
 done
 configure() {
