@@ -7,8 +7,8 @@
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/op_check.h"
-#include "backend/pretend_gpu/grid.h"
 #include "base/error.h"
+#include "stand_ins/gpu/grid.h"
 
 namespace ddp {
 namespace {
@@ -23,7 +23,7 @@ void check_mma(const ConvSpec& spec) {
 }
 
 // All that it takes of small ones.
-TEST(PretendMma, ConvolutionsAgreeWithTheReference) {
+TEST(StandInMma, ConvolutionsAgreeWithTheReference) {
   for (int taken = 0; taken < 12;) {
     const ConvSpec spec = random_conv(2, 1);
     if (!cuda::conv_mma_takes(spec)) continue;
@@ -34,7 +34,7 @@ TEST(PretendMma, ConvolutionsAgreeWithTheReference) {
 }
 
 // Images in several bands, channels in several blocks, the last ones with less than the others, large kernels.
-TEST(PretendMma, LargeConvolutionsAgreeWithTheReference) {
+TEST(StandInMma, LargeConvolutionsAgreeWithTheReference) {
   const std::vector<ConvSpec> specs = {
       {.batch = 2,
        .input = {20, 34, 30},
@@ -79,7 +79,7 @@ TEST(PretendMma, LargeConvolutionsAgreeWithTheReference) {
   }
 }
 
-TEST(PretendMma, LeavesTheRestToCudnn) {
+TEST(StandInMma, LeavesTheRestToCudnn) {
   const ConvSpec taken{.batch = 4, .input = {16, 12, 12}, .output_channels = 8, .kernel_h = 3, .kernel_w = 3};
   EXPECT_TRUE(cuda::conv_mma_takes(taken));
   std::vector<ConvSpec> others(5, taken);
@@ -100,7 +100,7 @@ TEST(PretendMma, LeavesTheRestToCudnn) {
 }
 
 // cuDNN would pad these channels: no timing is needed to see who is faster.
-TEST(PretendMma, IsTheFixedChoiceForOddChannels) {
+TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
   const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .kernel_h = 5, .kernel_w = 5};
   const auto bf16 = make_cuda_backend({.precision = GpuPrecision::bf16, .deterministic = true});
   EXPECT_EQ(bf16->choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
@@ -109,11 +109,11 @@ TEST(PretendMma, IsTheFixedChoiceForOddChannels) {
 }
 
 // Memory that threads of a warp show each other stays until all have seen it.
-TEST(PretendGrid, AWarpSeesWhatEachOfItsThreadsPointsTo) {
+TEST(StandInGrid, AWarpSeesWhatEachOfItsThreadsPointsTo) {
   std::vector<unsigned> sums(64);
-  pretend::run_grid(dim3(2), dim3(64), [&] {
+  stand_in::run_grid(dim3(2), dim3(64), [&] {
     unsigned mine = threadIdx.x;
-    pretend::with_warp(&mine, [&](const pretend::Warp& all) {
+    stand_in::with_warp(&mine, [&](const stand_in::Warp& all) {
       sums[threadIdx.x] = 0;
       for (const void* other : all) sums[threadIdx.x] += *static_cast<const unsigned*>(other);
     });

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# tests/gpu/run itself, on a machine without a GPU: run_test.sh BUILD FAKE_GPUS_MODULE FAKE_NVML_LIBRARY. Checks pass on
+# tests/gpu/run itself, on a machine without a GPU: run_test.sh BUILD STAND_IN_GPU_MODULE STAND_IN_NVML_LIBRARY. Checks pass on
 # stand-ins for GPUs; faults and hangs are found, counted and end in time; wrong arguments and machines are refused.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd) build=$1
 run=$tests/run
-export DDP_CUDA_MODULE=$2 DDP_NVML_LIBRARY=$3 FAKE_GPUS=0000:01:00.0
+export DDP_CUDA_MODULE=$2 DDP_NVML_LIBRARY=$3 STAND_IN_GPUS=0000:01:00.0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -54,7 +54,7 @@ expect 0 '^7 passed, 0 failed$' "$run" "${results[@]}" --only '^check: |determin
 [ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq 7 ] || fail "results.jsonl lacks checks"
 expect 0 '^1 passed, 0 failed$' "$run" "${results[@]}" --only 'USR1' faults
 # A fault is found and counted, and the rest goes on.
-FAKE_GPU_FAULT=product expect 1 '^FAILED  first: check: one rank' "$run" "${results[@]}" --only '^check: ' first
+STAND_IN_GPU_FAULT=product expect 1 '^FAILED  first: check: one rank' "$run" "${results[@]}" --only '^check: ' first
 grep -qE '^0 passed, 2 failed$' "$folder/said" || fail "the failures are not counted"
 
 # A GPU that never answers: the stage ends at its limit, and what it had not come to is named.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The commands about devices, and where a run computes, on a machine without a GPU. FAKE_NVML_LIBRARY names the stand-in for
+# The commands about devices, and where a run computes, on a machine without a GPU. STAND_IN_NVML_LIBRARY names the stand-in for
 # NVIDIA's management library that the tests build.
 set -u
 source "$(dirname "$0")/lib.sh"
-: "${FAKE_NVML_LIBRARY:?}"
+: "${STAND_IN_NVML_LIBRARY:?}"
 # No GPU here, whatever machine this is.
 export CUDA_VISIBLE_DEVICES="" DDP_NVML_LIBRARY=/nonexistent/libnvidia-ml.so.1
 
@@ -17,7 +17,7 @@ for ranks in 1 2; do
   run 3 30 "$ranks" devices
   one_line 'no NVIDIA driver: .*libnvidia-ml.so.1.*; there is the CPU: [0-9]+ cores?, .*(avx|baseline|sse)'
 done
-export DDP_NVML_LIBRARY=$FAKE_NVML_LIBRARY
+export DDP_NVML_LIBRARY=$STAND_IN_NVML_LIBRARY
 run 0 30 2 devices
 [ "$(grep -c '580.95.05' "$folder/out")" -eq 1 ] || fail "not one rank alone prints"
 prints '^NVIDIA driver 580.95.05; [0-9]+ cores?, CPU'
@@ -25,10 +25,10 @@ prints '^ +0  NVIDIA H200  0000:3b:00.0 +100.0 GiB +40.0 GiB +97 % +83 °C +powe
 prints '^ +1  NVIDIA H200  0000:d8:00.0 +1.0 GiB +139.0 GiB +0 % +31 °C +no +0$'
 prints '^ +2  –'
 prints '^ +0 +[0-9]+ +3.0 GiB  ddp_train$'
-FAKE_NVML=silent run 0 30 1 devices
+STAND_IN_NVML=silent run 0 30 1 devices
 prints '^NVIDIA driver of unknown version'
 prints '^ +0  –( +–)+$'
-FAKE_NVML=no-driver run 3 30 1 devices
+STAND_IN_NVML=no-driver run 3 30 1 devices
 one_line 'Driver Not Loaded'
 
 # check

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Which rank takes which card, and over what it sums, with stand-ins for the cards (tests/fake_gpus).
+# Which rank takes which card, and over what it sums, with stand-ins for the cards (tests/stand_ins/gpu_module.cpp).
 set -u
 source "$(dirname "$0")/lib.sh"
-: "${FAKE_GPUS_MODULE:?}" "${FAKE_NVML_LIBRARY:?}"
-export DDP_CUDA_MODULE=$FAKE_GPUS_MODULE DDP_NVML_LIBRARY=$FAKE_NVML_LIBRARY
+: "${STAND_IN_GPU_MODULE:?}" "${STAND_IN_NVML_LIBRARY:?}"
+export DDP_CUDA_MODULE=$STAND_IN_GPU_MODULE DDP_NVML_LIBRARY=$STAND_IN_NVML_LIBRARY
 a=0000:01:00.0 b=0000:02:00.0
 
 # takes RANK CARD ADDRESS: so says the table.
@@ -14,7 +14,7 @@ prints() {
   grep -qE -- "$1" "$folder/out" || fail "no '$1' in the output of $last"
 }
 
-export FAKE_GPUS="$a $b"
+export STAND_IN_GPUS="$a $b"
 run 0 60 2 check --device cuda
 takes 0 0 $a
 takes 1 1 $b
@@ -28,7 +28,7 @@ run 2 30 2 check --gpus 1,7
 one_line '--gpus 1,7: there is no card 7'
 run 2 30 2 check --gpus 1,1
 one_line '--gpus 1,1 names card 1 twice'
-FAKE_GPUS=$a run 3 30 2 check
+STAND_IN_GPUS=$a run 3 30 2 check
 one_line "2 ranks on host .* see 1 card: ranks 0 and 1 would share the one at $a.*--oversubscribe-gpus"
 run 0 60 3 check --oversubscribe-gpus
 takes 0 0 $a
@@ -39,7 +39,7 @@ prints '^sums +MPI through the host$'
 # One visible card a task, as Slurm shows them.
 one_each() { # one_each ADDRESS-OF-RANK-0 ADDRESS-OF-RANK-1
   # shellcheck disable=SC2016
-  printf '#!/usr/bin/env bash\ncards=(%s)\nFAKE_GPUS=${cards[OMPI_COMM_WORLD_RANK]/none/} exec "%s" "$@"\n' "$*" "$whole" \
+  printf '#!/usr/bin/env bash\ncards=(%s)\nSTAND_IN_GPUS=${cards[OMPI_COMM_WORLD_RANK]/none/} exec "%s" "$@"\n' "$*" "$whole" \
     >"$folder/one_each"
   chmod +x "$folder/one_each"
   program=$folder/one_each
@@ -67,20 +67,20 @@ program=$whole
 CUDA_VISIBLE_DEVICES=0,1 run 0 60 1 check
 grep -q "allocated GPUs stay idle on host .*: 1 of 2 GPUs (1 Stand-in at $b)" "$folder/err" || fail "no idle GPU from $last"
 for variable in CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS; do
-  export FAKE_GPUS='' "$variable=0,1"
+  export STAND_IN_GPUS='' "$variable=0,1"
   run 3 30 2 check
   one_line "--device auto: GPUs were allocated \\($variable=0,1\\), but there is no NVIDIA driver"
   run 0 60 2 check --device cpu
   unset "$variable"
 done
-export FAKE_GPUS="$a $b"
+export STAND_IN_GPUS="$a $b"
 
 # What is wrong is said, and never "ready".
-FAKE_GPU_FAULT=product run 3 30 2 check
+STAND_IN_GPU_FAULT=product run 3 30 2 check
 one_line 'the device computes \[\[23, 28\], \[49, 64\]\] where \[\[22, 28\], \[49, 64\]\] is right'
-FAKE_GPU_FAULT=sum run 3 30 2 check
+STAND_IN_GPU_FAULT=sum run 3 30 2 check
 one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, where \[\[44, 56\], \[98, 128\]\] is right'
-FAKE_GPU_FAULT=memory run 5 30 2 check
+STAND_IN_GPU_FAULT=memory run 5 30 2 check
 one_line 'the matrices of a check do not fit'
 if grep -q ready "$folder/out"; then fail "ready, with full memory"; fi
 finish

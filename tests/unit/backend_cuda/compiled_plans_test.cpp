@@ -1,5 +1,5 @@
 // Plans of kernels that cuDNN compiles at run time, for a GPU that is only described: they want a driver, which is
-// tests/fake_libcuda here. cuDNN generates and compiles the code; nothing runs.
+// tests/stand_ins/libcuda.cpp here. cuDNN generates and compiles the code; nothing runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

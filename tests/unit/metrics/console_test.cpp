@@ -12,7 +12,7 @@
 #include <memory>
 #include <sstream>
 
-#include "unit/metrics/fake_clock.h"
+#include "stand_ins/clock.h"
 
 namespace ddp {
 namespace {
@@ -132,14 +132,14 @@ EpochRecord epoch_record(std::int64_t epoch) {
 
 class ConsoleTest : public ::testing::Test {
  protected:
-  ConsoleTest() { fake_time = 0; }
+  ConsoleTest() { stand_in_time = 0; }
   Environment locale_{"LC_ALL", "C"};
   Environment term_{"TERM", "xterm"};
 };
 
 TEST_F(ConsoleTest, TheHeaderIsAligned) {
   Sheet sheet;
-  Console console(ProgressStyle::lines, sheet.file(), read_fake_time);
+  Console console(ProgressStyle::lines, sheet.file(), read_stand_in_time);
   console.header("ddp_train 0.1.0", {{"model", "lenet"}, {"", ""}, {"global batch", "256"}, {"", "2 x 128"}});
   EXPECT_EQ(sheet.text(),
             "ddp_train 0.1.0\n"
@@ -152,9 +152,9 @@ TEST_F(ConsoleTest, TheHeaderIsAligned) {
 
 TEST_F(ConsoleTest, AFileGetsLinesAndTheTableAtTheEnd) {
   Sheet sheet;
-  Console console(ProgressStyle::automatic, sheet.file(), read_fake_time);
+  Console console(ProgressStyle::automatic, sheet.file(), read_stand_in_time);
   for (std::int64_t step = 1; step <= 200; ++step) {
-    fake_time += 0.25;
+    stand_in_time += 0.25;
     console.update(at_step(step));
     if (step % 50 == 0) console.log(at_step(step));
     if (step % 100 == 0) console.epoch(epoch_record(step / 100));
@@ -180,26 +180,26 @@ TEST_F(ConsoleTest, AFileGetsLinesAndTheTableAtTheEnd) {
 
 TEST_F(ConsoleTest, ATerminalGetsABarRedrawnInPlace) {
   Screen screen(100);
-  Console console(ProgressStyle::automatic, screen.file(), read_fake_time);
+  Console console(ProgressStyle::automatic, screen.file(), read_stand_in_time);
   console.update(at_step(0));
   EXPECT_EQ(screen.text(), "\r" + progress_bar(at_step(0), std::nullopt, 100, false) + "\x1b[K");
   console.log(at_step(0));
   EXPECT_EQ(screen.text(), "");
-  fake_time = 10;
+  stand_in_time = 10;
   console.update(at_step(500));
   EXPECT_EQ(screen.text(), "\r" + progress_bar(at_step(500), 10, 100, false) + "\x1b[K");
   screen.resize(60);
-  fake_time = 11;
+  stand_in_time = 11;
   console.update(at_step(500));
   EXPECT_EQ(screen.text(), "\r" + progress_bar(at_step(500), 11, 60, false) + "\x1b[K");
 }
 
 TEST_F(ConsoleTest, TheBarIsRedrawnAtMostTenTimesASecond) {
   Screen screen(100);
-  Console console(ProgressStyle::automatic, screen.file(), read_fake_time);
+  Console console(ProgressStyle::automatic, screen.file(), read_stand_in_time);
   std::string text;
   for (std::int64_t step = 0; step < 1000; ++step) {
-    fake_time = static_cast<double>(step) / 256;
+    stand_in_time = static_cast<double>(step) / 256;
     console.update(at_step(step));
     text += screen.text();
   }
@@ -210,7 +210,7 @@ TEST_F(ConsoleTest, TheBarIsRedrawnAtMostTenTimesASecond) {
 TEST_F(ConsoleTest, TheTableGrowsAboveTheBar) {
   Screen screen(100);
   {
-    Console console(ProgressStyle::automatic, screen.file(), read_fake_time);
+    Console console(ProgressStyle::automatic, screen.file(), read_stand_in_time);
     console.update(at_step(99));
     screen.text();
     console.epoch(epoch_record(1));
@@ -233,13 +233,13 @@ TEST_F(ConsoleTest, TheTableGrowsAboveTheBar) {
 
 TEST_F(ConsoleTest, StylesCanBeForced) {
   Screen screen(100);
-  Console lines(ProgressStyle::lines, screen.file(), read_fake_time);
+  Console lines(ProgressStyle::lines, screen.file(), read_stand_in_time);
   lines.update(at_step(1));
   EXPECT_EQ(screen.text(), "");
   lines.log(at_step(1));
   EXPECT_THAT(screen.text(), EndsWith("eta -\n"));
 
-  Console none(ProgressStyle::none, screen.file(), read_fake_time);
+  Console none(ProgressStyle::none, screen.file(), read_stand_in_time);
   none.update(at_step(1));
   none.log(at_step(1));
   EXPECT_EQ(screen.text(), "");
@@ -248,7 +248,7 @@ TEST_F(ConsoleTest, StylesCanBeForced) {
 
   const Environment columns("COLUMNS", "70");
   Sheet sheet;
-  Console bar(ProgressStyle::bar, sheet.file(), read_fake_time);
+  Console bar(ProgressStyle::bar, sheet.file(), read_stand_in_time);
   bar.update(at_step(1));
   EXPECT_EQ(sheet.text(), "\r" + progress_bar(at_step(1), std::nullopt, 70, false) + "\x1b[K");
 }
@@ -256,14 +256,14 @@ TEST_F(ConsoleTest, StylesCanBeForced) {
 TEST_F(ConsoleTest, ADumbTerminalGetsLines) {
   const Environment term("TERM", "dumb");
   Screen screen(100);
-  Console console(ProgressStyle::automatic, screen.file(), read_fake_time);
+  Console console(ProgressStyle::automatic, screen.file(), read_stand_in_time);
   console.update(at_step(1));
   EXPECT_EQ(screen.text(), "");
 }
 
 TEST_F(ConsoleTest, TheSummaryNamesTheSlowestRank) {
   Sheet sheet;
-  Console console(ProgressStyle::none, sheet.file(), read_fake_time);
+  Console console(ProgressStyle::none, sheet.file(), read_stand_in_time);
   std::vector<PhaseTotals> ranks(2);
   ranks[0][Phase::backward] = 1;
   ranks[1][Phase::backward] = 3;
@@ -287,7 +287,7 @@ TEST_F(ConsoleTest, Utf8BarsAreDrawnInUtf8LocalesOnly) {
     const Environment lang("LANG", locale.lang);
     EXPECT_EQ(locale_is_utf8(), locale.utf8) << locale.all << "|" << locale.ctype << "|" << locale.lang;
     Screen screen(100);
-    Console console(ProgressStyle::automatic, screen.file(), read_fake_time);
+    Console console(ProgressStyle::automatic, screen.file(), read_stand_in_time);
     console.update(at_step(500));
     EXPECT_EQ(count(screen.text(), "█") > 0, locale.utf8);
   }

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "unit/metrics/fake_clock.h"
+#include "stand_ins/clock.h"
 
 namespace ddp {
 namespace {
@@ -15,15 +15,15 @@ TEST(PhaseClockTest, EveryInstantBelongsToOnePhase) {
   const auto seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  fake_time = 1000;
-  PhaseClock clock(Phase::other, read_fake_time);
+  stand_in_time = 1000;
+  PhaseClock clock(Phase::other, read_stand_in_time);
   PhaseTotals expected;
   PhaseTotals expected_lap;
   PhaseTotals laps;
   Phase phase = Phase::other;
   for (int i = 0; i < 1000; ++i) {
     const auto passed = static_cast<double>(random() % 10);
-    fake_time += passed;
+    stand_in_time += passed;
     expected[phase] += passed;
     expected_lap[phase] += passed;
     if (random() % 20 == 0) {
@@ -39,23 +39,23 @@ TEST(PhaseClockTest, EveryInstantBelongsToOnePhase) {
   laps += clock.lap();
   EXPECT_EQ(clock.totals(), expected);
   EXPECT_EQ(laps, expected);
-  EXPECT_EQ(expected.sum(), fake_time - 1000);
+  EXPECT_EQ(expected.sum(), stand_in_time - 1000);
 }
 
 TEST(PhaseClockTest, AScopeGoesBackToThePhaseBefore) {
-  fake_time = 0;
-  PhaseClock clock(Phase::backward, read_fake_time);
-  fake_time = 1;
+  stand_in_time = 0;
+  PhaseClock clock(Phase::backward, read_stand_in_time);
+  stand_in_time = 1;
   {
     const PhaseScope outer(clock, Phase::evaluation);
-    fake_time = 3;
+    stand_in_time = 3;
     {
       const PhaseScope inner(clock, Phase::data_wait);
-      fake_time = 7;
+      stand_in_time = 7;
     }
-    fake_time = 15;
+    stand_in_time = 15;
   }
-  fake_time = 31;
+  stand_in_time = 31;
   const PhaseTotals totals = clock.totals();
   EXPECT_EQ(totals[Phase::backward], 1 + 16);
   EXPECT_EQ(totals[Phase::evaluation], 2 + 8);
@@ -63,9 +63,9 @@ TEST(PhaseClockTest, AScopeGoesBackToThePhaseBefore) {
 }
 
 TEST(PhaseClockTest, MovedTimeChangesNoSum) {
-  fake_time = 0;
-  PhaseClock clock(Phase::backward, read_fake_time);
-  fake_time = 8;
+  stand_in_time = 0;
+  PhaseClock clock(Phase::backward, read_stand_in_time);
+  stand_in_time = 8;
   clock.switch_to(Phase::other);
   clock.move(Phase::backward, Phase::exposed_communication, 3);
   const PhaseTotals lap = clock.lap();

@@ -27,9 +27,9 @@ GpuInfo card(int ordinal, const std::string& pci_id) {
 }
 
 // A module whose cards are made up.
-class FakeModule final : public GpuModule {
+class StandInModule final : public GpuModule {
  public:
-  explicit FakeModule(std::vector<GpuInfo> cards) : cards_(std::move(cards)) {}
+  explicit StandInModule(std::vector<GpuInfo> cards) : cards_(std::move(cards)) {}
   std::string versions() const override { return "none"; }
   std::vector<GpuInfo> visible() override {
     check(!cards_.empty(), ExitCode::preflight, "the driver shows no card");
@@ -43,7 +43,7 @@ class FakeModule final : public GpuModule {
 };
 
 GpuModuleOpener shows(std::vector<GpuInfo> cards) {
-  return [cards = std::move(cards)] { return std::make_shared<FakeModule>(cards); };
+  return [cards = std::move(cards)] { return std::make_shared<StandInModule>(cards); };
 }
 GpuModuleOpener fails(ExitCode code) {
   return [code]() -> std::shared_ptr<GpuModule> { throw Error(code, "this is why"); };

@@ -23,16 +23,16 @@ class NvmlTest : public ::testing::Test {
  protected:
   static void use(const char* library, const char* mode = "") {
     ASSERT_EQ(setenv("DDP_NVML_LIBRARY", library, 1), 0);
-    ASSERT_EQ(setenv("FAKE_NVML", mode, 1), 0);
+    ASSERT_EQ(setenv("STAND_IN_NVML", mode, 1), 0);
   }
   void TearDown() override {
     unsetenv("DDP_NVML_LIBRARY");
-    unsetenv("FAKE_NVML");
+    unsetenv("STAND_IN_NVML");
   }
 };
 
 TEST_F(NvmlTest, TellsAllOfACard) {
-  use(DDP_FAKE_NVML);
+  use(DDP_STAND_IN_NVML);
   const Nvml nvml;
   EXPECT_EQ(nvml.driver_version(), "580.95.05");
   const std::vector<CardStatus> cards = nvml.cards();
@@ -68,7 +68,7 @@ TEST_F(NvmlTest, TellsAllOfACard) {
 }
 
 TEST_F(NvmlTest, TellsWhatAProcessHoldsOfACard) {
-  use(DDP_FAKE_NVML);
+  use(DDP_STAND_IN_NVML);
   const Nvml nvml;
   const auto self = static_cast<unsigned>(getpid());
   EXPECT_EQ(process_bytes(nvml, "0000:3b:00.0", self), 3 * kGiB);
@@ -82,12 +82,12 @@ void expect_unknown(const CardStatus& card) {
 }
 
 TEST_F(NvmlTest, WhatIsRefusedIsUnknownAndEndsNothing) {
-  use(DDP_FAKE_NVML);
+  use(DDP_STAND_IN_NVML);
   const std::vector<CardStatus> cards = Nvml().cards();
   ASSERT_EQ(cards.size(), 3U);
   EXPECT_EQ(cards[2].index, 2U);
   expect_unknown(cards[2]);
-  use(DDP_FAKE_NVML, "silent");
+  use(DDP_STAND_IN_NVML, "silent");
   const Nvml silent;
   EXPECT_EQ(silent.driver_version(), std::nullopt);
   const std::vector<CardStatus> all = silent.cards();
@@ -96,7 +96,7 @@ TEST_F(NvmlTest, WhatIsRefusedIsUnknownAndEndsNothing) {
 }
 
 TEST_F(NvmlTest, AnOldLibraryTellsWhatItKnows) {
-  use(DDP_FAKE_OLD_NVML);
+  use(DDP_STAND_IN_OLD_NVML);
   const Nvml nvml;
   EXPECT_EQ(nvml.driver_version(), std::nullopt);
   const std::vector<CardStatus> cards = nvml.cards();
@@ -115,10 +115,10 @@ TEST_F(NvmlTest, NoDriverIsOneClearLine) {
   EXPECT_THAT(error_text(ExitCode::preflight, [] { const Nvml nvml; }),
               AllOf(HasSubstr("no NVIDIA driver"), HasSubstr("libnvidia-ml.so.1")));
   EXPECT_EQ(driver_version(), "");
-  use(DDP_FAKE_NVML, "no-driver");
+  use(DDP_STAND_IN_NVML, "no-driver");
   EXPECT_THAT(error_text(ExitCode::preflight, [] { const Nvml nvml; }),
               AllOf(HasSubstr("no usable NVIDIA driver"), HasSubstr("Driver Not Loaded")));
-  use(DDP_FAKE_NVML, "uncounted");
+  use(DDP_STAND_IN_NVML, "uncounted");
   EXPECT_THAT(error_text(ExitCode::preflight, [] { (void)Nvml().cards(); }), HasSubstr("Not Supported"));
   // A library without any of the functions.
   use("libm.so.6");
@@ -126,9 +126,9 @@ TEST_F(NvmlTest, NoDriverIsOneClearLine) {
 }
 
 TEST_F(NvmlTest, TheDriversVersionAlone) {
-  use(DDP_FAKE_NVML);
+  use(DDP_STAND_IN_NVML);
   EXPECT_EQ(driver_version(), "580.95.05");
-  use(DDP_FAKE_OLD_NVML);
+  use(DDP_STAND_IN_OLD_NVML);
   EXPECT_EQ(driver_version(), "");
 }
 

@@ -13,8 +13,8 @@
 #include "model/zoo.h"
 #include "optim/optimizer.h"
 #include "options/batch.h"
+#include "stand_ins/queued_backend.h"
 #include "support/golden_lenet.h"
-#include "support/queued_backend.h"
 #include "train/step.h"
 
 namespace ddp {

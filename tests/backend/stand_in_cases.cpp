@@ -1,0 +1,22 @@
+// The backend for GPUs on a machine without one: its kernels run on the host, on stand-ins for CUDA's runtime, cuDNN
+// and cuBLASLt. What this proves is all of our own: indices, sums, barriers, workspaces, the order of work.
+#include "backend/backend_case.h"
+#include "backend/cuda/cuda_backend.h"
+
+namespace ddp {
+namespace {
+
+BackendCase case_of(const std::string& name, GpuPrecision precision, bool deterministic, double tolerance) {
+  const GpuBackendConfig config{.precision = precision, .deterministic = deterministic};
+  return {"stand_in_" + name, [config] { return make_cuda_backend(config); }, tolerance};
+}
+
+}  // namespace
+
+std::vector<BackendCase> backend_cases() {
+  return {case_of("fp32", GpuPrecision::fp32, false, 1e-5),
+          case_of("fp32_deterministic", GpuPrecision::fp32, true, 1e-5),
+          case_of("bf16", GpuPrecision::bf16, false, 1e-2)};
+}
+
+}  // namespace ddp

@@ -1,0 +1,138 @@
+// A whole network on the stand-in GPU beside the CPU: what the model does for one backend only changes no result.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "model/initialize.h"
+#include "model/network.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kBatch = 12;
+constexpr std::int64_t kActive = 11;
+constexpr Shape kImage{3, 8, 8};
+
+// With biases in front of batch normalisation, and values that two, three and four stages read.
+Graph make_graph() {
+  Graph graph(kImage);
+  const int stem = graph.relu(graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 8})));
+  int x = graph.relu(graph.batch_norm("norm2", graph.conv("conv2", stem, {.channels = 8, .kernel = 3, .padding = 1})));
+  x = graph.batch_norm("norm3", graph.conv("conv3", x, {.channels = 8, .kernel = 3, .padding = 1}));
+  const int block = graph.relu(graph.add(x, stem));
+  const int twice = graph.conv("conv4", block, {.channels = 16, .kernel = 3, .stride = 2, .padding = 1});
+  const int shortcut = graph.conv("conv5", block, {.channels = 16, .stride = 2});
+  x = graph.relu(graph.add(graph.batch_norm("norm4", twice), shortcut));
+  x = graph.add(x, twice);
+  x = graph.batch_norm("norm5", graph.linear("fc1", graph.flatten(x), 6));
+  graph.linear("fc2", x, 4);
+  return graph;
+}
+
+struct Problem {
+  Graph graph = make_graph();
+  std::vector<float> parameters = std::vector<float>(static_cast<std::size_t>(graph.parameter_count()));
+  std::vector<float> statistics = std::vector<float>(static_cast<std::size_t>(graph.statistic_count()));
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::int32_t> labels;
+
+  Problem() {
+    std::mt19937_64 engine{std::random_device{}()};
+    initialize(graph, std::nullopt, engine(), parameters);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    // Biases that show where they are left out.
+    for (const Parameter& p : graph.parameters()) {
+      if (!p.name.ends_with("bias")) continue;
+      for (std::int64_t i = 0; i < p.elements(); ++i)
+        parameters[static_cast<std::size_t>(p.offset + i)] = uniform(engine);
+    }
+    for (const Statistic& s : graph.statistics()) std::fill_n(statistics.begin() + s.offset, s.channels, s.initial);
+    for (std::int64_t i = 0; i < kActive * kImage.elements(); ++i) {
+      pixels.push_back(static_cast<std::uint8_t>(engine()));
+    }
+    for (std::int64_t i = 0; i < kActive; ++i) labels.push_back(static_cast<std::int32_t>(engine() % 4));
+  }
+};
+
+struct Outcome {
+  double loss = 0;
+  double loss_in_evaluation = 0;
+  std::vector<float> gradient, statistics;
+};
+
+Outcome run(Backend& backend, const Problem& problem) {
+  const std::vector<Stage> stages = make_stages(problem.graph, kBatch, backend.takes_bias_into_norm());
+  const std::vector<float> scale(3, 1.0F / 128.0F);
+  const std::vector<float> shift(3, -1.0F);
+  Network network(backend, problem.graph, {kBatch, kImage, scale, shift},
+                  plan_layouts(backend, stages, ChoiceMode::fixed));
+  const auto device = [&](const auto& host) {
+    const std::size_t bytes = host.size() * sizeof(host[0]);
+    Memory memory = backend.allocate(bytes, "the test values");
+    backend.upload(memory.data(), host.data(), bytes);
+    backend.synchronize();  // `host` may be a temporary
+    return memory;
+  };
+  const auto host = [&](const Memory& memory, auto& values) {
+    backend.download(values.data(), memory.data(), values.size() * sizeof(values[0]));
+  };
+  const Memory parameters = device(problem.parameters);
+  const Memory statistics = device(problem.statistics);
+  const Memory pixels = device(problem.pixels);
+  const Memory labels = device(problem.labels);
+  const Memory gradient = device(std::vector<float>(problem.parameters.size(), NAN));
+  const Memory numbers = device(std::vector<double>(3));
+  const Samples samples{.pixels = pixels.at<std::uint8_t>(0), .labels = labels.at<std::int32_t>(0), .count = kActive};
+  const ModelState state{parameters.at<float>(0), statistics.at<float>(0)};
+  auto* sums = numbers.at<double>(0);
+  network.forward(Pass::training, state, samples, {sums, sums + 1, 1.0F / kActive});
+  network.backward(state.parameters, gradient.at<float>(0), [](std::int64_t) {});
+  network.forward(Pass::evaluation, state, samples, {sums + 2, sums + 1, 1.0F / kActive});
+  Outcome outcome;
+  outcome.gradient.resize(problem.parameters.size());
+  outcome.statistics.resize(problem.statistics.size());
+  std::vector<double> losses(3);
+  host(gradient, outcome.gradient);
+  host(statistics, outcome.statistics);
+  host(numbers, losses);
+  backend.synchronize();
+  outcome.loss = losses[0];
+  outcome.loss_in_evaluation = losses[2];
+  return outcome;
+}
+
+void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, const char* what) {
+  double apart = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double difference = static_cast<double>(actual[i]) - static_cast<double>(expected[i]);
+    apart += difference * difference;
+    size += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
+  }
+  EXPECT_LT(std::sqrt(apart), 1e-4 * std::sqrt(size)) << what;
+}
+
+TEST(StandInNetwork, ComputesWhatTheCpuComputes) {
+  const Problem problem;
+  const Outcome expected = run(*make_cpu_backend(), problem);
+  const Outcome actual = run(*make_cuda_backend({}), problem);
+  EXPECT_NEAR(actual.loss, expected.loss, 1e-4 * expected.loss);
+  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, 1e-4 * expected.loss_in_evaluation);
+  expect_near(actual.gradient, expected.gradient, "gradient");
+  expect_near(actual.statistics, expected.statistics, "running statistics");
+  for (const Parameter& p : problem.graph.parameters()) {
+    if (p.name != "conv1.bias" && p.name != "conv2.bias" && p.name != "conv3.bias" && p.name != "fc1.bias") continue;
+    for (std::int64_t i = 0; i < p.elements(); ++i) {
+      EXPECT_EQ(actual.gradient[static_cast<std::size_t>(p.offset + i)], 0.0F) << p.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,424 @@
+// What only a stand-in GPU can show: kernels that would spoil a run, and a library that computes wrong.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/arithmetic.h"
+#include "backend/cuda/conv_plans.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/handles.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/timing.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+#include "base/error.h"
+#include "stand_ins/cuda/runtime.h"
+#include "stand_ins/gpu/engines.h"
+#include "stand_ins/gpu/grid.h"
+
+namespace ddp {
+namespace {
+
+// In groups, which our own kernels leave to cuDNN.
+constexpr ConvSpec kSpec{
+    .batch = 3, .input = {2, 6, 6}, .output_channels = 4, .kernel_h = 3, .kernel_w = 3, .groups = 2};
+
+cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const ConvSpec& spec = kSpec) {
+  const auto backend = make_cuda_backend(config);
+  return cuda::conv_kernels_from_text(backend->choose(spec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
+}
+
+TEST(StandInChoice, TheFastestIsNotTakenWhereItComputesWrong) {
+  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+    const cuda::ConvKernels kernels = chosen({.precision = precision}, ChoiceMode::timed);
+    for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
+      EXPECT_NE(choice.engine, stand_in::wrong_engine());
+    }
+  }
+}
+
+TEST(StandInChoice, TheFixedRuleTakesTheFirst) {
+  const cuda::ConvKernels kernels = chosen({}, ChoiceMode::fixed);
+  for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
+    EXPECT_EQ(choice.text(), "cudnn.11,2:3,13:-1");
+  }
+}
+
+// Whichever way it fails, and whether kernels are timed or not.
+TEST(StandInChoice, APlanThatDoesNotRunIsLeftOut) {
+  for (const std::int64_t engine : {16, 17}) {
+    const stand_in::ProposeFirst proposed(engine);
+    for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+      ::testing::internal::CaptureStderr();
+      const cuda::ConvKernels kernels = chosen({}, mode);
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      EXPECT_NE(log.find(fmt::format("cudnn.{} of cuDNN does not run on this GPU", engine)), std::string::npos) << log;
+      for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
+        EXPECT_NE(choice.engine, engine);
+        EXPECT_TRUE(mode == ChoiceMode::timed || choice.engine == 11) << choice.text();
+      }
+    }
+  }
+}
+
+// In groups, with strides and paddings that differ from side to side.
+constexpr ConvSpec kOddSpec{.batch = 4,
+                            .input = {6, 9, 10},
+                            .output_channels = 4,
+                            .kernel_h = 5,
+                            .kernel_w = 3,
+                            .stride = 2,
+                            .pad_top = 2,
+                            .pad_left = 0,
+                            .pad_bottom = 1,
+                            .pad_right = 1,
+                            .groups = 2};
+
+// Proposed first and, by the fixed rule, compared with no other kernel.
+void expect_left_out(std::int64_t engine, GpuPrecision precision, ChoiceMode mode, const ConvSpec& spec) {
+  const stand_in::ProposeFirst proposed(engine);
+  ::testing::internal::CaptureStderr();
+  const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, spec);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find(fmt::format("cudnn.{}", engine)), std::string::npos) << log;
+  EXPECT_NE(log.find("of cuDNN computes something else than the reference and is left out"), std::string::npos) << log;
+  for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
+    EXPECT_NE(choice.engine, engine);
+  }
+}
+
+TEST(StandInChoice, APlanThatComputesWrongIsLeftOutWhereverItStands) {
+  for (const ConvSpec& spec : {kSpec, kOddSpec}) {
+    for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+      for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+        for (const std::int64_t engine :
+             {stand_in::wrong_engine(), stand_in::border_engine(), stand_in::infinite_engine()}) {
+          expect_left_out(engine, precision, mode, spec);
+        }
+      }
+      expect_left_out(stand_in::rough_engine(), GpuPrecision::fp32, mode, spec);
+    }
+  }
+  // As exact as tf32 and bf16 are.
+  const stand_in::ProposeFirst proposed(stand_in::rough_engine());
+  EXPECT_EQ(chosen({.precision = GpuPrecision::tf32}, ChoiceMode::fixed).forward.engine, stand_in::rough_engine());
+}
+
+TEST(StandInChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
+  const stand_in::ProposeFirst proposed(stand_in::wrong_engine(), true);
+  for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+    try {
+      static_cast<void>(chosen({}, mode));
+      ADD_FAILURE() << "a kernel was chosen that computes wrong";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preflight);
+      EXPECT_NE(std::string(error.what())
+                    .find("cuDNN has no kernel on this GPU that computes the result of a "
+                          "convolution of 2x6x6 by 3x3 in 2 groups correctly"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+constexpr ConvSpec kDepthwise{.batch = 2,
+                              .input = {16, 7, 7},
+                              .output_channels = 16,
+                              .kernel_h = 3,
+                              .kernel_w = 3,
+                              .pad_top = 1,
+                              .pad_left = 1,
+                              .pad_bottom = 1,
+                              .pad_right = 1,
+                              .groups = 16};
+
+// The kernels of our own need no cuDNN at all: here it computes nothing right.
+TEST(StandInChoice, DepthwiseConvolutionsAreOurOwn) {
+  const stand_in::ProposeFirst proposed(stand_in::wrong_engine(), true);
+  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+    for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+      const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, kDepthwise);
+      EXPECT_EQ(to_text(kernels, true), "forward=own.depthwise data=own.depthwise weights=own.depthwise");
+    }
+  }
+}
+
+TEST(StandInChoice, OtherConvolutionsAreCudnns) {
+  const auto with = [](auto change) {
+    ConvSpec spec = kDepthwise;
+    change(spec);
+    return spec;
+  };
+  for (const ConvSpec& spec :
+       {with([](ConvSpec& s) { s.output_channels = 32; }), with([](ConvSpec& s) { s.groups = 8; }),
+        with([](ConvSpec& s) { s.stride = 3; }), with([](ConvSpec& s) { s.kernel_w = 5; }),
+        with([](ConvSpec& s) { s.input.channels = s.output_channels = s.groups = 18; })}) {
+    EXPECT_EQ(chosen({}, ChoiceMode::fixed, spec).forward.engine, 11) << describe(spec);
+    try {
+      const auto backend = make_cuda_backend({});
+      const std::string kernels = "forward=own.depthwise data=own.depthwise weights=own.depthwise";
+      static_cast<void>(backend->make_op(spec, Layout::nhwc, Layout::nhwc, kernels));
+      ADD_FAILURE() << "a kernel was taken for what it does not compute: " << describe(spec);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preflight);
+      EXPECT_NE(std::string(error.what()).find("the plan wants own.depthwise"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// As before there were kernels of our own.
+TEST(StandInChoice, PlansOfOlderRunsAreRead) {
+  const auto backend = make_cuda_backend({});
+  const std::string kernels = "forward=cudnn.10 data=cudnn.11,2:3,13:-1 weights=cudnn.10";
+  const auto op = backend->make_op(kDepthwise, Layout::nhwc, Layout::nhwc, kernels);
+  check_op({*backend, *op, kDepthwise, Layout::nhwc, Layout::nhwc, 2, 1e-5, "depthwise by cuDNN"});
+}
+
+// Nothing runs after that, so the kernel that did it is named and the run ends.
+TEST(StandInChoice, APlanThatTakesTheGpuWithItIsNamed) {
+  const stand_in::ProposeFirst proposed(18);
+  const auto backend = make_cuda_backend({});
+  try {
+    static_cast<void>(backend->choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed));
+    ADD_FAILURE() << "a kernel was chosen on a GPU that is lost";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    EXPECT_NE(std::string(error.what()).find("cudnn.18"), std::string::npos) << error.what();
+  }
+  testing::break_streams(cudaSuccess);
+}
+
+TEST(StandInChoice, Fp32TakesNoTransformsThatLoseDigits) {
+  for (const std::int64_t engine : {19, 20}) {
+    const stand_in::ProposeFirst proposed(engine);
+    EXPECT_EQ(chosen({}, ChoiceMode::fixed).forward.engine, 11);
+    EXPECT_EQ(chosen({.precision = GpuPrecision::tf32}, ChoiceMode::fixed).forward.engine, engine);
+  }
+}
+
+// The choice is the same where memory is short.
+TEST(StandInChoice, TheFixedRuleNeedsNoMemory) {
+  const auto backend = make_cuda_backend({.memory_limit = stand_in::kContextBytes + cuda::kLaterReserve + 1000});
+  const Memory rest = backend->allocate(backend->available_bytes(), "the test values");
+  const KernelChoice choice = backend->choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
+  EXPECT_EQ(cuda::conv_kernels_from_text(choice.kernels, true).forward.text(), "cudnn.11,2:3,13:-1");
+}
+
+// 30 ms of the host's time, 0.1 ms of the device's.
+TEST(StandInTiming, TheHostIsNotMeasured) {
+  const cuda::Stream stream;
+  const double seconds = cuda::fastest_seconds(stream.get(), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    testing::enqueue(stream.get(), "kernel", [] { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
+  });
+  EXPECT_GE(seconds, 1e-4);
+  EXPECT_LT(seconds, 15e-3);
+}
+
+TEST(StandInTiming, WhatCannotBeRecordedIsTimedNonetheless) {
+  const cuda::Stream stream;
+  int runs = 0;
+  const double seconds = cuda::fastest_seconds(stream.get(), [&] {
+    testing::enqueue(stream.get(), "kernel", [&runs] {
+      ++runs;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+    DDP_CUDA(cudaStreamSynchronize(stream.get()));
+  });
+  EXPECT_GE(seconds, 1e-4);
+  EXPECT_GT(runs, 6);
+  EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+}
+
+TEST(StandInRecording, KeepsThePriorityOfEachStream) {
+  const auto backend = make_cuda_backend({});
+  const Memory memory = backend->allocate(4, "the test values");
+  const auto recording = backend->record([&] { backend->fill_zero(memory.data(), 4); });
+  EXPECT_EQ(testing::instantiation_flags(), cudaGraphInstantiateFlagUseNodePriority);
+}
+
+void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layout, std::int64_t active,
+                              double tolerance) {
+  const auto op =
+      backend.make_op(spec, layout, layout, backend.choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+  check_op({backend, *op, spec, layout, layout, active, tolerance, kind_of(spec)});
+}
+
+// Here sums of products are exact, zeros among them, which real kernels may round to either side of ReLU. The second
+// one has more rows than one chunk of a bias's sum.
+TEST(StandInKernels, ReluAfterAConvolutionWithoutBias) {
+  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::bf16}) {
+    const auto backend = make_cuda_backend({.precision = precision});
+    ConvSpec spec = kSpec;
+    spec.bias = false;
+    spec.relu = true;
+    for (const std::int64_t batch : {7, 40}) {
+      for (const bool average_pool : {false, true}) {
+        spec.batch = batch;
+        spec.average_pool = average_pool;
+        check_with_first_kernels(*backend, spec, Layout::nhwc, batch - 2,
+                                 precision == GpuPrecision::bf16 ? 1e-2 : 1e-5);
+      }
+    }
+  }
+}
+
+// So many channels that rows are cut into the fewest chunks only, and so many rows that each is a long one.
+TEST(StandInKernels, BatchNormOfManyChannelsInLongChunks) {
+  const auto backend = make_cuda_backend({});
+  check_with_first_kernels(*backend, BatchNormSpec{.batch = 10, .shape = {257, 31, 32}, .activation = Activation::relu},
+                           Layout::plain, 9, 1e-5);
+}
+
+// [K][C][taps] to [K][taps][C] and back: in one tile and in several, with an odd number of channels, and with more taps
+// than a tile holds.
+TEST(StandInKernels, WeightsArePackedAndUnpacked) {
+  struct Filter {
+    std::int64_t outputs, channels, taps;
+  };
+  const std::vector<Filter> filters = {{3, 64, 9}, {2, 601, 9},  {2, 1030, 9}, {5, 3, 49},  {4, 700, 1},
+                                       {9, 1, 25}, {2, 5, 4608}, {2, 3, 4609}, {2, 4, 2400}};
+  for (const cuda::Element element : {cuda::Element::fp32, cuda::Element::bf16}) {
+    const bool bf16 = element == cuda::Element::bf16;
+    const auto backend = make_cuda_backend({.precision = bf16 ? GpuPrecision::bf16 : GpuPrecision::fp32});
+    auto* stream = static_cast<cudaStream_t>(backend->native_stream());
+    for (const Filter& f : filters) {
+      const auto count = static_cast<std::size_t>(f.outputs * f.channels * f.taps);
+      const auto size = static_cast<std::int64_t>(count);
+      // Small whole numbers, exact in bf16; the places before and behind stay as they are.
+      std::vector<float> weights(count + 2, -1.0F);
+      std::vector<float> packed(count);
+      for (std::size_t i = 0; i < count; ++i) weights[i + 1] = static_cast<float>(generator()() % 256);
+      for (std::int64_t k = 0; k < f.outputs; ++k) {
+        for (std::int64_t c = 0; c < f.channels; ++c) {
+          for (std::int64_t t = 0; t < f.taps; ++t) {
+            packed[static_cast<std::size_t>((k * f.taps + t) * f.channels + c)] =
+                weights[static_cast<std::size_t>((k * f.channels + c) * f.taps + t) + 1];
+          }
+        }
+      }
+      const DeviceArray<float> plain(*backend, weights);
+      const Memory moved = backend->allocate(count * cuda::bytes_of(element), "the test values");
+      const DeviceArray<float> widened(*backend, std::vector<float>(count));
+      cuda::pack_weights(stream, plain.data() + 1, element, moved.data(), f.outputs, f.channels, f.taps);
+      cuda::convert(stream, element, moved.data(), cuda::Element::fp32, widened.data(), size);
+      EXPECT_EQ(widened.get(), packed) << f.outputs << " " << f.channels << " " << f.taps;
+      const DeviceArray<float> back(*backend, std::vector<float>(count + 2, -1.0F));
+      cuda::unpack_weights(stream, element, moved.data(), back.data() + 1, f.outputs, f.channels, f.taps);
+      EXPECT_EQ(back.get(), weights) << f.outputs << " " << f.channels << " " << f.taps;
+    }
+  }
+}
+
+// Deviations of a few ten-thousandths of the mean: a sum of the squares themselves would lose them altogether.
+TEST(Moments, AreMergedWithoutLosingSmallDeviations) {
+  std::mt19937 engine{std::random_device{}()};
+  std::uniform_real_distribution<float> uniform(-0.03F, 0.03F);
+  Moments all{0, 0, 0};
+  std::vector<double> values;
+  for (const int part : {1, 200, 3, 57, 0, 128}) {
+    const auto begin = values.size();
+    for (int i = 0; i < part; ++i) values.push_back(static_cast<double>(100.0F + uniform(engine)));
+    float sum = 0;
+    float squares = 0;
+    for (std::size_t i = begin; i < values.size(); ++i) {
+      const float apart = static_cast<float>(values[i]) - static_cast<float>(values[begin]);
+      sum += apart;
+      squares += apart * apart;
+    }
+    const float shift = part > 0 ? static_cast<float>(values[begin]) : 0.0F;
+    all = merged(all, shifted_moments(static_cast<float>(part), shift, sum, squares));
+  }
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  EXPECT_EQ(all.count, static_cast<float>(values.size()));
+  // A mean is rounded to 2^-18 here, six times at most, and a difference of two means is about 2^-8.
+  EXPECT_NEAR(static_cast<double>(all.mean), mean, 3e-5);
+  EXPECT_NEAR(static_cast<double>(all.squares) / squares, 1, 2e-3);
+}
+
+TEST(StandInMemory, ACapIsKept) {
+  constexpr std::size_t kLimit = std::size_t{2} << 30U;
+  const auto backend = make_cuda_backend({.memory_limit = kLimit});
+  const std::size_t most = backend->available_bytes();
+  EXPECT_EQ(most, kLimit - stand_in::kContextBytes - cuda::kLaterReserve);
+  const Memory some = backend->allocate(1000, "the test values");
+  EXPECT_EQ(backend->available_bytes(), most - 1000);
+  EXPECT_THROW(static_cast<void>(backend->allocate(most - 999, "the test values")), Error);
+  EXPECT_EQ(backend->available_bytes(), most - 1000);
+}
+
+// The driver's count of this process is believed, and asked for again.
+TEST(StandInMemory, WhatLibrariesTakeIsMeasured) {
+  constexpr std::size_t kLimit = std::size_t{2} << 30U;
+  std::size_t beside = std::size_t{500} << 20U;
+  const auto backend =
+      make_cuda_backend({.memory_limit = kLimit, .process_bytes = [&] { return beside + testing::allocated_bytes(); }});
+  const Memory some = backend->allocate(1000, "the test values");
+  EXPECT_EQ(backend->available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
+  beside += std::size_t{300} << 20U;
+  EXPECT_EQ(backend->available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
+  EXPECT_THROW(static_cast<void>(backend->allocate(kLimit - beside - cuda::kLaterReserve, "the test values")), Error);
+}
+
+TEST(StandInGpu, AGpuThatIsNotThereIsNamed) {
+  try {
+    static_cast<void>(make_cuda_backend({.ordinal = 3}));
+    FAIL() << "GPU 3 of 1 was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+    EXPECT_NE(std::string(error.what()).find("there is no GPU 3: 1 visible"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(visible_gpus().at(0).pci_id, "0000:0a:00.0");
+  EXPECT_EQ(make_cuda_backend({.precision = GpuPrecision::bf16})->description().substr(0, 24),
+            "Stand-in GPU, bf16, CUDA");
+}
+
+// The grid itself: every thread of every block once, sums over blocks through barriers, exchanges within warps.
+TEST(StandInGrid, RunsEveryThreadOnce) {
+  std::vector<int> runs(3 * 2 * 8 * 4);
+  stand_in::run_grid(dim3(3, 2), dim3(8, 4),
+                     [&] { ++runs[((blockIdx.y * 3 + blockIdx.x) * 4 + threadIdx.y) * 8 + threadIdx.x]; });
+  EXPECT_EQ(runs, std::vector<int>(runs.size(), 1));
+}
+
+TEST(StandInGrid, BarriersAndExchangesHoldThreadsTogether) {
+  std::vector<unsigned> values(64);
+  std::vector<unsigned> result(64);
+  stand_in::run_grid(dim3(5), dim3(64), [&] {
+    values[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    const unsigned opposite = values[63 - threadIdx.x];
+    result[threadIdx.x] = opposite * 100 + __shfl_xor_sync(~0U, threadIdx.x, 5U);
+  });
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(result[i], (63 - i) * 100 + (i ^ 5U));
+}
+
+TEST(StandInGridDeathTest, ABarrierThatNotAllReachEndsTheProgram) {
+  EXPECT_DEATH(stand_in::run_grid(dim3(1), dim3(64),
+                                  [] {
+                                    if (threadIdx.x < 32) {
+                                      __syncthreads();
+                                    } else {
+                                      static_cast<void>(__shfl_xor_sync(~0U, 1, threadIdx.x < 40 ? 1U : 2U));
+                                      static_cast<void>(__shfl_xor_sync(~0U, 1, 1U));
+                                      __syncthreads();
+                                      if (threadIdx.x == 40)
+                                        __syncthreads();
+                                      else
+                                        static_cast<void>(__shfl_xor_sync(~0U, 1, 1U));
+                                    }
+                                  }),
+               "never come to the same barrier");
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,23 @@
+// In place of src/backend/cuda/launch_kernel.cuh: kernels that are compiled for the host run there, in the order of a
+// stand-in's stream.
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+
+#include "backend/cuda/check.h"
+#include "stand_ins/cuda/runtime.h"
+#include "stand_ins/gpu/grid.h"
+
+namespace ddp::cuda {
+
+// So few that in tests, too, a thread takes several elements.
+inline constexpr std::size_t kMostBlocks = 7;
+
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...), Arguments... arguments) {
+  const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  testing::enqueue(stream, "kernel", [=] { stand_in::run_grid(blocks, threads, [&] { std::apply(kernel, values); }); });
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,78 @@
+// In place of src/backend/cuda/warp_matrix.cuh: the same functions on the host, element by element. Fragments as there.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "stand_ins/gpu/grid.h"
+
+namespace ddp::cuda {
+
+struct alignas(16) Unit {
+  __nv_bfloat16 values[8];
+};
+
+struct Matrices {
+  std::uint32_t values[4];
+};
+
+namespace emulation {
+
+inline std::uint32_t bits_of(__nv_bfloat16 value) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+inline float value_of(std::uint32_t pair, unsigned which) {
+  return std::bit_cast<float>(which == 0 ? pair << 16U : pair & 0xFFFF0000U);
+}
+
+// Each lane's rows lie where they are: their memory is the block's.
+inline Matrices load(const Unit* row, bool transposed) {
+  Matrices mine{};
+  const unsigned g = stand_in::lane() / 4;
+  const unsigned t = stand_in::lane() % 4;
+  stand_in::with_warp(row, [&](const stand_in::Warp& rows) {
+    const auto element = [&](unsigned matrix, unsigned line, unsigned column) {
+      return bits_of(static_cast<const Unit*>(rows.at(matrix * 8 + line))->values[column]);
+    };
+    for (unsigned i = 0; i < 4; ++i) {
+      mine.values[i] = transposed ? element(i, 2 * t, g) | element(i, 2 * t + 1, g) << 16U
+                                  : element(i, g, 2 * t) | element(i, g, 2 * t + 1) << 16U;
+    }
+  });
+  return mine;
+}
+
+struct Factors {
+  Matrices a;
+  std::uint32_t b[2];
+};
+
+}  // namespace emulation
+
+inline void converge() {}
+inline Matrices load_matrices(const Unit* row) { return emulation::load(row, false); }
+inline Matrices load_transposed(const Unit* row) { return emulation::load(row, true); }
+
+inline void multiply_add(float (&sums)[4], const Matrices& a, std::uint32_t b0, std::uint32_t b1) {
+  const emulation::Factors mine{a, {b0, b1}};
+  const unsigned g = stand_in::lane() / 4;
+  const unsigned t = stand_in::lane() % 4;
+  stand_in::with_warp(&mine, [&](const stand_in::Warp& factors) {
+    const auto of = [&](unsigned lane) { return static_cast<const emulation::Factors*>(factors.at(lane)); };
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned pair = k % 8 / 2;
+      for (unsigned i = 0; i < 4; ++i) {
+        const float left = emulation::value_of(of(g * 4 + pair)->a.values[k / 8 * 2 + i / 2], k % 2);
+        const float right = emulation::value_of(of((2 * t + i % 2) * 4 + pair)->b[k / 8], k % 2);
+        sums[i] += left * right;
+      }
+    }
+  });
+}
+
+}  // namespace ddp::cuda
