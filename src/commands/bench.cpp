@@ -141,7 +141,8 @@ int run_bench(const MpiSession& session, const Options& options) {
   mine.data.train_limit = std::max(largest, options.batch.batch_size.value_or(0));
   mine.data.test_limit = 1;
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, mine, std::nullopt);
-  Trainer trainer(experiment, communicator, nullptr, nullptr, std::nullopt);
+  TrainingRun run(experiment, communicator);
+  Trainer trainer(experiment, run, communicator, nullptr, nullptr);
   const std::int64_t global_batch = experiment.batch.global_batch;
   const HeldBatch held = hold_batch(*experiment.data.train, experiment.batch.rank_samples(session.rank(), global_batch),
                                     options.optimizer.seed);

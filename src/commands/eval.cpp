@@ -16,7 +16,8 @@
 #include "runtime/report.h"
 #include "train/evaluator.h"
 #include "train/model_source.h"
-#include "train/trainer.h"
+#include "train/resume.h"
+#include "train/training_run.h"
 
 namespace ddp {
 
@@ -40,7 +41,7 @@ int run_eval(const MpiSession& session, const Options& options) {
     check_same_classes(experiment.data.test->class_names(), checkpoint->state);
     check_same_model(experiment, checkpoint->state);
     check_same_network(experiment, checkpoint->state);
-    const std::vector<TensorView> views = Trainer::parameter_views(experiment);
+    const std::vector<TensorView> views = weight_views(experiment);
     const std::string model = model_label(options.model.model);
     if (options.optimizer.ema_decay > 0) {
       load_average(*checkpoint, model, views);

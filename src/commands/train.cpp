@@ -1,7 +1,6 @@
 // ddp_train train: from options to a finished run folder.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,7 +10,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
-#include "checkpoint/reader.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "metrics/gather_phases.h"
@@ -20,18 +18,19 @@
 #include "run_folder/run_folder.h"
 #include "runtime/report.h"
 #include "runtime/signals.h"
-#include "train/model_source.h"
+#include "train/resume.h"
 #include "train/trainer.h"
+#include "train/training_run.h"
 
 namespace ddp {
 namespace {
 
-std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trainer& trainer,
+std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, TrainingRun& run, const Trainer& trainer,
                                    const std::optional<ResumePoint>& resumed) {
   const BatchPlan& batch = e.batch;
   const auto parameters = static_cast<std::uint64_t>(e.graph.parameter_count());
   const std::uint64_t floats = parameters * sizeof(float);
-  const std::uint64_t optimizer = trainer.optimizer().bytes();
+  const std::uint64_t optimizer = run.optimizer().bytes();
   const std::uint64_t activations = e.network->memory().arena_bytes;
   std::vector<HeaderRow> rows = {
       {"model", fmt::format("{}, {} parameters", e.options.model.model,
@@ -61,49 +60,11 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (resumed) {
-    Fingerprint then = options_fingerprint(resumed->state.config);
-    Fingerprint now = options_fingerprint(dump_config(e.options));
-    const auto unknown_to = [](const Fingerprint& other) {
-      return [&other](const FingerprintPart& part) {
-        return std::none_of(other.begin(), other.end(), [&](const auto& each) { return each.name == part.name; });
-      };
-    };
-    std::erase_if(now, unknown_to(then));
-    // A run that goes on has them from the checkpoint.
-    std::erase_if(now, [](const FingerprintPart& part) { return part.name == "--logical-shards"; });
-    std::erase_if(then, unknown_to(now));
-    const std::string changed = differences(now, then);
+    const std::string changed = changed_options(resumed->state, e.options);
     rows.emplace_back("resumed",
                       fmt::format("at step {}{}", resumed->state.step, changed.empty() ? "" : ", with " + changed));
   }
   return rows;
-}
-
-// Reads the tensors on rank 0 and gives them to all ranks.
-void load_tensors(const MpiSession& session, const RunFolder* folder, const Experiment& experiment, Trainer& trainer) {
-  together(session, [&] {
-    if (folder == nullptr) return;
-    load(*folder->checkpoint(), model_label(experiment.options.model.model), Trainer::parameter_views(experiment),
-         trainer.optimizer_views());
-  });
-  trainer.broadcast_tensors();
-}
-
-// On rank 0, which alone may see the run folder: takes it, and finds the checkpoint to go on from. What all ranks need
-// to know of that travels as text.
-std::optional<ResumePoint> find_resumed(const MpiSession& session, Communicator& ranks, const Options& options,
-                                        std::unique_ptr<RunFolder>& folder) {
-  std::optional<ResumePoint> mine;
-  together(session, [&] {
-    if (session.rank() != 0) return;
-    folder = std::make_unique<RunFolder>(run_directory(options));
-    mine = folder->find(options.output.resume);
-  });
-  const std::string state = ranks.broadcast_text(mine ? to_json(mine->state) : "", 0);
-  const std::string evaluation = ranks.broadcast_text(mine && mine->evaluation ? to_json(*mine->evaluation) : "", 0);
-  if (state.empty()) return std::nullopt;
-  return ResumePoint{parse_state(state, "the checkpoint of rank 0"), parse_evaluation(evaluation),
-                     !mine || mine->epoch_logged};
 }
 
 // What is stored names the folder that it lies in, whatever --output %j would mean to the next job.
@@ -116,8 +77,8 @@ Options with_run_directory(const Options& options) {
   return result;
 }
 
-ExitCode run_trainer(Trainer& trainer, Communicator& ranks, const Signals& signals, const Ranks& where,
-                     Console* console) {
+ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ranks, const Signals& signals,
+                     const Ranks& where, Console* console) {
   const ExitCode code = trainer.run();
   const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
   if (console == nullptr) return code;
@@ -126,7 +87,7 @@ ExitCode run_trainer(Trainer& trainer, Communicator& ranks, const Signals& signa
   console->summary(phases, hosts);
   if (code == ExitCode::stopped) {
     log_info("stopped by {} after step {}; go on with --resume auto",
-             signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(), trainer.steps_done());
+             signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(), run.step());
   }
   return code;
 }
@@ -139,7 +100,7 @@ int run_train(const MpiSession& session, const Options& given) {
   Communicator& communicator = *ranks.communicator;
 
   std::unique_ptr<RunFolder> folder;
-  const std::optional<ResumePoint> resumed = find_resumed(session, communicator, options, folder);
+  const std::optional<ResumePoint> resumed = find_resume_point(session, communicator, options, folder);
   const Checkpoint* checkpoint = folder ? folder->checkpoint() : nullptr;
   Experiment experiment = prepare_experiment(session, communicator, ranks.device, options,
                                              resumed ? std::optional(resumed->state) : std::nullopt,
@@ -148,17 +109,19 @@ int run_train(const MpiSession& session, const Options& given) {
   std::optional<Console> console;
   std::optional<RunOutput> output;
   if (folder) output.emplace(RunOutput{*folder, console.emplace(options.output.progress)});
-  Trainer trainer(experiment, communicator, &signals, output ? &*output : nullptr, resumed);
-  if (resumed) load_tensors(session, folder.get(), experiment, trainer);
+  TrainingRun run(experiment, communicator);
+  if (resumed) run.restore(session, *resumed, checkpoint);
+  Trainer trainer(experiment, run, communicator, &signals, output ? &*output : nullptr);
   // All that can be refused has been: from here on the folder is written to.
   together(session, [&] {
     if (!folder) return;
     folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints});
-    console->header(fmt::format("ddp_train {}", program_version()), header_rows(experiment, ranks, trainer, resumed));
+    console->header(fmt::format("ddp_train {}", program_version()),
+                    header_rows(experiment, ranks, run, trainer, resumed));
   });
   return or_abort(session, [&] {
     try {
-      return static_cast<int>(run_trainer(trainer, communicator, signals, ranks, console ? &*console : nullptr));
+      return static_cast<int>(run_trainer(trainer, run, communicator, signals, ranks, console ? &*console : nullptr));
     } catch (...) {
       // An error of one rank ends the process without destructors.
       if (folder) folder->release();

@@ -73,22 +73,9 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
 
-// Throws Error(checkpoint) where training would go on with other data, pixels or layers than the checkpoint's: labels
-// and order belong to its cursor. What an older program did not note is said in one line.
-void check_same_data(const Experiment& experiment, const TrainingState& state);
-
-// Throws Error(checkpoint) where the model came from another ONNX file than the checkpoint's.
-void check_same_model(const Experiment& experiment, const TrainingState& state);
-
-// Throws Error(checkpoint) where the network is not the one that was trained.
-void check_same_network(const Experiment& experiment, const TrainingState& state);
-
 // How a network of `batch` samples reads images.
 NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,
                              std::int64_t batch);
-
-// Throws Error(checkpoint) where a checkpoint names other classes than the data set.
-void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state);
 
 // Makes the buffer equal to what rank 0's mirror holds, on all ranks.
 void broadcast_floats(Communicator& ranks, HostMirror& mirror);

@@ -10,7 +10,7 @@
 #include "options/parse.h"
 #include "runtime/joint_error.h"
 #include "support/errors.h"
-#include "train/experiment.h"
+#include "train/resume.h"
 
 namespace ddp {
 namespace {

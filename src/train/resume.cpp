@@ -1,0 +1,129 @@
+#include "train/resume.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/layout.h"
+#include "options/parse.h"
+#include "runtime/report.h"
+#include "train/fingerprint.h"
+#include "train/model_source.h"
+
+namespace ddp {
+namespace {
+
+// The first words of a list.
+std::string brief_list(std::vector<std::string> words) {
+  constexpr std::size_t kShown = 8;
+  const std::size_t all = words.size();
+  if (all <= kShown) return join(words);
+  words.resize(kShown);
+  return fmt::format("{}, ... ({} in all)", join(words), all);
+}
+
+}  // namespace
+
+std::optional<ResumePoint> find_resume_point(const MpiSession& session, Communicator& ranks, const Options& options,
+                                             std::unique_ptr<RunFolder>& folder) {
+  std::optional<ResumePoint> mine;
+  together(session, [&] {
+    if (session.rank() != 0) return;
+    folder = std::make_unique<RunFolder>(run_directory(options));
+    mine = folder->find(options.output.resume);
+  });
+  const std::string state = ranks.broadcast_text(mine ? to_json(mine->state) : "", 0);
+  const std::string evaluation = ranks.broadcast_text(mine && mine->evaluation ? to_json(*mine->evaluation) : "", 0);
+  if (state.empty()) return std::nullopt;
+  return ResumePoint{parse_state(state, "the checkpoint of rank 0"), parse_evaluation(evaluation),
+                     !mine || mine->epoch_logged};
+}
+
+void check_same_run(const Options& options, const TrainingState& state, const BatchPlan& plan) {
+  const auto same = [](const char* key, const auto& now, const auto& then) {
+    check(now == then, ExitCode::checkpoint,
+          "--resume: the checkpoint was made with --{} {}, this run has {}; give the same value, or start anew with "
+          "--resume none",
+          key, then, now);
+  };
+  same("model", model_label(options.model.model), state.model);
+  same("dataset", options.data.dataset, state.dataset);
+  same("optimizer", to_string(options.optimizer.optimizer), state.optimizer);
+  same("seed", options.optimizer.seed, state.seed);
+  same("global-batch", plan.global_batch, state.global_batch);
+  same("logical-shards", plan.shards, state.logical_shards);
+}
+
+void check_same_data(const Experiment& e, const TrainingState& state) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ExitCode::checkpoint, fmt::format("--resume: this run has {} of the checkpoint; give the data and "
+                                                  "options that it was made with, or start anew with --resume none",
+                                                  what));
+  };
+  if (state.fingerprint.empty()) {
+    const auto is_new = [](const Layer& layer) {
+      const auto* flatten = std::get_if<FlattenLayer>(&layer.kind);
+      return std::holds_alternative<AffineLayer>(layer.kind) || (flatten != nullptr && flatten->channels_last);
+    };
+    const bool other = std::any_of(e.graph.layers().begin(), e.graph.layers().end(), is_new);
+    check(
+        !other, ExitCode::checkpoint,
+        "--resume: the checkpoint was written by an older ddp_train, which took {} for another network (constants and "
+        "the order of columns went into its weights); resume with that, or start anew with --resume none",
+        e.options.model.model);
+    const std::int64_t steps = e.batch.steps_per_epoch;
+    check(state.step_in_epoch < steps && state.step == state.epoch * steps + state.step_in_epoch, ExitCode::checkpoint,
+          "--resume: the checkpoint is at step {} of epoch {}, which does not fit {} steps an epoch: it was made with "
+          "another number of images; give the same data, or start anew with --resume none",
+          state.step_in_epoch, state.epoch, steps);
+    log_info("the checkpoint was written by an older ddp_train, which did not note its data: they are not compared");
+    return;
+  }
+  // Another test set changes no weight.
+  Fingerprint mine = e.fingerprint;
+  std::erase_if(mine, [](const FingerprintPart& part) { return part.name.starts_with("test "); });
+  const std::string text = differences(mine, stored_parts(mine, state.fingerprint));
+  if (!text.empty()) refuse(text);
+}
+
+void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
+  if (state.classes.empty() || classes.empty()) return;
+  check(classes == state.classes, ExitCode::checkpoint,
+        "the checkpoint was trained on the classes {}, and these data have {}; give --data-dir the same folders",
+        brief_list(state.classes), brief_list(classes));
+}
+
+void check_same_network(const Experiment& experiment, const TrainingState& state) {
+  const FingerprintPart mine = network_part(experiment.graph);
+  const auto found = state.fingerprint.find(mine.name);
+  check(found == state.fingerprint.end() || found->second == mine.value, ExitCode::checkpoint,
+        "the checkpoint's network is not --model {} with these data: its layers or their settings differ ({}, not {}); "
+        "evaluate it with its own config.cfg, and with the ddp_train that wrote it",
+        experiment.options.model.model, found == state.fingerprint.end() ? "" : found->second, mine.value);
+}
+
+void check_same_model(const Experiment& experiment, const TrainingState& state) {
+  check(experiment.onnx_hash == state.model_hash, ExitCode::checkpoint,
+        "--model {} is another file than the one that the checkpoint was trained with; give that, or put it back as "
+        "RUN/{}",
+        experiment.options.model.model, kModelCopyFile);
+}
+
+std::string changed_options(const TrainingState& state, const Options& options) {
+  Fingerprint then = options_fingerprint(state.config);
+  Fingerprint now = options_fingerprint(dump_config(options));
+  const auto unknown_to = [](const Fingerprint& other) {
+    return [&other](const FingerprintPart& part) {
+      return std::none_of(other.begin(), other.end(), [&](const auto& each) { return each.name == part.name; });
+    };
+  };
+  std::erase_if(now, unknown_to(then));
+  // A run that goes on has them from the checkpoint.
+  std::erase_if(now, [](const FingerprintPart& part) { return part.name == "--logical-shards"; });
+  std::erase_if(then, unknown_to(now));
+  return differences(now, then);
+}
+
+}  // namespace ddp

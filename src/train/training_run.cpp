@@ -1,0 +1,138 @@
+#include "train/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "options/parse.h"
+#include "options/version.h"
+#include "runtime/report.h"
+#include "train/model_source.h"
+
+namespace ddp {
+namespace {
+
+std::vector<ParameterSegment> segments_of(const Graph& graph, NoDecay no_decay_on) {
+  std::vector<ParameterSegment> segments;
+  for (const Parameter& p : graph.parameters()) {
+    const bool plain = no_decay_on == NoDecay::norm_and_bias && p.shape.size() == 1;
+    segments.push_back({p.offset, p.elements(), p.lr_scale, plain ? 0.0F : p.decay_scale, !plain});
+  }
+  return segments;
+}
+
+}  // namespace
+
+std::vector<TensorView> weight_views(const Experiment& experiment) {
+  std::vector<TensorView> views;
+  for (const Parameter& p : experiment.graph.parameters()) {
+    if (!p.fixed) views.push_back({p.name, p.shape, experiment.host_parameters->values().data() + p.offset});
+  }
+  for (TensorView& view : experiment.statistics->mean_views()) views.push_back(std::move(view));
+  return views;
+}
+
+TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
+    : experiment_(experiment),
+      ranks_(ranks),
+      optimizer_(*experiment.backend, segments_of(experiment.graph, experiment.options.optimizer.no_decay_on),
+                 update_settings(experiment.options.optimizer)) {
+  for (const OptimizerState& state : optimizer_.state()) {
+    host_state_.push_back({state.name, HostMirror(*experiment.backend, state.values,
+                                                  static_cast<std::size_t>(experiment.graph.parameter_count()))});
+  }
+}
+
+void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, const Checkpoint* checkpoint) {
+  const TrainingState& state = point.state;
+  step_ = state.step;
+  cursor_ = {state.epoch, state.step_in_epoch};
+  samples_seen_ = state.samples_seen;
+  best_accuracy_ = state.best_accuracy;
+  saved_step_ = step_;
+  epoch_sums_ = {state.epoch_loss_sum, state.epoch_samples};
+  epoch_logged_ = point.epoch_logged;
+  if (point.evaluation) (void)evaluated({point.evaluation->loss, point.evaluation->accuracy, 0});
+  together(session, [&] {
+    if (checkpoint == nullptr) return;
+    load(*checkpoint, model_label(experiment_.options.model.model), weights(), optimizer_state());
+  });
+  broadcast_floats(ranks_, *experiment_.host_parameters);
+  experiment_.statistics->broadcast(ranks_);
+  for (NamedMirror& each : host_state_) broadcast_floats(ranks_, each.mirror);
+}
+
+TrainingState TrainingRun::capture() const {
+  const Experiment& e = experiment_;
+  TrainingState state;
+  state.model = model_label(e.options.model.model);
+  state.model_hash = e.onnx_hash;
+  const Shape& image = e.graph.shape(e.graph.input());
+  state.image = {image.channels, image.height, image.width};
+  state.class_count = e.graph.classes();
+  for (std::size_t c = 0; c < e.scale.size(); ++c) {
+    state.deviation.push_back(1 / (255.0 * e.scale[c]));
+    state.mean.push_back(-e.shift[c] * state.deviation[c]);
+  }
+  state.dataset = e.options.data.dataset;
+  state.optimizer = to_string(e.options.optimizer.optimizer);
+  state.seed = e.options.optimizer.seed;
+  state.step = step_;
+  state.epoch = cursor_.epoch;
+  state.step_in_epoch = cursor_.step;
+  state.global_batch = e.batch.global_batch;
+  state.samples_seen = samples_seen_;
+  state.logical_shards = e.batch.shards;
+  state.best_accuracy = best_accuracy_;
+  state.epoch_loss_sum = epoch_sums_.loss;
+  state.epoch_samples = epoch_sums_.samples;
+  state.plan = e.plan_text;
+  state.classes = e.data.train->class_names();
+  state.config = dump_config(e.options);
+  state.fingerprint["version"] = program_version();
+  for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
+  return state;
+}
+
+void TrainingRun::fetch() {
+  experiment_.statistics->gather(ranks_);
+  experiment_.host_parameters->fetch();
+  for (NamedMirror& each : host_state_) each.mirror.fetch();
+}
+
+std::vector<TensorView> TrainingRun::weights() const { return weight_views(experiment_); }
+
+std::vector<TensorView> TrainingRun::optimizer_state() {
+  std::vector<TensorView> views = experiment_.statistics->shard_views();
+  for (const NamedMirror& state : host_state_) {
+    for (const Parameter& p : experiment_.graph.parameters()) {
+      if (p.fixed) continue;
+      views.push_back({state.name + "." + p.name, p.shape, state.mirror.values().data() + p.offset});
+    }
+  }
+  return views;
+}
+
+void TrainingRun::advance(double loss, std::int64_t samples) {
+  ++step_;
+  samples_seen_ += samples;
+  epoch_sums_.loss += loss * static_cast<double>(samples);
+  epoch_sums_.samples += samples;
+  cursor_ = advanced(cursor_, experiment_.batch.steps_per_epoch);
+  if (cursor_.step == 0) epoch_logged_ = false;
+}
+
+bool TrainingRun::evaluated(const EvalResult& result) {
+  last_evaluation_ = result;
+  evaluated_step_ = step_;
+  const bool best = std::isfinite(result.loss) && result.accuracy > best_accuracy_;
+  if (best) best_accuracy_ = result.accuracy;
+  return best;
+}
+
+void TrainingRun::finish_epoch() {
+  epoch_logged_ = true;
+  epoch_sums_ = {};
+}
+
+}  // namespace ddp

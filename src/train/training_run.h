@@ -1,0 +1,95 @@
+// The state of a training run, in one place: weights, running statistics, optimizer state, position in the data, sums
+// of the current epoch, best result. capture() and the two lists of tensors are what a checkpoint stores, and restore()
+// continues from them.
+//
+//   TrainingRun run(experiment, ranks);
+//   if (resumed) run.restore(session, *resumed, folder->checkpoint());
+//   ...
+//   run.advance(loss, samples);   // after each update
+//   run.fetch();
+//   folder->save(run.capture(), run.weights(), run.optimizer_state());
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/tensor_view.h"
+#include "comm/communicator.h"
+#include "optim/optimizer.h"
+#include "run_folder/run_folder.h"
+#include "runtime/mpi_session.h"
+#include "train/batch_stream.h"
+#include "train/evaluator.h"
+#include "train/experiment.h"
+
+namespace ddp {
+
+class TrainingRun {
+ public:
+  // A new run, with the experiment's first weights.
+  TrainingRun(Experiment& experiment, Communicator& ranks);
+
+  // Collective. Continues from `point`, whose tensors rank 0 reads from `checkpoint` (null on the other ranks). Throws
+  // JointError(checkpoint) if the tensors do not match the network and the optimizer.
+  void restore(const MpiSession& session, const ResumePoint& point, const Checkpoint* checkpoint);
+  // Everything that a checkpoint stores beside the tensors.
+  TrainingState capture() const;
+
+  // Collective: copies all tensors to the host, where weights() and optimizer_state() point.
+  void fetch();
+  std::vector<TensorView> weights() const;
+  std::vector<TensorView> optimizer_state();
+
+  Optimizer& optimizer() { return optimizer_; }
+
+  // One update was made, with the mean `loss` over the `samples` of its global batch.
+  void advance(double loss, std::int64_t samples);
+  // The weights of the current step were evaluated; true if they are the best so far. NaN never is.
+  bool evaluated(const EvalResult& result);
+
+  std::int64_t step() const { return step_; }  // updates done
+  Cursor cursor() const { return cursor_; }    // of the next step
+  bool evaluated_now() const { return evaluated_step_ == step_; }
+  const EvalResult& last_evaluation() const { return *last_evaluation_; }
+  bool saved_now() const { return saved_step_ == step_; }
+  void set_saved() { saved_step_ = step_; }
+  std::int64_t saved_step() const { return saved_step_; }  // -1: none yet
+  // False between the last step of an epoch and the row of the epoch in the log.
+  bool epoch_logged() const { return epoch_logged_; }
+
+  // Sums over the steps of the current epoch, or of the one that has just ended, of earlier processes too.
+  struct EpochSums {
+    double loss = 0;  // over the samples
+    std::int64_t samples = 0;
+  };
+  const EpochSums& epoch_sums() const { return epoch_sums_; }
+  void finish_epoch();
+
+ private:
+  struct NamedMirror {
+    std::string name;
+    HostMirror mirror;
+  };
+
+  Experiment& experiment_;
+  Communicator& ranks_;
+  Optimizer optimizer_;
+  std::vector<NamedMirror> host_state_;  // of the optimizer
+  std::int64_t step_ = 0;
+  Cursor cursor_;
+  std::int64_t samples_seen_ = 0;
+  double best_accuracy_ = -1;
+  EpochSums epoch_sums_;
+  bool epoch_logged_ = true;
+  std::int64_t saved_step_ = -1;
+  std::optional<EvalResult> last_evaluation_;
+  std::int64_t evaluated_step_ = -1;
+};
+
+// The weights and the mean of the shards' running statistics, by name, in the host's memory.
+std::vector<TensorView> weight_views(const Experiment& experiment);
+
+}  // namespace ddp
