@@ -18,9 +18,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "data/augmentation.h"
-#include "data/image_decoder.h"
-#include "data/sample_key.h"
+#include "data/images/image_decoder.h"
+#include "data/pipeline/augmentation.h"
+#include "data/pipeline/sample_key.h"
 
 // Needs what <cstdio> declares.
 #include <jpeglib.h>
@@ -29,7 +29,7 @@ namespace {
 
 using ddp::ExitCode;
 
-constexpr ddp::ImageShape kShape = {3, 224, 224};
+constexpr ddp::Shape kShape = {3, 224, 224};
 constexpr std::size_t kMaxFiles = 400;
 
 using Bytes = std::vector<std::uint8_t>;
@@ -104,7 +104,7 @@ ddp::RegionChooser region_for(std::uint64_t key) {
 void run(const std::filesystem::path& folder, int repeats) {
   const std::vector<Bytes> files = read_files(folder);
   Bytes alone;
-  Bytes pixels(kShape.bytes());
+  Bytes pixels(kShape.size());
   ddp::ImageDecoder& decoder = ddp::thread_decoder();
   std::uint64_t bytes = 0;
   for (const Bytes& file : files) bytes += file.size();

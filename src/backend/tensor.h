@@ -1,4 +1,4 @@
-// Shapes and layouts of activations.
+// Layouts of activations.
 //
 // An activation of N samples with C channels of H x W pixels is stored as float in one of three layouts:
 //
@@ -11,9 +11,10 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "base/shape.h"
 
 namespace ddp {
 
@@ -22,15 +23,6 @@ inline constexpr std::array<Layout, 3> kLayouts = {Layout::plain, Layout::nhwc, 
 
 // Samples that share a vector in the lanes16 layout.
 inline constexpr std::int64_t kLanes = 16;
-
-struct Shape {
-  std::int64_t channels = 0;
-  std::int64_t height = 1;
-  std::int64_t width = 1;
-
-  constexpr std::int64_t elements() const { return channels * height * width; }
-  constexpr bool operator==(const Shape&) const = default;
-};
 
 // A number in bfloat16: the upper half of a float's bits.
 struct Bf16 {

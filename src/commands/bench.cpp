@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
-#include "data/sample_key.h"
+#include "data/pipeline/sample_key.h"
 #include "metrics/phases.h"
 #include "runtime/joint_error.h"
 #include "train/trainer.h"
@@ -36,7 +36,7 @@ struct HeldBatch {
 
 HeldBatch hold_batch(const Dataset& data, const Range& samples, std::uint64_t seed) {
   HeldBatch held;
-  const std::size_t bytes = data.shape().bytes();
+  const std::size_t bytes = data.shape().size();
   held.pixels.resize(static_cast<std::size_t>(samples.size()) * bytes);
   for (std::int64_t i = 0; i < samples.size(); ++i) {
     const std::span<std::uint8_t> pixels = std::span(held.pixels).subspan(static_cast<std::size_t>(i) * bytes, bytes);

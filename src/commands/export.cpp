@@ -1,5 +1,5 @@
 // ddp_train export: a checkpoint's network as an ONNX file, or its tensors as a safetensors file.
-#include "model/onnx/export.h"
+#include "onnx/export.h"
 
 #include <fmt/core.h>
 

@@ -10,7 +10,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "commands/commands.h"
-#include "model/onnx/model.h"
+#include "onnx/model.h"
 #include "runtime/mpi_session.h"
 
 namespace ddp {

@@ -26,9 +26,9 @@
 
 #include "backend/backend.h"
 #include "backend/memory.h"
-#include "backend/memory_plan.h"
 #include "model/graph.h"
 #include "model/layout_plan.h"
+#include "model/memory_plan.h"
 #include "model/stages.h"
 
 namespace ddp {

@@ -81,7 +81,7 @@ struct DataOptions {
   std::int64_t train_limit = 0;  // samples; 0: all
   std::int64_t test_limit = 0;
   NormalizeMode normalize = NormalizeMode::none;
-  // Augmentation of training samples (data/augmentation.h).
+  // Augmentation of training samples (data/pipeline/augmentation.h).
   bool random_resized_crop = false;
   std::int64_t random_crop_padding = 0;
   CropFill random_crop_fill = CropFill::black;

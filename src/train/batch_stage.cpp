@@ -14,7 +14,7 @@ constexpr std::int64_t kImagesAtOnce = 4096;
 }  // namespace
 
 ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset) {
-  const std::size_t image = dataset.shape().bytes();
+  const std::size_t image = dataset.shape().size();
   pixels_ = backend.allocate(static_cast<std::size_t>(dataset.size()) * image, "the images of the data set");
   const std::int64_t at_once = std::min(kImagesAtOnce, dataset.size());
   const Memory some =

@@ -14,8 +14,8 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "data/dataset.h"
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
+#include "data/sources/dataset.h"
 #include "model/network.h"
 
 namespace ddp {

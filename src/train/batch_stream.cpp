@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "data/sample_key.h"
+#include "data/pipeline/sample_key.h"
 
 namespace ddp {
 

@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
-#include "data/loader.h"
-#include "data/sampler.h"
+#include "data/pipeline/loader.h"
+#include "data/pipeline/sampler.h"
 #include "options/batch.h"
 
 namespace ddp {

@@ -13,8 +13,8 @@
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
-#include "data/dataset.h"
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
+#include "data/sources/dataset.h"
 #include "model/network.h"
 #include "options/options.h"
 #include "train/batch_stage.h"

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
-#include "data/augmentation.h"
+#include "data/pipeline/augmentation.h"
 #include "model/initialize.h"
 #include "optim/optimizer.h"
 #include "runtime/report.h"
@@ -150,7 +150,7 @@ Normalization choose_normalization(const DataOptions& options, const Dataset& tr
   return {std::vector<float>(channels, 0.0F), std::vector<float>(channels, 1.0F)};
 }
 
-Augmentation augmentation_of(const DataOptions& options, const ImageShape& image, const Normalization& normalization) {
+Augmentation augmentation_of(const DataOptions& options, const Shape& image, const Normalization& normalization) {
   const bool reflects = options.random_crop_fill == CropFill::reflect;
   check(
       !reflects || 2 * options.random_crop_padding < std::min(image.height, image.width), ExitCode::usage,
@@ -172,7 +172,7 @@ Augmentation augmentation_of(const DataOptions& options, const ImageShape& image
 
 // Images that leave at least as much memory free as they take stay on the device.
 std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
-  const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().bytes();
+  const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
   if (backend.on_host() || !dataset.fixed() || 2 * bytes > backend.available_bytes()) return nullptr;
   return std::make_unique<ResidentImages>(backend, dataset);
 }
@@ -204,7 +204,7 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 
 }  // namespace
 
-NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,
+NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
                              std::int64_t batch) {
   NetworkConfig config;
   config.batch = batch;
@@ -258,7 +258,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_run(e.options, *resumed, e.batch);
       check_same_classes(e.data.train->class_names(), *resumed);
     }
-    const ImageShape image = e.data.train->shape();
+    const Shape image = e.data.train->shape();
     NetworkSource source =
         make_network(options.model.model, e.onnx, {image.channels, image.height, image.width}, e.data.train->classes());
     e.graph = std::move(source.graph);

@@ -19,8 +19,8 @@
 #include "checkpoint/state.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
-#include "data/catalog.h"
-#include "data/normalization.h"
+#include "data/pipeline/normalization.h"
+#include "data/sources/catalog.h"
 #include "model/graph.h"
 #include "model/layout_plan.h"
 #include "model/network.h"
@@ -74,7 +74,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
                               const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
 
 // How a network of `batch` samples reads images.
-NetworkConfig network_config(const Options& options, const ImageShape& image, const Normalization& normalization,
+NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
                              std::int64_t batch);
 
 // Makes the buffer equal to what rank 0's mirror holds, on all ranks.

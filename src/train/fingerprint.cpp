@@ -77,7 +77,7 @@ constexpr std::int64_t kSampledImages = 256;
 constexpr std::int64_t kSampledFiles = 8;
 
 void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerprint& parts) {
-  const ImageShape shape = data.shape();
+  const Shape shape = data.shape();
   parts.push_back({what + " images", fmt::format("{} of {}x{}x{} in {} classes", data.size(), shape.channels,
                                                  shape.height, shape.width, data.classes())});
   std::vector<std::int32_t> labels;
@@ -85,7 +85,7 @@ void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerp
   for (std::int64_t i = 0; i < data.size(); ++i) labels.push_back(data.label(i));
   parts.push_back({what + " labels", digest_of(std::as_bytes(std::span(labels))).xxh3_128});
   const std::int64_t samples = std::min(data.size(), decodes ? kSampledFiles : kSampledImages);
-  std::vector<std::uint8_t> pixels(shape.bytes());
+  std::vector<std::uint8_t> pixels(shape.size());
   Hasher hasher;
   for (std::int64_t i = 0; i < samples; ++i) {
     (void)data.read(i * data.size() / samples, pixels);

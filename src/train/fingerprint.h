@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "checkpoint/tensor_view.h"
 #include "comm/communicator.h"
-#include "data/catalog.h"
-#include "data/normalization.h"
+#include "data/pipeline/normalization.h"
+#include "data/sources/catalog.h"
 #include "model/graph.h"
 #include "options/options.h"
 

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "checkpoint/digest.h"
-#include "model/onnx/model.h"
 #include "model/zoo.h"
+#include "onnx/model.h"
 
 namespace ddp {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/graph.h"
-#include "model/onnx/import.h"
+#include "onnx/import.h"
 
 namespace ddp {
 

@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "backend/backend.h"
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
 #include "gradients/gradient_reducer.h"
 #include "metrics/phases.h"
 #include "model/network.h"

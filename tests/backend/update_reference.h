@@ -1,4 +1,4 @@
-// The rules of backend/update_rules.h in double precision, written after the papers and PyTorch's documentation.
+// The rules of optim/rules/update.h in double precision, written after the papers and PyTorch's documentation.
 //
 //   ReferenceUpdate expected(settings, segments, initial);
 //   expected.update(gradient, lr, settings.own_momentum());

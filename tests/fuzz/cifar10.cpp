@@ -1,5 +1,5 @@
 // CIFAR-10's binary files, gzipped or not.
-#include "data/cifar10.h"
+#include "data/sources/cifar10.h"
 
 #include "pack.h"
 #include "support/temporary_folder.h"
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   place.file.assign(std::span(data, size));
   ddp::Cifar10Source source{
       .folders = {place.folder.path()}, .data_dir = place.folder.path(), .split = ddp::Split::test};
-  std::vector<std::uint8_t> pixels(ddp::ImageShape{3, 32, 32}.bytes());
+  std::vector<std::uint8_t> pixels(ddp::Shape{3, 32, 32}.size());
   for (const std::int64_t limit : {0, 1}) {
     source.limit = limit;
     ddp::fuzz::parses([&] {

@@ -1,5 +1,5 @@
 // IDX files, gzipped or not.
-#include "data/idx.h"
+#include "data/sources/idx.h"
 
 #include <algorithm>
 

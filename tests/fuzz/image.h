@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "data/image_decoder.h"
+#include "data/images/image_decoder.h"
 #include "fuzz.h"
 
 namespace ddp::fuzz {
@@ -13,7 +13,7 @@ namespace ddp::fuzz {
 // time; tests/unit/data has those.
 inline void decode_image(std::span<const std::uint8_t> file) {
   constexpr std::int64_t kMostPixels = std::int64_t{1} << 20;
-  constexpr ImageShape kShape{3, 32, 24};
+  constexpr Shape kShape{3, 32, 24};
   const auto small = [](const ImageSize& size) {
     if (size.width * size.height > kMostPixels) throw BadImage("is too large for this test");
   };
@@ -36,7 +36,7 @@ inline void decode_image(std::span<const std::uint8_t> file) {
   parses([&] {
     // One that has seen no other file, whose bytes would lie behind those of this one.
     ImageDecoder decoder;
-    std::vector<std::uint8_t> pixels(kShape.bytes());
+    std::vector<std::uint8_t> pixels(kShape.size());
     try {
       decoder.load(file);
       for (const RegionChooser& choose : choosers) decoder.decode(choose, kShape, pixels);

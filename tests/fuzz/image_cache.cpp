@@ -1,5 +1,5 @@
 // The packed image cache. Hashes of 0 are filled in, so that what they cover can be anything.
-#include "data/image_cache.h"
+#include "data/images/image_cache.h"
 
 #include <xxhash.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kImages = 2;
 constexpr std::int64_t kSide = 8;
-// Where the fields of the header lie (src/data/image_cache.cpp).
+// Where the fields of the header lie (src/data/images/image_cache.cpp).
 constexpr std::size_t kListHash = 24;
 constexpr std::size_t kFileBytes = 40;
 constexpr std::size_t kEntriesHash = 48;
@@ -39,7 +39,7 @@ void fill(Bytes& file, std::size_t at, std::uint64_t value) {
 // A cache of two files that are not there, and a good file for it.
 class Cache {
  public:
-  Cache() : files_{{"a.png", 0}, {"b.png", 1}} {
+  Cache() : files_{"a.png", "b.png"} {
     open();
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
       if (entry.path().extension() == ".cache") path_ = entry.path();
@@ -78,7 +78,7 @@ class Cache {
  private:
   TemporaryFolder folder_;
   std::filesystem::path images_ = "/nonexistent/images";
-  std::vector<ListedFile> files_;
+  std::vector<std::string> files_;
   std::filesystem::path path_;
   std::array<std::uint8_t, kEntries> good_{};
 };
@@ -94,8 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Bytes file(data, data + size);
   cache.seal(file);
   cache.assign(file);
-  constexpr ddp::ImageShape kShape{3, 8, 6};
-  std::vector<std::uint8_t> pixels(kShape.bytes());
+  constexpr ddp::Shape kShape{3, 8, 6};
+  std::vector<std::uint8_t> pixels(kShape.size());
   fuzz::parses([&] {
     const std::unique_ptr<ddp::ImageCache> opened = cache.open();
     for (std::size_t i = 0; i < fuzz::kImages; ++i) {

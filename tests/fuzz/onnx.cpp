@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "fuzz.h"
-#include "model/onnx/export.h"
-#include "model/onnx/import.h"
 #include "model/stages.h"
+#include "onnx/export.h"
+#include "onnx/import.h"
 #include "support/temporary_folder.h"
 #include "wire.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/onnx/export.h"
-#include "model/onnx/import.h"
+#include "onnx/export.h"
+#include "onnx/import.h"
 #include "support/graph_forward.h"
 
 namespace {

@@ -4,20 +4,26 @@
 set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
-# What each folder may include besides itself and base. An arrow goes down only, so no two folders include each other.
+# What each folder may include besides itself and base. A folder that contains others which are listed here includes these
+# only if its own line says so; naming a folder grants all below it. A line names only folders above it, or its own
+# subfolders, so no two folders include each other; what is granted must be used.
 declare -A may=(
   [base]=''
   [options]=''
-  [backend]=''
+  [optim/rules]=''
+  [backend]='optim/rules'
   [comm]='backend'
   [runtime]='options backend comm'
-  [data]='options backend'
-  [model]='options backend'
+  [data/images]=''
+  [data/sources]='data/images'
+  [data/pipeline]='data/images data/sources'
+  [model]='backend'
+  [onnx]='model'
   [gradients]='backend comm'
   [optim]='options backend'
-  [checkpoint]='backend'
+  [checkpoint]=''
   [metrics]='options comm'
-  [run_folder]='options checkpoint metrics'
+  [run_folder]='checkpoint metrics'
 )
 may[train]=${!may[*]}
 may[commands]="${may[train]} train"
@@ -41,9 +47,24 @@ includes() {
   grep -nHE "^[[:space:]]*#[[:space:]]*include[[:space:]]*$1" "${@:2}" |
     sed -E 's/^([^:]+:[0-9]+):[^"<]*["<]([^">]+)[">].*/\1:\2/' || true
 }
-folder_of() {
-  local path=${1#src/}
-  if [[ $path == */* ]]; then echo "${path%%/*}"; else echo .; fi
+# room_of PATH: the folder with a line in the table that has this file, or its first folder.
+room_of() {
+  local path=${1#src/} room
+  [[ $path == */* ]] || { echo .; return; }
+  room=${path%/*}
+  while [[ -z ${may[$room]+known} && $room == */* ]]; do room=${room%/*}; done
+  echo "$room"
+}
+# grants LIST ROOM: the entry of the list that grants the room, itself or a folder above it; fails if there is none.
+grants() {
+  local granted
+  for granted in $1; do
+    if [[ $2 == "$granted" || $2 == "$granted"/* ]]; then
+      echo "$granted"
+      return
+    fi
+  done
+  return 1
 }
 
 mapfile -t sources < <(find src -name '*.h' -o -name '*.cpp' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' | sort)
@@ -54,20 +75,33 @@ mapfile -t everything < <(find src tests bench launch -type f \( -name '*.h' -o 
 
 for directory in src/*/; do
   folder=$(basename "$directory")
-  [ -n "${may[$folder]+known}" ] ||
+  [[ " ${!may[*]}" == *" $folder"[\ /]* || -n ${may[$folder]+known} ]] ||
     complain "src/$folder: not in the table of tests/style/include_check.sh; say there what it may include"
 done
 
+declare -A used=()
 while IFS=: read -r file line included; do
   [ -n "$file" ] || continue
-  folder=$(folder_of "$file")
-  target=${included%%/*}
+  room=$(room_of "$file")
+  target=$(room_of "$included")
   if [[ $included != */* || $included == ../* || $included == ./* ]]; then
     complain "$file:$line: \"$included\" is not named from src/, as in \"base/error.h\""
-  elif [ "$target" != "$folder" ] && [ "$target" != base ] && ! has_word "${may[$folder]-}" "$target"; then
-    complain "$file:$line: src/$folder may not include \"$included\"; it may include base ${may[$folder]-}"
+  elif [ "$target" != "$room" ] && [ "$target" != base ]; then
+    if granted=$(grants "${may[$room]-}" "$target"); then
+      used[$room $granted]=yes
+    else
+      complain "$file:$line: src/$room may not include \"$included\"; it may include base ${may[$room]-}"
+    fi
   fi
 done < <([ ${#sources[@]} -eq 0 ] || includes '"' "${sources[@]}")
+
+for room in "${!may[@]}"; do
+  [[ $room != train && $room != commands && $room != . ]] || continue # they may include all above
+  for granted in ${may[$room]}; do
+    [[ ! -d src/$room || ! -d src/$granted || -n ${used[$room $granted]-} ]] ||
+      complain "src/$room: does not include src/$granted; remove that from the table of tests/style/include_check.sh"
+  done
+done
 
 while IFS=: read -r file line included; do
   [ -n "$file" ] || continue
@@ -76,8 +110,7 @@ done < <([ ${#headers[@]} -eq 0 ] || includes "[<\"]($heavy)" "${headers[@]}")
 
 while IFS=: read -r file line included; do
   [ -n "$file" ] || continue
-  folder=$(folder_of "$file")
-  has_word "$mpi_folders" "$folder" || complain "$file:$line: <$included> outside of ${mpi_folders// / and }"
+  has_word "$mpi_folders" "$(room_of "$file")" || complain "$file:$line: <$included> outside of ${mpi_folders// / and }"
 done < <([ ${#sources[@]} -eq 0 ] || includes '[<"]mpi\.h' "${sources[@]}")
 
 for header in "${headers[@]}"; do

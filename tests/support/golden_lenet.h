@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
 #include "model/graph.h"
 #include "support/golden_hash.h"
 

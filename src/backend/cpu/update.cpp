@@ -1,8 +1,9 @@
 // Optimizers over flat buffers.
+#include "optim/rules/update.h"
+
 #include <array>
 
 #include "backend/cpu/operators.h"
-#include "backend/update_rules.h"
 
 namespace ddp {
 namespace {

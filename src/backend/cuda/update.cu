@@ -2,7 +2,7 @@
 // on shapes alone.
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
-#include "backend/update_rules.h"
+#include "optim/rules/update.h"
 
 namespace ddp::cuda {
 namespace {

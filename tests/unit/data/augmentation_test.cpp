@@ -1,4 +1,4 @@
-#include "data/augmentation.h"
+#include "data/pipeline/augmentation.h"
 
 #include <gtest/gtest.h>
 
@@ -6,17 +6,17 @@
 #include <cmath>
 #include <set>
 
-#include "data/memory_dataset.h"
-#include "data/mixup.h"
-#include "data/sample_key.h"
+#include "data/pipeline/mixup.h"
+#include "data/pipeline/sample_key.h"
+#include "data/sources/memory_dataset.h"
 #include "unit/data/files.h"
 
 namespace ddp {
 namespace {
 
-constexpr ImageShape kColour = {3, 9, 12};
+constexpr Shape kColour = {3, 9, 12};
 
-std::uint8_t& at(Bytes& pixels, const ImageShape& shape, std::int64_t c, std::int64_t y, std::int64_t x) {
+std::uint8_t& at(Bytes& pixels, const Shape& shape, std::int64_t c, std::int64_t y, std::int64_t x) {
   return pixels[static_cast<std::size_t>((c * shape.height + y) * shape.width + x)];
 }
 
@@ -52,7 +52,7 @@ TEST(Augmentation, AVeryLongImageGivesItsMiddle) {
 }
 
 TEST(Augmentation, MovingBringsInBlack) {
-  const Bytes pixels = random_bytes(kColour.bytes(), 1);
+  const Bytes pixels = random_bytes(kColour.size(), 1);
   for (const auto& [right, down] : {std::pair{2, 3}, {-4, 1}, {0, -2}, {12, 0}, {0, 9}, {-20, -20}, {0, 0}}) {
     Bytes moved = pixels;
     move_image(kColour, right, down, moved);
@@ -71,7 +71,7 @@ TEST(Augmentation, MovingBringsInBlack) {
 
 // As torch.nn.functional.pad with mode="reflect" has it.
 TEST(Augmentation, ReflectedBordersMirrorWhatLiesBesideThem) {
-  const Bytes pixels = random_bytes(kColour.bytes(), 1);
+  const Bytes pixels = random_bytes(kColour.size(), 1);
   const auto reflected = [](std::int64_t i, std::int64_t size) {
     if (i < 0) return -i;
     return i < size ? i : 2 * (size - 1) - i;
@@ -94,7 +94,7 @@ TEST(Augmentation, ReflectedBordersMirrorWhatLiesBesideThem) {
 }
 
 TEST(Augmentation, MirroringTwiceChangesNothing) {
-  const Bytes pixels = random_bytes(kColour.bytes(), 2);
+  const Bytes pixels = random_bytes(kColour.size(), 2);
   Bytes mirrored = pixels;
   mirror(kColour, mirrored);
   EXPECT_NE(mirrored, pixels);
@@ -104,7 +104,7 @@ TEST(Augmentation, MirroringTwiceChangesNothing) {
 }
 
 TEST(Augmentation, ASquareIsPaintedAsFarAsItLiesWithin) {
-  const Bytes pixels = random_bytes(kColour.bytes(), 3);
+  const Bytes pixels = random_bytes(kColour.size(), 3);
   const Bytes fill = {10, 20, 30};
   Bytes painted = pixels;
   paint_square(kColour, 11, 0, 4, fill, painted);
@@ -121,7 +121,7 @@ TEST(Augmentation, ASquareIsPaintedAsFarAsItLiesWithin) {
 
 // torchvision's formulae, in double; factors of twelve bits and one rounding leave one level.
 TEST(Augmentation, ColoursAreBlendedAsDefined) {
-  const Bytes pixels = random_bytes(kColour.bytes(), 4);
+  const Bytes pixels = random_bytes(kColour.size(), 4);
   const std::size_t plane = 108;
   const auto grey = [&](std::size_t i) {
     return std::round(0.299 * pixels[i] + 0.587 * pixels[i + plane] + 0.114 * pixels[i + 2 * plane]);
@@ -146,8 +146,8 @@ TEST(Augmentation, ColoursAreBlendedAsDefined) {
 }
 
 TEST(Augmentation, GreyImagesHaveNoSaturation) {
-  const ImageShape shape{1, 9, 12};
-  const Bytes pixels = random_bytes(shape.bytes(), 4);
+  const Shape shape{1, 9, 12};
+  const Bytes pixels = random_bytes(shape.size(), 4);
   Bytes jittered = pixels;
   apply_jitter({{1, 1, 3}, {2, 0, 1}}, shape, jittered);
   EXPECT_EQ(jittered, pixels);
@@ -171,7 +171,7 @@ TEST(Augmentation, FactorsAndOrdersAreSpread) {
 std::unique_ptr<AugmentedDataset> augmented(const Augmentation& augmentation) {
   constexpr std::size_t kSamples = 40;
   return std::make_unique<AugmentedDataset>(
-      std::make_unique<MemoryDataset>("tiny", kColour, 2, random_bytes(kSamples * kColour.bytes(), 9), Bytes(kSamples)),
+      std::make_unique<MemoryDataset>("tiny", kColour, 2, random_bytes(kSamples * kColour.size(), 9), Bytes(kSamples)),
       augmentation);
 }
 
@@ -193,10 +193,10 @@ TEST(AugmentedDataset, TrainingReadsAreAFunctionOfSampleAndKeyAndEvaluationReads
     const auto plain = augmented({});
     EXPECT_FALSE(data->fixed());
     EXPECT_TRUE(plain->fixed());
-    Bytes once(kColour.bytes());
-    Bytes again(kColour.bytes());
-    Bytes other(kColour.bytes());
-    Bytes before(kColour.bytes());
+    Bytes once(kColour.size());
+    Bytes again(kColour.size());
+    Bytes other(kColour.size());
+    Bytes before(kColour.size());
     int changed = 0;
     int apart = 0;
     for (std::int64_t i = 0; i < 40; ++i) {
@@ -226,8 +226,8 @@ TEST(AugmentedDataset, KindsDrawFromStreamsOfTheirOwn) {
   flip_only.flip = true;
   for (std::int64_t i = 0; i < 40; ++i) {
     const std::uint64_t key = sample_key(4, 1, static_cast<std::uint32_t>(i));
-    Bytes with(kColour.bytes());
-    Bytes without(kColour.bytes());
+    Bytes with(kColour.size());
+    Bytes without(kColour.size());
     augmented(both)->read_training(i, key, with);
     augmented(flip_only)->read_training(i, key, without);
     int different = 0;

@@ -1,12 +1,12 @@
-#include "data/catalog.h"
+#include "data/sources/catalog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "data/memory_dataset.h"
-#include "data/normalization.h"
+#include "data/pipeline/normalization.h"
+#include "data/sources/memory_dataset.h"
 #include "unit/data/files.h"
 
 namespace ddp {
@@ -60,9 +60,9 @@ TEST(Catalog, EachNameReadsItsOwnFolder) {
 }
 
 TEST(Normalization, MatchesADirectComputationPerChannel) {
-  const ImageShape shape = {3, 5, 4};
+  const Shape shape = {3, 5, 4};
   const std::size_t count = 11;
-  const Bytes pixels = random_bytes(count * shape.bytes(), 8);
+  const Bytes pixels = random_bytes(count * shape.size(), 8);
   const Normalization result = measure_normalization(MemoryDataset("tiny", shape, 2, pixels, Bytes(count)));
   ASSERT_EQ(result.mean.size(), 3U);
   ASSERT_EQ(result.deviation.size(), 3U);
@@ -81,7 +81,7 @@ TEST(Normalization, MatchesADirectComputationPerChannel) {
 }
 
 TEST(Normalization, AConstantChannelIsNotDividedByZero) {
-  const ImageShape shape = {1, 2, 2};
+  const Shape shape = {1, 2, 2};
   const Normalization result = measure_normalization(MemoryDataset("flat", shape, 1, Bytes(8, 51), Bytes(2)));
   EXPECT_FLOAT_EQ(result.mean[0], 0.2F);
   EXPECT_EQ(result.deviation[0], 1.0F);

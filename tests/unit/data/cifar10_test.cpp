@@ -1,11 +1,11 @@
-#include "data/cifar10.h"
+#include "data/sources/cifar10.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "data/catalog.h"
+#include "data/sources/catalog.h"
 #include "unit/data/files.h"
 
 namespace ddp {
@@ -36,7 +36,7 @@ TEST(Cifar10, ReadsTheBatchesInOrderFromAnyOfTheUsualFolders) {
     const DataSets data = open_dataset("cifar10", folder.path().string(), 0, 2, 1);
     ASSERT_EQ(data.train->size(), 15) << place;
     ASSERT_EQ(data.test->size(), 2);
-    EXPECT_EQ(data.train->shape(), (ImageShape{3, 32, 32}));
+    EXPECT_EQ(data.train->shape(), (Shape{3, 32, 32}));
     EXPECT_EQ(data.train->class_names().at(3), "cat");
     Bytes pixels(3072);
     for (std::int64_t i = 0; i < 15; ++i) {

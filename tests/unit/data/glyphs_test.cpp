@@ -1,4 +1,4 @@
-#include "data/glyphs.h"
+#include "data/sources/glyphs.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "data/glyph_shapes.h"
+#include "data/sources/glyph_shapes.h"
 
 namespace ddp {
 namespace {
@@ -73,7 +73,7 @@ TEST(Glyphs, HaveTheirFullSizesAndEveryTenHoldEachDigit) {
   const auto test = make_glyphs(Split::test, 0, 2);
   EXPECT_EQ(test->size(), 10000);
   EXPECT_EQ(make_glyphs(Split::test, 20000, 2)->size(), 10000);
-  EXPECT_EQ(test->shape(), (ImageShape{1, 28, 28}));
+  EXPECT_EQ(test->shape(), (Shape{1, 28, 28}));
   EXPECT_EQ(test->classes(), 10);
   int ascending = 0;
   for (std::int64_t block = 0; block < 1000; ++block) {

@@ -1,4 +1,4 @@
-#include "data/idx.h"
+#include "data/sources/idx.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class IdxFiles : public testing::Test {
 void expect_holds(const Dataset& data, std::int64_t count, const Bytes& images, const Bytes& labels) {
   EXPECT_EQ(data.name(), "mnist");
   EXPECT_EQ(data.size(), count);
-  EXPECT_EQ(data.shape(), (ImageShape{1, 28, 28}));
+  EXPECT_EQ(data.shape(), (Shape{1, 28, 28}));
   EXPECT_EQ(data.classes(), 10);
   Bytes pixels(kImage);
   for (std::int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-#include "data/image_cache.h"
+#include "data/images/image_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <iterator>
 #include <thread>
 
-#include "data/augmentation.h"
-#include "data/image_folder.h"
-#include "data/sample_key.h"
+#include "data/pipeline/augmentation.h"
+#include "data/pipeline/sample_key.h"
+#include "data/sources/image_folder.h"
 #include "unit/data/files.h"
 #include "unit/data/golden_images.h"
 
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 constexpr std::int64_t kCachedSide = 40;
-constexpr ImageShape kCachedShape = {3, kCachedSide, kCachedSide};
+constexpr Shape kCachedShape = {3, kCachedSide, kCachedSide};
 
 class ImageCacheTest : public testing::Test {
  protected:
@@ -56,8 +56,8 @@ class ImageCacheTest : public testing::Test {
     const auto before = bytes_of(cache_file());
     const ImageFolder data = open(true);
     EXPECT_NE(bytes_of(cache_file()), before) << what;
-    Bytes pixels(kCachedShape.bytes());
-    Bytes expected(kCachedShape.bytes());
+    Bytes pixels(kCachedShape.size());
+    Bytes expected(kCachedShape.size());
     for (std::int64_t i = 0; i < data.size(); ++i) {
       EXPECT_EQ(data.read(i, pixels), i);
       open(true).read(i, expected);
@@ -83,8 +83,8 @@ double mean_apart(const Bytes& a, const Bytes& b) {
 TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
   const ImageFolder decoded = open(false);
   const ImageFolder cached = open(true);
-  Bytes by_decoding(kCachedShape.bytes());
-  Bytes by_cache(kCachedShape.bytes());
+  Bytes by_decoding(kCachedShape.size());
+  Bytes by_cache(kCachedShape.size());
   for (std::int64_t i = 0; i < decoded.size(); ++i) {
     decoded.read(i, by_decoding);
     cached.read(i, by_cache);
@@ -104,14 +104,14 @@ TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
 }
 
 TEST_F(ImageCacheTest, IsMadeOnceAndThenNeedsNoImageFile) {
-  Bytes first(kCachedShape.bytes());
+  Bytes first(kCachedShape.size());
   open(true).read(2, first);
   const auto time = fs::last_write_time(cache_file());
   const ImageFolder again = open(true);
   EXPECT_EQ(fs::last_write_time(cache_file()), time);
   fs::remove(data() / "train" / "one" / "photo.jpg");
   fs::remove(data() / "train" / "one" / "grey.jpg");
-  Bytes second(kCachedShape.bytes());
+  Bytes second(kCachedShape.size());
   again.read(2, second);
   EXPECT_EQ(first, second);
 }
@@ -163,8 +163,8 @@ TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
                static_cast<std::streamsize>(bytes.size()));
   }
   const ImageFolder decoded = open(false);
-  Bytes by_cache(kCachedShape.bytes());
-  Bytes by_decoding(kCachedShape.bytes());
+  Bytes by_cache(kCachedShape.size());
+  Bytes by_decoding(kCachedShape.size());
   for (std::int64_t i = 0; i < 4; ++i) {
     cached.read(i, by_cache);
     decoded.read(i, by_decoding);
@@ -176,7 +176,7 @@ TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
 TEST_F(ImageCacheTest, ABadImageIsNamedWhenItIsRead) {
   write_file(data() / "train" / "one" / "grey.jpg", Bytes{1, 2});
   const ImageFolder cached = open(true);
-  Bytes pixels(kCachedShape.bytes());
+  Bytes pixels(kCachedShape.size());
   EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read(1, pixels); }), HasSubstr("grey.jpg: is neither"));
   EXPECT_EQ(open(true, 1).read(1, pixels), 2);
 }
@@ -185,7 +185,7 @@ TEST_F(ImageCacheTest, WhoComesMeanwhileWaits) {
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([this] {
-      Bytes pixels(kCachedShape.bytes());
+      Bytes pixels(kCachedShape.size());
       EXPECT_EQ(open(true).read(3, pixels), 3);
     });
   }

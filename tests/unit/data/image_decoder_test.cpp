@@ -1,5 +1,5 @@
 // Decoding against Pillow (tests/golden/make_images.py), and files that are no images.
-#include "data/image_decoder.h"
+#include "data/images/image_decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,13 +68,13 @@ TEST(ImageDecoder, ReadsWhatPillowReads) {
   ASSERT_GE(cases.size(), 50U);
   const Bytes expected = bytes_of(kGoldenImages / "expected.bin");
   for (const GoldenCase& c : cases) {
-    const ImageShape shape{3, c.side, c.side};
-    Bytes pixels(shape.bytes());
+    const Shape shape{3, c.side, c.side};
+    Bytes pixels(shape.size());
     ImageDecoder decoder;
     decoder.load(kGoldenImages / c.file);
     decoder.decode(always(c.region), shape, pixels);
     EXPECT_EQ(reduction_of(c.region, {c.side, c.side}), c.reduction);
-    const Apart difference = apart(pixels, std::span(expected).subspan(c.offset, shape.bytes()));
+    const Apart difference = apart(pixels, std::span(expected).subspan(c.offset, shape.size()));
     const bool jpeg = c.file.ends_with(".jpg");
     EXPECT_LE(difference.mean, jpeg ? 0.6 : 0.3) << c.file << " to " << c.side;
     EXPECT_LE(difference.largest, jpeg ? 8 : 1) << c.file << " to " << c.side;
@@ -83,9 +83,9 @@ TEST(ImageDecoder, ReadsWhatPillowReads) {
 
 TEST(ImageDecoder, AMirroredRegionIsTheRegionMirrored) {
   for (const char* name : {"photo.jpg", "rgb.png"}) {
-    const ImageShape shape{3, 40, 33};
-    Bytes plain(shape.bytes());
-    Bytes mirrored(shape.bytes());
+    const Shape shape{3, 40, 33};
+    Bytes plain(shape.size());
+    Bytes mirrored(shape.size());
     ImageDecoder decoder;
     decoder.load(kGoldenImages / name);
     decoder.decode(always({9.5, 3, 71, 60}), shape, plain);
@@ -99,19 +99,19 @@ TEST(ImageDecoder, AMirroredRegionIsTheRegionMirrored) {
 // A decoder that has read other files, and failed on some, reads what a new one reads.
 TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
   ImageDecoder used;
-  const ImageShape shape{3, 31, 31};
+  const Shape shape{3, 31, 31};
   const Region region{5, 6, 70, 70};
   for (const GoldenCase& c : golden_cases()) {
     Bytes broken = bytes_of(kGoldenImages / c.file);
     for (std::size_t i = broken.size() / 3; i < broken.size() - 20; i += 7) broken[i] ^= 0x55;
-    Bytes ignored(shape.bytes());
+    Bytes ignored(shape.size());
     try {
       used.load(broken);
       used.decode(always(region), shape, ignored);
     } catch (const BadImage&) {  // some are, some are not
     }
-    Bytes by_used(shape.bytes());
-    Bytes by_new(shape.bytes());
+    Bytes by_used(shape.size());
+    Bytes by_new(shape.size());
     used.load(kGoldenImages / c.file);
     used.decode(always(region), shape, by_used);
     ImageDecoder fresh;

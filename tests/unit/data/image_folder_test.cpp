@@ -1,4 +1,4 @@
-#include "data/image_folder.h"
+#include "data/sources/image_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "data/catalog.h"
+#include "data/sources/catalog.h"
 #include "unit/data/files.h"
 #include "unit/data/golden_images.h"
 
@@ -40,7 +40,7 @@ ImageFolder open_train(const fs::path& root, std::int64_t allowed = 0, std::int6
 }
 
 Bytes read(const Dataset& data, std::int64_t index, std::int64_t* found = nullptr) {
-  Bytes pixels(data.shape().bytes());
+  Bytes pixels(data.shape().size());
   const std::int64_t got = data.read(index, pixels);
   if (found != nullptr) *found = got;
   return pixels;
@@ -69,13 +69,13 @@ TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
   const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.image_size = 24});
   ASSERT_EQ(data.train->size(), 6);
   EXPECT_EQ(data.test->size(), 2);
-  EXPECT_EQ(data.train->shape(), (ImageShape{3, 24, 24}));
+  EXPECT_EQ(data.train->shape(), (Shape{3, 24, 24}));
   EXPECT_EQ(data.train->classes(), 2);
   EXPECT_THAT(data.test->class_names(), ElementsAre("b cat", "äpfel"));
   EXPECT_EQ(data.train->label(2), 0);
   EXPECT_EQ(data.train->label(3), 1);
   // The square in the middle of 118x90 pixels with the share that evaluation sees, cut out by hand.
-  Bytes by_region(data.train->shape().bytes());
+  Bytes by_region(data.train->shape().size());
   const double side = 90 * 0.875;
   data.train->read_region(
       1,

@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,17 +11,17 @@
 #include <tuple>
 
 #include "base/random.h"
-#include "data/memory_dataset.h"
-#include "data/mixup.h"
-#include "data/sample_key.h"
-#include "data/sampler.h"
+#include "data/pipeline/mixup.h"
+#include "data/pipeline/sample_key.h"
+#include "data/pipeline/sampler.h"
+#include "data/sources/memory_dataset.h"
 #include "unit/data/allocations.h"
 #include "unit/data/files.h"
 
 namespace ddp {
 namespace {
 
-constexpr ImageShape kShape = {2, 3, 5};
+constexpr Shape kShape = {2, 3, 5};
 
 std::uint8_t pixel_of(std::int64_t index, std::size_t place) {
   return static_cast<std::uint8_t>(index * 7 + static_cast<std::int64_t>(place) * 13);
@@ -88,11 +88,11 @@ Sequence random_sequence(int count, std::int64_t max_batch, std::int64_t samples
 void expect_batch(const Batch& batch, const std::vector<std::uint32_t>& indices) {
   ASSERT_EQ(batch.count, static_cast<std::int64_t>(indices.size()));
   ASSERT_EQ(batch.labels.size(), indices.size());
-  ASSERT_EQ(batch.pixels.size(), indices.size() * kShape.bytes());
+  ASSERT_EQ(batch.pixels.size(), indices.size() * kShape.size());
   for (std::size_t i = 0; i < indices.size(); ++i) {
     EXPECT_EQ(batch.labels[i], label_of(indices[i]));
-    for (std::size_t place = 0; place < kShape.bytes(); ++place) {
-      ASSERT_EQ(batch.pixels[i * kShape.bytes() + place], pixel_of(indices[i], place)) << "sample " << i;
+    for (std::size_t place = 0; place < kShape.size(); ++place) {
+      ASSERT_EQ(batch.pixels[i * kShape.size() + place], pixel_of(indices[i], place)) << "sample " << i;
     }
   }
 }
@@ -214,7 +214,7 @@ TEST_P(LoaderOf, IndicesOutOfRangeAndLargeBatchesAreRefused) {
 }
 
 TEST_P(LoaderOf, AllocatesNothingPerBatch) {
-  const MemoryDataset data("memory", kShape, 11, Bytes(300 * kShape.bytes()), Bytes(300));
+  const MemoryDataset data("memory", kShape, 11, Bytes(300 * kShape.size()), Bytes(300));
   Sampler sampler(300, 1);
   sampler.begin_epoch(0);
   std::size_t step = 0;
@@ -266,8 +266,8 @@ TEST_P(LoaderOf, MixesPartnersAndKeepsWhoHasNone) {
       EXPECT_EQ(batch->label_weights[i], weight);
       const auto mine = static_cast<float>(2 * indices[i]);
       const auto other = static_cast<float>(2 * indices[partners[i]]);
-      for (std::size_t p = 0; p < kShape.bytes(); ++p) {
-        ASSERT_NEAR(batch->pixels[i * kShape.bytes() + p], weight * mine + (1 - weight) * other, 0.501F) << i;
+      for (std::size_t p = 0; p < kShape.size(); ++p) {
+        ASSERT_NEAR(batch->pixels[i * kShape.size() + p], weight * mine + (1 - weight) * other, 0.501F) << i;
       }
     }
   }

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "data/catalog.h"
-#include "data/normalization.h"
+#include "data/pipeline/normalization.h"
+#include "data/sources/catalog.h"
 
 namespace ddp {
 namespace {

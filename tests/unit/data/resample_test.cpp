@@ -1,4 +1,4 @@
-#include "data/resample.h"
+#include "data/images/resample.h"
 
 #include <gtest/gtest.h>
 
@@ -6,15 +6,15 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "data/resample_kernels.h"
+#include "data/images/resample_kernels.h"
 #include "unit/data/files.h"
 
 namespace ddp {
 namespace {
 
 // The triangle filter in double precision, by its definition.
-double weighted(const RasterView& image, const Region& region, const ImageShape& shape, std::int64_t channel,
-                std::int64_t y, std::int64_t x) {
+double weighted(const RasterView& image, const Region& region, const Shape& shape, std::int64_t channel, std::int64_t y,
+                std::int64_t x) {
   const auto axis = [](double begin, double length, std::int64_t out, std::int64_t i, std::int64_t in) {
     const double scale = length / static_cast<double>(out);
     const double support = std::max(1.0, scale);
@@ -69,8 +69,8 @@ TEST(Resampler, AgreesWithTheFilterInDouble) {
   for (const Case& c : cases()) {
     const Bytes pixels = random_bytes(static_cast<std::size_t>(c.image.width * c.image.height * c.channels), 5);
     const RasterView image{pixels.data(), c.image.width, c.image.height, c.channels};
-    const ImageShape shape{c.channels, c.height, c.width};
-    Bytes out(shape.bytes());
+    const Shape shape{c.channels, c.height, c.width};
+    Bytes out(shape.size());
     Resampler resampler;
     resampler.run(image, c.region, shape, out);
     for (std::int64_t channel = 0; channel < c.channels; ++channel) {

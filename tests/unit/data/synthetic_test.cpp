@@ -1,4 +1,4 @@
-#include "data/synthetic.h"
+#include "data/sources/synthetic.h"
 
 #include <gtest/gtest.h>
 
@@ -6,24 +6,24 @@
 #include <set>
 #include <vector>
 
-#include "data/catalog.h"
+#include "data/sources/catalog.h"
 
 namespace ddp {
 namespace {
 
 std::vector<std::uint8_t> image(const Dataset& data, std::int64_t index) {
-  std::vector<std::uint8_t> pixels(data.shape().bytes());
+  std::vector<std::uint8_t> pixels(data.shape().size());
   EXPECT_EQ(data.read(index, pixels), index);
   return pixels;
 }
 
 TEST(Synthetic, HasImagesOfAnySize) {
   const DataSets data = open_dataset("synthetic", "", 100, 30, 1, {.image_size = 37});
-  EXPECT_EQ(data.train->shape(), (ImageShape{3, 37, 37}));
+  EXPECT_EQ(data.train->shape(), (Shape{3, 37, 37}));
   EXPECT_EQ(data.train->size(), 100);
   EXPECT_EQ(data.test->size(), 30);
   EXPECT_EQ(open_dataset("synthetic", "", 0, 0, 1).train->size(), kSyntheticTrainSize);
-  EXPECT_EQ(open_dataset("synthetic", "", 0, 0, 1).test->shape(), (ImageShape{3, 224, 224}));
+  EXPECT_EQ(open_dataset("synthetic", "", 0, 0, 1).test->shape(), (Shape{3, 224, 224}));
 }
 
 TEST(Synthetic, ImagesAreAFunctionOfSplitAndIndex) {

@@ -1,4 +1,4 @@
-#include "model/onnx/export.h"
+#include "onnx/export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <random>
 
 #include "model/initialize.h"
-#include "model/onnx/import.h"
 #include "model/zoo.h"
+#include "onnx/import.h"
 #include "support/graph_reference.h"
 
 namespace ddp {

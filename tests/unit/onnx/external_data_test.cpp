@@ -1,6 +1,6 @@
 // Models whose tensors lie in other files: the same models, wherever the data lie, and one line for each that cannot
 // be.
-#include "model/onnx/external_data.h"
+#include "onnx/external_data.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "model/onnx/fold.h"
+#include "onnx/fold.h"
 
 #include <gtest/gtest.h>
 

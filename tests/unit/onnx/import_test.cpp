@@ -1,4 +1,4 @@
-#include "model/onnx/import.h"
+#include "onnx/import.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "model/onnx/export.h"
-#include "model/onnx/half.h"
+#include "onnx/export.h"
+#include "onnx/half.h"
 #include "support/graph_forward.h"
 #include "support/graph_reference.h"
 #include "unit/onnx/model_maker.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/onnx/import.h"
-#include "model/onnx/model.h"
+#include "onnx/import.h"
+#include "onnx/model.h"
 
 namespace ddp {
 

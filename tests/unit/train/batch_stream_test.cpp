@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/sample_key.h"
+#include "data/pipeline/sample_key.h"
 
 namespace ddp {
 namespace {

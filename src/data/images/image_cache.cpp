@@ -1,0 +1,336 @@
+#include "data/images/image_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/heartbeat.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/images/image_decoder.h"
+#include "data/images/resample.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'I', 'M', 'G', 'C', '1'};
+
+struct Header {
+  std::array<char, 8> magic = kMagic;
+  std::uint64_t side = 0;
+  std::uint64_t images = 0;
+  std::uint64_t list_low = 0;  // XXH3-128 of the list of files
+  std::uint64_t list_high = 0;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t entries_hash = 0;
+  std::uint64_t hash = 0;  // of all before
+
+  std::uint64_t own_hash() const { return XXH3_64bits(this, offsetof(Header, hash)); }
+};
+static_assert(sizeof(Header) == 64 && sizeof(ImageCache::Entry) == 32);
+
+// Whether all bytes were there.
+bool read_at(int descriptor, void* to, std::size_t count, std::uint64_t offset) {
+  auto* bytes = static_cast<char*>(to);
+  while (count > 0) {
+    const ::ssize_t found = ::pread(descriptor, bytes, count, static_cast<::off_t>(offset));
+    if (found < 0 && errno == EINTR) continue;
+    if (found <= 0) return false;
+    bytes += found;
+    count -= static_cast<std::size_t>(found);
+    offset += static_cast<std::uint64_t>(found);
+  }
+  return true;
+}
+
+[[noreturn]] void cannot_write(const fs::path& path, int error_number) {
+  throw Error(ExitCode::data,
+              fmt::format("cannot write the image cache {}: {}; free some space, name another folder, or "
+                          "give --image-cache off",
+                          path.string(), errno_text(error_number)));
+}
+
+void write_at(int descriptor, const void* from, std::size_t count, std::uint64_t offset, const fs::path& path) {
+  const auto* bytes = static_cast<const char*>(from);
+  while (count > 0) {
+    const ::ssize_t written = ::pwrite(descriptor, bytes, count, static_cast<::off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) cannot_write(path, errno);
+    bytes += written;
+    count -= static_cast<std::size_t>(written);
+    offset += static_cast<std::uint64_t>(written);
+  }
+}
+
+// Names, sizes and times; a file that cannot be asked has none.
+XXH128_hash_t hash_list(const CachedImages& images) {
+  std::string text;
+  for (const std::string& file : images.files) {
+    std::error_code error;
+    const fs::path path = images.folder / file;
+    const std::uintmax_t size = fs::file_size(path, error);
+    const auto time = fs::last_write_time(path, error);
+    text += fmt::format("{}\n{} {}\n", file, size, error ? 0 : time.time_since_epoch().count());
+  }
+  return XXH3_128bits(text.data(), text.size());
+}
+
+// Images of one folder, size and number have one file.
+fs::path cache_path(const fs::path& directory, const CachedImages& images) {
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(images.folder, error);
+  const std::string text = fmt::format("{}\n{} {}", folder.string(), images.side, images.files.size());
+  return directory / fmt::format("images-{:016x}.cache", XXH3_64bits(text.data(), text.size()));
+}
+
+struct Opened {
+  std::unique_ptr<ImageCache> cache;
+  std::string reason;  // why there is none; empty where there is no file
+};
+
+// Whether an image can be what an entry says. Hashes tell of accidents only, and a cache may come from anywhere.
+bool fits(const ImageCache::Entry& entry, std::uint64_t file_bytes) {
+  if (entry.width == 0) return true;  // never looked at
+  // The program stores no image that is larger than its source, nor reads one of more pixels than these.
+  const std::uint64_t source = std::uint64_t{entry.source_width} * entry.source_height;
+  if (entry.height == 0 || entry.width > entry.source_width || entry.height > entry.source_height ||
+      source > std::uint64_t{kMaxImagePixels}) {
+    return false;
+  }
+  const std::uint64_t bytes = std::uint64_t{3} * entry.width * entry.height;
+  return entry.offset <= file_bytes && bytes <= file_bytes - entry.offset;
+}
+
+Opened open_existing(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return {nullptr, errno == ENOENT ? "" : errno_text(errno)};
+  Header header;
+  if (!read_at(file.get(), &header, sizeof header, 0) || header.magic != kMagic || header.hash != header.own_hash()) {
+    return {nullptr, "is no image cache, or damaged"};
+  }
+  if (header.side != static_cast<std::uint64_t>(images.side) || header.images != images.files.size() ||
+      header.list_low != list.low64 || header.list_high != list.high64) {
+    return {nullptr, "is of other files"};
+  }
+  const ::off_t size = ::lseek(file.get(), 0, SEEK_END);
+  if (size < 0 || static_cast<std::uint64_t>(size) != header.file_bytes) {
+    return {nullptr, fmt::format("is truncated: {} bytes in place of {}", size, header.file_bytes)};
+  }
+  std::vector<ImageCache::Entry> entries(images.files.size());
+  const std::size_t bytes = entries.size() * sizeof(ImageCache::Entry);
+  if (!read_at(file.get(), entries.data(), bytes, sizeof header) ||
+      XXH3_64bits(entries.data(), bytes) != header.entries_hash) {
+    return {nullptr, "is damaged"};
+  }
+  if (!std::all_of(entries.begin(), entries.end(), [&](const auto& entry) { return fits(entry, header.file_bytes); })) {
+    return {nullptr, "has images that cannot be"};
+  }
+  return {std::make_unique<ImageCache>(file.release(), path, std::move(entries)), ""};
+}
+
+// The size with the shorter side reduced to `side`.
+ImageSize reduced(const ImageSize& size, std::int64_t side) {
+  const std::int64_t shorter = std::min(size.width, size.height);
+  if (shorter <= side) return size;
+  return {std::max(side, (size.width * side + shorter / 2) / shorter),
+          std::max(side, (size.height * side + shorter / 2) / shorter)};
+}
+
+// Decodes one image; an entry without width where that fails.
+ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std::vector<std::uint8_t>& planes,
+                                   std::vector<std::uint8_t>& pixels) {
+  ImageCache::Entry entry;
+  ImageDecoder& decoder = thread_decoder();
+  try {
+    decoder.load(path);
+    ImageSize source;
+    ImageSize stored;
+    // The size is known when the header is read: first only a look, then the whole at the size wanted.
+    (void)decoder.decode({[&](const ImageSize& size) {
+                            source = size;
+                            return Region{0, 0, 1, 1};
+                          },
+                          {1, 1}});
+    stored = reduced(source, side);
+    const Shape shape{3, stored.height, stored.width};
+    planes.resize(shape.size());
+    pixels.resize(shape.size());
+    decoder.decode(
+        [](const ImageSize& size) {
+          return Region{0, 0, static_cast<double>(size.width), static_cast<double>(size.height)};
+        },
+        shape, planes);
+    const std::size_t plane = planes.size() / 3;
+    for (std::size_t i = 0; i < plane; ++i) {
+      for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = planes[c * plane + i];
+    }
+    entry.hash = XXH3_64bits(pixels.data(), pixels.size());
+    entry.width = static_cast<std::uint32_t>(stored.width);
+    entry.height = static_cast<std::uint32_t>(stored.height);
+    entry.source_width = static_cast<std::uint32_t>(source.width);
+    entry.source_height = static_cast<std::uint32_t>(source.height);
+  } catch (const BadImage&) {
+    // Whoever reads the file is told why.
+    pixels.clear();
+  }
+  return entry;
+}
+
+// Runs `work(i)` for 0 <= i < count on some threads, and throws what one of them threw.
+template <class Work>
+void for_each_index(std::size_t count, int threads, const Work& work) {
+  std::atomic<std::size_t> next = 0;
+  std::exception_ptr failure;
+  std::atomic<bool> failed = false;
+  const auto loop = [&] {
+    try {
+      for (std::size_t i = next++; i < count && !failed; i = next++) work(i);
+    } catch (...) {
+      if (!failed.exchange(true)) failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(loop);
+    loop();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Says every few seconds how far long work has come; any thread may count.
+class ProgressLines {
+ public:
+  ProgressLines(std::size_t total, std::string_view what) : total_(total), what_(what) {}
+
+  void count_one() {
+    const std::size_t done = ++done_;
+    const double time = now();
+    double due = due_;
+    if (time < due || !due_.compare_exchange_strong(due, time + kSeconds)) return;
+    const double left = (time - begin_) * static_cast<double>(total_ - done) / static_cast<double>(done);
+    log_info("{} {} of {}, {} left", what_, format_count(done), format_count(total_), format_duration(left));
+  }
+
+ private:
+  static constexpr double kSeconds = 10;
+  std::size_t total_;
+  std::string_view what_;
+  double begin_ = now();
+  std::atomic<std::size_t> done_ = 0;
+  std::atomic<double> due_ = begin_ + kSeconds;
+};
+
+void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list, int threads) {
+  const double begin = now();
+  log_info("decoding {} images of {} for the image cache {}", format_count(images.files.size()), images.folder.string(),
+           path.string());
+  fs::path part = path;
+  part += ".part";
+  const Descriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.get() < 0) cannot_write(part, errno);
+  std::vector<ImageCache::Entry> entries(images.files.size());
+  const std::size_t entry_bytes = entries.size() * sizeof(ImageCache::Entry);
+  std::atomic<std::uint64_t> end = sizeof(Header) + entry_bytes;
+  ProgressLines progress(entries.size(), "images decoded:");
+  for_each_index(entries.size(), threads, [&](std::size_t i) {
+    thread_local std::vector<std::uint8_t> planes;
+    thread_local std::vector<std::uint8_t> pixels;
+    entries[i] = decode_for_cache(images.folder / images.files[i], images.side, planes, pixels);
+    entries[i].offset = end.fetch_add(pixels.size());
+    write_at(file.get(), pixels.data(), pixels.size(), entries[i].offset, part);
+    progress.count_one();
+    heartbeat();
+  });
+  Header header;
+  header.side = static_cast<std::uint64_t>(images.side);
+  header.images = entries.size();
+  header.list_low = list.low64;
+  header.list_high = list.high64;
+  header.file_bytes = end;
+  header.entries_hash = XXH3_64bits(entries.data(), entry_bytes);
+  header.hash = header.own_hash();
+  write_at(file.get(), entries.data(), entry_bytes, sizeof header, part);
+  write_at(file.get(), &header, sizeof header, 0, part);
+  if (::fsync(file.get()) != 0 || ::rename(part.c_str(), path.c_str()) != 0) cannot_write(path, errno);
+  sync_folder(path.parent_path(), ExitCode::data);
+  log_info("the image cache {} has {} in {}", path.string(), format_bytes(header.file_bytes),
+           format_duration(now() - begin));
+}
+
+}  // namespace
+
+ImageCache::ImageCache(int descriptor, fs::path path, std::vector<Entry> entries)
+    : descriptor_(descriptor), path_(std::move(path)), entries_(std::move(entries)) {}
+
+ImageCache::~ImageCache() { ::close(descriptor_); }
+
+bool ImageCache::read(std::int64_t index, const RegionChooser& choose, const Shape& shape,
+                      std::span<std::uint8_t> pixels) const {
+  thread_local std::vector<std::uint8_t> stored;
+  thread_local Resampler resampler;
+  const Entry& entry = entries_[static_cast<std::size_t>(index)];
+  if (entry.width == 0) return false;
+  const std::size_t bytes = std::size_t{3} * entry.width * entry.height;
+  if (stored.size() < bytes) stored.resize(bytes);
+  if (!read_at(descriptor_, stored.data(), bytes, entry.offset) || XXH3_64bits(stored.data(), bytes) != entry.hash) {
+    // Without it the next run makes a new one.
+    if (!warned_.exchange(true)) {
+      std::error_code ignored;
+      fs::remove(path_, ignored);
+      log_warning("the image cache {} is damaged and was removed; the next run makes a new one", path_.string());
+    }
+    return false;
+  }
+  Region region = choose({entry.source_width, entry.source_height});
+  const double across = static_cast<double>(entry.width) / entry.source_width;
+  const double down = static_cast<double>(entry.height) / entry.source_height;
+  region.x *= across;
+  region.width *= across;
+  region.y *= down;
+  region.height *= down;
+  resampler.run({stored.data(), entry.width, entry.height, 3}, region, shape, pixels);
+  return true;
+}
+
+std::unique_ptr<ImageCache> open_image_cache(const fs::path& directory, const CachedImages& images, int threads) {
+  make_folders(directory, ExitCode::data);
+  const fs::path path = cache_path(directory, images);
+  fs::path lock_path = path;
+  lock_path += ".lock";
+  const Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock.get() < 0) cannot_write(lock_path, errno);
+  while (::flock(lock.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) cannot_write(lock_path, errno);
+  }
+  const XXH128_hash_t list = hash_list(images);
+  Opened found = open_existing(path, images, list);
+  if (found.cache) return std::move(found.cache);
+  if (!found.reason.empty()) log_warning("the image cache {} {}; making a new one", path.string(), found.reason);
+  build(path, images, list, threads);
+  found = open_existing(path, images, list);
+  check(found.cache != nullptr, ExitCode::data,
+        "the image cache {} {} right after it was written; do the files change, or is the disk damaged? "
+        "give --image-cache off",
+        path.string(), found.reason);
+  return std::move(found.cache);
+}
+
+}  // namespace ddp

@@ -1,0 +1,89 @@
+// Decodes a region of a JPEG or PNG file straight to a data set's shape.
+//
+//   ImageDecoder decoder;   // one a thread; keeps its buffers
+//   decoder.load(path);
+//   decoder.decode(chooser, {3, 224, 224}, pixels);   // throws BadImage: "is truncated"
+//
+// Which format it is, is told by the first bytes. Only what the region needs is decoded: a JPEG is scaled down within
+// the inverse transform, by the largest of 2, 4 and 8 that leaves at least the pixels needed, and rows and blocks
+// outside of the region are skipped; a PNG is averaged over squares of as many pixels while it is read. Grey images and
+// palettes become RGB, CMYK too; transparency is ignored, as is a JPEG's remark on its orientation.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "base/shape.h"
+#include "data/images/region.h"
+#include "data/images/resample.h"
+
+namespace ddp {
+
+// Why an image cannot be used: "is truncated". Whoever knows the file puts its name in front.
+class BadImage : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Images with more pixels are refused by their header, before anything is allocated for them.
+constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 28;
+// The same for interlaced PNG and progressive JPEG files, which must be held whole.
+constexpr std::int64_t kMaxWholePixels = std::int64_t{1} << 26;
+constexpr std::int64_t kMaxImageFileBytes = std::int64_t{1} << 30;
+
+// RGB pixels of a part of an image, which may have been scaled down.
+struct Raster {
+  std::vector<std::uint8_t> pixels;  // [height][width][3]; may be larger
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  Region region;  // what was asked for, in this raster's pixels
+
+  RasterView view() const { return {pixels.data(), width, height, 3}; }
+};
+
+// What is wanted of an image: the region, in at least `pixels` pixels where it has as many.
+struct RasterRequest {
+  const RegionChooser& choose;
+  ImageSize pixels;
+};
+
+// Each throws BadImage. Which images are refused does not depend on the region, but for damage within the pixels.
+void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
+void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
+
+// The largest of 1, 2, 4 and 8 by which a region can be scaled down and still have the pixels.
+std::int64_t reduction_of(const Region& region, const ImageSize& pixels);
+
+// The pixels that a region touches along one axis of `size`: the half-open range.
+struct PixelSpan {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+PixelSpan touched_pixels(double begin, double length, std::int64_t size);
+
+class ImageDecoder {
+ public:
+  // Reads a file whole.
+  void load(const std::filesystem::path& path);
+  // Takes its bytes from elsewhere.
+  void load(std::span<const std::uint8_t> bytes);
+
+  // `shape` has three channels.
+  void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels);
+  // The pixels as they come from the file, at least `request.pixels` for the region.
+  const Raster& decode(const RasterRequest& request);
+
+ private:
+  std::vector<std::uint8_t> file_;
+  std::size_t bytes_ = 0;  // of file_
+  Raster raster_;
+  Resampler resampler_;
+};
+
+// This thread's own decoder.
+ImageDecoder& thread_decoder();
+
+}  // namespace ddp

@@ -1,0 +1,47 @@
+// Resizing: a region of an image to a given size, by the triangle filter that is widened where the image shrinks, so
+// that nothing aliases. It is what Pillow's Image.crop(region).resize(size, BILINEAR) computes, to one level in 255.
+//
+//   Resampler resampler;   // one a thread; keeps its buffers
+//   resampler.run({pixels, 640, 480, 3}, {100, 50, 300, 300}, {3, 224, 224}, out);
+//
+// All arithmetic on pixels is in integers, so the result is the same on every machine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/shape.h"
+#include "data/images/region.h"
+
+namespace ddp {
+
+// Rows of pixels, each with its channels side by side.
+struct RasterView {
+  const std::uint8_t* pixels = nullptr;  // [height][width][channels]
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  std::int64_t channels = 0;
+};
+
+// The inputs of each output along one axis: from starts[i] on, taps weights, which add up to 2^14.
+struct AxisFilter {
+  std::int64_t taps = 0;
+  std::vector<std::int32_t> starts;
+  std::vector<std::int16_t> weights;  // [outputs][taps]
+};
+
+class Resampler {
+ public:
+  // Writes `region` of `source`, resized, to `out` [shape.channels][shape.height][shape.width]. Pixels that
+  // the region does not touch do not count.
+  void run(const RasterView& source, const Region& region, const Shape& shape, std::span<std::uint8_t> out);
+
+ private:
+  AxisFilter horizontal_;
+  AxisFilter vertical_;
+  std::vector<std::int16_t> row_;
+  std::vector<double> scratch_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,84 @@
+// Augmentation: what training may change about an image at random, so that it seldom sees the same one twice.
+//
+//   auto train = std::make_unique<AugmentedDataset>(std::move(data.train), augmentation);
+//   train->read_training(17, key, pixels);   // a function of (17, key) alone
+//   train->read(17, pixels);                 // as it was
+//
+// Each kind draws from a stream of its own, so that switching one on leaves the others as they were. They are applied
+// in the order of the members below, on bytes: each rounds to the nearest.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "data/sources/dataset.h"
+
+namespace ddp {
+
+struct Augmentation {
+  // A part of 8% to 100% of the area and of aspect ratio 3/4 to 4/3, resized to the whole (Szegedy et al., "Going
+  // deeper with convolutions", 2015; drawn as torchvision's RandomResizedCrop does).
+  bool random_resized_crop = false;
+  // Moved by up to this many pixels in each direction; what comes in is black (torchvision's RandomCrop with padding).
+  std::int64_t crop_padding = 0;
+  // What comes in is the image's own border, reflected (padding_mode="reflect"); the padding is less than half of it.
+  bool crop_reflects = false;
+  // Mirrored, left to right, every other time.
+  bool flip = false;
+  // Brightness, contrast and saturation times a factor from 1-x to 1+x, in random order (torchvision's ColorJitter).
+  // Grey images have no saturation.
+  std::array<double, 3> color_jitter = {0, 0, 0};
+  // A square of this side, centred anywhere, is painted over with `fill` (DeVries, Taylor: "Improved Regularization of
+  // Convolutional Neural Networks with Cutout", 2017).
+  std::int64_t cutout = 0;
+  std::vector<std::uint8_t> fill;  // per channel; the mean, which normalization makes zero
+
+  bool any() const {
+    return random_resized_crop || crop_padding > 0 || flip || cutout > 0 ||
+           color_jitter != std::array<double, 3>{0, 0, 0};
+  }
+};
+
+// The part that random_resized_crop takes of an image, for a key.
+Region random_region(const ImageSize& size, std::uint64_t key);
+
+// Factors of one colour jitter, and the order in which they are applied: 0 brightness, 1 contrast, 2 saturation.
+struct JitterDraw {
+  std::array<double, 3> factors = {1, 1, 1};
+  std::array<std::uint32_t, 3> order = {0, 1, 2};
+};
+JitterDraw draw_jitter(const std::array<double, 3>& strength, std::uint64_t key);
+
+// On planes [shape.channels][height][width], one or three of them, in place.
+void apply_jitter(const JitterDraw& draw, const Shape& shape, std::span<std::uint8_t> pixels);
+void mirror(const Shape& shape, std::span<std::uint8_t> pixels);
+// Moves the image by (right, down); what comes in is black.
+void move_image(const Shape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
+// After move_image(): what came in becomes the reflection of what lies beside it, without the edge itself. |right| and
+// |down| are less than half of the image.
+void reflect_borders(const Shape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
+// Paints the square of `side` around (x, y), as far as it lies within, with `fill`.
+void paint_square(const Shape& shape, std::int64_t x, std::int64_t y, std::int64_t side,
+                  std::span<const std::uint8_t> fill, std::span<std::uint8_t> pixels);
+
+// Another data set, augmented where it is read for training.
+class AugmentedDataset : public Dataset {
+ public:
+  AugmentedDataset(std::unique_ptr<Dataset> plain, Augmentation augmentation);
+
+  std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
+  std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
+                           std::span<std::uint8_t> pixels) const override;
+  std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override;
+  int label(std::int64_t index) const override { return plain_->label(index); }
+  bool fixed() const override { return plain_->fixed() && !augmentation_.any(); }
+
+ private:
+  std::unique_ptr<Dataset> plain_;
+  Augmentation augmentation_;
+};
+
+}  // namespace ddp

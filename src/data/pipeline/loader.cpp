@@ -1,0 +1,186 @@
+#include "data/pipeline/loader.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/heartbeat.h"
+#include "data/pipeline/mixup.h"
+
+namespace ddp {
+
+Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
+    : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
+  DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
+  DDP_ASSERT(config.mixup == 0 || (config.training && config.read_pixels));
+  const auto capacity = static_cast<std::size_t>(config.max_batch);
+  slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
+  for (Slot& each : slots_) {
+    each.indices.reserve(capacity);
+    each.keys.reserve(capacity);
+    each.partners.reserve(capacity);
+    if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().size());
+    each.labels.resize(capacity);
+    if (config.mixup == 0) continue;
+    each.other_labels.resize(capacity);
+    each.label_weights.resize(capacity);
+  }
+  workers_.reserve(static_cast<std::size_t>(config.workers));
+  try {
+    for (int i = 0; i < config.workers; ++i) {
+      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error(ExitCode::preflight, fmt::format("cannot start loader thread {} of {}: {}; lower --workers",
+                                                 workers_.size() + 1, config.workers, error.what()));
+  }
+}
+
+Loader::~Loader() {
+  // All are told before the first is waited for.
+  for (std::jthread& worker : workers_) worker.request_stop();
+}
+
+std::optional<Batch> Loader::next() {
+  if (failure_) std::rethrow_exception(failure_);
+  if (holding_) {
+    holding_ = false;
+    ++released_;
+  }
+  while (!ended_ && submitted_ - released_ < static_cast<std::int64_t>(slots_.size())) {
+    if (!submit_next()) ended_ = true;
+  }
+  if (submitted_ == released_) return std::nullopt;
+  Slot& current = slot(released_);
+  if (workers_.empty()) {
+    load(current, 0, current.indices.size());
+    if (config_.mixup > 0) mix(current);
+  } else {
+    std::unique_lock lock(mutex_);
+    has_batch_.wait(lock, [&current] { return current.ready; });
+    failure_ = current.error;
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  holding_ = true;
+  const std::size_t count = current.indices.size();
+  const std::size_t mixed = config_.mixup > 0 ? count : 0;
+  return Batch{.pixels = std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().size() : 0),
+               .labels = std::span(current.labels).first(count),
+               .count = static_cast<std::int64_t>(count),
+               .indices = current.indices,
+               .keys = current.keys,
+               .other_labels = std::span(current.other_labels).first(mixed),
+               .label_weights = std::span(current.label_weights).first(mixed)};
+}
+
+void Loader::restart(NextBatch next_batch) {
+  if (!workers_.empty()) {
+    std::unique_lock lock(mutex_);
+    has_batch_.wait(lock, [this] {
+      for (std::int64_t sequence = released_; sequence < submitted_; ++sequence) {
+        if (!slot(sequence).ready) return false;
+      }
+      return true;
+    });
+  }
+  released_ = submitted_;
+  holding_ = false;
+  ended_ = false;
+  failure_ = nullptr;
+  next_batch_ = std::move(next_batch);
+}
+
+// Gives the batch that follows to the workers; false where there is none.
+bool Loader::submit_next() {
+  const std::optional<BatchRequest> request = next_batch_();
+  if (!request) return false;
+  const auto& [indices, keys, partners] = *request;
+  DDP_ASSERT(static_cast<std::int64_t>(indices.size()) <= config_.max_batch);
+  DDP_ASSERT((keys.empty() && !config_.training) || keys.size() == indices.size());
+  DDP_ASSERT(
+      std::all_of(indices.begin(), indices.end(), [this](std::int64_t index) { return index < dataset_.size(); }));
+  DDP_ASSERT(config_.mixup == 0 || partners.size() == indices.size());
+  Slot& next = slot(submitted_);
+  next.indices.assign(indices.begin(), indices.end());
+  next.keys.assign(keys.begin(), keys.end());
+  next.partners.assign(partners.begin(), partners.end());
+  next.claimed = 0;
+  next.loaded = 0;
+  next.ready = false;
+  next.error = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    ++submitted_;
+  }
+  has_work_.notify_all();
+  return true;
+}
+
+// Reads the samples [begin, end) of a batch.
+void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
+  const std::size_t bytes = dataset_.shape().size();
+  for (std::size_t i = begin; i < end; ++i) {
+    std::int64_t index = target.indices[i];
+    if (config_.read_pixels) {
+      const std::span<std::uint8_t> pixels = std::span(target.pixels).subspan(i * bytes, bytes);
+      index = config_.training ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
+    }
+    target.labels[i] = dataset_.label(index);
+    heartbeat();
+  }
+}
+
+// Mixes the samples of a batch that is loaded whole.
+void Loader::mix(Slot& target) const {
+  const std::size_t bytes = dataset_.shape().size();
+  for (std::size_t i = 0; i < target.indices.size(); ++i) {
+    const std::size_t partner = target.partners[i];
+    DDP_ASSERT(partner < target.indices.size() && target.partners[partner] == i);
+    const std::int32_t share = partner == i ? kWholeShare : mixing_share(config_.mixup, target.keys[i]);
+    target.other_labels[i] = target.labels[partner];
+    target.label_weights[i] = static_cast<float>(share) / kWholeShare;
+    if (partner <= i) continue;
+    const std::span<std::uint8_t> pixels = target.pixels;
+    mix_pair(pixels.subspan(i * bytes, bytes), pixels.subspan(partner * bytes, bytes), share,
+             mixing_share(config_.mixup, target.keys[partner]));
+  }
+}
+
+// What a worker does: take some samples of the oldest unfinished batch, read them, and so on. All workers share a
+// batch, so that the one waited for comes first.
+void Loader::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (has_work_.wait(lock, stop, [this] { return working_ < submitted_; })) {
+    if (stop.stop_requested()) return;
+    Slot& target = slot(working_);
+    const std::size_t count = target.indices.size();
+    const std::size_t begin = target.claimed;
+    const std::size_t share = count / (2 * static_cast<std::size_t>(config_.workers)) + 1;
+    const std::size_t end = std::min(count, begin + share);
+    target.claimed = end;
+    if (end == count) ++working_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      load(target, begin, end);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error && !target.error) target.error = error;
+    target.loaded += end - begin;
+    if (target.loaded == count) {
+      if (config_.mixup > 0 && !target.error) {
+        // Nobody else touches a batch that is loaded and not yet ready.
+        lock.unlock();
+        mix(target);
+        lock.lock();
+      }
+      target.ready = true;
+      has_batch_.notify_one();
+    }
+  }
+}
+
+}  // namespace ddp

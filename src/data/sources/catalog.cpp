@@ -1,0 +1,124 @@
+#include "data/sources/catalog.h"
+
+#include <array>
+#include <filesystem>
+#include <span>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/sources/bad_samples.h"
+#include "data/sources/cifar10.h"
+#include "data/sources/folder_listing.h"
+#include "data/sources/glyphs.h"
+#include "data/sources/idx.h"
+#include "data/sources/image_folder.h"
+#include "data/sources/synthetic.h"
+
+namespace ddp {
+namespace {
+
+struct Request {
+  std::string name;
+  std::filesystem::path data_dir;
+  std::int64_t train_limit;
+  std::int64_t test_limit;
+  int threads;
+  FolderOptions folder;
+};
+
+DataSets open_glyphs(const Request& request) {
+  return {make_glyphs(Split::train, request.train_limit, request.threads),
+          make_glyphs(Split::test, request.test_limit, request.threads)};
+}
+
+DataSets open_idx_pair(const Request& request) {
+  IdxSource source{.name = request.name,
+                   .folders = {request.data_dir / request.name, request.data_dir},
+                   .split = Split::train,
+                   .limit = request.train_limit};
+  DataSets data;
+  data.train = open_idx(source);
+  source.split = Split::test;
+  source.limit = request.test_limit;
+  data.test = open_idx(source);
+  return data;
+}
+
+DataSets open_cifar10_pair(const Request& request) {
+  const std::filesystem::path& dir = request.data_dir;
+  Cifar10Source source{
+      .folders = {dir / "cifar-10-batches-bin", dir / "cifar10" / "cifar-10-batches-bin", dir / "cifar10", dir},
+      .data_dir = dir,
+      .split = Split::train,
+      .limit = request.train_limit};
+  DataSets data;
+  data.train = open_cifar10(source);
+  source.split = Split::test;
+  source.limit = request.test_limit;
+  data.test = open_cifar10(source);
+  return data;
+}
+
+DataSets open_folder(const Request& request) {
+  const FolderListing listing = list_image_folder(request.data_dir);
+  for (const FolderSplit* split : {&listing.train, &listing.test}) {
+    if (split->passed_over > 0) {
+      log_info("{}: {} file{} passed over, by name no .jpg, .jpeg or .png", split->folder.string(), split->passed_over,
+               split->passed_over == 1 ? "" : "s");
+    }
+  }
+  const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
+  ImageFolderConfig config{.image_size = request.folder.image_size,
+                           .limit = request.train_limit,
+                           .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
+                           .threads = request.threads};
+  DataSets data;
+  data.train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
+  config.limit = request.test_limit;
+  data.test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
+  return data;
+}
+
+DataSets open_synthetic(const Request& request) {
+  const std::int64_t size = request.folder.image_size;
+  return {make_synthetic(Split::train, {.image_size = size, .limit = request.train_limit}),
+          make_synthetic(Split::test, {.image_size = size, .limit = request.test_limit})};
+}
+
+struct Entry {
+  const char* name;
+  DataSets (*open)(const Request&);
+};
+
+constexpr std::array kEntries = {
+    Entry{"glyphs", open_glyphs},        Entry{"mnist", open_idx_pair}, Entry{"fashion-mnist", open_idx_pair},
+    Entry{"cifar10", open_cifar10_pair}, Entry{"folder", open_folder},  Entry{"synthetic", open_synthetic},
+};
+
+}  // namespace
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  names.reserve(kEntries.size());
+  for (const Entry& entry : kEntries) names.emplace_back(entry.name);
+  return names;
+}
+
+DataSets open_dataset(const std::string& name, const std::string& data_dir, std::int64_t train_limit,
+                      std::int64_t test_limit, int threads, const FolderOptions& folder) {
+  check(train_limit >= 0, ExitCode::usage, "--train-limit is {}; give 0 for all samples, or a number of them",
+        train_limit);
+  check(test_limit >= 0, ExitCode::usage, "--test-limit is {}; give 0 for all samples, or a number of them",
+        test_limit);
+  for (const Entry& entry : kEntries) {
+    if (name == entry.name) return entry.open({name, data_dir, train_limit, test_limit, threads, folder});
+  }
+  const std::vector<std::string> names = dataset_names();
+  const std::string near = nearest(name, names);
+  throw Error(ExitCode::usage,
+              fmt::format("unknown data set '{}'{}; known are: {}", name,
+                          near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), join(names)));
+}
+
+}  // namespace ddp

@@ -1,0 +1,45 @@
+// IDX files, the format of MNIST and Fashion-MNIST, gzipped or not.
+//
+//   IdxSource source{.name = "mnist", .folders = {"data/mnist", "data"}, .split = Split::train};
+//   std::unique_ptr<Dataset> train = open_idx(source);
+//
+// The format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"): two zero bytes, the element
+// type (8: unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit number, then the elements.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/sources/dataset.h"
+
+namespace ddp {
+
+// The unsigned bytes of an IDX file.
+struct IdxArray {
+  std::vector<std::uint32_t> dimensions;  // as the file declares them
+  std::vector<std::uint8_t> elements;     // of the first `limit` items only, where limited
+};
+
+// Reads an IDX file of unsigned bytes with `rank` dimensions, keeping the first `limit` items (0: all). The whole file
+// is read and its length verified all the same. Memory grows with the bytes that are really there, so that a forged
+// header cannot make it large. Throws Error(data) that names file and byte.
+IdxArray read_idx(const std::filesystem::path& path, std::size_t rank, std::int64_t limit = 0);
+
+// What to open: 28x28 grey images in 10 classes.
+struct IdxSource {
+  std::string name;  // of the data set, for messages and launch/get-data
+  std::vector<std::filesystem::path>
+      folders;  // looked through in this order; the first that has any of the files counts
+  Split split = Split::train;
+  std::int64_t limit = 0;  // 0: all samples
+};
+
+// Opens the pair {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, with or without .gz. Throws
+// Error(data) where a file is missing or damaged, where images and labels do not match, or a label is out of range.
+std::unique_ptr<Dataset> open_idx(const IdxSource& source);
+
+}  // namespace ddp

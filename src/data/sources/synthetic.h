@@ -1,0 +1,27 @@
+// synthetic: images of any size that need no files, for benchmarks and for trying out networks. Each class has a coarse
+// pattern of 8x8 pixel blocks per channel, with noise over it, so that a network can learn the classes.
+//
+//   std::unique_ptr<Dataset> train = make_synthetic(Split::train, {.image_size = 224});
+//
+// Each image is a function of (split, index) alone and is drawn when it is read; nothing is kept in memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "data/sources/dataset.h"
+
+namespace ddp {
+
+inline constexpr std::int64_t kSyntheticTrainSize = 10000;
+inline constexpr std::int64_t kSyntheticTestSize = 1000;
+
+struct SyntheticOptions {
+  std::int64_t image_size = 224;  // height and width in pixels
+  std::int64_t limit = 0;         // the first images only; 0: all
+};
+
+// RGB images in 10 classes. Sample i belongs to class i mod 10.
+std::unique_ptr<Dataset> make_synthetic(Split split, const SyntheticOptions& options);
+
+}  // namespace ddp

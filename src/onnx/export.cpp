@@ -1,0 +1,312 @@
+#include "onnx/export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+class Exporter {
+ public:
+  Exporter(const ExportedModel& exported, const OnnxExportOptions& options)
+      : exported_(exported), graph_(exported.graph), values_(graph_.layers().size()), flat_(graph_.layers().size()) {
+    if (options.fold_batch_norm) find_folded();
+  }
+
+  OnnxModel run() {
+    model_.name = exported_.name;
+    model_.metadata = exported_.metadata;
+    const Shape& image = graph_.shape(graph_.input());
+    model_.inputs = {{"input", "FLOAT", true, {-1, image.channels, image.height, image.width}, "N"}};
+    model_.outputs = {{"logits", "FLOAT", true, {-1, graph_.classes()}, "N"}};
+    const auto count = static_cast<int>(graph_.layers().size());
+    for (int layer = 0; layer < count; ++layer) {
+      std::visit([&](const auto& kind) { write(layer, kind); }, graph_.layers()[static_cast<std::size_t>(layer)].kind);
+    }
+    const int last = count - 1;
+    // A node of its own, so that the output's name does not depend on which layer is the last.
+    add("Identity", "logits", {flat(last)}, "logits");
+    return std::move(model_);
+  }
+
+ private:
+  const Layer& layer(int index) const { return graph_.layers()[static_cast<std::size_t>(index)]; }
+  std::string& output(int index) { return values_[static_cast<std::size_t>(index)]; }
+  const std::string& first_input(int index) { return output(layer(index).inputs[0]); }
+  bool is_flat(int index) const { return flat_[static_cast<std::size_t>(index)]; }
+
+  // Convolutions and linear layers whose only reader is a batch normalisation.
+  void find_folded() {
+    std::vector<int> readers(graph_.layers().size(), 0);
+    for (const Layer& each : graph_.layers()) {
+      for (const int input : each.inputs) ++readers[static_cast<std::size_t>(input)];
+    }
+    for (std::size_t i = 0; i < graph_.layers().size(); ++i) {
+      if (!std::holds_alternative<BatchNormLayer>(graph_.layers()[i].kind)) continue;
+      const int before = graph_.layers()[i].inputs[0];
+      const bool has_weights = std::holds_alternative<ConvLayer>(layer(before).kind) ||
+                               std::holds_alternative<LinearLayer>(layer(before).kind);
+      if (has_weights && readers[static_cast<std::size_t>(before)] == 1) folded_[before] = static_cast<int>(i);
+    }
+  }
+
+  void add(const std::string& type, const std::string& name, std::vector<std::string> inputs, const std::string& result,
+           std::map<std::string, OnnxAttribute, std::less<>> attributes = {}) {
+    model_.nodes.push_back({name, type, std::move(inputs), {result}, std::move(attributes)});
+  }
+
+  // The node of a layer that has no name of its own, such as "relu_7".
+  void add_layer(int index, const std::string& type, std::vector<std::string> inputs,
+                 std::map<std::string, OnnxAttribute, std::less<>> attributes = {}) {
+    const std::string name = unique(layer(index).name, index);
+    output(index) = name + ".out";
+    add(type, name, std::move(inputs), output(index), std::move(attributes));
+    flat_[static_cast<std::size_t>(index)] = !layer(index).inputs.empty() && is_flat(layer(index).inputs[0]);
+  }
+
+  std::string unique(const std::string& name, int index) {
+    std::string result = names_.insert(name).second ? name : fmt::format("{}_{}", name, index);
+    while (result != name && !names_.insert(result).second) result += "_";
+    return result;
+  }
+
+  // The layer's output as a vector.
+  std::string flat(int index) {
+    if (is_flat(index)) return output(index);
+    const std::string name = unique("to_vector", index);
+    add("Flatten", name, {output(index)}, name + ".out", {{"axis", std::int64_t{1}}});
+    return name + ".out";
+  }
+
+  // The layer's output as an image, of one pixel where it is a vector.
+  std::string image(int index) {
+    if (!is_flat(index)) return output(index);
+    const std::string name = unique("to_image", index);
+    model_.initializers[name + ".shape"] =
+        OnnxTensor::of_integers({4}, {std::int64_t{0}, graph_.shape(index).channels, std::int64_t{1}, std::int64_t{1}});
+    add("Reshape", name, {output(index), name + ".shape"}, name + ".out");
+    return name + ".out";
+  }
+
+  std::vector<float> values(std::int64_t offset, std::int64_t count, std::span<const float> flat) const {
+    const auto part = flat.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
+    return {part.begin(), part.end()};
+  }
+
+  // Parameters of a layer, the weight first.
+  std::vector<const Parameter*> parameters(int index) const {
+    std::vector<const Parameter*> found;
+    for (const Parameter& p : graph_.parameters()) {
+      if (p.layer == index) found.push_back(&p);
+    }
+    return found;
+  }
+
+  std::vector<float> values(const Parameter& p) const { return values(p.offset, p.elements(), exported_.parameters); }
+
+  // Running mean and variance.
+  std::vector<std::vector<float>> statistics(int index) const {
+    std::vector<std::vector<float>> found;
+    for (const Statistic& s : graph_.statistics()) {
+      if (s.layer == index) found.push_back(values(s.offset, s.channels, exported_.statistics));
+    }
+    DDP_ASSERT(found.size() == 2);
+    return found;
+  }
+
+  // A name that an import takes for a constant's.
+  static std::string name_of(const Parameter& p) { return p.fixed ? "/" + p.name : p.name; }
+
+  std::string initializer(const std::string& name, Integers shape, std::vector<float> floats) {
+    DDP_ASSERT(model_.initializers.emplace(name, OnnxTensor::of_reals(std::move(shape), std::move(floats))).second);
+    return name;
+  }
+
+  // Weight and bias of a convolution or linear layer, with what is folded into it; the names of the initializers.
+  std::vector<std::string> weights(int index) {
+    const std::vector<const Parameter*> own = parameters(index);
+    std::vector<float> weight = values(*own[0]);
+    std::vector<float> bias = own.size() > 1 ? values(*own[1]) : std::vector<float>();
+    if (const auto norm = folded_.find(index); norm != folded_.end()) fold(norm->second, weight, bias);
+    std::vector<std::string> names = {initializer(own[0]->name, own[0]->shape, std::move(weight))};
+    if (!bias.empty()) {
+      const auto channels = static_cast<std::int64_t>(bias.size());
+      names.push_back(
+          initializer(own.size() > 1 ? own[1]->name : layer(index).name + ".bias", {channels}, std::move(bias)));
+    }
+    return names;
+  }
+
+  void fold(int norm, std::vector<float>& weight, std::vector<float>& bias) const {
+    const std::vector<const Parameter*> own = parameters(norm);
+    const std::vector<float> scale = values(*own[0]);
+    const std::vector<float> shift = values(*own[1]);
+    const std::vector<std::vector<float>> running = statistics(norm);
+    const float epsilon = std::get<BatchNormLayer>(layer(norm).kind).epsilon;
+    bias.resize(scale.size(), 0.0F);
+    const std::size_t row = weight.size() / scale.size();
+    for (std::size_t c = 0; c < scale.size(); ++c) {
+      const double factor = scale[c] / std::sqrt(static_cast<double>(running[1][c]) + epsilon);
+      for (std::size_t i = 0; i < row; ++i) {
+        weight[c * row + i] = static_cast<float>(weight[c * row + i] * factor);
+      }
+      bias[c] = static_cast<float>((static_cast<double>(bias[c]) - running[0][c]) * factor + shift[c]);
+    }
+  }
+
+  void write(int index, const InputLayer& /*kind*/) { output(index) = "input"; }
+
+  void write(int index, const ConvLayer& conv) {
+    std::vector<std::string> inputs = weights(index);
+    inputs.insert(inputs.begin(), image(layer(index).inputs[0]));
+    add_layer(index, "Conv", inputs,
+              {{"dilations", Integers{1, 1}},
+               {"group", conv.groups},
+               {"kernel_shape", Integers{conv.kernel, conv.width()}},
+               {"pads", Integers{conv.top(), conv.left(), conv.bottom(), conv.right()}},
+               {"strides", Integers{conv.stride, conv.stride}}});
+    flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  void write(int index, const LinearLayer& /*kind*/) {
+    std::vector<std::string> inputs = weights(index);
+    inputs.insert(inputs.begin(), flat(layer(index).inputs[0]));
+    add_layer(index, "Gemm", inputs, {{"transB", std::int64_t{1}}});
+    flat_[static_cast<std::size_t>(index)] = true;
+  }
+
+  void write(int index, const BatchNormLayer& norm) {
+    const int from = layer(index).inputs[0];
+    if (const auto found = folded_.find(from); found != folded_.end() && found->second == index) {
+      return pass_on(index);
+    }
+    std::vector<std::string> inputs = {output(from)};
+    for (const Parameter* p : parameters(index)) inputs.push_back(initializer(name_of(*p), p->shape, values(*p)));
+    for (const Statistic& s : graph_.statistics()) {
+      if (s.layer != index) continue;
+      inputs.push_back(initializer(s.name, {s.channels}, values(s.offset, s.channels, exported_.statistics)));
+    }
+    add_layer(index, "BatchNormalization", inputs, {{"epsilon", norm.epsilon}, {"momentum", 1 - norm.momentum}});
+  }
+
+  void write(int index, const ActivationLayer& activation) {
+    const std::string& from = first_input(index);
+    switch (activation.activation) {
+      case Activation::relu:
+        return add_layer(index, "Relu", {from});
+      case Activation::relu6:
+        if (!model_.initializers.contains("relu6.max")) {
+          initializer("relu6.min", {}, {0});
+          initializer("relu6.max", {}, {6});
+        }
+        return add_layer(index, "Clip", {from, "relu6.min", "relu6.max"});
+      case Activation::sigmoid:
+        return add_layer(index, "Sigmoid", {from});
+      case Activation::tanh:
+        return add_layer(index, "Tanh", {from});
+      case Activation::none:
+        break;
+    }
+    pass_on(index);
+  }
+
+  void write(int index, const PoolLayer& pool) {
+    const Shape& in = graph_.shape(layer(index).inputs[0]);
+    const Integers pads = {pool.padding_top, pool.padding_left, pool.padding_bottom, pool.padding_right};
+    const bool maximum = pool.kind == PoolSpec::Kind::maximum;
+    const bool global = pool.window == in.height && pool.width() == in.width && pads == Integers{0, 0, 0, 0};
+    // A vector has no height and width in ONNX; a window of one element changes nothing.
+    if (is_flat(layer(index).inputs[0])) return pass_on(index);
+    if (global) return add_layer(index, maximum ? "GlobalMaxPool" : "GlobalAveragePool", {first_input(index)});
+    std::map<std::string, OnnxAttribute, std::less<>> attributes = {
+        {"kernel_shape", Integers{pool.window, pool.width()}},
+        {"pads", pads},
+        {"strides", Integers{pool.stride, pool.stride}}};
+    if (!maximum) attributes["count_include_pad"] = std::int64_t{pool.count_padding ? 1 : 0};
+    add_layer(index, maximum ? "MaxPool" : "AveragePool", {first_input(index)}, std::move(attributes));
+  }
+
+  void write(int index, const LrnLayer& lrn) {
+    check(lrn.size % 2 == 1, ExitCode::usage,
+          "a local response normalisation over {} channels, an even number, cannot be exported: ONNX centres it "
+          "differently",
+          lrn.size);
+    add_layer(index, "LRN", {first_input(index)},
+              {{"alpha", lrn.alpha}, {"beta", lrn.beta}, {"bias", lrn.k}, {"size", lrn.size}});
+  }
+
+  void write(int index, const DropoutLayer& /*kind*/) { pass_on(index); }
+
+  void write(int index, const AddLayer& /*kind*/) {
+    const int a = layer(index).inputs[0];
+    const int b = layer(index).inputs[1];
+    if (is_flat(a) == is_flat(b)) return add_layer(index, "Add", {output(a), output(b)});
+    // ONNX would take [N, C] and [N, C, 1, 1] for a product of shapes.
+    add_layer(index, "Add", {flat(a), flat(b)});
+    flat_[static_cast<std::size_t>(index)] = true;
+  }
+
+  void write(int index, const AffineLayer& /*kind*/) {
+    const bool is_vector = is_flat(layer(index).inputs[0]);
+    const std::int64_t channels = graph_.shape(index).channels;
+    pass_on(index);
+    for (const Parameter* p : parameters(index)) {
+      std::vector<float> numbers = values(*p);
+      const float nothing = p->bias ? 0 : 1;
+      if (p->fixed && std::all_of(numbers.begin(), numbers.end(), [=](float v) { return v == nothing; })) continue;
+      // Its own shape where that stands beside [N, channels] or [N, channels, height, width], as numpy aligns them.
+      Integers tail = p->shape;
+      while (!tail.empty() && tail.front() == 1) tail.erase(tail.begin());
+      const Integers expected = is_vector ? Integers{channels} : Integers{channels, 1, 1};
+      const Integers shape = tail == expected ? p->shape : expected;
+      const std::string name = unique(p->bias ? layer(index).name + "_shift" : layer(index).name, index);
+      const std::string input = output(index);
+      output(index) = name + ".out";
+      add(p->bias ? "Add" : "Mul", name, {input, initializer(name_of(*p), shape, std::move(numbers))}, output(index));
+    }
+  }
+
+  void write(int index, const FlattenLayer& flatten) {
+    if (is_flat(layer(index).inputs[0])) return pass_on(index);
+    std::string from = first_input(index);
+    if (flatten.channels_last) {
+      const std::string name = unique("channels_last", index);
+      add("Transpose", name, {from}, name + ".out", {{"perm", Integers{0, 2, 3, 1}}});
+      from = name + ".out";
+    }
+    add_layer(index, "Flatten", {from}, {{"axis", std::int64_t{1}}});
+    flat_[static_cast<std::size_t>(index)] = true;
+  }
+
+  // A layer without a node.
+  void pass_on(int index) {
+    output(index) = first_input(index);
+    flat_[static_cast<std::size_t>(index)] = is_flat(layer(index).inputs[0]);
+  }
+
+  const ExportedModel& exported_;
+  const Graph& graph_;
+  OnnxModel model_;
+  std::vector<std::string> values_;  // the ONNX value that is a layer's output
+  std::vector<bool> flat_;           // whether that has two dimensions
+  std::map<int, int> folded_;        // from layers with weights to the normalisation that goes into them
+  std::set<std::string> names_ = {"input", "logits"};
+};
+
+}  // namespace
+
+OnnxModel export_onnx(const ExportedModel& exported, const OnnxExportOptions& options) {
+  DDP_ASSERT(static_cast<std::int64_t>(exported.parameters.size()) == exported.graph.parameter_count());
+  DDP_ASSERT(static_cast<std::int64_t>(exported.statistics.size()) == exported.graph.statistic_count());
+  return Exporter(exported, options).run();
+}
+
+}  // namespace ddp

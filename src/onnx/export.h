@@ -1,0 +1,38 @@
+// A trained graph as an ONNX model for inference, which other programs run.
+//
+//   ExportedModel exported = {graph, parameters, statistics, {{"mean", "0.5"}}};
+//   std::string bytes = to_bytes(export_onnx(exported, {.fold_batch_norm = true}));
+//
+// Input "input": float32 [N, channels, height, width], the normalised image (byte / 255 - mean) / std, as PyTorch would
+// be fed. Output "logits": float32 [N, classes]. Initializers have the names and shapes of Graph::parameters() and
+// Graph::statistics(). Dropout, which does nothing in inference, is left out.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "model/graph.h"
+#include "onnx/model.h"
+
+namespace ddp {
+
+struct ExportedModel {
+  const Graph& graph;
+  std::span<const float> parameters;  // flat
+  std::span<const float> statistics;  // flat
+  std::map<std::string, std::string> metadata;
+  std::string name = "network";
+};
+
+struct OnnxExportOptions {
+  // Every batch normalisation right behind a convolution or linear layer that nothing else reads becomes part of that
+  // layer's weights: w' = w * scale / sqrt(variance + epsilon), b' = (b - mean) * scale / sqrt(variance + epsilon) +
+  // shift.
+  bool fold_batch_norm = false;
+};
+
+// Throws Error(usage) for a layer that ONNX's operators do not have.
+OnnxModel export_onnx(const ExportedModel& exported, const OnnxExportOptions& options);
+
+}  // namespace ddp

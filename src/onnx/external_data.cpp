@@ -1,0 +1,172 @@
+#include "onnx/external_data.h"
+
+#include <fmt/core.h>
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/file.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The part of another file in which a tensor's data lie.
+struct Part {
+  std::string location;  // as the model says it
+  std::uint64_t offset = 0;
+  std::optional<std::uint64_t> length;
+};
+
+// In bytes; 0 for types whose elements are no whole bytes, or that are not known here.
+std::uint64_t element_size(int type) {
+  using T = onnx::TensorProto;
+  switch (type) {
+    case T::BOOL:
+    case T::UINT8:
+    case T::INT8:
+      return 1;
+    case T::FLOAT16:
+    case T::BFLOAT16:
+    case T::UINT16:
+    case T::INT16:
+      return 2;
+    case T::FLOAT:
+    case T::INT32:
+    case T::UINT32:
+      return 4;
+    case T::DOUBLE:
+    case T::INT64:
+    case T::UINT64:
+    case T::COMPLEX64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+class Inliner {
+ public:
+  explicit Inliner(const Place& place) : place_(place) {}
+
+  bool run(onnx::GraphProto& graph) {
+    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) inline_one(tensor, tensor.name());
+    for (onnx::NodeProto& node : *graph.mutable_node()) {
+      const std::string& name = node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+      for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+        if (attribute.has_t()) inline_one(*attribute.mutable_t(), name);
+      }
+    }
+    return changed_;
+  }
+
+ private:
+  void inline_one(onnx::TensorProto& tensor, const std::string& name) {
+    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+    name_ = name;
+    tensor.set_raw_data(read(part_of(tensor), bytes_by_shape(tensor)));
+    tensor.clear_external_data();
+    tensor.clear_data_location();
+    changed_ = true;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    place_.fail(ExitCode::data, fmt::format("tensor '{}' {}", name_, what));
+  }
+
+  Part part_of(const onnx::TensorProto& tensor) const {
+    Part part;
+    const auto number = [&](const onnx::StringStringEntryProto& entry) {
+      const std::string& text = entry.value();
+      if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) {
+        fail(fmt::format("has an {} '{}', which is no number; export the model again", entry.key(), text));
+      }
+      return std::uint64_t{std::stoull(text)};
+    };
+    for (const auto& entry : tensor.external_data()) {
+      if (entry.key() == "location") part.location = entry.value();
+      if (entry.key() == "offset") part.offset = number(entry);
+      if (entry.key() == "length") part.length = number(entry);
+    }
+    // A model must not make us read any file of the machine.
+    const fs::path location = part.location;
+    bool inside = !location.empty() && location.is_relative();
+    for (const fs::path& step : location) inside = inside && step != "..";
+    if (!inside) {
+      fail(fmt::format("lies in '{}', which is no path within the model's folder; export again with the data beside it",
+                       part.location));
+    }
+    return part;
+  }
+
+  // Nothing where the type has no size here.
+  std::optional<std::uint64_t> bytes_by_shape(const onnx::TensorProto& tensor) const {
+    std::uint64_t bytes = element_size(tensor.data_type());
+    if (bytes == 0) return std::nullopt;
+    for (const std::int64_t extent : tensor.dims()) {
+      if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes)) {
+        fail("has an impossible shape; the file is damaged");
+      }
+    }
+    return bytes;
+  }
+
+  std::string read(const Part& part, std::optional<std::uint64_t> by_shape) {
+    if (by_shape && part.length && *part.length != *by_shape) {
+      fail(fmt::format("has {} bytes by its shape, {} in '{}'; the file is damaged", *by_shape, *part.length,
+                       part.location));
+    }
+    const File& file = open(part.location);
+    const std::uint64_t size = file.size();
+    const std::uint64_t after = part.offset <= size ? size - part.offset : 0;
+    const std::uint64_t count = part.length.value_or(by_shape.value_or(after));
+    if (part.offset > size || count > after) {
+      fail(
+          fmt::format("has {} bytes at byte {} of '{}', whose size is {}; the files do not belong together or are "
+                      "incomplete, export or copy both again",
+                      count, part.offset, part.location, size));
+    }
+    // Several tensors may name the same part, so the files' sizes bound nothing.
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+    total_ += count;
+    if (total_ > kMost) fail("and those before it have more than the 2 GiB that a model may have here");
+    std::string bytes(count, '\0');
+    if (file.read_at(std::as_writable_bytes(std::span(bytes)), part.offset) != count) {
+      fail(fmt::format("ends early: '{}' is being changed", part.location));
+    }
+    return bytes;
+  }
+
+  const File& open(const std::string& location) {
+    const auto found = files_.find(location);
+    if (found != files_.end()) return found->second;
+    try {
+      File file(place_.path().parent_path() / location, File::Mode::read, ExitCode::data);
+      static_cast<void>(file.size());  // throws for what is no regular file
+      return files_.emplace(location, std::move(file)).first->second;
+    } catch (const Error& error) {
+      fail(fmt::format("lies in another file: {}", error.what()));
+    }
+  }
+
+  const Place& place_;
+  std::string name_;  // of the tensor, or of the node that has it
+  std::map<std::string, File> files_;
+  std::uint64_t total_ = 0;  // bytes
+  bool changed_ = false;
+};
+
+}  // namespace
+
+bool inline_external_data(onnx::ModelProto& proto, const Place& place) {
+  return Inliner(place).run(*proto.mutable_graph());
+}
+
+}  // namespace ddp

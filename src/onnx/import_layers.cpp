@@ -1,0 +1,303 @@
+// Convolutions, products, normalisations and other layers of an ONNX model.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "onnx/fold.h"
+#include "onnx/importer.h"
+
+namespace ddp {
+namespace {
+
+// The output of `layer`, with what else is known of its input.
+ImportedValue behind(const ImportedValue& input, int layer) {
+  ImportedValue value = input;
+  value.layer = layer;
+  return value;
+}
+
+ImportedValue image_of(int layer) {
+  ImportedValue value;
+  value.layer = layer;
+  return value;
+}
+
+Padding operator+(const Padding& a, const Padding& b) {
+  return {a.top + b.top, a.left + b.left, a.bottom + b.bottom, a.right + b.right};
+}
+
+}  // namespace
+
+ImportedValue Importer::conv(const OnnxNode& node) {
+  const ImportedValue& x = image(node, 0, /*padding=*/true);
+  const Shape in = result_.graph.shape(x.layer);
+  const ImportedValue* weight = constant(node, 1);
+  check(weight != nullptr && weight->constant->shape.size() == 4, ExitCode::usage,
+        "its weights are not [channels, channels / groups, height, width]");
+  const std::vector<std::int64_t>& shape = weight->constant->shape;
+  check(node.integers("kernel_shape", {shape[2], shape[3]}) == std::vector<std::int64_t>({shape[2], shape[3]}),
+        ExitCode::usage, "its kernel_shape is not that of its weights");
+  const std::int64_t groups = node.integer("group", 1);
+  check(groups >= 1 && shape[0] >= 1 && shape[1] >= 1 && in.channels % groups == 0 && shape[0] % groups == 0 &&
+            shape[1] == in.channels / groups,
+        ExitCode::usage, "weights for {} of {} groups' channels do not fit its {} input channels", shape[1], groups,
+        in.channels);
+  const WindowSpec window = window_of(node, shape[2], shape[3], in.height + x.padding.top + x.padding.bottom,
+                                      in.width + x.padding.left + x.padding.right);
+  const Padding padding = window.padding + x.padding;
+  ImportedValue result;
+  result.pending = std::make_shared<PendingLayer>();
+  PendingLayer& layer = *result.pending;
+  layer.node = &node;
+  layer.from = x.layer;
+  layer.channels = shape[0];
+  layer.weight_name = weight->origin;
+  layer.kept_name = given_name(weight->origin);
+  layer.weight = numbers(node, 1, weight->constant->elements());
+  layer.conv.channels = shape[0];
+  layer.conv.kernel = shape[2];
+  layer.conv.kernel_w = shape[3] == shape[2] ? 0 : shape[3];
+  layer.conv.stride = window.stride;
+  layer.conv.padding = padding.top;
+  layer.conv.padding_w = padding.left;
+  layer.conv.padding_bottom = padding.bottom;
+  layer.conv.padding_right = padding.right;
+  layer.conv.groups = groups;
+  if (node.input(2).empty()) return result;
+  layer.bias = numbers(node, 2, shape[0]);
+  layer.bias_name = given_name(constant(node, 2)->origin);
+  // As PyTorch's two exporters call what they fold batch normalisation into.
+  if (layer.bias_name.ends_with(".weight_bias") || weight->origin.starts_with("onnx::Conv_")) {
+    layer.bias_name.clear();
+    ++folded_norms_;
+  }
+  // PyTorch's newer exporter computes a bias of zeros where the module has none; one that a module has, and shares with
+  // another through an Identity, has a name.
+  const bool computed = !model_.initializers.contains(node.input(2)) && is_made_up(constant(node, 2)->origin);
+  if (computed && std::all_of(layer.bias.begin(), layer.bias.end(), [](float b) { return b == 0; })) layer.bias.clear();
+  return result;
+}
+
+ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose) {
+  const ImportedValue& x = activation(node, 0);
+  check(x.rank == 2, ExitCode::usage, "its input is an image; it must be flattened first");
+  check(weight.type == OnnxTensor::Type::real && weight.shape.size() == 2, ExitCode::usage,
+        "its weights are no matrix of real numbers");
+  const OnnxTensor matrix = transpose ? transposed(weight, {1, 0}) : weight;
+  const std::int64_t inputs = result_.graph.shape(x.layer).channels;
+  check(matrix.shape[1] == inputs && matrix.shape[0] >= 1, ExitCode::usage, "its weights are for {} inputs, it has {}",
+        matrix.shape[1], inputs);
+  charge(matrix.elements());
+  ImportedValue result;
+  result.rank = 2;
+  result.pending = std::make_shared<PendingLayer>();
+  PendingLayer& layer = *result.pending;
+  layer.node = &node;
+  layer.from = x.layer;
+  layer.kind = PendingLayer::Kind::linear;
+  layer.weight_name = value(node, 1).origin;
+  layer.weight = matrix.reals;
+  layer.channels = matrix.shape[0];
+  // Where the module multiplies by a matrix of its own, [inputs, outputs], ours is the other way round.
+  const std::string name = given_name(layer.weight_name);
+  const bool turned = transpose && !name.empty() && model_.initializers.contains(node.input(1));
+  if (!turned) layer.kept_name = name;
+  if (turned && model_.producer.starts_with("pytorch")) {
+    log_info(
+        "the matrix '{}' [inputs, outputs] is trained as a weight [outputs, inputs] of a linear layer; transpose "
+        "and rename it when you load what is exported as safetensors",
+        name);
+  }
+  return result;
+}
+
+ImportedValue Importer::gemm(const OnnxNode& node) {
+  check(node.integer("transA", 0) == 0, ExitCode::usage, "its transA is not supported");
+  const ImportedValue* weight = constant(node, 1);
+  check(weight != nullptr, ExitCode::usage, "it has no weights");
+  ImportedValue result = linear(node, *weight->constant, node.integer("transB", 0) == 0);
+  // In the weights these factors would come out again as other weights.
+  const float alpha = node.real("alpha", 1);
+  const bool has_bias = !node.input(2).empty();
+  check(alpha == 1 && (!has_bias || node.real("beta", 1) == 1), ExitCode::usage,
+        "its alpha or beta is not 1; export without graph optimizers that put factors into it");
+  if (!has_bias) return result;
+  PendingLayer& layer = *result.pending;
+  layer.bias = numbers(node, 2, layer.channels);
+  layer.bias_name = given_name(constant(node, 2)->origin);
+  return result;
+}
+
+ImportedValue Importer::matmul(const OnnxNode& node) {
+  const ImportedValue* weight = constant(node, 1);
+  check(weight != nullptr, ExitCode::usage, "it has no weights");
+  return linear(node, *weight->constant, /*transpose=*/true);
+}
+
+ImportedValue Importer::add(const OnnxNode& node) {
+  for (const std::size_t input : {std::size_t{0}, std::size_t{1}}) {
+    if (value(node, input).constant != nullptr) return add_constant(node, input);
+  }
+  const ImportedValue a = activation(node, 0);
+  const ImportedValue& b = activation(node, 1);
+  check(a.rank == b.rank && a.channels_last == b.channels_last && !a.padding.any() && !b.padding.any(), ExitCode::usage,
+        "its inputs are of different kinds");
+  check(a.layer != b.layer, ExitCode::usage, "a sum of a value with itself is not supported");
+  return behind(a, result_.graph.add(a.layer, b.layer));
+}
+
+ImportedValue Importer::batch_norm(const OnnxNode& node) {
+  const ImportedValue& x = activation(node, 0);
+  check(!x.channels_last && !x.padding.any(), ExitCode::usage, "its input does not have the channels second");
+  const std::int64_t channels = result_.graph.shape(x.layer).channels;
+  const ImportedValue* scale = constant(node, 1);
+  check(scale != nullptr, ExitCode::usage, "it has no scale");
+  const std::vector<float> weight = numbers(node, 1, channels);
+  const std::vector<float> bias = numbers(node, 2, channels);
+  const std::vector<float> mean = numbers(node, 3, channels);
+  const std::vector<float> variance = numbers(node, 4, channels);
+  check(std::all_of(variance.begin(), variance.end(), [](float v) { return v >= 0; }), ExitCode::data,
+        "it has a variance below 0");
+  BatchNormLayer layer;
+  layer.epsilon = node.real("epsilon", 1e-5F);
+  // ONNX's is the part that stays.
+  layer.momentum = 1 - node.real("momentum", 0.9F);
+  check(layer.epsilon > 0 && layer.epsilon < 1 && layer.momentum >= 0 && layer.momentum <= 1, ExitCode::usage,
+        "its epsilon or momentum is out of range");
+  // PyTorch's affine=False: constants of ones and zeros, which are no parameters of the module.
+  const ImportedValue* shift = constant(node, 2);
+  const bool of_keras = model_.producer.starts_with("tf2onnx");
+  const auto is = [](const std::vector<float>& values, float wanted) {
+    return std::all_of(values.begin(), values.end(), [wanted](float v) { return v == wanted; });
+  };
+  layer.fixed_weight = !of_keras && is_made_up(scale->origin) && is(weight, 1);
+  layer.fixed_bias = !of_keras && is_made_up(shift->origin) && is(bias, 0);
+  std::string named = scale->origin;
+  const std::string& of_mean = constant(node, 3)->origin;
+  if (is_made_up(named) && of_mean.ends_with(".running_mean")) {
+    named = of_mean.substr(0, of_mean.size() - std::string_view("running_mean").size()) + "weight";
+  }
+  const std::string name = names_.choose(named, node);
+  ImportedValue result = behind(x, result_.graph.batch_norm(name, x.layer, layer));
+  if (!layer.fixed_weight) rename(name + ".weight", given_name(scale->origin), {channels});
+  if (!layer.fixed_bias) rename(name + ".bias", given_name(shift->origin), {channels});
+  keep(weight, result_.parameters);
+  keep(bias, result_.parameters);
+  keep(mean, result_.statistics);
+  keep(variance, result_.statistics);
+  return result;
+}
+
+ImportedValue Importer::activate(const OnnxNode& node, Activation kind) {
+  const ImportedValue& x = activation(node, 0);
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  return behind(x, result_.graph.activation(x.layer, kind));
+}
+
+ImportedValue Importer::clip(const OnnxNode& node) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const auto bound = [&](const char* name, std::size_t input, float otherwise) {
+    return constant(node, input) != nullptr ? numbers(node, input, 1)[0] : node.real(name, otherwise);
+  };
+  const float low = bound("min", 1, -kLargest);
+  const float high = bound("max", 2, kLargest);
+  check(low == 0 && (high == 6 || high >= kLargest), ExitCode::usage,
+        "it clips to {}..{}; 0..6 (ReLU6) and 0 and above (ReLU) are supported", low, high);
+  return activate(node, high == 6 ? Activation::relu6 : Activation::relu);
+}
+
+ImportedValue Importer::pool(const OnnxNode& node, PoolLayer layer, const WindowSpec& window) {
+  const ImportedValue& x = image(node, 0, /*padding=*/true);
+  const Padding padding = window.padding + x.padding;
+  check(std::max(padding.top, padding.bottom + window.overhang_bottom) < window.height &&
+            std::max(padding.left, padding.right + window.overhang_right) < window.width,
+        ExitCode::usage, "its padding is as large as its {}x{} window", window.height, window.width);
+  layer.window = window.height;
+  layer.window_w = window.width == window.height ? 0 : window.width;
+  layer.stride = window.stride;
+  layer.padding_top = padding.top;
+  layer.padding_left = padding.left;
+  layer.padding_bottom = padding.bottom + window.overhang_bottom;
+  layer.padding_right = padding.right + window.overhang_right;
+  return image_of(result_.graph.pool(x.layer, layer));
+}
+
+namespace {
+
+WindowSpec pooling_window(const OnnxNode& node, const Shape& in, const Padding& padding) {
+  const std::vector<std::int64_t> kernel = node.integers("kernel_shape", {});
+  check(kernel.size() == 2, ExitCode::usage, "its kernel_shape is not height and width");
+  return window_of(node, kernel[0], kernel[1], in.height + padding.top + padding.bottom,
+                   in.width + padding.left + padding.right);
+}
+
+}  // namespace
+
+ImportedValue Importer::max_pool(const OnnxNode& node) {
+  const ImportedValue& x = image(node, 0, /*padding=*/true);
+  check(!x.padding.any() || non_negative(x.layer), ExitCode::usage,
+        "zeros from a Pad could win its maximum; that is supported behind a ReLU only");
+  PoolLayer layer;
+  layer.kind = PoolSpec::Kind::maximum;
+  return pool(node, layer, pooling_window(node, result_.graph.shape(x.layer), x.padding));
+}
+
+ImportedValue Importer::average_pool(const OnnxNode& node) {
+  const ImportedValue& x = image(node, 0, /*padding=*/true);
+  const WindowSpec window = pooling_window(node, result_.graph.shape(x.layer), x.padding);
+  const bool counts = node.integer("count_include_pad", 0) != 0;
+  // Zeros of a Pad are part of the image, those of the padding count on request, and what a window has beyond both
+  // never counts. Our windows count all or nothing.
+  const bool own = window.padding.any();
+  const bool with = x.padding.any() || (own && counts);
+  const bool without = window.overhangs() || (own && !counts);
+  check(!with || !without, ExitCode::usage,
+        "zeros that count and zeros that do not, in one average, are not supported");
+  PoolLayer layer;
+  layer.kind = PoolSpec::Kind::average;
+  layer.count_padding = !without;
+  return pool(node, layer, window);
+}
+
+ImportedValue Importer::global_average_pool(const OnnxNode& node) {
+  return image_of(result_.graph.global_average_pool(image(node, 0).layer));
+}
+
+ImportedValue Importer::global_max_pool(const OnnxNode& node) {
+  const int from = image(node, 0).layer;
+  const Shape in = result_.graph.shape(from);
+  PoolLayer layer;
+  layer.kind = PoolSpec::Kind::maximum;
+  layer.window = in.height;
+  layer.window_w = in.width;
+  layer.stride = 1;
+  return image_of(result_.graph.pool(from, layer));
+}
+
+ImportedValue Importer::lrn(const OnnxNode& node) {
+  LrnLayer layer;
+  layer.size = node.integer("size", 0);
+  layer.alpha = node.real("alpha", 1e-4F);
+  layer.beta = node.real("beta", 0.75F);
+  layer.k = node.real("bias", 1);
+  constexpr std::int64_t kLargest = 1 << 16;
+  // ONNX and PyTorch put the middle of an even number of channels differently.
+  check(layer.size >= 1 && layer.size <= kLargest && layer.size % 2 == 1, ExitCode::usage,
+        "it goes over {} channels; an odd number is supported", layer.size);
+  check(std::isfinite(layer.alpha) && std::isfinite(layer.beta) && layer.alpha >= 0 && layer.k > 0, ExitCode::usage,
+        "its alpha, beta or bias is out of range");
+  return image_of(result_.graph.lrn(image(node, 0).layer, layer));
+}
+
+ImportedValue Importer::dropout(const OnnxNode& node) {
+  const ImportedValue& x = activation(node, 0);
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  const float rate = constant(node, 1) != nullptr ? numbers(node, 1, 1)[0] : node.real("ratio", 0.5F);
+  if (rate == 0) return x;
+  return behind(x, result_.graph.dropout(x.layer, rate));
+}
+
+}  // namespace ddp

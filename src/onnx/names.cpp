@@ -1,0 +1,103 @@
+#include "onnx/names.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+
+namespace ddp {
+namespace {
+
+// Words at the end of a name that say what a tensor is or computes, not whose it is.
+constexpr std::array<std::string_view, 24> kRoles = {"weight",    "weights",
+                                                     "kernel",    "gamma",
+                                                     "scale",     "W",
+                                                     "w",         "ReadVariableOp",
+                                                     "Conv2D",    "MatMul",
+                                                     "BiasAdd",   "Gemm",
+                                                     "Conv",      "fused",
+                                                     "read",      "Cast",
+                                                     "Reshape",   "FusedBatchNormV3",
+                                                     "depthwise", "Add",
+                                                     "Identity",  "BatchNormalization",
+                                                     "Transpose", "transpose"};
+
+bool is_role(std::string_view word) {
+  // "ReadVariableOp_1", "Conv2D__12".
+  const std::size_t end = word.find_last_not_of("0123456789");
+  if (end != std::string_view::npos && word[end] == '_') word = word.substr(0, word.find_last_not_of('_', end) + 1);
+  return std::find(kRoles.begin(), kRoles.end(), word) != kRoles.end();
+}
+
+// The steps of a name with slashes between; "layer1/layer1.0" are one step, as PyTorch names a scope in full.
+std::vector<std::string> steps_of(std::string_view name) {
+  std::vector<std::string> steps;
+  while (!name.empty()) {
+    const std::size_t slash = std::min(name.find('/'), name.size());
+    std::string step(name.substr(0, slash));
+    name.remove_prefix(std::min(slash + 1, name.size()));
+    if (step.empty() || step == "StatefulPartitionedCall" || step == "PartitionedCall") continue;
+    if (!steps.empty() && step.starts_with(steps.back() + ".")) steps.pop_back();
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+// Letters, digits, '.', '_' and '-' remain.
+std::string clean(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const bool keeps = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+    if (keeps || (!text.empty() && text.back() != '_')) text += keeps ? c : '_';
+  }
+  while (!text.empty() && (text.back() == '_' || text.back() == '.')) text.pop_back();
+  while (!text.empty() && (text.front() == '_' || text.front() == '.')) text.erase(0, 1);
+  return text;
+}
+
+std::string without_roles(std::string_view name) {
+  name = name.substr(0, name.find(':'));
+  std::vector<std::string> steps = steps_of(name);
+  while (!steps.empty() && is_role(steps.back())) steps.pop_back();
+  if (!steps.empty()) {
+    std::string& last = steps.back();
+    const std::size_t cut = last.find_last_of("._");
+    if (cut != std::string::npos && is_role(last.substr(cut + 1))) last.resize(cut);
+  }
+  return clean(join(steps, "."));
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
+  return text;
+}
+
+}  // namespace
+
+bool is_made_up(std::string_view name) {
+  if (name.empty() || name.find("::") != std::string_view::npos) return true;
+  for (const std::string_view prefix : {"val_", "const_", "const.", "_val_", "new_", "getitem", "/"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+}
+
+std::string LayerNames::choose(const std::string& weight, const OnnxNode& node) {
+  std::string base = is_made_up(weight) ? "" : without_roles(weight);
+  // A node named after its output has no name of its own.
+  const bool own = !node.outputs.empty() && node.name != node.outputs[0];
+  if (base.empty() && own) base = without_roles(node.name);
+  if (base.empty()) base = lower(clean(node.type));
+  constexpr std::size_t kLongest = 200;
+  if (base.size() > kLongest) base.resize(kLongest);
+  std::string name = base;
+  for (int n = 2; !taken_.insert(name).second; ++n) name = base + "_" + std::to_string(n);
+  return name;
+}
+
+}  // namespace ddp

@@ -1,0 +1,78 @@
+#include "onnx/windows.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+// Beyond these no image goes; products of them stay far from overflow.
+constexpr std::int64_t kLargest = 1 << 20;
+
+struct Ends {
+  std::int64_t before = 0;
+  std::int64_t after = 0;
+};
+
+// TensorFlow's "same": as many windows as strides fit into the image.
+Ends same_padding(std::int64_t extent, std::int64_t window, std::int64_t stride, bool lower) {
+  const std::int64_t windows = (extent + stride - 1) / stride;
+  const std::int64_t total = std::max<std::int64_t>(0, (windows - 1) * stride + window - extent);
+  const std::int64_t less = total / 2;
+  return lower ? Ends{total - less, less} : Ends{less, total - less};
+}
+
+// Rows behind the padding that the last window covers where the number of windows is rounded up. A window that would
+// begin behind the image is none.
+std::int64_t overhang(std::int64_t extent, std::int64_t window, std::int64_t stride, const Ends& padding) {
+  const std::int64_t padded = extent + padding.before + padding.after;
+  if (padded < window) return 0;
+  std::int64_t last = (padded - window + stride - 1) / stride * stride;
+  if (last >= extent + padding.before) last -= stride;
+  return std::max<std::int64_t>(0, last + window - padded);
+}
+
+}  // namespace
+
+WindowSpec window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
+                     std::int64_t columns) {
+  for (const std::int64_t dilation : node.integers("dilations", {})) {
+    check(dilation == 1, ExitCode::usage, "a dilation of {} is not supported, only 1", dilation);
+  }
+  const std::vector<std::int64_t> strides = node.integers("strides", {1, 1});
+  check(strides.size() == 2 && strides[0] == strides[1], ExitCode::usage,
+        "only one stride for height and width is supported");
+  WindowSpec window;
+  window.height = height;
+  window.width = width;
+  window.stride = strides[0];
+  check(std::min({height, width, window.stride}) >= 1 && std::max({height, width, window.stride}) <= kLargest,
+        ExitCode::usage, "a window of {}x{} with stride {} cannot be", height, width, window.stride);
+  Ends vertical;
+  Ends horizontal;
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
+    vertical = same_padding(rows, height, window.stride, automatic == "SAME_LOWER");
+    horizontal = same_padding(columns, width, window.stride, automatic == "SAME_LOWER");
+  } else {
+    check(automatic == "NOTSET" || automatic == "VALID" || automatic.empty(), ExitCode::usage,
+          "its auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
+    const std::vector<std::int64_t> none = {0, 0, 0, 0};
+    const std::vector<std::int64_t> pads = automatic == "VALID" ? none : node.integers("pads", none);
+    check(pads.size() == 4 && std::all_of(pads.begin(), pads.end(), [](auto p) { return p >= 0 && p <= kLargest; }),
+          ExitCode::usage, "its pads are not four numbers from 0 on");
+    vertical = {pads[0], pads[2]};
+    horizontal = {pads[1], pads[3]};
+    if (node.integer("ceil_mode", 0) != 0) {
+      window.overhang_bottom = overhang(rows, height, window.stride, vertical);
+      window.overhang_right = overhang(columns, width, window.stride, horizontal);
+    }
+  }
+  window.padding = {vertical.before, horizontal.before, vertical.after, horizontal.after};
+  return window;
+}
+
+}  // namespace ddp

@@ -1,0 +1,67 @@
+// Which optimizer, its hyperparameters, and the buffers and scalars that an update reads.
+//
+//   const UpdateSettings adamw{.rule = UpdateRule::adam, .weight_decay = 0.01, .decoupled = true};
+//   adamw.has_second();   // true: the second moment is kept for each parameter
+#pragma once
+
+#include <cstdint>
+
+#include "base/host_device.h"
+
+namespace ddp {
+
+enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb };
+
+// The hyperparameters of an optimizer, constant over a run. Each rule's header says which of them it reads.
+struct UpdateSettings {
+  UpdateRule rule = UpdateRule::sgd;
+  double momentum = 0;  // sgd, rmsprop and lars; if it follows a schedule, any positive value
+  bool nesterov = false;
+  double weight_decay = 0;
+  bool decoupled = false;  // decay the weight itself, not the gradient (AdamW); not for lars and lamb
+  double beta1 = 0.9;      // adam and lamb
+  double beta2 = 0.999;
+  double epsilon = 1e-8;     // adam, lamb and rmsprop
+  double rho = 0.99;         // rmsprop
+  bool keras = false;        // rmsprop: Keras' form instead of PyTorch's
+  double trust = 0.001;      // lars
+  double clip_norm = 0;      // bound on the gradient's L2 norm; 0: unbounded
+  double clip_value = 0;     // bound on each component's magnitude; 0: unbounded. Not for lars
+  double average_decay = 0;  // of the exponential moving average of the weights; 0: no average
+  bool average_warmup = false;
+
+  // State buffers of the rule: the first moment or momentum, and the second moment.
+  DDP_HOST_DEVICE bool has_first() const {
+    return rule == UpdateRule::adam || rule == UpdateRule::lamb || momentum > 0;
+  }
+  DDP_HOST_DEVICE bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
+  DDP_HOST_DEVICE bool has_average() const { return average_decay > 0; }
+  // The coefficient of the first buffer: beta1 or momentum.
+  DDP_HOST_DEVICE double own_momentum() const {
+    return rule == UpdateRule::adam || rule == UpdateRule::lamb ? beta1 : momentum;
+  }
+  // Whether each segment's learning rate is scaled by a trust ratio.
+  DDP_HOST_DEVICE bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
+};
+
+// Scalars of one update, computed once for all elements and kept in device memory.
+struct StepNumbers {
+  double lr = 0;
+  double momentum = 0;        // or beta1
+  double gradient_scale = 1;  // below 1 if the norm is clipped
+  double correction1 = 1;     // bias corrections of adam and lamb: 1 - beta1^step, 1 - beta2^step
+  double correction2 = 1;
+  double average_keep = 0;      // decay of the moving average in this step
+  bool average_starts = false;  // first update: the average starts from the initial weights
+};
+
+// Flat buffers of one value per parameter, on the device.
+struct UpdateBuffers {
+  float* weights = nullptr;
+  const float* gradient = nullptr;
+  float* first = nullptr;    // momentum, or the first moment; null if the rule has none
+  float* second = nullptr;   // the second moment; null if the rule has none
+  float* average = nullptr;  // moving average of the weights; null: none
+};
+
+}  // namespace ddp
