@@ -102,15 +102,13 @@ void Communicator::wait(const char* operation) {
   }
 }
 
+// Dissemination (Hensgen, Finkel, Manber 1988): after round i, a rank knows of the 2^(i+1) ranks up to itself.
 void Communicator::barrier() {
-  outgoing_.clear();
-  incoming_.clear();
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    outgoing_.push_back({{}, peer});
-    incoming_.push_back({{}, peer});
+  for (int distance = 1; distance < size(); distance *= 2) {
+    const Outgoing outgoing{{}, (rank() + distance) % size()};
+    const Incoming incoming{{}, (rank() - distance + size()) % size()};
+    exchange(std::span(&outgoing, 1), std::span(&incoming, 1), "barrier");
   }
-  exchange(outgoing_, incoming_, "barrier");
 }
 
 void Communicator::broadcast(std::span<std::byte> data, int root) {
@@ -141,17 +139,44 @@ std::string Communicator::broadcast_text(const std::string& text, int root) {
 }
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-  DDP_ASSERT(all.size() == mine.size() * static_cast<std::size_t>(size()));
-  const auto place = [&](int r) { return all.subspan(static_cast<std::size_t>(r) * mine.size(), mine.size()); };
-  copy_bytes(place(rank()), mine);
-  outgoing_.clear();
-  incoming_.clear();
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    outgoing_.push_back({mine, peer});
-    incoming_.push_back({place(peer), peer});
+  all_gather_for(mine, all, "all_gather");
+}
+
+// Bruck et al. 1997: before each round a rank has the blocks of the ranks from itself on, and gets as many again from
+// the rank after those.
+void Communicator::all_gather_for(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation) {
+  const std::size_t block = mine.size();
+  const auto ranks = static_cast<std::size_t>(size());
+  DDP_ASSERT(all.size() == block * ranks);
+  from_here_.resize(all.size());
+  const std::span<std::byte> blocks(from_here_);
+  copy_bytes(blocks.first(block), mine);
+  for (std::size_t have = 1; have < ranks; have *= 2) {
+    const std::size_t bytes = std::min(have, ranks - have) * block;
+    const int distance = static_cast<int>(have);
+    const Outgoing outgoing{blocks.first(bytes), (rank() - distance + size()) % size()};
+    const Incoming incoming{blocks.subspan(have * block, bytes), (rank() + distance) % size()};
+    exchange(std::span(&outgoing, 1), std::span(&incoming, 1), operation);
   }
-  exchange(outgoing_, incoming_, "all_gather");
+  const std::size_t before = static_cast<std::size_t>(rank()) * block;
+  copy_bytes(all.subspan(before), blocks.first(all.size() - before));
+  copy_bytes(all.first(before), blocks.last(before));
+}
+
+std::vector<std::string> Communicator::all_gather_text(const std::string& mine, const char* operation) {
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(ranks);
+  all_gather_for(std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)), operation);
+  // Padded to the longest.
+  const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::string padded = mine;
+  padded.resize(longest);
+  std::string all(longest * ranks, '\0');
+  if (longest > 0) all_gather_for(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)), operation);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < ranks; ++r) texts.push_back(all.substr(r * longest, lengths[r]));
+  return texts;
 }
 
 template <class T>

@@ -6,7 +6,8 @@
 //   }
 //
 // A transport (self.h, mpi.h, threads.h) only moves messages; every collective is written once, here, on exchange().
-// So all of them give the same results, and a rank that does not answer is named.
+// So all of them give the same results, and a rank that does not answer is named. A rank sends log2(size) messages in
+// each of them: they are for control messages and short arrays, reduce.h has the sums of gradients.
 //
 // Rules for callers:
 // - All ranks call the same operations in the same order, with the same sizes.
@@ -58,12 +59,13 @@ class Communicator {
   // The root's text, on all ranks; what the others pass is ignored.
   std::string broadcast_text(const std::string& text, int root);
   // Combines the ranks' arrays element by element, in the order of the ranks: the same bits on all of them. Min and max
-  // of doubles are NaN if one of them is. Meant for short arrays: each rank receives all of them. reduce.h has the sums
-  // of gradients.
+  // of doubles are NaN if one of them is. Each rank receives the arrays of all.
   void all_reduce(std::span<double> values, ReduceOp op);
   void all_reduce(std::span<std::int64_t> values, ReduceOp op);
   // Concatenates the ranks' arrays in the order of the ranks; all.size() == mine.size() * size().
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
+  // The texts of all ranks, of any length, in the order of the ranks. `operation` names the work in errors.
+  std::vector<std::string> all_gather_text(const std::string& mine, const char* operation);
 
   void send(std::span<const std::byte> data, int to);
   void receive(std::span<std::byte> data, int from);
@@ -109,6 +111,7 @@ class Communicator {
  private:
   template <class T>
   void all_reduce_in_rank_order(std::span<T> values, ReduceOp op);
+  void all_gather_for(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation);
   void throw_if_unusable(const char* operation) const;
   void fail(const std::string& why) noexcept;
 
@@ -118,8 +121,8 @@ class Communicator {
   std::string failure_;  // the first error; no call works after it
   // Kept between calls, so that a step allocates nothing.
   std::vector<Outgoing> outgoing_;
-  std::vector<Incoming> incoming_;
   std::vector<std::byte> gathered_;
+  std::vector<std::byte> from_here_;  // blocks of an all_gather, this rank's first
 };
 
 // "rank 3" or "ranks 1, 2".

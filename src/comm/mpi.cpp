@@ -162,7 +162,32 @@ class MpiCommunicator final : public Communicator {
   std::vector<MPI_Status> statuses_;
 };
 
+class HostCommunicator {
+ public:
+  explicit HostCommunicator(int rank) {
+    DDP_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &handle_));
+  }
+  ~HostCommunicator() { static_cast<void>(MPI_Comm_free(&handle_)); }
+  HostCommunicator(const HostCommunicator&) = delete;
+  HostCommunicator& operator=(const HostCommunicator&) = delete;
+
+  MPI_Comm get() const { return handle_; }
+
+ private:
+  MPI_Comm handle_ = MPI_COMM_NULL;
+};
+
 }  // namespace
+
+HostGroup mpi_host_group() {
+  HostGroup group;
+  DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &group.lowest_rank));
+  const HostCommunicator host(group.lowest_rank);
+  DDP_MPI(MPI_Comm_rank(host.get(), &group.local_rank));
+  DDP_MPI(MPI_Comm_size(host.get(), &group.local_size));
+  DDP_MPI(MPI_Bcast(&group.lowest_rank, 1, MPI_INT, 0, host.get()));
+  return group;
+}
 
 std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {
   int initialized = 0;

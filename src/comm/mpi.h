@@ -17,4 +17,13 @@ namespace ddp {
 // else Error(preflight). Called by all ranks; destroyed before MPI_Finalize.
 std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds = 600);
 
+// The ranks that share this rank's memory, which are those of its host.
+struct HostGroup {
+  int lowest_rank = 0;  // of the job
+  int local_rank = 0;   // in the order of the ranks
+  int local_size = 1;
+};
+// Collective over MPI_COMM_WORLD; waits inside MPI.
+HostGroup mpi_host_group();
+
 }  // namespace ddp

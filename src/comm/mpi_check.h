@@ -1,9 +1,9 @@
-// One place that checks the return codes of MPI.
+// The check of every MPI call.
 //
 //   DDP_MPI(MPI_Barrier(MPI_COMM_WORLD));
 //
-// A failed call throws Error with the call, the place, the rank and MPI's own words: ExitCode::internal where the call
-// itself was wrong, ExitCode::rank_lost where the communication failed. MPI must return its errors (MPI_ERRORS_RETURN).
+// A failed call throws Error with rank, host, call, place and MPI's own text: ExitCode::internal if its arguments are
+// invalid, ExitCode::rank_lost if the communication failed. MPI must return its errors (MPI_ERRORS_RETURN).
 #pragma once
 
 namespace ddp {

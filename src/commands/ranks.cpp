@@ -2,24 +2,16 @@
 
 #include "base/log.h"
 #include "comm/gpu_module.h"
-#include "comm/mpi.h"
-#include "comm/self.h"
+#include "runtime/exchange.h"
 
 namespace ddp {
-namespace {
-
-// How much later than the watchdog, which knows whom to blame, a wait gives up.
-constexpr double kAfterTheWatchdog = 5;
-
-}  // namespace
-
 Ranks open_ranks(const MpiSession& session, const Options& options) {
   const DistributedOptions& distributed = options.distributed;
   Ranks ranks;
   ranks.topology = discover_topology(session, distributed.timeout);
   ranks.binding = bind_ranks(session, ranks.topology, distributed, distributed.timeout);
-  ranks.communicator =
-      session.size() == 1 ? make_self_communicator() : make_mpi_communicator(distributed.timeout + kAfterTheWatchdog);
+  ranks.communicator = session.ranks().duplicate();
+  ranks.communicator->set_timeout(distributed.timeout + kAfterWatchdog);
   ranks.device = choose_device(*ranks.communicator, ranks.topology, options, open_gpu_module);
   return ranks;
 }

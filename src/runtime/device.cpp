@@ -87,27 +87,6 @@ RankView from_text(const std::string& text, const Topology::Place& place) {
   return view;
 }
 
-std::vector<std::string> all_gather_text(Communicator& ranks, const std::string& mine) {
-  auto longest = static_cast<std::int64_t>(mine.size());
-  ranks.all_reduce(std::span(&longest, 1), ReduceOp::max);
-  // The length in front, then the text, then nothing up to the longest.
-  const std::size_t room = sizeof(std::uint64_t) + static_cast<std::size_t>(longest);
-  const std::uint64_t length = mine.size();
-  std::vector<std::byte> packed(room);
-  std::copy_n(std::as_bytes(std::span(&length, 1)).begin(), sizeof length, packed.begin());
-  std::copy_n(std::as_bytes(std::span(mine)).begin(), mine.size(), packed.begin() + sizeof length);
-  std::vector<std::byte> all(room * static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(packed, all);
-  std::vector<std::string> texts;
-  for (auto at = all.begin(); at != all.end(); at += static_cast<std::ptrdiff_t>(room)) {
-    std::uint64_t size = 0;
-    std::copy_n(at, sizeof size, std::as_writable_bytes(std::span(&size, 1)).begin());
-    std::string& text = texts.emplace_back(size, '\0');
-    std::copy_n(at + sizeof size, size, std::as_writable_bytes(std::span(text)).begin());
-  }
-  return texts;
-}
-
 // What this rank sees. Trouble of any kind is told to the other ranks, which would wait for this one otherwise.
 RankView look(std::shared_ptr<GpuModule>& gpus, const GpuModuleOpener& open, bool with_driver) {
   RankView view;
@@ -238,7 +217,7 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
   } else {
     RankView mine = look(device.gpus, open, options.device.log_placement);
     mine.allocated = allocated_gpus(process_environment(), options.device);
-    const std::vector<std::string> texts = all_gather_text(ranks, to_text(mine));
+    const std::vector<std::string> texts = ranks.all_gather_text(to_text(mine), "the exchange of the ranks' GPUs");
     DDP_ASSERT(texts.size() == topology.ranks.size());
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
       device.views.push_back(from_text(texts[rank], topology.ranks[rank]));

@@ -17,10 +17,13 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
+#include "comm/mpi.h"
+#include "comm/mpi_check.h"
+#include "comm/self.h"
 #include "runtime/joint_error.h"
 #include "runtime/launcher.h"
-#include "runtime/mpi_check.h"
 #include "runtime/siblings.h"
 #include "runtime/watchdog.h"
 
@@ -92,22 +95,12 @@ std::string mpi_library_text() {
 
 }  // namespace
 
-void check_mpi(int result, const char* call) {
-  if (result == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(result, text.data(), &length);
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  throw Error(ExitCode::rank_lost, fmt::format("{} failed on host {}: {}", call, host.data(), text.data()));
-}
-
 MpiSession::Library::Library() {
   check_before_start(process_environment());
   raise_descriptor_limit();
   prepare_environment();
   enter(MpiStage::starting);
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level), "MPI_Init_thread");
+  DDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level));
 }
 
 MpiSession::Library::~Library() {
@@ -117,15 +110,16 @@ MpiSession::Library::~Library() {
 }
 
 MpiSession::MpiSession() {
-  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  DDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+  DDP_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size_));
   log_init(rank_, size_);
   const LibraryVersion mpi = mpi_version();
   check(library_.thread_level >= MPI_THREAD_MULTIPLE, ExitCode::preflight,
         "{} {} gives {} only; use an MPI library that was built with MPI_THREAD_MULTIPLE", mpi.name, mpi.version,
         thread_level_name(library_.thread_level));
   check_launch(process_environment(), size_, mpi.name + " " + mpi.version);
+  ranks_ = size_ == 1 ? make_self_communicator() : make_mpi_communicator(rank_timeout());
   enter(MpiStage::running);
 }
 

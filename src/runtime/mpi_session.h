@@ -6,6 +6,9 @@
 //   }
 #pragma once
 
+#include <memory>
+
+#include "comm/communicator.h"
 #include "options/version.h"
 
 namespace ddp {
@@ -23,6 +26,8 @@ class MpiSession {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // All ranks, for the main thread's exchanges during set-up; other uses take a duplicate().
+  Communicator& ranks() const { return *ranks_; }
 
   // Ends all ranks at once, with this exit code for the job; from any thread. Writes nothing by itself.
   [[noreturn]] void abort(int exit_code) const noexcept;
@@ -39,6 +44,7 @@ class MpiSession {
   Library library_;
   int rank_ = 0;
   int size_ = 1;
+  std::unique_ptr<Communicator> ranks_;
 };
 
 // The same from wherever MPI is, also before its start and after its end.

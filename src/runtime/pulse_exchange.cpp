@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/host.h"
+#include "comm/mpi_check.h"
 #include "runtime/exchange.h"
-#include "runtime/mpi_check.h"
 #include "runtime/siblings.h"
 
 namespace ddp {
@@ -72,9 +72,9 @@ class PulseExchange::Impl {
                                                            rank_timeout(), "the exchange of the ranks' processes");
     {
       const RankWait wait("MPI_Comm_dup");
-      check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+      DDP_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
     }
-    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    DDP_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
     for (const int distance : distances_of(size)) {
       // One more entry than ranks: whether this is the last table.
       out_.push_back({(session.rank() + distance) % size, std::vector<Pulse>(texts.size() + 1)});
@@ -109,7 +109,7 @@ class PulseExchange::Impl {
       thread_.join();
     }
     if (failure_) std::rethrow_exception(failure_);
-    check_mpi(MPI_Comm_free(&comm_), "MPI_Comm_free");
+    DDP_MPI(MPI_Comm_free(&comm_));
   }
 
  private:
@@ -158,14 +158,12 @@ class PulseExchange::Impl {
       }
       link.table.back() = {};
       link.table.back().leaving = link.last ? 1 : 0;
-      check_mpi(MPI_Isend(link.table.data(), bytes_of(link), MPI_BYTE, link.rank, kTag, comm_, &link.request),
-                "MPI_Isend");
+      DDP_MPI(MPI_Isend(link.table.data(), bytes_of(link), MPI_BYTE, link.rank, kTag, comm_, &link.request));
     }
   }
 
   void receive(Link& link) {
-    check_mpi(MPI_Irecv(link.table.data(), bytes_of(link), MPI_BYTE, link.rank, kTag, comm_, &link.request),
-              "MPI_Irecv");
+    DDP_MPI(MPI_Irecv(link.table.data(), bytes_of(link), MPI_BYTE, link.rank, kTag, comm_, &link.request));
   }
 
   // Whether something has moved.
@@ -196,7 +194,7 @@ class PulseExchange::Impl {
   static bool completed(Link& link) {
     if (link.request == MPI_REQUEST_NULL) return false;
     int done = 0;
-    check_mpi(MPI_Test(&link.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    DDP_MPI(MPI_Test(&link.request, &done, MPI_STATUS_IGNORE));
     return done != 0;
   }
   static int bytes_of(const Link& link) { return static_cast<int>(link.table.size() * sizeof(Pulse)); }

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/self.h"
@@ -32,6 +34,46 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Threads,
                          [](const auto& test) {
                            return std::get<1>(test.param).name + "On" + std::to_string(std::get<0>(test.param));
                          });
+
+// A rank of many, whose messages arrive at once.
+class CountingCommunicator final : public Communicator {
+ public:
+  explicit CountingCommunicator(int size) : size_(size) {}
+  int rank() const override { return size_ / 3; }
+  int size() const override { return size_; }
+  std::unique_ptr<Communicator> duplicate() override { return nullptr; }
+  void abort(int /*exit_code*/) noexcept override {}
+  int sent = 0;
+
+ protected:
+  void post(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    sent += static_cast<int>(out.size());
+    for (const Incoming& message : in) std::fill(message.data.begin(), message.data.end(), std::byte{0});
+  }
+  Progress poll() override { return Progress::all; }
+  std::vector<int> pending_peers() const override { return {}; }
+  void give_up() noexcept override {}
+
+ private:
+  int size_;
+};
+
+TEST(Communicator, ARankSendsAsManyMessagesAsTheRanksHaveBits) {
+  for (const auto& [ranks, messages] : {std::pair{2, 1}, {8, 3}, {64, 6}, {1000, 10}, {1024, 10}}) {
+    CountingCommunicator counting(ranks);
+    const auto sent_by = [&](auto&& operation) {
+      counting.sent = 0;
+      operation();
+      return counting.sent;
+    };
+    std::int64_t flag = 1;
+    std::vector<std::byte> all(static_cast<std::size_t>(ranks));
+    EXPECT_EQ(sent_by([&] { counting.barrier(); }), messages) << ranks;
+    EXPECT_EQ(sent_by([&] { counting.all_reduce(std::span(&flag, 1), ReduceOp::max); }), messages) << ranks;
+    EXPECT_EQ(sent_by([&] { counting.all_gather(std::span(all).first(1), all); }), messages) << ranks;
+    EXPECT_LE(sent_by([&] { (void)counting.broadcast_text("text", 0); }), 2 * messages) << ranks;
+  }
+}
 
 class Self : public ::testing::TestWithParam<CommunicatorCase> {};
 
