@@ -1,5 +1,5 @@
 // ddp_train: parse, open the session, run the command. Errors of any rank become one line and the job's exit code in
-// runtime/report.h.
+// job/report.h.
 #include <fmt/core.h>
 
 #include <span>
@@ -8,8 +8,8 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "commands/commands.h"
+#include "job/report.h"
 #include "options/parse.h"
-#include "runtime/report.h"
 
 namespace {
 

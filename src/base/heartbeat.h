@@ -1,4 +1,4 @@
-// Signs of life of this process, by which the watchdog (runtime/watchdog.h) tells what is slow from what hangs.
+// Signs of life of this process, by which the watchdog (job/watchdog.h) tells what is slow from what hangs.
 //
 //   heartbeat();                                              // something moved: a sample was read, a piece written
 //   const Activity activity("reading " + path.string());      // what this thread does, for the watchdog's lines

@@ -14,8 +14,8 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "data/pipeline/sample_key.h"
+#include "job/joint_error.h"
 #include "metrics/phases.h"
-#include "runtime/joint_error.h"
 #include "train/trainer.h"
 
 namespace ddp {

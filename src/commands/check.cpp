@@ -20,7 +20,7 @@
 #include "commands/commands.h"
 #include "commands/links.h"
 #include "commands/ranks.h"
-#include "runtime/report.h"
+#include "job/report.h"
 
 namespace ddp {
 namespace {

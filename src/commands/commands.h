@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "job/mpi_session.h"
 #include "options/options.h"
-#include "runtime/mpi_session.h"
 
 namespace ddp {
 

@@ -8,11 +8,11 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "commands/commands.h"
-#include "runtime/binding.h"
-#include "runtime/cores.h"
-#include "runtime/launcher.h"
-#include "runtime/nvml.h"
-#include "runtime/report.h"
+#include "job/launcher.h"
+#include "job/report.h"
+#include "machine/binding.h"
+#include "machine/cores.h"
+#include "machine/nvml.h"
 
 namespace ddp {
 namespace {

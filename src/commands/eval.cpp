@@ -13,7 +13,7 @@
 #include "checkpoint/reader.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
-#include "runtime/report.h"
+#include "job/report.h"
 #include "train/evaluator.h"
 #include "train/model_source.h"
 #include "train/resume.h"

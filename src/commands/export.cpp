@@ -17,7 +17,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
 #include "commands/commands.h"
-#include "runtime/report.h"
+#include "job/report.h"
 #include "train/model_source.h"
 #include "train/sample_logits.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "runtime/topology.h"
+#include "machine/topology.h"
 
 namespace ddp {
 

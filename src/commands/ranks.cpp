@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "comm/gpu_module.h"
-#include "runtime/exchange.h"
+#include "job/exchange.h"
 
 namespace ddp {
 Ranks open_ranks(const MpiSession& session, const Options& options) {

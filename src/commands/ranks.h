@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "comm/communicator.h"
+#include "job/mpi_session.h"
+#include "machine/binding.h"
+#include "machine/device.h"
+#include "machine/topology.h"
 #include "options/options.h"
-#include "runtime/binding.h"
-#include "runtime/device.h"
-#include "runtime/mpi_session.h"
-#include "runtime/topology.h"
 
 namespace ddp {
 

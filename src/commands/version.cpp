@@ -10,8 +10,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "commands/commands.h"
+#include "job/mpi_session.h"
 #include "onnx/model.h"
-#include "runtime/mpi_session.h"
 
 namespace ddp {
 

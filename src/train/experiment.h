@@ -5,7 +5,7 @@
 //   experiment.network->forward(experiment.parameters(), ...);
 //   experiment.host_parameters->fetch();   // for checkpoints
 //
-// A failure of any rank ends the preparation on all of them with the same error (runtime/report.h).
+// A failure of any rank ends the preparation on all of them with the same error (job/report.h).
 #pragma once
 
 #include <filesystem>
@@ -21,13 +21,13 @@
 #include "comm/device_communicator.h"
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
+#include "job/mpi_session.h"
+#include "machine/device.h"
 #include "model/graph.h"
 #include "model/layout_plan.h"
 #include "model/network.h"
 #include "options/batch.h"
 #include "options/options.h"
-#include "runtime/device.h"
-#include "runtime/mpi_session.h"
 #include "train/batch_stage.h"
 #include "train/fingerprint.h"
 #include "train/shard_statistics.h"

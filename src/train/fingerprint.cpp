@@ -11,9 +11,9 @@
 #include "base/host.h"
 #include "base/text.h"
 #include "checkpoint/digest.h"
+#include "job/joint_error.h"
 #include "options/table.h"
 #include "options/version.h"
-#include "runtime/joint_error.h"
 
 namespace ddp {
 namespace {

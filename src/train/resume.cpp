@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
+#include "job/report.h"
 #include "options/parse.h"
-#include "runtime/report.h"
 #include "train/fingerprint.h"
 #include "train/model_source.h"
 

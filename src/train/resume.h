@@ -13,10 +13,10 @@
 
 #include "checkpoint/state.h"
 #include "comm/communicator.h"
+#include "job/mpi_session.h"
 #include "options/batch.h"
 #include "options/options.h"
 #include "run_folder/run_folder.h"
-#include "runtime/mpi_session.h"
 #include "train/experiment.h"
 
 namespace ddp {

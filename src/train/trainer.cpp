@@ -11,7 +11,7 @@
 #include "gradients/buckets.h"
 #include "gradients/device_reducer.h"
 #include "gradients/reducer.h"
-#include "runtime/joint_error.h"
+#include "job/joint_error.h"
 #include "train/fingerprint.h"
 
 namespace ddp {

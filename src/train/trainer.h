@@ -14,11 +14,11 @@
 
 #include "comm/communicator.h"
 #include "gradients/gradient_reducer.h"
+#include "job/signals.h"
 #include "metrics/console.h"
 #include "metrics/phases.h"
 #include "optim/schedule.h"
 #include "run_folder/run_folder.h"
-#include "runtime/signals.h"
 #include "train/batch_stream.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"

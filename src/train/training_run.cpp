@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "job/report.h"
 #include "options/parse.h"
 #include "options/version.h"
-#include "runtime/report.h"
 #include "train/model_source.h"
 
 namespace ddp {

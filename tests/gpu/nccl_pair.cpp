@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "comm/mpi.h"
 #include "comm/nccl/nccl_communicator.h"
-#include "runtime/report.h"
+#include "job/report.h"
 
 namespace ddp {
 namespace {

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "base/log.h"
+#include "job/mpi_session.h"
+#include "job/report.h"
+#include "job/signals.h"
+#include "machine/binding.h"
+#include "machine/topology.h"
 #include "options/parse.h"
-#include "runtime/binding.h"
-#include "runtime/mpi_session.h"
-#include "runtime/report.h"
-#include "runtime/signals.h"
-#include "runtime/topology.h"
 
 namespace ddp {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "comm/mpi.h"
+#include "job/report.h"
 #include "nccl/nccl_rig.h"
-#include "runtime/report.h"
 
 namespace ddp {
 namespace {

@@ -13,7 +13,8 @@ declare -A may=(
   [optim/rules]=''
   [backend]='optim/rules'
   [comm]='backend'
-  [runtime]='options backend comm'
+  [job]='options comm'
+  [machine]='options backend comm job'
   [data/images]=''
   [data/sources]='data/images'
   [data/pipeline]='data/images data/sources'
@@ -32,7 +33,7 @@ may[.]="${may[commands]} commands" # main.cpp
 # Headers that are slow to compile or belong to one library's inside stay out of ours: a .cpp file includes them.
 heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|jpeglib\.h|png\.h|dnnl|onnx/onnx_pb|google/'
 # Only these folders know MPI; main and the commands do not.
-mpi_folders='comm runtime'
+mpi_folders='comm job'
 longest=500
 
 breaks=0

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "comm/threads.h"
+#include "job/joint_error.h"
 #include "options/parse.h"
-#include "runtime/joint_error.h"
 #include "support/errors.h"
 #include "train/resume.h"
 

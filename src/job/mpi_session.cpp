@@ -1,0 +1,164 @@
+#include "job/mpi_session.h"
+
+#include <fmt/core.h>
+#include <mpi.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/error.h"
+#include "base/heartbeat.h"
+#include "base/log.h"
+#include "comm/mpi.h"
+#include "comm/mpi_check.h"
+#include "comm/self.h"
+#include "job/joint_error.h"
+#include "job/launcher.h"
+#include "job/siblings.h"
+#include "job/watchdog.h"
+
+namespace ddp {
+namespace {
+
+// True where this process may read another's memory by process_vm_readv, as Open MPI's shared-memory transport does. In
+// containers the system call is often forbidden, and Open MPI floods standard error with one line a message.
+bool can_read_across_processes() {
+  char from = 1;
+  char to = 0;
+  const iovec local{&to, 1};
+  const iovec remote{&from, 1};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+// As far as the launcher tells.
+bool all_on_this_host() {
+  const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (ranks != nullptr && here != nullptr) return std::string_view(ranks) == here;
+  return std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr;
+}
+
+// MPI waits for ever where it can open no more files.
+void raise_descriptor_limit() {
+  constexpr rlim_t kLeast = 64;
+  constexpr rlim_t kWanted = 65536;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < kLeast) {
+    throw JointError(
+        ExitCode::preflight,
+        fmt::format("this process may open {} files (ulimit -n), too few for MPI; raise it to 1024", limit.rlim_max),
+        first_of_siblings());
+  }
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kWanted));
+  static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+// Settings that Open MPI reads from the environment. What the user has set stays.
+void prepare_environment() {
+  if (!can_read_across_processes()) setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  // Ranks of one host talk through its memory: nothing of theirs has to listen on the network.
+  if (all_on_this_host()) setenv("OMPI_MCA_btl", "^tcp", 0);
+  // A session of one rank without mpirun needs no daemon beside it.
+  setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+}
+
+const char* thread_level_name(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    default:
+      return "MPI_THREAD_MULTIPLE";
+  }
+}
+
+std::string mpi_library_text() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "unknown";
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+}  // namespace
+
+MpiSession::Library::Library() {
+  check_before_start(process_environment());
+  raise_descriptor_limit();
+  prepare_environment();
+  enter(MpiStage::starting);
+  DDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level));
+}
+
+MpiSession::Library::~Library() {
+  enter(MpiStage::ending);
+  if (MPI_Finalize() != MPI_SUCCESS) log_warning("MPI_Finalize failed");
+  enter(MpiStage::after);
+}
+
+MpiSession::MpiSession() {
+  DDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+  DDP_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size_));
+  log_init(rank_, size_);
+  const LibraryVersion mpi = mpi_version();
+  check(library_.thread_level >= MPI_THREAD_MULTIPLE, ExitCode::preflight,
+        "{} {} gives {} only; use an MPI library that was built with MPI_THREAD_MULTIPLE", mpi.name, mpi.version,
+        thread_level_name(library_.thread_level));
+  check_launch(process_environment(), size_, mpi.name + " " + mpi.version);
+  ranks_ = size_ == 1 ? make_self_communicator() : make_mpi_communicator(rank_timeout());
+  enter(MpiStage::running);
+}
+
+MpiSession::~MpiSession() = default;
+
+// Not static: it takes a session for there to be ranks to end.
+void MpiSession::abort(int exit_code) const noexcept {  // NOLINT(readability-convert-member-functions-to-static)
+  end_all_ranks(exit_code);
+}
+
+void end_all_ranks(int exit_code) noexcept {
+  static std::atomic<bool> begun{false};
+  // The main thread and the watchdog may both come here; the first one's code counts.
+  while (begun.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (current_mpi_stage() == MpiStage::running) {
+    try {
+      // Should MPI_Abort itself wait for something that never comes, this process ends all the same, and mpirun
+      // notices.
+      std::thread([exit_code] {
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        _exit(exit_code);
+      }).detach();
+    } catch (...) {
+      // No thread to be had: MPI_Abort alone must do.
+    }
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
+  _exit(exit_code);
+}
+
+LibraryVersion mpi_version() {
+  // "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, ..." or "MPICH Version:\t4.0.2\n..."
+  const std::string text = mpi_library_text();
+  const std::size_t end = text.find_first_of(",\n");
+  const std::string first = text.substr(0, end);
+  const std::size_t digit = first.find_first_of("0123456789");
+  if (digit == std::string::npos) return {"MPI", first};
+  const std::size_t name_end = first.find_last_not_of(" \tv", digit - 1);
+  return {first.substr(0, name_end == std::string::npos ? 0 : name_end + 1), first.substr(digit)};
+}
+
+}  // namespace ddp

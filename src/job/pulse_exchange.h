@@ -1,0 +1,50 @@
+// Spreads the pulses of all ranks (job/pulse_board.h) a few times a second, beside whatever the ranks do.
+//
+//   MpiSession session;
+//   PulseExchange pulses(session);   // collective; from here on every rank knows which ones are alive
+//   ...
+//   pulses.close();                  // collective: all ranks have come to the end
+//
+// Each rank sends its table to some others, a thread of its own does so. Few ranks send to all, many to those at a
+// distance of 1, 2, 4 ... ranks, so that news reaches everybody within a few rounds.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "job/mpi_session.h"
+#include "job/pulse_board.h"
+
+namespace ddp {
+
+class PulseExchange {
+ public:
+  // A session of one rank has no pulses, and no thread.
+  explicit PulseExchange(const MpiSession& session);
+  // Without close(), only abort() of the session may follow.
+  ~PulseExchange();
+  PulseExchange(const PulseExchange&) = delete;
+  PulseExchange& operator=(const PulseExchange&) = delete;
+
+  // Returns when all ranks have called it, or throws Error(rank_lost).
+  void close();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// For the watchdog: whether this process has an exchange, and what that knows at the time of waiting_clock().
+bool pulses_go_on();
+std::optional<Finding> find_culprits(double seconds);
+// "rank 2 on host a (process 4711)".
+std::string name_of_rank(int rank);
+// The state of a rank's process (siblings.h), where it runs on this host; else 0, and `known` is false.
+struct RankProcess {
+  bool known = false;
+  char state = 0;
+};
+RankProcess process_of_rank(int rank);
+
+}  // namespace ddp

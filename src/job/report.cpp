@@ -1,0 +1,165 @@
+#include "job/report.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "job/exchange.h"
+#include "job/pulse_exchange.h"
+#include "job/signals.h"
+#include "job/watchdog.h"
+
+namespace ddp {
+namespace {
+
+// Waits until what was written to standard error has been read from its pipe, for MPI_Abort may discard the rest.
+void drain_standard_error() {
+  std::fflush(stderr);
+  const double begin = now();
+  int unread = 0;
+  while (now() - begin < 1 && ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+int exit_value(ExitCode code) { return static_cast<int>(code); }
+
+// What was printed is the result of commands like eval: a disk that is full must not turn it into nothing and exit code
+// 0.
+void flush_standard_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error(ExitCode::checkpoint, fmt::format("cannot write the standard output: {}; free disk space or give another",
+                                                errno != 0 ? errno_text(errno) : "an earlier write failed"));
+}
+
+// The outcome of a phase as text: "CODE MESSAGE", or empty where it went well.
+std::string outcome_text(const std::exception_ptr& mine) {
+  if (!mine) {
+    const Signals* const signals = Signals::current();
+    if (signals == nullptr || !signals->stops_at_once()) return "";
+    return fmt::format("{} stopped by {}; there was nothing to save", exit_value(ExitCode::stopped),
+                       signals->stop_reason());
+  }
+  const Failure failure = describe_failure(mine);
+  return fmt::format("{} {}", exit_value(failure.code), failure.message);
+}
+
+}  // namespace
+
+Failure describe_failure(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return {known.code(), known.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::out_of_memory, "out of memory; use a smaller batch, or fewer ranks on this host"};
+  } catch (const std::exception& other) {
+    return {ExitCode::internal, fmt::format("internal error: {}; please report it", one_line(other.what()))};
+  } catch (...) {
+    return {ExitCode::internal, "internal error: an exception of unknown type; please report it"};
+  }
+}
+
+void agree(const MpiSession& session, const std::exception_ptr& mine, double timeout) {
+  if (mine) {
+    try {
+      std::rethrow_exception(mine);
+    } catch (const JointError&) {
+      throw;
+    } catch (...) {
+      // This rank's own failure, which the others do not know of yet.
+    }
+  }
+  const std::vector<std::string> outcomes =
+      all_gather_text(session, outcome_text(mine), timeout, "the agreement of all ranks at the end of a setup phase");
+  const auto failed = [](const std::string& outcome) { return !outcome.empty(); };
+  const auto first = std::find_if(outcomes.begin(), outcomes.end(), failed);
+  if (first == outcomes.end()) return;
+
+  int code = 0;
+  const char* const end = std::from_chars(first->data(), first->data() + first->size(), code).ptr;
+  std::string message(end + 1, first->data() + first->size());
+  const auto others =
+      std::count_if(outcomes.begin(), outcomes.end(), [&](const auto& it) { return failed(it) && it != *first; });
+  if (others > 0 && code != exit_value(ExitCode::stopped))
+    message += fmt::format(" (and {} other rank{})", others, others == 1 ? "" : "s");
+  const bool stops = code == exit_value(ExitCode::stopped);
+  // That is no rank's fault: rank 0 says it, with neither rank nor "error".
+  const auto reporter = stops ? 0 : first - outcomes.begin();
+  throw JointError(static_cast<ExitCode>(code), message, session.rank() == reporter);
+}
+
+void report_and_abort(const MpiSession& session, const std::exception_ptr& error) noexcept {
+  int code = exit_value(ExitCode::internal);
+  try {
+    const Failure failure = describe_failure(error);
+    code = exit_value(failure.code);
+    log_error("{}", failure.message);
+    drain_standard_error();
+  } catch (...) {
+    // No memory even for the message: the exit code has to say it.
+    code = exit_value(ExitCode::out_of_memory);
+  }
+  session.abort(code);
+}
+
+int run_program(const std::function<int(MpiSession& session)>& body, const std::function<void()>& before_mpi) {
+  const auto report = [](const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const JointError& joint) {
+      if (joint.reporter()) {
+        log_line(joint.code() == ExitCode::stopped ? LogLevel::info : LogLevel::error, joint.what());
+      }
+      return exit_value(joint.code());
+    } catch (...) {
+      const Failure failure = describe_failure(error);
+      log_error("{}", failure.message);
+      return exit_value(failure.code);
+    }
+  };
+  // A limit on the size of files then fails the write, which is reported, in place of killing the process.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
+  const SignalThread signal_thread;
+  Signals signals;
+  const Watchdog watchdog;
+  try {
+    before_mpi();
+    MpiSession session;
+    PulseExchange pulses(session);
+    const auto leave = [&](int code) {
+      signals.set_stop_mode(StopMode::finished);
+      or_abort(session, [&] { pulses.close(); });
+      return code;
+    };
+    try {
+      return leave(or_abort(session, [&] {
+        const int code = body(session);
+        flush_standard_output();
+        return code;
+      }));
+    } catch (...) {
+      // Before MPI_Finalize: as soon as one rank has left with an error, mpirun may kill the others.
+      const int code = report(std::current_exception());
+      drain_standard_error();
+      return leave(code);
+    }
+  } catch (...) {
+    return report(std::current_exception());
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,111 @@
+#include "job/signals.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <span>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+// A handler gets no argument of ours, so it finds its object here. Only lock-free atomics are safe within a handler.
+std::atomic<Signals*> active{nullptr};
+static_assert(std::atomic<Signals*>::is_always_lock_free && std::atomic<double>::is_always_lock_free &&
+              std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+// Blocks or unblocks signals for the calling thread; returns 0 or an errno value.
+int change_mask(int how, std::span<const int> numbers) noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : numbers) sigaddset(&set, number);
+  return pthread_sigmask(how, &set, nullptr);
+}
+
+// Seconds after its TERM in which mpirun has killed a rank.
+constexpr double kMpirunKills = 3;
+
+constexpr std::array kTaken = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
+
+}  // namespace
+
+SignalThread::SignalThread() {
+  const int error = change_mask(SIG_BLOCK, kTaken);
+  check(error == 0, ExitCode::internal, "internal error: pthread_sigmask: {}", errno_text(error));
+  thread_ = std::jthread([](const std::stop_token& stop) {
+    (void)change_mask(SIG_UNBLOCK, kTaken);
+    std::mutex mutex;
+    std::condition_variable_any ended;
+    std::unique_lock lock(mutex);
+    ended.wait(lock, stop, [] { return false; });
+  });
+}
+
+SignalThread::~SignalThread() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+  // Nothing computes any more: signals do again what they do by default.
+  (void)change_mask(SIG_UNBLOCK, kTaken);
+}
+
+Signals::Signals() {
+  Signals* none = nullptr;
+  check(active.compare_exchange_strong(none, this), ExitCode::internal, "internal error: two Signals at once");
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    check(sigaction(kSignals[i], &action, &previous_[i]) == 0, ExitCode::internal, "internal error: sigaction: {}",
+          errno_text(errno));
+  }
+}
+
+Signals::~Signals() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
+  active = nullptr;
+}
+
+bool Signals::stops_at_once() const {
+  if (!stop_requested() || stop_mode_ != StopMode::at_once) return false;
+  return stop_signal_ != SIGTERM || std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ||
+         now() - stopped_at_ > kMpirunKills;
+}
+
+Signals* Signals::current() { return active; }
+
+void Signals::handle(int number) {
+  if (Signals* const signals = active) signals->note(number);
+}
+
+void Signals::note(int number) {
+  if (number == SIGHUP) {
+    checkpoint_wanted_ = true;
+    return;
+  }
+  if (number == SIGINT && interrupted_.exchange(true)) _exit(130);
+  int none = 0;
+  if (stop_signal_ == 0) stopped_at_ = now();
+  stop_signal_.compare_exchange_strong(none, number);
+}
+
+std::string_view Signals::stop_reason() const {
+  switch (stop_signal_) {
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    default:
+      return "";
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,207 @@
+#include "job/watchdog.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/heartbeat.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "job/mpi_session.h"
+#include "job/pulse_exchange.h"
+#include "job/siblings.h"
+#include "job/signals.h"
+
+namespace ddp {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(100);
+// More than this between two looks is time in which the process did not run.
+constexpr double kLongestLook = 1;
+// Silence after which the user hears of it.
+constexpr double kNotice = 10;
+// Ranks that are not to report leave the one that does so this time.
+constexpr double kAfterYou = 2;
+// A pulse may be late by so much without meaning anything.
+constexpr double kShortestSilence = 3;
+// After a request to stop, how long the main thread has to leave in good order, and how long a run may hang.
+constexpr double kOrderly = 2;
+constexpr double kHangsAfterStop = 10;
+
+std::atomic<MpiStage> mpi_stage{MpiStage::before};
+
+std::string seconds_text(double seconds) { return fmt::format("{:g} s", seconds); }
+
+// What is known of ranks that are to blame, beyond that they are silent.
+std::string silent_text(const std::vector<int>& ranks) {
+  std::vector<std::string> names;
+  bool stopped = true;
+  bool gone = true;
+  for (const int rank : ranks) {
+    names.push_back(name_of_rank(rank));
+    const RankProcess process = process_of_rank(rank);
+    stopped = stopped && process.known && (process.state == 'T' || process.state == 't');
+    gone = gone && process.known && (process.state == '\0' || process.state == 'Z');
+  }
+  const char* const verb = ranks.size() == 1 ? "is" : "are";
+  if (stopped) return fmt::format("{} {} stopped (SIGSTOP, SIGTSTP or a debugger)", join(names), verb);
+  if (gone) return fmt::format("{} {} gone", join(names), verb);
+  return fmt::format("{} {} silent: the process is stopped, or the host cannot be reached", join(names), verb);
+}
+
+// Of any rank: a line that is no error.
+void say(const std::string& text) { log_line(log_rank() == 0 ? LogLevel::info : LogLevel::warning, text); }
+
+class Guard {
+ public:
+  explicit Guard(std::thread::id main_thread)
+      : main_thread_(main_thread), clock_(now()), last_look_(clock_), last_beat_(clock_) {
+    set_waiting_clock(clock_);
+  }
+
+  void look() {
+    const double time = now();
+    clock_ += std::clamp(time - last_look_, 0.0, kLongestLook);
+    last_look_ = time;
+    set_waiting_clock(clock_);
+    if (heartbeats() != beats_ || mpi_stage != stage_) {
+      beats_ = heartbeats();
+      stage_ = mpi_stage;
+      last_beat_ = clock_;
+    }
+    doing_ = what_is_done(main_thread_);
+    look_at_requests();
+    const double limit = std::max(rank_timeout(), 0.1);
+    const std::string notice = trouble(kNotice);
+    if (notice.empty()) noticed_ = false;
+    if (!notice.empty() && !noticed_ && kNotice < limit) {
+      noticed_ = true;
+      log_warning("{}; the job ends after {} (--timeout)", notice, seconds_text(limit));
+    }
+    if (const std::string reason = trouble(limit); !reason.empty()) {
+      log_error("{}; raise --timeout if it was only slow", reason);
+      end_all_ranks(static_cast<int>(ExitCode::rank_lost));
+    }
+  }
+
+ private:
+  // What has not moved for so long, if this rank is the one to say so; else "".
+  std::string trouble(double seconds) const {
+    const double silent = clock_ - last_beat_;
+    if (stage_ == MpiStage::running && !doing_.waits_for_ranks && silent >= seconds) {
+      // Of several that hang alike, as on one file, the lowest says so.
+      const std::optional<Finding> all = find_culprits(std::max(seconds - 1, 0.1));
+      if (all && all->reporter != log_rank() && silent < seconds + kAfterYou) return "";
+      return fmt::format("no progress for {} on host {}{}", seconds_text(seconds), host_name(),
+                         doing_.text.empty() ? "" : " while " + doing_.text);
+    }
+    if (!pulses_go_on()) {
+      return stage_ == MpiStage::running && !doing_.waits_for_ranks ? "" : without_pulses(seconds, silent);
+    }
+    const double longest = std::max(seconds, kShortestSilence);
+    const std::optional<Finding> finding = find_culprits(longest);
+    if (!finding || (!doing_.waits_for_ranks && finding->kind != Finding::Kind::silent)) return "";
+    return finding_text(*finding, longest);
+  }
+
+  std::string finding_text(const Finding& finding, double seconds) const {
+    const bool mine = finding.reporter == log_rank();
+    if (!mine && !find_culprits(seconds + kAfterYou)) return "";
+    switch (finding.kind) {
+      case Finding::Kind::silent:
+        return fmt::format("nothing has moved for {}: {}", seconds_text(seconds), silent_text(finding.ranks));
+      case Finding::Kind::stuck:
+        return fmt::format("nothing has moved for {}: waiting for {}, which waits for no other rank",
+                           seconds_text(seconds), name_of_rank(finding.ranks.front()));
+      case Finding::Kind::cycle:
+        break;
+    }
+    return fmt::format(
+        "nothing has moved for {}: waiting for {} in {}; all ranks are alive and wait for one another, "
+        "so messages are lost",
+        seconds_text(seconds), doing_.rank == Activity::kNoRank ? "other ranks" : name_of_rank(doing_.rank),
+        doing_.text);
+  }
+
+  // Before the pulses and after them, and alone: what /proc says.
+  std::string without_pulses(double seconds, double silent) const {
+    if (silent < seconds || (silent < seconds + kAfterYou && !first_of_siblings())) return "";
+    std::string what = doing_.text.empty() ? "setting up" : doing_.text;
+    if (stage_ == MpiStage::starting) what = "the start of all ranks (MPI_Init)";
+    if (stage_ == MpiStage::ending) what = "the end of all ranks (MPI_Finalize)";
+    const std::string stopped = stopped_text();
+    return fmt::format("waited {} on host {} for {}{}", seconds_text(seconds), host_name(), what,
+                       stopped.empty() ? "" : ": " + stopped);
+  }
+
+  void look_at_requests() {
+    const Signals* const signals = Signals::current();
+    if (signals == nullptr || !signals->stop_requested()) return;
+    if (requested_at_ < 0) requested_at_ = clock_;
+    const double since = clock_ - requested_at_;
+    switch (signals->stop_mode()) {
+      case StopMode::at_once: {
+        const bool running = stage_ == MpiStage::running;
+        if (stage_ == MpiStage::ending || stage_ == MpiStage::after) return;
+        const bool first = running ? log_rank() == 0 : first_of_siblings();
+        if (!signals->stops_at_once() || since < (running ? kOrderly : 0) + (first ? 0 : 1)) return;
+        say(fmt::format("stopped by {}; there was nothing to save", signals->stop_reason()));
+        end_all_ranks(static_cast<int>(ExitCode::stopped));
+      }
+      case StopMode::by_step: {
+        const double silent = clock_ - std::max({last_beat_, progress_elsewhere(), requested_at_});
+        if (silent < kHangsAfterStop + (log_rank() == 0 ? 0 : 1)) return;
+        const std::string what = doing_.text.empty() ? "" : " in " + doing_.text;
+        say(
+            fmt::format("stopped by {} without a new checkpoint: no progress for {}{}; --resume auto goes on from the "
+                        "newest one",
+                        signals->stop_reason(), seconds_text(kHangsAfterStop), what));
+        end_all_ranks(static_cast<int>(ExitCode::stopped));
+      }
+      case StopMode::finished:
+        return;
+    }
+  }
+
+  std::thread::id main_thread_;
+  double clock_;
+  double last_look_;
+  double last_beat_;
+  std::uint64_t beats_ = 0;
+  MpiStage stage_ = MpiStage::before;
+  Doing doing_;
+  bool noticed_ = false;
+  double requested_at_ = -1;
+};
+
+}  // namespace
+
+void enter(MpiStage stage) noexcept { mpi_stage = stage; }
+MpiStage current_mpi_stage() noexcept { return mpi_stage; }
+
+Watchdog::Watchdog()
+    : thread_([main_thread = std::this_thread::get_id()](const std::stop_token& stop) {
+        Guard guard(main_thread);
+        std::mutex mutex;
+        std::condition_variable_any ended;
+        std::unique_lock lock(mutex);
+        while (!ended.wait_for(lock, stop, kLookEvery, [&] { return stop.stop_requested(); })) guard.look();
+      }) {}
+
+Watchdog::~Watchdog() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+  drop_waiting_clock();
+}
+
+}  // namespace ddp

@@ -1,0 +1,39 @@
+// What this machine lets this process compute on: logical CPUs, the physical cores they belong to, and CPU quotas.
+//
+//   const std::vector<int> cpus = affinity();         // {0, 1, 2, 3}
+//   const CoreList cores = physical_cores(cpus);      // {{0, 2}, {1, 3}} with two threads a core
+//   const double quota = cpu_quota();                 // 1.5 in a container with --cpus 1.5; infinite without
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+// Physical cores, each as the logical CPUs that are to be used of it.
+using CoreList = std::vector<std::vector<int>>;
+
+// The logical CPUs that a process may run on, ascending; 0 is the calling thread. Empty where the system does not say.
+std::vector<int> affinity(pid_t process = 0);
+
+// Restricts the calling thread, and those it starts from now on, to these CPUs. False where the system refuses.
+bool set_affinity(std::span<const int> cpus);
+
+// `cpus` by physical core, socket after socket, as hwloc finds them. CPUs that it does not know count as cores of their
+// own. A test describes another machine in hwloc's synthetic form, such as "package:2 core:4 pu:2".
+CoreList physical_cores(std::span<const int> cpus, const std::string& synthetic = "");
+
+// The CPU time per time that control groups grant this process, in cores, the least over all enclosing groups; infinite
+// without a limit. Reads cpu.max (version 2) and cpu.cfs_quota_us (version 1).
+double cpu_quota(const std::filesystem::path& membership = "/proc/self/cgroup",
+                 const std::filesystem::path& mount = "/sys/fs/cgroup");
+
+// {0, 1, 2, 5} as "0-2,5", and back. parse_cpus throws Error(internal) for anything else.
+std::string format_cpus(std::span<const int> cpus);
+std::vector<int> parse_cpus(const std::string& text);
+
+}  // namespace ddp

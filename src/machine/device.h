@@ -1,0 +1,42 @@
+// Where this job computes: on the CPU, or each rank on a card.
+//
+//   const Device device = choose_device(*communicator, topology, options, open_gpu_module);
+//   std::unique_ptr<Backend> backend = device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
+//   header("device", backend->description() + (device.note.empty() ? "" : "; " + device.note));
+//
+// All ranks compute on the same kind of device, since they sum their gradients by one transport.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/gpu.h"
+#include "comm/communicator.h"
+#include "comm/gpu_module.h"
+#include "machine/placement.h"
+#include "machine/topology.h"
+#include "options/options.h"
+
+namespace ddp {
+
+struct Device {
+  std::shared_ptr<GpuModule> gpus;  // null: the CPU
+  GpuBackendConfig config;          // this rank's card
+  bool through_host = false;        // ranks share cards: gradients go through the host by MPI
+  std::string note;                 // for people: why there is no GPU, or how cards are shared
+  std::vector<RankView> views;      // what each rank sees, by rank
+  std::vector<GpuInfo> cards;       // of all ranks, by rank; empty on the CPU
+};
+
+// open_gpu_module() or a stand-in for it.
+using GpuModuleOpener = std::function<std::shared_ptr<GpuModule>()>;
+
+// Collective. --device auto is the CPU where any rank sees no card; with --device cuda that is an error. What
+// place_ranks() throws, all ranks throw alike, and rank 0 reports it. Throws Error(usage) for a --precision that the
+// device lacks. With --device cpu nothing of the GPU's is opened. Prints the table of --log-placement on rank 0.
+Device choose_device(Communicator& ranks, const Topology& topology, const Options& options,
+                     const GpuModuleOpener& open);
+
+}  // namespace ddp

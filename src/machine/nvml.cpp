@@ -1,0 +1,284 @@
+#include "machine/nvml.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ddp {
+// Types of members need linkage: without it GCC 13 and 14 crash where files are compiled together (DDP_UNITY).
+namespace nvml_interface {
+
+// The part of NVML's binary interface that is used here, after the "NVML API Reference" (NVIDIA, release 13). These
+// functions and structs are versioned by their names and do not change.
+using NvmlStatus = int;
+constexpr NvmlStatus kSuccess = 0;
+constexpr NvmlStatus kInsufficientSize = 7;
+constexpr NvmlStatus kFunctionNotFound = 13;
+using Card = struct OpaqueCard*;
+
+struct PciInfo {
+  std::array<char, 16> bus_id_legacy;
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned pci_device_id;
+  unsigned pci_subsystem_id;
+  std::array<char, 32> bus_id;
+};
+struct MemoryInfo {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+struct Utilisation {
+  unsigned gpu;
+  unsigned memory;
+};
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used_memory;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+
+}  // namespace nvml_interface
+
+namespace {
+
+// NOLINTNEXTLINE(google-build-using-namespace): the namespace is of this file alone
+using namespace nvml_interface;
+
+constexpr int kGpuSensor = 0;
+constexpr unsigned kSpareProcesses = 8;
+constexpr unsigned long long kNotAvailable = std::numeric_limits<unsigned long long>::max();
+
+// Bits of the reasons for which a clock is held down, in words.
+constexpr std::array<const char*, 11> kReasons = {
+    "",                   // idle: nothing holds the clock down
+    "clock settings",     // application clocks
+    "power cap",          // by software
+    "hardware slowdown",  // temperature or power brake
+    "sync boost",         // held to a slower card of its group
+    "heat",               // by software
+    "heat (hardware)",
+    "power brake",
+    "display clock",
+    "board limit",
+    "reliability",
+};
+
+// "00000000:3B:00.0" as CUDA writes it: "0000:3b:00.0".
+std::string cuda_pci_id(const PciInfo& info) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.0", info.domain, info.bus, info.device);
+}
+
+std::string process_name(unsigned pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+// Whether the library has the function and the call succeeds.
+template <class... Parameters, class... Arguments>
+bool ask(NvmlStatus (*function)(Parameters...), Arguments... arguments) {
+  return function != nullptr && function(arguments...) == kSuccess;
+}
+
+template <std::size_t size>
+std::string text_in(std::array<char, size>& buffer) {
+  buffer.back() = '\0';
+  return buffer.data();
+}
+
+std::vector<std::string> reason_words(unsigned long long reasons) {
+  std::vector<std::string> words;
+  for (std::size_t bit = 0; bit < kReasons.size(); ++bit) {
+    if ((reasons >> bit & 1U) != 0 && *kReasons[bit] != '\0') words.emplace_back(kReasons[bit]);
+  }
+  if (reasons >> kReasons.size() != 0) words.emplace_back("unknown");
+  return words;
+}
+
+}  // namespace
+
+// The opened library and its functions; those that it lacks are null.
+class Nvml::Library {
+ public:
+  Library();
+  ~Library() {
+    if (open_) (void)shutdown();
+    if (handle_ != nullptr) dlclose(handle_);
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  std::string text_of(NvmlStatus result) const {
+    const char* text = error_string == nullptr ? nullptr : error_string(result);
+    return text == nullptr ? fmt::format("error {}", result) : text;
+  }
+
+  NvmlStatus (*init)() = nullptr;
+  NvmlStatus (*shutdown)() = nullptr;
+  const char* (*error_string)(NvmlStatus) = nullptr;
+  NvmlStatus (*driver_version)(char*, unsigned) = nullptr;
+  NvmlStatus (*card_count)(unsigned*) = nullptr;
+  NvmlStatus (*card_at)(unsigned, Card*) = nullptr;
+  NvmlStatus (*name)(Card, char*, unsigned) = nullptr;
+  NvmlStatus (*uuid)(Card, char*, unsigned) = nullptr;
+  NvmlStatus (*pci_info)(Card, PciInfo*) = nullptr;
+  NvmlStatus (*memory_info)(Card, MemoryInfo*) = nullptr;
+  NvmlStatus (*utilisation)(Card, Utilisation*) = nullptr;
+  NvmlStatus (*temperature)(Card, int, unsigned*) = nullptr;
+  NvmlStatus (*reasons)(Card, unsigned long long*) = nullptr;
+  NvmlStatus (*processes)(Card, unsigned*, ProcessInfo*) = nullptr;
+
+ private:
+  template <class F>
+  void find(F& function, const char* symbol, const char* older = nullptr) {
+    function = reinterpret_cast<F>(dlsym(handle_, symbol));
+    if (function == nullptr && older != nullptr) function = reinterpret_cast<F>(dlsym(handle_, older));
+  }
+  void find_functions();
+
+  void* handle_ = nullptr;
+  bool open_ = false;
+};
+
+Nvml::Library::Library() {
+  const char* chosen = std::getenv("DDP_NVML_LIBRARY");
+  const char* file = chosen == nullptr || *chosen == '\0' ? "libnvidia-ml.so.1" : chosen;
+  handle_ = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (handle_ == nullptr) {
+    const char* why = dlerror();
+    throw Error(ExitCode::preflight,
+                fmt::format("no NVIDIA driver: {}", why != nullptr ? why : "its library cannot be opened"));
+  }
+  find_functions();
+  const NvmlStatus result = init == nullptr || shutdown == nullptr ? kFunctionNotFound : init();
+  if (result == kSuccess) {
+    open_ = true;
+    return;
+  }
+  const std::string why = text_of(result);
+  dlclose(handle_);
+  throw Error(ExitCode::preflight, fmt::format("no usable NVIDIA driver: nvmlInit_v2 says: {}", why));
+}
+
+void Nvml::Library::find_functions() {
+  find(init, "nvmlInit_v2");
+  find(shutdown, "nvmlShutdown");
+  find(error_string, "nvmlErrorString");
+  find(driver_version, "nvmlSystemGetDriverVersion");
+  find(card_count, "nvmlDeviceGetCount_v2");
+  find(card_at, "nvmlDeviceGetHandleByIndex_v2");
+  find(name, "nvmlDeviceGetName");
+  find(uuid, "nvmlDeviceGetUUID");
+  find(pci_info, "nvmlDeviceGetPciInfo_v3");
+  find(memory_info, "nvmlDeviceGetMemoryInfo");
+  find(utilisation, "nvmlDeviceGetUtilizationRates");
+  find(temperature, "nvmlDeviceGetTemperature");
+  find(reasons, "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons");
+  find(processes, "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2");
+}
+
+namespace {
+
+template <class Library>
+std::optional<std::vector<CardProcess>> processes_of(const Library& library, Card card) {
+  if (library.processes == nullptr) return std::nullopt;
+  std::vector<ProcessInfo> infos;
+  NvmlStatus result = kInsufficientSize;
+  // More may start between the question how many there are and the question which.
+  for (int attempt = 0; attempt < 5 && result == kInsufficientSize; ++attempt) {
+    auto count = static_cast<unsigned>(infos.size());
+    result = library.processes(card, &count, infos.empty() ? nullptr : infos.data());
+    infos.resize(result == kInsufficientSize ? count + kSpareProcesses : std::min<std::size_t>(count, infos.size()));
+  }
+  if (result != kSuccess) return std::nullopt;
+  std::vector<CardProcess> processes;
+  for (const ProcessInfo& info : infos) {
+    CardProcess& process = processes.emplace_back(CardProcess{info.pid, process_name(info.pid), std::nullopt});
+    if (info.used_memory != kNotAvailable) process.bytes = info.used_memory;
+  }
+  return processes;
+}
+
+template <class Library>
+CardStatus status_of(const Library& library, Card card, unsigned index) {
+  CardStatus status;
+  status.index = index;
+  std::array<char, 96> text{};
+  if (ask(library.name, card, text.data(), static_cast<unsigned>(text.size()))) status.name = text_in(text);
+  if (ask(library.uuid, card, text.data(), static_cast<unsigned>(text.size()))) status.uuid = text_in(text);
+  PciInfo pci{};
+  if (ask(library.pci_info, card, &pci)) status.pci_id = cuda_pci_id(pci);
+  MemoryInfo memory{};
+  if (ask(library.memory_info, card, &memory)) {
+    status.memory = {.total = memory.total, .used = memory.used, .free = memory.free};
+  }
+  Utilisation utilisation{};
+  if (ask(library.utilisation, card, &utilisation)) status.utilisation = utilisation.gpu;
+  unsigned temperature = 0;
+  if (ask(library.temperature, card, kGpuSensor, &temperature)) status.temperature = temperature;
+  unsigned long long reasons = 0;
+  if (ask(library.reasons, card, &reasons)) status.throttling = reason_words(reasons);
+  status.processes = processes_of(library, card);
+  return status;
+}
+
+}  // namespace
+
+Nvml::Nvml() : library_(std::make_unique<Library>()) {}
+Nvml::~Nvml() = default;
+
+std::optional<std::string> Nvml::driver_version() const {
+  std::array<char, 80> text{};
+  if (!ask(library_->driver_version, text.data(), static_cast<unsigned>(text.size()))) return std::nullopt;
+  return text_in(text);
+}
+
+std::vector<CardStatus> Nvml::cards() const {
+  unsigned count = 0;
+  const NvmlStatus result = library_->card_count == nullptr ? kFunctionNotFound : library_->card_count(&count);
+  check(result == kSuccess, ExitCode::preflight, "the NVIDIA driver cannot count its cards: {}",
+        library_->text_of(result));
+  std::vector<CardStatus> cards;
+  for (unsigned index = 0; index < count; ++index) {
+    Card card = nullptr;
+    CardStatus status;
+    status.index = index;
+    // A card that is lost has no handle, but stays in the count.
+    if (ask(library_->card_at, index, &card)) status = status_of(*library_, card, index);
+    cards.push_back(std::move(status));
+  }
+  return cards;
+}
+
+std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid) {
+  for (const CardStatus& card : nvml.cards()) {
+    if (card.pci_id != pci_id || !card.processes) continue;
+    for (const CardProcess& process : *card.processes) {
+      if (process.pid == pid) return process.bytes;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string driver_version() {
+  try {
+    return Nvml().driver_version().value_or("");
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+}  // namespace ddp

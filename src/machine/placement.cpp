@@ -1,0 +1,182 @@
+#include "machine/placement.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "base/text_table.h"
+
+namespace ddp {
+namespace {
+
+constexpr const char* kSharing =
+    "--oversubscribe-gpus lets ranks share a card (gradients then go through the host by MPI)";
+
+void check_named_once(const std::vector<int>& gpus) {
+  std::set<int> seen;
+  for (const int gpu : gpus) {
+    check(seen.insert(gpu).second, ExitCode::usage, "--gpus {} names card {} twice; name each card once",
+          fmt::join(gpus, ","), gpu);
+  }
+}
+
+// The cards that ranks with this view take, in their order.
+std::vector<GpuInfo> candidates(const RankView& view, int rank, const std::vector<int>& gpus) {
+  if (gpus.empty()) return view.cards;
+  std::vector<GpuInfo> chosen;
+  for (const int gpu : gpus) {
+    check(static_cast<std::size_t>(gpu) < view.cards.size(), ExitCode::usage,
+          "--gpus {}: there is no card {} for rank {} on host {}, which sees {}, numbered from 0 in the order of "
+          "CUDA_VISIBLE_DEVICES",
+          fmt::join(gpus, ","), gpu, rank, view.host_name, counted(view.cards.size(), "card"));
+    chosen.push_back(view.cards[static_cast<std::size_t>(gpu)]);
+  }
+  return chosen;
+}
+
+// Ranks of one host that choose among the same cards in the same order.
+struct Group {
+  std::vector<GpuInfo> cards;
+  std::vector<int> ranks;
+};
+
+std::vector<Group> group_ranks(std::span<const RankView> views, int host, const std::vector<int>& gpus) {
+  std::vector<Group> groups;
+  const auto same_cards = [](const std::vector<GpuInfo>& a, const std::vector<GpuInfo>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const GpuInfo& x, const GpuInfo& y) { return x.pci_id == y.pci_id; });
+  };
+  for (std::size_t rank = 0; rank < views.size(); ++rank) {
+    if (views[rank].host != host) continue;
+    std::vector<GpuInfo> cards = candidates(views[rank], static_cast<int>(rank), gpus);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return same_cards(g.cards, cards); });
+    if (group == groups.end()) group = groups.insert(groups.end(), Group{std::move(cards), {}});
+    group->ranks.push_back(static_cast<int>(rank));
+  }
+  return groups;
+}
+
+// Gives the ranks of a group its cards one by one, and from the first again where there are more ranks.
+void share_out(const Group& group, const std::string& host_name, const DeviceOptions& options, Placement& placement) {
+  const std::size_t ranks = group.ranks.size();
+  const std::size_t cards = group.cards.size();
+  if (ranks > cards && !options.oversubscribe_gpus) {
+    const std::string problem =
+        options.gpus.empty() ? fmt::format("{} ranks on host {} see {}", ranks, host_name, counted(cards, "card"))
+                             : fmt::format("--gpus {} names {} for {} ranks on host {}", fmt::join(options.gpus, ","),
+                                           counted(cards, "card"), ranks, host_name);
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("{}: ranks {} and {} would share the one at {}; start {} there, or give --device cpu; {}", problem,
+                    group.ranks[0], group.ranks[cards], group.cards[0].pci_id, counted(cards, "rank"), kSharing));
+  }
+  for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+    placement.cards[static_cast<std::size_t>(group.ranks[i])] = group.cards[i % group.cards.size()];
+  }
+}
+
+// Whether ranks of this host share a card; an error unless that is wanted.
+bool find_shared(std::span<const RankView> views, int host, bool allowed, const std::vector<GpuInfo>& cards) {
+  std::map<std::string, std::size_t> owners;
+  bool shared = false;
+  for (std::size_t rank = 0; rank < views.size(); ++rank) {
+    if (views[rank].host != host) continue;
+    const auto [owner, first] = owners.try_emplace(cards[rank].pci_id, rank);
+    check(first || allowed, ExitCode::preflight,
+          "ranks {} and {} on host {} would both compute on the card at {} ({}); show each rank a card of its own, by "
+          "CUDA_VISIBLE_DEVICES or Slurm's --gpus-per-task=1; {}",
+          owner->second, rank, views[rank].host_name, cards[rank].pci_id, cards[rank].name, kSharing);
+    shared = shared || !first;
+  }
+  return shared;
+}
+
+}  // namespace
+
+Placement place_ranks(std::span<const RankView> views, const DeviceOptions& options) {
+  DDP_ASSERT(first_without_card(views) == -1);
+  check_named_once(options.gpus);
+  Placement placement;
+  placement.cards.resize(views.size());
+  std::map<int, std::string> hosts;
+  for (const RankView& view : views) hosts.emplace(view.host, view.host_name);
+  for (const auto& [host, name] : hosts) {
+    for (const Group& group : group_ranks(views, host, options.gpus)) share_out(group, name, options, placement);
+    const bool shared = find_shared(views, host, options.oversubscribe_gpus, placement.cards);
+    placement.shared = placement.shared || shared;
+  }
+  return placement;
+}
+
+std::string allocated_gpus(const Environment& environment, const DeviceOptions& options) {
+  if (!options.gpus.empty()) return fmt::format("--gpus {}", fmt::join(options.gpus, ","));
+  const std::optional<std::string> visible = environment("CUDA_VISIBLE_DEVICES");
+  // Whoever sets it to nothing, or to a number below 0, wants none; and Slurm writes NoDevFiles where it has given
+  // none.
+  if (visible && (visible->empty() || visible->starts_with('-') || *visible == "NoDevFiles")) return "";
+  if (visible) return "CUDA_VISIBLE_DEVICES=" + *visible;
+  for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    const std::string value = environment(name).value_or("");
+    if (!value.empty()) return fmt::format("{}={}", name, value);
+  }
+  return "";
+}
+
+std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards) {
+  std::map<int, std::map<std::string, std::string>> idle;  // by host and address
+  std::map<int, std::size_t> allocated;
+  std::map<int, std::string> names;
+  for (const RankView& view : views) {
+    if (view.allocated.empty()) continue;
+    names[view.host] = view.host_name;
+    for (const GpuInfo& card : view.cards) {
+      idle[view.host][card.pci_id] = fmt::format("{} {} at {}", card.ordinal, card.name, card.pci_id);
+    }
+  }
+  for (const auto& [host, all] : idle) allocated[host] = all.size();
+  for (std::size_t rank = 0; rank < views.size(); ++rank) {
+    if (const auto host = idle.find(views[rank].host); host != idle.end()) host->second.erase(cards[rank].pci_id);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [host, left] : idle) {
+    if (left.empty()) continue;
+    std::vector<std::string> words;
+    for (const auto& [address, text] : left) words.push_back(text);
+    texts.push_back(fmt::format("host {}: {} of {} ({})", names[host], left.size(), counted(allocated[host], "GPU"),
+                                fmt::join(words, ", ")));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+int first_without_card(std::span<const RankView> views) {
+  const auto found = std::find_if(views.begin(), views.end(), [](const RankView& view) { return view.cards.empty(); });
+  return found == views.end() ? -1 : static_cast<int>(found - views.begin());
+}
+
+std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> cards) {
+  std::vector<std::vector<std::string>> rows = {
+      {"rank", "host", "card", "PCI address", "NUMA node", "driver", "memory"}};
+  for (std::size_t rank = 0; rank < views.size(); ++rank) {
+    std::vector<std::string> row = {std::to_string(rank), views[rank].host_name};
+    if (cards.empty()) {
+      row.insert(row.end(), {"CPU", kUnknownCell, kUnknownCell, kUnknownCell, kUnknownCell});
+    } else {
+      const GpuInfo& card = cards[rank];
+      const std::string& driver = views[rank].driver;
+      row.insert(row.end(), {fmt::format("{} {}", card.ordinal, card.name), card.pci_id,
+                             card.numa_node < 0 ? kUnknownCell : std::to_string(card.numa_node),
+                             driver.empty() ? kUnknownCell : driver, format_bytes(card.total_bytes)});
+    }
+    rows.push_back(std::move(row));
+  }
+  return text_table(
+      rows, std::vector{Align::right, Align::left, Align::left, Align::left, Align::right, Align::left, Align::right});
+}
+
+}  // namespace ddp

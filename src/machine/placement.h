@@ -1,0 +1,59 @@
+// Which rank computes on which card: a pure function of what the ranks see and of the options.
+//
+//   std::vector<RankView> views = ...;                       // of all ranks, by rank
+//   const Placement placement = place_ranks(views, options.device);
+//   placement.cards[rank].ordinal;                           // the card among those that the rank sees
+//
+// Ranks of a host that see the same cards take them one by one, in the order of CUDA_VISIBLE_DEVICES or of --gpus.
+// Ranks that see cards of their own, as Slurm's --gpus-per-task=1 shows each its own one as number 0, take the first of
+// these. PCI addresses tell what is the same card.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/gpu.h"
+#include "base/error.h"
+#include "job/launcher.h"
+#include "options/options.h"
+
+namespace ddp {
+
+// What a rank sees of its host's cards.
+struct RankView {
+  int host = 0;
+  std::string host_name;
+  std::vector<GpuInfo> cards;  // in the order of CUDA_VISIBLE_DEVICES
+  std::string driver;          // the version of its host's driver, for people
+  std::string allocated;       // what gave it GPUs: "SLURM_JOB_GPUS=0,1", or ""
+  // Why it sees none, where `cards` is empty.
+  ExitCode trouble_code = ExitCode::preflight;
+  std::string trouble;
+};
+
+struct Placement {
+  std::vector<GpuInfo> cards;  // by rank
+  bool shared = false;         // some card has several ranks: gradients go through the host by MPI, NCCL refuses that
+};
+
+// `views` by rank; every rank sees at least one card. Throws Error(preflight) where a host has more ranks than cards,
+// or where two ranks would share a card, unless --oversubscribe-gpus is given; Error(usage) where --gpus names a card
+// that is not there, or one twice.
+Placement place_ranks(std::span<const RankView> views, const DeviceOptions& options);
+
+// Which GPUs a launcher or the user has given to this process, as what says so: "CUDA_VISIBLE_DEVICES=0,1", "--gpus 2";
+// "" where nobody has.
+std::string allocated_gpus(const Environment& environment, const DeviceOptions& options);
+
+// Of the cards that were allocated to the ranks of a host, those that no rank computes on: "host a: 2 of 4 GPUs (1
+// NVIDIA H200 at 0000:3b:00.0, ...)"; "" where there are none.
+std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards);
+
+// The lowest rank that sees no card, or -1.
+int first_without_card(std::span<const RankView> views);
+
+// Rank, host, card, PCI address, NUMA node, driver, memory of each rank. On the CPU `cards` is empty.
+std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> cards);
+
+}  // namespace ddp

@@ -1,0 +1,38 @@
+#include "machine/topology.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/heartbeat.h"
+#include "base/host.h"
+#include "comm/mpi.h"
+#include "job/exchange.h"
+
+namespace ddp {
+Topology discover_topology(const MpiSession& session, double timeout) {
+  Topology topology;
+  topology.rank = session.rank();
+  topology.size = session.size();
+  HostGroup host;
+  if (session.size() > 1) {
+    const RankWait wait("the exchange of host names");
+    host = mpi_host_group();
+  }
+  topology.local_rank = host.local_rank;
+  topology.local_size = host.local_size;
+  // "LOWEST-RANK-OF-THE-HOST NAME" of every rank.
+  const std::vector<std::string> texts = all_gather_text(session, std::to_string(host.lowest_rank) + " " + host_name(),
+                                                         timeout, "the exchange of host names");
+  std::vector<int> leaders;
+  for (const std::string& text : texts) {
+    const std::size_t blank = text.find(' ');
+    const int leader = std::stoi(text.substr(0, blank));
+    auto found = std::find(leaders.begin(), leaders.end(), leader);
+    if (found == leaders.end()) found = leaders.insert(leaders.end(), leader);
+    topology.ranks.push_back({static_cast<int>(found - leaders.begin()), text.substr(blank + 1)});
+  }
+  topology.hosts = static_cast<int>(leaders.size());
+  return topology;
+}
+
+}  // namespace ddp

@@ -1,0 +1,243 @@
+#include "machine/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+
+#include "support/errors.h"
+
+namespace ddp {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string pci(int card) { return fmt::format("0000:{:02x}:00.0", 16 * (card + 1)); }
+
+// A rank that sees these cards of its host, in this order.
+RankView view(int host, const std::vector<int>& cards) {
+  RankView view;
+  view.host = host;
+  view.host_name = "n" + std::to_string(host);
+  for (const int card : cards) {
+    view.cards.push_back({.ordinal = static_cast<int>(view.cards.size()),
+                          .name = "NVIDIA H200",
+                          .pci_id = pci(card),
+                          .numa_node = card / 4,
+                          .major = 9,
+                          .minor = 0,
+                          .total_bytes = std::size_t{141} << 30U});
+  }
+  return view;
+}
+
+std::vector<std::string> cards_of(const Placement& placement) {
+  std::vector<std::string> cards;
+  for (const GpuInfo& card : placement.cards) cards.push_back(card.pci_id);
+  return cards;
+}
+std::vector<int> ordinals_of(const Placement& placement) {
+  std::vector<int> ordinals;
+  for (const GpuInfo& card : placement.cards) ordinals.push_back(card.ordinal);
+  return ordinals;
+}
+
+std::vector<std::string> pcis(const std::vector<int>& cards) {
+  std::vector<std::string> ids;
+  for (const int card : cards) ids.push_back(pci(card));
+  return ids;
+}
+
+using Views = std::vector<RankView>;
+
+TEST(Placement, RanksOfAHostTakeTheVisibleCardsInTheirOrder) {
+  const Placement placement = place_ranks(Views{view(0, {2, 0, 1}), view(0, {2, 0, 1}), view(0, {2, 0, 1})}, {});
+  EXPECT_EQ(cards_of(placement), pcis({2, 0, 1}));
+  EXPECT_EQ(ordinals_of(placement), (std::vector{0, 1, 2}));
+  EXPECT_FALSE(placement.shared);
+}
+
+TEST(Placement, EachHostBeginsAnew) {
+  // Ranks dealt out to hosts in turn, as mpirun --map-by node does; hosts of unequal size.
+  const std::vector<int> four = {0, 1, 2, 3};
+  const Placement placement = place_ranks(
+      Views{view(0, four), view(1, {5}), view(0, four), view(2, {0, 1}), view(0, four), view(2, {0, 1})}, {});
+  EXPECT_EQ(ordinals_of(placement), (std::vector{0, 0, 1, 0, 2, 1}));
+  EXPECT_EQ(cards_of(placement), pcis({0, 5, 1, 0, 2, 1}));
+  EXPECT_FALSE(placement.shared) << "the same address on another host is another card";
+}
+
+TEST(Placement, OneVisibleCardATaskIsToldApartByItsAddress) {
+  const Placement placement = place_ranks(Views{view(0, {3}), view(0, {1}), view(1, {3}), view(1, {0})}, {});
+  EXPECT_EQ(cards_of(placement), pcis({3, 1, 3, 0}));
+  EXPECT_EQ(ordinals_of(placement), (std::vector{0, 0, 0, 0}));
+  EXPECT_FALSE(placement.shared);
+}
+
+TEST(Placement, TasksWithSeveralCardsOfTheirOwnTakeTheFirst) {
+  const Placement placement = place_ranks(Views{view(0, {0, 1}), view(0, {2, 3})}, {});
+  EXPECT_EQ(cards_of(placement), pcis({0, 2}));
+}
+
+TEST(Placement, GpusNamesCardsAmongTheVisibleOnesInOrder) {
+  DeviceOptions options;
+  options.gpus = {3, 2};
+  const Placement placement = place_ranks(Views{view(0, {4, 5, 6, 7}), view(0, {4, 5, 6, 7})}, options);
+  EXPECT_EQ(ordinals_of(placement), (std::vector{3, 2}));
+  EXPECT_EQ(cards_of(placement), pcis({7, 6}));
+  // More cards than ranks is fine, and with one card a task there is a number 0 alone.
+  options.gpus = {1, 0, 3};
+  EXPECT_EQ(cards_of(place_ranks(Views{view(0, {4, 5, 6, 7})}, options)), pcis({5}));
+  options.gpus = {0};
+  EXPECT_EQ(cards_of(place_ranks(Views{view(0, {4}), view(0, {5})}, options)), pcis({4, 5}));
+}
+
+TEST(Placement, RefusesWhatGpusCannotMean) {
+  DeviceOptions options;
+  options.gpus = {0, 2};
+  const Views two = {view(0, {0, 1}), view(0, {0, 1})};
+  EXPECT_THAT(error_text(ExitCode::usage, [&] { place_ranks(two, options); }),
+              AllOf(HasSubstr("--gpus 0,2: there is no card 2 for rank 0 on host n0, which sees 2 cards"),
+                    HasSubstr("CUDA_VISIBLE_DEVICES")));
+  options.gpus = {1, 1};
+  EXPECT_THAT(error_text(ExitCode::usage, [&] { place_ranks(two, options); }),
+              HasSubstr("--gpus 1,1 names card 1 twice"));
+  options.gpus = {1};
+  EXPECT_THAT(
+      error_text(ExitCode::preflight, [&] { place_ranks(two, options); }),
+      AllOf(HasSubstr("--gpus 1 names 1 card for 2 ranks on host n0: ranks 0 and 1 would share"),
+            HasSubstr("start 1 rank there"), HasSubstr("--oversubscribe-gpus"), HasSubstr("through the host by MPI")));
+  // A number that only one of the hosts lacks.
+  options.gpus = {1};
+  EXPECT_THAT(error_text(ExitCode::usage,
+                         [&] {
+                           place_ranks(Views{view(0, {0, 1}), view(1, {0})}, options);
+                         }),
+              HasSubstr("no card 1 for rank 1 on host n1, which sees 1 card,"));
+}
+
+TEST(Placement, MoreRanksThanCardsTakeTurnsOnRequestOnly) {
+  const Views views = {view(0, {0, 1}), view(0, {0, 1}), view(0, {0, 1}), view(1, {0})};
+  EXPECT_THAT(error_text(ExitCode::preflight, [&] { place_ranks(views, {}); }),
+              AllOf(HasSubstr("3 ranks on host n0 see 2 cards: ranks 0 and 2 would share the one at " + pci(0) +
+                              "; start 2 ranks there"),
+                    HasSubstr("--device cpu"), HasSubstr("--oversubscribe-gpus")));
+  DeviceOptions options;
+  options.oversubscribe_gpus = true;
+  const Placement placement = place_ranks(views, options);
+  EXPECT_EQ(ordinals_of(placement), (std::vector{0, 1, 0, 0}));
+  EXPECT_TRUE(placement.shared);
+  // Allowed, but not needed: gradients can go from card to card.
+  EXPECT_FALSE(place_ranks(Views{view(0, {0, 1}), view(0, {0, 1})}, options).shared);
+  options.gpus = {1};
+  EXPECT_EQ(ordinals_of(place_ranks(Views{view(0, {0, 1}), view(0, {0, 1})}, options)), (std::vector{1, 1}));
+}
+
+TEST(Placement, TwoRanksOnOneCardAreFoundByItsAddress) {
+  // A launcher that shows two tasks the same card, among others that are right.
+  const Views views = {view(0, {0}), view(1, {0}), view(0, {1}), view(0, {1, 2})};
+  EXPECT_THAT(error_text(ExitCode::preflight, [&] { place_ranks(views, {}); }),
+              AllOf(HasSubstr("ranks 2 and 3 on host n0"), HasSubstr(pci(1)), HasSubstr("NVIDIA H200"),
+                    HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("--oversubscribe-gpus")));
+  DeviceOptions options;
+  options.oversubscribe_gpus = true;
+  const Placement placement = place_ranks(views, options);
+  EXPECT_EQ(cards_of(placement), pcis({0, 0, 1, 1}));
+  EXPECT_TRUE(placement.shared);
+}
+
+TEST(Placement, ARandomJobIsEvenAndEveryRankSeesItsCard) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < 200; ++trial) {
+    Views views;
+    std::vector<std::vector<int>> cards(1 + random() % 3);
+    for (std::vector<int>& host : cards) {
+      for (int card = 0; card < 8; ++card) host.push_back(card);
+      std::shuffle(host.begin(), host.end(), random);
+      host.resize(1 + random() % 8);
+    }
+    for (auto ranks = 1 + random() % 16; ranks > 0; --ranks) {
+      const int host = static_cast<int>(random() % cards.size());
+      views.push_back(view(host, cards[static_cast<std::size_t>(host)]));
+    }
+    DeviceOptions options;
+    options.oversubscribe_gpus = true;
+    const Placement placement = place_ranks(views, options);
+    std::map<std::pair<int, std::string>, int> load;
+    std::vector<int> ranks_of_host(cards.size());
+    for (std::size_t rank = 0; rank < views.size(); ++rank) {
+      const GpuInfo& card = placement.cards[rank];
+      ASSERT_EQ(views[rank].cards.at(static_cast<std::size_t>(card.ordinal)).pci_id, card.pci_id);
+      ++load[{views[rank].host, card.pci_id}];
+      ++ranks_of_host[static_cast<std::size_t>(views[rank].host)];
+    }
+    int busiest = 0;
+    for (const auto& [card, ranks] : load) {
+      busiest = std::max(busiest, ranks);
+      const auto host = static_cast<std::size_t>(card.first);
+      const int fair = ranks_of_host[host] / static_cast<int>(cards[host].size());
+      EXPECT_TRUE(ranks == fair || ranks == fair + 1);
+    }
+    EXPECT_EQ(placement.shared, busiest > 1);
+  }
+}
+
+TEST(Placement, TheTableShowsWhatIsKnown) {
+  Views views = {view(0, {0}), view(0, {5})};
+  views[1].driver = "580.95.05";
+  views[0].cards[0].numa_node = -1;
+  const std::string table = placement_table(views, place_ranks(views, {}).cards);
+  EXPECT_EQ(table,
+            "rank  host  card           PCI address   NUMA node  driver        memory\n"
+            "   0  n0    0 NVIDIA H200  0000:10:00.0          –  –          141.0 GiB\n"
+            "   1  n0    0 NVIDIA H200  0000:60:00.0          1  580.95.05  141.0 GiB\n");
+  EXPECT_EQ(placement_table(Views{view(0, {})}, {}),
+            "rank  host  card  PCI address  NUMA node  driver  memory\n"
+            "   0  n0    CPU   –                    –  –            –\n");
+}
+
+Environment with(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+TEST(AllocatedGpusTest, AreThoseOfTheLauncherOrTheUser) {
+  EXPECT_EQ(allocated_gpus(with({}), {}), "");
+  EXPECT_EQ(allocated_gpus(with({{"CUDA_VISIBLE_DEVICES", "0"}}), {}), "CUDA_VISIBLE_DEVICES=0");
+  EXPECT_EQ(allocated_gpus(with({{"SLURM_JOB_GPUS", "0,1"}}), {}), "SLURM_JOB_GPUS=0,1");
+  DeviceOptions named;
+  named.gpus = {2, 0};
+  EXPECT_EQ(allocated_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}), named), "--gpus 2,0");
+  for (const char* none : {"", "-1", "NoDevFiles"}) {
+    EXPECT_EQ(allocated_gpus(with({{"CUDA_VISIBLE_DEVICES", none}, {"SLURM_JOB_GPUS", "0"}}), {}), "") << none;
+  }
+}
+
+TEST(IdleGpusTest, NamesWhatWasAllocatedAndIsNotUsed) {
+  std::vector<RankView> views(2);
+  for (RankView& view : views) {
+    view.host_name = "a";
+    for (int i = 0; i < 3; ++i) {
+      GpuInfo card;
+      card.ordinal = i;
+      card.name = "H";
+      card.pci_id = std::to_string(i);
+      view.cards.push_back(card);
+    }
+  }
+  const std::vector<GpuInfo> used = {views[0].cards[0], views[0].cards[2]};
+  EXPECT_EQ(idle_gpus(views, used), "");
+  for (RankView& view : views) view.allocated = "SLURM_JOB_GPUS=0,1,2";
+  EXPECT_EQ(idle_gpus(views, used), "host a: 1 of 3 GPUs (1 H at 1)");
+}
+
+}  // namespace
+}  // namespace ddp
