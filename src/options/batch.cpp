@@ -18,16 +18,16 @@ std::int64_t global_batch_of(const BatchOptions& options, int ranks) {
   if (options.batch_size) {
     const std::int64_t size = *options.batch_size;
     check(ranks == 1, ExitCode::usage,
-          "--batch-size {} is ambiguous with {} ranks; give --global-batch {} (samples of all ranks together) or "
-          "--batch-per-rank {} (samples of each rank)",
+          "--batch-size {} is ambiguous with {} ranks; use --global-batch {} (samples over all ranks) or "
+          "--batch-per-rank {} (samples on each rank)",
           size, ranks, size, size);
     return size;
   }
   if (options.batch_per_rank) {
     const std::int64_t global = *options.batch_per_rank * ranks;
     check(global <= std::numeric_limits<std::int32_t>::max(), ExitCode::usage,
-          "--batch-per-rank {} on {} ranks makes a global batch of {}; the largest is {}", *options.batch_per_rank,
-          ranks, global, std::numeric_limits<std::int32_t>::max());
+          "--batch-per-rank {} on {} ranks is a global batch of {}; the maximum is {}", *options.batch_per_rank, ranks,
+          global, std::numeric_limits<std::int32_t>::max());
     return global;
   }
   return options.global_batch.value_or(kDefaultGlobalBatch);
@@ -45,34 +45,35 @@ void check_batch_choice(const BatchOptions& options) {
   if (options.global_batch) given.emplace_back("--global-batch");
   if (options.batch_per_rank) given.emplace_back("--batch-per-rank");
   if (options.batch_size) given.emplace_back("--batch-size");
-  check(given.size() < 2, ExitCode::usage, "{} say the same thing in different ways; give one of them",
-        join(given, " and "));
+  check(given.size() < 2, ExitCode::usage, "{} are mutually exclusive", join(given, " and "));
 }
 
 BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples) {
   DDP_ASSERT(ranks >= 1);
-  check(train_samples > 0, ExitCode::usage, "there are no training samples");
+  check(train_samples > 0, ExitCode::usage, "the training set is empty");
   BatchPlan plan;
   plan.ranks = ranks;
   plan.global_batch = global_batch_of(options, ranks);
   plan.shards = options.logical_shards == 0 ? ranks : options.logical_shards;
   check(plan.global_batch >= ranks, ExitCode::usage,
-        "a global batch of {} is smaller than the {} ranks; give --global-batch {} or more, or start fewer ranks",
+        "a global batch of {} is smaller than the number of ranks, {}; use --global-batch {} or more, or fewer ranks",
         plan.global_batch, ranks, ranks);
   check(plan.shards >= ranks, ExitCode::usage,
-        "--logical-shards {} are fewer than the {} ranks; give at least one shard to each rank", plan.shards, ranks);
-  check(plan.global_batch >= plan.shards, ExitCode::usage,
-        "a global batch of {} is smaller than the {} logical shards; give --global-batch {} or more, or fewer "
-        "--logical-shards",
-        plan.global_batch, plan.shards, plan.shards);
+        "--logical-shards {} is less than the number of ranks, {}; every rank needs at least one shard", plan.shards,
+        ranks);
+  check(
+      plan.global_batch >= plan.shards, ExitCode::usage,
+      "a global batch of {} is smaller than the number of logical shards, {}; use --global-batch {} or more, or fewer "
+      "--logical-shards",
+      plan.global_batch, plan.shards, plan.shards);
   plan.per_shard = plan.shard_samples(0, plan.global_batch).size();
   // The first rank has the most shards, and the larger ones.
   plan.per_rank = plan.rank_samples(0, plan.global_batch).size();
   const std::int64_t whole = train_samples / plan.global_batch;
   const std::int64_t rest = train_samples % plan.global_batch;
   check(!options.drop_last || whole > 0, ExitCode::usage,
-        "--drop-last leaves no step: the global batch of {} is larger than the {} training samples", plan.global_batch,
-        train_samples);
+        "--drop-last leaves no steps: the global batch of {} is larger than the training set of {} samples",
+        plan.global_batch, train_samples);
   const bool partial = rest > 0 && !options.drop_last;
   plan.steps_per_epoch = whole + (partial ? 1 : 0);
   plan.last_batch = partial ? rest : plan.global_batch;

@@ -11,14 +11,14 @@
 namespace ddp {
 namespace {
 
-// `given`: the option has another value than its default. `kinds`: those that read it.
+// `given`: the option differs from its default. `kinds`: the optimizers or schedules that use it.
 template <class Kind>
 void check_read_by(const char* key, bool given, const char* choice, Kind kind, std::initializer_list<Kind> kinds) {
   if (!given || std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
   std::vector<std::string> names;
   for (const Kind each : kinds) names.emplace_back(to_string(each));
-  throw Error(ExitCode::usage, fmt::format("--{} is for --{} {}; --{} {} does not read it, leave it out", key, choice,
-                                           join(names), choice, to_string(kind)));
+  throw Error(ExitCode::usage, fmt::format("--{} has no effect with --{} {}, only with {}; remove it", key, choice,
+                                           to_string(kind), join(names)));
 }
 
 void check_one_cycle_momentum(const OptimizerOptions& o) {
@@ -26,14 +26,14 @@ void check_one_cycle_momentum(const OptimizerOptions& o) {
   const bool bounds = o.one_cycle_low_momentum != standard.one_cycle_low_momentum ||
                       o.one_cycle_high_momentum != standard.one_cycle_high_momentum;
   check(!bounds || o.one_cycle_momentum, ExitCode::usage,
-        "--one-cycle-low-momentum and --one-cycle-high-momentum go with --one-cycle-momentum");
+        "--one-cycle-low-momentum and --one-cycle-high-momentum require --one-cycle-momentum");
   if (!o.one_cycle_momentum) return;
   check(o.momentum == standard.momentum && o.beta1 == standard.beta1, ExitCode::usage,
-        "--{} is not read with --one-cycle-momentum, which moves it from --one-cycle-high-momentum {} to "
-        "--one-cycle-low-momentum {} and back; leave it out",
+        "--{} has no effect with --one-cycle-momentum, which cycles it between --one-cycle-high-momentum {} and "
+        "--one-cycle-low-momentum {}; remove it",
         o.beta1 == standard.beta1 ? "momentum" : "beta1", o.one_cycle_high_momentum, o.one_cycle_low_momentum);
   check(o.one_cycle_low_momentum <= o.one_cycle_high_momentum, ExitCode::usage,
-        "--one-cycle-low-momentum {} is above --one-cycle-high-momentum {}", o.one_cycle_low_momentum,
+        "--one-cycle-low-momentum {} is greater than --one-cycle-high-momentum {}", o.one_cycle_low_momentum,
         o.one_cycle_high_momentum);
 }
 
@@ -48,7 +48,7 @@ void check_optimizer(const OptimizerOptions& o) {
   read_by("momentum", &OptimizerOptions::momentum, {K::sgd, K::rmsprop, K::lars});
   read_by("nesterov", &OptimizerOptions::nesterov, {K::sgd});
   check(!o.nesterov || o.momentum > 0 || o.one_cycle_momentum, ExitCode::usage,
-        "--nesterov needs a --momentum above 0, such as 0.9");
+        "--nesterov requires --momentum > 0, such as 0.9");
   read_by("beta1", &OptimizerOptions::beta1, {K::adam, K::adamw, K::lamb});
   read_by("beta2", &OptimizerOptions::beta2, {K::adam, K::adamw, K::lamb});
   read_by("epsilon", &OptimizerOptions::epsilon, {K::adam, K::adamw, K::lamb, K::rmsprop});
@@ -56,15 +56,13 @@ void check_optimizer(const OptimizerOptions& o) {
   read_by("rmsprop-form", &OptimizerOptions::rmsprop_form, {K::rmsprop});
   read_by("lars-trust", &OptimizerOptions::lars_trust, {K::lars});
   check(o.optimizer != K::adamw || o.decay != DecayKind::l2, ExitCode::usage,
-        "--optimizer adamw is adam with --decay decoupled; for --decay l2 give --optimizer adam");
+        "--optimizer adamw implies --decay decoupled; for --decay l2 use --optimizer adam");
   check((o.optimizer != K::lars && o.optimizer != K::lamb) || o.decay == DecayKind::automatic, ExitCode::usage,
-        "--optimizer {} has a decay of its own, part of the rule; leave out --decay {}", to_string(o.optimizer),
-        to_string(o.decay));
-  check(o.clip_norm == 0 || o.clip_value == 0, ExitCode::usage,
-        "--clip-norm and --clip-value each limit the gradient in their own way; give one of them");
+        "--optimizer {} defines its own weight decay; remove --decay {}", to_string(o.optimizer), to_string(o.decay));
+  check(o.clip_norm == 0 || o.clip_value == 0, ExitCode::usage, "--clip-norm and --clip-value are mutually exclusive");
   check(o.optimizer != K::lars || o.clip_value == 0, ExitCode::usage,
-        "--optimizer lars does not read --clip-value, as its rate follows from the gradient's norm; leave it out");
-  check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup needs an --ema-decay above 0, such as 0.999");
+        "--optimizer lars does not support --clip-value, since its rates depend on the gradient norm; remove it");
+  check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup requires --ema-decay > 0, such as 0.999");
 }
 
 void check_schedule(const OptimizerOptions& o) {
@@ -84,15 +82,14 @@ void check_schedule(const OptimizerOptions& o) {
   check_one_cycle_momentum(o);
   const bool decays = o.schedule == K::step || o.schedule == K::exponential;
   check(!decays || o.lr_step_epochs > 0 || o.lr_decay_steps > 0, ExitCode::usage,
-        "--schedule {} needs --lr-step-epochs, the epochs between two decays, or --lr-decay-steps",
-        to_string(o.schedule));
+        "--schedule {} requires --lr-step-epochs (epochs between decays) or --lr-decay-steps", to_string(o.schedule));
   check(!decays || o.lr_step_epochs == 0 || o.lr_decay_steps == 0, ExitCode::usage,
-        "--lr-step-epochs and --lr-decay-steps say the same thing in different ways; give one of them");
+        "--lr-step-epochs and --lr-decay-steps are mutually exclusive");
   check(o.schedule != K::multi_step || !o.lr_milestones.empty(), ExitCode::usage,
-        "--schedule multi-step needs --lr-milestones, the epochs of the decays, such as 30,60");
+        "--schedule multi-step requires --lr-milestones, such as 30,60");
   const bool falls = o.schedule == K::cosine || o.schedule == K::polynomial;
   check(!falls || o.lr_min <= o.lr, ExitCode::usage,
-        "--lr-min {} is above --lr {}; a {} schedule falls from --lr to --lr-min", o.lr_min, o.lr,
+        "--lr-min {} is greater than --lr {}; a {} schedule decreases from --lr to --lr-min", o.lr_min, o.lr,
         to_string(o.schedule));
 }
 

@@ -1,4 +1,4 @@
-// Options of the optimizer and of the schedule that do not go together.
+// Rejects contradictory options of the optimizer and the schedule.
 //
 //   check_optimizer(options.optimizer);   // throws for --optimizer adam --momentum 0.9
 #pragma once
@@ -7,8 +7,8 @@
 
 namespace ddp {
 
-// Throw Error(usage) that names the options and what to give in their place. What only another rule or schedule reads
-// must have its default, but for --lr-step-epochs, --lr-gamma and --lr-min, which configurations may keep.
+// Throw Error(usage) that names the options and the remedy. Options that the chosen optimizer or schedule does not use
+// must have their default value, except --lr-step-epochs, --lr-gamma and --lr-min.
 void check_optimizer(const OptimizerOptions& options);
 void check_schedule(const OptimizerOptions& options);
 

@@ -60,17 +60,17 @@ std::string topic_page(const std::vector<OptionSpec>& table, const OptionTopic& 
 
 std::string overview(const std::vector<OptionSpec>& table) {
   std::string text =
-      "Data-parallel training of image classifiers, one process per GPU or per share of the CPU cores.\n\n"
+      "Data-parallel training of image classifiers, one process per GPU or per group of CPU cores.\n\n"
       "  ddp_train [COMMAND] [--config FILE] [--key value ...]\n"
-      "  mpirun -np 2 ddp_train --dataset glyphs --epochs 2\n\nCommands\n";
+      "  mpirun -np 2 ddp_train --dataset glyphs --epochs 2\n\nCommands:\n";
   for (const CommandSpec& command : command_table()) text += fmt::format("  {:<10}{}\n", command.name, command.help);
-  text += "\nThe options used most\n";
+  text += "\nCommon options:\n";
   for (const OptionSpec& spec : table) {
     if (spec.common) text += option_lines(spec);
   }
-  text += "\nAll options by topic: --help TOPIC\n";
+  text += "\nAll options of a topic: ddp_train --help TOPIC\n";
   for (const OptionTopic& topic : option_topics()) text += fmt::format("  {:<14}{}\n", topic.name, topic.title);
-  text += "  all           all of them\n";
+  text += "  all           all topics\n";
   return text;
 }
 
@@ -79,6 +79,7 @@ std::string overview(const std::vector<OptionSpec>& table) {
 std::string help_text(std::string_view topic) {
   const std::vector<OptionSpec> table = option_table();
   if (topic.empty()) return overview(table);
+  if (topic == "markdown") return options_markdown();
   std::string text;
   std::vector<std::string> names;
   for (const OptionTopic& known : option_topics()) {

@@ -10,7 +10,7 @@ namespace ddp {
 
 namespace {
 
-// --output with %j, %A and %a filled in.
+// --output with %j, %A and %a expanded.
 std::string filled_in(const std::string& output) {
   struct Placeholder {
     char letter;
@@ -32,13 +32,16 @@ std::string filled_in(const std::string& output) {
     const auto known =
         std::find_if(placeholders.begin(), placeholders.end(), [&](const auto& it) { return it.letter == letter; });
     check(known != placeholders.end(), ExitCode::usage,
-          "--output {}: behind a % stands j (the Slurm job), A (the job of its array), a (its task in the array), or % "
-          "for a % itself",
+          "--output {}: unknown placeholder; use %j (Slurm job ID), %A (array job ID), %a (array task ID) or %% (a "
+          "literal "
+          "%)",
           output);
     const char* value = std::getenv(known->variable);
     check(value != nullptr && *value != '\0', ExitCode::usage,
-          "--output {}: there is no {} in the environment for %{}; start it by Slurm{}, or name the folder", output,
-          known->variable, letter, letter == 'j' ? "" : " as a job array (sbatch --array)");
+          "--output {}: {} is not set in the environment, but %{} requires it; start the run under Slurm{}, or name a "
+          "folder "
+          "without the placeholder",
+          output, known->variable, letter, letter == 'j' ? "" : " as a job array (sbatch --array)");
     text += value;
   }
   return text;
@@ -48,7 +51,7 @@ std::string filled_in(const std::string& output) {
 
 std::filesystem::path run_directory(const Options& options) {
   if (!options.output.output.empty()) return filled_in(options.output.output);
-  // Of an ONNX file its name alone.
+  // An ONNX file contributes its name without folder and extension.
   const std::filesystem::path model(options.model.model);
   const std::string name = model.extension() == ".onnx" ? model.stem().string() : options.model.model;
   return std::filesystem::path("runs") / (name + "-" + options.data.dataset);
@@ -74,7 +77,7 @@ std::optional<std::filesystem::path> plan_cache_directory(const Options& options
   if (!choice.empty()) return choice;
   const auto below = [](const char* variable, const char* folder) -> std::optional<std::filesystem::path> {
     const char* base = std::getenv(variable);
-    // The XDG base directory specification has relative paths ignored.
+    // The XDG base directory specification requires relative paths to be ignored.
     if (base == nullptr || !std::filesystem::path(base).is_absolute()) return std::nullopt;
     return std::filesystem::path(base) / folder;
   };

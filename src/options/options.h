@@ -1,4 +1,4 @@
-// The options of a run as plain structs: what a user can ask for, with its defaults. Nothing here parses or checks.
+// All options of a run as plain structs with their defaults. Nothing here parses or validates.
 //
 //   Options options;                       // all defaults
 //   options.optimizer.lr = 0.2;
@@ -19,7 +19,7 @@
 
 namespace ddp {
 
-// The global batch where the user names no batch size at all.
+// The global batch if no batch size is given.
 inline constexpr std::int64_t kDefaultGlobalBatch = 256;
 
 enum class InitKind { model, pytorch, normal, xavier, kaiming };
@@ -28,7 +28,7 @@ enum class DeviceChoice { automatic, cuda, cpu };
 enum class GradientPrecision { fp32, bf16 };
 enum class GraphMode { automatic, on, off };
 enum class NormalizeMode { none, standard, imagenet };
-// What random_crop_padding brings in.
+// Fill for the border that random_crop_padding uncovers.
 enum class CropFill { black, reflect };
 enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
 enum class DecayKind { automatic, l2, decoupled };
@@ -55,17 +55,17 @@ struct ModelOptions {
   InitKind init = InitKind::model;
   double init_std = 0.01;  // standard deviation of InitKind::normal
   Precision precision = Precision::fp32;
-  std::string init_from;        // first weights: a safetensors file, a checkpoint or a run folder; empty: by init
-  bool new_classifier = false;  // with init_from: not those of the last layer
+  std::string init_from;        // initial weights: a safetensors file, a checkpoint or a run folder; empty: see init
+  bool new_classifier = false;  // with init_from: reinitialize the last layer
 
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
 
 struct DeviceOptions {
   DeviceChoice device = DeviceChoice::automatic;
-  std::vector<int> gpus;               // ordinals among the visible cards, in the order of the ranks; empty: all
-  bool oversubscribe_gpus = false;     // let ranks share a card
-  double gpu_memory_fraction = 1;      // of a card's memory, all that a rank may hold
+  std::vector<int> gpus;               // ordinals among the visible GPUs, in the order of the local ranks; empty: all
+  bool oversubscribe_gpus = false;     // allow ranks to share a GPU
+  double gpu_memory_fraction = 1;      // fraction of GPU memory that a rank may use
   std::uint64_t gpu_memory_limit = 0;  // bytes; 0: no limit
   bool log_placement = false;
   GraphMode cuda_graph = GraphMode::automatic;
@@ -77,7 +77,7 @@ struct DataOptions {
   std::string dataset = "glyphs";
   std::string data_dir = "data";
   int workers = 1;               // loader threads per rank; 0: load within the step
-  int prefetch = 2;              // batches ready ahead of the step
+  int prefetch = 2;              // batches loaded ahead
   std::int64_t train_limit = 0;  // samples; 0: all
   std::int64_t test_limit = 0;
   NormalizeMode normalize = NormalizeMode::none;
@@ -88,22 +88,22 @@ struct DataOptions {
   bool random_flip = false;
   std::array<double, 3> color_jitter = {0, 0, 0};  // of brightness, contrast, saturation
   std::int64_t cutout = 0;                         // side of the square; 0: none
-  double mixup = 0;                                // both parameters of the beta distribution; 0: off
+  double mixup = 0;                                // both parameters of the Beta distribution; 0: off
   // Image folders.
   std::int64_t image_size = 224;
   std::int64_t max_bad_samples = 0;
-  std::string image_cache = "off";  // a folder, or "off"
+  std::string image_cache = "off";  // a folder or "off"
 
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
 
-// At most one of the first three is set; resolve_batch (batch.h) makes the batch plan of them.
+// At most one of the first three is set; resolve_batch (batch.h) turns them into a batch plan.
 struct BatchOptions {
-  std::optional<std::int64_t> global_batch = std::nullopt;    // samples of all ranks together
-  std::optional<std::int64_t> batch_per_rank = std::nullopt;  // samples of one rank
-  std::optional<std::int64_t> batch_size = std::nullopt;      // either, for one rank only
+  std::optional<std::int64_t> global_batch = std::nullopt;    // samples over all ranks
+  std::optional<std::int64_t> batch_per_rank = std::nullopt;  // samples per rank
+  std::optional<std::int64_t> batch_size = std::nullopt;      // with a single rank only
   int logical_shards = 0;                                     // 0: the number of ranks
-  bool drop_last = false;                                     // leave out the last, smaller batch of an epoch
+  bool drop_last = false;                                     // drop the last, incomplete batch of an epoch
 
   friend bool operator==(const BatchOptions&, const BatchOptions&) = default;
 };
@@ -122,28 +122,28 @@ struct OptimizerOptions {
   double rho = 0.99;      // rmsprop
   RmspropForm rmsprop_form = RmspropForm::pytorch;
   double lars_trust = 0.001;
-  double clip_norm = 0;   // the most that the gradient's norm may be; 0: anything
-  double clip_value = 0;  // the most that a value of the gradient may be, of either sign; 0: anything
-  double ema_decay = 0;   // of the moving average of the weights; 0: there is none
+  double clip_norm = 0;   // bound on the gradient's global L2 norm; 0: off
+  double clip_value = 0;  // bound on the magnitude of each component; 0: off
+  double ema_decay = 0;   // decay rate of the moving average of the weights; 0: off
   bool ema_warmup = false;
   ScheduleKind schedule = ScheduleKind::constant;
   ScheduleBy schedule_by = ScheduleBy::automatic;  // automatic: by epoch for multi_step, by step for the others
-  std::int64_t lr_step_epochs = 0;                 // step, exponential: epochs between two decays
+  std::int64_t lr_step_epochs = 0;                 // step, exponential: epochs between decays
   std::int64_t lr_decay_steps = 0;                 // the same in steps
-  std::vector<std::int64_t> lr_milestones;         // multi_step: epochs or steps, rising
-  double lr_gamma = 0.1;                           // step, multi_step, exponential: factor of a decay
-  bool lr_staircase = false;                       // exponential: in whole decays
-  double lr_min = 0;                               // cosine, polynomial: the learning rate at the end
-  double lr_power = 1;                             // polynomial
-  double one_cycle_rise = 0.3;                     // one_cycle: the share of training in which it rises
-  double one_cycle_div = 25;                       // one_cycle: lr by the first learning rate
-  double one_cycle_final_div = 1e4;                // one_cycle: the first learning rate by the last
-  bool one_cycle_momentum = false;                 // one_cycle: the momentum, or beta1, moves from high to low and back
+  std::vector<std::int64_t> lr_milestones;         // multi_step: epochs or steps, increasing
+  double lr_gamma = 0.1;                           // step, multi_step, exponential: factor per decay
+  bool lr_staircase = false;                       // exponential: decay in discrete steps
+  double lr_min = 0;                               // cosine, polynomial: final learning rate
+  double lr_power = 1;                             // polynomial: exponent
+  double one_cycle_rise = 0.3;                     // one_cycle: fraction of training in which it increases
+  double one_cycle_div = 25;                       // one_cycle: peak lr / initial lr
+  double one_cycle_final_div = 1e4;                // one_cycle: initial lr / final lr
+  bool one_cycle_momentum = false;                 // one_cycle: cycle momentum (or beta1) inversely to lr
   double one_cycle_low_momentum = 0.85;
   double one_cycle_high_momentum = 0.95;
-  double warmup_epochs = 0;  // linear warm-up; may be a fraction
+  double warmup_epochs = 0;  // linear warmup; may be fractional
   LrScale lr_scale = LrScale::none;
-  std::int64_t lr_base_batch = 256;  // the global batch that lr is meant for, where lr_scale is not none
+  std::int64_t lr_base_batch = 256;  // lr_scale: the global batch for which lr was chosen
   double label_smoothing = 0;
   std::int64_t epochs = 10;
   std::int64_t max_steps = 0;  // 0: no limit
@@ -159,9 +159,9 @@ struct DistributedOptions {
   bool overlap = true;                                             // reduce gradients while backward still runs
   double first_bucket_mib = 1;
   double bucket_mib = 25;
-  int threads = 0;  // compute threads per rank; 0: the rank's share of the cores
+  int threads = 0;  // compute threads per rank; 0: an equal share of the cores
   BindMode bind = BindMode::automatic;
-  double timeout = 600;  // seconds after which a silent rank counts as lost
+  double timeout = 600;  // seconds without progress after which the job is aborted
 
   friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
 };
@@ -185,8 +185,8 @@ struct ExportOptions {
   std::string run;                    // the run folder; empty: see run_directory()
   std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
   ExportFormat format = ExportFormat::automatic;
-  std::string to;                // the file to write
-  bool average = false;          // the moving average of the weights in place of them
+  std::string to;                // the output file
+  bool average = false;          // export the moving average of the weights
   bool fold_batch_norm = false;  // into the layers before, for ONNX
 
   friend bool operator==(const ExportOptions&, const ExportOptions&) = default;
@@ -211,7 +211,7 @@ struct Options {
   OutputOptions output;
   ExportOptions exported;
   BenchOptions bench;
-  std::string help_topic;  // with help: the topic asked for, or empty
+  std::string help_topic;  // with help: the topic, or empty for the overview
   bool help = false;
   bool version = false;
   bool dump_config = false;
@@ -219,21 +219,21 @@ struct Options {
   friend bool operator==(const Options&, const Options&) = default;
 };
 
-// What eval and export read: --checkpoint of --run, or --resume, or the newest one of the run folder.
+// The checkpoint for eval and export: --checkpoint of --run, else --resume, else the newest one in the run folder.
 std::filesystem::path chosen_checkpoint(const Options& options);
 
-// --format, or what the name of --to says.
+// --format, or the format implied by the extension of --to.
 ExportFormat format_of(const ExportOptions& options);
 
-// The run folder: --output, with %j, %A and %a filled in by Slurm's variables, or runs/MODEL-DATASET.
-// Throws Error(usage) for another placeholder, and where Slurm has not set the variable.
+// The run folder: --output with %j, %A and %a expanded from Slurm's variables, or runs/MODEL-DATASET.
+// Throws Error(usage) for an unknown placeholder or a variable that Slurm has not set.
 std::filesystem::path run_directory(const Options& options);
 
-// The folder of stored execution plans: --plan-cache, or $XDG_CACHE_HOME/ddp_train/plans, or ~/.cache/ddp_train/plans.
-// Nothing where it is off, or where the environment names neither folder.
+// The cache of execution plans: --plan-cache, or $XDG_CACHE_HOME/ddp_train/plans, or ~/.cache/ddp_train/plans.
+// Nothing if it is off or neither HOME nor XDG_CACHE_HOME is set.
 std::optional<std::filesystem::path> plan_cache_directory(const Options& options);
 
-// The words by which users choose a value of an enum, in the enum's order.
+// The names of an enum's values on the command line, in the order of the enum.
 constexpr auto enum_names(LogLevel) { return std::to_array<std::string_view>({"debug", "info", "warning", "error"}); }
 constexpr auto enum_names(InitKind) {
   return std::to_array<std::string_view>({"default", "pytorch", "normal", "xavier", "kaiming"});
@@ -267,7 +267,7 @@ concept Choice = requires(E value) {
   enum_names(value);
 };
 
-// The user's word for `value`: to_string(Reduction::ring) is "ring".
+// The name of `value` on the command line: to_string(Reduction::ring) is "ring".
 template <Choice E>
 constexpr std::string_view to_string(E value) {
   return enum_names(value)[static_cast<std::size_t>(value)];

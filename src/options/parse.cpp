@@ -25,7 +25,7 @@ using Table = std::vector<OptionSpec>;
 
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 
-// One `key = value` as it was given, and where.
+// One `key = value` and where it was given.
 struct Setting {
   const OptionSpec* spec = nullptr;
   std::string value;
@@ -40,7 +40,7 @@ struct CommandLine {
 
 [[noreturn]] void usage_error(const std::string& message) { throw Error(ExitCode::usage, message); }
 
-// `text` from outside as part of a one-line message.
+// `text` from the user as part of a one-line message.
 std::string shown(std::string_view text) {
   constexpr std::size_t kLongest = 80;
   if (text.empty()) return "''";
@@ -78,8 +78,8 @@ bool is_topic(std::string_view word) {
   return std::any_of(topics.begin(), topics.end(), [word](const OptionTopic& topic) { return topic.name == word; });
 }
 
-// The words of the command line with a value behind every option that may stand without one: `--nesterov` becomes
-// `--nesterov=on`, `--overlap off` becomes `--overlap=off`.
+// The command line with the implied values made explicit: `--nesterov` becomes `--nesterov=on`, `--overlap off` becomes
+// `--overlap=off`.
 std::vector<std::string> complete_words(const Table& table, std::span<const char* const> args) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -110,7 +110,7 @@ std::string known_command(const std::string& word) {
   std::vector<std::string> names;
   for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
   const std::string meant = nearest(word, names);
-  usage_error(fmt::format("unknown command '{}'; {}the commands are {}; options begin with --", shown(word),
+  usage_error(fmt::format("unknown command '{}'; {}the commands are {}; options start with --", shown(word),
                           meant.empty() ? "" : fmt::format("did you mean {}? ", meant), join(names)));
 }
 
@@ -127,7 +127,7 @@ po::parsed_options split_command_line(const Table& table, std::span<const char* 
     const std::string name = error.get_option_name();
     const OptionSpec* spec = find_option(table, name.substr(std::min(name.find_first_not_of('-'), name.size())));
     if (spec == nullptr) usage_error(fmt::format("command line: {}", error.what()));
-    usage_error(fmt::format("{} on the command line has no value; it takes {}", name, spec->allowed));
+    usage_error(fmt::format("{} on the command line has no value; expected {}", name, spec->allowed));
   } catch (const po::error& error) {
     usage_error(fmt::format("command line: {}", error.what()));
   }
@@ -140,7 +140,7 @@ CommandLine read_command_line(const Table& table, std::span<const char* const> a
     if (option.position_key >= 0) {
       for (const std::string& word : option.value) {
         if (has_command) {
-          usage_error(fmt::format("unexpected '{}' on the command line; options begin with --", shown(word)));
+          usage_error(fmt::format("unexpected '{}' on the command line; options start with --", shown(word)));
         }
         result.command = known_command(word);
         has_command = true;
@@ -152,9 +152,9 @@ CommandLine read_command_line(const Table& table, std::span<const char* const> a
       const std::string& word = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
       unknown_option(table, word.substr(0, word.find('=')));
     }
-    // Boost takes the next option for the value of one that lacks its own.
+    // Boost mistakes the next option for the value of one that has none.
     if (option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--")) {
-      usage_error(fmt::format("--{} on the command line has no value; it takes {}", spec->key, spec->allowed));
+      usage_error(fmt::format("--{} on the command line has no value; expected {}", spec->key, spec->allowed));
     }
     result.settings.push_back({spec, option.value.empty() ? "" : option.value[0], "", 0});
   }
@@ -165,16 +165,16 @@ std::string read_file(const std::string& file) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
-  if (fs::is_directory(status)) usage_error(fmt::format("--config {}: is a folder; name a file", file));
+  if (fs::is_directory(status)) usage_error(fmt::format("--config {}: is a folder; expected a file", file));
   if (error) usage_error(fmt::format("--config {}: {}", file, errno_text(error.value())));
   if (fs::file_size(file, error) > kMaxFileBytes && !error) {
     usage_error(
-        fmt::format("--config {}: longer than {}; this is no configuration file", file, format_bytes(kMaxFileBytes)));
+        fmt::format("--config {}: larger than {}; not a configuration file", file, format_bytes(kMaxFileBytes)));
   }
   std::string text = ddp::read_text(file, ExitCode::usage);
-  // A copy or a disk that ended too early must not become a run of other options.
+  // A truncated copy must not silently become a run with different options.
   if (text.starts_with(kConfigBegin) && text.find(kConfigEnd) == std::string::npos) {
-    usage_error(fmt::format("--config {}: is incomplete, its last lines are missing; take another copy", file));
+    usage_error(fmt::format("--config {}: is truncated, its last lines are missing; use an intact copy", file));
   }
   return text;
 }
@@ -184,7 +184,7 @@ Setting read_line(const Table& table, const po::options_description& description
                   const std::string& file, int line) {
   const auto fail = [&](const std::string& why) { usage_error(fmt::format("{}:{}: {}", file, line, why)); };
   const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; };
-  if (std::any_of(text.begin(), text.end(), is_control)) fail("a control character; this is no configuration file");
+  if (std::any_of(text.begin(), text.end(), is_control)) fail("contains a control character; not a configuration file");
   std::istringstream stream(text);
   std::vector<po::option> options;
   try {
@@ -192,7 +192,7 @@ Setting read_line(const Table& table, const po::options_description& description
   } catch (const po::error&) {
     fail(fmt::format("'{}' is not of the form key = value", shown(text)));
   }
-  // Boost takes [name] for the beginning of a section and returns nothing.
+  // Boost accepts [name] as the start of a section and returns nothing.
   const std::size_t begin = text.find_first_not_of(" \t");
   if (options.empty() && begin != std::string::npos && text[begin] != '#') {
     fail(fmt::format("'{}' is not of the form key = value", shown(text)));
@@ -205,7 +205,8 @@ Setting read_line(const Table& table, const po::options_description& description
     fail(fmt::format("unknown key '{}'; {}", shown(option.string_key),
                      meant.empty() ? "--help all lists all options" : fmt::format("did you mean '{}'?", meant)));
   }
-  if (spec->command_line_only) fail(fmt::format("'{}' is for the command line alone; remove the line", spec->key));
+  if (spec->command_line_only)
+    fail(fmt::format("'{}' is allowed on the command line only; remove this line", spec->key));
   return {spec, option.value.empty() ? "" : option.value[0], file, line};
 }
 
@@ -214,27 +215,27 @@ std::vector<Setting> read_config(const Table& table, const std::string& file) {
   std::vector<Setting> settings;
   std::istringstream lines(read_file(file));
   std::string text;
-  // Boost forgets line numbers, so it gets one line at a time.
+  // Boost does not report line numbers, so it is given one line at a time.
   for (int line = 1; std::getline(lines, text); ++line) {
     if (text.ends_with('\r')) text.pop_back();
-    // A byte-order mark, which some editors put in front.
+    // Some editors write a byte-order mark.
     if (line == 1 && text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
     Setting setting = read_line(table, description, text, file, line);
     if (setting.spec != nullptr) settings.push_back(std::move(setting));
   }
-  if (settings.empty()) usage_error(fmt::format("--config {}: holds no option; is it the right file?", file));
+  if (settings.empty()) usage_error(fmt::format("--config {}: contains no options; is it the right file?", file));
   return settings;
 }
 
-// All settings of one source. On the command line the last value of a key counts, so that a script's arguments can be
-// followed by a user's; in a file a second value is a mistake.
+// Applies all settings of one source. On the command line the last value of a key wins, so that users can append to the
+// arguments of a script; in a file a second value is an error.
 void apply_settings(const std::vector<Setting>& settings, Options& options) {
   std::vector<const Setting*> seen;
   for (const Setting& setting : settings) {
     const OptionSpec& spec = *setting.spec;
     for (const Setting* earlier : seen) {
       if (earlier->spec != setting.spec || setting.file.empty()) continue;
-      usage_error(fmt::format("{}:{}: {} is given twice, first on line {}; keep one", setting.file, setting.line,
+      usage_error(fmt::format("{}:{}: {} is set twice, first on line {}; remove one", setting.file, setting.line,
                               spec.key, earlier->line));
     }
     seen.push_back(&setting);
@@ -242,12 +243,12 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
       if (setting.value.empty()) throw BadValue("empty");
       spec.set(options, setting.value);
     } catch (const BadValue& bad) {
-      usage_error(fmt::format("{}: {}; it takes {}", described(setting), bad.what(), spec.allowed));
+      usage_error(fmt::format("{}: {}; expected {}", described(setting), bad.what(), spec.allowed));
     }
   }
 }
 
-// Options of the commands export and bench are for these alone, so that none is given in vain.
+// Rejects options of the commands export and bench with other commands, where they would have no effect.
 void check_command(const CommandLine& command_line) {
   for (const Setting& setting : command_line.settings) {
     const std::string_view topic = setting.spec->topic;
@@ -255,8 +256,8 @@ void check_command(const CommandLine& command_line) {
     const bool names_checkpoint = key == "run" || key == "checkpoint";
     if (names_checkpoint && command_line.command == "eval") continue;
     check((topic != "export" && topic != "bench") || command_line.command == topic, ExitCode::usage,
-          "--{} is for the command {}{}", setting.spec->key, topic,
-          setting.spec->key == "checkpoint" ? "; to go on from a checkpoint, or evaluate it, give --resume" : "");
+          "--{} applies to the command {} only{}", setting.spec->key, topic,
+          setting.spec->key == "checkpoint" ? "; to resume from a checkpoint or evaluate it, use --resume" : "");
   }
 }
 
@@ -265,25 +266,25 @@ void check_combinations(const Options& options) {
   check_optimizer(o);
   check_schedule(o);
   check(o.warmup_epochs <= static_cast<double>(o.epochs), ExitCode::usage,
-        "--warmup-epochs {} is more than --epochs {}", o.warmup_epochs, o.epochs);
+        "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs, o.epochs);
   check(!options.model.new_classifier || !options.model.init_from.empty(), ExitCode::usage,
-        "--new-classifier goes with --init-from, the weights that all other layers begin with");
+        "--new-classifier requires --init-from, which initializes the other layers");
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
-        "export needs --to FILE, the file to write");
+        "export requires --to FILE, the output file");
   const ExportOptions& exported = options.exported;
   const bool named_onnx = exported.to.ends_with(".onnx");
   const bool named_weights = exported.to.ends_with(".safetensors");
   check(!(named_weights && exported.format == ExportFormat::onnx) &&
             !(named_onnx && exported.format == ExportFormat::safetensors),
-        ExitCode::usage, "--to {} is not the name of --format {}; leave --format out, or name the file otherwise",
-        exported.to, to_string(exported.format));
+        ExitCode::usage,
+        "--to {} has the extension of another format than --format {}; remove --format or rename the file", exported.to,
+        to_string(exported.format));
   check(options.command != "export" || exported.format != ExportFormat::automatic || named_onnx || named_weights,
-        ExitCode::usage, "--to {} ends neither in .onnx nor in .safetensors; name it so, or give --format",
-        exported.to);
+        ExitCode::usage, "--to {} ends in neither .onnx nor .safetensors; rename it or set --format", exported.to);
   check(!exported.fold_batch_norm || format_of(exported) == ExportFormat::onnx, ExitCode::usage,
-        "--fold-batch-norm goes with --format onnx; the names of a safetensors file are those of all layers");
+        "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
   check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
-        "--random-crop-fill goes with --random-crop-padding, the pixels by which images move");
+        "--random-crop-fill requires --random-crop-padding > 0");
   check_batch_choice(options.batch);
 }
 
@@ -309,7 +310,7 @@ Options parse_options(std::span<const char* const> args) {
   if (!given.run.config.empty()) {
     std::vector<Setting> settings = read_config(table, given.run.config);
     apply_settings(settings, options);
-    // One batch size on the command line replaces another one in the file.
+    // A batch size on the command line replaces any of the three in the file.
     if (std::any_of(command_line.settings.begin(), command_line.settings.end(), is_batch_size)) {
       options.batch.global_batch.reset();
       options.batch.batch_per_rank.reset();

@@ -1,4 +1,4 @@
-// What a mistyped key may have meant.
+// Suggestions for misspelled keys.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// Words of other programs for what has another name here.
+// Names that other programs use for the same options.
 constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"learning-rate", "lr"},
     {"wd", "weight-decay"},

@@ -1,15 +1,12 @@
 #include "options/table.h"
 
-#include <fmt/core.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "base/text.h"
+#include "options/topic_table.h"
 #include "options/values.h"
 
 namespace ddp {
@@ -20,210 +17,30 @@ constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMaxBatch = std::numeric_limits<std::int32_t>::max();
 constexpr RealRange kLearningRates{0, 1e6};
 
-template <class T>
-struct Unwrapped {
-  using type = T;
-};
-template <class T>
-struct Unwrapped<std::optional<T>> {
-  using type = T;
-};
-
 constexpr std::array kTopics = {
-    OptionTopic{"run", "the run as a whole"},
-    OptionTopic{"model", "the network, its first weights and its number format"},
-    OptionTopic{"device", "where it runs: the CPU or GPUs, which of them, and how much of their memory"},
-    OptionTopic{"data", "data sets and how they are read"},
-    OptionTopic{"batch", "how many samples make a step, and how they are shared out"},
-    OptionTopic{"optimizer", "the optimizer, the learning rate and how long to train"},
-    OptionTopic{"distributed", "gradient exchange between ranks, threads and cores"},
-    OptionTopic{"output", "run folder, checkpoints, evaluation and progress"},
-    OptionTopic{"export", "the command export: a trained model for other programs"},
-    OptionTopic{"bench", "the command bench: when it times"},
+    OptionTopic{"run", "general options"},
+    OptionTopic{"model", "network architecture, weight initialization and numeric precision"},
+    OptionTopic{"device", "CPU or GPUs, GPU selection and GPU memory limits"},
+    OptionTopic{"data", "data sets, loading and augmentation"},
+    OptionTopic{"batch", "batch size and its distribution over ranks"},
+    OptionTopic{"optimizer", "optimizer, learning rate schedule and length of training"},
+    OptionTopic{"distributed", "gradient reduction, threads, CPU binding and timeouts"},
+    OptionTopic{"output", "run folder, checkpoints, evaluation and progress output"},
+    OptionTopic{"export", "options of the export command"},
+    OptionTopic{"bench", "options of the bench command"},
 };
 
 constexpr std::array kCommands = {
     CommandSpec{"train", "train a network (the default)"},
-    CommandSpec{"eval", "evaluate a checkpoint on the test samples"},
-    CommandSpec{"plan", "show the execution plan: memory, layouts, expected time of a step"},
-    CommandSpec{"bench", "time training steps without reading or writing anything"},
-    CommandSpec{"check", "try out every rank's device and the sums between them"},
-    CommandSpec{"export", "write a trained model as an ONNX or safetensors file"},
-    CommandSpec{"devices", "list the GPUs of this machine: memory, load, temperature, processes"},
+    CommandSpec{"eval", "evaluate a checkpoint on the test set"},
+    CommandSpec{"plan", "print the execution plan: memory, layouts and estimated time per step"},
+    CommandSpec{"bench", "time training steps on one batch held in memory, without file I/O"},
+    CommandSpec{"check", "test the device of every rank and the communication between ranks"},
+    CommandSpec{"export", "export a trained model to ONNX or safetensors"},
+    CommandSpec{"devices", "list the GPUs of this machine: memory, utilization, temperature, processes"},
 };
 
-// Adds the options of one topic, whose values live in the member `group` of Options.
-template <class Group>
-class TopicTable {
- public:
-  TopicTable(std::vector<OptionSpec>& table, std::string_view topic, Group Options::*group)
-      : table_(table), topic_(topic), group_(group) {}
-
-  template <class T>
-  OptionSpec& integer(std::string_view key, T Group::*member, std::int64_t low, std::int64_t high,
-                      std::string_view help) {
-    using Integer = typename Unwrapped<T>::type;
-    OptionSpec& spec = add(key, "N", help);
-    spec.range = brief_range(low, high);
-    spec.allowed = "a whole number " + describe_range(low, high);
-    spec.set = [group = group_, member, low, high](Options& options, std::string_view value) {
-      options.*group.*member = static_cast<Integer>(read_integer(value, low, high));
-    };
-    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
-      const T& value = options.*group.*member;
-      if constexpr (std::is_same_v<T, Integer>) {
-        return std::to_string(value);
-      } else {
-        return value ? std::optional(std::to_string(*value)) : std::nullopt;
-      }
-    };
-    return spec;
-  }
-
-  // Any 64 bits.
-  OptionSpec& bits(std::string_view key, std::uint64_t Group::*member, std::string_view help) {
-    OptionSpec& spec = add(key, "N", help);
-    spec.range = "0 to 2^64-1";
-    spec.allowed = "a whole number from 0 to 2^64-1";
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_bits(value);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      return std::optional(std::to_string(options.*group.*member));
-    };
-    return spec;
-  }
-
-  OptionSpec& real(std::string_view key, double Group::*member, const RealRange& range, std::string_view help) {
-    OptionSpec& spec = add(key, "X", help);
-    spec.range = brief_range(range);
-    spec.allowed = "a number " + describe_range(range);
-    spec.set = [group = group_, member, range](Options& options, std::string_view value) {
-      options.*group.*member = read_real(value, range);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      return std::optional(fmt::format("{}", options.*group.*member));
-    };
-    return spec;
-  }
-
-  OptionSpec& on_off(std::string_view key, bool Group::*member, std::string_view help) {
-    OptionSpec& spec = add(key, "on|off", help);
-    spec.bare = "on";
-    spec.allowed = "on or off";
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_switch(value);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      return std::optional<std::string>(options.*group.*member ? "on" : "off");
-    };
-    return spec;
-  }
-
-  template <Choice E>
-  OptionSpec& choice(std::string_view key, E Group::*member, std::string_view help) {
-    constexpr auto kNames = enum_names(E{});
-    const std::vector<std::string> words(kNames.begin(), kNames.end());
-    OptionSpec& spec = add(key, join(words, "|"), help);
-    spec.allowed = words.size() == 1 ? "only " + words[0] : "one of " + join(words);
-    spec.set = [group = group_, member, kNames](Options& options, std::string_view value) {
-      const auto* const found = std::find(kNames.begin(), kNames.end(), value);
-      if (found == kNames.end()) throw BadValue("unknown");
-      options.*group.*member = static_cast<E>(found - kNames.begin());
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      return std::optional<std::string>(to_string(options.*group.*member));
-    };
-    return spec;
-  }
-
-  OptionSpec& three_reals(std::string_view key, std::array<double, 3> Group::*member, std::string_view value_name,
-                          const RealRange& range, std::string_view help) {
-    OptionSpec& spec = add(key, std::string(value_name), help);
-    spec.range = brief_range(range) + " each";
-    spec.allowed = "three numbers " + describe_range(range) + " with commas between, such as 0.4,0.4,0.4";
-    spec.set = [group = group_, member, range](Options& options, std::string_view value) {
-      options.*group.*member = read_three_reals(value, range);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      const std::array<double, 3>& values = options.*group.*member;
-      return std::optional(fmt::format("{},{},{}", values[0], values[1], values[2]));
-    };
-    return spec;
-  }
-
-  OptionSpec& bytes(std::string_view key, std::uint64_t Group::*member, std::string_view help) {
-    OptionSpec& spec = add(key, "SIZE", help);
-    spec.range = "such as 512MiB";
-    spec.allowed = "a whole number of bytes, KiB, MiB or GiB, such as 512MiB";
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_bytes(value);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      return std::optional(bytes_text(options.*group.*member));
-    };
-    return spec;
-  }
-
-  OptionSpec& ordinals(std::string_view key, std::vector<int> Group::*member, std::string_view help) {
-    OptionSpec& spec = add(key, "LIST", help);
-    spec.range = "such as 3,2";
-    spec.allowed = "numbers from 0 with commas between, such as 3,2";
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_ordinals(value);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      const std::vector<int>& values = options.*group.*member;
-      return values.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(values, ",")));
-    };
-    return spec;
-  }
-
-  OptionSpec& milestones(std::string_view key, std::vector<std::int64_t> Group::*member, std::string_view help) {
-    OptionSpec& spec = add(key, "LIST", help);
-    spec.range = "such as 30,60";
-    spec.allowed = "rising numbers from 1 with commas between, such as 30,60";
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_milestones(value);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      const std::vector<std::int64_t>& values = options.*group.*member;
-      return values.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(values, ",")));
-    };
-    return spec;
-  }
-
-  // `value_name` is also what the errors say it takes.
-  OptionSpec& text(std::string_view key, std::string Group::*member, std::string value_name, std::string allowed,
-                   std::string_view help) {
-    OptionSpec& spec = add(key, std::move(value_name), help);
-    spec.allowed = std::move(allowed);
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_text(value);
-    };
-    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
-      const std::string& value = options.*group.*member;
-      return value.empty() ? std::nullopt : std::optional(value);
-    };
-    return spec;
-  }
-
- private:
-  OptionSpec& add(std::string_view key, std::string value_name, std::string_view help) {
-    OptionSpec& spec = table_.emplace_back();
-    spec.topic = topic_;
-    spec.key = key;
-    spec.value_name = std::move(value_name);
-    spec.help = help;
-    return spec;
-  }
-
-  std::vector<OptionSpec>& table_;
-  std::string_view topic_;
-  Group Options::*group_;
-};
-
-// The switches of Options itself, for the command line alone.
+// Switches of Options itself; command line only.
 void add_switch(std::vector<OptionSpec>& table, std::string_view key, bool Options::*member, std::string_view help) {
   OptionSpec& spec = table.emplace_back();
   spec.topic = "run";
@@ -242,10 +59,11 @@ void add_help(std::vector<OptionSpec>& table) {
   spec.key = "help";
   spec.letter = 'h';
   spec.value_name = "[TOPIC]";
-  spec.help = "show the options of a topic, or of all";
+  spec.help = "show the options of a topic, or all options";
   std::vector<std::string> words;
   for (const OptionTopic& topic : kTopics) words.emplace_back(topic.name);
   words.emplace_back("all");
+  words.emplace_back("markdown");
   spec.allowed = "one of " + join(words);
   spec.bare = "common";
   spec.command_line_only = true;
@@ -260,200 +78,224 @@ void add_help(std::vector<OptionSpec>& table) {
 
 void add_run(std::vector<OptionSpec>& table) {
   TopicTable run(table, "run", &Options::run);
-  OptionSpec& config =
-      run.text("config", &RunOptions::config, "FILE", "a file", "read options from FILE; the command line beats it");
+  OptionSpec& config = run.text("config", &RunOptions::config, "FILE", "a file",
+                                "read options from FILE; options on the command line take precedence");
   config.command_line_only = true;
   config.common = true;
-  add_switch(table, "dump-config", &Options::dump_config, "print all options as a configuration file and end");
+  add_switch(table, "dump-config", &Options::dump_config, "print all options as a configuration file and exit");
   add_help(table);
-  add_switch(table, "version", &Options::version, "print the versions of the program and its libraries and end");
-  run.choice("log-level", &RunOptions::log_level, "leave out messages below this level");
+  add_switch(table, "version", &Options::version, "print the versions of the program and its libraries and exit");
+  run.choice("log-level", &RunOptions::log_level, "minimum severity of messages");
 }
 
 void add_model(std::vector<OptionSpec>& table) {
   TopicTable model(table, "model", &Options::model);
   model
-      .text("model", &ModelOptions::model, "NAME|FILE.onnx", "the name of a model or an ONNX file",
-            "the network; of an ONNX file with its weights")
+      .text("model", &ModelOptions::model, "NAME|FILE.onnx", "a model name or an ONNX file",
+            "the network; an ONNX file also provides the initial weights")
       .common = true;
-  model.choice("init", &ModelOptions::init,
-               "first weights; default: as the model's source begins; pytorch: uniform in 1/sqrt(fan-in)");
+  model.choice(
+      "init", &ModelOptions::init,
+      "weight initialization; default: as published with the model; pytorch: U(-k, k) with k = 1/sqrt(fan-in)");
   model.real("init-std", &ModelOptions::init_std, {0, 1000}, "standard deviation of --init normal");
   model.text("init-from", &ModelOptions::init_from, "PATH", "a .safetensors file, a checkpoint or a run folder",
-             "begin with the weights of another run or program");
+             "start from the weights in a file, a checkpoint or a run folder");
   model.on_off("new-classifier", &ModelOptions::new_classifier,
-               "--init-from: but begin the last layer anew, for other classes");
-  model.choice("precision", &ModelOptions::precision, "number format of the computation");
+               "--init-from: reinitialize the last layer, to train on other classes");
+  model.choice("precision", &ModelOptions::precision, "numeric format of activations and matrix products");
 }
 
 void add_device(std::vector<OptionSpec>& table) {
   TopicTable device(table, "device", &Options::device);
   using D = DeviceOptions;
-  device.choice("device", &D::device, "auto: on GPUs where all ranks have one, else on the CPU").common = true;
-  device.ordinals("gpus", &D::gpus, "the visible cards that ranks take, in this order").unset = "all";
+  device.choice("device", &D::device, "auto: GPUs if every rank has one, else the CPU").common = true;
+  device.ordinals("gpus", &D::gpus, "visible GPUs to assign to the ranks of each host, in this order").unset = "all";
   device.on_off("oversubscribe-gpus", &D::oversubscribe_gpus,
-                "let ranks share a card; gradients then go through the host by MPI");
+                "allow ranks to share a GPU; gradients are then reduced by MPI through host memory");
   device.real("gpu-memory-fraction", &D::gpu_memory_fraction, {0, 1, false, true},
-              "share of its card's memory that a rank may take");
-  device.bytes("gpu-memory-limit", &D::gpu_memory_limit, "memory of its card that a rank may take; 0: no limit");
-  device.on_off("log-placement", &D::log_placement, "show which rank has which card");
-  device.choice("cuda-graph", &D::cuda_graph, "replay whole steps as CUDA graphs; auto: where that is possible");
+              "fraction of GPU memory that a rank may use");
+  device.bytes("gpu-memory-limit", &D::gpu_memory_limit, "GPU memory that a rank may use; 0: no limit");
+  device.on_off("log-placement", &D::log_placement, "print the host and GPU of each rank");
+  device.choice("cuda-graph", &D::cuda_graph, "replay training steps as CUDA graphs; auto: if possible");
 }
 
 void add_data(std::vector<OptionSpec>& table) {
   TopicTable data(table, "data", &Options::data);
   data.text(
-          "dataset", &DataOptions::dataset, "NAME", "the name of a data set",
+          "dataset", &DataOptions::dataset, "NAME", "a data set name",
           "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10, folder (images in DIR/{train,val}/CLASS)")
       .common = true;
-  data.text("data-dir", &DataOptions::data_dir, "DIR", "a folder", "folder of the data sets").common = true;
-  data.integer("workers", &DataOptions::workers, 0, 256, "loader threads per rank; 0: read within the step");
-  data.integer("prefetch", &DataOptions::prefetch, 1, 1024, "batches read ahead");
-  data.integer("train-limit", &DataOptions::train_limit, 0, kUnbounded, "train on the first N samples only; 0: on all");
-  data.integer("test-limit", &DataOptions::test_limit, 0, kUnbounded, "test on the first N samples only; 0: on all");
+  data.text("data-dir", &DataOptions::data_dir, "DIR", "a folder", "folder that contains the data sets").common = true;
+  data.integer("workers", &DataOptions::workers, 0, 256,
+               "loader threads per rank; 0: load synchronously within the step");
+  data.integer("prefetch", &DataOptions::prefetch, 1, 1024, "batches loaded ahead per rank");
+  data.integer("train-limit", &DataOptions::train_limit, 0, kUnbounded,
+               "use only the first N training samples; 0: all");
+  data.integer("test-limit", &DataOptions::test_limit, 0, kUnbounded, "use only the first N test samples; 0: all");
   data.choice("normalize", &DataOptions::normalize,
-              "none: pixels from 0 to 1; standard: minus the mean, by the standard deviation; imagenet: by ImageNet's");
+              "none: pixels in [0, 1]; standard: per-channel mean and standard deviation of the training set; "
+              "imagenet: those of ImageNet");
   using D = DataOptions;
   data.on_off("random-resized-crop", &D::random_resized_crop,
-              "train on parts of 8% to 100% of the area, resized to the whole");
+              "augmentation: crop a random 8% to 100% of the area and resize it to full size");
   data.integer("random-crop-padding", &D::random_crop_padding, 0, 4096,
-               "train on images moved by up to N pixels; 0: as they are");
-  data.choice("random-crop-fill", &D::random_crop_fill, "what --random-crop-padding brings in");
-  data.on_off("random-flip", &D::random_flip, "train on images mirrored at random");
+               "augmentation: shift images randomly by up to N pixels; 0: off");
+  data.choice("random-crop-fill", &D::random_crop_fill, "fill for the border that --random-crop-padding uncovers");
+  data.on_off("random-flip", &D::random_flip, "augmentation: flip images horizontally with probability 1/2");
   data.three_reals("color-jitter", &D::color_jitter, "B,C,S", {0, 10},
-                   "train with brightness, contrast, saturation times 1-X to 1+X");
-  data.integer("cutout", &D::cutout, 0, 4096, "train on images with a square of N pixels painted over; 0: none");
-  data.real("mixup", &D::mixup, {0, 100}, "train on mixtures of two samples, in shares from Beta(X, X); 0: off");
-  data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder or synthetic: images of N x N pixels");
+                   "augmentation: scale brightness, contrast and saturation by random factors in [1-X, 1+X]");
+  data.integer("cutout", &D::cutout, 0, 4096, "augmentation: erase a random square with sides of N pixels; 0: off");
+  data.real("mixup", &D::mixup, {0, 100}, "augmentation: mix pairs of samples with weights from Beta(X, X); 0: off");
+  data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder, synthetic: resize images to N x N pixels");
   data.integer("max-bad-samples", &D::max_bad_samples, 0, kUnbounded,
-               "--dataset folder: go on without up to N files that cannot be read");
+               "--dataset folder: number of unreadable files to tolerate");
   data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off",
-            "--dataset folder: keep the decoded images in a file there");
+            "--dataset folder: cache decoded images in this folder");
 }
 
 void add_batch(std::vector<OptionSpec>& table) {
   TopicTable batch(table, "batch", &Options::batch);
-  OptionSpec& global = batch.integer("global-batch", &BatchOptions::global_batch, 1, kMaxBatch,
-                                     "samples in a step, of all ranks together");
+  OptionSpec& global =
+      batch.integer("global-batch", &BatchOptions::global_batch, 1, kMaxBatch, "samples per step over all ranks");
   global.unset = std::to_string(kDefaultGlobalBatch);
   global.common = true;
   OptionSpec& per_rank = batch.integer("batch-per-rank", &BatchOptions::batch_per_rank, 1, kMaxBatch,
-                                       "samples in a step of each rank, in place of --global-batch");
+                                       "samples per step on each rank, as an alternative to --global-batch");
   per_rank.unset = "--global-batch / ranks";
   per_rank.common = true;
   OptionSpec& size =
-      batch.integer("batch-size", &BatchOptions::batch_size, 1, kMaxBatch, "samples in a step, where one rank trains");
+      batch.integer("batch-size", &BatchOptions::batch_size, 1, kMaxBatch, "samples per step; only with a single rank");
   size.letter = 'b';
   size.unset = "--global-batch";
   batch.integer("logical-shards", &BatchOptions::logical_shards, 0, 1 << 20,
-                "parts of the global batch, each computed as a whole; 0: one per rank");
-  batch.on_off("drop-last", &BatchOptions::drop_last, "leave out the last, smaller batch of an epoch");
+                "parts of the global batch that are processed one at a time; more shards than ranks is gradient "
+                "accumulation; 0: one per rank");
+  batch.on_off("drop-last", &BatchOptions::drop_last, "drop the last, incomplete batch of each epoch");
 }
 
 void add_optimizer(std::vector<OptionSpec>& table) {
   TopicTable optimizer(table, "optimizer", &Options::optimizer);
   using O = OptimizerOptions;
-  optimizer.choice("optimizer", &O::optimizer, "the rule of the update").common = true;
+  optimizer.choice("optimizer", &O::optimizer, "optimization algorithm").common = true;
   optimizer.real("lr", &O::lr, kLearningRates, "learning rate").common = true;
-  optimizer.real("momentum", &O::momentum, {0, 1, true}, "momentum of sgd, rmsprop and lars");
-  optimizer.on_off("nesterov", &O::nesterov, "sgd: Nesterov's momentum");
-  optimizer.real("beta1", &O::beta1, {0, 1, true}, "adam, adamw, lamb: decay of the gradients' average");
-  optimizer.real("beta2", &O::beta2, {0, 1, true}, "adam, adamw, lamb: decay of the average of their squares");
-  optimizer.real("rho", &O::rho, {0, 1, true}, "rmsprop: decay of the average of squared gradients");
-  optimizer.real("epsilon", &O::epsilon, {0, 1}, "adam, adamw, lamb, rmsprop: added to the divisor");
-  optimizer.choice("rmsprop-form", &O::rmsprop_form, "keras: epsilon inside of the root, --lr inside of the momentum");
-  optimizer.real("lars-trust", &O::lars_trust, {0, 1000, false, true}, "lars: the trust coefficient");
+  optimizer.real("momentum", &O::momentum, {0, 1, true}, "sgd, rmsprop, lars: momentum");
+  optimizer.on_off("nesterov", &O::nesterov, "sgd: Nesterov momentum");
+  optimizer.real("beta1", &O::beta1, {0, 1, true}, "adam, adamw, lamb: decay rate of the first-moment estimate");
+  optimizer.real("beta2", &O::beta2, {0, 1, true}, "adam, adamw, lamb: decay rate of the second-moment estimate");
+  optimizer.real("rho", &O::rho, {0, 1, true}, "rmsprop: decay rate of the average of squared gradients");
+  optimizer.real("epsilon", &O::epsilon, {0, 1}, "adam, adamw, lamb, rmsprop: constant added to the denominator");
+  optimizer.choice(
+      "rmsprop-form", &O::rmsprop_form,
+      "pytorch: epsilon outside the square root; keras: epsilon inside it, momentum applied to updates scaled by --lr");
+  optimizer.real("lars-trust", &O::lars_trust, {0, 1000, false, true}, "lars: trust coefficient");
   optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "weight decay");
-  optimizer.choice("decay", &O::decay,
-                   "l2: added to the gradient; decoupled: taken off the weights; auto: decoupled for adamw, else l2");
-  optimizer.choice("no-decay-on", &O::no_decay_on,
-                   "norm-and-bias: no decay, nor a rate of their own by lars and lamb, for tensors of one dimension");
-  optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "the most that the gradient's norm may be; 0: anything");
-  optimizer.real("clip-value", &O::clip_value, {0, 1e9},
-                 "the most that each value of the gradient may be; 0: anything");
+  optimizer.choice(
+      "decay", &O::decay,
+      "l2: added to the gradient; decoupled: subtracted from the weights; auto: decoupled for adamw, else l2");
+  optimizer.choice(
+      "no-decay-on", &O::no_decay_on,
+      "norm-and-bias: exempt one-dimensional tensors from weight decay and from the layer-wise rates of lars and lamb");
+  optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "clip the gradient to this global L2 norm; 0: off");
+  optimizer.real("clip-value", &O::clip_value, {0, 1e9}, "clip each component of the gradient to [-X, X]; 0: off");
   optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
-                 "decay of a moving average of the weights, which is then what is evaluated; 0: none");
-  optimizer.on_off("ema-warmup", &O::ema_warmup, "the average's decay is at most (1 + n) / (10 + n) after n updates");
-  optimizer.choice("schedule", &O::schedule, "course of the learning rate").common = true;
+                 "decay rate of an exponential moving average of the weights, which is used for evaluation; 0: off");
+  optimizer.on_off("ema-warmup", &O::ema_warmup,
+                   "limit the decay rate of the average to (1 + n) / (10 + n) after n updates");
+  optimizer.choice("schedule", &O::schedule, "learning rate schedule").common = true;
   optimizer.choice("schedule-by", &O::schedule_by,
-                   "when the learning rate may change, and what milestones count; auto: by epoch for multi-step");
+                   "whether the learning rate changes per step or per epoch, and the unit of --lr-milestones; auto: "
+                   "epoch for multi-step, else step");
   optimizer.integer("lr-step-epochs", &O::lr_step_epochs, 0, kUnbounded,
                     "--schedule step, exponential: epochs between decays");
   optimizer.integer("lr-decay-steps", &O::lr_decay_steps, 0, kUnbounded,
                     "--schedule step, exponential: steps between decays, in place of --lr-step-epochs");
-  optimizer.milestones("lr-milestones", &O::lr_milestones, "--schedule multi-step: the epochs of the decays");
-  optimizer.real("lr-gamma", &O::lr_gamma, {0, 1}, "--schedule step, multi-step, exponential: factor of a decay");
-  optimizer.on_off("lr-staircase", &O::lr_staircase, "--schedule exponential: in whole decays");
-  optimizer.real("lr-min", &O::lr_min, kLearningRates, "--schedule cosine, polynomial: the last learning rate");
-  optimizer.real("lr-power", &O::lr_power, {0, 100}, "--schedule polynomial: its power");
+  optimizer.milestones("lr-milestones", &O::lr_milestones,
+                       "--schedule multi-step: epochs at which the learning rate decays");
+  optimizer.real("lr-gamma", &O::lr_gamma, {0, 1},
+                 "--schedule step, multi-step, exponential: factor applied at each decay");
+  optimizer.on_off("lr-staircase", &O::lr_staircase, "--schedule exponential: decay in discrete steps");
+  optimizer.real("lr-min", &O::lr_min, kLearningRates, "--schedule cosine, polynomial: final learning rate");
+  optimizer.real("lr-power", &O::lr_power, {0, 100}, "--schedule polynomial: exponent");
   optimizer.real("one-cycle-rise", &O::one_cycle_rise, {0, 1, true, true},
-                 "--schedule one-cycle: the share of training in which the learning rate rises");
-  optimizer.real("one-cycle-div", &O::one_cycle_div, {1, 1e9}, "--schedule one-cycle: --lr by the first rate");
+                 "--schedule one-cycle: fraction of training during which the learning rate increases");
+  optimizer.real("one-cycle-div", &O::one_cycle_div, {1, 1e9},
+                 "--schedule one-cycle: peak --lr divided by the initial rate");
   optimizer.real("one-cycle-final-div", &O::one_cycle_final_div, {1, 1e12},
-                 "--schedule one-cycle: the first rate by the last");
+                 "--schedule one-cycle: initial rate divided by the final rate");
   optimizer.on_off("one-cycle-momentum", &O::one_cycle_momentum,
-                   "--schedule one-cycle: move the momentum, or beta1, from high to low and back to high");
-  optimizer.real("one-cycle-low-momentum", &O::one_cycle_low_momentum, {0, 1, true}, "the one at the highest rate");
-  optimizer.real("one-cycle-high-momentum", &O::one_cycle_high_momentum, {0, 1, true}, "the first and last one");
-  optimizer.real("warmup-epochs", &O::warmup_epochs, {0, 1e6}, "epochs over which the learning rate rises to --lr");
-  optimizer.choice("lr-scale", &O::lr_scale, "scale --lr with the global batch by --lr-base-batch");
-  optimizer.integer("lr-base-batch", &O::lr_base_batch, 1, kMaxBatch, "the global batch that --lr is meant for");
-  optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true}, "share of the target spread over all classes");
-  optimizer.integer("epochs", &O::epochs, 1, 1'000'000'000, "passes over the training samples").common = true;
+                   "--schedule one-cycle: cycle momentum (or beta1) inversely to the learning rate");
+  optimizer.real("one-cycle-low-momentum", &O::one_cycle_low_momentum, {0, 1, true},
+                 "--one-cycle-momentum: value at the peak learning rate");
+  optimizer.real("one-cycle-high-momentum", &O::one_cycle_high_momentum, {0, 1, true},
+                 "--one-cycle-momentum: initial and final value");
+  optimizer.real("warmup-epochs", &O::warmup_epochs, {0, 1e6}, "epochs of linear warmup of the learning rate");
+  optimizer.choice("lr-scale", &O::lr_scale,
+                   "scale --lr by the global batch divided by --lr-base-batch, or by its square root");
+  optimizer.integer("lr-base-batch", &O::lr_base_batch, 1, kMaxBatch,
+                    "--lr-scale: global batch for which --lr was chosen");
+  optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true},
+                 "fraction of the target probability spread uniformly over all classes");
+  optimizer.integer("epochs", &O::epochs, 1, 1'000'000'000, "passes over the training set").common = true;
   optimizer.integer("max-steps", &O::max_steps, 0, kUnbounded, "stop after this many steps; 0: no limit");
-  optimizer.bits("seed", &O::seed, "seed of weights, order and noise").common = true;
-  optimizer.on_off("deterministic", &O::deterministic, "the same bits in every run, on any number of ranks");
+  optimizer.bits("seed", &O::seed, "seed for weights, sample order and augmentation").common = true;
+  optimizer.on_off("deterministic", &O::deterministic,
+                   "bit-identical results in every run with the same --logical-shards, on any number of ranks");
 }
 
 void add_distributed(std::vector<OptionSpec>& table) {
   TopicTable distributed(table, "distributed", &Options::distributed);
   using D = DistributedOptions;
   distributed.choice("reduction", &D::reduction,
-                     "how gradients are summed; tree: in one order on any number of ranks; root: all through rank 0");
-  distributed.choice("gradient-precision", &D::gradient_precision, "how gradients travel between GPUs");
-  distributed.on_off("overlap", &D::overlap, "sum gradients while the backward pass still runs");
-  distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size of the first gradient bucket in MiB");
-  distributed.real("bucket-mib", &D::bucket_mib, {0.001, 4096}, "size of the other gradient buckets in MiB");
-  distributed.integer("threads", &D::threads, 0, 4096, "compute threads per rank; 0: the rank's share of the cores")
+                     "how gradients are summed; ring: ring all-reduce; tree: in a fixed order, independent of the "
+                     "number of ranks; root: on rank 0");
+  distributed.choice("gradient-precision", &D::gradient_precision, "numeric format of gradients sent between GPUs");
+  distributed.on_off("overlap", &D::overlap, "reduce gradients while the backward pass runs");
+  distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size in MiB of the first gradient bucket");
+  distributed.real("bucket-mib", &D::bucket_mib, {0.001, 4096}, "size in MiB of the other gradient buckets");
+  distributed
+      .integer("threads", &D::threads, 0, 4096, "compute threads per rank; 0: an equal share of the host's cores")
       .common = true;
-  distributed.choice("bind", &D::bind, "auto: each rank to its share of the cores");
-  distributed.real("timeout", &D::timeout, {0.1, 1e6}, "seconds after which a silent rank counts as lost");
+  distributed.choice("bind", &D::bind, "auto: bind each rank to its share of the cores");
+  distributed.real("timeout", &D::timeout, {0.1, 1e6}, "seconds without progress after which the job is aborted");
 }
 
 void add_output(std::vector<OptionSpec>& table) {
   TopicTable output(table, "output", &Options::output);
   using O = OutputOptions;
-  OptionSpec& folder = output.text("output", &O::output, "DIR", "a folder",
-                                   "the run folder; %j in it: the Slurm job, %a: its array task");
+  OptionSpec& folder =
+      output.text("output", &O::output, "DIR", "a folder",
+                  "run folder; %j expands to the Slurm job ID, %A and %a to the array job and task ID");
   folder.unset = "runs/MODEL-DATASET";
   folder.common = true;
   output
-      .text("resume", &O::resume, "none|auto|PATH", "none, auto or the path of a checkpoint",
-            "auto: go on from the newest good checkpoint of the run folder, if any")
+      .text("resume", &O::resume, "none|auto|PATH", "none, auto or the path to a checkpoint",
+            "resume from a checkpoint; auto: the newest intact one in the run folder, if any")
       .common = true;
   output.integer("checkpoint-every", &O::checkpoint_every, 0, kUnbounded,
                  "steps between checkpoints; 0: at the end of each epoch");
-  output.integer("keep-checkpoints", &O::keep_checkpoints, 1, 1'000'000, "the newest N stay, and the best");
-  output.integer("log-interval", &O::log_interval, 1, kUnbounded, "steps between two progress lines");
-  output.integer("eval-every", &O::eval_every, 0, kUnbounded, "epochs between evaluations; 0: only at the end");
-  output.choice("eval-on", &O::eval_on, "who evaluates");
-  output.text("plan-cache", &O::plan_cache, "DIR|off", "a folder or off", "where execution plans are kept").unset =
+  output.integer("keep-checkpoints", &O::keep_checkpoints, 1, 1'000'000,
+                 "number of most recent checkpoints to keep, in addition to the best");
+  output.integer("log-interval", &O::log_interval, 1, kUnbounded, "steps between progress lines and training records");
+  output.integer("eval-every", &O::eval_every, 0, kUnbounded, "epochs between evaluations; 0: only after the last");
+  output.choice("eval-on", &O::eval_on, "ranks that evaluate");
+  output.text("plan-cache", &O::plan_cache, "DIR|off", "a folder or off", "cache of execution plans").unset =
       "~/.cache/ddp_train/plans";
-  output.choice("progress", &O::progress, "auto: a bar on a terminal, lines elsewhere");
+  output.choice("progress", &O::progress, "progress display; auto: a bar on a terminal, else lines");
 }
 
 void add_export(std::vector<OptionSpec>& table) {
   const std::size_t first = table.size();
   TopicTable exported(table, "export", &Options::exported);
   using E = ExportOptions;
-  exported.text("run", &E::run, "DIR", "a run folder", "the run folder").unset = "--output";
-  exported.text("checkpoint", &E::checkpoint, "latest|best|PATH", "latest, best or the path of a checkpoint",
-                "which of its checkpoints");
+  exported.text("run", &E::run, "DIR", "a run folder", "run folder").unset = "--output";
+  exported.text("checkpoint", &E::checkpoint, "latest|best|PATH", "latest, best or the path to a checkpoint",
+                "checkpoint to use");
   exported.choice("format", &E::format,
-                  "onnx: the network, for inference; safetensors: its weights, for PyTorch; auto: by the name of --to");
-  exported.text("to", &E::to, "FILE", "a file", "the file to write");
-  exported.on_off("average", &E::average, "the moving average of the weights, of a run with --ema-decay");
-  exported.on_off("fold-batch-norm", &E::fold_batch_norm, "put batch norm into the layers before it, in ONNX");
+                  "onnx: network and weights, for inference; safetensors: weights only, for PyTorch; auto: by the "
+                  "extension of --to");
+  exported.text("to", &E::to, "FILE", "a file", "output file");
+  exported.on_off("average", &E::average, "export the moving average of the weights (--ema-decay)");
+  exported.on_off("fold-batch-norm", &E::fold_batch_norm, "onnx: fold batch normalization into the preceding layers");
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
 }
 
@@ -461,7 +303,7 @@ void add_bench(std::vector<OptionSpec>& table) {
   TopicTable bench(table, "bench", &Options::bench);
   bench
       .on_off("on-request", &BenchOptions::on_request,
-              "time 0.3 s of steps for each line on standard input, and wait for the next")
+              "time 0.3 s of training steps for each line read from standard input")
       .command_line_only = true;
 }
 

@@ -1,6 +1,6 @@
-// The one table of all options: topic, key, default, range and help line of each, and how its value is read into and
-// out of the structs of options.h. Parsing, --help, --dump-config and the suggestions for mistyped keys all derive from
-// it.
+// The table of all options: topic, key, default, range and help of each, and how its value is transferred to and from
+// the structs of options.h. Parsing, --help, docs/options.md, --dump-config and suggestions for misspelled keys derive
+// from it.
 //
 //   for (const OptionSpec& spec : option_table()) std::cout << "--" << spec.key << ": " << spec.help << '\n';
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace ddp {
 
-// Why a value cannot be taken: "not a number". Whoever parses adds the key, the place and the allowed range.
+// Why a value is invalid: "not a number". The parser adds the key, its location and the allowed range.
 class BadValue : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,18 +27,18 @@ struct OptionSpec {
   std::string_view topic;  // "optimizer"
   std::string_view key;    // "weight-decay"
   char letter = '\0';      // 'b' for -b
-  std::string value_name;  // "NUMBER", "ring|tree|root"; empty for what needs no value
-  std::string allowed;     // what it takes, for errors: "a number from 0 to 1"
-  std::string range;       // the same in brief, for help: "0 to 1"; empty where value_name says all
+  std::string value_name;  // "NUMBER", "ring|tree|root"; empty if the option takes no value
+  std::string allowed;     // for error messages: "a number from 0 to 1"
+  std::string range;       // for --help: "0 to 1"; empty if value_name is sufficient
   std::string_view help;   // one line
-  std::string unset;       // what holds where get() has nothing: "runs/MODEL-DATASET"
-  std::string bare;        // the value where it stands on the command line without one; empty: it needs a value
+  std::string unset;       // the default if get() returns nothing: "runs/MODEL-DATASET"
+  std::string bare;        // the value if given without one on the command line; empty: a value is required
   bool command_line_only = false;
   bool common = false;  // listed by --help without a topic
 
   // Reads `value` into `options`; throws BadValue.
   std::function<void(Options& options, std::string_view value)> set;
-  // The value as set() reads it, or nothing where the option is not set.
+  // The value in the syntax of set(), or nothing if the option is not set.
   std::function<std::optional<std::string>(const Options& options)> get;
 };
 
@@ -59,7 +59,7 @@ std::span<const CommandSpec> command_table();
 // The spec of `key` (without dashes), or nullptr.
 const OptionSpec* find_option(std::span<const OptionSpec> table, std::string_view key);
 
-// The key that the user may have meant by `word` (dashes in front are ignored), or "".
+// The known key nearest to `word` (leading dashes are ignored), or "".
 std::string suggest_key(std::span<const OptionSpec> table, std::string_view word);
 
 }  // namespace ddp

@@ -33,7 +33,7 @@ std::int64_t read_integer(std::string_view text, std::int64_t low, std::int64_t 
   std::int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a whole number");
+  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not an integer");
   if (error == std::errc::result_out_of_range || value < low || value > high) throw BadValue("out of range");
   return value;
 }
@@ -43,7 +43,7 @@ std::uint64_t read_bits(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (text.starts_with('-')) throw BadValue("out of range");
-  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a whole number");
+  if (error == std::errc::invalid_argument || stop != end) throw BadValue("not an integer");
   if (error == std::errc::result_out_of_range) throw BadValue("out of range");
   return value;
 }
@@ -54,7 +54,7 @@ double read_real(std::string_view text, const RealRange& range) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc::invalid_argument || stop != end) throw BadValue("not a number");
   if (error == std::errc::result_out_of_range) throw BadValue("out of range");
-  if (!std::isfinite(value)) throw BadValue("not a finite number");
+  if (!std::isfinite(value)) throw BadValue("not finite");
   if (value < range.low || value > range.high || (range.high_open && value == range.high) ||
       (range.low_open && value == range.low)) {
     throw BadValue("out of range");
@@ -100,7 +100,8 @@ std::vector<std::int64_t> read_milestones(std::string_view text) {
   for (;;) {
     const std::size_t comma = text.find(',');
     milestones.push_back(read_integer(text.substr(0, comma), 1, std::numeric_limits<std::int64_t>::max()));
-    if (milestones.size() > 1 && milestones.back() <= milestones[milestones.size() - 2]) throw BadValue("not rising");
+    if (milestones.size() > 1 && milestones.back() <= milestones[milestones.size() - 2])
+      throw BadValue("not strictly increasing");
     if (comma == std::string_view::npos) return milestones;
     text.remove_prefix(comma + 1);
   }
@@ -127,21 +128,23 @@ bool read_switch(std::string_view text) {
 std::string read_text(std::string_view text) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (text.empty()) throw BadValue("empty");
-  if (std::any_of(text.begin(), text.end(), is_control)) throw BadValue("a control character in it");
-  if (text.find('#') != std::string_view::npos) throw BadValue("a '#' in it, which begins a comment");
-  if (text.front() == ' ' || text.back() == ' ') throw BadValue("a blank at its beginning or end");
+  if (std::any_of(text.begin(), text.end(), is_control)) throw BadValue("contains a control character");
+  if (text.find('#') != std::string_view::npos) throw BadValue("contains '#', which starts a comment");
+  if (text.front() == ' ' || text.back() == ' ') throw BadValue("starts or ends with a blank");
   return std::string(text);
 }
 
 std::string describe_range(std::int64_t low, std::int64_t high) {
-  if (high == std::numeric_limits<std::int64_t>::max()) return fmt::format("of at least {}", low);
+  if (high == std::numeric_limits<std::int64_t>::max()) return fmt::format(">= {}", low);
   return fmt::format("from {} to {}", low, high);
 }
 
 std::string describe_range(const RealRange& range) {
-  if (std::isinf(range.high)) return fmt::format("{} {}", range.low_open ? "above" : "of at least", range.low);
-  return fmt::format("{} {} to {}{}", range.low_open ? "above" : "from", range.low, range.high_open ? "below " : "",
-                     range.high);
+  if (std::isinf(range.high)) return fmt::format("{} {}", range.low_open ? ">" : ">=", range.low);
+  if (range.low_open || range.high_open) {
+    return fmt::format("in {}{}, {}{}", range.low_open ? "(" : "[", range.low, range.high, range.high_open ? ")" : "]");
+  }
+  return fmt::format("from {} to {}", range.low, range.high);
 }
 
 std::string brief_range(std::int64_t low, std::int64_t high) {
@@ -150,8 +153,10 @@ std::string brief_range(std::int64_t low, std::int64_t high) {
 
 std::string brief_range(const RealRange& range) {
   if (range.high >= 1e6) return fmt::format("{} {}", range.low_open ? ">" : ">=", range.low);
-  return fmt::format("{}{} to {}{}", range.low_open ? "above " : "", range.low, range.high_open ? "below " : "",
-                     range.high);
+  if (range.low_open || range.high_open) {
+    return fmt::format("{}{}, {}{}", range.low_open ? "(" : "[", range.low, range.high, range.high_open ? ")" : "]");
+  }
+  return fmt::format("{} to {}", range.low, range.high);
 }
 
 }  // namespace ddp

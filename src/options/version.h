@@ -1,4 +1,4 @@
-// The text of --version: this program and the libraries it runs with. Each folder names the libraries that it uses.
+// The text of --version: this program and its libraries. Each folder reports the libraries that it uses.
 //
 //   const std::array libraries = {boost_version(), mpi_version()};
 //   std::cout << version_text(libraries);

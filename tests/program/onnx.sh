@@ -54,7 +54,7 @@ one_line '--to FILE'
 run 2 10 1 --to x.onnx
 one_line '--to is for the command export'
 run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
-one_line 'fold-batch-norm goes with --format onnx'
+one_line 'fold-batch-norm requires --format onnx'
 run 2 10 1 export --run first --format onnx --to x.safetensors
 one_line '--to x.safetensors is not the name of --format onnx'
 run 8 10 1 export --run nowhere --to x.onnx
@@ -74,6 +74,6 @@ printf '\377\377\377\377\377\377\377\177{}' >forged.safetensors
 run 8 10 2 "${small[@]}" --init-from forged.safetensors
 one_line 'forged.safetensors: a header of'
 run 2 10 1 --new-classifier
-one_line '--new-classifier goes with --init-from'
+one_line '--new-classifier requires --init-from'
 
 finish

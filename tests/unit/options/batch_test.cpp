@@ -120,14 +120,14 @@ TEST(Batch, ABareBatchSizeWithSeveralRanksNamesBothAlternatives) {
 }
 
 TEST(Batch, RefusesWhatCannotBeShared) {
-  EXPECT_THAT(refusal({.global_batch = 3}, 4), AllOf(HasSubstr("smaller than the 4 ranks"), HasSubstr("3")));
-  EXPECT_THAT(refusal({.global_batch = 7, .logical_shards = 8}, 4), HasSubstr("8 logical shards"));
+  EXPECT_THAT(refusal({.global_batch = 3}, 4), AllOf(HasSubstr("smaller than the number of ranks, 4"), HasSubstr("3")));
+  EXPECT_THAT(refusal({.global_batch = 7, .logical_shards = 8}, 4), HasSubstr("number of logical shards, 8"));
   EXPECT_THAT(refusal({.global_batch = 64, .logical_shards = 3}, 4), HasSubstr("--logical-shards 3"));
   EXPECT_THAT(refusal({.global_batch = 8, .batch_per_rank = 2}, 4), HasSubstr("--batch-per-rank"));
-  EXPECT_THAT(refusal({.global_batch = 8, .batch_size = 8}, 1), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal({.global_batch = 8, .batch_size = 8}, 1), HasSubstr("mutually exclusive"));
   EXPECT_THAT(refusal({.global_batch = 256, .drop_last = true}, 2, 255), HasSubstr("leaves no step"));
-  EXPECT_THAT(refusal({.batch_per_rank = 2147483647}, 2), HasSubstr("largest"));
-  EXPECT_THAT(refusal({}, 2, 0), HasSubstr("no training samples"));
+  EXPECT_THAT(refusal({.batch_per_rank = 2147483647}, 2), HasSubstr("maximum"));
+  EXPECT_THAT(refusal({}, 2, 0), HasSubstr("training set is empty"));
 }
 
 TEST(LearningRate, ScalesWithTheGlobalBatch) {

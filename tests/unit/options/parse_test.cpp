@@ -66,7 +66,7 @@ TEST(Parse, SwitchesStandAloneOrWithAValue) {
   const Options options = parse({"--deterministic", "plan"});
   EXPECT_TRUE(options.optimizer.deterministic);
   EXPECT_EQ(options.command, "plan");
-  EXPECT_THAT(usage_message({"--deterministic", "maybe"}), HasSubstr("it takes on or off"));
+  EXPECT_THAT(usage_message({"--deterministic", "maybe"}), HasSubstr("expected on or off"));
 }
 
 TEST(Parse, TheCommandLineBeatsTheFile) {
@@ -115,7 +115,7 @@ TEST(Parse, KeysCannotBeAbbreviated) {
 
 TEST(Parse, UnknownCommandsSuggestTheNearest) {
   EXPECT_THAT(usage_message({"trian"}), AllOf(HasSubstr("'trian'"), HasSubstr("did you mean train?")));
-  EXPECT_THAT(usage_message({"lr=3"}), HasSubstr("options begin with --"));
+  EXPECT_THAT(usage_message({"lr=3"}), HasSubstr("options start with --"));
   EXPECT_THAT(usage_message({"train", "eval"}), HasSubstr("unexpected 'eval'"));
   EXPECT_THAT(usage_message({""}), HasSubstr("unknown command"));
 }
@@ -141,31 +141,28 @@ TEST_P(BadValues, NameKeyValuePlaceAndRange) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadValues,
-    ::testing::Values(BadCase{"lr", "0.1x", "not a number; it takes a number from 0 to 1000000"},
-                      BadCase{"lr", "0,1", "not a number"}, BadCase{"lr", "abc", "not a number"},
-                      BadCase{"lr", "nan", "not a finite number"}, BadCase{"lr", "inf", "not a finite number"},
-                      BadCase{"lr", "-inf", "not a finite number"}, BadCase{"lr", "1e999", "out of range"},
-                      BadCase{"lr", "-0.1", "out of range"}, BadCase{"lr", "0x1p3", "not a number"},
-                      BadCase{"lr", "+1", "not a number"},
-                      BadCase{"momentum", "1", "out of range; it takes a number from 0 to below 1"},
-                      BadCase{"epochs", "0", "from 1 to"}, BadCase{"epochs", "-1", "from 1 to"},
-                      BadCase{"epochs", "2.5", "not a whole number"}, BadCase{"epochs", "1e3", "not a whole number"},
-                      BadCase{"max-steps", "9223372036854775808", "of at least 0"},
-                      BadCase{"seed", "-1", "from 0 to 2^64-1"},
-                      BadCase{"seed", "18446744073709551616", "out of range"},
-                      BadCase{"workers", "257", "from 0 to 256"}, BadCase{"workers", "4294967297", "from 0 to 256"},
-                      BadCase{"global-batch", "0", "from 1 to"},
-                      BadCase{"batch-per-rank", "2147483648", "from 1 to 2147483647"},
-                      BadCase{"reduction", "rign", "one of ring, tree, root"},
-                      BadCase{"reduction", "Ring", "one of ring, tree, root"},
-                      BadCase{"precision", "fp64", "one of fp32, tf32, bf16"},
-                      BadCase{"device", "gpu", "one of auto, cuda, cpu"}, BadCase{"gpus", "0;1", "such as 3,2"},
-                      BadCase{"gpus", "-1", "numbers from 0"}, BadCase{"gpus", "0,", "numbers from 0"},
-                      BadCase{"gpu-memory-fraction", "0", "out of range; it takes a number above 0 to 1"},
-                      BadCase{"gpu-memory-fraction", "1.01", "above 0 to 1"},
-                      BadCase{"gpu-memory-limit", "4GB", "not a size; it takes a whole number of bytes"},
-                      BadCase{"cuda-graph", "yes", "one of auto, on, off"}, BadCase{"overlap", "maybe", "on or off"},
-                      BadCase{"bind", "cores", "one of auto, none"}, BadCase{"timeout", "0", "from 0.1"}));
+    ::testing::Values(
+        BadCase{"lr", "0.1x", "not a number; expected a number from 0 to 1000000"},
+        BadCase{"lr", "0,1", "not a number"}, BadCase{"lr", "abc", "not a number"}, BadCase{"lr", "nan", "not finite"},
+        BadCase{"lr", "inf", "not finite"}, BadCase{"lr", "-inf", "not finite"}, BadCase{"lr", "1e999", "out of range"},
+        BadCase{"lr", "-0.1", "out of range"}, BadCase{"lr", "0x1p3", "not a number"},
+        BadCase{"lr", "+1", "not a number"}, BadCase{"momentum", "1", "out of range; expected a number in [0, 1)"},
+        BadCase{"epochs", "0", "from 1 to"}, BadCase{"epochs", "-1", "from 1 to"},
+        BadCase{"epochs", "2.5", "not an integer"}, BadCase{"epochs", "1e3", "not an integer"},
+        BadCase{"max-steps", "9223372036854775808", ">= 0"}, BadCase{"seed", "-1", "from 0 to 2^64-1"},
+        BadCase{"seed", "18446744073709551616", "out of range"}, BadCase{"workers", "257", "from 0 to 256"},
+        BadCase{"workers", "4294967297", "from 0 to 256"}, BadCase{"global-batch", "0", "from 1 to"},
+        BadCase{"batch-per-rank", "2147483648", "from 1 to 2147483647"},
+        BadCase{"reduction", "rign", "one of ring, tree, root"},
+        BadCase{"reduction", "Ring", "one of ring, tree, root"},
+        BadCase{"precision", "fp64", "one of fp32, tf32, bf16"}, BadCase{"device", "gpu", "one of auto, cuda, cpu"},
+        BadCase{"gpus", "0;1", "such as 3,2"}, BadCase{"gpus", "-1", "integers >= 0"},
+        BadCase{"gpus", "0,", "integers >= 0"},
+        BadCase{"gpu-memory-fraction", "0", "out of range; expected a number in (0, 1]"},
+        BadCase{"gpu-memory-fraction", "1.01", "(0, 1]"},
+        BadCase{"gpu-memory-limit", "4GB", "not a size; expected an integer number of bytes"},
+        BadCase{"cuda-graph", "yes", "one of auto, on, off"}, BadCase{"overlap", "maybe", "on or off"},
+        BadCase{"bind", "cores", "one of auto, none"}, BadCase{"timeout", "0", "from 0.1"}));
 
 TEST(Parse, RefusesMissingAndEmptyValues) {
   EXPECT_THAT(usage_message({"--lr"}), AllOf(HasSubstr("--lr"), HasSubstr("no value"), HasSubstr("from 0")));
@@ -189,7 +186,7 @@ TEST(Parse, RefusesKeysGivenTwice) {
   EXPECT_EQ(parse_options(arguments).optimizer.lr, 2);
   const ConfigFile file("lr = 1\n\nlr = 1\n");
   EXPECT_THAT(usage_message({"--config", file.path()}),
-              AllOf(HasSubstr(file.path() + ":3: lr is given twice"), HasSubstr("line 1")));
+              AllOf(HasSubstr(file.path() + ":3: lr is set twice"), HasSubstr("line 1")));
 }
 
 TEST(Parse, RefusesFilesThatAreNone) {
@@ -200,21 +197,21 @@ TEST(Parse, RefusesFilesThatAreNone) {
       {"lr = 1\nnesterov\n", ":2: 'nesterov' is not of the form key = value"},
       {"[optimizer]\nlr = 1\n", ":1: '[optimizer]' is not of the form"},
       {" [optimizer] # section\n", ":1: "},
-      {"config = other.cfg\n", "for the command line alone"},
-      {"help = model\n", "for the command line alone"},
+      {"config = other.cfg\n", "on the command line only"},
+      {"help = model\n", "on the command line only"},
       {std::string("lr = 1\n\0\1\2", 10), ":2: a control character"},
       {"= 3\n", ":1: unknown key ''"},
       {"optimizer.lr = 3\n", "unknown key 'optimizer.lr'"},
       {"--lr = 3\n", "did you mean 'lr'?"},
-      {"", "holds no option; is it the right file?"},
-      {"# nothing but a comment\n\n", "holds no option; is it the right file?"},
+      {"", "contains no options; is it the right file?"},
+      {"# nothing but a comment\n\n", "contains no options; is it the right file?"},
   };
   for (const auto& [text, expected] : cases) {
     const ConfigFile file(text);
     EXPECT_THAT(usage_message({"--config", file.path()}), HasSubstr(expected));
   }
   const ConfigFile large(std::string(2 << 20, '\n'));
-  EXPECT_THAT(usage_message({"--config", large.path()}), HasSubstr("longer than 1.0 MiB"));
+  EXPECT_THAT(usage_message({"--config", large.path()}), HasSubstr("larger than 1.0 MiB"));
   EXPECT_THAT(usage_message({"--config", "/dev/zero"}), HasSubstr("/dev/zero is not a regular file"));
 }
 
@@ -223,7 +220,7 @@ TEST(Parse, RefusesAWrittenConfigurationThatIsCutShort) {
   const std::string whole = dump_config(parse({"--lr", "0.05"}));
   for (std::size_t size = kConfigBegin.size(); size < whole.rfind(kConfigEnd) + kConfigEnd.size(); size += 97) {
     const ConfigFile file(whole.substr(0, size));
-    EXPECT_THAT(usage_message({"--config", file.path()}), HasSubstr("is incomplete, its last lines are missing"));
+    EXPECT_THAT(usage_message({"--config", file.path()}), HasSubstr("is truncated, its last lines are missing"));
   }
 }
 
@@ -240,11 +237,11 @@ TEST(RunDirectory, HasSlurmsNumbersFilledIn) {
   for (const char* variable : {"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"}) ::unsetenv(variable);
   EXPECT_EQ(folder("runs/a"), "runs/a");
   EXPECT_EQ(folder("runs/100%%"), "runs/100%");
-  EXPECT_THAT(refusal("runs/%j"), HasSubstr("there is no SLURM_JOB_ID in the environment for %j; start it by Slurm, "));
-  EXPECT_THAT(refusal("runs/%a"),
-              HasSubstr("SLURM_ARRAY_TASK_ID in the environment for %a; start it by Slurm as a job"));
-  EXPECT_THAT(refusal("runs/%J"), HasSubstr("behind a % stands j"));
-  EXPECT_THAT(refusal("runs/50%"), HasSubstr("behind a % stands j"));
+  EXPECT_THAT(refusal("runs/%j"),
+              HasSubstr("SLURM_JOB_ID is not set in the environment, but %j requires it; start the run under Slurm, "));
+  EXPECT_THAT(refusal("runs/%a"), HasSubstr("but %a requires it; start the run under Slurm as a job"));
+  EXPECT_THAT(refusal("runs/%J"), HasSubstr("use %j (Slurm job ID)"));
+  EXPECT_THAT(refusal("runs/50%"), HasSubstr("use %j (Slurm job ID)"));
   ::setenv("SLURM_JOB_ID", "1235", 1);
   ::setenv("SLURM_ARRAY_JOB_ID", "1234", 1);
   ::setenv("SLURM_ARRAY_TASK_ID", "1", 1);
@@ -255,7 +252,8 @@ TEST(RunDirectory, HasSlurmsNumbersFilledIn) {
 TEST(Parse, RefusesOptionsThatContradictEachOther) {
   EXPECT_THAT(usage_message({"--nesterov"}), HasSubstr("--momentum"));
   EXPECT_THAT(usage_message({"--schedule", "step"}), HasSubstr("--lr-step-epochs"));
-  EXPECT_THAT(usage_message({"--schedule", "cosine", "--lr-min", "0.2"}), HasSubstr("--lr-min 0.2 is above --lr 0.1"));
+  EXPECT_THAT(usage_message({"--schedule", "cosine", "--lr-min", "0.2"}),
+              HasSubstr("--lr-min 0.2 is greater than --lr 0.1"));
   EXPECT_THAT(usage_message({"--warmup-epochs", "3", "--epochs", "2"}), HasSubstr("--warmup-epochs 3"));
 }
 
@@ -274,7 +272,7 @@ TEST(Parse, TheNameOfAnExportSaysItsFormat) {
   EXPECT_EQ(format_of(parse({"export", "--to", "x.onnx"}).exported), ExportFormat::onnx);
   EXPECT_EQ(format_of(parse({"export", "--to", "x", "--format", "onnx"}).exported), ExportFormat::onnx);
   EXPECT_THAT(usage_message({"export", "--to", "x.safetensors", "--format", "onnx"}), HasSubstr("x.safetensors"));
-  EXPECT_THAT(usage_message({"export", "--to", "x.bin"}), HasSubstr("give --format"));
+  EXPECT_THAT(usage_message({"export", "--to", "x.bin"}), HasSubstr("set --format"));
 }
 
 TEST(Parse, EvalAndExportNameCheckpointsAlike) {

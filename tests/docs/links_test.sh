@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# links_test.sh ROOT: every relative link and image in the Markdown files leads to a file, and README.md stays short.
+set -euo pipefail
+cd "$1"
+longest=130
+failures=0
+mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | grep -v '/\.' | sort)
+for page in "${pages[@]}"; do
+  while IFS= read -r target; do
+    file=${target%%#*}
+    [[ -z $file || $file == *://* || $file == mailto:* ]] && continue
+    if [ ! -e "$(dirname "$page")/$file" ]; then
+      echo "$page: broken link to $target"
+      failures=$((failures + 1))
+    fi
+  done < <(sed '/^ *```/,/^ *```/d' "$page" | grep -oE '\]\([^) ]+\)|(src|srcset)="[^"]+"' | sed -E 's/^\]\(//; s/\)$//; s/^src(set)?="//; s/"$//')
+done
+lines=$(wc -l <README.md)
+if [ "$lines" -gt $longest ]; then
+  echo "README.md: $lines lines; at most $longest, details belong in docs/"
+  failures=$((failures + 1))
+fi
+[ "$failures" -eq 0 ] || exit 1
+echo "links_test: the links of ${#pages[@]} pages lead to files"
