@@ -37,5 +37,5 @@ function(ddp_check_needs)
   string(REPLACE ";" ", " missing "${ddp_missing}")
   # launch/setup reads this line.
   message(STATUS "Missing: ${missing}")
-  message(FATAL_ERROR "Missing: ${missing}. Install them, under these names, or name their folders in CMAKE_PREFIX_PATH:${text}\n")
+  message(FATAL_ERROR "Missing: ${missing}. Install these packages, or add their prefixes to CMAKE_PREFIX_PATH:${text}\n")
 endfunction()

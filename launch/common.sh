@@ -1,7 +1,18 @@
-# What the scripts in this folder share; they source it. Sets `root`, the folder of the repository.
+# Shared by the scripts in this folder, which source it. Sets `root`, the folder of the repository or, once installed,
+# PREFIX/share/ddp_train.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used where this is sourced
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# find_program: the program that was built here, or installed together with this script.
+find_program() {
+  local installed=$root/../../bin/ddp_train
+  if [ ! -e "$root/build/release/src/ddp_train" ] && [ -x "$installed" ]; then
+    readlink -f "$installed"
+  else
+    echo "$root/build/release/src/ddp_train"
+  fi
+}
 
 # die CODE MESSAGE...: one line on standard error, and the exit code (docs/errors.md).
 die() {
@@ -9,13 +20,13 @@ die() {
   exit "$1"
 }
 
-# print_help: the comment at the head of the script is its help.
+# print_help: prints the comment at the head of the script.
 print_help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 
 # usage_error MESSAGE...
 usage_error() { die 2 "$*; see $(basename "$0") --help"; }
 
-# quietly FILE COMMAND...: keeps the command's words in FILE and shows their end only where it fails.
+# quietly FILE COMMAND...: writes the output of the command to FILE and shows the end of it only on failure.
 quietly() {
   local log=$1 status=0
   shift
@@ -23,12 +34,12 @@ quietly() {
   "$@" >"$log" 2>&1 || status=$?
   if [ "$status" -ne 0 ]; then
     tail -n 40 "$log" >&2
-    echo "$(basename "$0"): '$*' failed; all of its output lies in $log" >&2
+    echo "$(basename "$0"): '$*' failed; see $log" >&2
   fi
   return "$status"
 }
 
-# build PRESET: configured before; one line of progress on a terminal, silence elsewhere unless it fails.
+# build PRESET: builds a configured preset; shows progress on a terminal only, errors always.
 build() {
   local jobs
   jobs=$(nproc)

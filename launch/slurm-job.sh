@@ -1,4 +1,4 @@
-# What the batch scripts slurm-train.sbatch and slurm-train-srun.sbatch share; they source it.
+# Shared by slurm-train.sbatch and slurm-train-srun.sbatch, which source it.
 # shellcheck shell=bash
 
 # First: signals count from here on. Which was the first one, and when it came:
@@ -7,16 +7,19 @@ source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 trap 'stops=$((stops + 1)); : "${again:=yes}" "${asked_at:=$SECONDS}"; request_stop' USR1
 trap 'stops=$((stops + 1)) again=no; : "${asked_at:=$SECONDS}"; request_stop' TERM
 
+# The program of the repository, or of the prefix that this script was installed into.
 program=${DDP_TRAIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release/src/ddp_train}
+installed=$(dirname "${BASH_SOURCE[0]}")/../../../bin/ddp_train
+if [ ! -e "$program" ] && [ -x "$installed" ]; then program=$(readlink -f "$installed"); fi
 [ -x "$program" ] || {
-  echo "slurm: there is no program $program; run launch/build first, or name it in DDP_TRAIN" >&2
+  echo "slurm: program $program not found; run launch/build first, or set DDP_TRAIN" >&2
   exit 3
 }
 if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 # Containers forbid the system call behind this way of copying, and Open MPI complains about it for every rank.
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
 
-# A job that was requeued, by this script or by Slurm after a node failed, goes on from its newest good checkpoint.
+# A job that was requeued, by this script or by Slurm after a node failure, resumes from its newest intact checkpoint.
 resume=()
 # shellcheck disable=SC2034  # used by the scripts that source this
 [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || resume=(--resume auto)

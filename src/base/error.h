@@ -1,7 +1,7 @@
 // Errors: one exception type that carries the exit code of the job and one clear line for the user.
 //
 //   throw Error(ExitCode::data, "train-labels-idx1-ubyte: 60008 bytes expected, 1200 found; download it again");
-//   check(epochs > 0, ExitCode::usage, "--epochs is {}; give a number of at least 1", epochs);
+//   check(epochs > 0, ExitCode::usage, "--epochs is {}; it must be at least 1", epochs);
 //
 // A message says what is wrong, where, and what to do about it, in one line.
 #pragma once

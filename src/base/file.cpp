@@ -25,23 +25,23 @@ std::string advice(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
-      return "free disk space or give another folder";
+      return "free disk space or use another folder";
     case EFBIG:
-      return "raise the file size limit (ulimit -f) or give another folder";
+      return "raise the file size limit (ulimit -f) or use another folder";
     case EACCES:
     case EPERM:
     case EROFS:
       if (in_container()) {
         return fmt::format(
-            "this container runs as user {}: make the folder or volume that user's, or start the container with its "
-            "owner in --user",
+            "this container runs as user {}: change the owner of the folder or volume to that user, or start "
+            "the container with --user set to its owner",
             ::geteuid());
       }
-      return "check the permissions or give another folder";
+      return "check the permissions or use another folder";
     case EIO:
       return "check the disk";
     case ELOOP:
-      return "it is a symbolic link, which is not followed here; remove it";
+      return "it is a symbolic link, which is not followed; remove it";
     default:
       return "check the path";
   }
@@ -179,7 +179,7 @@ std::uint64_t File::size() const {
 std::string read_text(const std::filesystem::path& path, ExitCode code, std::uint64_t most) {
   File file(path, File::Mode::read, code);
   const std::uint64_t size = file.size();
-  check(size <= most, code, "{}: has {}, and at most {} can be right; replace or remove it", path.string(),
+  check(size <= most, code, "{}: has {}, more than the maximum of {}; replace or remove it", path.string(),
         format_bytes(size), format_bytes(most));
   std::string text(size, '\0');
   text.resize(file.read(std::as_writable_bytes(std::span(text))));
@@ -219,7 +219,7 @@ void make_folders(const std::filesystem::path& path, ExitCode code) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error && !std::filesystem::is_directory(path, error) && !error) error.assign(ENOTDIR, std::generic_category());
-  if (error) file_error(code, "make the folder", path, error.value());
+  if (error) file_error(code, "create the folder", path, error.value());
 }
 
 void sync_folder(const std::filesystem::path& path, ExitCode code) {

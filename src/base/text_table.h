@@ -1,7 +1,7 @@
 // Tables for people: columns as wide as their widest cell, two blanks between.
 //
-//   text_table({{"rank", "card"}, {"0", "NVIDIA H200"}}, {Align::right, Align::left})
-//   // "rank  card\n   0  NVIDIA H200\n"
+//   text_table({{"rank", "GPU"}, {"0", "NVIDIA H200"}}, {Align::right, Align::left})
+//   // "rank  GPU\n   0  NVIDIA H200\n"
 #pragma once
 
 #include <span>

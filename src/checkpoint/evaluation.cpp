@@ -50,10 +50,10 @@ std::optional<Evaluation> read_evaluation(const std::filesystem::path& checkpoin
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   try {
     const auto evaluation = parse_evaluation(read_text(path, ExitCode::checkpoint, kMaxBytes));
-    if (!evaluation) log_warning("{} is damaged; the checkpoint counts as not evaluated", path.string());
+    if (!evaluation) log_warning("{} is damaged; the checkpoint is treated as not evaluated", path.string());
     return evaluation;
   } catch (const Error& unreadable) {
-    log_warning("{}; the checkpoint counts as not evaluated", unreadable.what());
+    log_warning("{}; the checkpoint is treated as not evaluated", unreadable.what());
     return std::nullopt;
   }
 }

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 26U;
 
 void check_size(const fs::path& path, const FileDigest& expected, std::uint64_t actual) {
   check(actual == expected.size, ExitCode::checkpoint,
-        "{}: {} bytes, {} were written; the checkpoint is damaged, resume from another one", path.string(), actual,
+        "{}: {} bytes, but {} were written; the checkpoint is damaged, resume from another one", path.string(), actual,
         expected.size);
 }
 
@@ -31,7 +31,8 @@ void check_size_of_file(const fs::path& path, const FileDigest& expected) {
 void check_digest(const fs::path& path, const FileDigest& expected, const FileDigest& actual) {
   check_size(path, expected, actual.size);
   check(actual.xxh3_128 == expected.xxh3_128, ExitCode::checkpoint,
-        "{}: its content is not what was written (hash {} instead of {}); the checkpoint is damaged, resume from "
+        "{}: its contents have changed since it was written (hash {} instead of {}); the checkpoint is damaged, resume "
+        "from "
         "another one",
         path.string(), actual.xxh3_128, expected.xxh3_128);
 }
@@ -69,7 +70,7 @@ SafetensorsFile read_verified(const Checkpoint& checkpoint, const char* name) {
 SafetensorsFile read_model(const Checkpoint& checkpoint, const std::string& model,
                            std::span<const TensorView> tensors) {
   check(checkpoint.state.model == model, ExitCode::checkpoint,
-        "{}: a checkpoint of the model '{}', this run has '{}'; give --model {} or another checkpoint",
+        "{}: is a checkpoint of the model '{}', but this run uses '{}'; use --model {} or another checkpoint",
         checkpoint.path.string(), checkpoint.state.model, model, checkpoint.state.model);
   SafetensorsFile file = read_verified(checkpoint, kModelFile);
   file.check_same(tensors);
@@ -84,11 +85,11 @@ std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
     try {
       return verify(candidate.path);
     } catch (const Error& error) {
-      log_warning("passed over a checkpoint: {}", error.what());
+      log_warning("skipped a checkpoint: {}", error.what());
     }
   }
   check(candidates.empty(), ExitCode::checkpoint,
-        "{}: none of the {} checkpoints is good; start over with --resume none, or in another folder with --output",
+        "{}: none of the {} checkpoints is intact; start over with --resume none, or in another folder with --output",
         (run_dir / kCheckpointsFolder).string(), candidates.size());
   return std::nullopt;
 }
@@ -99,12 +100,11 @@ Checkpoint open_checkpoint(const fs::path& path) {
   std::error_code error;
   if (fs::is_symlink(folder, error)) folder = folder.parent_path() / fs::read_symlink(folder, error);
   check(fs::exists(folder, error), ExitCode::checkpoint,
-        "{}: no such checkpoint; give a folder like RUN/checkpoints/{}, RUN/latest or RUN", path.string(),
+        "{}: no such checkpoint; expected a folder such as RUN/checkpoints/{}, RUN/latest or RUN", path.string(),
         step_folder_name(468));
   if (fs::is_directory(folder / kCheckpointsFolder, error)) {
     auto found = find_checkpoint(folder);
-    check(found.has_value(), ExitCode::checkpoint, "{}: no checkpoint in this run folder; give another one",
-          path.string());
+    check(found.has_value(), ExitCode::checkpoint, "{}: contains no checkpoint; use another run folder", path.string());
     return *std::move(found);
   }
   return verify(folder);
@@ -127,9 +127,8 @@ void load_average(const Checkpoint& checkpoint, const std::string& model, std::s
     }
   }
   check(!averages.empty(), ExitCode::checkpoint,
-        "{}: there is no moving average of the weights in it; the run had no --ema-decay; leave out --average (export) "
-        "or --ema-decay "
-        "(eval) to take the weights themselves",
+        "{}: contains no moving average of the weights, since the run had no --ema-decay; remove --average "
+        "(export) or --ema-decay (eval) to use the weights themselves",
         checkpoint.path.string());
   model_file.copy_to(tensors);
   optimizer_file.copy_to(averages);

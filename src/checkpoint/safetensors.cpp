@@ -107,7 +107,7 @@ SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path, TensorT
     const std::size_t begin = result.bytes_.size();
     result.bytes_.resize(std::min(end, total));
     const auto rest = std::as_writable_bytes(std::span(result.bytes_)).subspan(begin);
-    if (file.read(rest) < rest.size()) result.fail("it became shorter while it was read");
+    if (file.read(rest) < rest.size()) result.fail("it was truncated while it was read");
   };
   read_up_to(kLengthBytes);
   read_up_to(kLengthBytes + std::min(result.header_length(), kMaxHeaderBytes));
@@ -131,7 +131,7 @@ std::uint64_t SafetensorsFile::header_length() const {
 void SafetensorsFile::parse(std::uint64_t file_size, TensorTypes types) {
   const std::uint64_t length = header_length();
   if (length > file_size - kLengthBytes || length > kMaxHeaderBytes) {
-    fail(fmt::format("a header of {} bytes is claimed, the file has {} bytes in all", length, file_size));
+    fail(fmt::format("the header is {} bytes long, but the file has only {} bytes", length, file_size));
   }
   data_begin_ = kLengthBytes + length;
   parse_header(std::string_view(bytes_).substr(kLengthBytes, length), types);
@@ -159,13 +159,13 @@ void SafetensorsFile::parse_header(std::string_view header, TensorTypes types) {
     if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
         !take_numbers(entry["shape"], tensor.shape) || !entry.contains("data_offsets") ||
         !take_numbers(entry["data_offsets"], range) || range.size() != 2 || range[0] > range[1]) {
-      fail(fmt::format("the header describes tensor '{}' wrongly", name));
+      fail(fmt::format("invalid header entry for tensor '{}'", name));
     }
     const auto dtype = entry["dtype"].get<std::string>();
     tensor.counts = types == TensorTypes::f32_and_i64 && dtype == "I64";
     if (dtype != "F32" && !tensor.counts) {
       throw Error(ExitCode::checkpoint,
-                  fmt::format("{}: tensor '{}' is of type {}, only F32 is read; save it in that, in PyTorch as "
+                  fmt::format("{}: tensor '{}' is of type {}, only F32 is supported; convert it, in PyTorch with "
                               "save_file({{name: t.float() for name, t in tensors.items()}}, path)",
                               path_.string(), name, dtype));
     }
@@ -219,8 +219,8 @@ std::string SafetensorsFile::difference(std::span<const TensorView> expected,
 
 void SafetensorsFile::check_same(std::span<const TensorView> expected) const {
   const std::string what = difference(expected, [](const Tensor& /*tensor*/) { return false; });
-  check(what.empty(), ExitCode::checkpoint,
-        "{}: {}; give the model and optimizer options that the checkpoint was written with", path_.string(), what);
+  check(what.empty(), ExitCode::checkpoint, "{}: {}; use the model and optimizer options of the checkpoint",
+        path_.string(), what);
 }
 
 void SafetensorsFile::check_finite() const {
@@ -230,7 +230,7 @@ void SafetensorsFile::check_finite() const {
       float value = 0;
       std::memcpy(&value, bytes_.data() + data_begin_ + at, sizeof(float));
       check(std::isfinite(value), ExitCode::checkpoint,
-            "{}: tensor '{}' holds a number that is not finite: training had diverged when it was written; take an "
+            "{}: tensor '{}' contains non-finite values: training had diverged when it was written; use an "
             "earlier checkpoint",
             path_.string(), tensor.name);
     }
@@ -251,8 +251,9 @@ void SafetensorsFile::copy_to(std::span<const TensorView> views) const {
 }
 
 void SafetensorsFile::fail(const std::string& what) const {
-  throw Error(ExitCode::checkpoint,
-              fmt::format("{}: {}; the file is damaged or foreign, use another one", path_.string(), what));
+  throw Error(
+      ExitCode::checkpoint,
+      fmt::format("{}: {}; the file is damaged or not a safetensors file; use another one", path_.string(), what));
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {

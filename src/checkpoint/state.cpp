@@ -116,8 +116,8 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
     check(found != json.end(), ExitCode::checkpoint,
           "{}: '{}' is missing; the checkpoint is damaged, resume from another one", path.string(), key);
     check(take(*found, member), ExitCode::checkpoint,
-          "{}: '{}' has a value that cannot be: {}; the checkpoint is damaged, resume from another one", path.string(),
-          key, found->dump().substr(0, 60));
+          "{}: '{}' has an invalid value: {}; the checkpoint is damaged, resume from another one", path.string(), key,
+          found->dump().substr(0, 60));
   };
   read_key("format_version", state.format_version);
   check(state.format_version == kCheckpointFormatVersion, ExitCode::checkpoint,

@@ -52,11 +52,11 @@ std::optional<std::int64_t> step_of_link(const fs::path& link) {
 
 CheckpointWriter::CheckpointWriter(fs::path run_dir, int keep)
     : run_dir_(std::move(run_dir)), folder_(run_dir_ / kCheckpointsFolder), keep_(keep) {
-  check(keep_ >= 1, ExitCode::usage, "--keep-checkpoints is {}; give a number of at least 1", keep_);
+  check(keep_ >= 1, ExitCode::usage, "--keep-checkpoints is {}; it must be at least 1", keep_);
   make_folders(folder_, ExitCode::checkpoint);
   clean_up();
   const fs::path probe = folder_ / (std::string(kTemporaryPrefix) + "probe");
-  write_text(probe, "Can this folder be written?\n");
+  write_text(probe, "Test of write access\n");
   remove_tree(probe);
   sync_folder(run_dir_, ExitCode::checkpoint);
   sync_folder(run_dir_.parent_path(), ExitCode::checkpoint);
@@ -129,7 +129,7 @@ void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& 
   // This one alone: a run folder that somebody deletes must not come back.
   std::error_code error;
   fs::create_directory(folder, error);
-  if (error) file_error(ExitCode::checkpoint, "make the folder", folder, error.value());
+  if (error) file_error(ExitCode::checkpoint, "create the folder", folder, error.value());
   const TensorMetadata metadata = {{"format", "pt"}, {"model", state.model}, {"step", std::to_string(state.step)}};
   Manifest manifest;
   begin("write model");
@@ -172,7 +172,7 @@ void CheckpointWriter::point_link(const char* name, std::int64_t step) {
   remove_tree(temporary);
   std::error_code error;
   fs::create_symlink(fs::path(kCheckpointsFolder) / step_folder_name(step), temporary, error);
-  if (error) file_error(ExitCode::checkpoint, "make the link", temporary, error.value());
+  if (error) file_error(ExitCode::checkpoint, "create the link", temporary, error.value());
   begin(std::string("move link ") + name);
   rename_path(temporary, link);
   sync_folder(run_dir_, ExitCode::checkpoint);

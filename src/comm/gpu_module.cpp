@@ -70,7 +70,8 @@ std::shared_ptr<GpuModule> open_gpu_module() {
         "the module for GPUs cannot be loaded: {}; install what is missing, or name its folder in LD_LIBRARY_PATH",
         linker_error());
   void* const entry = dlsym(library, kGpuModuleEntry);
-  check(entry != nullptr, ExitCode::preflight, "{} is no module of this program: it has no {}", path, kGpuModuleEntry);
+  check(entry != nullptr, ExitCode::preflight, "{} is not a module of this program: it has no {}", path,
+        kGpuModuleEntry);
   GpuModule* const module = reinterpret_cast<DdpOpenGpuModule>(entry)(DDP_VERSION);
   check(module != nullptr, ExitCode::preflight,
         "{} belongs to another version than this program, {}; build or install the two together", path, DDP_VERSION);

@@ -87,7 +87,7 @@ class StepTimer {
       // Steps that update nothing are cheaper.
       if (trainer_.step_on(batch_).finite) continue;
       throw JointError(ExitCode::non_finite,
-                       "the steps ended in numbers that are not finite, and have no time worth knowing; lower --lr",
+                       "the steps produced non-finite values, so their time is meaningless; lower --lr",
                        session_.rank() == 0);
     }
     communicator_.barrier();

@@ -153,7 +153,7 @@ class Check {
   Matrix check_product() {
     const Matrix mine = together(session_, [&] {
       const Matrix product = multiply(*backend_);
-      check(product == kProduct, ExitCode::preflight, "the device computes {} where {} is right; it cannot be trusted",
+      check(product == kProduct, ExitCode::preflight, "the device computes {}, expected {}; it is unreliable",
             matrix_text(product), matrix_text(kProduct));
       return product;
     });
@@ -168,7 +168,7 @@ class Check {
     Matrix expected = kProduct;
     for (float& value : expected) value *= static_cast<float>(ranks_.size());
     together(session_, [&] {
-      check(sum == expected, ExitCode::preflight, "the ranks' products add up to {} by {}, where {} is right",
+      check(sum == expected, ExitCode::preflight, "the ranks' products add up to {} by {}, expected {}",
             matrix_text(sum), sums_->description(), matrix_text(expected));
     });
     return sum;
@@ -206,7 +206,7 @@ class Check {
     for (int rank = 0; rank < ranks_.size(); ++rank) rank_sum += rank % 64;
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const float right = sum_of(ranks_.size(), rank_sum, i);
-      check(sums[i] == right, ExitCode::preflight, "{} by {} is wrong: element {} is {} where {} is right", what,
+      check(sums[i] == right, ExitCode::preflight, "{} by {} is wrong: element {} is {}, expected {}", what,
             sums_->description(), i, sums[i], right);
     }
   }
@@ -259,7 +259,7 @@ int run_check(const MpiSession& session, const Options& options) {
   for (; bytes <= kLargest && takes(bytes) < kMostSecondsPerSize; bytes *= 4) rows.push_back(check.check_size(bytes));
   print(text_table(rows, std::vector(4, Align::right)));
   if (bytes <= kLargest) {
-    print(fmt::format("larger sizes are left out: a sum of {} would take {}\n", format_bytes(bytes),
+    print(fmt::format("larger sizes are skipped: a sum of {} would take {}\n", format_bytes(bytes),
                       format_duration(takes(bytes) / kLeastSums)));
   }
   print("\nready\n");

@@ -28,7 +28,7 @@ std::string words_text(const std::vector<std::string>& words) { return words.emp
 std::string card_table(const std::vector<CardStatus>& cards) {
   using MemoryUse = CardStatus::MemoryUse;
   std::vector<std::vector<std::string>> rows = {
-      {"card", "name", "PCI address", "memory used", "free", "busy", "temperature", "held down by", "processes"}};
+      {"GPU", "name", "PCI address", "memory used", "free", "load", "temperature", "clocks limited by", "processes"}};
   for (const CardStatus& card : cards) {
     rows.push_back({std::to_string(card.index), known(card.name), known(card.pci_id),
                     known(card.memory, [](const MemoryUse& m) { return format_bytes(m.used); }),
@@ -45,7 +45,7 @@ std::string card_table(const std::vector<CardStatus>& cards) {
 
 // Empty where no card tells of a process.
 std::string process_table(const std::vector<CardStatus>& cards) {
-  std::vector<std::vector<std::string>> rows = {{"card", "process", "memory", "program"}};
+  std::vector<std::vector<std::string>> rows = {{"GPU", "process", "memory", "program"}};
   for (const CardStatus& card : cards) {
     for (const CardProcess& process : card.processes.value_or(std::vector<CardProcess>())) {
       rows.push_back({std::to_string(card.index), std::to_string(process.pid), known(process.bytes, format_bytes),
@@ -66,11 +66,11 @@ std::string device_text() {
   try {
     const Nvml nvml;
     const std::vector<CardStatus> cards = nvml.cards();
-    check(!cards.empty(), ExitCode::preflight, "the NVIDIA driver shows no card");
+    check(!cards.empty(), ExitCode::preflight, "the NVIDIA driver reports no GPU");
     return fmt::format("NVIDIA driver {}; {}\n\n{}{}", nvml.driver_version().value_or("of unknown version"), cpu,
                        card_table(cards), process_table(cards));
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}; there is the CPU: {}", error.what(), cpu));
+    throw Error(error.code(), fmt::format("{}; available: CPU, {}", error.what(), cpu));
   }
 }
 

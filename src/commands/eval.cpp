@@ -57,7 +57,7 @@ int run_eval(const MpiSession& session, const Options& options) {
     const EvalResult result = evaluator.run({experiment.parameters(), experiment.statistics->mean()});
     if (!std::isfinite(result.loss)) {
       throw JointError(ExitCode::non_finite,
-                       "the loss over the test images is not a finite number: the network's outputs overflow; take an "
+                       "the loss on the test set is not finite: the outputs of the network overflow; use an "
                        "earlier checkpoint",
                        session.rank() == 0);
     }

@@ -37,15 +37,15 @@ struct TrainedModel {
 TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
   const TrainingState& state = checkpoint.state;
   check(state.image.size() == 3 && state.class_count > 0, ExitCode::checkpoint,
-        "{}: it does not say for which images the model is, as it was written by an older ddp_train; resume the run "
-        "for a step, and export that",
+        "{}: does not record the input size of the model, since an older ddp_train wrote it; resume the run "
+        "for one step and export that checkpoint",
         checkpoint.path.string());
   std::string onnx;
   if (!state.model_hash.empty()) {
     const fs::path copy = model_copy_of(checkpoint.path);
     onnx = read_text(copy, ExitCode::checkpoint);
     check(model_hash(onnx) == state.model_hash, ExitCode::checkpoint,
-          "{}: not the file that the checkpoint was trained with; put that back", copy.string());
+          "{}: not the file that the checkpoint was trained with; restore the original", copy.string());
   }
   TrainedModel model;
   NetworkSource source =
@@ -109,16 +109,15 @@ class Verification {
   Verification(const TrainingState& state, const TrainedModel& model)
       : pixels_(pixels_of(state)), wanted_(sample_logits(model.graph, {model.parameters, model.statistics}, pixels_)) {
     const bool finite = std::all_of(wanted_.begin(), wanted_.end(), [](float v) { return std::isfinite(v); });
-    check(finite, ExitCode::non_finite,
-          "the checkpoint's outputs are not finite numbers, so there is nothing to export; take an earlier checkpoint");
+    check(finite, ExitCode::non_finite, "the outputs of the checkpoint are not finite; export an earlier checkpoint");
   }
 
   // `most`: the largest difference, by the largest logit.
   void check_logits(const fs::path& to, const Graph& graph, const WeightValues& weights, double most) const {
     const double apart = relative_difference(sample_logits(graph, weights, pixels_), wanted_);
     check(apart <= most, ExitCode::internal,
-          "internal error: what was written for {} answers otherwise than the checkpoint (by {:.1e} of the largest "
-          "logit) and was removed; please report it with the model",
+          "internal error: the outputs of the exported {} differ from the checkpoint (by {:.1e} of the largest "
+          "logit), so it was removed; please report it with the model",
           to.string(), apart);
   }
 

@@ -16,8 +16,8 @@ int run_plan(const MpiSession& session, const Options& options) {
   log_device(ranks.device);
   const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device, options, std::nullopt);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
-  fmt::print("{}, {} samples a shard, {} shard{} ({})\n\n{}\n", options.model.model, e.batch.per_shard, e.batch.shards,
-             e.batch.shards == 1 ? "" : "s", e.plan_origin, e.network->describe());
+  fmt::print("{}, {} samples per shard, {} shard{} ({})\n\n{}\n", options.model.model, e.batch.per_shard,
+             e.batch.shards, e.batch.shards == 1 ? "" : "s", e.plan_origin, e.network->describe());
   std::vector<PlannedBuffer> buffers = e.network->memory().buffers;
   std::stable_sort(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   fmt::print("{:<28} {:>12} {:>8}\n", "buffer", "bytes", "alive");
@@ -29,9 +29,9 @@ int run_plan(const MpiSession& session, const Options& options) {
   }
   fmt::print("{:<28} {:>12}\n{:<28} {:>12}\n", "sum", format_count(separate), "arena, shared by liveness",
              format_count(e.network->memory().arena_bytes));
-  fmt::print("parameters {}, gradient the same\n",
+  fmt::print("parameters {}, gradient of the same size\n",
              format_bytes(static_cast<std::uint64_t>(e.graph.parameter_count()) * sizeof(float)));
-  fmt::print("predicted forward and backward: {} a shard\n", format_duration(e.plan.predicted_seconds));
+  fmt::print("predicted forward and backward: {} per shard\n", format_duration(e.plan.predicted_seconds));
   return static_cast<int>(ExitCode::done);
 }
 

@@ -44,8 +44,9 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                             batch.ranks == 1 ? "" : "s", batch.per_rank,
                             batch.per_rank * batch.ranks == batch.global_batch ? "" : " at most", batch.shards,
                             batch.shards == 1 ? "" : "s")},
-      {"steps", fmt::format("{} an epoch, {} in all", format_count(static_cast<std::uint64_t>(batch.steps_per_epoch)),
-                            format_count(static_cast<std::uint64_t>(trainer.total_steps())))},
+      {"steps",
+       fmt::format("{} per epoch, {} in total", format_count(static_cast<std::uint64_t>(batch.steps_per_epoch)),
+                   format_count(static_cast<std::uint64_t>(trainer.total_steps())))},
       {"learning rate", fmt::format("{:g} effective, {}", scaled_lr(e.options.optimizer, batch.global_batch),
                                     to_string(e.options.optimizer.schedule))},
       {"reduction",
@@ -54,9 +55,9 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
            : fmt::format("{}{}",
                          e.options.optimizer.deterministic ? "tree" : to_string(e.options.distributed.reduction),
                          trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward")},
-      {"memory a rank", fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}",
-                                    format_bytes(floats), format_bytes(floats), format_bytes(optimizer),
-                                    format_bytes(activations), format_bytes(2 * floats + optimizer + activations))},
+      {"memory per rank", fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}",
+                                      format_bytes(floats), format_bytes(floats), format_bytes(optimizer),
+                                      format_bytes(activations), format_bytes(2 * floats + optimizer + activations))},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (resumed) {
@@ -86,7 +87,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   for (const Topology::Place& place : where.topology.ranks) hosts.push_back(place.host_name);
   console->summary(phases, hosts);
   if (code == ExitCode::stopped) {
-    log_info("stopped by {} after step {}; go on with --resume auto",
+    log_info("stopped by {} after step {}; resume with --resume auto",
              signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(), run.step());
   }
   return code;

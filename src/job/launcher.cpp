@@ -33,12 +33,12 @@ constexpr std::array kLaunchers = {
     Launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "use the mpirun of that library"},
     Launcher{"PMI_SIZE", "PMI_RANK", "use the mpirun of that library, or srun --mpi=pmix"},
     Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "use srun --mpi=pmix, or mpirun"},
-    Launcher{"WORLD_SIZE", "RANK", "use mpirun in place of torchrun"},
+    Launcher{"WORLD_SIZE", "RANK", "use mpirun instead of torchrun"},
 };
 
 [[noreturn]] void refuse(const Launcher& launcher, int copies, int copy, const std::string& mpi_library) {
   throw JointError(ExitCode::preflight,
-                   fmt::format("{} says that {} processes were started, but to MPI ({}) each is alone; {}",
+                   fmt::format("{} is {}, but MPI ({}) started this process as a single rank; {}",
                                launcher.size_variable, copies, mpi_library, launcher.advice),
                    copy == 0);
 }
@@ -61,8 +61,8 @@ void check_before_start(const Environment& environment) {
   const auto is_set = [&environment](const char* name) { return environment(name).has_value(); };
   if (std::any_of(kMeans.begin(), kMeans.end(), is_set)) return;
   throw JointError(ExitCode::preflight,
-                   fmt::format("srun started {} tasks (SLURM_STEP_NUM_TASKS) without a means for them to find one "
-                               "another; use srun --mpi=pmix, or mpirun",
+                   fmt::format("srun started {} tasks (SLURM_STEP_NUM_TASKS) without an MPI plugin that connects "
+                               "them; use srun --mpi=pmix, or mpirun",
                                *tasks),
                    *task == 0);
 }
@@ -79,17 +79,19 @@ void check_launch(const Environment& environment, int mpi_size, const std::strin
   }
   const auto pmix_rank = number(environment, "PMIX_RANK");
   if (pmix_rank && *pmix_rank > 0) {
-    throw JointError(ExitCode::preflight,
-                     fmt::format("PMIX_RANK is {}, but to MPI ({}) this process is alone; use the mpirun of that "
-                                 "library",
-                                 *pmix_rank, mpi_library),
-                     *pmix_rank == 1);
+    throw JointError(
+        ExitCode::preflight,
+        fmt::format("PMIX_RANK is {}, but MPI ({}) started this process as a single rank; use the mpirun of that "
+                    "library",
+                    *pmix_rank, mpi_library),
+        *pmix_rank == 1);
   }
   for (const char* name : {"SLURM_NTASKS", "WORLD_SIZE"}) {
     const auto copies = number(environment, name);
     if (copies && *copies > 1) {
-      log_warning("{} is {}, but this is a run of one rank; start it with mpirun or srun --mpi=pmix to use them all",
-                  name, *copies);
+      log_warning(
+          "{} is {}, but this run has a single rank; start it with mpirun or srun --mpi=pmix to use all of them", name,
+          *copies);
       return;
     }
   }

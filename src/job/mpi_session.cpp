@@ -57,7 +57,7 @@ void raise_descriptor_limit() {
   if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < kLeast) {
     throw JointError(
         ExitCode::preflight,
-        fmt::format("this process may open {} files (ulimit -n), too few for MPI; raise it to 1024", limit.rlim_max),
+        fmt::format("the limit of {} open files (ulimit -n) is too low for MPI; raise it to 1024", limit.rlim_max),
         first_of_siblings());
   }
   limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kWanted));
@@ -116,7 +116,7 @@ MpiSession::MpiSession() {
   log_init(rank_, size_);
   const LibraryVersion mpi = mpi_version();
   check(library_.thread_level >= MPI_THREAD_MULTIPLE, ExitCode::preflight,
-        "{} {} gives {} only; use an MPI library that was built with MPI_THREAD_MULTIPLE", mpi.name, mpi.version,
+        "{} {} provides only {}; use an MPI library built with MPI_THREAD_MULTIPLE", mpi.name, mpi.version,
         thread_level_name(library_.thread_level));
   check_launch(process_environment(), size_, mpi.name + " " + mpi.version);
   ranks_ = size_ == 1 ? make_self_communicator() : make_mpi_communicator(rank_timeout());

@@ -3,7 +3,7 @@
 //   PulseBoard board(rank, size);
 //   board.note_own({.beats = heartbeats(), .waits = true, .peer = 2}, clock);   // a few times a second
 //   board.merge(table_of_another_rank, clock);                                  // pulses spread from rank to rank
-//   if (const auto finding = board.find_culprits(600, clock)) ...               // nothing has moved for 600 s
+//   if (const auto finding = board.find_culprits(600, clock)) ...               // no progress on any rank for 600 s
 //
 // A rank that stands still because it waits for others is explained by them; to blame is the one that nobody explains:
 // a rank from which no pulse comes (its process is stopped or killed, its host cannot be reached), else one that makes

@@ -41,8 +41,9 @@ int exit_value(ExitCode code) { return static_cast<int>(code); }
 void flush_standard_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  throw Error(ExitCode::checkpoint, fmt::format("cannot write the standard output: {}; free disk space or give another",
-                                                errno != 0 ? errno_text(errno) : "an earlier write failed"));
+  throw Error(ExitCode::checkpoint,
+              fmt::format("cannot write to standard output: {}; free disk space or redirect it elsewhere",
+                          errno != 0 ? errno_text(errno) : "an earlier write failed"));
 }
 
 // The outcome of a phase as text: "CODE MESSAGE", or empty where it went well.

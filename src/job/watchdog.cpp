@@ -119,16 +119,16 @@ class Guard {
     if (!mine && !find_culprits(seconds + kAfterYou)) return "";
     switch (finding.kind) {
       case Finding::Kind::silent:
-        return fmt::format("nothing has moved for {}: {}", seconds_text(seconds), silent_text(finding.ranks));
+        return fmt::format("no progress on any rank for {}: {}", seconds_text(seconds), silent_text(finding.ranks));
       case Finding::Kind::stuck:
-        return fmt::format("nothing has moved for {}: waiting for {}, which waits for no other rank",
+        return fmt::format("no progress on any rank for {}: waiting for {}, which is not waiting for another rank",
                            seconds_text(seconds), name_of_rank(finding.ranks.front()));
       case Finding::Kind::cycle:
         break;
     }
     return fmt::format(
-        "nothing has moved for {}: waiting for {} in {}; all ranks are alive and wait for one another, "
-        "so messages are lost",
+        "no progress on any rank for {}: waiting for {} in {}; all ranks are alive and wait for one another, "
+        "so a message was lost",
         seconds_text(seconds), doing_.rank == Activity::kNoRank ? "other ranks" : name_of_rank(doing_.rank),
         doing_.text);
   }
@@ -162,10 +162,10 @@ class Guard {
         const double silent = clock_ - std::max({last_beat_, progress_elsewhere(), requested_at_});
         if (silent < kHangsAfterStop + (log_rank() == 0 ? 0 : 1)) return;
         const std::string what = doing_.text.empty() ? "" : " in " + doing_.text;
-        say(
-            fmt::format("stopped by {} without a new checkpoint: no progress for {}{}; --resume auto goes on from the "
-                        "newest one",
-                        signals->stop_reason(), seconds_text(kHangsAfterStop), what));
+        say(fmt::format(
+            "stopped by {} without a new checkpoint: no progress for {}{}; --resume auto continues from the "
+            "newest one",
+            signals->stop_reason(), seconds_text(kHangsAfterStop), what));
         end_all_ranks(static_cast<int>(ExitCode::stopped));
       }
       case StopMode::finished:

@@ -72,13 +72,13 @@ void warn_if_crowded(const HostView& view, const Topology& topology, const CoreS
   if (first - view.cpus_of_ranks.begin() != topology.local_rank) return;
   const auto group = static_cast<std::size_t>(std::count(view.cpus_of_ranks.begin(), view.cpus_of_ranks.end(), own));
   if (group > own.size()) {
-    log_warning("{} share {} on host {} and take turns; start at most {} there", counted(group, "rank"),
+    log_warning("{} share {} on host {}, which is oversubscribed; start at most {} there", counted(group, "rank"),
                 counted(own.size(), "core"), topology.host_name(), counted(own.size(), "rank"));
   } else if (static_cast<double>(topology.local_size) > std::ceil(view.quota)) {
-    log_warning("{} on host {} share a quota of {:.1f} cores and take turns", counted(group, "rank"),
-                topology.host_name(), view.quota);
+    log_warning("{} on host {} exceed the CPU quota of {:.1f} cores", counted(group, "rank"), topology.host_name(),
+                view.quota);
   } else if (static_cast<std::size_t>(threads) > share.cpus.size()) {
-    log_warning("--threads {} on {} of host {}: the threads take turns", threads, counted(share.cpus.size(), "core"),
+    log_warning("--threads {} exceeds the {} of this rank on host {}", threads, counted(share.cpus.size(), "core"),
                 topology.host_name());
   }
 }

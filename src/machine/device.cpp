@@ -93,7 +93,7 @@ RankView look(std::shared_ptr<GpuModule>& gpus, const GpuModuleOpener& open, boo
   try {
     gpus = open();
     view.cards = gpus->visible();
-    if (view.cards.empty()) view.trouble = "no card is visible";
+    if (view.cards.empty()) view.trouble = "no GPU is visible";
     if (with_driver) view.driver = driver_version();
   } catch (const Error& error) {
     view.trouble_code = error.code();
@@ -120,10 +120,10 @@ std::string trouble_of(const std::vector<RankView>& views, int rank) {
 std::string sharing_note(const Placement& placement, std::span<const RankView> views) {
   std::set<std::pair<int, std::string>> cards;
   for (std::size_t rank = 0; rank < views.size(); ++rank) cards.emplace(views[rank].host, placement.cards[rank].pci_id);
-  if (views.size() == 1) return fmt::format("the card at {}", placement.cards[0].pci_id);
-  if (!placement.shared) return fmt::format("{} cards, one a rank", cards.size());
-  return fmt::format("{} ranks share {} card{}, gradients go through the host by MPI", views.size(), cards.size(),
-                     cards.size() == 1 ? "" : "s");
+  if (views.size() == 1) return fmt::format("the GPU at {}", placement.cards[0].pci_id);
+  if (!placement.shared) return fmt::format("{} GPUs, one per rank", cards.size());
+  return fmt::format("{} ranks share {} GPU{}, gradients are reduced by MPI through host memory", views.size(),
+                     cards.size(), cards.size() == 1 ? "" : "s");
 }
 
 GpuPrecision gpu_precision(Precision precision) {
@@ -140,7 +140,7 @@ GpuPrecision gpu_precision(Precision precision) {
 
 void check_precision_of_cpu(const Options& options, const std::string& reason) {
   check(options.model.precision == Precision::fp32, ExitCode::usage,
-        "--precision {} needs a GPU, and this run is on the CPU{}; give --precision fp32",
+        "--precision {} requires a GPU, but this run uses the CPU{}; use --precision fp32",
         to_string(options.model.precision), reason.empty() ? "" : fmt::format(" ({})", reason));
 }
 
@@ -173,14 +173,14 @@ void decide(Device& device, int rank, const Options& options) {
     const auto given = std::find_if(device.views.begin(), device.views.end(),
                                     [](const RankView& other) { return !other.allocated.empty(); });
     check(given == device.views.end(), ExitCode::preflight,
-          "--device auto: GPUs were allocated ({}), but {}; mend that, or give --device cpu to leave them idle",
+          "--device auto: GPUs were allocated ({}), but {}; fix this, or use --device cpu to leave them idle",
           given == device.views.end() ? "" : given->allocated, trouble);
     // What to do about it, behind the semicolon, is for those who want a GPU.
     device.note = "no GPU: " + trouble.substr(0, trouble.find(';'));
     check_precision_of_cpu(options, device.note);
     const bool mixed = std::any_of(device.views.begin(), device.views.end(),
                                    [](const RankView& other) { return !other.cards.empty(); });
-    if (mixed && rank == 0) log_warning("all ranks compute on the CPU, though some see a GPU: {}", trouble);
+    if (mixed && rank == 0) log_warning("all ranks use the CPU although some have a GPU: {}", trouble);
     return;
   }
   const Placement placement = place_ranks(device.views, options.device);
@@ -189,7 +189,7 @@ void decide(Device& device, int rank, const Options& options) {
   device.note = sharing_note(placement, device.views);
   const std::string idle = idle_gpus(device.views, device.cards);
   if (rank == 0 && options.device.gpus.empty() && !idle.empty()) {
-    log_warning("allocated GPUs stay idle on {}; start a rank for each", idle);
+    log_warning("allocated GPUs are idle on {}; start one rank per GPU", idle);
   }
   device.config = {.ordinal = placement.cards[static_cast<std::size_t>(rank)].ordinal,
                    .precision = gpu_precision(options.model.precision),

@@ -66,7 +66,7 @@ constexpr std::array<const char*, 11> kReasons = {
     "clock settings",     // application clocks
     "power cap",          // by software
     "hardware slowdown",  // temperature or power brake
-    "sync boost",         // held to a slower card of its group
+    "sync boost",         // limited by a slower GPU of its group
     "heat",               // by software
     "heat (hardware)",
     "power brake",
@@ -170,7 +170,7 @@ Nvml::Library::Library() {
   }
   const std::string why = text_of(result);
   dlclose(handle_);
-  throw Error(ExitCode::preflight, fmt::format("no usable NVIDIA driver: nvmlInit_v2 says: {}", why));
+  throw Error(ExitCode::preflight, fmt::format("no usable NVIDIA driver: nvmlInit_v2 failed: {}", why));
 }
 
 void Nvml::Library::find_functions() {
@@ -249,7 +249,7 @@ std::optional<std::string> Nvml::driver_version() const {
 std::vector<CardStatus> Nvml::cards() const {
   unsigned count = 0;
   const NvmlStatus result = library_->card_count == nullptr ? kFunctionNotFound : library_->card_count(&count);
-  check(result == kSuccess, ExitCode::preflight, "the NVIDIA driver cannot count its cards: {}",
+  check(result == kSuccess, ExitCode::preflight, "the NVIDIA driver cannot enumerate the GPUs: {}",
         library_->text_of(result));
   std::vector<CardStatus> cards;
   for (unsigned index = 0; index < count; ++index) {

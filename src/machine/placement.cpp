@@ -16,12 +16,12 @@ namespace ddp {
 namespace {
 
 constexpr const char* kSharing =
-    "--oversubscribe-gpus lets ranks share a card (gradients then go through the host by MPI)";
+    "--oversubscribe-gpus allows ranks to share a GPU (gradients are then reduced by MPI through host memory)";
 
 void check_named_once(const std::vector<int>& gpus) {
   std::set<int> seen;
   for (const int gpu : gpus) {
-    check(seen.insert(gpu).second, ExitCode::usage, "--gpus {} names card {} twice; name each card once",
+    check(seen.insert(gpu).second, ExitCode::usage, "--gpus {} lists GPU {} twice; list each GPU once",
           fmt::join(gpus, ","), gpu);
   }
 }
@@ -32,9 +32,9 @@ std::vector<GpuInfo> candidates(const RankView& view, int rank, const std::vecto
   std::vector<GpuInfo> chosen;
   for (const int gpu : gpus) {
     check(static_cast<std::size_t>(gpu) < view.cards.size(), ExitCode::usage,
-          "--gpus {}: there is no card {} for rank {} on host {}, which sees {}, numbered from 0 in the order of "
+          "--gpus {}: there is no GPU {} for rank {} on host {}, which sees {}, numbered from 0 in the order of "
           "CUDA_VISIBLE_DEVICES",
-          fmt::join(gpus, ","), gpu, rank, view.host_name, counted(view.cards.size(), "card"));
+          fmt::join(gpus, ","), gpu, rank, view.host_name, counted(view.cards.size(), "GPU"));
     chosen.push_back(view.cards[static_cast<std::size_t>(gpu)]);
   }
   return chosen;
@@ -68,12 +68,12 @@ void share_out(const Group& group, const std::string& host_name, const DeviceOpt
   const std::size_t cards = group.cards.size();
   if (ranks > cards && !options.oversubscribe_gpus) {
     const std::string problem =
-        options.gpus.empty() ? fmt::format("{} ranks on host {} see {}", ranks, host_name, counted(cards, "card"))
-                             : fmt::format("--gpus {} names {} for {} ranks on host {}", fmt::join(options.gpus, ","),
-                                           counted(cards, "card"), ranks, host_name);
+        options.gpus.empty() ? fmt::format("{} ranks on host {} see {}", ranks, host_name, counted(cards, "GPU"))
+                             : fmt::format("--gpus {} lists {} for {} ranks on host {}", fmt::join(options.gpus, ","),
+                                           counted(cards, "GPU"), ranks, host_name);
     throw Error(
         ExitCode::preflight,
-        fmt::format("{}: ranks {} and {} would share the one at {}; start {} there, or give --device cpu; {}", problem,
+        fmt::format("{}: ranks {} and {} would share the GPU at {}; start {} there, or use --device cpu; {}", problem,
                     group.ranks[0], group.ranks[cards], group.cards[0].pci_id, counted(cards, "rank"), kSharing));
   }
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {
@@ -88,10 +88,11 @@ bool find_shared(std::span<const RankView> views, int host, bool allowed, const 
   for (std::size_t rank = 0; rank < views.size(); ++rank) {
     if (views[rank].host != host) continue;
     const auto [owner, first] = owners.try_emplace(cards[rank].pci_id, rank);
-    check(first || allowed, ExitCode::preflight,
-          "ranks {} and {} on host {} would both compute on the card at {} ({}); show each rank a card of its own, by "
-          "CUDA_VISIBLE_DEVICES or Slurm's --gpus-per-task=1; {}",
-          owner->second, rank, views[rank].host_name, cards[rank].pci_id, cards[rank].name, kSharing);
+    check(
+        first || allowed, ExitCode::preflight,
+        "ranks {} and {} on host {} would both use the GPU at {} ({}); make a different GPU visible to each rank, with "
+        "CUDA_VISIBLE_DEVICES or Slurm's --gpus-per-task=1; {}",
+        owner->second, rank, views[rank].host_name, cards[rank].pci_id, cards[rank].name, kSharing);
     shared = shared || !first;
   }
   return shared;
@@ -161,7 +162,7 @@ int first_without_card(std::span<const RankView> views) {
 
 std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> cards) {
   std::vector<std::vector<std::string>> rows = {
-      {"rank", "host", "card", "PCI address", "NUMA node", "driver", "memory"}};
+      {"rank", "host", "GPU", "PCI address", "NUMA node", "driver", "memory"}};
   for (std::size_t rank = 0; rank < views.size(); ++rank) {
     std::vector<std::string> row = {std::to_string(rank), views[rank].host_name};
     if (cards.empty()) {

@@ -58,7 +58,7 @@ std::string lines_until(std::string_view text, const RunLog::Resume& resume, con
     if (step && *step <= resume.step && !repeated) kept += line;
     text.remove_prefix(end + 1);
   }
-  if (damaged > 0) log_warning("{}: {} damaged lines are left out", path.string(), damaged);
+  if (damaged > 0) log_warning("{}: skipped {} damaged lines", path.string(), damaged);
   return kept;
 }
 
@@ -91,8 +91,8 @@ RunLog::Kept RunLog::read(const fs::path& run_dir, const Resume& resume) {
   const fs::path summary_path = run_dir / kSummaryFile;
   const std::optional<std::string> text = text_if_there(summary_path);
   if (!text || text->find('\n') == std::string::npos) return kept;
-  check(text->starts_with(kSummaryHeader), kCode,
-        "{}: not the columns that this program writes; move the file away to go on", summary_path.string());
+  check(text->starts_with(kSummaryHeader), kCode, "{}: unexpected columns; move the file away to continue",
+        summary_path.string());
   const std::string_view rows = std::string_view(*text).substr(kSummaryHeader.size());
   const std::string kept_rows = lines_until(rows, resume, summary_path, step_of_row, is_row);
   kept.summary = std::string(kSummaryHeader) + kept_rows;

@@ -81,14 +81,14 @@ std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<cons
   if (ranks.size() < 2) return "";
   const SlowestRank slowest = slowest_rank(ranks);
   const std::string& host = hosts[static_cast<std::size_t>(slowest.rank)];
-  std::string text = fmt::format("the ranks are even: rank {} on {} is {} of the wall time above the mean",
+  std::string text = fmt::format("the ranks are balanced: rank {} on {} is {} of the wall time above the mean",
                                  slowest.rank, host, percent_text(slowest.share));
   if (slowest.share >= kEven) {
     text = fmt::format("slowest rank: {} on {}, {} above the mean, {} of the wall time ({})", slowest.rank, host,
                        format_duration(slowest.seconds), percent_text(slowest.share), phase_label(slowest.phase));
   }
   if (slowest.network_share >= kMuchCommunication) {
-    text += fmt::format("; {} of it is the network's, 'ddp_train check' on the same hosts measures each link",
+    text += fmt::format("; {} of it is communication; 'ddp_train check' on the same hosts measures each link",
                         percent_text(slowest.network_share));
   }
   return text;

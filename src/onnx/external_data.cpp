@@ -100,8 +100,9 @@ class Inliner {
     bool inside = !location.empty() && location.is_relative();
     for (const fs::path& step : location) inside = inside && step != "..";
     if (!inside) {
-      fail(fmt::format("lies in '{}', which is no path within the model's folder; export again with the data beside it",
-                       part.location));
+      fail(fmt::format(
+          "lies in '{}', which is not a path within the folder of the model; export again with the data beside it",
+          part.location));
     }
     return part;
   }
@@ -149,7 +150,7 @@ class Inliner {
     if (found != files_.end()) return found->second;
     try {
       File file(place_.path().parent_path() / location, File::Mode::read, ExitCode::data);
-      static_cast<void>(file.size());  // throws for what is no regular file
+      static_cast<void>(file.size());  // throws for what is not a regular file
       return files_.emplace(location, std::move(file)).first->second;
     } catch (const Error& error) {
       fail(fmt::format("lies in another file: {}", error.what()));

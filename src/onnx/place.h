@@ -18,7 +18,7 @@ class Place {
  public:
   explicit Place(const std::filesystem::path& path) : path_(path) {}
   [[noreturn]] void damaged(const std::string& what) const {
-    fail(ExitCode::data, what + "; the file is damaged or no ONNX model");
+    fail(ExitCode::data, what + "; the file is damaged or not an ONNX model");
   }
   [[noreturn]] void refuse(const std::string& what) const { fail(ExitCode::usage, what); }
   [[noreturn]] void fail(ExitCode code, const std::string& what) const {

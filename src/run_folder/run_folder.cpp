@@ -60,7 +60,7 @@ std::optional<ResumePoint> RunFolder::find(const std::string& resume) {
   if (!here_) return point;
   for (const char* name : {kConfigFile, kModelCopyFile}) {
     check(!fs::is_directory(fs::symlink_status(path_ / name, error)), kCode,
-          "{} is a folder, where a file of the run should be; move it away", (path_ / name).string());
+          "{} is a folder, but must be a file of the run; move it away", (path_ / name).string());
   }
   // Lines of an evaluation that was not finished are written again; so is the row of its epoch.
   const bool unfinished = !evaluation_ && point.state.epoch_samples > 0;
@@ -75,7 +75,7 @@ fs::path RunFolder::earlier_folder() {
     const fs::path candidate = path_ / fmt::format("earlier-{}", n);
     std::error_code error;
     if (fs::create_directory(candidate, error)) earlier_ = candidate;
-    if (error && error != std::errc::file_exists) file_error(kCode, "make the folder", candidate, error.value());
+    if (error && error != std::errc::file_exists) file_error(kCode, "create the folder", candidate, error.value());
   }
   return earlier_;
 }
@@ -129,7 +129,7 @@ void RunFolder::move_all() {
 void RunFolder::move_earlier_run() {
   if (std::none_of(kRunFiles.begin(), kRunFiles.end(), [&](const char* name) { return there(path_ / name); })) return;
   move_to_earlier(kAll);
-  log_info("{} held an earlier run; it is in {} now", path_.string(), earlier_.string());
+  log_info("{} contained an earlier run, which was moved to {}", path_.string(), earlier_.string());
 }
 
 // Where a save was killed between its two renames, the checkpoint lies beside its place.
@@ -172,8 +172,8 @@ void RunFolder::fork() {
   const auto later = std::count_if(all.begin(), all.end(), [&](const auto& found) { return found.step > step; });
   if (later == 0) return;
   move_to_earlier(fmt::format("{}\n", step));
-  log_info("{} goes on from step {}; {} of later steps {} in {} now", path_.string(), step,
-           later == 1 ? "the checkpoint" : "the checkpoints", later == 1 ? "is" : "are", earlier_.string());
+  log_info("resuming {} from step {}; {} of later steps {} moved to {}", path_.string(), step,
+           later == 1 ? "the checkpoint" : "the checkpoints", later == 1 ? "was" : "were", earlier_.string());
 }
 
 void RunFolder::open(const Content& content) {

@@ -200,10 +200,9 @@ void RunLock::acquire() {
     }
     switch (watched.judge(*seen, time_of(status), path_)) {
       case Watch::Verdict::lives:
-        throw Error(kLockCode,
-                    fmt::format("{} is in use by {}; wait for it, end it, or give another --output (%j in it "
-                                "stands for the Slurm job, %a for its array task)",
-                                folder_.string(), seen->description()));
+        throw Error(kLockCode, fmt::format("{} is in use by {}; wait for it, stop it, or use another --output (%j "
+                                           "expands to the Slurm job ID, %a to the array task ID)",
+                                           folder_.string(), seen->description()));
       case Watch::Verdict::wait:
         sleep_for(0.1);
         break;
@@ -218,9 +217,10 @@ void RunLock::acquire() {
         return;
     }
   }
-  throw Error(kLockCode, fmt::format("{}: cannot get the lock: others make and remove it without an end; give another "
-                                     "--output",
-                                     path_.string()));
+  throw Error(kLockCode,
+              fmt::format("{}: cannot acquire the lock, which other processes keep creating and removing; use another "
+                          "--output",
+                          path_.string()));
 }
 
 // Replaces the lock that was seen; false where another process was faster. On success the claim is the lock.
@@ -291,13 +291,13 @@ std::string RunLock::problem() const {
   if (seen && seen->text == text_) return "";
   if (seen) {
     return fmt::format(
-        "{} was taken over by {}, as this run gave no sign of life for a while; it ends here, so that "
+        "{} was taken over by {}, because this run showed no activity for a while; it exits so that "
         "the two do not mix",
         folder_.string(), seen->description());
   }
   return fmt::format(
-      "{} was deleted, moved or replaced while the run was writing to it; put it back, and go on with "
-      "--resume auto, or start again",
+      "{} was deleted, moved or replaced while the run was writing to it; restore it and resume with "
+      "--resume auto, or start over",
       folder_.string());
 }
 

@@ -63,7 +63,7 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::
       (void)layout_plan_from_text(*text, stages);
       return {*text, "from the cache"};
     } catch (const Error& unreadable) {
-      log_info("the cached plan is of another program; the kernels are timed anew ({})", unreadable.what());
+      log_info("the cached plan was made by another program; timing the kernels again ({})", unreadable.what());
     }
   }
   const double begin = now();
@@ -101,9 +101,8 @@ Normalization evaluated_normalization(const Normalization& options, const Traini
   check(options.mean.size() == own.mean.size(), ExitCode::checkpoint,
         "the checkpoint is for images of {} channels, these data have {}; give --dataset and --data-dir of such images",
         own.mean.size(), options.mean.size());
-  log_info(
-      "images are normalised as the checkpoint's were: mean {:.4g}, deviation {:.4g}; --normalize would be another",
-      fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
+  log_info("images are normalized as in the checkpoint: mean {:.4g}, standard deviation {:.4g}; --normalize is ignored",
+           fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
   return own;
 }
 
@@ -129,9 +128,9 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 void check_gradient_precision(const Options& options, const Device& device) {
   if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
   check(device.gpus != nullptr, ExitCode::usage,
-        "--gradient-precision bf16 is for GPUs, and this run is on the CPU; give --gradient-precision fp32");
+        "--gradient-precision bf16 requires GPUs, but this run uses the CPU; use --gradient-precision fp32");
   check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
-        "--gradient-precision bf16 goes with --reduction ring and without --deterministic");
+        "--gradient-precision bf16 requires --reduction ring and cannot be combined with --deterministic");
 }
 
 Normalization choose_normalization(const DataOptions& options, const Dataset& train) {
@@ -143,7 +142,7 @@ Normalization choose_normalization(const DataOptions& options, const Dataset& tr
       return measure_normalization(train, train.fixed() ? 0 : kMeasuredImages, omp_get_max_threads());
     case NormalizeMode::imagenet:
       check(channels == 3, ExitCode::usage,
-            "--normalize imagenet is for colour images, and those of {} have {} channel; give --normalize standard",
+            "--normalize imagenet requires color images, but those of {} have {} channel; use --normalize standard",
             train.name(), channels);
       return imagenet_normalization();
   }
@@ -273,7 +272,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.backend = make_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->takes_bias_into_norm());
   });
-  check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "give all ranks the same data");
+  check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);
   e.plan_origin = ranks.broadcast_text(found.origin, 0);

@@ -186,14 +186,14 @@ std::string differences(const Fingerprint& mine, const Fingerprint& other) {
   for (const FingerprintPart& part : mine) {
     const FingerprintPart* same = find(other, part.name);
     if (same == nullptr) {
-      texts.push_back(fmt::format("{} {} in place of none", part.name, part.value));
+      texts.push_back(fmt::format("{} {} instead of none", part.name, part.value));
     } else if (same->value != part.value) {
-      texts.push_back(fmt::format("{} {} in place of {}", part.name, part.value, same->value));
+      texts.push_back(fmt::format("{} {} instead of {}", part.name, part.value, same->value));
     }
   }
   for (const FingerprintPart& part : other) {
     if (find(mine, part.name) == nullptr) {
-      texts.push_back(fmt::format("{} none in place of {}", part.name, part.value));
+      texts.push_back(fmt::format("{} none instead of {}", part.name, part.value));
     }
   }
   if (texts.size() > kShown) {

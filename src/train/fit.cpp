@@ -37,12 +37,12 @@ void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& confi
   const std::size_t left = available > other_bytes ? available - other_bytes : 0;
   const std::int64_t fits = largest_batch(backend, graph, config, config.batch - 1, left);
   const std::string need = fmt::format(
-      "{} samples a logical shard need {} of the device's memory ({} activations, {} parameters and their "
-      "like), and {} can be had",
+      "{} samples per logical shard need {} of device memory ({} activations, {} parameters, gradients and "
+      "optimizer state), but {} are available",
       config.batch, format_bytes(arena + other_bytes), format_bytes(arena), format_bytes(other_bytes),
       format_bytes(available));
   check(fits > 0, ExitCode::out_of_memory,
-        "{}; not even 1 sample would fit: take another device or a larger share of it", need);
+        "{}; not even 1 sample would fit: use another device or a larger share of it", need);
   throw Error(ExitCode::out_of_memory,
               fmt::format("{}; {} would fit: raise --logical-shards, or lower the global batch", need, fits));
 }

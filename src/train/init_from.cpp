@@ -78,9 +78,9 @@ void load_initial(const fs::path& path, const Graph& graph, const InitialTensors
   };
   if (const std::string difference = file.difference(views, passed_over); !difference.empty()) {
     throw Error(ExitCode::checkpoint,
-                fmt::format("--init-from {}: {}; give the weights of this model{}", path.string(), difference,
+                fmt::format("--init-from {}: {}; use weights of this model{}", path.string(), difference,
                             into.new_classifier ? ""
-                                                : ", or --new-classifier where only the "
+                                                : ", or --new-classifier if only the "
                                                   "last layer differs"));
   }
   file.check_finite();

@@ -73,9 +73,9 @@ std::optional<std::string> PlanCache::find(const std::string& key) const {
     if (text.substr(0, end) == hash_of(content) && content.starts_with(key)) {
       return std::string(content.substr(key.size()));
     }
-    log_info("{} is damaged; the kernels are timed anew", file.string());
+    log_info("{} is damaged; timing the kernels again", file.string());
   } catch (const Error& unreadable) {
-    log_info("{}; the kernels are timed anew", unreadable.what());
+    log_info("{}; timing the kernels again", unreadable.what());
   }
   return std::nullopt;
 }

@@ -44,7 +44,7 @@ std::optional<ResumePoint> find_resume_point(const MpiSession& session, Communic
 void check_same_run(const Options& options, const TrainingState& state, const BatchPlan& plan) {
   const auto same = [](const char* key, const auto& now, const auto& then) {
     check(now == then, ExitCode::checkpoint,
-          "--resume: the checkpoint was made with --{} {}, this run has {}; give the same value, or start anew with "
+          "--resume: the checkpoint was made with --{} {}, this run has {}; give the same value, or start over with "
           "--resume none",
           key, then, now);
   };
@@ -58,8 +58,8 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
 
 void check_same_data(const Experiment& e, const TrainingState& state) {
   const auto refuse = [](const std::string& what) {
-    throw Error(ExitCode::checkpoint, fmt::format("--resume: this run has {} of the checkpoint; give the data and "
-                                                  "options that it was made with, or start anew with --resume none",
+    throw Error(ExitCode::checkpoint, fmt::format("--resume: this run has {} of the checkpoint; use the data and "
+                                                  "options it was created with, or start over with --resume none",
                                                   what));
   };
   if (state.fingerprint.empty()) {
@@ -71,14 +71,14 @@ void check_same_data(const Experiment& e, const TrainingState& state) {
     check(
         !other, ExitCode::checkpoint,
         "--resume: the checkpoint was written by an older ddp_train, which took {} for another network (constants and "
-        "the order of columns went into its weights); resume with that, or start anew with --resume none",
+        "the order of columns went into its weights); resume with that, or start over with --resume none",
         e.options.model.model);
     const std::int64_t steps = e.batch.steps_per_epoch;
     check(state.step_in_epoch < steps && state.step == state.epoch * steps + state.step_in_epoch, ExitCode::checkpoint,
           "--resume: the checkpoint is at step {} of epoch {}, which does not fit {} steps an epoch: it was made with "
-          "another number of images; give the same data, or start anew with --resume none",
+          "another number of images; give the same data, or start over with --resume none",
           state.step_in_epoch, state.epoch, steps);
-    log_info("the checkpoint was written by an older ddp_train, which did not note its data: they are not compared");
+    log_info("the checkpoint was written by an older ddp_train, which did not record the data set; it is not compared");
     return;
   }
   // Another test set changes no weight.

@@ -44,7 +44,7 @@ struct StepInput {
 struct StepResult {
   double loss = 0;           // mean over the global batch
   std::int64_t correct = 0;  // of the global batch, before the update
-  bool finite = true;        // whether the loss and the gradient are numbers; if not, nothing was updated
+  bool finite = true;        // whether the loss and the gradient are numbers; if not, the weights were not updated
   Request request;           // the same on all ranks
 };
 

@@ -231,14 +231,14 @@ void Trainer::check_weights() {
   const std::vector<TensorView> state = run_.optimizer_state();
   check_same_on_all_ranks(
       ranks_, {tensors_part("weights", weights), tensors_part("optimizer state", state)}, ExitCode::checkpoint,
-      fmt::format("nothing was saved after step {}; the ranks no longer compute the same, look for machines with other "
-                  "libraries or bad memory",
+      fmt::format("nothing was saved after step {}; the ranks have diverged; look for hosts with different "
+                  "libraries or faulty memory",
                   run_.step()));
   std::string broken = first_not_finite(weights);
   if (broken.empty()) broken = first_not_finite(state);
   if (!broken.empty()) {
     throw JointError(ExitCode::non_finite,
-                     fmt::format("step {} (epoch {}): '{}' holds numbers that are no longer finite; it was not saved, "
+                     fmt::format("step {} (epoch {}): '{}' contains non-finite values; it was not saved, "
                                  "and {}; lower --lr, or lengthen --warmup-epochs",
                                  run_.step(), epoch_of_last_step(), broken, kept_text()),
                      ranks_.rank() == 0);
@@ -280,7 +280,7 @@ std::string Trainer::kept_text() const {
 
 void Trainer::stop_non_finite(const StepResult& result) const {
   throw JointError(ExitCode::non_finite,
-                   fmt::format("step {} (epoch {}): the {} is no longer a finite number; nothing was updated, and {}; "
+                   fmt::format("step {} (epoch {}): the {} is not finite; the weights were not updated, and {}; "
                                "lower --lr, or lengthen --warmup-epochs",
                                run_.step() + 1, run_.cursor().epoch + 1,
                                std::isfinite(result.loss) ? "gradient" : "loss", kept_text()),

@@ -220,7 +220,7 @@ says "curl or wget"
 touch "$here/occupied"
 run 4 mnist "$here/occupied"
 one_line
-says "cannot make the folder"
+says "cannot create the folder"
 
 [[ $failures -eq 0 ]] || { echo "$failures checks failed" >&2; exit 1; }
 echo "all checks passed"

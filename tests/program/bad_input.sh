@@ -116,17 +116,17 @@ bad 8 'momentum|optimizer' "${small[@]}" --momentum 0 --resume "$folder/good"
 
 # A loss that is no longer a number: no update, the checkpoint before it stays.
 run 6 60 2 "${small[@]}" --epochs 3 --lr 1000000 --output "$folder/inf" --log-interval 1
-one_line 'no longer a finite number.*--lr'
+one_line 'is not finite.*--lr'
 # Losses that are numbers, but running statistics that are none: nothing of them is saved.
 run 6 60 2 "${small[@]}" --model mnist-slim --weight-decay 1000 --decay decoupled --lr 100000 --checkpoint-every 1 \
   --output "$folder/diverged"
-one_line "running_var' holds numbers that are no longer finite; it was not saved, and the checkpoint of step 2 is kept"
+one_line "running_var' contains non-finite values; it was not saved, and the checkpoint of step 2 is kept"
 [ "$(readlink "$folder/diverged/latest")" = checkpoints/step-00000002 ] || fail "latest is not the checkpoint before"
 # Weights that are numbers, outputs that are none: never the best, and no evaluation.
 run 0 60 2 "${small[@]}" --lr 30000 --schedule constant --max-steps 2 --output "$folder/overflow"
 [ ! -e "$folder/overflow/best" ] || fail "outputs that are no numbers are the best"
 grep -q '"val_loss":null' "$folder/overflow/metrics.jsonl" || fail "no val_loss null"
 run 6 60 2 eval "${small[@]}" --device cpu --resume "$folder/overflow"
-one_line 'test images is not a finite number'
+one_line 'loss on the test set is not finite'
 [ ! -s "$folder/out" ] || fail "eval prints a line of what is no number"
 finish

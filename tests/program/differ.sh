@@ -45,7 +45,7 @@ differ() {
   [ ! -e odd/checkpoints ] || fail "$last has begun a run"
 }
 differ '--seed 5 in place of 1' 3 --seed 5
-differ '--lr 0.1 in place of 0.05' 3 --lr 0.1
+differ '--lr 0.1 instead of 0.05' 3 --lr 0.1
 differ '--momentum 0.8 in place of 0.9' 3 --momentum 0.8
 differ '--init kaiming in place of' 3 --init kaiming
 differ '--normalize standard in place of none' 3 --normalize standard
@@ -71,7 +71,7 @@ refuse 'training images 100 of' --data-dir fewer
 refuse 'training labels' --data-dir labels
 refuse 'normalisation' --normalize standard
 run 0 60 2 "${tiny[@]}" --epochs 2 --lr 0.02 --output same --resume auto --data-dir elsewhere
-grep -q 'with --lr 0.02 in place of 0.05' out || fail "another rate is not said"
+grep -q 'with --lr 0.02 instead of 0.05' out || fail "another rate is not said"
 
 # A checkpoint is evaluated with its own normalisation.
 run 0 60 2 "${tiny[@]}" --normalize standard --output normal
@@ -80,6 +80,6 @@ run 0 60 1 eval "${tiny[@]}" --run normal
 # Other batches, so other kernels: rounding.
 awk -v a="$(loss out)" -v b="$(loss normal/metrics.jsonl)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (1e-5 * b) ^ 2) }' ||
   fail "eval with another --normalize gives another loss than $(loss normal/metrics.jsonl)"
-grep -q 'normalised as the checkpoint' err || fail "eval does not say whose normalisation it takes"
+grep -q 'normalized as in the checkpoint' err || fail "eval does not say whose normalisation it takes"
 
 finish

@@ -27,7 +27,7 @@ ends() { # ends CODE SECONDS
 start "$folder/one"
 for resume in none auto "$folder/one/latest"; do
   run 8 20 2 "${small[@]}" --output "$folder/one" --resume "$resume"
-  one_line "$folder/one is in use by process $job on host .*; wait for it, end it, or give another --output"
+  one_line "$folder/one is in use by process $job on host .*; wait for it, stop it, or use another --output"
 done
 kill -USR1 "$job"
 ends 75 20
@@ -132,6 +132,6 @@ for command in eval --help; do
   "$program" "$command" "${small[@]}" --output "$folder/run" >/dev/full 2>"$folder/err" || got=$?
   last=$command
   [ "$got" -eq 8 ] || fail "exit code $got of $command >/dev/full"
-  grep -q 'cannot write the standard output: No space left on device' "$folder/err" || fail "no reason"
+  grep -q 'cannot write to standard output: No space left on device' "$folder/err" || fail "no reason"
 done
 finish

@@ -23,7 +23,7 @@ check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential
 run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto
 one_line 'the checkpoint was made with --optimizer adamw, this run has adam; give the same value'
 run 8 60 1 "${exact[@]}" --optimizer adamw --output "$folder/adamw" --resume auto
-one_line "tensor 'ema\..* of the checkpoint is not in this run; give the .* options that"
+one_line "tensor 'ema\..* of the checkpoint is not in this run; use the .* options of"
 
 # Of the weights and of their average, the one that was asked for.
 told() { sed 's/.*"val_loss":\([0-9.]*\).*/\1/'; }

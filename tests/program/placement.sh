@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which rank takes which card, and over what it sums, with stand-ins for the cards (tests/stand_ins/gpu_module.cpp).
+# Which rank uses which GPU, and how gradients are summed, with stand-ins for GPUs (tests/stand_ins/gpu_module.cpp).
 set -u
 source "$(dirname "$0")/lib.sh"
 : "${STAND_IN_GPU_MODULE:?}" "${STAND_IN_NVML_LIBRARY:?}"
@@ -8,7 +8,7 @@ a=0000:01:00.0 b=0000:02:00.0
 
 # takes RANK CARD ADDRESS: so says the table.
 takes() {
-  grep -qE "^ +$1  [^ ]+ +$2 Stand-in  $3 +0  580.95.05  8.0 GiB$" "$folder/out" || fail "rank $1 has not card $2 at $3 in $last"
+  grep -qE "^ +$1  [^ ]+ +$2 Stand-in  $3 +0  580.95.05  8.0 GiB$" "$folder/out" || fail "rank $1 does not have GPU $2 at $3 in $last"
 }
 prints() {
   grep -qE -- "$1" "$folder/out" || fail "no '$1' in the output of $last"
@@ -25,11 +25,11 @@ run 0 60 2 check --gpus 1,0
 takes 0 1 $b
 takes 1 0 $a
 run 2 30 2 check --gpus 1,7
-one_line '--gpus 1,7: there is no card 7'
+one_line '--gpus 1,7: there is no GPU 7'
 run 2 30 2 check --gpus 1,1
-one_line '--gpus 1,1 names card 1 twice'
+one_line '--gpus 1,1 lists GPU 1 twice'
 STAND_IN_GPUS=$a run 3 30 2 check
-one_line "2 ranks on host .* see 1 card: ranks 0 and 1 would share the one at $a.*--oversubscribe-gpus"
+one_line "2 ranks on host .* see 1 GPU: ranks 0 and 1 would share the GPU at $a.*--oversubscribe-gpus"
 run 0 60 3 check --oversubscribe-gpus
 takes 0 0 $a
 takes 1 1 $b
@@ -51,10 +51,10 @@ takes 0 0 $b
 takes 1 0 $a
 one_each $a $a
 run 3 30 2 check
-one_line "ranks 0 and 1 would share the one at $a.*--oversubscribe-gpus"
+one_line "ranks 0 and 1 would share the GPU at $a.*--oversubscribe-gpus"
 one_each "'$a $b'" $a
 run 3 30 2 check
-one_line "ranks 0 and 1 on host .* would both compute on the card at $a.*--oversubscribe-gpus"
+one_line "ranks 0 and 1 on host .* would both use the GPU at $a.*--oversubscribe-gpus"
 one_each $a none
 run 0 60 2 check
 prints '^ +0 .* CPU'
@@ -65,7 +65,7 @@ program=$whole
 
 # Allocated GPUs: idle ones are named, and without a usable driver nothing trains on the CPU unless told so.
 CUDA_VISIBLE_DEVICES=0,1 run 0 60 1 check
-grep -q "allocated GPUs stay idle on host .*: 1 of 2 GPUs (1 Stand-in at $b)" "$folder/err" || fail "no idle GPU from $last"
+grep -q "allocated GPUs are idle on host .*: 1 of 2 GPUs (1 Stand-in at $b)" "$folder/err" || fail "no idle GPU from $last"
 for variable in CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS; do
   export STAND_IN_GPUS='' "$variable=0,1"
   run 3 30 2 check
@@ -77,9 +77,9 @@ export STAND_IN_GPUS="$a $b"
 
 # What is wrong is said, and never "ready".
 STAND_IN_GPU_FAULT=product run 3 30 2 check
-one_line 'the device computes \[\[23, 28\], \[49, 64\]\] where \[\[22, 28\], \[49, 64\]\] is right'
+one_line 'the device computes \[\[23, 28\], \[49, 64\]\], expected \[\[22, 28\], \[49, 64\]\]'
 STAND_IN_GPU_FAULT=sum run 3 30 2 check
-one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, where \[\[44, 56\], \[98, 128\]\] is right'
+one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, expected \[\[44, 56\], \[98, 128\]\]'
 STAND_IN_GPU_FAULT=memory run 5 30 2 check
 one_line 'the matrices of a check do not fit'
 if grep -q ready "$folder/out"; then fail "ready, with full memory"; fi

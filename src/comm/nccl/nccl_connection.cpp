@@ -39,7 +39,7 @@ ncclUniqueId share_id(Communicator& ranks) {
     }
   }
   failure = ranks.broadcast_text(failure, 0);
-  check(failure.empty(), ExitCode::preflight, "NCCL cannot begin: {}; NCCL_DEBUG=INFO makes it say why", failure);
+  check(failure.empty(), ExitCode::preflight, "NCCL cannot begin: {}; NCCL_DEBUG=INFO shows the reason", failure);
   ranks.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
   return id;
 }

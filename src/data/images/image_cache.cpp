@@ -124,7 +124,7 @@ Opened open_existing(const fs::path& path, const CachedImages& images, const XXH
   if (file.get() < 0) return {nullptr, errno == ENOENT ? "" : errno_text(errno)};
   Header header;
   if (!read_at(file.get(), &header, sizeof header, 0) || header.magic != kMagic || header.hash != header.own_hash()) {
-    return {nullptr, "is no image cache, or damaged"};
+    return {nullptr, "is not an image cache or is damaged"};
   }
   if (header.side != static_cast<std::uint64_t>(images.side) || header.images != images.files.size() ||
       header.list_low != list.low64 || header.list_high != list.high64) {
@@ -141,7 +141,7 @@ Opened open_existing(const fs::path& path, const CachedImages& images, const XXH
     return {nullptr, "is damaged"};
   }
   if (!std::all_of(entries.begin(), entries.end(), [&](const auto& entry) { return fits(entry, header.file_bytes); })) {
-    return {nullptr, "has images that cannot be"};
+    return {nullptr, "contains invalid images"};
   }
   return {std::make_unique<ImageCache>(file.release(), path, std::move(entries)), ""};
 }

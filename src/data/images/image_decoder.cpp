@@ -48,7 +48,7 @@ void ImageDecoder::load(const std::filesystem::path& path) {
   if (file.get() < 0) throw BadImage(fmt::format("cannot be opened: {}", errno_text(errno)));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw BadImage(fmt::format("cannot be read: {}", errno_text(errno)));
-  if (!S_ISREG(status.st_mode)) throw BadImage("is no regular file");
+  if (!S_ISREG(status.st_mode)) throw BadImage("is not a regular file");
   if (status.st_size == 0) throw BadImage("is empty");
   if (status.st_size > kMaxImageFileBytes)
     throw BadImage(fmt::format("has {} bytes, more than any image", status.st_size));

@@ -59,7 +59,8 @@ void read_records(const fs::path& path, std::uint64_t limit, Records& records) {
   for (std::size_t found = some.size(); found == some.size();) {
     found = source.read(some);
     check(found % kRecord == 0, ExitCode::data,
-          "{}: {} bytes are no whole number of records of {} bytes: truncated, or not CIFAR-10's binary form",
+          "{}: its size of {} bytes is not a multiple of the record size of {} bytes: truncated, or not CIFAR-10's "
+          "binary form",
           path.string(), bytes + found, kRecord);
     for (std::size_t begin = 0; begin < found; begin += kRecord) {
       check(some[begin] < kCifarClasses, ExitCode::data, "{}: the label of record {} (byte {}) is {}, outside 0..{}",

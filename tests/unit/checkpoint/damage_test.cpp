@@ -41,7 +41,7 @@ class DamageTest : public ::testing::Test {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(find_checkpoint(run_)->state, first_.state);
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                AllOf(HasSubstr("warning: passed over a checkpoint: "), HasSubstr((newest_ / file).string())));
+                AllOf(HasSubstr("warning: skipped a checkpoint: "), HasSubstr((newest_ / file).string())));
   }
 
   // Puts other bytes into a file and makes the manifest agree, as someone would who wants to cheat the hashes.
@@ -153,7 +153,7 @@ TEST_F(DamageTest, AllCheckpointsBadIsAnError) {
   for (const CheckpointFolder& found : list_checkpoints(run_)) fs::remove(found.path / kStateFile);
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { find_checkpoint(run_); }),
-              AllOf(HasSubstr("none of the 2 checkpoints is good"), HasSubstr("--resume none")));
+              AllOf(HasSubstr("none of the 2 checkpoints is intact"), HasSubstr("--resume none")));
   ::testing::internal::GetCapturedStderr();
 }
 
@@ -161,7 +161,7 @@ TEST_F(DamageTest, PathsThatAreNoCheckpoint) {
   const auto error_at = [&](const fs::path& path) {
     return error_text(ExitCode::checkpoint, [&] { open_checkpoint(path); });
   };
-  EXPECT_THAT(error_at(run_ / "nowhere"), HasSubstr("nowhere: no such checkpoint; give a folder like"));
+  EXPECT_THAT(error_at(run_ / "nowhere"), HasSubstr("nowhere: no such checkpoint; expected a folder such as"));
   EXPECT_THAT(error_at(newest_ / kModelFile), HasSubstr(kModelFile));
   EXPECT_THAT(error_at(folder_.path()), HasSubstr("MANIFEST.json: No such file"));
   fs::remove_all(run_ / kCheckpointsFolder);
@@ -228,7 +228,7 @@ TEST_F(DamageTest, DamageAfterOpeningIsFoundAtLoading) {
     write_bytes(newest_ / file, with_flipped_bit(good, good.size() * 8 - 1));
     EXPECT_THAT(error_text(ExitCode::checkpoint,
                            [&] { load(checkpoint, "lenet", first_.model.views(), first_.optimizer.views()); }),
-                AllOf(HasSubstr(file), HasSubstr("its content is not what was written")));
+                AllOf(HasSubstr(file), HasSubstr("its contents have changed since it was written")));
     write_bytes(newest_ / file, good);
   }
 }

@@ -42,7 +42,7 @@ TEST(StateTest, ClassesAreThereOnlyWhereTheyHaveNames) {
   auto changed = nlohmann::json::parse(to_json(state));
   for (const auto& bad : {nlohmann::json(1), nlohmann::json("cat"), nlohmann::json({"cat", 2})}) {
     changed["classes"] = bad;
-    EXPECT_THAT(state_error(changed.dump()), HasSubstr("'classes' has a value that cannot be"));
+    EXPECT_THAT(state_error(changed.dump()), HasSubstr("'classes' has an invalid value"));
   }
 }
 
@@ -73,7 +73,7 @@ TEST(StateTest, EveryMissingOrImpossibleValueIsNamed) {
     for (const auto& bad : impossible) {
       auto changed = good;
       changed[key] = bad;
-      EXPECT_THAT(state_error(changed.dump()), HasSubstr("'" + key + "' has a value that cannot be: " + bad.dump()));
+      EXPECT_THAT(state_error(changed.dump()), HasSubstr("'" + key + "' has an invalid value: " + bad.dump()));
     }
   }
   auto too_large = good;
@@ -94,7 +94,7 @@ TEST(StateTest, WhatAnExportNeedsComesBackAndMayBeMissing) {
   for (const char* bad : {"3", "[1, \"2\"]", "[-1]", "{}"}) {
     auto json = nlohmann::json::parse(to_json(state));
     json["image"] = nlohmann::json::parse(bad);
-    EXPECT_THAT(state_error(json.dump()), HasSubstr("'image' has a value that cannot be"));
+    EXPECT_THAT(state_error(json.dump()), HasSubstr("'image' has an invalid value"));
   }
 }
 

@@ -214,7 +214,7 @@ TEST_F(WriterTest, AnEvaluationIsNotedBesideItsCheckpoint) {
     write_bytes(saved / "evaluation.json", good.substr(0, size));
     EXPECT_FALSE(read_evaluation(saved).has_value()) << size;
   }
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the checkpoint counts as not evaluated"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the checkpoint is treated as not evaluated"));
   writer.note_evaluation(10, {.loss = std::nan(""), .accuracy = 0.5}, false);
   EXPECT_TRUE(std::isnan(read_evaluation(saved)->loss));
 }
@@ -264,7 +264,7 @@ TEST_F(WriterTest, ARunFolderThatCannotBeWrittenIsAnErrorAtTheStart) {
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const CheckpointWriter writer(run_, 1); }),
               AllOf(HasSubstr(run_.string()), HasSubstr("Not a directory")));
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const CheckpointWriter writer("/proc/no", 1); }),
-              HasSubstr("cannot make the folder /proc/no/checkpoints: "));
+              HasSubstr("cannot create the folder /proc/no/checkpoints: "));
   EXPECT_THAT(error_text(ExitCode::usage, [&] { const CheckpointWriter writer("/proc/no", 0); }),
               HasSubstr("--keep-checkpoints is 0"));
 }

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 GpuInfo card(int ordinal, const std::string& pci_id) {
   return {.ordinal = ordinal,
-          .name = "A card\twith a tab",
+          .name = "A GPU\twith a tab",
           .pci_id = pci_id,
           .numa_node = -1,
           .major = 9,
@@ -32,7 +32,7 @@ class StandInModule final : public GpuModule {
   explicit StandInModule(std::vector<GpuInfo> cards) : cards_(std::move(cards)) {}
   std::string versions() const override { return "none"; }
   std::vector<GpuInfo> visible() override {
-    check(!cards_.empty(), ExitCode::preflight, "the driver shows no card");
+    check(!cards_.empty(), ExitCode::preflight, "the driver reports no GPU");
     return cards_;
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig&) override { return nullptr; }
@@ -110,10 +110,10 @@ TEST(Device, EachRankTakesItsCardAndKnowsThoseOfAll) {
     EXPECT_EQ(device.config.memory_fraction, 0.4);
     EXPECT_EQ(device.config.memory_limit, 12345U);
     EXPECT_FALSE(device.through_host);
-    EXPECT_EQ(device.note, "3 cards, one a rank");
+    EXPECT_EQ(device.note, "3 GPUs, one per rank");
     ASSERT_EQ(device.cards.size(), 3U);
     EXPECT_EQ(device.cards[1].pci_id, "0000:02:00.0");
-    EXPECT_EQ(device.cards[1].name, "A card with a tab");
+    EXPECT_EQ(device.cards[1].name, "A GPU with a tab");
     EXPECT_EQ(device.cards[1].numa_node, -1);
     EXPECT_EQ(device.cards[1].total_bytes, (std::size_t{1} << 40U) + 1);
     EXPECT_EQ(device.views[2].host_name, "n1");
@@ -123,12 +123,11 @@ TEST(Device, EachRankTakesItsCardAndKnowsThoseOfAll) {
 TEST(Device, SharedCardsSendGradientsThroughTheHost) {
   Options options;
   const GpuModuleOpener one = shows({card(0, "0000:01:00.0")});
-  EXPECT_THAT(joint_error(ExitCode::preflight, {0, 0}, options, {one, one}),
-              HasSubstr("2 ranks on host n0 see 1 card"));
+  EXPECT_THAT(joint_error(ExitCode::preflight, {0, 0}, options, {one, one}), HasSubstr("2 ranks on host n0 see 1 GPU"));
   options.device.oversubscribe_gpus = true;
   for (const Device& device : choose({0, 0}, options, {one, one})) {
     EXPECT_TRUE(device.through_host);
-    EXPECT_EQ(device.note, "2 ranks share 1 card, gradients go through the host by MPI");
+    EXPECT_EQ(device.note, "2 ranks share 1 GPU, gradients are reduced by MPI through host memory");
   }
 }
 
@@ -160,7 +159,7 @@ TEST(Device, CudaWithoutACardIsAnErrorThatSaysWhy) {
   options.device.device = DeviceChoice::cuda;
   EXPECT_EQ(joint_error(ExitCode::preflight, {0, 0}, options, {fails(ExitCode::preflight), fails(ExitCode::preflight)}),
             "--device cuda: this is why");
-  EXPECT_EQ(joint_error(ExitCode::preflight, {0}, options, {shows({})}), "--device cuda: the driver shows no card");
+  EXPECT_EQ(joint_error(ExitCode::preflight, {0}, options, {shows({})}), "--device cuda: the driver reports no GPU");
 }
 
 TEST(Device, ADefectIsNoReasonToGoOnWithoutAGpu) {

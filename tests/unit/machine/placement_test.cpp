@@ -68,7 +68,7 @@ TEST(Placement, EachHostBeginsAnew) {
       Views{view(0, four), view(1, {5}), view(0, four), view(2, {0, 1}), view(0, four), view(2, {0, 1})}, {});
   EXPECT_EQ(ordinals_of(placement), (std::vector{0, 0, 1, 0, 2, 1}));
   EXPECT_EQ(cards_of(placement), pcis({0, 5, 1, 0, 2, 1}));
-  EXPECT_FALSE(placement.shared) << "the same address on another host is another card";
+  EXPECT_FALSE(placement.shared) << "the same address on another host is another GPU";
 }
 
 TEST(Placement, OneVisibleCardATaskIsToldApartByItsAddress) {
@@ -101,15 +101,15 @@ TEST(Placement, RefusesWhatGpusCannotMean) {
   options.gpus = {0, 2};
   const Views two = {view(0, {0, 1}), view(0, {0, 1})};
   EXPECT_THAT(error_text(ExitCode::usage, [&] { place_ranks(two, options); }),
-              AllOf(HasSubstr("--gpus 0,2: there is no card 2 for rank 0 on host n0, which sees 2 cards"),
+              AllOf(HasSubstr("--gpus 0,2: there is no GPU 2 for rank 0 on host n0, which sees 2 GPUs"),
                     HasSubstr("CUDA_VISIBLE_DEVICES")));
   options.gpus = {1, 1};
   EXPECT_THAT(error_text(ExitCode::usage, [&] { place_ranks(two, options); }),
-              HasSubstr("--gpus 1,1 names card 1 twice"));
+              HasSubstr("--gpus 1,1 lists GPU 1 twice"));
   options.gpus = {1};
   EXPECT_THAT(
       error_text(ExitCode::preflight, [&] { place_ranks(two, options); }),
-      AllOf(HasSubstr("--gpus 1 names 1 card for 2 ranks on host n0: ranks 0 and 1 would share"),
+      AllOf(HasSubstr("--gpus 1 lists 1 GPU for 2 ranks on host n0: ranks 0 and 1 would share"),
             HasSubstr("start 1 rank there"), HasSubstr("--oversubscribe-gpus"), HasSubstr("through the host by MPI")));
   // A number that only one of the hosts lacks.
   options.gpus = {1};
@@ -117,13 +117,13 @@ TEST(Placement, RefusesWhatGpusCannotMean) {
                          [&] {
                            place_ranks(Views{view(0, {0, 1}), view(1, {0})}, options);
                          }),
-              HasSubstr("no card 1 for rank 1 on host n1, which sees 1 card,"));
+              HasSubstr("no GPU 1 for rank 1 on host n1, which sees 1 GPU,"));
 }
 
 TEST(Placement, MoreRanksThanCardsTakeTurnsOnRequestOnly) {
   const Views views = {view(0, {0, 1}), view(0, {0, 1}), view(0, {0, 1}), view(1, {0})};
   EXPECT_THAT(error_text(ExitCode::preflight, [&] { place_ranks(views, {}); }),
-              AllOf(HasSubstr("3 ranks on host n0 see 2 cards: ranks 0 and 2 would share the one at " + pci(0) +
+              AllOf(HasSubstr("3 ranks on host n0 see 2 GPUs: ranks 0 and 2 would share the GPU at " + pci(0) +
                               "; start 2 ranks there"),
                     HasSubstr("--device cpu"), HasSubstr("--oversubscribe-gpus")));
   DeviceOptions options;
@@ -194,12 +194,12 @@ TEST(Placement, TheTableShowsWhatIsKnown) {
   views[0].cards[0].numa_node = -1;
   const std::string table = placement_table(views, place_ranks(views, {}).cards);
   EXPECT_EQ(table,
-            "rank  host  card           PCI address   NUMA node  driver        memory\n"
+            "rank  host  GPU            PCI address   NUMA node  driver        memory\n"
             "   0  n0    0 NVIDIA H200  0000:10:00.0          –  –          141.0 GiB\n"
             "   1  n0    0 NVIDIA H200  0000:60:00.0          1  580.95.05  141.0 GiB\n");
   EXPECT_EQ(placement_table(Views{view(0, {})}, {}),
-            "rank  host  card  PCI address  NUMA node  driver  memory\n"
-            "   0  n0    CPU   –                    –  –            –\n");
+            "rank  host  GPU  PCI address  NUMA node  driver  memory\n"
+            "   0  n0    CPU  –                    –  –            –\n");
 }
 
 Environment with(std::map<std::string, std::string> variables) {

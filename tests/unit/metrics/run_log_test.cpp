@@ -208,8 +208,8 @@ TEST_F(RunLogTest, DamagedLinesAreLeftOutWithAWarning) {
   ::testing::internal::CaptureStderr();
   const RunLog log(run_, RunLog::read(run_, {.step = 41}));
   const std::string warnings = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(warnings, HasSubstr("metrics.jsonl: 5 damaged lines are left out"));
-  EXPECT_THAT(warnings, HasSubstr("summary.csv: 2 damaged lines are left out"));
+  EXPECT_THAT(warnings, HasSubstr("metrics.jsonl: 5 damaged lines"));
+  EXPECT_THAT(warnings, HasSubstr("summary.csv: 2 damaged lines"));
   EXPECT_THAT(steps(), ElementsAre(10, 20, 20, 30, 40, 40, 41));
   EXPECT_EQ(lines("summary.csv").size(), 4);
 }
@@ -218,7 +218,7 @@ TEST_F(RunLogTest, ASummaryOfOtherColumnsIsNotTouched) {
   write_run();
   File(run_ / "summary.csv", File::Mode::create, ExitCode::internal).write("epoch,loss\n1,2\n");
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog log(run_, RunLog::read(run_, {.step = 10})); }),
-              HasSubstr("summary.csv: not the columns that this program writes; move the file away"));
+              HasSubstr("summary.csv: unexpected columns; move the file away"));
   EXPECT_THAT(lines("summary.csv"), ElementsAre("epoch,loss", "1,2"));
 }
 
@@ -236,7 +236,7 @@ TEST_F(RunLogTest, AFullOrUnwritableFolderIsAnError) {
             }),
             0);
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other("/proc/none", {}); }),
-              HasSubstr("cannot make the folder /proc/none: "));
+              HasSubstr("cannot create the folder /proc/none: "));
   fs::remove(run_ / "metrics.jsonl");
   fs::create_directory(run_ / "metrics.jsonl");
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { const RunLog other(run_, {}); }),

@@ -70,7 +70,7 @@ TEST_F(RunLockTest, OneAtATime) {
     const RunLock lock(run_, kFast);
     expect_tidy();
     EXPECT_THAT(refusal(), AllOf(HasSubstr(run_.string() + " is in use by process " + std::to_string(::getpid())),
-                                 HasSubstr("give another --output (%j")));
+                                 HasSubstr("use another --output (%j")));
     expect_tidy();
   }
   EXPECT_FALSE(fs::exists(run_)) << "a folder that was made for nothing stays";

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 TEST(Fingerprint, DifferencesNameThePartsOfBothSides) {
   const Fingerprint a = {{"--lr", "0.1"}, {"seed", "1"}, {"only here", "x"}};
   const Fingerprint b = {{"--lr", "0.2"}, {"seed", "1"}, {"only there", "y"}};
-  EXPECT_EQ(differences(a, b), "--lr 0.1 in place of 0.2, only here x in place of none, only there none in place of y");
+  EXPECT_EQ(differences(a, b), "--lr 0.1 instead of 0.2, only here x instead of none, only there none instead of y");
   EXPECT_EQ(differences(a, a), "");
   EXPECT_THAT(differences({}, {{"1", "1"}, {"2", "2"}, {"3", "3"}, {"4", "4"}, {"5", "5"}}), HasSubstr("and 2 more"));
 }
@@ -39,7 +39,7 @@ TEST(Fingerprint, ARankThatDiffersIsNamedOnAllRanks) {
       } catch (const JointError& error) {
         EXPECT_EQ(error.code(), ExitCode::preflight);
         EXPECT_THAT(error.what(), AllOf(HasSubstr("rank " + std::to_string(odd) + " on host"),
-                                        HasSubstr("--lr 0.2 in place of 0.1"), HasSubstr("start them alike")));
+                                        HasSubstr("--lr 0.2 instead of 0.1"), HasSubstr("start them alike")));
         reported[static_cast<std::size_t>(ranks.rank())] += error.reporter() ? 1 : 0;
       }
     });
@@ -81,7 +81,7 @@ TEST(Fingerprint, OptionsOfPlacesAreNotCompared) {
   b.optimizer.lr = 0.25;
   b.data.train_limit = 7;
   const std::string text = differences(options_fingerprint(a), options_fingerprint(b));
-  EXPECT_THAT(text, AllOf(HasSubstr("--lr 0.1 in place of 0.25"), HasSubstr("--train-limit 0 in place of 7")));
+  EXPECT_THAT(text, AllOf(HasSubstr("--lr 0.1 instead of 0.25"), HasSubstr("--train-limit 0 instead of 7")));
   // As a checkpoint keeps them.
   EXPECT_EQ(differences(options_fingerprint(dump_config(a)), options_fingerprint(dump_config(b))), text);
 }
@@ -112,12 +112,12 @@ TEST(Fingerprint, ResumingOnOtherDataOrLayersIsRefused) {
     return error_text(ExitCode::checkpoint, [&] { check_same_data(first, state_of(then)); });
   };
   EXPECT_THAT(refusal(experiment_of(90, false)),
-              AllOf(HasSubstr("training images 100 of 1x28x28 in 10 classes in place of 90 of"),
+              AllOf(HasSubstr("training images 100 of 1x28x28 in 10 classes instead of 90 of"),
                     HasSubstr("training labels"), HasSubstr("--resume none")));
   EXPECT_THAT(refusal(experiment_of(100, true)), HasSubstr("network"));
   Experiment other = experiment_of(100, false);
   other.fingerprint = data_fingerprint(other.data, {{0.5F}, {0.5F}});
-  EXPECT_THAT(refusal(other), HasSubstr("normalisation (x - [0.5]) / [0.25] in place of (x - [0.5]) / [0.5]"));
+  EXPECT_THAT(refusal(other), HasSubstr("normalisation (x - [0.5]) / [0.25] instead of (x - [0.5]) / [0.5]"));
 }
 
 // Checkpoints of programs that did not note their data.

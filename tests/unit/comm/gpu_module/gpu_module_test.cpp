@@ -55,14 +55,14 @@ TEST(GpuModule, IsOpenedByItsName) {
   const std::shared_ptr<GpuModule> module = open_gpu_module();
   EXPECT_EQ(module->versions(), "a stand-in");
   ASSERT_EQ(module->visible().size(), 1U);
-  EXPECT_EQ(module->visible()[0].name, "no card");
+  EXPECT_EQ(module->visible()[0].name, "stand-in GPU");
 }
 
 TEST(GpuModule, ItsErrorsAreCaughtHere) {
   const NamedModule named(DDP_TEST_MODULE);
   const std::shared_ptr<GpuModule> module = open_gpu_module();
   EXPECT_EQ(error_text(ExitCode::out_of_memory, [&] { module->make_backend({.ordinal = 3}); }),
-            "thrown by the module for card 3");
+            "thrown by the module for GPU 3");
 }
 
 TEST(GpuModule, WorksOnWhatTheProgramHasMade) {

@@ -13,11 +13,11 @@ class StandIn final : public GpuModule {
   std::string versions() const override { return "a stand-in"; }
   std::vector<GpuInfo> visible() override {
     GpuInfo gpu;
-    gpu.name = "no card";
+    gpu.name = "stand-in GPU";
     return {gpu};
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
-    throw Error(ExitCode::out_of_memory, "thrown by the module for card " + std::to_string(config.ordinal));
+    throw Error(ExitCode::out_of_memory, "thrown by the module for GPU " + std::to_string(config.ordinal));
   }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
     return make_staged_communicator(ranks, backend);

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# install_test.sh BUILD_DIR: cmake --install into a prefix with a space in its name, which is then moved: the program, its
+# module for GPUs, the scripts and configurations are found there, without the build tree and from another folder.
+set -euo pipefail
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+  echo "FAILED: $1"
+  [ ! -e "$work/log" ] || cat "$work/log"
+  exit 1
+}
+
+cmake --install "$build" --prefix "$work/first place" >"$work/log" 2>&1 || fail "cmake --install"
+mv "$work/first place" "$work/other place"
+prefix="$work/other place"
+for file in bin/ddp_train share/ddp_train/launch/{run,get-data,slurm-train.sbatch,slurm-train-srun.sbatch,slurm-job.sh} \
+  share/ddp_train/configs/quickstart.cfg share/doc/ddp_train/{README.md,LICENSE,docs/options.md}; do
+  [ -e "$prefix/$file" ] || fail "$file is not installed"
+done
+if grep -qF "$build" "$prefix/share/ddp_train/launch/run"; then fail "launch/run names the build tree"; fi
+if readelf -d "$prefix/bin/ddp_train" | grep -qE "R(UN)?PATH.*${build}"; then fail "the program searches the build tree"; fi
+
+# Trains with what is in the prefix only.
+mkdir "$work/elsewhere" && cd "$work/elsewhere"
+unset DDP_TRAIN DDP_CUDA_MODULE
+"$prefix/share/ddp_train/launch/run" -np 2 -- --config "$prefix/share/ddp_train/configs/quickstart.cfg" --device cpu \
+  --train-limit 256 --test-limit 64 --epochs 1 --max-steps 2 --output "$work/run" >"$work/log" 2>&1 || fail "launch/run"
+[ -e "$work/run/latest/model.safetensors" ] || fail "there is no checkpoint"
+
+# The module for GPUs is found in the prefix: without a driver the program says that this is what is missing.
+if [ -e "$build/src/libddp_cuda.so" ]; then
+  [ -e "$prefix/lib/ddp_train/libddp_cuda.so" ] || fail "the module for GPUs is not installed"
+  if ldd "$prefix/lib/ddp_train/libddp_cuda.so" | grep -q 'not found'; then fail "the module lacks a library"; fi
+  "$prefix/bin/ddp_train" check --device cuda >"$work/log" 2>&1 || true
+  if grep -q 'has no module for GPUs' "$work/log"; then fail "the module for GPUs is not found"; fi
+fi
+echo "install_test: the prefix is complete and can be moved"
