@@ -3,7 +3,7 @@
 //   throw Error(ExitCode::data, "train-labels-idx1-ubyte: 60008 bytes expected, 1200 found; download it again");
 //   check(epochs > 0, ExitCode::usage, "--epochs is {}; it must be at least 1", epochs);
 //
-// A message says what is wrong, where, and what to do about it, in one line.
+// A message states in one line what is wrong, where, and what to do about it.
 #pragma once
 
 #include <fmt/core.h>

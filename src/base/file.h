@@ -1,13 +1,13 @@
-// Files: a descriptor that closes itself, whole reads and writes, and replacing a file at one instant.
+// Files: an owning descriptor, complete reads and writes, and atomic replacement.
 //
 //   File file(path, File::Mode::create, ExitCode::checkpoint);
 //   file.write(std::string_view("..."));
 //   file.sync();
 //   file.close();
 //
-//   replace_file(run_dir / "summary.csv", text, ExitCode::checkpoint);  // readers see the old text or the new one
+//   replace_file(run_dir / "summary.csv", text, ExitCode::checkpoint);  // readers see the old or the new text
 //
-// Every failure throws Error with the exit code given, naming the path, the system's reason and what to do.
+// Every failure throws Error with the given exit code, the path, the system's reason and the remedy.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
-// Signs of life of this process, by which the watchdog (job/watchdog.h) tells what is slow from what hangs.
+// Progress reports of this process, from which the watchdog (job/watchdog.h) distinguishes slow from hung.
 //
-//   heartbeat();                                              // something moved: a sample was read, a piece written
-//   const Activity activity("reading " + path.string());      // what this thread does, for the watchdog's lines
-//   const RankWait wait("all_reduce", 3);                     // it waits for other ranks, rank 3 among them
+//   heartbeat();                                              // progress: a sample was read, a block written
+//   const Activity activity("reading " + path.string());      // what this thread is doing, for messages
+//   const RankWait wait("all_reduce", 3);                     // it is waiting for other ranks, rank 3 among them
 //
-// All of it is for any thread, and cheap enough for every file and every message.
+// Thread-safe, and cheap enough to call for every file and message.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The name of this machine, for messages of jobs that run on several.
+// The name of this host, for messages of jobs on several hosts.
 //
 //   throw Error(ExitCode::rank_lost, fmt::format("{}: the link is down", host_name()));
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace ddp {
 
-// "unknown host" where the system does not say.
+// "unknown host" if the system call fails.
 std::string host_name();
 
 }  // namespace ddp

@@ -1,10 +1,10 @@
-// Logging: one line an event on standard error, so that standard output stays for results.
+// Logging: one line per event on standard error; standard output is reserved for results.
 //
 //   log_init(rank, size);
 //   log_info("using the {} data set", name);
-//   log_warning("...");   // also from ranks other than 0, with the rank in front
+//   log_warning("...");   // from every rank, prefixed with its number
 //
-// Lines of log_info appear from rank 0 only; warnings and errors from every rank.
+// log_info() prints on rank 0 only; warnings and errors are printed by every rank.
 #pragma once
 
 #include <fmt/core.h>

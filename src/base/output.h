@@ -1,8 +1,8 @@
-// Writing to standard output and standard error without waiting for ever for a reader that has stopped reading.
+// Writes to standard output and standard error that do not block forever if the reader has stopped reading.
 //
-//   write_patiently(STDERR_FILENO, line);   // within 10 s, or not at all; then lines are dropped until there is room
+//   write_patiently(STDERR_FILENO, line);   // gives up after 10 s; lines are then dropped until there is room
 //
-// What is to be seen of a run must not stop the run, and a line about an error must not keep a rank from ending.
+// Progress output must not stop a run, and an error message must not keep a rank from exiting.
 #pragma once
 
 #include <string_view>

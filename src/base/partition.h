@@ -1,7 +1,9 @@
-// One rule for cutting a run of items into consecutive parts: as equal as they can be, the larger ones first.
-// The global batch is cut into logical shards by it, and the shards into ranks.
+// The rule by which a range is split into consecutive parts: sizes differ by at most one, larger parts first. It splits the
+// global batch into logical shards and the shards among the ranks.
 //
-//   part(10, 4, 0) == Range{0, 3};  part(10, 4, 1) == Range{3, 6};  part(10, 4, 3) == Range{8, 10}
+//   part(10, 4, 0);   // {0, 3}
+//   part(10, 4, 1);   // {3, 6}
+//   part(10, 4, 3);   // {8, 10}
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Counter-based random numbers: each stream is a pure function of its key, so that a sample's noise does not depend on
-// which rank or thread draws it, nor on what was drawn before.
+// Counter-based random numbers: each stream is a pure function of its key, so the random numbers of a sample depend
+// neither on the rank or thread that draws them nor on earlier draws.
 //
 //   Random random(seed, /*stream=*/epoch, /*substream=*/sample_index);
 //   float angle = random.uniform(-0.2f, 0.2f);

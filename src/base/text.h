@@ -1,7 +1,7 @@
-// Text for people: sizes, counts, durations, and the nearest known name to a mistyped one.
+// Text for users: sizes, counts, durations, and the known name nearest to a misspelled one.
 //
-//   format_bytes(1536)                       "1.5 KiB"
-//   nearest("lenett", {"lenet", "resnet18"}) "lenet"
+//   format_bytes(1536);                                                 // "1.5 KiB"
+//   nearest("lenett", std::vector<std::string>{"lenet", "resnet18"});   // "lenet"
 #pragma once
 
 #include <cstdint>

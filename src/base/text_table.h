@@ -1,7 +1,7 @@
-// Tables for people: columns as wide as their widest cell, two blanks between.
+// Text tables: each column is as wide as its widest cell, with two blanks between columns.
 //
-//   text_table({{"rank", "GPU"}, {"0", "NVIDIA H200"}}, {Align::right, Align::left})
-//   // "rank  GPU\n   0  NVIDIA H200\n"
+//   const std::vector<std::vector<std::string>> rows = {{"rank", "GPU"}, {"0", "NVIDIA H200"}};
+//   text_table(rows, std::vector{Align::right, Align::left});   // "rank  GPU\n   0  NVIDIA H200\n"
 #pragma once
 
 #include <span>

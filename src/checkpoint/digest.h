@@ -1,10 +1,10 @@
-// The size and XXH3-128 hash of a file, by which a checkpoint's damage is found.
+// The size and XXH3-128 hash of a file, which detect damaged checkpoints.
 //
 //   Hasher hasher;
 //   hasher.update(bytes);
 //   FileDigest digest = hasher.finish();   // digest.xxh3_128 as `xxh128sum` prints it
 //
-// XXH3-128 (Yann Collet, xxHash 0.8) finds any accident; it is no protection against a forger.
+// XXH3-128 (Yann Collet, xxHash 0.8) finds any accident; it does not protect against deliberate changes.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,8 @@
-// What the evaluation of a checkpoint found, kept beside its files once the evaluation is over:
-// RUN/checkpoints/step-S/evaluation.json. A checkpoint is written before it is evaluated; one without this file has
-// still to be.
+// The result of evaluating a checkpoint, RUN/checkpoints/step-S/evaluation.json. A checkpoint is written before it is
+// evaluated; without this file it has not been evaluated yet.
 //
-//   write_evaluation(checkpoint.path, {.loss = 0.31, .accuracy = 0.91});
-//   std::optional<Evaluation> found = read_evaluation(checkpoint.path);
+//   write_evaluation(path, {.loss = 0.31, .accuracy = 0.91});
+//   std::optional<Evaluation> found = read_evaluation(path);
 #pragma once
 
 #include <filesystem>

@@ -1,11 +1,11 @@
-// Where things lie in a run folder, and what they are called:
+// Names and places in a run folder:
 //
-//   RUN/latest, RUN/best                links to the newest checkpoint and to that of the best validation accuracy
-//   RUN/model.onnx                      the model's file, where it came from one
-//   RUN/checkpoints/step-00001234/      a checkpoint: model.safetensors, optimizer.safetensors, state.json,
-//                                       MANIFEST.json; once it was evaluated, evaluation.json
-//   RUN/checkpoints/.tmp-step-00001234/ one being written, or removed: never read
-//   RUN/checkpoints/.replaced-step-00001234/  one making room for another of the same step: good until that is in place
+//   RUN/latest, RUN/best                      links to the newest checkpoint and to the one with the best accuracy
+//   RUN/model.onnx                            the model file, if --model named one
+//   RUN/checkpoints/step-00001234/            a checkpoint: model.safetensors, optimizer.safetensors, state.json and
+//                                             MANIFEST.json; after its evaluation also evaluation.json
+//   RUN/checkpoints/.tmp-step-00001234/       being written or removed; never read
+//   RUN/checkpoints/.replaced-step-00001234/  about to be replaced by another one of the same step; valid until then
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// MANIFEST.json: which files make up a checkpoint, with their sizes and hashes. It is written last.
+// MANIFEST.json: the files of a checkpoint with their sizes and hashes. It is written last.
 //
 //   {
 //     "format": "ddp_train checkpoint",
@@ -7,7 +7,7 @@
 //       "model.safetensors": {"size": 1724, "xxh3_128": "0c6f..."},
 //       ...
 //
-// A manifest is good only if it is, byte for byte, what we would write: so damage to the manifest is found as well.
+// A manifest is valid only if it is byte for byte what to_json() writes, so damage to the manifest itself is detected.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Finds, verifies and reads checkpoints. Nothing that fails its manifest's sizes and hashes, or holds numbers that are
-// not finite, is ever loaded.
+// Finds, verifies and reads checkpoints. A checkpoint whose files do not match the sizes and hashes in its manifest, or
+// that contains non-finite values, is never loaded.
 //
 //   if (auto checkpoint = find_checkpoint("runs/lenet-glyphs")) {          // --resume auto
 //     load(*checkpoint, "lenet", model_views, optimizer_views);
@@ -7,7 +7,7 @@
 //   }
 //   Checkpoint chosen = open_checkpoint("runs/lenet-glyphs/best");         // --resume PATH
 //
-// All errors are Error(checkpoint): one line with the path, what is wrong, and what to do.
+// All errors are Error(checkpoint) with the path, the problem and the remedy.
 #pragma once
 
 #include <filesystem>

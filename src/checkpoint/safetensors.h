@@ -1,5 +1,4 @@
-// Float32 tensors, and counters, in files of the safetensors format, which Python's `safetensors` package reads and
-// writes.
+// Reads and writes float32 tensors and counters in the safetensors format of Python's `safetensors` package.
 //
 //   write_safetensors("model.safetensors", views, {{"format", "pt"}});
 //

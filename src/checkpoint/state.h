@@ -1,4 +1,4 @@
-// Where a training run stands: all that is needed, beside the tensors, to go on as if it had never stopped.
+// The state of a training run: everything besides the tensors that is needed to continue as if it had never stopped.
 //
 //   TrainingState state;
 //   state.model = "lenet";

@@ -1,4 +1,4 @@
-// A named tensor in someone else's memory: what a checkpoint is written from and read into.
+// A named, non-owning view of a tensor, from which checkpoints are written and into which they are read.
 //
 //   TensorView view{"conv1.weight", {20, 1, 3, 3}, parameters.data()};   // 180 floats, PyTorch's layout
 #pragma once

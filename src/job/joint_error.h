@@ -1,4 +1,4 @@
-// An error in which several ranks ended together, each with the same exit code: one of them reports it.
+// An error with which several ranks exit together, with the same exit code; one of them reports it.
 //
 //   throw JointError(ExitCode::data, "train-images: ...", /*reporter=*/rank == lowest_failing_rank);
 #pragma once

@@ -1,5 +1,5 @@
-// What the launcher says, held against what MPI says. A program started as N copies that do not know of one another
-// would train N times the same on N times the cost: it is refused where that is certain.
+// Compares the launcher's environment with what MPI reports. N copies of the program that are not connected would train
+// the same model N times; this is rejected if it is certain.
 //
 //   check_launch(process_environment(), /*mpi_size=*/size, "Open MPI 4.1.4");
 #pragma once

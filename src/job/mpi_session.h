@@ -1,9 +1,8 @@
 // The MPI session: MPI_Init_thread to MPI_Finalize as the lifetime of one object, which outlives everything that
 // communicates. Without mpirun it is a session of one rank.
 //
-//   int main() {
-//     return run_program([](MpiSession& session) { ... session.rank() of session.size() ... });   // report.h
-//   }
+//   const MpiSession session;
+//   std::cout << session.rank() << " of " << session.size() << '\n';
 #pragma once
 
 #include <memory>

@@ -1,8 +1,9 @@
-// Which ranks are alive, which make progress, and which one the others wait for: pure, for the watchdog and its tests.
+// Which ranks are alive, which make progress, and which one the others wait for; pure logic for the watchdog.
 //
 //   PulseBoard board(rank, size);
+//   const std::vector<Pulse> received;   // the table of another rank
 //   board.note_own({.beats = heartbeats(), .waits = true, .peer = 2}, clock);   // a few times a second
-//   board.merge(table_of_another_rank, clock);                                  // pulses spread from rank to rank
+//   board.merge(received, clock);                                  // pulses spread from rank to rank
 //   if (const auto finding = board.find_culprits(600, clock)) ...               // no progress on any rank for 600 s
 //
 // A rank that stands still because it waits for others is explained by them; to blame is the one that nobody explains:

@@ -1,9 +1,9 @@
-// Spreads the pulses of all ranks (job/pulse_board.h) a few times a second, beside whatever the ranks do.
+// Spreads the pulses of all ranks (job/pulse_board.h) a few times a second, independently of their other work.
 //
 //   MpiSession session;
 //   PulseExchange pulses(session);   // collective; from here on every rank knows which ones are alive
 //   ...
-//   pulses.close();                  // collective: all ranks have come to the end
+//   pulses.close();                  // collective: all ranks have finished
 //
 // Each rank sends its table to some others, a thread of its own does so. Few ranks send to all, many to those at a
 // distance of 1, 2, 4 ... ranks, so that news reaches everybody within a few rounds.

@@ -1,18 +1,14 @@
-// The one place that turns an error on any rank into one line on standard error and the exit code of the whole job.
+// Turns an error on any rank into one line on standard error and the exit code of the whole job.
 //
-//   int main(int argc, char** argv) {
-//     return run_program([&](MpiSession& session) {
-//       const Options options = together(session, [&] { return parse_options(...); });   // fails on all ranks, or on
-//       none
-//       ... build everything ...
-//       or_abort(session, [&] { trainer.run(); });   // an error on one rank ends all ranks
-//       return 0;
-//     });
-//   }
+//   run_program([&](const MpiSession& session) {
+//     std::string text = together(session, [&] { return read_text(path, ExitCode::data); });   // on all ranks or none
+//     or_abort(session, [&] { work(); });   // an error on one rank ends all ranks
+//     return 0;
+//   }, [] {});
 //
-// Setting up: every rank comes to the end of a phase, tells the others how it went, and if any failed all leave in good
-// order with the same exit code; the lowest failing rank reports. Running: the failing rank reports and takes the
-// others down with MPI_Abort, because they wait for it somewhere.
+// During setup every rank reaches the end of a phase and reports its outcome; if any failed, all exit in order with the
+// same exit code, and the lowest failing rank prints the error. During training the failing rank prints the error and
+// ends the others with MPI_Abort, because they may be waiting for it.
 #pragma once
 
 #include <exception>

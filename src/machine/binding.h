@@ -1,4 +1,4 @@
-// Which cores and how many compute threads each rank gets, so that ranks on one host do not stand in each other's way.
+// The cores and the number of compute threads of each rank, so that the ranks of a host do not interfere.
 //
 //   const Binding binding = bind_ranks(session, topology, options.distributed);   // before any thread is started
 //   log_info("{}", binding.sentence);   // "2 ranks on 1 host, 1 thread each, bound to cores 0 | 1"

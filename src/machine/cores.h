@@ -1,8 +1,8 @@
-// What this machine lets this process compute on: logical CPUs, the physical cores they belong to, and CPU quotas.
+// The CPUs available to this process: logical CPUs, the physical cores they belong to, and CPU quotas.
 //
 //   const std::vector<int> cpus = affinity();         // {0, 1, 2, 3}
-//   const CoreList cores = physical_cores(cpus);      // {{0, 2}, {1, 3}} with two threads a core
-//   const double quota = cpu_quota();                 // 1.5 in a container with --cpus 1.5; infinite without
+//   const CoreList cores = physical_cores(cpus);      // {{0, 2}, {1, 3}} with two threads per core
+//   const double quota = cpu_quota();                 // 1.5 in a container with --cpus 1.5; infinite without one
 #pragma once
 
 #include <sys/types.h>

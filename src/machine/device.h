@@ -1,10 +1,9 @@
-// Where this job computes: on the CPU, or each rank on a card.
+// The device of this job: the CPU, or one GPU per rank.
 //
-//   const Device device = choose_device(*communicator, topology, options, open_gpu_module);
+//   const Device device = choose_device(communicator, topology, options, open_gpu_module);
 //   std::unique_ptr<Backend> backend = device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
-//   header("device", backend->description() + (device.note.empty() ? "" : "; " + device.note));
 //
-// All ranks compute on the same kind of device, since they sum their gradients by one transport.
+// All ranks use the same kind of device, since they reduce their gradients by one transport.
 #pragma once
 
 #include <functional>

@@ -1,10 +1,10 @@
-// What NVIDIA's management library tells of the cards of this machine, opened at run time: no driver, no library.
+// The GPUs of this machine as reported by NVIDIA's management library, which is opened at run time.
 //
-//   const Nvml nvml;                                   // throws Error(preflight) where there is no driver
+//   const Nvml nvml;                                   // throws Error(preflight) if there is no driver
 //   nvml.driver_version();                             // "580.95.05"
-//   for (const CardStatus& card : nvml.cards()) ...    // all cards of the machine, whatever CUDA_VISIBLE_DEVICES says
+//   for (const CardStatus& card : nvml.cards()) ...    // all GPUs, regardless of CUDA_VISIBLE_DEVICES
 //
-// The library is libnvidia-ml.so.1, or the file that DDP_NVML_LIBRARY names. What a card does not tell is empty.
+// The library is libnvidia-ml.so.1, or the file in DDP_NVML_LIBRARY. Values that a GPU does not report are empty.
 #pragma once
 
 #include <cstdint>

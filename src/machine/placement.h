@@ -1,12 +1,11 @@
-// Which rank computes on which card: a pure function of what the ranks see and of the options.
+// The GPU of each rank: a pure function of the GPUs that the ranks see and of the options.
 //
-//   std::vector<RankView> views = ...;                       // of all ranks, by rank
+//   std::vector<RankView> views;                             // the GPUs that each rank sees, by rank
 //   const Placement placement = place_ranks(views, options.device);
-//   placement.cards[rank].ordinal;                           // the card among those that the rank sees
+//   placement.cards[rank].ordinal;                           // the GPU, among those that the rank sees
 //
-// Ranks of a host that see the same cards take them one by one, in the order of CUDA_VISIBLE_DEVICES or of --gpus.
-// Ranks that see cards of their own, as Slurm's --gpus-per-task=1 shows each its own one as number 0, take the first of
-// these. PCI addresses tell what is the same card.
+// Ranks of a host that see the same GPUs use one each, in the order of CUDA_VISIBLE_DEVICES or --gpus. Ranks that each see
+// GPUs of their own, as with Slurm's --gpus-per-task=1, use the first one. GPUs are identified by PCI address.
 #pragma once
 
 #include <span>

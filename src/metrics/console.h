@@ -1,15 +1,15 @@
-// What a person sees of a run: a header, progress, a table by epoch, and where the time went.
+// The terminal output of a run: a header, progress, a table of epochs, and the time by phase.
 //
 //   Console console(ProgressStyle::automatic);
 //   console.header("ddp_train 0.1.0", {{"model", "lenet, 431,080 parameters"}, {"ranks", "2 on 1 host"}});
-//   each step:           console.update(progress);
-//   each log interval:   console.log(progress);
-//   each epoch:          console.epoch(epoch_record);
-//   at the end:          console.summary(totals_of_all_ranks, hosts);
+//   console.update(progress);                      // each step
+//   console.log(progress);                         // each log interval
+//   console.epoch(epoch_record);                   // each epoch
+//   console.summary(totals_of_all_ranks, hosts);   // at the end
 //
-// On a terminal the bar is redrawn in place and the table grows above it. Elsewhere there is a line for each log
-// interval and each epoch, and the table comes whole at the end. Used by rank 0 alone. Output that fails, as into a
-// closed pipe or to a reader that has stopped reading, is lost without an error: the run matters more.
+// On a terminal the bar is redrawn in place and the table grows above it. Elsewhere a line is printed for each log
+// interval and each epoch, and the whole table at the end. Used by rank 0 only. Output that fails, for example into a
+// closed pipe or to a reader that has stopped reading, is dropped without an error, since the run matters more.
 #pragma once
 
 #include <cstdio>

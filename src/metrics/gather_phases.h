@@ -1,5 +1,6 @@
-// Brings the time split of every rank together.
+// Gathers the time by phase of all ranks.
 //
+//   PhaseClock clock;
 //   std::vector<PhaseTotals> ranks = gather_phases(communicator, clock.totals());
 #pragma once
 

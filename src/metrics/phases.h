@@ -1,8 +1,8 @@
-// Where the time of training goes: every instant belongs to one phase, so that the phases add up to the wall time.
+// Time by phase: every instant belongs to exactly one phase, so the phases add up to the wall time.
 //
 //   PhaseClock clock;                       // in Phase::other
 //   clock.switch_to(Phase::data_wait);      // one reading of the clock, nothing else
-//   Batch batch = loader.next();
+//   work();
 //   clock.switch_to(Phase::forward);
 //   ...
 //   PhaseTotals since_last_line = clock.lap();

@@ -1,15 +1,14 @@
-// What a run leaves for programs to read: RUN/metrics.jsonl and RUN/summary.csv.
+// The machine-readable logs of a run: RUN/metrics.jsonl and RUN/summary.csv.
 //
-//   RunLog log(run_dir, {});                                              // a new run
-//   RunLog log(run_dir, RunLog::read(run_dir, {.step = 468}));            // one that goes on
-//   log.write(TrainRecord{.step = 50, .epoch = 1, .loss = 2.30, .lr = 0.1, .images_per_second = 12e3, .phases = lap});
+//   RunLog log(run_dir, {});                                                // a new run
+//   RunLog resumed(run_dir, RunLog::read(run_dir, {.step = 468}));          // a resumed run
+//   log.write(TrainRecord{.step = 50, .epoch = 1, .loss = 2.30, .lr = 0.1, .images_per_second = 12e3, .phases = {}});
 //   log.write(EvalRecord{.step = 234, .epoch = 1, .val_loss = 0.9, .val_accuracy = 0.71});
-//   log.write(EpochRecord{...});
 //
-// metrics.jsonl has one JSON object a line; summary.csv one row an epoch below a row of names. Numbers are written with
-// as many digits as give the same double back; what is not finite is null in JSON, and nan or inf in CSV.
-// Epochs count from 1, as people do; steps are updates done, so the first line of training has step 1 or more.
-// Every line reaches the system in one write as it is written; sync() brings it to the disk.
+// metrics.jsonl has one JSON object per line, summary.csv a header and one row per epoch. Numbers are written with enough
+// digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from 1; a
+// step is the number of updates done, so the first training record has step 1 or more. Each line is written with a
+// single system call; sync() flushes them to disk.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// What is at the other end of an output: a person's terminal, and how wide, or a file or pipe.
+// Whether an output is a terminal, and how wide, or a file or pipe.
 //
 //   Terminal terminal(STDOUT_FILENO);
-//   if (terminal.interactive()) draw(terminal.columns());
+//   if (terminal.interactive()) std::cout << std::string(terminal.columns(), '-');
 //
 // Note [Terminals behind mpirun]
 // Open MPI gives each process a pseudo-terminal of its own, of size 0x0, whether mpirun itself writes to a terminal or

@@ -1,5 +1,6 @@
 // Adds options to the table: one method per type of value, which sets the reader, the writer and the allowed range.
 //
+//   std::vector<OptionSpec> table;
 //   TopicTable model(table, "model", &Options::model);
 //   model.real("init-std", &ModelOptions::init_std, {0, 1000}, "standard deviation of --init normal");
 #pragma once

@@ -1,7 +1,8 @@
 // Parsing of option values: each function consumes the whole text or throws BadValue.
 //
-//   read_integer("12", 1, 64) == 12;  read_integer("12x", 1, 64) throws "not an integer"
-//   read_switch("on") == true
+//   read_integer("12", 1, 64);    // 12
+//   read_integer("12x", 1, 64);   // throws BadValue("not an integer")
+//   read_switch("on");            // true
 #pragma once
 
 #include <array>

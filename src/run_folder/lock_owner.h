@@ -1,8 +1,8 @@
-// Who holds the lock of a run folder, and whether that process still lives.
+// The owner of the lock of a run folder, and whether that process is still alive.
 //
 //   LockOwner mine = this_process();
 //   std::string text = to_text(mine);          // the content of RUN/run.lock
-//   if (same_machine(owner, mine) && !lives(owner)) ...   // it was killed
+//   if (same_machine(mine, mine) && !lives(mine)) ...   // it was killed
 #pragma once
 
 #include <cstdint>

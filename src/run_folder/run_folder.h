@@ -1,17 +1,17 @@
-// The folder of a run, of which rank 0 alone reads and writes: lock, configuration, logs, checkpoints, links to them,
-// and what an earlier run left.
+// The folder of a run, accessed by rank 0 only: lock, configuration, logs, checkpoints and links to them, and the files
+// of earlier runs.
 //
 //   RunFolder folder("runs/lenet-glyphs");            // takes the lock
 //   auto resumed = folder.find("auto");               // reads and verifies, writes nothing
-//   ... everything else that may still fail ...
-//   folder.open({dump_config(options), onnx, keep});  // from here on it is ours to write
-//   folder.save(state, model, optimizer);
+//   ...                                               // everything else that may still fail
+//   folder.open({.config = text});                    // from here on it is written to
+//   folder.save(state, model_views, optimizer_views);
 //   folder.evaluated(state.step, {loss, accuracy}, /*best=*/true);
 //
 // Note [Prepare, then commit]
-// A run that is refused, whatever the reason, leaves the folder as it was. So all that open() will need is read and
-// verified before, and what it then does can fail only where the disk does. Nothing is deleted by it: an earlier run,
-// and checkpoints later than the one that is resumed, move to RUN/earlier-1, earlier-2, ...
+// A run that is rejected, for whatever reason, leaves the folder unchanged. Everything that open() needs is therefore read
+// and verified before, so that it can fail only if the disk does. It deletes nothing: an earlier run, and checkpoints
+// later than the one resumed from, are moved to RUN/earlier-1, earlier-2, ...
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@
 
 namespace ddp {
 
-// The checkpoint that a run goes on from, and what the run that wrote it had not finished.
+// The checkpoint that a run resumes from, and what the run that wrote it had not finished.
 struct ResumePoint {
   TrainingState state;
   std::optional<Evaluation> evaluation;  // of the checkpoint; nothing: it was not evaluated to the end
@@ -36,10 +36,11 @@ struct ResumePoint {
 
 class RunFolder {
  public:
-  // Throws Error(checkpoint) where the folder cannot be written or a living process has it.
+  // Throws Error(checkpoint) if the folder cannot be written or a living process holds its lock.
   explicit RunFolder(std::filesystem::path path, const LockTiming& timing = {});
 
-  // What --resume says: "none", "auto" (the newest good checkpoint here, if any) or a path. Nothing for a new run.
+  // `resume` is the value of --resume: "none", "auto" (the newest intact checkpoint, if any) or a path. Returns nothing
+  // for a new run.
   std::optional<ResumePoint> find(const std::string& resume);
   // The checkpoint found, or null.
   const Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
@@ -51,7 +52,7 @@ class RunFolder {
   };
   void open(const Content& content);
 
-  // Throws Error(checkpoint) where the folder is no longer there or no longer ours.
+  // Throws Error(checkpoint) if the folder no longer exists or the lock has been lost.
   void check_held() { lock_.check_held(); }  // in every step
   void check_held_now() { lock_.check_held_now(); }
   RunLog& log() { return *log_; }
@@ -59,7 +60,7 @@ class RunFolder {
   // Notes the result of an evaluation of the checkpoint of `step`, once the log has it; `best`: it is the best so far.
   void evaluated(std::int64_t step, const Evaluation& evaluation, bool best);
 
-  // Gives the lock back, for a process that ends without destructors.
+  // Releases the lock, for a process that exits without running destructors.
   void release() noexcept { lock_.release(); }
   const std::filesystem::path& path() const { return path_; }
 

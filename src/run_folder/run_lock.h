@@ -1,7 +1,7 @@
-// The lock of a run folder: one process at a time writes there, on any host that sees the folder.
+// The lock of a run folder: only one process at a time writes to it, on any host that shares the folder.
 //
-//   RunLock lock("runs/lenet-glyphs");   // throws Error(checkpoint) where a living process has it
-//   lock.check_held();                   // throws where the folder was deleted, moved, or taken over
+//   RunLock lock("runs/lenet-glyphs");   // throws Error(checkpoint) if a living process holds it
+//   lock.check_held();                   // throws if the folder was deleted, moved or taken over
 //
 // Note [The lock on network file systems]
 // The lock is the file RUN/run.lock, made by link(2), which one process alone can succeed at on every file system;

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""collect.py SRC OUT ROOMS...: writes one source file with the examples that open the headers of some folders of SRC.
+
+The example of a header is the part of the comment at its head that is indented by three blanks. It becomes the body of a
+function, and may use the names of prelude.h; "..." stands for a statement.
+"""
+import pathlib
+import re
+import sys
+
+# These show a file or an output.
+NOT_CODE = {"checkpoint/layout.h", "checkpoint/manifest.h", "metrics/progress_text.h", "metrics/time_summary.h"}
+
+
+def example(lines):
+    """The number of the first line of the example, from 1, and its lines; or None."""
+    first, body = None, []
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#pragma once"):
+            break
+        shown = line.startswith("//   ")
+        if first is None and not shown:
+            continue
+        if first is not None and not shown and line.strip() != "//":
+            break
+        first = first or number
+        body.append(re.sub(r"(^|\s)\.\.\.\s*($|//)", r"\1; \2", line[2:]))
+    return first and (first, body)
+
+
+def main():
+    source, target, rooms = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    includes, bodies = ['#include "examples/prelude.h"'], []
+    for header in sorted(path for room in rooms for path in (source / room).glob("*.h")):
+        name = str(header.relative_to(source))
+        found = example(header.read_text().splitlines())
+        if found is None or name in NOT_CODE:
+            continue
+        includes.append(f'#include "{name}"')
+        space = "example_" + re.sub(r"\W", "_", name[:-2])
+        bodies += [f"namespace ddp::{space} {{", "[[maybe_unused]] static void run() {", f'#line {found[0]} "{header}"',
+                   *found[1], "}", f"}}  // namespace ddp::{space}"]
+    if not bodies:
+        sys.exit(f"there are no examples in {', '.join(rooms)} of {source}")
+    target.write_text("\n".join(includes + bodies) + "\n")
+
+
+main()
