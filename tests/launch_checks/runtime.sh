@@ -109,20 +109,20 @@ run_failures)
 launchers)
   # Copies of a one-rank job, as another MPI's launcher or a bare torchrun would start them.
   run 3 env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$probe" 1
-  says 1 "OMPI_COMM_WORLD_SIZE says that 2 processes were started, but to MPI \(Open MPI .*use the mpirun of that"
+  says 1 "OMPI_COMM_WORLD_SIZE is 2, but MPI \(Open MPI .*use the mpirun of that"
   run 3 env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "$probe" 1
   says 0 "."
   run 3 env PMI_SIZE=4 PMI_RANK=0 "$probe" 1
-  says 1 "PMI_SIZE says that 4 "
+  says 1 "PMI_SIZE is 4, "
   run 3 env WORLD_SIZE=4 RANK=0 LOCAL_RANK=0 "$probe" 1
-  says 1 "WORLD_SIZE says that 4 "
+  says 1 "WORLD_SIZE is 4, "
   run 3 env SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$probe" 1
   says 1 "srun --mpi=pmix"
   # mpirun within a Slurm job: every rank sees the batch script's variables.
   run 0 env SLURM_PROCID=0 SLURM_NTASKS=8 "$mpirun" --oversubscribe -np 2 "$probe" 2
   run 0 env WORLD_SIZE=8 "$mpirun" --oversubscribe -np 2 "$probe" 2
   run 0 env WORLD_SIZE=8 "$probe" 1
-  says 1 "warning: WORLD_SIZE is 8, but this is a run of one rank"
+  says 1 "warning: WORLD_SIZE is 8, but this run has a single rank"
   ;;
 binding)
   cores=$(nproc)
@@ -143,7 +143,7 @@ binding)
   says 1 "1 rank on 1 host, 1 thread, bound to core $first$"
   run 0 taskset -c "$first" "$probe" 1 --threads 2
   prints 1 "threads 2, omp 2, cpus $first$"
-  says 1 "warning: --threads 2 on 1 core"
+  says 1 "warning: --threads 2 exceeds the 1 core"
   run 0 "$probe" 1 --bind none --threads 1
   prints 1 "threads 1, omp 1,"
   says 1 "1 rank on 1 host, 1 thread, not bound"

@@ -15,7 +15,7 @@ prints() {
 # devices
 for ranks in 1 2; do
   run 3 30 "$ranks" devices
-  one_line 'no NVIDIA driver: .*libnvidia-ml.so.1.*; there is the CPU: [0-9]+ cores?, .*(avx|baseline|sse)'
+  one_line 'no NVIDIA driver: .*libnvidia-ml.so.1.*; available: CPU, [0-9]+ cores?, .*(avx|baseline|sse)'
 done
 export DDP_NVML_LIBRARY=$STAND_IN_NVML_LIBRARY
 run 0 30 2 devices
@@ -46,7 +46,7 @@ prints 'algorithm GB/s +bus GB/s'
 # Where a run computes: the CPU with one line that says why, or an error.
 run 0 60 2 "${small[@]}" --max-steps 2 --output "$folder/run" --log-placement
 prints '^ *device +CPU .*; no GPU: .'
-prints '^rank +host +card'
+prints '^rank +host +GPU'
 run 0 60 1 "${small[@]}" --max-steps 2 --output "$folder/run" --device cpu
 prints '^ *device +CPU'
 if grep -q 'no GPU' "$folder/out"; then fail "a GPU was looked for with --device cpu"; fi
@@ -54,8 +54,8 @@ for ranks in 1 2; do
   run 3 30 "$ranks" --device cuda
   one_line 'error:.* --device cuda: .'
   run 2 30 "$ranks" --precision bf16
-  one_line '--precision bf16 needs a GPU, and this run is on the CPU \(no GPU: .*--precision fp32'
+  one_line '--precision bf16 requires a GPU, but this run uses the CPU \(no GPU: .*--precision fp32'
   run 2 30 "$ranks" check --device cpu --precision tf32
-  one_line '--precision tf32 needs a GPU'
+  one_line '--precision tf32 requires a GPU'
 done
 finish

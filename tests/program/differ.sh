@@ -40,17 +40,17 @@ differ() {
   last="rank 1 with $*"
   timeout -s KILL 60 "$mpirun" -q --oversubscribe --bind-to none \
     -np 1 "$program" "${tiny[@]}" --output odd : -np 1 "$program" "${tiny[@]}" --output odd "$@" >out 2>err || got=$?
-  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+  [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
   one_line "rank 1 on host [^ ]+ has .*$pattern.*rank 0"
   [ ! -e odd/checkpoints ] || fail "$last has begun a run"
 }
-differ '--seed 5 in place of 1' 3 --seed 5
+differ '--seed 5 instead of 1' 3 --seed 5
 differ '--lr 0.1 instead of 0.05' 3 --lr 0.1
-differ '--momentum 0.8 in place of 0.9' 3 --momentum 0.8
+differ '--momentum 0.8 instead of 0.9' 3 --momentum 0.8
 differ '--init kaiming in place of' 3 --init kaiming
-differ '--normalize standard in place of none' 3 --normalize standard
-differ '--global-batch 40 in place of 20' 3 --global-batch 40
-differ '--train-limit 60 in place of 0' 3 --train-limit 60
+differ '--normalize standard instead of none' 3 --normalize standard
+differ '--global-batch 40 instead of 20' 3 --global-batch 40
+differ '--train-limit 60 instead of 0' 3 --train-limit 60
 differ 'training labels' 3 --data-dir labels
 differ 'training images 100 of 1x28x28' 3 --data-dir fewer
 differ 'training pixels' 3 --data-dir pixels.d

@@ -63,7 +63,7 @@ run 4 20 1 "${exact[@]}" --output "$folder/run" --dataset mnist --data-dir "$fol
 
 # Going on from an older step forks; from another run's, the one here moves away. Nothing is deleted.
 run 0 60 1 "${exact[@]}" --output "$folder/run" --resume "$folder/run/checkpoints/step-00000008"
-grep -q 'the checkpoints of later steps are in .*earlier-1 now' "$folder/err" || fail "nothing says where they are"
+grep -q 'the checkpoints of later steps were moved to .*earlier-1' "$folder/err" || fail "nothing says where they are"
 same_tensors "$folder/run/checkpoints/step-00000024" "$folder/run/earlier-1/checkpoints/step-00000024"
 [ -e "$folder/run/earlier-1/checkpoints/step-00000016/MANIFEST.json" ] || fail "step 16 is gone"
 [ "$(wc -l <"$folder/run/summary.csv")" -eq 4 ] || fail "summary.csv has not a row for each epoch"
@@ -74,9 +74,9 @@ same_tensors "$folder/run/earlier-2/latest" "$folder/run/latest"
 # Placeholders.
 export SLURM_JOB_ID=
 run 2 20 1 "${small[@]}" --output "$folder/slurm/%j"
-one_line 'no SLURM_JOB_ID in the environment for %j'
+one_line 'SLURM_JOB_ID is not set in the environment, but %j'
 run 2 20 1 "${small[@]}" --output "$folder/slurm/%x"
-one_line 'behind a % stands j'
+one_line 'use %j .Slurm job ID'
 SLURM_JOB_ID=7 SLURM_ARRAY_TASK_ID=3 run 0 20 1 "${small[@]}" --max-steps 1 --output "$folder/slurm/%j-%a"
 [ -e "$folder/slurm/7-3/latest" ] || fail "no run in $folder/slurm/7-3"
 run 0 20 1 --config "$folder/slurm/7-3/config.cfg" --resume auto

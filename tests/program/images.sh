@@ -66,7 +66,7 @@ rm -r "$data/val/grün"
 run 4 30 2 "${images[@]}"
 one_line "has no class 'grün'"
 run 2 30 1 --normalize imagenet
-one_line 'colour images'
+one_line 'color images'
 run 2 30 1 --color-jitter 0.4,0.4
 one_line 'three numbers'
 finish

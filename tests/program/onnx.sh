@@ -43,7 +43,7 @@ run 8 10 2 "${small[@]}" --init-from torch.pth
 one_line 'torch.pth: this is a file of torch.save'
 sed 's/"dtype":"F32"/"dtype":"F16"/' net.safetensors >half.safetensors
 run 8 10 2 "${small[@]}" --init-from half.safetensors
-one_line 'is of type F16, only F32 is read; save it in that'
+one_line 'is of type F16, only F32 is supported; convert it'
 run 4 10 2 --model nowhere.onnx
 one_line 'nowhere.onnx: No such file'
 head -c 1000 moved.onnx >short.onnx
@@ -52,15 +52,15 @@ one_line 'short.onnx: not a readable ONNX model'
 run 2 10 1 export --run first
 one_line '--to FILE'
 run 2 10 1 --to x.onnx
-one_line '--to is for the command export'
+one_line '--to applies to the command export only'
 run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
 one_line 'fold-batch-norm requires --format onnx'
 run 2 10 1 export --run first --format onnx --to x.safetensors
-one_line '--to x.safetensors is not the name of --format onnx'
+one_line '--to x.safetensors has the extension of another format than --format onnx'
 run 8 10 1 export --run nowhere --to x.onnx
 one_line 'nowhere: no such checkpoint'
 run 8 10 1 export --run first --average --to x.onnx
-one_line 'no moving average.*leave out --average'
+one_line 'no moving average.*remove --average'
 run 8 10 1 export --run first --to nowhere/x.onnx
 one_line 'nowhere'
 run 8 60 2 "${small[@]}" --model caffe-lenet --init-from net.safetensors
@@ -69,10 +69,10 @@ run 8 10 2 "${small[@]}" --init-from nowhere.safetensors
 one_line '--init-from nowhere.safetensors: no such file'
 head -c 100 net.safetensors >short.safetensors
 run 8 10 2 "${small[@]}" --init-from short.safetensors
-one_line 'short.safetensors: a header of'
+one_line 'short.safetensors: the header is'
 printf '\377\377\377\377\377\377\377\177{}' >forged.safetensors
 run 8 10 2 "${small[@]}" --init-from forged.safetensors
-one_line 'forged.safetensors: a header of'
+one_line 'forged.safetensors: the header is'
 run 2 10 1 --new-classifier
 one_line '--new-classifier requires --init-from'
 

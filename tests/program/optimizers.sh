@@ -33,5 +33,5 @@ run 0 60 2 eval "${exact[@]}" --optimizer adamw --ema-decay 0.9 --output "$folde
 run 0 60 1 eval "${exact[@]}" --optimizer adamw --output "$folder/adamw"
 [ "$(told <"$folder/out")" != "$logged" ] || fail "eval of the weights says what the average's says"
 run 8 60 1 eval "${exact[@]}" --device cpu --ema-decay 0.9 --output "$folder/sgd"
-one_line "there is no moving average of the weights in it; the run had no --ema-decay; leave out --average .export. or --ema-decay .eval."
+one_line "contains no moving average of the weights, since the run had no --ema-decay; remove --average .export. or --ema-decay .eval."
 finish

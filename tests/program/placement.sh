@@ -58,7 +58,7 @@ one_line "ranks 0 and 1 on host .* would both use the GPU at $a.*--oversubscribe
 one_each $a none
 run 0 60 2 check
 prints '^ +0 .* CPU'
-grep -q 'though some see a GPU: rank 1 on host .*: there is no NVIDIA driver' "$folder/err" || fail "no warning from $last"
+grep -q 'although some have a GPU: rank 1 on host .*: there is no NVIDIA driver' "$folder/err" || fail "no warning from $last"
 run 3 30 2 check --device cuda
 one_line '--device cuda: rank 1 on host .*: there is no NVIDIA driver'
 program=$whole

@@ -35,7 +35,7 @@ start "$folder/usr1" 2
 kill -USR1 "$job"
 ends 75 10
 [ -s "$folder/usr1/latest/state.json" ] || fail "USR1 left no checkpoint"
-grep -q 'go on with --resume auto' "$folder/err" || fail "USR1: no line says how to go on"
+grep -q 'resume with --resume auto' "$folder/err" || fail "USR1: no line says how to go on"
 step=$(sed -n 's/.*"step": *\([0-9]*\),.*/\1/p' "$folder/usr1/latest/state.json")
 run 0 60 2 "${small[@]}" --epochs 2000 --max-steps $((step + 3)) --output "$folder/usr1" --resume auto --log-interval 1
 [ "$(grep -c '"loss"' "$folder/usr1/metrics.jsonl")" -eq $((step + 3)) ] || fail "a resumed log has gaps"

@@ -15,7 +15,7 @@ for key in step epoch loss lr images_per_second data_wait forward backward expos
   head -1 "$folder/run/metrics.jsonl" | grep -q "\"$key\":" || fail "a training line has no $key"
 done
 [ "$(wc -l <"$folder/run/summary.csv")" -eq 13 ] || fail "summary.csv has not 13 lines"
-grep -qE '^(slowest rank|the ranks are even): ' "$folder/out" || fail "no summary of the slowest rank"
+grep -qE '^(slowest rank|the ranks are balanced): ' "$folder/out" || fail "no summary of the slowest rank"
 grep -q '128 global = 2 ranks x 64' "$folder/out" || fail "no batch arithmetic in the header"
 # The first losses are about ln 10; the last far below.
 first=$(sed -n 1p "$folder/run/metrics.jsonl" | sed 's/.*"loss":\([0-9.e-]*\).*/\1/')
@@ -54,7 +54,7 @@ printf '\n\n' >"$folder/requests"
 run 0 60 2 bench --global-batch 64 --on-request <"$folder/requests"
 [ "$(grep -c '"samples_per_second":' "$folder/out")" -eq 2 ] || fail "bench does not answer two requests with two lines"
 run 2 20 1 train --on-request
-one_line '--on-request is for the command bench'
+one_line '--on-request applies to the command bench only'
 run 6 60 2 bench --global-batch 64 --lr 100000
-grep -q 'not finite, and have no time worth knowing; lower --lr' "$folder/err" || fail "bench times steps that do nothing"
+grep -q 'non-finite values, so their time is meaningless; lower --lr' "$folder/err" || fail "bench times steps that do nothing"
 finish

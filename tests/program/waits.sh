@@ -70,5 +70,5 @@ kill "$reader"
 )
 [ $? -eq 3 ] || fail "no exit code 3 with 20 file descriptors"
 last="20 file descriptors"
-one_line 'may open 20 files \(ulimit -n\)'
+one_line 'limit of 20 open files \(ulimit -n\)'
 finish

@@ -108,9 +108,9 @@ TEST_F(FileTest, OnlyRegularFilesOfPlausibleSizeAreRead) {
   replace_file(path_, "", kCode);
   fs::resize_file(path_, std::uintmax_t{100} << 30U);  // sparse
   EXPECT_THAT(error_text(kCode, [&] { read_text(path_, kCode); }),
-              HasSubstr("a.txt: has 100.0 GiB, and at most 1.0 GiB can be right; replace or remove it"));
+              HasSubstr("a.txt: has 100.0 GiB, more than the maximum of 1.0 GiB; replace or remove it"));
   fs::resize_file(path_, 1025);
-  EXPECT_THAT(error_text(kCode, [&] { read_text(path_, kCode, 1024); }), HasSubstr("at most 1.0 KiB"));
+  EXPECT_THAT(error_text(kCode, [&] { read_text(path_, kCode, 1024); }), HasSubstr("more than the maximum of 1.0 KiB"));
   fs::resize_file(path_, 1024);
   EXPECT_EQ(read_text(path_, kCode, 1024).size(), 1024);
 }
@@ -123,7 +123,7 @@ TEST_F(FileTest, LinksAreReplacedAndNeverWrittenThrough) {
     EXPECT_THROW(File(path_, mode, kCode), Error);
   }
   EXPECT_THAT(error_text(kCode, [&] { File(path_, File::Mode::create, kCode); }),
-              HasSubstr("it is a symbolic link, which is not followed here"));
+              HasSubstr("it is a symbolic link, which is not followed"));
   // Neither the name itself nor that of the temporary file beside it.
   fs::create_symlink(other, folder_.path() / (".tmp-a.txt-" + std::to_string(::getpid())));
   replace_file(path_, "new", kCode);

@@ -167,13 +167,14 @@ TEST_F(DamageTest, PathsThatAreNoCheckpoint) {
   fs::remove_all(run_ / kCheckpointsFolder);
   EXPECT_THAT(error_at(run_ / "latest"), HasSubstr("no such checkpoint"));
   fs::create_directory(run_ / kCheckpointsFolder);
-  EXPECT_THAT(error_at(run_), HasSubstr("no checkpoint in this run folder"));
+  EXPECT_THAT(error_at(run_), HasSubstr("contains no checkpoint"));
 }
 
 TEST_F(DamageTest, AnotherModel) {
-  EXPECT_THAT(load_error("resnet18"), AllOf(HasSubstr(newest_.string()),
-                                            HasSubstr("a checkpoint of the model 'lenet', this run has 'resnet18'"),
-                                            HasSubstr("--model lenet")));
+  EXPECT_THAT(load_error("resnet18"),
+              AllOf(HasSubstr(newest_.string()),
+                    HasSubstr("is a checkpoint of the model 'lenet', but this run uses 'resnet18'"),
+                    HasSubstr("--model lenet")));
 }
 
 TEST_F(DamageTest, OtherNamesOrShapes) {
@@ -204,7 +205,7 @@ TEST_F(DamageTest, ForgedFilesWhoseHashesAgree) {
   const std::uint64_t length = ~std::uint64_t{0} - 7;
   std::memcpy(forged.data(), &length, sizeof(length));
   forge(kOptimizerFile, forged);
-  EXPECT_THAT(open_error(), AllOf(HasSubstr(kOptimizerFile), HasSubstr("a header of 18446744073709551608 bytes")));
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(kOptimizerFile), HasSubstr("the header is 18446744073709551608 bytes")));
   forge(kOptimizerFile, good.substr(0, good.size() - 4));
   EXPECT_THAT(open_error(), HasSubstr("ends at byte"));
   forged = good;

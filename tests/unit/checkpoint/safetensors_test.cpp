@@ -79,7 +79,7 @@ TEST_F(SafetensorsTest, CountersAreWrittenAndReadOnRequestOnly) {
   write_safetensors(path_, views, {}, counters);
   const std::string bytes = read_bytes(path_);
   EXPECT_EQ(bytes.substr(bytes.size() - 20, 8), std::string("\2\1\0\0\0\0\0\0", 8));
-  EXPECT_THAT(safetensors_error(bytes), HasSubstr("tensor 'n' is of type I64, only F32 is read"));
+  EXPECT_THAT(safetensors_error(bytes), HasSubstr("tensor 'n' is of type I64, only F32 is supported"));
   const SafetensorsFile file(path_, bytes, TensorTypes::f32_and_i64);
   EXPECT_EQ(file.difference(views, [](const auto& tensor) { return tensor.counts; }), "");
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { file.check_same(views); }),
@@ -157,20 +157,20 @@ TEST_F(SafetensorsTest, BadHeadersAreNamed) {
       {std::string(100'000, '['), 0, "the header is not a JSON object"},
       {R"({"__metadata__":{"a":1}})", 0, "the metadata 'a' is not a string"},
       {R"({"__metadata__":"a"})", 0, "the metadata is not an object"},
-      {R"({"w":3})", 0, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":[1])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","data_offsets":[0,4])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("shape":[1],"data_offsets":[0,4])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":32,"shape":[1],"data_offsets":[0,4])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":1,"data_offsets":[0,4])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4,8])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), 4, "describes tensor 'w' wrongly"},
-      {one(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"), 4, "describes tensor 'w' wrongly"},
+      {R"({"w":3})", 0, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":[1])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","data_offsets":[0,4])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("shape":[1],"data_offsets":[0,4])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":32,"shape":[1],"data_offsets":[0,4])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":1,"data_offsets":[0,4])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4,8])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), 4, "invalid header entry for tensor 'w'"},
+      {one(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"), 4, "invalid header entry for tensor 'w'"},
       {one(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4])"), 4, "wrongly"},
       {one(R"("dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551616])"), 4, "wrongly"},
-      {one(R"("dtype":"F16","shape":[2],"data_offsets":[0,4])"), 4, "tensor 'w' is of type F16, only F32 is read"},
+      {one(R"("dtype":"F16","shape":[2],"data_offsets":[0,4])"), 4, "tensor 'w' is of type F16, only F32 is supported"},
       {one(R"("dtype":"F32","shape":[2,3],"data_offsets":[0,20])"), 20, "of shape [2, 3] has 20 bytes"},
       {one(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0, "has 0 bytes"},
       {one(R"("dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4])"), 4, "has 4 bytes"},

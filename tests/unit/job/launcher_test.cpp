@@ -41,7 +41,7 @@ TEST(Launcher, CopiesOfAOneRankJobAreRefusedAndTheFirstReports) {
     const auto first = refusal({{size, "4"}, {rank, "0"}});
     ASSERT_TRUE(first) << size;
     EXPECT_TRUE(first->reporter());
-    EXPECT_THAT(first->what(), HasSubstr(size + " says that 4 processes"));
+    EXPECT_THAT(first->what(), HasSubstr(size + " is 4, but MPI"));
     EXPECT_THAT(first->what(), HasSubstr("Some MPI 1.2"));
     const auto later = refusal({{size, "4"}, {rank, "2"}});
     ASSERT_TRUE(later) << size;

@@ -187,11 +187,11 @@ TEST(Device, TheCpuComputesInFp32Alone) {
     options.model.precision = precision;
     const std::string name(to_string(precision));
     EXPECT_THAT(joint_error(ExitCode::usage, {0, 0}, options, {fails(ExitCode::preflight), fails(ExitCode::preflight)}),
-                AllOf(HasSubstr("--precision " + name + " needs a GPU"), HasSubstr("no GPU: this is why"),
+                AllOf(HasSubstr("--precision " + name + " requires a GPU"), HasSubstr("no GPU: this is why"),
                       HasSubstr("--precision fp32")));
     options.device.device = DeviceChoice::cpu;
     EXPECT_THAT(joint_error(ExitCode::usage, {0}, options, {fails(ExitCode::preflight)}),
-                AllOf(HasSubstr("--precision " + name + " needs a GPU"), HasSubstr("on the CPU; give")));
+                AllOf(HasSubstr("--precision " + name + " requires a GPU"), HasSubstr("uses the CPU; use")));
   }
 }
 

@@ -107,10 +107,10 @@ TEST(Placement, RefusesWhatGpusCannotMean) {
   EXPECT_THAT(error_text(ExitCode::usage, [&] { place_ranks(two, options); }),
               HasSubstr("--gpus 1,1 lists GPU 1 twice"));
   options.gpus = {1};
-  EXPECT_THAT(
-      error_text(ExitCode::preflight, [&] { place_ranks(two, options); }),
-      AllOf(HasSubstr("--gpus 1 lists 1 GPU for 2 ranks on host n0: ranks 0 and 1 would share"),
-            HasSubstr("start 1 rank there"), HasSubstr("--oversubscribe-gpus"), HasSubstr("through the host by MPI")));
+  EXPECT_THAT(error_text(ExitCode::preflight, [&] { place_ranks(two, options); }),
+              AllOf(HasSubstr("--gpus 1 lists 1 GPU for 2 ranks on host n0: ranks 0 and 1 would share"),
+                    HasSubstr("start 1 rank there"), HasSubstr("--oversubscribe-gpus"),
+                    HasSubstr("reduced by MPI through host memory")));
   // A number that only one of the hosts lacks.
   options.gpus = {1};
   EXPECT_THAT(error_text(ExitCode::usage,

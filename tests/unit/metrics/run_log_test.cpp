@@ -208,8 +208,8 @@ TEST_F(RunLogTest, DamagedLinesAreLeftOutWithAWarning) {
   ::testing::internal::CaptureStderr();
   const RunLog log(run_, RunLog::read(run_, {.step = 41}));
   const std::string warnings = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(warnings, HasSubstr("metrics.jsonl: 5 damaged lines"));
-  EXPECT_THAT(warnings, HasSubstr("summary.csv: 2 damaged lines"));
+  EXPECT_THAT(warnings, HasSubstr("metrics.jsonl: skipped 5 damaged lines"));
+  EXPECT_THAT(warnings, HasSubstr("summary.csv: skipped 2 damaged lines"));
   EXPECT_THAT(steps(), ElementsAre(10, 20, 20, 30, 40, 40, 41));
   EXPECT_EQ(lines("summary.csv").size(), 4);
 }

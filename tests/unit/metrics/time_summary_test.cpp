@@ -45,7 +45,7 @@ TEST(SlowestRankTest, IsJudgedByTheWallTimeAndTheNetworkIsNamed) {
   ranks[1][Phase::forward] = 1.8;
   const std::vector<std::string> hosts = {"a", "b"};
   EXPECT_EQ(slowest_rank_text(ranks, hosts),
-            "the ranks are balanced: rank 1 on b is 0.5% of the wall time above the mean; 99% of it is the network's, "
+            "the ranks are balanced: rank 1 on b is 0.5% of the wall time above the mean; 99% of it is communication; "
             "'ddp_train check' on the same hosts measures each link");
 }
 
@@ -66,7 +66,7 @@ TEST(SlowestRankTest, EvenRanksAreSaidToBeEven) {
   ranks[1][Phase::backward] = 8.02;
   const std::vector<std::string> hosts = {"a", "b"};
   EXPECT_EQ(slowest_rank_text(ranks, hosts),
-            "the ranks are balanced: rank 1 on b is 0.1% of the wall time above the mean; 20% of it is the network's, "
+            "the ranks are balanced: rank 1 on b is 0.1% of the wall time above the mean; 20% of it is communication; "
             "'ddp_train check' on the same hosts measures each link");
   const std::vector<PhaseTotals> idle(2);
   EXPECT_THAT(slowest_rank_text(idle, hosts), HasSubstr("0.0% of the wall time above the mean"));

@@ -199,7 +199,7 @@ TEST(Parse, RefusesFilesThatAreNone) {
       {" [optimizer] # section\n", ":1: "},
       {"config = other.cfg\n", "on the command line only"},
       {"help = model\n", "on the command line only"},
-      {std::string("lr = 1\n\0\1\2", 10), ":2: a control character"},
+      {std::string("lr = 1\n\0\1\2", 10), ":2: contains a control character"},
       {"= 3\n", ":1: unknown key ''"},
       {"optimizer.lr = 3\n", "unknown key 'optimizer.lr'"},
       {"--lr = 3\n", "did you mean 'lr'?"},

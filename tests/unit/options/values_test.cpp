@@ -40,11 +40,11 @@ TEST(Values, RealsReachBothEndsOfTheirRange) {
 
 TEST(Values, RangesReadAsAPersonWouldSayThem) {
   EXPECT_EQ(describe_range(1, 64), "from 1 to 64");
-  EXPECT_EQ(describe_range(1, std::numeric_limits<std::int64_t>::max()), "of at least 1");
-  EXPECT_EQ(describe_range({0, 1, true}), "from 0 to below 1");
-  EXPECT_EQ(describe_range(RealRange{}), "of at least 0");
-  EXPECT_EQ(describe_range({0, 1, false, true}), "above 0 to 1");
-  EXPECT_EQ(brief_range({0, 1, false, true}), "above 0 to 1");
+  EXPECT_EQ(describe_range(1, std::numeric_limits<std::int64_t>::max()), ">= 1");
+  EXPECT_EQ(describe_range({0, 1, true}), "in [0, 1)");
+  EXPECT_EQ(describe_range(RealRange{}), ">= 0");
+  EXPECT_EQ(describe_range({0, 1, false, true}), "in (0, 1]");
+  EXPECT_EQ(brief_range({0, 1, false, true}), "(0, 1]");
   EXPECT_EQ(brief_range(1, 64), "1 to 64");
   EXPECT_EQ(brief_range(1, 2147483647), ">= 1");
 }
