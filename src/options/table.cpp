@@ -208,7 +208,7 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.integer("lr-step-epochs", &O::lr_step_epochs, 0, kUnbounded,
                     "--schedule step, exponential: epochs between decays");
   optimizer.integer("lr-decay-steps", &O::lr_decay_steps, 0, kUnbounded,
-                    "--schedule step, exponential: steps between decays, in place of --lr-step-epochs");
+                    "--schedule step, exponential: steps between decays, as an alternative to --lr-step-epochs");
   optimizer.milestones("lr-milestones", &O::lr_milestones,
                        "--schedule multi-step: epochs at which the learning rate decays");
   optimizer.real("lr-gamma", &O::lr_gamma, {0, 1},
