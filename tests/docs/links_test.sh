@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$1"
 longest=130
 failures=0
+# without_code FILE: its lines outside of fenced code blocks.
+without_code() { awk '/^ *```/ { code = !code; next } !code' "$1"; }
 mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | grep -v '/\.' | sort)
 for page in "${pages[@]}"; do
   while IFS= read -r target; do
@@ -13,7 +15,7 @@ for page in "${pages[@]}"; do
       echo "$page: broken link to $target"
       failures=$((failures + 1))
     fi
-  done < <(sed '/^ *```/,/^ *```/d' "$page" | grep -oE '\]\([^) ]+\)|(src|srcset)="[^"]+"' | sed -E 's/^\]\(//; s/\)$//; s/^src(set)?="//; s/"$//')
+  done < <(without_code "$page" | grep -oE '\]\([^) ]+\)|(src|srcset)="[^"]+"' | sed -E 's/^\]\(//; s/\)$//; s/^src(set)?="//; s/"$//')
 done
 lines=$(wc -l <README.md)
 if [ "$lines" -gt $longest ]; then
