@@ -18,10 +18,10 @@
 #include "checkpoint/tensor_view.h"
 #include "comm/communicator.h"
 #include "comm/gpu_module.h"
+#include "job/mpi_session.h"
+#include "machine/topology.h"
 #include "metrics/console.h"
 #include "options/options.h"
-#include "runtime/mpi_session.h"
-#include "runtime/topology.h"
 
 namespace ddp {
 
