@@ -1,87 +1,117 @@
 #include "backend/op.h"
 
-#include <type_traits>
+#include <fmt/core.h>
 
 namespace ddp {
+namespace {
+
+// What a spec leaves out.
+template <class Spec>
+Shape input_shape(const Spec& s) {
+  if constexpr (requires { s.shape; }) {
+    return s.shape;
+  } else if constexpr (requires { s.input_shape(); }) {
+    return s.input_shape();
+  } else {
+    return s.input;
+  }
+}
+
+template <class Spec>
+Shape output_shape(const Spec& s) {
+  if constexpr (requires { s.shape; }) {
+    return s.shape;
+  } else {
+    return s.output();
+  }
+}
+
+}  // namespace
 
 std::int64_t batch_of(const OpSpec& spec) {
   return std::visit([](const auto& s) { return s.batch; }, spec);
 }
 
 Shape input_of(const OpSpec& spec) {
-  return std::visit(
-      [](const auto& s) -> Shape {
-        using Spec = std::decay_t<decltype(s)>;
-        if constexpr (std::is_same_v<Spec, LinearSpec>) {
-          return {s.inputs, 1, 1};
-        } else if constexpr (requires { s.shape; }) {
-          return s.shape;
-        } else {
-          return s.input;
-        }
-      },
-      spec);
+  return std::visit([](const auto& s) { return input_shape(s); }, spec);
 }
 
 Shape output_of(const OpSpec& spec) {
+  return std::visit([](const auto& s) { return output_shape(s); }, spec);
+}
+
+double forward_multiply_adds(const OpSpec& spec) {
   return std::visit(
-      [](const auto& s) -> Shape {
-        using Spec = std::decay_t<decltype(s)>;
-        if constexpr (std::is_same_v<Spec, LinearSpec>) {
-          return {s.outputs, 1, 1};
-        } else if constexpr (requires { s.shape; }) {
-          return s.shape;
-        } else {
-          return s.output();
-        }
+      [](const auto& s) -> double {
+        if constexpr (requires { s.multiply_adds(); }) return s.multiply_adds();
+        return 0;
       },
       spec);
 }
 
-double forward_multiply_adds(const OpSpec& spec) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    return static_cast<double>(conv->batch * conv->convolved().height * conv->convolved().width * conv->weights());
-  }
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    return static_cast<double>(linear->batch * linear->inputs * linear->outputs);
-  }
-  return 0;
+std::string kind_of(const OpSpec& spec) {
+  return std::visit([](const auto& s) { return std::string(s.kKind); }, spec);
 }
 
-std::string kind_of(const OpSpec& spec) {
-  constexpr std::array<const char*, std::variant_size_v<OpSpec>> names = {
-      "conv", "linear", "activation", "pool", "batchnorm", "add", "lrn", "dropout", "reorder", "tovector"};
-  return names.at(spec.index());
+std::string describe(const OpSpec& spec) {
+  const Shape in = input_of(spec);
+  const Shape out = output_of(spec);
+  Description fields;
+  std::visit([&](const auto& s) { s.describe(fields); }, spec);
+  return fmt::format("{} n{} {}x{}x{} {}x{}x{}{}", kind_of(spec), batch_of(spec), in.channels, in.height, in.width,
+                     out.channels, out.height, out.width, fields.text());
 }
 
 int inputs_of(const OpSpec& spec) {
-  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return norm->add ? 2 : 1;
-  return std::holds_alternative<AddSpec>(spec) ? 2 : 1;
+  return std::visit(
+      [](const auto& s) -> int {
+        if constexpr (requires { s.inputs(); }) return s.inputs();
+        return 1;
+      },
+      spec);
 }
 
 std::int64_t parameter_elements(const OpSpec& spec, std::size_t which) {
-  if (which == 2) {
-    const auto* norm = std::get_if<BatchNormSpec>(&spec);
-    return norm != nullptr && norm->input_bias ? norm->shape.channels : 0;
-  }
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    return which == 0 ? conv->weights() : conv->bias ? conv->output_channels : 0;
-  }
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    return which == 0 ? linear->inputs * linear->outputs : linear->bias ? linear->outputs : 0;
-  }
-  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return norm->shape.channels;
-  return 0;
+  return std::visit(
+      [which](const auto& s) -> std::int64_t {
+        if constexpr (requires { s.parameter_elements(which); }) return s.parameter_elements(which);
+        return 0;
+      },
+      spec);
 }
 
 std::int64_t statistic_elements(const OpSpec& spec) {
-  const auto* norm = std::get_if<BatchNormSpec>(&spec);
-  return norm == nullptr ? 0 : 2 * norm->shape.channels;
+  return std::visit(
+      [](const auto& s) -> std::int64_t {
+        if constexpr (requires { s.statistic_elements(); }) return s.statistic_elements();
+        return 0;
+      },
+      spec);
 }
 
 std::string_view to_string(Activation activation) {
   constexpr std::array<std::string_view, 5> names = {"none", "relu", "relu6", "sigmoid", "tanh"};
   return names.at(static_cast<std::size_t>(activation));
+}
+
+Description& Description::add(std::string_view name, std::int64_t value) {
+  text_ += fmt::format(" {}={}", name, value);
+  return *this;
+}
+Description& Description::add(std::string_view name, bool value) { return add(name, std::int64_t{value ? 1 : 0}); }
+Description& Description::add(std::string_view name, float value) {
+  text_ += fmt::format(" {}={}", name, value);
+  return *this;
+}
+Description& Description::add(std::string_view name, std::string_view value) {
+  text_ += fmt::format(" {}={}", name, value);
+  return *this;
+}
+Description& Description::add(const Window2d& window) {
+  const Padding2d& p = window.padding;
+  text_ += fmt::format(" window={}x{} stride={} padding={},{},{},{}", window.height, window.width, window.stride, p.top,
+                       p.left, p.bottom, p.right);
+  return *this;
 }
 
 }  // namespace ddp

@@ -12,17 +12,11 @@ namespace {
 
 std::string text_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); }
 
-// How a window goes over one dimension.
-struct Window {
-  std::int64_t size, stride, before, after;
-  std::int64_t outputs(std::int64_t inputs) const { return (inputs + before + after - size) / stride + 1; }
-};
-
-Shape slide(const std::string& what, const Shape& in, const Window& rows, const Window& columns) {
-  check(in.height + rows.before + rows.after >= rows.size && in.width + columns.before + columns.after >= columns.size,
-        ExitCode::usage, "{}: a {}x{} window does not fit its {} input; the images are too small for this model", what,
-        rows.size, columns.size, text_of(in));
-  return {in.channels, rows.outputs(in.height), columns.outputs(in.width)};
+Shape slide(const std::string& what, const Shape& in, const Window2d& window) {
+  check(window.fits(in), ExitCode::usage,
+        "{}: a {}x{} window does not fit its {} input; the images are too small for this model", what, window.height,
+        window.width, text_of(in));
+  return window.slide(in);
 }
 
 }  // namespace
@@ -48,14 +42,13 @@ int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   const Shape& in = shape(from);
   check(layer.groups > 0 && in.channels % layer.groups == 0 && layer.channels % layer.groups == 0, ExitCode::usage,
         "layer {}: {} channels to {} cannot be cut into {} groups", name, in.channels, layer.channels, layer.groups);
-  Shape out = slide("layer " + name, in, {layer.kernel, layer.stride, layer.top(), layer.bottom()},
-                    {layer.width(), layer.stride, layer.left(), layer.right()});
+  Shape out = slide("layer " + name, in, layer.window);
   out.channels = layer.channels;
-  const std::int64_t area = layer.kernel * layer.width();
+  const std::int64_t area = layer.window.elements();
   const std::int64_t group = in.channels / layer.groups;
   Parameter parameter;
   parameter.name = name + ".weight";
-  parameter.shape = {layer.channels, group, layer.kernel, layer.width()};
+  parameter.shape = {layer.channels, group, layer.window.height, layer.window.width};
   parameter.fan_in = group * area;
   parameter.fan_out = layer.channels * area;  // as PyTorch counts it, groups or not
   parameter.layer = add_layer(name, layer, {from}, out);
@@ -116,25 +109,25 @@ int Graph::activation(int from, Activation activation) {
 }
 
 int Graph::pool(int from, const PoolLayer& layer) {
-  const std::int64_t rows = std::max(layer.padding_top, layer.padding_bottom);
-  const std::int64_t columns = std::max(layer.padding_left, layer.padding_right);
-  check(rows < layer.window && columns < layer.width(), ExitCode::usage,
+  const Window2d& window = layer.window;
+  const std::int64_t rows = std::max(window.padding.top, window.padding.bottom);
+  const std::int64_t columns = std::max(window.padding.left, window.padding.right);
+  check(rows < window.height && columns < window.width, ExitCode::usage,
         "pooling: padding of {}x{} for a window of {}x{}; windows would lie outside of the image", rows, columns,
-        layer.window, layer.width());
-  const Shape out = slide("pooling", shape(from), {layer.window, layer.stride, layer.padding_top, layer.padding_bottom},
-                          {layer.width(), layer.stride, layer.padding_left, layer.padding_right});
+        window.height, window.width);
+  const Shape out = slide("pooling", shape(from), window);
   return add_layer("pool", layer, {from}, out);
 }
 
-int Graph::average_pool(int from, std::int64_t window) { return pool(from, {.window = window, .stride = window}); }
+int Graph::average_pool(int from, std::int64_t window) { return pool(from, {.window = square(window, window)}); }
 
 int Graph::max_pool(int from, std::int64_t window) {
-  return pool(from, {.kind = PoolSpec::Kind::maximum, .window = window, .stride = window});
+  return pool(from, {.kind = PoolSpec::Kind::maximum, .window = square(window, window)});
 }
 
 int Graph::global_average_pool(int from) {
   const Shape& in = shape(from);
-  return pool(from, {.window = in.height, .window_w = in.width, .stride = 1});
+  return pool(from, {.window = {.height = in.height, .width = in.width}});
 }
 
 int Graph::lrn(int from, const LrnLayer& layer) {

@@ -1,12 +1,12 @@
 // A network as a static graph of layers, in the terms of its user: what PyTorch would call the modules.
 //
 //   Graph graph({3, 32, 32});
-//   int x = graph.conv("conv1", graph.input(), {.channels = 64, .kernel = 3, .padding = 1, .bias = false});
-//   x = graph.activation(graph.batch_norm("bn1", x), Activation::relu);
-//   int y = graph.batch_norm("bn2", graph.conv("conv2", x, {.channels = 64, .kernel = 3, .padding = 1, .bias =
-//   false})); x = graph.activation(graph.add(y, x), Activation::relu); graph.linear("fc",
-//   graph.flatten(graph.global_average_pool(x)), 10); graph.parameters();  // conv1.weight [64,3,3,3], bn1.weight [64],
-//   bn1.bias ..., in PyTorch's order
+//   int x = graph.conv("conv1", graph.input(), {.channels = 64, .window = square(3, 1, 1), .bias = false});
+//   x = graph.relu(graph.batch_norm("bn1", x));
+//   int y = graph.conv("conv2", x, {.channels = 64, .window = square(3, 1, 1), .bias = false});
+//   x = graph.relu(graph.add(graph.batch_norm("bn2", y), x));
+//   graph.linear("fc", graph.flatten(graph.global_average_pool(x)), 10);
+//   graph.parameters();   // conv1.weight [64,3,3,3], bn1.weight [64], bn1.bias ..., in PyTorch's order
 //
 // A layer is an index into layers(); it reads layers added before it, so the order of layers is an order of
 // computation. The last layer gives the logits. Shapes are inferred as layers are added; a layer that does not fit
@@ -20,28 +20,17 @@
 #include <vector>
 
 #include "backend/op.h"
-#include "backend/tensor.h"
+#include "backend/window.h"
+#include "base/shape.h"
 
 namespace ddp {
 
 struct InputLayer {};
 struct ConvLayer {
   std::int64_t channels = 0;
-  std::int64_t kernel = 1;    // height and, unless kernel_w says otherwise, width
-  std::int64_t kernel_w = 0;  // 0: kernel
-  std::int64_t stride = 1;
-  std::int64_t padding = 0;          // on all sides, unless the next ones say otherwise
-  std::int64_t padding_w = -1;       // left and right; -1: padding
-  std::int64_t padding_bottom = -1;  // -1: as above
-  std::int64_t padding_right = -1;   // -1: as left
+  Window2d window = {};
   std::int64_t groups = 1;
   bool bias = true;
-
-  std::int64_t width() const { return kernel_w > 0 ? kernel_w : kernel; }
-  std::int64_t top() const { return padding; }
-  std::int64_t left() const { return padding_w >= 0 ? padding_w : padding; }
-  std::int64_t bottom() const { return padding_bottom >= 0 ? padding_bottom : top(); }
-  std::int64_t right() const { return padding_right >= 0 ? padding_right : left(); }
 };
 struct LinearLayer {
   std::int64_t outputs = 0;
@@ -59,16 +48,8 @@ struct ActivationLayer {
 };
 struct PoolLayer {
   PoolSpec::Kind kind = PoolSpec::Kind::average;
-  std::int64_t window = 2;    // height and, unless window_w says otherwise, width
-  std::int64_t window_w = 0;  // 0: window
-  std::int64_t stride = 2;
-  std::int64_t padding_top = 0;
-  std::int64_t padding_left = 0;
-  std::int64_t padding_bottom = 0;
-  std::int64_t padding_right = 0;
+  Window2d window = square(2, 2);
   bool count_padding = true;
-
-  std::int64_t width() const { return window_w > 0 ? window_w : window; }
 };
 struct LrnLayer {
   std::int64_t size = 5;

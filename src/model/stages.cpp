@@ -5,33 +5,22 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/overloaded.h"
 
 namespace ddp {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Rows (or columns) of the input that `outputs` rows of the output read, out of `size`.
-std::int64_t read_by(std::int64_t kernel, std::int64_t stride, std::int64_t padding, std::int64_t outputs,
-                     std::int64_t size) {
-  return std::min(size, (outputs - 1) * stride + kernel - padding);
-}
-
 // The part of an input of shape `whole` that a layer reads for the part `out` of its output.
 Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole) {
-  if (const auto* conv = std::get_if<ConvLayer>(&kind)) {
-    return {whole.channels, read_by(conv->kernel, conv->stride, conv->top(), out.height, whole.height),
-            read_by(conv->width(), conv->stride, conv->left(), out.width, whole.width)};
-  }
-  if (const auto* pool = std::get_if<PoolLayer>(&kind)) {
-    return {whole.channels, read_by(pool->window, pool->stride, pool->padding_top, out.height, whole.height),
-            read_by(pool->width(), pool->stride, pool->padding_left, out.width, whole.width)};
-  }
-  const bool element_by_element = std::holds_alternative<ActivationLayer>(kind) ||
-                                  std::holds_alternative<AddLayer>(kind) || std::holds_alternative<LrnLayer>(kind) ||
-                                  std::holds_alternative<AffineLayer>(kind);
-  if (element_by_element) return out;
-  return whole;
+  return std::visit(
+      Overloaded{[&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
+                 [&](const OneOf<ActivationLayer, AddLayer, LrnLayer, AffineLayer> auto& /*layer*/) { return out; },
+                 [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, DropoutLayer, FlattenLayer> auto& /*layer*/) {
+                   return whole;
+                 }},
+      kind);
 }
 
 // Whether every layer may compute just what the next one reads: a chain, without statistics or random numbers that are
@@ -62,45 +51,25 @@ std::vector<Shape> demanded_outputs(const Graph& graph) {
   return demanded;
 }
 
-// Padding after the end of a cropped input of `size` that `outputs` cropped outputs read.
-std::int64_t far_pad(std::int64_t kernel, std::int64_t stride, std::int64_t padding, std::int64_t outputs,
-                     std::int64_t size) {
-  return std::max<std::int64_t>(0, (outputs - 1) * stride + kernel - padding - size);
-}
-
 ConvSpec conv_spec(const ConvLayer& layer, std::int64_t batch, const Shape& in, const Shape& out) {
-  ConvSpec s;
-  s.batch = batch;
-  s.input = in;
-  s.output_channels = layer.channels;
-  s.kernel_h = layer.kernel;
-  s.kernel_w = layer.width();
-  s.stride = layer.stride;
-  s.groups = layer.groups;
-  s.bias = layer.bias;
-  s.pad_top = layer.top();
-  s.pad_left = layer.left();
-  s.pad_bottom = far_pad(s.kernel_h, s.stride, s.pad_top, out.height, in.height);
-  s.pad_right = far_pad(s.kernel_w, s.stride, s.pad_left, out.width, in.width);
-  DDP_ASSERT((s.convolved() == Shape{layer.channels, out.height, out.width}));
-  return s;
+  const ConvSpec spec{.batch = batch,
+                      .input = in,
+                      .output_channels = layer.channels,
+                      .window = layer.window.cropped(out, in),
+                      .groups = layer.groups,
+                      .bias = layer.bias};
+  DDP_ASSERT((spec.convolved() == Shape{layer.channels, out.height, out.width}));
+  return spec;
 }
 
 PoolSpec pool_spec(const PoolLayer& layer, std::int64_t batch, const Shape& in, const Shape& out) {
-  PoolSpec s;
-  s.batch = batch;
-  s.input = in;
-  s.kind = layer.kind;
-  s.window_h = layer.window;
-  s.window_w = layer.width();
-  s.stride = layer.stride;
-  s.pad_top = layer.padding_top;
-  s.pad_left = layer.padding_left;
-  s.pad_bottom = far_pad(s.window_h, s.stride, s.pad_top, out.height, in.height);
-  s.pad_right = far_pad(s.window_w, s.stride, s.pad_left, out.width, in.width);
-  s.count_padding = layer.count_padding;
-  DDP_ASSERT((s.output() == Shape{in.channels, out.height, out.width}));
-  return s;
+  const PoolSpec spec{.batch = batch,
+                      .input = in,
+                      .kind = layer.kind,
+                      .window = layer.window.cropped(out, in),
+                      .count_padding = layer.count_padding};
+  DDP_ASSERT((spec.output() == Shape{in.channels, out.height, out.width}));
+  return spec;
 }
 
 // Builds the stages layer by layer, fusing a layer into the stage before it where it can.
@@ -162,28 +131,29 @@ class Lowering {
   bool fuse_activation(Activation activation) {
     const bool relu = activation == Activation::relu;
     const bool clipped = relu || activation == Activation::relu6;
-    OpSpec& spec = stages_.back().spec;
-    auto* norm = std::get_if<BatchNormSpec>(&spec);
-    auto* sum = std::get_if<AddSpec>(&spec);
-    if (auto* conv = std::get_if<ConvSpec>(&spec); conv != nullptr && relu && !conv->relu) return conv->relu = true;
-    if (auto* linear = std::get_if<LinearSpec>(&spec); linear != nullptr && relu && !linear->relu) {
-      return linear->relu = true;
-    }
-    if (norm != nullptr && clipped && norm->activation == Activation::none) {
-      norm->activation = activation;
-      return true;
-    }
-    if (sum != nullptr && clipped && sum->activation == Activation::none) {
-      sum->activation = activation;
-      return true;
-    }
-    return false;
+    return std::visit(
+        Overloaded{
+            [&](OneOf<ConvSpec, LinearSpec> auto& spec) {
+              const bool fuses = relu && !spec.relu;
+              spec.relu = spec.relu || fuses;
+              return fuses;
+            },
+            [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
+              const bool fuses = clipped && spec.activation == Activation::none;
+              if (fuses) spec.activation = activation;
+              return fuses;
+            },
+            [](OneOf<ActivationSpec, PoolSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
+              return false;
+            }},
+        stages_.back().spec);
   }
 
   bool fuse_pooling(const PoolLayer& pool) {
     auto* conv = std::get_if<ConvSpec>(&stages_.back().spec);
-    const bool halves = pool.kind == PoolSpec::Kind::average && pool.window == 2 && pool.width() == 2 &&
-                        pool.stride == 2 && pool.padding_top == 0 && pool.padding_left == 0;
+    const Window2d& window = pool.window;
+    const bool halves = pool.kind == PoolSpec::Kind::average && window.height == 2 && window.width == 2 &&
+                        window.stride == 2 && window.padding.top == 0 && window.padding.left == 0;
     if (!halves || conv == nullptr || !conv->relu || conv->average_pool) return false;
     const Shape out = conv->convolved();
     if (out.height % 2 != 0 || out.width % 2 != 0) return false;
@@ -205,29 +175,35 @@ class Lowering {
 
   OpSpec spec_of(std::size_t i) const {
     const Layer& layer = graph_.layers()[i];
+    if (layer.inputs.empty()) throw Error(ExitCode::internal, "the images are not computed by a stage");
     const Shape in = demanded_[at(layer.inputs.front())];
     const Shape out = demanded_[i];
-    if (const auto* conv = std::get_if<ConvLayer>(&layer.kind)) return conv_spec(*conv, batch_, in, out);
-    if (const auto* affine = std::get_if<AffineLayer>(&layer.kind)) {
-      // A convolution of each channel by itself, over one pixel.
-      return conv_spec({.channels = in.channels, .groups = in.channels, .bias = affine->shift}, batch_, in, out);
-    }
-    if (std::holds_alternative<FlattenLayer>(layer.kind)) return ChannelsLastSpec{batch_, in};
-    if (const auto* pool = std::get_if<PoolLayer>(&layer.kind)) return pool_spec(*pool, batch_, in, out);
-    if (const auto* linear = std::get_if<LinearLayer>(&layer.kind)) {
-      return LinearSpec{.batch = batch_, .inputs = in.elements(), .outputs = linear->outputs, .bias = linear->bias};
-    }
-    if (const auto* norm = std::get_if<BatchNormLayer>(&layer.kind)) {
-      return BatchNormSpec{.batch = batch_, .shape = in, .epsilon = norm->epsilon, .momentum = norm->momentum};
-    }
-    if (const auto* lrn = std::get_if<LrnLayer>(&layer.kind)) {
-      return LrnSpec{batch_, in, lrn->size, lrn->alpha, lrn->beta, lrn->k};
-    }
-    if (const auto* dropout = std::get_if<DropoutLayer>(&layer.kind)) {
-      return DropoutSpec{batch_, in, dropout->rate, static_cast<std::uint32_t>(i)};
-    }
-    if (std::holds_alternative<AddLayer>(layer.kind)) return AddSpec{.batch = batch_, .shape = in};
-    return ActivationSpec{batch_, in, std::get<ActivationLayer>(layer.kind).activation};
+    return std::visit(
+        Overloaded{[&](const ConvLayer& l) -> OpSpec { return conv_spec(l, batch_, in, out); },
+                   [&](const AffineLayer& l) -> OpSpec {
+                     // A depthwise convolution with windows of one pixel.
+                     return conv_spec({.channels = in.channels, .groups = in.channels, .bias = l.shift}, batch_, in,
+                                      out);
+                   },
+                   [&](const OneOf<InputLayer, FlattenLayer> auto& /*l*/) -> OpSpec {
+                     return ChannelsLastSpec{batch_, in};
+                   },
+                   [&](const PoolLayer& l) -> OpSpec { return pool_spec(l, batch_, in, out); },
+                   [&](const LinearLayer& l) -> OpSpec {
+                     return LinearSpec{.batch = batch_, .inputs = in.elements(), .outputs = l.outputs, .bias = l.bias};
+                   },
+                   [&](const BatchNormLayer& l) -> OpSpec {
+                     return BatchNormSpec{.batch = batch_, .shape = in, .epsilon = l.epsilon, .momentum = l.momentum};
+                   },
+                   [&](const LrnLayer& l) -> OpSpec { return LrnSpec{batch_, in, l.size, l.alpha, l.beta, l.k}; },
+                   [&](const DropoutLayer& l) -> OpSpec {
+                     return DropoutSpec{batch_, in, l.rate, static_cast<std::uint32_t>(i)};
+                   },
+                   [&](const AddLayer& /*l*/) -> OpSpec { return AddSpec{.batch = batch_, .shape = in}; },
+                   [&](const ActivationLayer& l) -> OpSpec {
+                     return ActivationSpec{batch_, in, l.activation};
+                   }},
+        layer.kind);
   }
 
   void add(std::size_t i) {
@@ -275,8 +251,11 @@ class Lowering {
   }
 
   static void set_no_input_gradient(OpSpec& spec) {
-    if (auto* conv = std::get_if<ConvSpec>(&spec)) conv->input_gradient = false;
-    if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->input_gradient = false;
+    std::visit(
+        [](auto& s) {
+          if constexpr (requires { s.input_gradient; }) s.input_gradient = false;
+        },
+        spec);
   }
 
   const Graph& graph_;

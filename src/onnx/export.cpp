@@ -14,6 +14,10 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
+Integers pads_of(const Window2d& window) {
+  return {window.padding.top, window.padding.left, window.padding.bottom, window.padding.right};
+}
+
 class Exporter {
  public:
   Exporter(const ExportedModel& exported, const OnnxExportOptions& options)
@@ -170,9 +174,9 @@ class Exporter {
     add_layer(index, "Conv", inputs,
               {{"dilations", Integers{1, 1}},
                {"group", conv.groups},
-               {"kernel_shape", Integers{conv.kernel, conv.width()}},
-               {"pads", Integers{conv.top(), conv.left(), conv.bottom(), conv.right()}},
-               {"strides", Integers{conv.stride, conv.stride}}});
+               {"kernel_shape", Integers{conv.window.height, conv.window.width}},
+               {"pads", pads_of(conv.window)},
+               {"strides", Integers{conv.window.stride, conv.window.stride}}});
     flat_[static_cast<std::size_t>(index)] = false;
   }
 
@@ -220,16 +224,16 @@ class Exporter {
 
   void write(int index, const PoolLayer& pool) {
     const Shape& in = graph_.shape(layer(index).inputs[0]);
-    const Integers pads = {pool.padding_top, pool.padding_left, pool.padding_bottom, pool.padding_right};
+    const Window2d& window = pool.window;
     const bool maximum = pool.kind == PoolSpec::Kind::maximum;
-    const bool global = pool.window == in.height && pool.width() == in.width && pads == Integers{0, 0, 0, 0};
+    const bool global = window.height == in.height && window.width == in.width && !window.padding.any();
     // A vector has no height and width in ONNX; a window of one element changes nothing.
     if (is_flat(layer(index).inputs[0])) return pass_on(index);
     if (global) return add_layer(index, maximum ? "GlobalMaxPool" : "GlobalAveragePool", {first_input(index)});
     std::map<std::string, OnnxAttribute, std::less<>> attributes = {
-        {"kernel_shape", Integers{pool.window, pool.width()}},
-        {"pads", pads},
-        {"strides", Integers{pool.stride, pool.stride}}};
+        {"kernel_shape", Integers{window.height, window.width}},
+        {"pads", pads_of(window)},
+        {"strides", Integers{window.stride, window.stride}}};
     if (!maximum) attributes["count_include_pad"] = std::int64_t{pool.count_padding ? 1 : 0};
     add_layer(index, maximum ? "MaxPool" : "AveragePool", {first_input(index)}, std::move(attributes));
   }

@@ -25,10 +25,6 @@ ImportedValue image_of(int layer) {
   return value;
 }
 
-Padding operator+(const Padding& a, const Padding& b) {
-  return {a.top + b.top, a.left + b.left, a.bottom + b.bottom, a.right + b.right};
-}
-
 }  // namespace
 
 ImportedValue Importer::conv(const OnnxNode& node) {
@@ -45,9 +41,10 @@ ImportedValue Importer::conv(const OnnxNode& node) {
             shape[1] == in.channels / groups,
         ExitCode::usage, "weights for {} of {} groups' channels do not fit its {} input channels", shape[1], groups,
         in.channels);
-  const WindowSpec window = window_of(node, shape[2], shape[3], in.height + x.padding.top + x.padding.bottom,
-                                      in.width + x.padding.left + x.padding.right);
-  const Padding padding = window.padding + x.padding;
+  Window2d window = window_of(node, shape[2], shape[3], in.height + x.padding.top + x.padding.bottom,
+                              in.width + x.padding.left + x.padding.right)
+                        .window;
+  window.padding = window.padding + x.padding;
   ImportedValue result;
   result.pending = std::make_shared<PendingLayer>();
   PendingLayer& layer = *result.pending;
@@ -58,13 +55,7 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   layer.kept_name = given_name(weight->origin);
   layer.weight = numbers(node, 1, weight->constant->elements());
   layer.conv.channels = shape[0];
-  layer.conv.kernel = shape[2];
-  layer.conv.kernel_w = shape[3] == shape[2] ? 0 : shape[3];
-  layer.conv.stride = window.stride;
-  layer.conv.padding = padding.top;
-  layer.conv.padding_w = padding.left;
-  layer.conv.padding_bottom = padding.bottom;
-  layer.conv.padding_right = padding.right;
+  layer.conv.window = window;
   layer.conv.groups = groups;
   if (node.input(2).empty()) return result;
   layer.bias = numbers(node, 2, shape[0]);
@@ -209,25 +200,20 @@ ImportedValue Importer::clip(const OnnxNode& node) {
   return activate(node, high == 6 ? Activation::relu6 : Activation::relu);
 }
 
-ImportedValue Importer::pool(const OnnxNode& node, PoolLayer layer, const WindowSpec& window) {
+ImportedValue Importer::pool(const OnnxNode& node, PoolLayer layer, const OnnxWindow& found) {
   const ImportedValue& x = image(node, 0, /*padding=*/true);
-  const Padding padding = window.padding + x.padding;
-  check(std::max(padding.top, padding.bottom + window.overhang_bottom) < window.height &&
-            std::max(padding.left, padding.right + window.overhang_right) < window.width,
-        ExitCode::usage, "its padding is as large as its {}x{} window", window.height, window.width);
-  layer.window = window.height;
-  layer.window_w = window.width == window.height ? 0 : window.width;
-  layer.stride = window.stride;
-  layer.padding_top = padding.top;
-  layer.padding_left = padding.left;
-  layer.padding_bottom = padding.bottom + window.overhang_bottom;
-  layer.padding_right = padding.right + window.overhang_right;
+  layer.window = found.window;
+  Padding2d& padding = layer.window.padding;
+  padding = padding + x.padding + found.overhang;
+  check(std::max(padding.top, padding.bottom) < layer.window.height &&
+            std::max(padding.left, padding.right) < layer.window.width,
+        ExitCode::usage, "its padding is as large as its {}x{} window", layer.window.height, layer.window.width);
   return image_of(result_.graph.pool(x.layer, layer));
 }
 
 namespace {
 
-WindowSpec pooling_window(const OnnxNode& node, const Shape& in, const Padding& padding) {
+OnnxWindow pooling_window(const OnnxNode& node, const Shape& in, const Padding2d& padding) {
   const std::vector<std::int64_t> kernel = node.integers("kernel_shape", {});
   check(kernel.size() == 2, ExitCode::usage, "its kernel_shape is not height and width");
   return window_of(node, kernel[0], kernel[1], in.height + padding.top + padding.bottom,
@@ -247,13 +233,13 @@ ImportedValue Importer::max_pool(const OnnxNode& node) {
 
 ImportedValue Importer::average_pool(const OnnxNode& node) {
   const ImportedValue& x = image(node, 0, /*padding=*/true);
-  const WindowSpec window = pooling_window(node, result_.graph.shape(x.layer), x.padding);
+  const OnnxWindow window = pooling_window(node, result_.graph.shape(x.layer), x.padding);
   const bool counts = node.integer("count_include_pad", 0) != 0;
   // Zeros of a Pad are part of the image, those of the padding count on request, and what a window has beyond both
   // never counts. Our windows count all or nothing.
-  const bool own = window.padding.any();
+  const bool own = window.window.padding.any();
   const bool with = x.padding.any() || (own && counts);
-  const bool without = window.overhangs() || (own && !counts);
+  const bool without = window.overhang.any() || (own && !counts);
   check(!with || !without, ExitCode::usage,
         "zeros that count and zeros that do not, in one average, are not supported");
   PoolLayer layer;
@@ -271,9 +257,7 @@ ImportedValue Importer::global_max_pool(const OnnxNode& node) {
   const Shape in = result_.graph.shape(from);
   PoolLayer layer;
   layer.kind = PoolSpec::Kind::maximum;
-  layer.window = in.height;
-  layer.window_w = in.width;
-  layer.stride = 1;
+  layer.window = {.height = in.height, .width = in.width};
   return image_of(result_.graph.pool(from, layer));
 }
 

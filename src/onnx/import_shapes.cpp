@@ -132,7 +132,7 @@ ImportedValue Importer::pad(const OnnxNode& node) {
   check(before[0] + after[0] + before[channels] + after[channels] == 0, ExitCode::usage,
         "only height and width can be padded");
   ImportedValue value = x;
-  Padding& padding = value.padding;
+  Padding2d& padding = value.padding;
   padding = {padding.top + before[rows], padding.left + before[rows + 1], padding.bottom + after[rows],
              padding.right + after[rows + 1]};
   return value;

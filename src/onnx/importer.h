@@ -51,7 +51,7 @@ struct ImportedValue {
   int layer = -1;
   int rank = 4;                // 4: an image, 2: a vector
   bool channels_last = false;  // the file's order is [N, H, W, C]
-  Padding padding;             // of zeros, for the next convolution or pooling
+  Padding2d padding;           // of zeros, for the next convolution or pooling
   bool softmax = false;        // a Softmax that was left out
 };
 
@@ -107,7 +107,7 @@ class Importer {
   ImportedValue clip(const OnnxNode& node);
   ImportedValue max_pool(const OnnxNode& node);
   ImportedValue average_pool(const OnnxNode& node);
-  ImportedValue pool(const OnnxNode& node, PoolLayer layer, const WindowSpec& window);
+  ImportedValue pool(const OnnxNode& node, PoolLayer layer, const OnnxWindow& found);
   ImportedValue global_average_pool(const OnnxNode& node);
   ImportedValue global_max_pool(const OnnxNode& node);
   ImportedValue lrn(const OnnxNode& node);

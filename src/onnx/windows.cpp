@@ -37,7 +37,7 @@ std::int64_t overhang(std::int64_t extent, std::int64_t window, std::int64_t str
 
 }  // namespace
 
-WindowSpec window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
+OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
                      std::int64_t columns) {
   for (const std::int64_t dilation : node.integers("dilations", {})) {
     check(dilation == 1, ExitCode::usage, "a dilation of {} is not supported, only 1", dilation);
@@ -45,7 +45,8 @@ WindowSpec window_of(const OnnxNode& node, std::int64_t height, std::int64_t wid
   const std::vector<std::int64_t> strides = node.integers("strides", {1, 1});
   check(strides.size() == 2 && strides[0] == strides[1], ExitCode::usage,
         "only one stride for height and width is supported");
-  WindowSpec window;
+  OnnxWindow found;
+  Window2d& window = found.window;
   window.height = height;
   window.width = width;
   window.stride = strides[0];
@@ -67,12 +68,12 @@ WindowSpec window_of(const OnnxNode& node, std::int64_t height, std::int64_t wid
     vertical = {pads[0], pads[2]};
     horizontal = {pads[1], pads[3]};
     if (node.integer("ceil_mode", 0) != 0) {
-      window.overhang_bottom = overhang(rows, height, window.stride, vertical);
-      window.overhang_right = overhang(columns, width, window.stride, horizontal);
+      found.overhang.bottom = overhang(rows, height, window.stride, vertical);
+      found.overhang.right = overhang(columns, width, window.stride, horizontal);
     }
   }
   window.padding = {vertical.before, horizontal.before, vertical.after, horizontal.after};
-  return window;
+  return found;
 }
 
 }  // namespace ddp

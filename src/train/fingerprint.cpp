@@ -94,12 +94,16 @@ void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerp
   parts.push_back({what + " pixels", hasher.finish().xxh3_128});
 }
 
+std::string text_of(const Window2d& w) {
+  return fmt::format("{}x{} stride {} padding {},{},{},{}", w.height, w.width, w.stride, w.padding.top, w.padding.left,
+                     w.padding.bottom, w.padding.right);
+}
+
 // The settings of a layer.
 struct LayerText {
   std::string operator()(const InputLayer& /*l*/) const { return "input"; }
   std::string operator()(const ConvLayer& l) const {
-    return fmt::format("conv {} {}x{} stride {} padding {},{},{},{} groups {} bias {}", l.channels, l.kernel, l.width(),
-                       l.stride, l.top(), l.left(), l.bottom(), l.right(), l.groups, l.bias);
+    return fmt::format("conv {} {} groups {} bias {}", l.channels, text_of(l.window), l.groups, l.bias);
   }
   std::string operator()(const LinearLayer& l) const { return fmt::format("linear {} bias {}", l.outputs, l.bias); }
   std::string operator()(const BatchNormLayer& l) const {
@@ -107,9 +111,7 @@ struct LayerText {
   }
   std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
   std::string operator()(const PoolLayer& l) const {
-    return fmt::format("pool {} {}x{} stride {} padding {},{},{},{} counted {}", static_cast<int>(l.kind), l.window,
-                       l.width(), l.stride, l.padding_top, l.padding_left, l.padding_bottom, l.padding_right,
-                       l.count_padding);
+    return fmt::format("pool {} {} counted {}", static_cast<int>(l.kind), text_of(l.window), l.count_padding);
   }
   std::string operator()(const LrnLayer& l) const {
     return fmt::format("lrn {} {} {} {}", l.size, l.alpha, l.beta, l.k);

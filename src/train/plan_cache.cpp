@@ -17,29 +17,6 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 26U;
 
 std::string hash_of(std::string_view text) { return digest_of(std::as_bytes(std::span(text))).xxh3_128; }
 
-std::string describe(const OpSpec& spec) {
-  const Shape in = input_of(spec);
-  const Shape out = output_of(spec);
-  std::string text = fmt::format("{} n{} {}x{}x{} {}x{}x{}", kind_of(spec), batch_of(spec), in.channels, in.height,
-                                 in.width, out.channels, out.height, out.width);
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-    text += fmt::format(" k{}x{} s{} p{},{},{},{} g{} bias{} relu{} pool{} dx{}", conv->kernel_h, conv->kernel_w,
-                        conv->stride, conv->pad_top, conv->pad_left, conv->pad_bottom, conv->pad_right, conv->groups,
-                        conv->bias, conv->relu, conv->average_pool, conv->input_gradient);
-  }
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    text += fmt::format(" bias{} relu{} dx{}", linear->bias, linear->relu, linear->input_gradient);
-  }
-  if (const auto* pool = std::get_if<PoolSpec>(&spec)) {
-    text += fmt::format(" {} k{}x{} s{} p{},{},{},{}", static_cast<int>(pool->kind), pool->window_h, pool->window_w,
-                        pool->stride, pool->pad_top, pool->pad_left, pool->pad_bottom, pool->pad_right);
-  }
-  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
-    text += fmt::format(" {} add{} inputbias{}", to_string(norm->activation), norm->add, norm->input_bias);
-  }
-  return text;
-}
-
 std::string inputs_text(const Stage& stage) {
   std::string text;
   for (const StageInput& input : stage.inputs) {

@@ -31,7 +31,7 @@ void check_kernel(Op& op, const OpSpec& spec, Layout layout, std::int64_t active
 TEST(LanesConv, EveryTileAgreesWithTheReference) {
   for (int round = 0; round < 60; ++round) {
     ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
-    if (spec.stride > 1) spec.average_pool = false;
+    if (spec.window.stride > 1) spec.average_pool = false;
     ASSERT_TRUE(lanes_conv_supported(spec));
     LanesConvTiles tiles = lanes_fixed_tiles(spec);
     const auto pick = [](const std::vector<int>& all) {
@@ -49,20 +49,15 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
 }
 
 TEST(LanesConv, ALargeBatchCrossesChunks) {
-  ConvSpec spec{.batch = 150,
-                .input = {3, 8, 8},
-                .output_channels = 6,
-                .kernel_h = 3,
-                .kernel_w = 3,
-                .relu = true,
-                .average_pool = true};
+  ConvSpec spec{
+      .batch = 150, .input = {3, 8, 8}, .output_channels = 6, .window = square(3), .relu = true, .average_pool = true};
   const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
   check_kernel(*op, spec, Layout::lanes16, 150, "chunks");
   check_kernel(*op, spec, Layout::lanes16, 70, "chunks, part active");
 }
 
 TEST(LanesConv, AnEmptyShardHasZeroGradients) {
-  ConvSpec spec{.batch = 16, .input = {1, 6, 6}, .output_channels = 2, .kernel_h = 3, .kernel_w = 3};
+  ConvSpec spec{.batch = 16, .input = {1, 6, 6}, .output_channels = 2, .window = square(3)};
   const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
   check_kernel(*op, spec, Layout::lanes16, 0, "empty");
 }
@@ -71,20 +66,21 @@ TEST(LanesConv, AnEmptyShardHasZeroGradients) {
 TEST(LanesConv, DepthwiseAgreesWithTheReference) {
   for (int round = 0; round < 40; ++round) {
     const std::int64_t channels = random_between(2, 5);
-    ConvSpec spec{.batch = random_between(1, 40),
-                  .input = {channels, random_between(1, 21), random_between(1, 21)},
-                  .output_channels = channels,
-                  .kernel_h = random_between(1, 9),
-                  .kernel_w = random_between(1, 9),
-                  .stride = random_between(1, 4),
-                  .groups = channels,
-                  .bias = round % 2 == 0,
-                  .input_gradient = round % 5 != 0};
-    spec.pad_top = random_between(0, spec.kernel_h / 2);
-    spec.pad_left = random_between(0, spec.kernel_w / 2);
+    ConvSpec spec{
+        .batch = random_between(1, 40),
+        .input = {channels, random_between(1, 21), random_between(1, 21)},
+        .output_channels = channels,
+        .window = {.height = random_between(1, 9), .width = random_between(1, 9), .stride = random_between(1, 4)},
+        .groups = channels,
+        .bias = round % 2 == 0,
+        .input_gradient = round % 5 != 0};
+    spec.window.padding.top = random_between(0, spec.window.height / 2);
+    spec.window.padding.left = random_between(0, spec.window.width / 2);
     // At least one window.
-    spec.pad_bottom = std::max(spec.kernel_h / 2, spec.kernel_h - spec.input.height - spec.pad_top);
-    spec.pad_right = std::max(spec.kernel_w / 2, spec.kernel_w - spec.input.width - spec.pad_left);
+    spec.window.padding.bottom =
+        std::max(spec.window.height / 2, spec.window.height - spec.input.height - spec.window.padding.top);
+    spec.window.padding.right =
+        std::max(spec.window.width / 2, spec.window.width - spec.input.width - spec.window.padding.left);
     ASSERT_TRUE(lanes_depthwise_supported(spec));
     const auto op = make_lanes_depthwise(spec);
     const std::int64_t active = random_between(0, spec.batch);
@@ -157,23 +153,14 @@ class Threads : public testing::Test {
 };
 
 TEST_F(Threads, ChangeNoBit) {
-  const ConvSpec conv{.batch = 80,
-                      .input = {12, 15, 15},
-                      .output_channels = 18,
-                      .kernel_h = 3,
-                      .kernel_w = 3,
-                      .stride = 2,
-                      .pad_top = 1,
-                      .pad_left = 1,
-                      .pad_bottom = 1,
-                      .pad_right = 1};
+  const ConvSpec conv{.batch = 80, .input = {12, 15, 15}, .output_channels = 18, .window = square(3, 2, 1)};
   ConvSpec grouped = conv;
   grouped.groups = 3;
   ConvSpec depthwise = conv;
   depthwise.output_channels = 12;
   depthwise.groups = 12;
   ConvSpec pooled = conv;
-  pooled.stride = 1;
+  pooled.window.stride = 1;
   pooled.input = {3, 14, 14};
   pooled.relu = true;
   pooled.average_pool = true;

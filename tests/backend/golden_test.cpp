@@ -55,7 +55,7 @@ Activation activation_of(const json& test) {
 // The same padding on all sides.
 template <class Spec>
 Spec padded(Spec spec, const json& test) {
-  spec.pad_top = spec.pad_left = spec.pad_bottom = spec.pad_right = test["padding"].get<std::int64_t>();
+  spec.window.padding = uniform_padding(test["padding"]);
   return spec;
 }
 
@@ -63,9 +63,7 @@ ConvSpec conv_of(const json& test) {
   return {.batch = test["batch"],
           .input = shape_of(test),
           .output_channels = test["channels"],
-          .kernel_h = test["kernel"],
-          .kernel_w = test["kernel"],
-          .stride = test["stride"],
+          .window = square(test["kernel"], test["stride"]),
           .groups = test["groups"],
           .bias = test["bias"],
           .relu = test["relu"],
@@ -76,9 +74,7 @@ PoolSpec pool_of(const json& test) {
   return {.batch = test["batch"],
           .input = shape_of(test),
           .kind = test["maximum"].get<bool>() ? PoolSpec::Kind::maximum : PoolSpec::Kind::average,
-          .window_h = test["window"],
-          .window_w = test["window"],
-          .stride = test["stride"],
+          .window = square(test["window"], test["stride"]),
           .count_padding = test["count_padding"]};
 }
 

@@ -153,13 +153,11 @@ PoolSpec random_pool(PoolSpec::Kind kind) {
   PoolSpec s{.batch = random_between(1, 40),
              .input = {random_between(1, 20), random_between(4, 9), random_between(4, 9)},
              .kind = kind,
-             .window_h = random_between(1, 4),
-             .window_w = random_between(1, 4),
-             .stride = random_between(1, 3)};
-  s.pad_top = random_between(0, s.window_h / 2);
-  s.pad_left = random_between(0, s.window_w / 2);
-  s.pad_bottom = random_between(0, s.window_h - 1);
-  s.pad_right = random_between(0, s.window_w - 1);
+             .window = {.height = random_between(1, 4), .width = random_between(1, 4), .stride = random_between(1, 3)}};
+  s.window.padding.top = random_between(0, s.window.height / 2);
+  s.window.padding.left = random_between(0, s.window.width / 2);
+  s.window.padding.bottom = random_between(0, s.window.height - 1);
+  s.window.padding.right = random_between(0, s.window.width - 1);
   s.count_padding = random_between(0, 1) == 1;
   return s;
 }
@@ -170,25 +168,18 @@ TEST_P(SimpleOperators, PoolsAgreeWithTheReference) {
     for (int round = 0; round < 10; ++round) specs.push_back(random_pool(kind));
     // The usual ones: LeNet's, ResNet's overlapping windows, and all positions at once.
     specs.push_back({.batch = 20, .input = {6, 8, 8}, .kind = kind});
-    specs.push_back({.batch = 20,
-                     .input = {3, 9, 10},
-                     .kind = kind,
-                     .window_h = 3,
-                     .window_w = 3,
-                     .pad_top = 1,
-                     .pad_left = 1,
-                     .pad_bottom = 1,
-                     .pad_right = 1});
-    specs.push_back({.batch = 18, .input = {40, 7, 7}, .kind = kind, .window_h = 7, .window_w = 7, .stride = 1});
-    specs.push_back({.batch = 3, .input = {2, 17, 18}, .kind = kind, .window_h = 17, .window_w = 18});
+    specs.push_back({.batch = 20, .input = {3, 9, 10}, .kind = kind, .window = square(3, 2, 1)});
+    specs.push_back({.batch = 18, .input = {40, 7, 7}, .kind = kind, .window = square(7)});
+    specs.push_back(
+        {.batch = 3, .input = {2, 17, 18}, .kind = kind, .window = {.height = 17, .width = 18, .stride = 2}});
   }
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const PoolSpec& s = specs[i];
     const std::string what =
         fmt::format("{} pool, {} window {}x{} stride {} pads {} {} {} {}{}",
                     s.kind == PoolSpec::Kind::average ? "average" : "maximum", describe_shape(s.batch, s.input),
-                    s.window_h, s.window_w, s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
-                    s.count_padding ? "" : " without padding");
+                    s.window.height, s.window.width, s.window.stride, s.window.padding.top, s.window.padding.left,
+                    s.window.padding.bottom, s.window.padding.right, s.count_padding ? "" : " without padding");
     EXPECT_GE(check_in_every_layout(s, i == 0 ? ChoiceMode::timed : ChoiceMode::fixed, what), 2);
     if (HasFatalFailure()) return;
   }

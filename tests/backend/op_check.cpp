@@ -190,17 +190,17 @@ std::vector<float> random_floats(std::int64_t count) {
 ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
   ConvSpec s;
   s.batch = random_between(1, 40);
-  s.kernel_h = random_between(1, 5);
-  s.kernel_w = random_between(1, 5);
+  s.window.height = random_between(1, 5);
+  s.window.width = random_between(1, 5);
   s.groups = random_between(1, most_groups);
   const std::int64_t most_each = s.groups == 1 ? 13 : 5;
   s.input = {s.groups * random_between(1, (most_each + 1) / 2), random_between(6, 13), random_between(6, 13)};
   s.output_channels = s.groups * random_between(1, most_each);
-  s.stride = random_between(1, most_stride);
-  s.pad_top = random_between(0, s.kernel_h / 2);
-  s.pad_left = random_between(0, s.kernel_w / 2);
-  s.pad_bottom = random_between(0, s.kernel_h / 2);
-  s.pad_right = random_between(0, s.kernel_w / 2);
+  s.window.stride = random_between(1, most_stride);
+  s.window.padding.top = random_between(0, s.window.height / 2);
+  s.window.padding.left = random_between(0, s.window.width / 2);
+  s.window.padding.bottom = random_between(0, s.window.height / 2);
+  s.window.padding.right = random_between(0, s.window.width / 2);
   // Without bias a sum of products can be zero, where the rounding of Winograd's transforms would decide about ReLU.
   s.bias = random_between(0, 3) != 0;
   s.relu = s.bias && random_between(0, 1) == 1;
@@ -212,10 +212,10 @@ ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
 
 std::string describe(const ConvSpec& s) {
   return fmt::format("batch {} in {}x{}x{} out {} kernel {}x{} stride {} groups {} pads {}{}{}{}{}{}{}{}", s.batch,
-                     s.input.channels, s.input.height, s.input.width, s.output_channels, s.kernel_h, s.kernel_w,
-                     s.stride, s.groups, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right,
-                     s.bias ? "" : " without bias", s.relu ? " relu" : "", s.average_pool ? " pool" : "",
-                     s.input_gradient ? "" : " without dx");
+                     s.input.channels, s.input.height, s.input.width, s.output_channels, s.window.height,
+                     s.window.width, s.window.stride, s.groups, s.window.padding.top, s.window.padding.left,
+                     s.window.padding.bottom, s.window.padding.right, s.bias ? "" : " without bias",
+                     s.relu ? " relu" : "", s.average_pool ? " pool" : "", s.input_gradient ? "" : " without dx");
 }
 
 namespace {

@@ -23,61 +23,35 @@ TEST_P(Operators, ConvolutionsAgreeWithTheReference) {
 
 // Shapes of real models: many channels, tensors that many blocks share, sums in several chunks.
 TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
-  const std::vector<ConvSpec> specs = {{.batch = 20,
-                                        .input = {1, 26, 26},
-                                        .output_channels = 20,
-                                        .kernel_h = 3,
-                                        .kernel_w = 3,
-                                        .relu = true,
-                                        .average_pool = true,
-                                        .input_gradient = false},
-                                       {.batch = 20,
-                                        .input = {20, 12, 12},
-                                        .output_channels = 50,
-                                        .kernel_h = 5,
-                                        .kernel_w = 5,
-                                        .relu = true,
-                                        .average_pool = true},
-                                       {.batch = 4,
-                                        .input = {64, 14, 14},
-                                        .output_channels = 72,
-                                        .kernel_h = 3,
-                                        .kernel_w = 3,
-                                        .pad_top = 1,
-                                        .pad_left = 1,
-                                        .pad_bottom = 1,
-                                        .pad_right = 1},
-                                       {.batch = 4,
-                                        .input = {40, 15, 15},
-                                        .output_channels = 33,
-                                        .kernel_h = 1,
-                                        .kernel_w = 1,
-                                        .stride = 2,
-                                        .relu = true},
-                                       // Depthwise, as in MobileNet.
-                                       {.batch = 18,
-                                        .input = {40, 14, 14},
-                                        .output_channels = 40,
-                                        .kernel_h = 3,
-                                        .kernel_w = 3,
-                                        .pad_top = 1,
-                                        .pad_left = 1,
-                                        .pad_bottom = 1,
-                                        .pad_right = 1,
-                                        .groups = 40,
-                                        .bias = false},
-                                       {.batch = 18,
-                                        .input = {33, 15, 13},
-                                        .output_channels = 33,
-                                        .kernel_h = 3,
-                                        .kernel_w = 3,
-                                        .stride = 2,
-                                        .pad_top = 1,
-                                        .pad_left = 1,
-                                        .pad_bottom = 1,
-                                        .pad_right = 1,
-                                        .groups = 33,
-                                        .bias = false}};
+  const std::vector<ConvSpec> specs = {
+      {.batch = 20,
+       .input = {1, 26, 26},
+       .output_channels = 20,
+       .window = square(3),
+       .relu = true,
+       .average_pool = true,
+       .input_gradient = false},
+      {.batch = 20,
+       .input = {20, 12, 12},
+       .output_channels = 50,
+       .window = square(5),
+       .relu = true,
+       .average_pool = true},
+      {.batch = 4, .input = {64, 14, 14}, .output_channels = 72, .window = square(3, 1, 1)},
+      {.batch = 4, .input = {40, 15, 15}, .output_channels = 33, .window = square(1, 2), .relu = true},
+      // Depthwise, as in MobileNet.
+      {.batch = 18,
+       .input = {40, 14, 14},
+       .output_channels = 40,
+       .window = square(3, 1, 1),
+       .groups = 40,
+       .bias = false},
+      {.batch = 18,
+       .input = {33, 15, 13},
+       .output_channels = 33,
+       .window = square(3, 2, 1),
+       .groups = 33,
+       .bias = false}};
   for (const ConvSpec& spec : specs) {
     EXPECT_GE(check_in_every_layout(spec, ChoiceMode::fixed, describe(spec)), 1);
     if (HasFatalFailure()) return;
@@ -88,14 +62,14 @@ TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
 ConvSpec random_depthwise(std::int64_t channels) {
   ConvSpec s;
   s.batch = random_between(1, 4);
-  s.kernel_h = s.kernel_w = random_between(1, 2) * 2 + 1;
+  s.window.height = s.window.width = random_between(1, 2) * 2 + 1;
   s.groups = s.output_channels = channels;
-  s.input = {channels, random_between(s.kernel_h, 15), random_between(s.kernel_w, 15)};
-  s.stride = random_between(1, 2);
-  s.pad_top = random_between(0, s.kernel_h);
-  s.pad_left = random_between(0, s.kernel_h);
-  s.pad_bottom = random_between(0, s.kernel_h);
-  s.pad_right = random_between(0, s.kernel_h);
+  s.input = {channels, random_between(s.window.height, 15), random_between(s.window.width, 15)};
+  s.window.stride = random_between(1, 2);
+  s.window.padding.top = random_between(0, s.window.height);
+  s.window.padding.left = random_between(0, s.window.height);
+  s.window.padding.bottom = random_between(0, s.window.height);
+  s.window.padding.right = random_between(0, s.window.height);
   s.bias = random_between(0, 1) == 1;
   s.input_gradient = random_between(0, 3) != 0;
   return s;
@@ -132,8 +106,9 @@ TEST_P(Operators, LinearLayersAgreeWithTheReference) {
 
 TEST_P(Operators, AnEmptyShardHasZeroGradients) {
   const std::vector<OpSpec> specs = {
-      ConvSpec{.batch = 8, .input = {2, 6, 6}, .output_channels = 3, .kernel_h = 3, .kernel_w = 3, .relu = true},
-      ConvSpec{.batch = 8, .input = {2, 6, 6}, .output_channels = 2, .stride = 2, .groups = 2, .bias = false},
+      ConvSpec{.batch = 8, .input = {2, 6, 6}, .output_channels = 3, .window = square(3), .relu = true},
+      ConvSpec{
+          .batch = 8, .input = {2, 6, 6}, .output_channels = 2, .window = square(1, 2), .groups = 2, .bias = false},
       LinearSpec{.batch = 8, .inputs = 5, .outputs = 4, .relu = true},
       BatchNormSpec{.batch = 8, .shape = {3, 2, 2}, .activation = Activation::relu6, .add = true},
       PoolSpec{.batch = 8, .input = {3, 4, 4}, .kind = PoolSpec::Kind::maximum},
@@ -196,24 +171,19 @@ TEST_P(Operators, RunsAreRepeatable) {
   check_repeatable(backend(), {.batch = 16,
                                .input = {8, 10, 10},
                                .output_channels = 9,
-                               .kernel_h = 3,
-                               .kernel_w = 3,
+                               .window = square(3),
                                .relu = true,
                                .average_pool = true});
   // Sums over several chunks of each channel.
   check_repeatable(backend(), {.batch = 16,
                                .input = {64, 20, 20},
                                .output_channels = 64,
-                               .kernel_h = 3,
-                               .kernel_w = 3,
-                               .stride = 2,
-                               .pad_top = 1,
-                               .pad_left = 1,
+                               .window = {.height = 3, .width = 3, .stride = 2, .padding = {1, 1, 0, 0}},
                                .groups = 64});
 }
 
 TEST_P(Operators, UnknownKernelsAreRefused) {
-  const ConvSpec spec{.batch = 4, .input = {2, 6, 6}, .output_channels = 3, .kernel_h = 3, .kernel_w = 3};
+  const ConvSpec spec{.batch = 4, .input = {2, 6, 6}, .output_channels = 3, .window = square(3)};
   for (const Layout layout : kLayouts) {
     if (!backend().supports(spec, layout, layout)) continue;
     try {

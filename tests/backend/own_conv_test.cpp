@@ -39,38 +39,21 @@ TEST(StandInMma, LargeConvolutionsAgreeWithTheReference) {
       {.batch = 2,
        .input = {20, 34, 30},
        .output_channels = 9,
-       .kernel_h = 3,
-       .kernel_w = 3,
+       .window = square(3),
        .relu = true,
        .average_pool = true},
-      {.batch = 3,
-       .input = {33, 9, 9},
-       .output_channels = 99,
-       .kernel_h = 3,
-       .kernel_w = 3,
-       .pad_top = 1,
-       .pad_left = 1,
-       .pad_bottom = 1,
-       .pad_right = 1,
-       .bias = false},
+      {.batch = 3, .input = {33, 9, 9}, .output_channels = 99, .window = square(3, 1, 1), .bias = false},
       {.batch = 2,
        .input = {3, 41, 37},
        .output_channels = 64,
-       .kernel_h = 7,
-       .kernel_w = 7,
-       .stride = 2,
-       .pad_top = 3,
-       .pad_left = 3,
-       .pad_bottom = 3,
-       .pad_right = 3,
+       .window = square(7, 2, 3),
        .relu = true,
        .input_gradient = false},
-      {.batch = 2, .input = {3, 30, 40}, .output_channels = 5, .kernel_h = 5, .kernel_w = 5, .relu = true},
+      {.batch = 2, .input = {3, 30, 40}, .output_channels = 5, .window = square(5), .relu = true},
       {.batch = 300,
        .input = {1, 5, 5},
        .output_channels = 20,
-       .kernel_h = 2,
-       .kernel_w = 2,
+       .window = square(2),
        .relu = true,
        .average_pool = true}};
   for (const ConvSpec& spec : specs) {
@@ -80,14 +63,14 @@ TEST(StandInMma, LargeConvolutionsAgreeWithTheReference) {
 }
 
 TEST(StandInMma, LeavesTheRestToCudnn) {
-  const ConvSpec taken{.batch = 4, .input = {16, 12, 12}, .output_channels = 8, .kernel_h = 3, .kernel_w = 3};
+  const ConvSpec taken{.batch = 4, .input = {16, 12, 12}, .output_channels = 8, .window = square(3)};
   EXPECT_TRUE(cuda::conv_mma_takes(taken));
   std::vector<ConvSpec> others(5, taken);
   others[0].groups = 2;
-  others[1].stride = 2;
+  others[1].window.stride = 2;
   others[2].input.channels = 65;
   others[3].input.width = 4000;
-  others[4].pad_top = 3;
+  others[4].window.padding.top = 3;
   for (const ConvSpec& spec : others) EXPECT_FALSE(cuda::conv_mma_takes(spec)) << describe(spec);
   const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
   EXPECT_EQ(backend->choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
@@ -101,7 +84,7 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
 
 // cuDNN would pad these channels: no timing is needed to see who is faster.
 TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
-  const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .kernel_h = 5, .kernel_w = 5};
+  const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
   const auto bf16 = make_cuda_backend({.precision = GpuPrecision::bf16, .deterministic = true});
   EXPECT_EQ(bf16->choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
   const auto fp32 = make_cuda_backend({});

@@ -5,6 +5,7 @@
 
 #include "backend/arithmetic.h"
 #include "backend/reference_kinds.h"
+#include "base/overloaded.h"
 
 namespace ddp::reference {
 namespace {
@@ -16,10 +17,10 @@ void each_window_element(const PoolSpec& s, F f) {
   for (std::int64_t plane = 0; plane < s.batch * s.input.channels; ++plane) {
     for (std::int64_t y = 0; y < out.height; ++y) {
       for (std::int64_t x = 0; x < out.width; ++x) {
-        for (std::int64_t r = 0; r < s.window_h; ++r) {
-          for (std::int64_t k = 0; k < s.window_w; ++k) {
-            const std::int64_t row = y * s.stride + r - s.pad_top;
-            const std::int64_t column = x * s.stride + k - s.pad_left;
+        for (std::int64_t r = 0; r < s.window.height; ++r) {
+          for (std::int64_t k = 0; k < s.window.width; ++k) {
+            const std::int64_t row = y * s.window.stride + r - s.window.padding.top;
+            const std::int64_t column = x * s.window.stride + k - s.window.padding.left;
             if (row < 0 || row >= s.input.height || column < 0 || column >= s.input.width) continue;
             f(at((plane * s.input.height + row) * s.input.width + column),
               at((plane * out.height + y) * out.width + x));
@@ -32,7 +33,7 @@ void each_window_element(const PoolSpec& s, F f) {
 
 // What an average divides by.
 Values divisors(const PoolSpec& s) {
-  Values counts(at(s.batch * s.output().elements()), static_cast<double>(s.window_h * s.window_w));
+  Values counts(at(s.batch * s.output().elements()), static_cast<double>(s.window.height * s.window.width));
   if (s.count_padding) return counts;
   std::fill(counts.begin(), counts.end(), 0.0);
   each_window_element(s, [&](std::size_t, std::size_t out) { ++counts[out]; });
@@ -183,48 +184,71 @@ std::vector<std::size_t> channels_last_places(const ChannelsLastSpec& s) {
 }
 
 Outputs forward(const OpSpec& spec, const Inputs& in) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) return {convolve(*conv, in), {}};
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-    const Values y = multiply(*linear, in);
-    return {linear->relu ? activate(Activation::relu, y) : y, {}};
-  }
-  if (const auto* activation = std::get_if<ActivationSpec>(&spec)) return {activate(activation->activation, in.x), {}};
-  if (const auto* pooling = std::get_if<PoolSpec>(&spec)) return {pool(*pooling, in.x), {}};
-  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return normalise(*norm, in);
-  if (const auto* add = std::get_if<AddSpec>(&spec)) return {activate(add->activation, sum(in.x, in.x2)), {}};
-  if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond(*lrn, in.x), {}};
-  if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return {product(in.x, dropout_factors(*dropout, in)), {}};
-  if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) {
-    const std::vector<std::size_t> places = channels_last_places(*last);
-    Values y(in.x.size());
-    for (std::size_t i = 0; i < y.size(); ++i) y[places[i]] = in.x[i];
-    return {y, {}};
-  }
-  return {in.x, {}};
+  return std::visit(Overloaded{[&](const ConvSpec& s) -> Outputs {
+                                 return {convolve(s, in), {}};
+                               },
+                               [&](const LinearSpec& s) -> Outputs {
+                                 const Values y = multiply(s, in);
+                                 return {s.relu ? activate(Activation::relu, y) : y, {}};
+                               },
+                               [&](const ActivationSpec& s) -> Outputs {
+                                 return {activate(s.activation, in.x), {}};
+                               },
+                               [&](const PoolSpec& s) -> Outputs {
+                                 return {pool(s, in.x), {}};
+                               },
+                               [&](const BatchNormSpec& s) -> Outputs { return normalise(s, in); },
+                               [&](const AddSpec& s) -> Outputs {
+                                 return {activate(s.activation, sum(in.x, in.x2)), {}};
+                               },
+                               [&](const LrnSpec& s) -> Outputs {
+                                 return {respond(s, in.x), {}};
+                               },
+                               [&](const DropoutSpec& s) -> Outputs {
+                                 return {product(in.x, dropout_factors(s, in)), {}};
+                               },
+                               [&](const ReorderSpec& /*s*/) -> Outputs {
+                                 return {in.x, {}};
+                               },
+                               [&](const ChannelsLastSpec& s) -> Outputs {
+                                 const std::vector<std::size_t> places = channels_last_places(s);
+                                 Values y(in.x.size());
+                                 for (std::size_t i = 0; i < y.size(); ++i) y[places[i]] = in.x[i];
+                                 return {y, {}};
+                               }},
+                    spec);
 }
 
 Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
-  if (const auto* conv = std::get_if<ConvSpec>(&spec)) return convolve_backward(*conv, in, dy);
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return multiply_backward(*linear, in, dy);
-  if (const auto* activation = std::get_if<ActivationSpec>(&spec)) {
-    return {activate_backward(activation->activation, in.x, dy), {}, {}};
-  }
-  if (const auto* pooling = std::get_if<PoolSpec>(&spec)) return {pool_backward(*pooling, in.x, dy), {}, {}};
-  if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return normalise_backward(*norm, in, dy);
-  if (const auto* add = std::get_if<AddSpec>(&spec)) {
-    const Values dx = activate_backward(add->activation, sum(in.x, in.x2), dy);
-    return {dx, dx, {}};
-  }
-  if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return {respond_backward(*lrn, in.x, dy), {}, {}};
-  if (const auto* dropout = std::get_if<DropoutSpec>(&spec))
-    return {product(dy, dropout_factors(*dropout, in)), {}, {}};
-  if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) {
-    const std::vector<std::size_t> places = channels_last_places(*last);
-    Values dx(dy.size());
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[places[i]];
-    return {dx, {}, {}};
-  }
-  return {dy, {}, {}};
+  return std::visit(Overloaded{[&](const ConvSpec& s) -> Gradients { return convolve_backward(s, in, dy); },
+                               [&](const LinearSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
+                               [&](const ActivationSpec& s) -> Gradients {
+                                 return {activate_backward(s.activation, in.x, dy), {}, {}};
+                               },
+                               [&](const PoolSpec& s) -> Gradients {
+                                 return {pool_backward(s, in.x, dy), {}, {}};
+                               },
+                               [&](const BatchNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
+                               [&](const AddSpec& s) -> Gradients {
+                                 const Values dx = activate_backward(s.activation, sum(in.x, in.x2), dy);
+                                 return {dx, dx, {}};
+                               },
+                               [&](const LrnSpec& s) -> Gradients {
+                                 return {respond_backward(s, in.x, dy), {}, {}};
+                               },
+                               [&](const DropoutSpec& s) -> Gradients {
+                                 return {product(dy, dropout_factors(s, in)), {}, {}};
+                               },
+                               [&](const ReorderSpec& /*s*/) -> Gradients {
+                                 return {dy, {}, {}};
+                               },
+                               [&](const ChannelsLastSpec& s) -> Gradients {
+                                 const std::vector<std::size_t> places = channels_last_places(s);
+                                 Values dx(dy.size());
+                                 for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[places[i]];
+                                 return {dx, {}, {}};
+                               }},
+                    spec);
 }
 
 }  // namespace ddp::reference

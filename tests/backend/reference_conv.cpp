@@ -16,12 +16,12 @@ void each_product(const ConvSpec& s, F f) {
           const std::int64_t output = ((n * out.channels + o) * out.height + y) * out.width + x;
           for (std::int64_t c = 0; c < depth; ++c) {
             const std::int64_t plane = n * s.input.channels + o / width * depth + c;
-            for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-              for (std::int64_t k = 0; k < s.kernel_w; ++k) {
-                const std::int64_t row = y * s.stride + r - s.pad_top;
-                const std::int64_t column = x * s.stride + k - s.pad_left;
+            for (std::int64_t r = 0; r < s.window.height; ++r) {
+              for (std::int64_t k = 0; k < s.window.width; ++k) {
+                const std::int64_t row = y * s.window.stride + r - s.window.padding.top;
+                const std::int64_t column = x * s.window.stride + k - s.window.padding.left;
                 if (row < 0 || row >= s.input.height || column < 0 || column >= s.input.width) continue;
-                const std::int64_t weight = ((o * depth + c) * s.kernel_h + r) * s.kernel_w + k;
+                const std::int64_t weight = ((o * depth + c) * s.window.height + r) * s.window.width + k;
                 f(at(weight), at((plane * s.input.height + row) * s.input.width + column), at(output));
               }
             }

@@ -23,11 +23,11 @@ constexpr Shape kImage{3, 8, 8};
 Graph make_graph() {
   Graph graph(kImage);
   const int stem = graph.relu(graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 8})));
-  int x = graph.relu(graph.batch_norm("norm2", graph.conv("conv2", stem, {.channels = 8, .kernel = 3, .padding = 1})));
-  x = graph.batch_norm("norm3", graph.conv("conv3", x, {.channels = 8, .kernel = 3, .padding = 1}));
+  int x = graph.relu(graph.batch_norm("norm2", graph.conv("conv2", stem, {.channels = 8, .window = square(3, 1, 1)})));
+  x = graph.batch_norm("norm3", graph.conv("conv3", x, {.channels = 8, .window = square(3, 1, 1)}));
   const int block = graph.relu(graph.add(x, stem));
-  const int twice = graph.conv("conv4", block, {.channels = 16, .kernel = 3, .stride = 2, .padding = 1});
-  const int shortcut = graph.conv("conv5", block, {.channels = 16, .stride = 2});
+  const int twice = graph.conv("conv4", block, {.channels = 16, .window = square(3, 2, 1)});
+  const int shortcut = graph.conv("conv5", block, {.channels = 16, .window = square(1, 2)});
   x = graph.relu(graph.add(graph.batch_norm("norm4", twice), shortcut));
   x = graph.add(x, twice);
   x = graph.batch_norm("norm5", graph.linear("fc1", graph.flatten(x), 6));

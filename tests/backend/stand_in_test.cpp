@@ -26,8 +26,7 @@ namespace ddp {
 namespace {
 
 // In groups, which our own kernels leave to cuDNN.
-constexpr ConvSpec kSpec{
-    .batch = 3, .input = {2, 6, 6}, .output_channels = 4, .kernel_h = 3, .kernel_w = 3, .groups = 2};
+constexpr ConvSpec kSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 4, .window = square(3), .groups = 2};
 
 cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const ConvSpec& spec = kSpec) {
   const auto backend = make_cuda_backend(config);
@@ -71,13 +70,7 @@ TEST(StandInChoice, APlanThatDoesNotRunIsLeftOut) {
 constexpr ConvSpec kOddSpec{.batch = 4,
                             .input = {6, 9, 10},
                             .output_channels = 4,
-                            .kernel_h = 5,
-                            .kernel_w = 3,
-                            .stride = 2,
-                            .pad_top = 2,
-                            .pad_left = 0,
-                            .pad_bottom = 1,
-                            .pad_right = 1,
+                            .window = {.height = 5, .width = 3, .stride = 2, .padding = {2, 0, 1, 1}},
                             .groups = 2};
 
 // Proposed first and, by the fixed rule, compared with no other kernel.
@@ -127,16 +120,8 @@ TEST(StandInChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
   }
 }
 
-constexpr ConvSpec kDepthwise{.batch = 2,
-                              .input = {16, 7, 7},
-                              .output_channels = 16,
-                              .kernel_h = 3,
-                              .kernel_w = 3,
-                              .pad_top = 1,
-                              .pad_left = 1,
-                              .pad_bottom = 1,
-                              .pad_right = 1,
-                              .groups = 16};
+constexpr ConvSpec kDepthwise{
+    .batch = 2, .input = {16, 7, 7}, .output_channels = 16, .window = square(3, 1, 1), .groups = 16};
 
 // The kernels of our own need no cuDNN at all: here it computes nothing right.
 TEST(StandInChoice, DepthwiseConvolutionsAreOurOwn) {
@@ -157,7 +142,7 @@ TEST(StandInChoice, OtherConvolutionsAreCudnns) {
   };
   for (const ConvSpec& spec :
        {with([](ConvSpec& s) { s.output_channels = 32; }), with([](ConvSpec& s) { s.groups = 8; }),
-        with([](ConvSpec& s) { s.stride = 3; }), with([](ConvSpec& s) { s.kernel_w = 5; }),
+        with([](ConvSpec& s) { s.window.stride = 3; }), with([](ConvSpec& s) { s.window.width = 5; }),
         with([](ConvSpec& s) { s.input.channels = s.output_channels = s.groups = 18; })}) {
     EXPECT_EQ(chosen({}, ChoiceMode::fixed, spec).forward.engine, 11) << describe(spec);
     try {

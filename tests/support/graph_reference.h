@@ -88,12 +88,12 @@ class GraphReference {
     each_output([&](std::int64_t o, std::int64_t row, std::int64_t column) {
       double sum = bias[static_cast<std::size_t>(o)];
       for (std::int64_t c = 0; c < group_in; ++c) {
-        for (std::int64_t i = 0; i < conv.kernel; ++i) {
-          for (std::int64_t j = 0; j < conv.width(); ++j) {
-            const std::int64_t h = row * conv.stride + i - conv.top();
-            const std::int64_t w = column * conv.stride + j - conv.left();
+        for (std::int64_t i = 0; i < conv.window.height; ++i) {
+          for (std::int64_t j = 0; j < conv.window.width; ++j) {
+            const std::int64_t h = row * conv.window.stride + i - conv.window.padding.top;
+            const std::int64_t w = column * conv.window.stride + j - conv.window.padding.left;
             if (!inside(h, w)) continue;
-            const std::int64_t at = ((o * group_in + c) * conv.kernel + i) * conv.width() + j;
+            const std::int64_t at = ((o * group_in + c) * conv.window.height + i) * conv.window.width + j;
             sum += weight[static_cast<std::size_t>(at)] * x(o / group_out * group_in + c, h, w);
           }
         }
@@ -145,10 +145,10 @@ class GraphReference {
       double sum = 0;
       double most = -INFINITY;
       std::int64_t count = 0;
-      for (std::int64_t i = 0; i < pool.window; ++i) {
-        for (std::int64_t j = 0; j < pool.width(); ++j) {
-          const std::int64_t h = row * pool.stride + i - pool.padding_top;
-          const std::int64_t w = column * pool.stride + j - pool.padding_left;
+      for (std::int64_t i = 0; i < pool.window.height; ++i) {
+        for (std::int64_t j = 0; j < pool.window.width; ++j) {
+          const std::int64_t h = row * pool.window.stride + i - pool.window.padding.top;
+          const std::int64_t w = column * pool.window.stride + j - pool.window.padding.left;
           if (!inside(h, w)) continue;
           sum += x(c, h, w);
           most = std::max(most, x(c, h, w));
@@ -156,7 +156,7 @@ class GraphReference {
         }
       }
       if (pool.kind == PoolSpec::Kind::maximum) return most;
-      return sum / static_cast<double>(pool.count_padding ? pool.window * pool.width() : count);
+      return sum / static_cast<double>(pool.count_padding ? pool.window.elements() : count);
     });
   }
   void compute(const LrnLayer& lrn) {

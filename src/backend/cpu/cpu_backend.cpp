@@ -19,6 +19,7 @@
 #include "backend/cpu/operators.h"
 #include "backend/cpu/trial.h"
 #include "base/clock.h"
+#include "base/overloaded.h"
 
 namespace ddp {
 namespace {
@@ -145,13 +146,18 @@ class CpuBackend final : public Backend {
   }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      if (x == Layout::lanes16 && y == Layout::lanes16) return lanes_conv_supported(*conv);
-      return x == Layout::nhwc && y == Layout::nhwc;
-    }
-    if (std::holds_alternative<LinearSpec>(spec)) return x == y && x != Layout::nhwc;
-    if (std::holds_alternative<ChannelsLastSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
-    return std::holds_alternative<ReorderSpec>(spec) || x == y;
+    return std::visit(
+        Overloaded{
+            [=](const ConvSpec& s) {
+              return x == y && (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
+            },
+            [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
+            [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
+            [](const ReorderSpec& /*s*/) { return true; },
+            [=](const OneOf<ActivationSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) {
+              return x == y;
+            }},
+        spec);
   }
 
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
@@ -173,26 +179,18 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     DDP_ASSERT(supports(spec, x, y));
-    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      if (x == Layout::lanes16) {
-        if (kernels == kLanesDepthwise && lanes_depthwise_supported(*conv)) return make_lanes_depthwise(*conv);
-        return make_lanes_conv(*conv, lanes_tiles_from_text(*conv, kernels));
-      }
-      auto op = make_onednn_conv(*conv, onednn_formats_from_text(kernels));
-      check(op != nullptr, ExitCode::preflight, "oneDNN has no kernel '{}' for this convolution here", kernels);
-      return op;
-    }
-    if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
-      return x == Layout::lanes16 ? make_lanes_linear(*linear) : make_onednn_linear(*linear);
-    }
-    if (const auto* activation = std::get_if<ActivationSpec>(&spec)) return make_activation(*activation, x);
-    if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_pool(*pool, x);
-    if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return make_batch_norm(*norm, x);
-    if (const auto* add = std::get_if<AddSpec>(&spec)) return make_add(*add, x);
-    if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return make_lrn(*lrn, x);
-    if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return make_dropout(*dropout, x);
-    if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) return make_channels_last(*last);
-    return make_reorder(std::get<ReorderSpec>(spec), x, y);
+    return std::visit(
+        Overloaded{
+            [&](const ConvSpec& s) { return make_conv(s, x, kernels); },
+            [&](const LinearSpec& s) { return x == Layout::lanes16 ? make_lanes_linear(s) : make_onednn_linear(s); },
+            [&](const ActivationSpec& s) { return make_activation(s, x); },
+            [&](const PoolSpec& s) { return make_pool(s, x); },
+            [&](const BatchNormSpec& s) { return make_batch_norm(s, x); },
+            [&](const AddSpec& s) { return make_add(s, x); }, [&](const LrnSpec& s) { return make_lrn(s, x); },
+            [&](const DropoutSpec& s) { return make_dropout(s, x); },
+            [&](const ReorderSpec& s) { return make_reorder(s, x, y); },
+            [&](const ChannelsLastSpec& s) { return make_channels_last(s); }},
+        spec);
   }
 
   bool on_host() const override { return true; }
@@ -229,6 +227,16 @@ class CpuBackend final : public Backend {
  private:
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  static std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) {
+    if (x == Layout::lanes16) {
+      if (kernels == kLanesDepthwise && lanes_depthwise_supported(spec)) return make_lanes_depthwise(spec);
+      return make_lanes_conv(spec, lanes_tiles_from_text(spec, kernels));
+    }
+    auto op = make_onednn_conv(spec, onednn_formats_from_text(kernels));
+    check(op != nullptr, ExitCode::preflight, "oneDNN has no kernel '{}' for this convolution here", kernels);
+    return op;
   }
 
   // Kernels of our own wherever they cover the shape; oneDNN's channels-last elsewhere.

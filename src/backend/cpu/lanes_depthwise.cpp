@@ -51,7 +51,7 @@ class LanesDepthwise final : public Op {
 
  private:
   static std::int64_t blocks(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
-  std::int64_t taps() const { return spec_.kernel_h * spec_.kernel_w; }
+  std::int64_t taps() const { return spec_.window.height * spec_.window.width; }
   std::int64_t x_plane() const { return kLanes * spec_.input.height * spec_.input.width; }
   std::int64_t y_plane() const { return kLanes * shape_.out_plane; }
 

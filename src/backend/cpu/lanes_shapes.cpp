@@ -34,15 +34,15 @@ ConvShape forward_shape(const ConvSpec& s) {
           narrow(s.input.height),
           narrow(s.input.width),
           0,
-          narrow(std::max(s.pad_left, s.pad_right)),
-          narrow(s.pad_top),
-          narrow(s.pad_left),
+          narrow(std::max(s.window.padding.left, s.window.padding.right)),
+          narrow(s.window.padding.top),
+          narrow(s.window.padding.left),
           narrow(s.output_channels / s.groups),
           narrow(out.height),
           narrow(out.width),
-          narrow(s.kernel_h),
-          narrow(s.kernel_w),
-          narrow(s.stride),
+          narrow(s.window.height),
+          narrow(s.window.width),
+          narrow(s.window.stride),
           out.height * out.width,
           out.width,
           1};
@@ -52,18 +52,19 @@ std::vector<DataPhase> data_phases(const ConvSpec& s) {
   const Shape out = s.convolved();
   std::vector<DataPhase> phases;
   int border = 0;
-  for (std::int64_t y = 0; y < std::min(s.stride, s.input.height); ++y) {
-    const Line rows = line_of(y, s.input.height, s.kernel_h, s.pad_top, s.stride);
-    for (std::int64_t x = 0; x < std::min(s.stride, s.input.width); ++x) {
-      const Line columns = line_of(x, s.input.width, s.kernel_w, s.pad_left, s.stride);
+  for (std::int64_t y = 0; y < std::min(s.window.stride, s.input.height); ++y) {
+    const Line rows = line_of(y, s.input.height, s.window.height, s.window.padding.top, s.window.stride);
+    for (std::int64_t x = 0; x < std::min(s.window.stride, s.input.width); ++x) {
+      const Line columns = line_of(x, s.input.width, s.window.width, s.window.padding.left, s.window.stride);
       const int right = columns.pixels + columns.taps - 1 - columns.pad - narrow(out.width);
       if (columns.taps > 0) border = std::max({border, columns.pad, right});
-      phases.push_back({{narrow(s.output_channels / s.groups), narrow(out.height), narrow(out.width), 0, 0, rows.pad,
-                         columns.pad, narrow(s.input.channels / s.groups), rows.pixels, columns.pixels, rows.taps,
-                         columns.taps, 1, s.input.height * s.input.width, s.stride * s.input.width, s.stride},
-                        rows.first_tap,
-                        columns.first_tap,
-                        y * s.input.width + x});
+      phases.push_back(
+          {{narrow(s.output_channels / s.groups), narrow(out.height), narrow(out.width), 0, 0, rows.pad, columns.pad,
+            narrow(s.input.channels / s.groups), rows.pixels, columns.pixels, rows.taps, columns.taps, 1,
+            s.input.height * s.input.width, s.window.stride * s.input.width, s.window.stride},
+           rows.first_tap,
+           columns.first_tap,
+           y * s.input.width + x});
     }
   }
   for (DataPhase& phase : phases) phase.shape.border_w = border;
@@ -87,13 +88,13 @@ void pack_forward(const ConvShape& s, const float* w, int tile, float* packed) {
 
 void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
   const ConvShape& s = phase.shape;
-  const std::int64_t kernel = spec.kernel_h * spec.kernel_w;
+  const std::int64_t kernel = spec.window.height * spec.window.width;
   for (int first = 0; first < s.out_channels; first += tile) {
     for (int in = 0; in < s.in_channels; ++in) {
       for (int r = s.kernel_h - 1; r >= 0; --r) {
         for (int k = s.kernel_w - 1; k >= 0; --k) {
           const std::int64_t tap =
-              (phase.tap_row + r * spec.stride) * spec.kernel_w + phase.tap_column + k * spec.stride;
+              (phase.tap_row + r * spec.window.stride) * spec.window.width + phase.tap_column + k * spec.window.stride;
           for (int o = 0; o < tile; ++o, ++packed) {
             const bool real = first + o < s.out_channels;
             *packed = real ? w[(std::int64_t{in} * s.out_channels + first + o) * kernel + tap] : 0.0F;

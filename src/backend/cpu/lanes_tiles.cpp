@@ -42,7 +42,7 @@ double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
 
 // The same for the weight gradient, where many planes that are read at once cost time.
 double tile_cost(const ConvSpec& spec, const lanes::WeightsTile& tile) {
-  const std::int64_t taps = spec.input.channels / spec.groups * spec.kernel_h * spec.kernel_w;
+  const std::int64_t taps = spec.input.channels / spec.groups * spec.window.height * spec.window.width;
   const std::int64_t channels = spec.output_channels / spec.groups;
   const auto work = static_cast<double>(round_up(channels, tile.channels) * round_up(taps, tile.taps));
   return work * (1.0 + 4.0 / (tile.channels * tile.taps) + std::max(tile.channels, tile.taps) / 20.0);

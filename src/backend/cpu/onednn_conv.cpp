@@ -22,14 +22,14 @@ struct Dims {
 
   explicit Dims(const ConvSpec& s)
       : x{s.batch, s.input.channels, s.input.height, s.input.width},
-        w{s.output_channels, s.input.channels, s.kernel_h, s.kernel_w},
+        w{s.output_channels, s.input.channels, s.window.height, s.window.width},
         b{s.output_channels},
         y{s.batch, s.output_channels, s.convolved().height, s.convolved().width},
-        strides{s.stride, s.stride},
-        pad_begin{s.pad_top, s.pad_left},
-        pad_end{s.pad_bottom, s.pad_right} {
+        strides{s.window.stride, s.window.stride},
+        pad_begin{s.window.padding.top, s.window.padding.left},
+        pad_end{s.window.padding.bottom, s.window.padding.right} {
     if (s.groups == 1) return;
-    w = {s.groups, s.output_channels / s.groups, s.input.channels / s.groups, s.kernel_h, s.kernel_w};
+    w = {s.groups, s.output_channels / s.groups, s.input.channels / s.groups, s.window.height, s.window.width};
     weights = Tag::goihw;
   }
 };
@@ -230,7 +230,8 @@ OneDnnConvFormats onednn_formats_from_text(const std::string& kernels) {
 
 std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats) {
   // oneDNN 2.6.3 computes wrong data gradients by Winograd where the padding of two opposite sides differs.
-  const bool even = spec.pad_top == spec.pad_bottom && spec.pad_left == spec.pad_right;
+  const bool even =
+      spec.window.padding.top == spec.window.padding.bottom && spec.window.padding.left == spec.window.padding.right;
   if (formats.data == "winograd" && spec.input_gradient && !even) return nullptr;
   try {
     return std::make_unique<OneDnnConv>(spec, formats);

@@ -20,8 +20,8 @@ struct Range {
 class Pool : public Op {
  public:
   Pool(const PoolSpec& spec, Layout layout) : spec_(spec), layout_(layout) {
-    DDP_ASSERT(spec.pad_top < spec.window_h && spec.pad_bottom < spec.window_h);
-    DDP_ASSERT(spec.pad_left < spec.window_w && spec.pad_right < spec.window_w);
+    DDP_ASSERT(spec.window.padding.top < spec.window.height && spec.window.padding.bottom < spec.window.height);
+    DDP_ASSERT(spec.window.padding.left < spec.window.width && spec.window.padding.right < spec.window.width);
   }
 
  protected:
@@ -30,9 +30,9 @@ class Pool : public Op {
   void each_window(std::int64_t p, std::int64_t inner, F f) const {
     const Shape out = spec_.output();
     for (std::int64_t i = 0; i < out.height; ++i) {
-      const Range rows = inside(i, spec_.pad_top, spec_.window_h, spec_.input.height);
+      const Range rows = inside(i, spec_.window.padding.top, spec_.window.height, spec_.input.height);
       for (std::int64_t j = 0; j < out.width; ++j) {
-        const Range columns = inside(j, spec_.pad_left, spec_.window_w, spec_.input.width);
+        const Range columns = inside(j, spec_.window.padding.left, spec_.window.width, spec_.input.width);
         f(rows, columns, ((p * out.height + i) * out.width + j) * inner);
       }
     }
@@ -47,7 +47,7 @@ class Pool : public Op {
 
  private:
   Range inside(std::int64_t position, std::int64_t pad, std::int64_t window, std::int64_t size) const {
-    const std::int64_t begin = position * spec_.stride - pad;
+    const std::int64_t begin = position * spec_.window.stride - pad;
     return {std::max<std::int64_t>(begin, 0), std::min(begin + window, size)};
   }
 };
@@ -98,8 +98,8 @@ class AveragePool final : public Pool {
 
  private:
   float share(Range rows, Range columns) const {
-    return 1.0F /
-           static_cast<float>(spec_.count_padding ? spec_.window_h * spec_.window_w : rows.size() * columns.size());
+    return 1.0F / static_cast<float>(spec_.count_padding ? spec_.window.height * spec_.window.width
+                                                         : rows.size() * columns.size());
   }
 };
 
@@ -161,7 +161,7 @@ std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout) {
   if (spec.kind == PoolSpec::Kind::average) return std::make_unique<AveragePool>(spec, layout);
   constexpr std::int64_t kMostInAByte = 256;
   const lanes::PoolKernels& kernels = lanes::kernels().pool;
-  if (spec.window_h * spec.window_w <= kMostInAByte) {
+  if (spec.window.height * spec.window.width <= kMostInAByte) {
     return std::make_unique<MaximumPool<std::uint8_t>>(spec, layout, kernels.in_a_byte);
   }
   return std::make_unique<MaximumPool<std::int32_t>>(spec, layout, kernels.large);

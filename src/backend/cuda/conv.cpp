@@ -73,7 +73,7 @@ class CudaConv final : public Op {
     return make_conv_kernel(context_, {spec_, direction, context_.precision}, choice);
   }
 
-  std::int64_t taps() const { return spec_.kernel_h * spec_.kernel_w; }
+  std::int64_t taps() const { return spec_.window.height * spec_.window.width; }
   // Channels that an output channel reads: a weight's.
   std::int64_t group_channels() const { return spec_.input.channels / spec_.groups; }
   std::int64_t weight_count() const { return spec_.weights(); }

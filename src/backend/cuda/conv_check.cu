@@ -42,11 +42,11 @@ Conv conv_of(const ConvProblem& problem) {
           count(out.height),
           count(out.width),
           count(out.channels),
-          count(s.kernel_h),
-          count(s.kernel_w),
-          count(s.stride),
-          count(s.pad_top),
-          count(s.pad_left),
+          count(s.window.height),
+          count(s.window.width),
+          count(s.window.stride),
+          count(s.window.padding.top),
+          count(s.window.padding.left),
           count(s.input.channels / s.groups),
           count(out.channels / s.groups)};
 }
@@ -158,7 +158,7 @@ unsigned parts_of(const ConvProblem& problem) { return conv_terms(problem) < kLo
 
 std::int64_t conv_terms(const ConvProblem& problem) {
   const ConvSpec& s = problem.spec;
-  const std::int64_t taps = s.kernel_h * s.kernel_w;
+  const std::int64_t taps = s.window.height * s.window.width;
   if (problem.direction == ConvDirection::forward) return taps * (s.input.channels / s.groups);
   if (problem.direction == ConvDirection::data) return taps * (s.output_channels / s.groups);
   return s.batch * s.convolved().height * s.convolved().width;

@@ -41,7 +41,7 @@ std::unique_ptr<ConvKernel> make_conv_kernel(const CudaContext& context, const C
   check(kernel != nullptr, ExitCode::preflight,
         "the plan wants {} for a convolution of {}x{}x{} by {}x{} in {} groups, which it does not compute",
         choice.text(), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
-        problem.spec.kernel_h, problem.spec.kernel_w, problem.spec.groups);
+        problem.spec.window.height, problem.spec.window.width, problem.spec.groups);
   return kernel;
 }
 

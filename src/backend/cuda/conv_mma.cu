@@ -67,20 +67,20 @@ Product plan_product(const ConvSpec& s, bool data) {
   p.height = u(to.height);
   p.width = u(to.width);
   p.outputs = u(to.channels);
-  p.stride = data ? 1 : u(s.stride);
-  p.pad_top = static_cast<std::int32_t>(data ? s.kernel_h - 1 - s.pad_top : s.pad_top);
-  p.pad_left = static_cast<std::int32_t>(data ? s.kernel_w - 1 - s.pad_left : s.pad_left);
+  p.stride = data ? 1 : u(s.window.stride);
+  p.pad_top = static_cast<std::int32_t>(data ? s.window.height - 1 - s.window.padding.top : s.window.padding.top);
+  p.pad_left = static_cast<std::int32_t>(data ? s.window.width - 1 - s.window.padding.left : s.window.padding.left);
   const std::uint32_t units = units_of(from.channels);
-  p.taps = {units, u(s.kernel_w), u(s.kernel_h * s.kernel_w) * units, pitch_of(units),
-            (p.width - 1) * p.stride + u(s.kernel_w)};
+  p.taps = {units, u(s.window.width), u(s.window.height * s.window.width) * units, pitch_of(units),
+            (p.width - 1) * p.stride + u(s.window.width)};
   p.steps = (p.taps.count + 1) / 2;
   const bool pool = s.average_pool && !data;
-  const std::uint32_t most = lines_that_fit(p, u(s.kernel_h), pool);
+  const std::uint32_t most = lines_that_fit(p, u(s.window.height), pool);
   if (most > 0) {
     p.bands = (p.height + most - 1) / most;
     p.lines = (p.height + p.bands - 1) / p.bands;
     if (pool) p.lines += p.lines % 2;
-    p.tile_lines = (p.lines - 1) * p.stride + u(s.kernel_h);
+    p.tile_lines = (p.lines - 1) * p.stride + u(s.window.height);
   }
   p.tiles = tiles_at_once(p.outputs);
   p.groups = (units_of(p.outputs) + p.tiles - 1) / p.tiles;
@@ -312,8 +312,9 @@ bool conv_mma_takes(const ConvSpec& spec) {
   if (spec.groups != 1 || spec.input.channels > kMostInputs || spec.output_channels > kMostOutputs) return false;
   if (!fits(spec, false) || conv_mma_partial_sums(spec) == 0) return false;
   if (!spec.input_gradient) return true;
-  const bool turns = spec.stride == 1 && std::max(spec.pad_top, spec.pad_bottom) < spec.kernel_h &&
-                     std::max(spec.pad_left, spec.pad_right) < spec.kernel_w;
+  const bool turns = spec.window.stride == 1 &&
+                     std::max(spec.window.padding.top, spec.window.padding.bottom) < spec.window.height &&
+                     std::max(spec.window.padding.left, spec.window.padding.right) < spec.window.width;
   return turns && fits(spec, true);
 }
 

@@ -63,12 +63,12 @@ WeightPlan plan_weights(const ConvSpec& s) {
                 u(out.height),
                 u(out.width),
                 u(out.channels)};
-  p.stride = u(s.stride);
-  p.pad_top = static_cast<std::int32_t>(s.pad_top);
-  p.pad_left = static_cast<std::int32_t>(s.pad_left);
+  p.stride = u(s.window.stride);
+  p.pad_top = static_cast<std::int32_t>(s.window.padding.top);
+  p.pad_left = static_cast<std::int32_t>(s.window.padding.left);
   const std::uint32_t units = units_of(s.input.channels);
-  p.taps = {units, u(s.kernel_w), u(s.kernel_h * s.kernel_w) * units, pitch_of(units),
-            (u(out.width) - 1) * p.stride + u(s.kernel_w)};
+  p.taps = {units, u(s.window.width), u(s.window.height * s.window.width) * units, pitch_of(units),
+            (u(out.width) - 1) * p.stride + u(s.window.width)};
   const std::uint32_t rows = (u(out.channels) + 15) / 16;
   p.rows = std::min(rows, kMostRows);
   p.row_groups = (rows + p.rows - 1) / p.rows;
@@ -76,14 +76,14 @@ WeightPlan plan_weights(const ConvSpec& s) {
   p.unit_groups = (p.all_units() + kUnits - 1) / kUnits;
   std::uint32_t most = 0;
   for (std::uint32_t lines = 1; lines <= p.gradient.height; ++lines) {
-    set_lines(p, u(s.kernel_h), lines);
+    set_lines(p, u(s.window.height), lines);
     if (p.tile_units() > kTileUnits || p.pixels > kMostPixels) break;
     most = lines;
   }
   p.lines = 0;
   if (most == 0) return p;
   p.bands = (p.gradient.height + most - 1) / most;
-  set_lines(p, u(s.kernel_h), (p.gradient.height + p.bands - 1) / p.bands);
+  set_lines(p, u(s.window.height), (p.gradient.height + p.bands - 1) / p.bands);
   p.jobs = u(s.batch) * p.bands;
   const std::uint32_t wanted = std::max(1U, kBlocks / (p.row_groups * p.unit_groups));
   p.jobs_per_block = std::max(1U, (p.jobs + wanted - 1) / wanted);

@@ -15,6 +15,7 @@
 #include "backend/cuda/operators.h"
 #include "backend/cuda/timing.h"
 #include "base/error.h"
+#include "base/overloaded.h"
 #include "base/text.h"
 
 namespace ddp {
@@ -103,10 +104,15 @@ class CudaBackend final : public Backend {
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
     if (x == Layout::lanes16 || y == Layout::lanes16) return false;
-    if (std::holds_alternative<ConvSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
-    if (std::holds_alternative<LinearSpec>(spec)) return x == Layout::plain && y == Layout::plain;
-    if (std::holds_alternative<ChannelsLastSpec>(spec)) return x == Layout::nhwc && y == Layout::nhwc;
-    return std::holds_alternative<ReorderSpec>(spec) || x == y;
+    return std::visit(
+        Overloaded{
+            [=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
+            [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
+            [](const ReorderSpec& /*s*/) { return true; },
+            [=](const OneOf<ActivationSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) {
+              return x == y;
+            }},
+        spec);
   }
 
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
@@ -139,21 +145,17 @@ class CudaBackend final : public Backend {
     check(elements <= kMostElements, ExitCode::out_of_memory,
           "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
           kMostElements);
-    if (conv != nullptr && kernels == kMmaKernels) {
-      check(context_.element() == Element::bf16 && conv_mma_takes(*conv), ExitCode::preflight,
-            "the plan names kernels '{}' for a convolution that they do not take", kernels);
-      return make_mma_conv(context_, *conv);
-    }
-    if (conv != nullptr) return make_cuda_conv(context_, *conv, conv_kernels_from_text(kernels, conv->input_gradient));
-    if (const auto* linear = std::get_if<LinearSpec>(&spec)) return make_cuda_linear(context_, *linear);
-    if (const auto* pool = std::get_if<PoolSpec>(&spec)) return make_cuda_pool(context_, *pool, x);
-    if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) return make_cuda_batch_norm(context_, *norm, x);
-    if (const auto* sum = std::get_if<AddSpec>(&spec)) return make_cuda_add(context_, *sum);
-    if (const auto* lrn = std::get_if<LrnSpec>(&spec)) return make_cuda_lrn(context_, *lrn, x);
-    if (const auto* dropout = std::get_if<DropoutSpec>(&spec)) return make_cuda_dropout(context_, *dropout, x);
-    if (const auto* s = std::get_if<ActivationSpec>(&spec)) return make_cuda_activation(context_, *s);
-    if (const auto* last = std::get_if<ChannelsLastSpec>(&spec)) return make_cuda_channels_last(context_, *last);
-    return make_cuda_reorder(context_, std::get<ReorderSpec>(spec), x, y);
+    return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, kernels); },
+                                 [&](const LinearSpec& s) { return make_cuda_linear(context_, s); },
+                                 [&](const ActivationSpec& s) { return make_cuda_activation(context_, s); },
+                                 [&](const PoolSpec& s) { return make_cuda_pool(context_, s, x); },
+                                 [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context_, s, x); },
+                                 [&](const AddSpec& s) { return make_cuda_add(context_, s); },
+                                 [&](const LrnSpec& s) { return make_cuda_lrn(context_, s, x); },
+                                 [&](const DropoutSpec& s) { return make_cuda_dropout(context_, s, x); },
+                                 [&](const ReorderSpec& s) { return make_cuda_reorder(context_, s, x, y); },
+                                 [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context_, s); }},
+                      spec);
   }
 
   bool takes_bias_into_norm() const override { return true; }
@@ -279,6 +281,15 @@ class CudaBackend final : public Backend {
   void* native_stream() override { return stream_.get(); }
 
  private:
+  std::unique_ptr<Op> make_conv(const ConvSpec& spec, const std::string& kernels) {
+    if (kernels != kMmaKernels) {
+      return make_cuda_conv(context_, spec, conv_kernels_from_text(kernels, spec.input_gradient));
+    }
+    check(context_.element() == Element::bf16 && conv_mma_takes(spec), ExitCode::preflight,
+          "the plan names kernels '{}' for a convolution that they do not take", kernels);
+    return make_mma_conv(context_, spec);
+  }
+
   static std::size_t total_bytes() {
     std::size_t free = 0;
     std::size_t total = 0;

@@ -40,10 +40,10 @@ Descriptor describe_convolution(const ConvSpec& s) {
   convolution.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode)
       .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {2})
-      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {s.pad_top, s.pad_left})
-      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {s.pad_bottom, s.pad_right})
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {s.window.padding.top, s.window.padding.left})
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {s.window.padding.bottom, s.window.padding.right})
       .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, {1, 1})
-      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {s.stride, s.stride})
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {s.window.stride, s.window.stride})
       .finalize();
   return convolution;
 }
@@ -279,8 +279,8 @@ ConvGraph::ConvGraph(const ConvProblem& problem, const PlanTarget& target)
                        problem.spec.input.height, problem.spec.input.width)),
       // With fewer channels than x has, cuDNN takes the convolution for a grouped one.
       w_(channels_last(kW, type_of(problem.precision), problem.spec.output_channels,
-                       problem.spec.input.channels / problem.spec.groups, problem.spec.kernel_h,
-                       problem.spec.kernel_w)),
+                       problem.spec.input.channels / problem.spec.groups, problem.spec.window.height,
+                       problem.spec.window.width)),
       y_(channels_last(kY, type_of(problem.precision), problem.spec.batch, problem.spec.output_channels,
                        problem.spec.convolved().height, problem.spec.convolved().width)),
       convolution_(describe_convolution(problem.spec)),

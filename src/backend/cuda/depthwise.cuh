@@ -22,8 +22,8 @@ struct Depthwise {
 inline Depthwise depthwise_of(const ConvSpec& s) {
   const auto number = [](std::int64_t value) { return static_cast<int>(value); };
   const Shape out = s.convolved();
-  return {number(s.batch),   number(s.input.height),   number(s.input.width), number(out.height),
-          number(out.width), number(s.input.channels), number(s.pad_top),     number(s.pad_left)};
+  return {number(s.batch),   number(s.input.height),   number(s.input.width),        number(out.height),
+          number(out.width), number(s.input.channels), number(s.window.padding.top), number(s.window.padding.left)};
 }
 
 inline constexpr unsigned kMostStripColumns = 32;
@@ -87,14 +87,14 @@ __device__ inline T* row_of(T* activation, int sample, int row, int height, int 
 template <class F>
 void with_depthwise(const ConvProblem& problem, F f) {
   const auto with_stride = [&](auto zero, auto kernel) {
-    if (problem.spec.stride == 1) {
+    if (problem.spec.window.stride == 1) {
       f(zero, kernel, std::integral_constant<int, 1>{});
     } else {
       f(zero, kernel, std::integral_constant<int, 2>{});
     }
   };
   with_element(element_of(problem.precision), [&](auto zero) {
-    if (problem.spec.kernel_h == 3) {
+    if (problem.spec.window.height == 3) {
       with_stride(zero, std::integral_constant<int, 3>{});
     } else {
       with_stride(zero, std::integral_constant<int, 5>{});

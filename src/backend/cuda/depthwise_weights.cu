@@ -112,7 +112,7 @@ StripTiling tiling_of(const Depthwise& d) {
 std::size_t depthwise_workspace_bytes(const ConvProblem& problem) {
   if (problem.direction != ConvDirection::weights) return 0;
   const Depthwise d = depthwise_of(problem.spec);
-  const StripTiling tiling = problem.spec.kernel_h == 3 ? tiling_of<3>(d) : tiling_of<5>(d);
+  const StripTiling tiling = problem.spec.window.height == 3 ? tiling_of<3>(d) : tiling_of<5>(d);
   return static_cast<std::size_t>(problem.spec.weights()) * tiling.chunks * sizeof(float);
 }
 

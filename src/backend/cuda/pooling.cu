@@ -194,17 +194,17 @@ Pool pool_of(const PoolSpec& spec, Layout layout) {
           i32(spec.input.width),
           i32(out.height),
           i32(out.width),
-          i32(spec.window_h),
-          i32(spec.window_w),
-          i32(spec.stride),
-          i32(spec.pad_top),
-          i32(spec.pad_left),
+          i32(spec.window.height),
+          i32(spec.window.width),
+          i32(spec.window.stride),
+          i32(spec.window.padding.top),
+          i32(spec.window.padding.left),
           spec.count_padding};
 }
 
 bool covers_all(const PoolSpec& s) {
-  return s.output().height == 1 && s.output().width == 1 && s.window_h - s.pad_top >= s.input.height &&
-         s.window_w - s.pad_left >= s.input.width;
+  return s.output().height == 1 && s.output().width == 1 && s.window.height - s.window.padding.top >= s.input.height &&
+         s.window.width - s.window.padding.left >= s.input.width;
 }
 
 // Calls f with a value of the element's type and how many inner values a thread takes.
@@ -221,7 +221,7 @@ void with_width(Element element, const Pool& pool, F f) {
 }
 
 // Places in a window take a byte each where they fit.
-bool places_are_bytes(const PoolSpec& spec) { return spec.window_h * spec.window_w <= 256; }
+bool places_are_bytes(const PoolSpec& spec) { return spec.window.height * spec.window.width <= 256; }
 
 // Calls f with the bytes of `saved` as what they hold.
 template <class F>

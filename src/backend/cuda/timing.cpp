@@ -191,7 +191,7 @@ ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& proble
       "cuDNN has no kernel on this GPU that computes {} of a convolution of {}x{}x{} by {}x{} in {} groups correctly; "
       "take another version of cuDNN, or --device cpu",
       name_of(problem.direction), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
-      problem.spec.kernel_h, problem.spec.kernel_w, problem.spec.groups);
+      problem.spec.window.height, problem.spec.window.width, problem.spec.groups);
   return kernels;
 }
 

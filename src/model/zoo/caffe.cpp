@@ -10,13 +10,13 @@ namespace {
 
 // Caffe rounds the number of windows up; one that would begin beyond the image is left out.
 int caffe_max_pool(Graph& graph, int from, std::int64_t window, std::int64_t stride) {
-  PoolLayer layer{.kind = PoolSpec::Kind::maximum, .window = window, .stride = stride};
+  PoolLayer layer{.kind = PoolSpec::Kind::maximum, .window = square(window, stride)};
   const auto missing = [&](std::int64_t size) {
     const std::int64_t rest = size < window ? window - size : (size - window) % stride;
     return size < window || rest == 0 ? std::int64_t{0} : stride - rest;
   };
-  layer.padding_bottom = missing(graph.shape(from).height);
-  layer.padding_right = missing(graph.shape(from).width);
+  layer.window.padding.bottom = missing(graph.shape(from).height);
+  layer.window.padding.right = missing(graph.shape(from).width);
   return graph.pool(from, layer);
 }
 
@@ -35,9 +35,9 @@ void set_bias_rates(Graph& graph, float decay) {
 // examples/mnist/lenet_train_test.prototxt
 Graph caffe_lenet(const Shape& image, std::int64_t classes) {
   Graph graph(image);
-  int x = graph.conv("conv1", graph.input(), {.channels = 20, .kernel = 5});
+  int x = graph.conv("conv1", graph.input(), {.channels = 20, .window = square(5)});
   x = caffe_max_pool(graph, x, 2, 2);
-  x = graph.conv("conv2", x, {.channels = 50, .kernel = 5});
+  x = graph.conv("conv2", x, {.channels = 50, .window = square(5)});
   x = caffe_max_pool(graph, x, 2, 2);
   x = graph.relu(graph.linear("ip1", graph.flatten(x), 500));
   graph.linear("ip2", x, classes);
@@ -51,13 +51,13 @@ Graph caffe_lenet(const Shape& image, std::int64_t classes) {
 Graph caffenet(const Shape& image, std::int64_t classes) {
   constexpr LrnLayer kNorm{.size = 5, .alpha = 1e-4F, .beta = 0.75F, .k = 1};
   Graph graph(image);
-  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 96, .kernel = 11, .stride = 4}));
+  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 96, .window = square(11, 4)}));
   x = graph.lrn(caffe_max_pool(graph, x, 3, 2), kNorm);
-  x = graph.relu(graph.conv("conv2", x, {.channels = 256, .kernel = 5, .padding = 2, .groups = 2}));
+  x = graph.relu(graph.conv("conv2", x, {.channels = 256, .window = square(5, 1, 2), .groups = 2}));
   x = graph.lrn(caffe_max_pool(graph, x, 3, 2), kNorm);
-  x = graph.relu(graph.conv("conv3", x, {.channels = 384, .kernel = 3, .padding = 1}));
-  x = graph.relu(graph.conv("conv4", x, {.channels = 384, .kernel = 3, .padding = 1, .groups = 2}));
-  x = graph.relu(graph.conv("conv5", x, {.channels = 256, .kernel = 3, .padding = 1, .groups = 2}));
+  x = graph.relu(graph.conv("conv3", x, {.channels = 384, .window = square(3, 1, 1)}));
+  x = graph.relu(graph.conv("conv4", x, {.channels = 384, .window = square(3, 1, 1), .groups = 2}));
+  x = graph.relu(graph.conv("conv5", x, {.channels = 256, .window = square(3, 1, 1), .groups = 2}));
   x = caffe_max_pool(graph, x, 3, 2);
   x = graph.dropout(graph.relu(graph.linear("fc6", graph.flatten(x), 4096)), 0.5F);
   x = graph.dropout(graph.relu(graph.linear("fc7", x, 4096)), 0.5F);

@@ -6,14 +6,11 @@ namespace {
 // TensorFlow's "SAME" for maximum pooling 3x3 with stride 2: as many outputs as steps of 2 begin, the odd row of
 // padding below and to the right.
 int pool3_same(Graph& graph, int from) {
-  PoolLayer layer{.kind = PoolSpec::Kind::maximum, .window = 3, .stride = 2};
+  PoolLayer layer{.kind = PoolSpec::Kind::maximum, .window = square(3, 2)};
   const auto padding = [](std::int64_t size) { return size % 2 == 0 ? 1 : 2; };
   const std::int64_t rows = padding(graph.shape(from).height);
   const std::int64_t columns = padding(graph.shape(from).width);
-  layer.padding_top = rows / 2;
-  layer.padding_bottom = rows - rows / 2;
-  layer.padding_left = columns / 2;
-  layer.padding_right = columns - columns / 2;
+  layer.window.padding = {rows / 2, columns / 2, rows - rows / 2, columns - columns / 2};
   return graph.pool(from, layer);
 }
 
@@ -25,9 +22,9 @@ Graph cifar10_tutorial(const Shape& image, std::int64_t classes) {
   // alpha is TensorFlow's 0.001 / 9 for each of the 9 channels.
   constexpr LrnLayer kNorm{.size = 9, .alpha = 0.001F, .beta = 0.75F, .k = 1};
   Graph graph(image);
-  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 64, .kernel = 5, .padding = 2}));
+  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 64, .window = square(5, 1, 2)}));
   x = graph.lrn(pool3_same(graph, x), kNorm);
-  x = graph.relu(graph.conv("conv2", x, {.channels = 64, .kernel = 5, .padding = 2}));
+  x = graph.relu(graph.conv("conv2", x, {.channels = 64, .window = square(5, 1, 2)}));
   x = pool3_same(graph, graph.lrn(x, kNorm));
   x = graph.relu(graph.linear("local3", graph.flatten(x), 384));
   x = graph.relu(graph.linear("local4", x, 192));

@@ -40,13 +40,9 @@ class MobilenetV2 {
  private:
   int conv(const std::string& name, int from, std::int64_t channels, std::int64_t kernel, std::int64_t stride,
            std::int64_t groups) {
-    return graph_.conv(name, from,
-                       {.channels = channels,
-                        .kernel = kernel,
-                        .stride = stride,
-                        .padding = kernel / 2,
-                        .groups = groups,
-                        .bias = false});
+    return graph_.conv(
+        name, from,
+        {.channels = channels, .window = square(kernel, stride, kernel / 2), .groups = groups, .bias = false});
   }
 
   // Convolution, batch normalisation, ReLU6: a Conv2dNormActivation, whose parts PyTorch numbers.

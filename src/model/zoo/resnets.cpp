@@ -16,12 +16,9 @@ class TorchvisionResnet {
   TorchvisionResnet(const Shape& image, bool bottleneck) : graph_(image), bottleneck_(bottleneck) {}
 
   Graph build(const std::array<int, 4>& blocks, std::int64_t classes) {
-    int x =
-        graph_.conv("conv1", graph_.input(), {.channels = 64, .kernel = 7, .stride = 2, .padding = 3, .bias = false});
+    int x = graph_.conv("conv1", graph_.input(), {.channels = 64, .window = square(7, 2, 3), .bias = false});
     x = graph_.relu(graph_.batch_norm("bn1", x));
-    PoolLayer pool{.kind = PoolSpec::Kind::maximum, .window = 3, .stride = 2};
-    pool.padding_top = pool.padding_left = pool.padding_bottom = pool.padding_right = 1;
-    x = graph_.pool(x, pool);
+    x = graph_.pool(x, {.kind = PoolSpec::Kind::maximum, .window = square(3, 2, 1)});
     for (std::size_t stage = 0; stage < blocks.size(); ++stage) {
       const std::int64_t width = std::int64_t{64} << stage;
       for (int i = 0; i < blocks.at(stage); ++i) {
@@ -38,8 +35,7 @@ class TorchvisionResnet {
 
  private:
   int conv(const std::string& name, int from, std::int64_t channels, std::int64_t kernel, std::int64_t stride) {
-    return graph_.conv(
-        name, from, {.channels = channels, .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false});
+    return graph_.conv(name, from, {.channels = channels, .window = square(kernel, stride, kernel / 2), .bias = false});
   }
 
   int block(const std::string& name, int from, std::int64_t width, std::int64_t stride) {
@@ -82,7 +78,7 @@ Graph resnet50(const Shape& image, std::int64_t classes) {
 // no maximum pooling, convolutions with bias.
 Graph resnet18_d2l(const Shape& image, std::int64_t classes) {
   Graph graph(image);
-  int x = graph.conv("0", graph.input(), {.channels = 64, .kernel = 3, .padding = 1});
+  int x = graph.conv("0", graph.input(), {.channels = 64, .window = square(3, 1, 1)});
   x = graph.relu(graph.batch_norm("1", x));
   for (int stage = 0; stage < 4; ++stage) {
     const std::int64_t channels = std::int64_t{64} << stage;
@@ -90,10 +86,11 @@ Graph resnet18_d2l(const Shape& image, std::int64_t classes) {
       const std::string name = fmt::format("resnet_block{}.{}.", stage + 1, i);
       const bool halves = stage > 0 && i == 0;
       const std::int64_t stride = halves ? 2 : 1;
-      const int shortcut = halves ? graph.conv(name + "conv3", x, {.channels = channels, .stride = stride}) : x;
-      x = graph.conv(name + "conv1", x, {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
+      const int shortcut =
+          halves ? graph.conv(name + "conv3", x, {.channels = channels, .window = square(1, stride)}) : x;
+      x = graph.conv(name + "conv1", x, {.channels = channels, .window = square(3, stride, 1)});
       x = graph.relu(graph.batch_norm(name + "bn1", x));
-      x = graph.conv(name + "conv2", x, {.channels = channels, .kernel = 3, .padding = 1});
+      x = graph.conv(name + "conv2", x, {.channels = channels, .window = square(3, 1, 1)});
       x = graph.relu(graph.add(graph.batch_norm(name + "bn2", x), shortcut));
     }
   }
@@ -107,7 +104,7 @@ Graph resnet18_d2l(const Shape& image, std::int64_t classes) {
 Graph resnet9(const Shape& image, std::int64_t classes) {
   Graph graph(image);
   const auto block = [&](const std::string& name, int from, std::int64_t channels, bool pool) {
-    int x = graph.conv(name + ".0", from, {.channels = channels, .kernel = 3, .padding = 1});
+    int x = graph.conv(name + ".0", from, {.channels = channels, .window = square(3, 1, 1)});
     x = graph.relu(graph.batch_norm(name + ".1", x));
     return pool ? graph.max_pool(x, 2) : x;
   };
@@ -119,9 +116,9 @@ Graph resnet9(const Shape& image, std::int64_t classes) {
   x = graph.add(block("res2.1", block("res2.0", x, 512, false), 512, false), x);
   const Shape& last = graph.shape(x);
   x = graph.pool(x, {.kind = PoolSpec::Kind::maximum,
-                     .window = std::min<std::int64_t>(4, last.height),
-                     .window_w = std::min<std::int64_t>(4, last.width),
-                     .stride = 4});
+                     .window = {.height = std::min<std::int64_t>(4, last.height),
+                                .width = std::min<std::int64_t>(4, last.width),
+                                .stride = 4}});
   graph.linear("classifier.2", graph.flatten(x), classes);
   return graph;
 }

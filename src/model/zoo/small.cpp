@@ -5,9 +5,9 @@ namespace ddp::zoo {
 // LeNet as in "Dive into Deep Learning" (d2l.ai), chapter "Training on Multiple GPUs".
 Graph lenet(const Shape& image, std::int64_t classes) {
   Graph graph(image);
-  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 20, .kernel = 3}));
+  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 20, .window = square(3)}));
   x = graph.average_pool(x, 2);
-  x = graph.relu(graph.conv("conv2", x, {.channels = 50, .kernel = 5}));
+  x = graph.relu(graph.conv("conv2", x, {.channels = 50, .window = square(5)}));
   x = graph.average_pool(x, 2);
   x = graph.relu(graph.linear("fc1", graph.flatten(x), 128));
   graph.linear("fc2", x, classes);
@@ -19,9 +19,9 @@ Graph lenet(const Shape& image, std::int64_t classes) {
 Graph mnist_slim(const Shape& image, std::int64_t classes) {
   constexpr BatchNormLayer kNorm{.epsilon = 1e-3F, .momentum = 0.1F, .scale = false};
   Graph graph(image);
-  int x = graph.conv("conv1", graph.input(), {.channels = 6, .kernel = 5, .padding = 2, .bias = false});
+  int x = graph.conv("conv1", graph.input(), {.channels = 6, .window = square(5, 1, 2), .bias = false});
   x = graph.max_pool(graph.relu(graph.batch_norm("bn1", x, kNorm)), 2);
-  x = graph.conv("conv2", x, {.channels = 12, .kernel = 5, .padding = 2, .bias = false});
+  x = graph.conv("conv2", x, {.channels = 12, .window = square(5, 1, 2), .bias = false});
   x = graph.max_pool(graph.relu(graph.batch_norm("bn2", x, kNorm)), 2);
   x = graph.linear("fc1", graph.flatten(x), 100, /*bias=*/false);
   x = graph.dropout(graph.relu(graph.batch_norm("bn3", x, kNorm)), 0.5F);
@@ -35,9 +35,9 @@ Graph mnist_slim(const Shape& image, std::int64_t classes) {
 // The network of hand-written multi-tower examples of TensorFlow for MNIST.
 Graph mnist_towers(const Shape& image, std::int64_t classes) {
   Graph graph(image);
-  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 12, .kernel = 5, .padding = 2}));
+  int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 12, .window = square(5, 1, 2)}));
   x = graph.max_pool(x, 2);
-  x = graph.relu(graph.conv("conv2", x, {.channels = 24, .kernel = 3, .padding = 1}));
+  x = graph.relu(graph.conv("conv2", x, {.channels = 24, .window = square(3, 1, 1)}));
   x = graph.max_pool(x, 2);
   x = graph.relu(graph.linear("fc1", graph.flatten(x), 100));
   graph.linear("fc2", graph.dropout(x, 0.5F), classes);

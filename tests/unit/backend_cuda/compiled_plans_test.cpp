@@ -13,15 +13,7 @@
 namespace ddp::cuda {
 namespace {
 
-constexpr ConvSpec kSample{.batch = 32,
-                           .input = {64, 28, 28},
-                           .output_channels = 64,
-                           .kernel_h = 3,
-                           .kernel_w = 3,
-                           .pad_top = 1,
-                           .pad_left = 1,
-                           .pad_bottom = 1,
-                           .pad_right = 1};
+constexpr ConvSpec kSample{.batch = 32, .input = {64, 28, 28}, .output_channels = 64, .window = square(3, 1, 1)};
 
 TEST(CompiledPlans, AreMadeButAreNoRunsFirstChoice) {
   std::ifstream file(DDP_GPU_JSON);

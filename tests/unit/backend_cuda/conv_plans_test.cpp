@@ -116,13 +116,7 @@ ConvSpec square_conv(std::int64_t batch, std::int64_t channels, std::int64_t siz
   return {.batch = batch,
           .input = {channels, size, size},
           .output_channels = outputs,
-          .kernel_h = kernel,
-          .kernel_w = kernel,
-          .stride = stride,
-          .pad_top = pad,
-          .pad_left = pad,
-          .pad_bottom = pad,
-          .pad_right = pad,
+          .window = square(kernel, stride, pad),
           .groups = groups,
           .bias = false};
 }
@@ -189,26 +183,27 @@ TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
   for (int round = 0; round < 20; ++round) {
     ConvSpec s;
     s.batch = random_between(1, 40);
-    s.kernel_h = random_between(1, 5);
-    s.kernel_w = random_between(1, 5);
+    s.window.height = random_between(1, 5);
+    s.window.width = random_between(1, 5);
     s.groups = round % 3 == 0 ? random_between(2, 7) : 1;
     s.input = {s.groups * random_between(1, 70 / s.groups), random_between(6, 33), random_between(6, 33)};
     s.output_channels = s.groups * random_between(1, 130 / s.groups);
-    s.stride = random_between(1, 2);
-    s.pad_top = random_between(0, s.kernel_h / 2);
-    s.pad_left = random_between(0, s.kernel_w / 2);
-    s.pad_bottom = random_between(0, s.kernel_h / 2);
-    s.pad_right = random_between(0, s.kernel_w / 2);
+    s.window.stride = random_between(1, 2);
+    s.window.padding.top = random_between(0, s.window.height / 2);
+    s.window.padding.left = random_between(0, s.window.width / 2);
+    s.window.padding.bottom = random_between(0, s.window.height / 2);
+    s.window.padding.right = random_between(0, s.window.width / 2);
     for (const GpuPrecision precision : kPrecisions) {
       expect_plans(s, precision, round % 2 == 0,
                    fmt::format("{} x {}x{}x{} -> {} in {} groups kernel {}x{} stride {} pads {}{}{}{}", s.batch,
-                               s.input.channels, s.input.height, s.input.width, s.output_channels, s.groups, s.kernel_h,
-                               s.kernel_w, s.stride, s.pad_top, s.pad_left, s.pad_bottom, s.pad_right));
+                               s.input.channels, s.input.height, s.input.width, s.output_channels, s.groups,
+                               s.window.height, s.window.width, s.window.stride, s.window.padding.top,
+                               s.window.padding.left, s.window.padding.bottom, s.window.padding.right));
     }
   }
 }
 
-constexpr ConvSpec kSample{.batch = 32, .input = {20, 12, 12}, .output_channels = 50, .kernel_h = 5, .kernel_w = 5};
+constexpr ConvSpec kSample{.batch = 32, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
 
 // What rank 0 chose, another rank builds from the text of its name.
 TEST_F(ConvPlans, APlanIsRebuiltFromItsName) {

@@ -50,7 +50,7 @@ TEST(Stages, LeNetIsFusedAndCropped) {
 
 TEST(Stages, PaddingShrinksWithTheCrop) {
   Graph graph({3, 9, 9});
-  int x = graph.conv("conv", graph.input(), {.channels = 4, .kernel = 3, .padding = 1});
+  int x = graph.conv("conv", graph.input(), {.channels = 4, .window = square(3, 1, 1)});
   x = graph.max_pool(x, 2);
   graph.linear("fc", graph.flatten(x), 2);
   const std::vector<Stage> stages = make_stages(graph, 1);
@@ -58,15 +58,15 @@ TEST(Stages, PaddingShrinksWithTheCrop) {
   // 9x9 outputs, of which pooling reads 8x8: they read the image but no padding below or to the right.
   EXPECT_EQ(conv.convolved(), (Shape{4, 8, 8}));
   EXPECT_EQ(conv.input, (Shape{3, 9, 9}));
-  EXPECT_EQ(conv.pad_top, 1);
-  EXPECT_EQ(conv.pad_bottom, 0);
+  EXPECT_EQ(conv.window.padding.top, 1);
+  EXPECT_EQ(conv.window.padding.bottom, 0);
 }
 
 // A convolution and a linear layer in front of batch normalisation, and a convolution whose output others read too.
 TEST(Stages, ABiasInFrontOfBatchNormIsTheNormsOnRequest) {
   Graph graph({3, 8, 8});
-  int x = graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 4, .kernel = 3}));
-  const int read_twice = graph.conv("conv2", x, {.channels = 4, .kernel = 1});
+  int x = graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 4, .window = square(3)}));
+  const int read_twice = graph.conv("conv2", x, {.channels = 4, .window = square(1)});
   x = graph.add(graph.batch_norm("norm2", read_twice), read_twice);
   x = graph.batch_norm("norm3", graph.linear("fc1", graph.flatten(x), 5));
   graph.linear("fc2", x, 2);

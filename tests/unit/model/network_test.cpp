@@ -146,9 +146,9 @@ TEST_F(LeNet, MemoryIsSharedByLiveness) {
 TEST(Network, ElementwiseOperatorsWorkInPlace) {
   const std::unique_ptr<Backend> backend = make_cpu_backend();
   Graph graph({1, 28, 28});
-  int x = graph.conv("conv1", graph.input(), {.channels = 4, .kernel = 5, .stride = 4});
+  int x = graph.conv("conv1", graph.input(), {.channels = 4, .window = square(5, 4)});
   x = graph.activation(x, Activation::tanh);
-  int y = graph.dropout(graph.conv("conv2", graph.dropout(x, 0.25F), {.channels = 4, .kernel = 3, .padding = 1}), 0.5F);
+  int y = graph.dropout(graph.conv("conv2", graph.dropout(x, 0.25F), {.channels = 4, .window = square(3, 1, 1)}), 0.5F);
   y = graph.activation(y, Activation::sigmoid);
   graph.linear("fc", graph.flatten(graph.add(y, x)), 10);
   std::vector<float> parameters(static_cast<std::size_t>(graph.parameter_count()));

@@ -23,12 +23,12 @@ struct Trained {
   std::vector<float> image;
 
   Trained() {
-    int x = graph.batch_norm("bn0", graph.conv("conv0", graph.input(), {.channels = 8, .kernel = 3, .padding = 1}));
+    int x = graph.batch_norm("bn0", graph.conv("conv0", graph.input(), {.channels = 8, .window = square(3, 1, 1)}));
     x = graph.max_pool(graph.activation(x, Activation::relu6), 2);
     const int y = graph.batch_norm("bn1", graph.conv("conv1", x, {.channels = 8, .groups = 8, .bias = false}));
     x = graph.batch_norm("bn2", graph.dropout(graph.relu(graph.add(y, x)), 0.5F));
     x = graph.lrn(x, {.size = 3, .alpha = 0.5F});
-    x = graph.pool(x, {.window = 3, .window_w = 2, .stride = 1, .padding_top = 1, .count_padding = false});
+    x = graph.pool(x, {.window = {.height = 3, .width = 2, .padding = {.top = 1}}, .count_padding = false});
     x = graph.activation(graph.global_average_pool(x), Activation::tanh);
     x = graph.batch_norm("bn3", graph.linear("fc1", graph.flatten(x), 6));
     graph.linear("fc2", graph.activation(x, Activation::sigmoid), 4, false);

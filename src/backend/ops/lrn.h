@@ -1,0 +1,31 @@
+// Local response normalisation over `size` neighbouring channels (Krizhevsky et al., 2012), as
+// torch.nn.LocalResponseNorm computes it:
+//
+//   y = x / (k + alpha / size * sum of x^2 over channels c - size/2 .. c + (size-1)/2)^beta
+//
+//   LrnSpec spec{.batch = 64, .shape = {96, 27, 27}, .size = 5};
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "backend/ops/description.h"
+#include "base/shape.h"
+
+namespace ddp {
+
+struct LrnSpec {
+  static constexpr std::string_view kKind = "lrn";
+
+  std::int64_t batch = 0;
+  Shape shape;
+  std::int64_t size = 5;
+  float alpha = 1e-4F;
+  float beta = 0.75F;
+  float k = 1;
+
+  void describe(Description& text) const { text.add("size", size).add("beta", beta); }
+  bool operator==(const LrnSpec&) const = default;
+};
+
+}  // namespace ddp
