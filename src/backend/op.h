@@ -25,6 +25,7 @@
 #include "backend/ops/channels_last.h"
 #include "backend/ops/conv.h"
 #include "backend/ops/dropout.h"
+#include "backend/ops/gelu.h"
 #include "backend/ops/linear.h"
 #include "backend/ops/lrn.h"
 #include "backend/ops/pool.h"
@@ -44,7 +45,7 @@ namespace ddp {
 // parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
 // std::visit with one overload for each (base/overloaded.h), so that an operator added here does not compile until
 // every backend has a case for it (docs/adding-an-op.md).
-using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
+using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
                             DropoutSpec, ReorderSpec, ChannelsLastSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);

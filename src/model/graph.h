@@ -46,6 +46,9 @@ struct BatchNormLayer {
 struct ActivationLayer {
   Activation activation = Activation::relu;
 };
+struct GeluLayer {
+  GeluForm form = GeluForm::exact;
+};
 struct PoolLayer {
   PoolSpec::Kind kind = PoolSpec::Kind::average;
   Window2d window = square(2, 2);
@@ -69,8 +72,8 @@ struct AffineLayer {
   bool shift = true;
 };
 
-using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, ActivationLayer, PoolLayer, LrnLayer,
-                               DropoutLayer, AddLayer, FlattenLayer, AffineLayer>;
+using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, ActivationLayer, GeluLayer,
+                               PoolLayer, LrnLayer, DropoutLayer, AddLayer, FlattenLayer, AffineLayer>;
 
 struct Layer {
   std::string name;
@@ -147,6 +150,9 @@ class Graph {
   int batch_norm(const std::string& name, int from, const BatchNormLayer& layer = {});
   int activation(int from, Activation activation);
   int relu(int from) { return activation(from, Activation::relu); }
+  int gelu(int from, GeluForm form = GeluForm::exact) {
+    return add_layer("gelu", GeluLayer{form}, {from}, shape(from));
+  }
   int pool(int from, const PoolLayer& layer);
   int average_pool(int from, std::int64_t window);
   int max_pool(int from, std::int64_t window);

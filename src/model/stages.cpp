@@ -15,11 +15,12 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // The part of an input of shape `whole` that a layer reads for the part `out` of its output.
 Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole) {
   return std::visit(
-      Overloaded{[&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
-                 [&](const OneOf<ActivationLayer, AddLayer, LrnLayer, AffineLayer> auto& /*layer*/) { return out; },
-                 [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, DropoutLayer, FlattenLayer> auto& /*layer*/) {
-                   return whole;
-                 }},
+      Overloaded{
+          [&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
+          [&](const OneOf<ActivationLayer, GeluLayer, AddLayer, LrnLayer, AffineLayer> auto& /*layer*/) { return out; },
+          [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, DropoutLayer, FlattenLayer> auto& /*layer*/) {
+            return whole;
+          }},
       kind);
 }
 
@@ -131,22 +132,19 @@ class Lowering {
   bool fuse_activation(Activation activation) {
     const bool relu = activation == Activation::relu;
     const bool clipped = relu || activation == Activation::relu6;
-    return std::visit(
-        Overloaded{
-            [&](OneOf<ConvSpec, LinearSpec> auto& spec) {
-              const bool fuses = relu && !spec.relu;
-              spec.relu = spec.relu || fuses;
-              return fuses;
-            },
-            [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
-              const bool fuses = clipped && spec.activation == Activation::none;
-              if (fuses) spec.activation = activation;
-              return fuses;
-            },
-            [](OneOf<ActivationSpec, PoolSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
-              return false;
-            }},
-        stages_.back().spec);
+    return std::visit(Overloaded{[&](OneOf<ConvSpec, LinearSpec> auto& spec) {
+                                   const bool fuses = relu && !spec.relu;
+                                   spec.relu = spec.relu || fuses;
+                                   return fuses;
+                                 },
+                                 [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
+                                   const bool fuses = clipped && spec.activation == Activation::none;
+                                   if (fuses) spec.activation = activation;
+                                   return fuses;
+                                 },
+                                 [](OneOf<ActivationSpec, GeluSpec, PoolSpec, LrnSpec, DropoutSpec, ReorderSpec,
+                                          ChannelsLastSpec> auto& /*spec*/) { return false; }},
+                      stages_.back().spec);
   }
 
   bool fuse_pooling(const PoolLayer& pool) {
@@ -200,6 +198,9 @@ class Lowering {
                      return DropoutSpec{batch_, in, l.rate, static_cast<std::uint32_t>(i)};
                    },
                    [&](const AddLayer& /*l*/) -> OpSpec { return AddSpec{.batch = batch_, .shape = in}; },
+                   [&](const GeluLayer& l) -> OpSpec {
+                     return GeluSpec{batch_, in, l.form};
+                   },
                    [&](const ActivationLayer& l) -> OpSpec {
                      return ActivationSpec{batch_, in, l.activation};
                    }},

@@ -222,6 +222,14 @@ class Exporter {
     pass_on(index);
   }
 
+  void write(int index, const GeluLayer& gelu) {
+    // The first opset with this operator; all others here mean the same in it.
+    model_.opset = 20;
+    model_.ir_version = 9;
+    const std::string approximate = gelu.form == GeluForm::tanh ? "tanh" : "none";
+    add_layer(index, "Gelu", {first_input(index)}, {{"approximate", approximate}});
+  }
+
   void write(int index, const PoolLayer& pool) {
     const Shape& in = graph_.shape(layer(index).inputs[0]);
     const Window2d& window = pool.window;

@@ -10,13 +10,14 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "onnx/fold.h"
+#include "onnx/gelu.h"
 #include "onnx/importer.h"
 #include "onnx/order.h"
 
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 30;
+constexpr std::size_t kKnownTypes = 31;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -61,6 +62,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"Div", &Importer::div},
       {"Dropout", &Importer::dropout},
       {"Flatten", &Importer::flatten},
+      {"Gelu", &Importer::gelu},
       {"Gemm", &Importer::gemm},
       {"GlobalAveragePool", &Importer::global_average_pool},
       {"GlobalMaxPool", &Importer::global_max_pool},
@@ -387,7 +389,8 @@ bool Importer::non_negative(int layer) const {
 ImportedModel import_onnx(const std::filesystem::path& path) { return import_onnx_bytes(read_onnx_file(path), path); }
 
 ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem::path& path) {
-  const OnnxModel model = parse_onnx(bytes, path);
+  OnnxModel model = parse_onnx(bytes, path);
+  join_gelu(model);
   try {
     return Importer(model).run();
   } catch (const Error& error) {

@@ -188,6 +188,15 @@ ImportedValue Importer::activate(const OnnxNode& node, Activation kind) {
   return behind(x, result_.graph.activation(x.layer, kind));
 }
 
+ImportedValue Importer::gelu(const OnnxNode& node) {
+  const ImportedValue& x = activation(node, 0);
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  const std::string approximate = node.text("approximate", "none");
+  check(approximate == "none" || approximate == "tanh", ExitCode::usage,
+        "its attribute approximate is '{}'; 'none' and 'tanh' are supported", approximate);
+  return behind(x, result_.graph.gelu(x.layer, approximate == "tanh" ? GeluForm::tanh : GeluForm::exact));
+}
+
 ImportedValue Importer::clip(const OnnxNode& node) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const auto bound = [&](const char* name, std::size_t input, float otherwise) {

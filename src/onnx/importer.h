@@ -104,6 +104,7 @@ class Importer {
   ImportedValue relu(const OnnxNode& node) { return activate(node, Activation::relu); }
   ImportedValue sigmoid(const OnnxNode& node) { return activate(node, Activation::sigmoid); }
   ImportedValue tanh(const OnnxNode& node) { return activate(node, Activation::tanh); }
+  ImportedValue gelu(const OnnxNode& node);
   ImportedValue clip(const OnnxNode& node);
   ImportedValue max_pool(const OnnxNode& node);
   ImportedValue average_pool(const OnnxNode& node);

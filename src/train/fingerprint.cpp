@@ -110,6 +110,7 @@ struct LayerText {
     return fmt::format("batchnorm {} {} {}", l.epsilon, l.momentum, l.scale);
   }
   std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
+  std::string operator()(const GeluLayer& l) const { return fmt::format("gelu {}", static_cast<int>(l.form)); }
   std::string operator()(const PoolLayer& l) const {
     return fmt::format("pool {} {} counted {}", static_cast<int>(l.kind), text_of(l.window), l.count_padding);
   }

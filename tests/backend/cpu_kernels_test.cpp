@@ -285,6 +285,36 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   }
 }
 
+// GELU at all sizes, beside its definition in double precision; NaNs propagate.
+TEST(Activations, GeluIsRightAtAnySize) {
+  std::vector<float> x = {0, -0.0F, 1e-38F, -1e-20F, 0.5F, -0.5F, 5, -5, 13, -13, 1e18F, -1e18F, 1e30F, -1e30F};
+  for (int i = 0; i < 5000; ++i) {
+    const double size = std::exp(static_cast<double>(random_between(-20'000, 4'600)) / 1000);
+    x.push_back(static_cast<float>(random_between(0, 1) == 0 ? size : -size));
+  }
+  const auto count = static_cast<std::int64_t>(x.size());
+  const std::vector<float> ones(x.size(), 1.0F);
+  std::vector<float> y(x.size());
+  std::vector<float> dx(x.size());
+  for (const GeluForm form : {GeluForm::exact, GeluForm::tanh}) {
+    const lanes::GeluKernels& kernels = lanes::kernels().gelu[static_cast<std::size_t>(form)];
+    const GeluSpec spec{.batch = 1, .shape = {count, 1, 1}, .form = form};
+    const reference::Values values(x.begin(), x.end());
+    const reference::Values expected = reference::forward(spec, {.x = values}).y;
+    const reference::Values gradients = reference::backward(spec, {.x = values}, reference::Values(x.size(), 1.0)).dx;
+    kernels.forward(count, x.data(), y.data());
+    kernels.backward(count, x.data(), ones.data(), dx.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(y[i]), expected[i], 4e-7 * std::abs(values[i]) + 2e-38) << x[i];
+      // Neither Phi(x) nor x Phi'(x) exceeds about 1.
+      EXPECT_NEAR(static_cast<double>(dx[i]), gradients[i], 2e-6) << x[i];
+    }
+    const std::vector<float> broken(40, std::nanf(""));
+    kernels.forward(40, broken.data(), y.data());
+    for (std::size_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isnan(y[i])) << i;
+  }
+}
+
 // The first of equal maxima counts, what is no number wins, and a window of more than 256 positions knows its own.
 TEST(Pooling, PlacesOfMaximaAreExact) {
   for (const std::int64_t inner : {1, 16, 21, 48}) {

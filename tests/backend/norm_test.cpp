@@ -120,6 +120,18 @@ TEST_P(SimpleOperators, ActivationsAgreeWithTheReference) {
   }
 }
 
+TEST_P(SimpleOperators, GeluAgreesWithTheReference) {
+  for (int round = 0; round < 6; ++round) {
+    for (const GeluForm form : {GeluForm::exact, GeluForm::tanh}) {
+      const GeluSpec spec{.batch = random_between(1, 40), .shape = random_shape(), .form = form};
+      const std::string what =
+          fmt::format("GELU, {} tanh {}", describe_shape(spec.batch, spec.shape), form == GeluForm::tanh);
+      EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_P(SimpleOperators, ResponseNormsAgreeWithTheReference) {
   for (int round = 0; round < 10; ++round) {
     const LrnSpec spec{.batch = random_between(1, 40),

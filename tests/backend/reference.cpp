@@ -183,6 +183,36 @@ std::vector<std::size_t> channels_last_places(const ChannelsLastSpec& s) {
   return places;
 }
 
+// Phi(x) of GELU, and its derivative.
+struct GeluPoint {
+  double value;
+  double slope;
+};
+GeluPoint gelu_point(GeluForm form, double x) {
+  const double pi = std::acos(-1.0);
+  if (form == GeluForm::exact) {
+    return {(1 + std::erf(x / std::sqrt(2.0))) / 2, std::exp(-x * x / 2) / std::sqrt(2 * pi)};
+  }
+  const double scale = std::sqrt(2 / pi);
+  const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
+  return {(1 + t) / 2, (1 - t * t) / 2 * scale * (1 + 3 * 0.044715 * x * x)};
+}
+
+Values gelu(const GeluSpec& s, const Values& x) {
+  Values y = x;
+  for (double& value : y) value *= gelu_point(s.form, value).value;
+  return y;
+}
+
+Values gelu_backward(const GeluSpec& s, const Values& x, const Values& dy) {
+  Values dx = dy;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const GeluPoint point = gelu_point(s.form, x[i]);
+    dx[i] *= point.value + x[i] * point.slope;
+  }
+  return dx;
+}
+
 Outputs forward(const OpSpec& spec, const Inputs& in) {
   return std::visit(Overloaded{[&](const ConvSpec& s) -> Outputs {
                                  return {convolve(s, in), {}};
@@ -193,6 +223,9 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                },
                                [&](const ActivationSpec& s) -> Outputs {
                                  return {activate(s.activation, in.x), {}};
+                               },
+                               [&](const GeluSpec& s) -> Outputs {
+                                 return {gelu(s, in.x), {}};
                                },
                                [&](const PoolSpec& s) -> Outputs {
                                  return {pool(s, in.x), {}};
@@ -224,6 +257,9 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
                                [&](const LinearSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
                                [&](const ActivationSpec& s) -> Gradients {
                                  return {activate_backward(s.activation, in.x, dy), {}, {}};
+                               },
+                               [&](const GeluSpec& s) -> Gradients {
+                                 return {gelu_backward(s, in.x, dy), {}, {}};
                                },
                                [&](const PoolSpec& s) -> Gradients {
                                  return {pool_backward(s, in.x, dy), {}, {}};

@@ -96,6 +96,7 @@ LAYERS = {
     "conv": conv,
     "linear": linear,
     "activation": lambda c, k, t: k.act(c["activation"], t["x"]),
+    "gelu": lambda c, k, t: F.gelu(t["x"], approximate=c["approximate"]),
     "pool": pool,
     "batch_norm": batch_norm,
     "add": lambda c, k, t: k.act(c["activation"], t["x"] + t["x2"]),
@@ -146,6 +147,8 @@ def cases():
     yield {"op": "lrn", "batch": 2, "shape": [7, 3, 4], "size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1}
     yield {"op": "lrn", "batch": 2, "shape": [9, 3, 3], "size": 4, "alpha": 2, "beta": 0.5, "k": 2, "input_scale": 2}
     yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2}
+    for approximate in ["none", "tanh"]:
+        yield {"op": "gelu", "batch": 2, "shape": [3, 4, 4], "approximate": approximate, "input_scale": 4}
 
 
 def parameter_shapes(c):

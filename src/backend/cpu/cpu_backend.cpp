@@ -146,18 +146,16 @@ class CpuBackend final : public Backend {
   }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    return std::visit(
-        Overloaded{
-            [=](const ConvSpec& s) {
-              return x == y && (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
-            },
-            [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
-            [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
-            [](const ReorderSpec& /*s*/) { return true; },
-            [=](const OneOf<ActivationSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) {
-              return x == y;
-            }},
-        spec);
+    return std::visit(Overloaded{[=](const ConvSpec& s) {
+                                   return x == y &&
+                                          (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
+                                 },
+                                 [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
+                                 [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
+                                 [](const ReorderSpec& /*s*/) { return true; },
+                                 [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
+                                                 DropoutSpec> auto& /*s*/) { return x == y; }},
+                      spec);
   }
 
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
@@ -184,7 +182,7 @@ class CpuBackend final : public Backend {
             [&](const ConvSpec& s) { return make_conv(s, x, kernels); },
             [&](const LinearSpec& s) { return x == Layout::lanes16 ? make_lanes_linear(s) : make_onednn_linear(s); },
             [&](const ActivationSpec& s) { return make_activation(s, x); },
-            [&](const PoolSpec& s) { return make_pool(s, x); },
+            [&](const GeluSpec& s) { return make_gelu(s, x); }, [&](const PoolSpec& s) { return make_pool(s, x); },
             [&](const BatchNormSpec& s) { return make_batch_norm(s, x); },
             [&](const AddSpec& s) { return make_add(s, x); }, [&](const LrnSpec& s) { return make_lrn(s, x); },
             [&](const DropoutSpec& s) { return make_dropout(s, x); },

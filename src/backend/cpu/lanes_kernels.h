@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "backend/cpu/elementwise_kernels.h"
+#include "backend/cpu/gelu_kernels.h"
 #include "backend/cpu/lrn_kernels.h"
 #include "backend/cpu/norm_kernels.h"
 #include "backend/cpu/pool_kernels.h"
@@ -125,6 +126,7 @@ struct Kernels {
   LrnKernels lrn;
   ElementwiseKernels elementwise;
   PoolKernels pool;
+  GeluKernels gelu[2];  // by GeluForm
 };
 
 // The kernels for this processor: the best that it has, or those that the environment variable DDP_INSTRUCTION_SET

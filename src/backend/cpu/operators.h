@@ -32,6 +32,7 @@ std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
 
 // Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, lrn.cpp, dropout.cpp.
 std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout);
+std::unique_ptr<Op> make_gelu(const GeluSpec& spec, Layout layout);
 std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout);
 std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout);
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout);

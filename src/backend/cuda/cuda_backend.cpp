@@ -105,13 +105,11 @@ class CudaBackend final : public Backend {
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
     if (x == Layout::lanes16 || y == Layout::lanes16) return false;
     return std::visit(
-        Overloaded{
-            [=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
-            [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
-            [](const ReorderSpec& /*s*/) { return true; },
-            [=](const OneOf<ActivationSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) {
-              return x == y;
-            }},
+        Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
+                   [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
+                   [](const ReorderSpec& /*s*/) { return true; },
+                   [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
+                                   DropoutSpec> auto& /*s*/) { return x == y; }},
         spec);
   }
 
@@ -148,6 +146,7 @@ class CudaBackend final : public Backend {
     return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, kernels); },
                                  [&](const LinearSpec& s) { return make_cuda_linear(context_, s); },
                                  [&](const ActivationSpec& s) { return make_cuda_activation(context_, s); },
+                                 [&](const GeluSpec& s) { return make_cuda_gelu(context_, s); },
                                  [&](const PoolSpec& s) { return make_cuda_pool(context_, s, x); },
                                  [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context_, s, x); },
                                  [&](const AddSpec& s) { return make_cuda_add(context_, s); },

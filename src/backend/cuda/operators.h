@@ -34,6 +34,8 @@ std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& sp
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
 // batch_norm.cpp: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
+// gelu.cu: plain or nhwc, the same on both sides.
+std::unique_ptr<Op> make_cuda_gelu(const CudaContext& context, const GeluSpec& spec);
 // simple_ops.cpp: plain or nhwc, the same on both sides; a reorder from one to the other.
 std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const ActivationSpec& spec);
 std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec);

@@ -31,7 +31,8 @@ struct Trained {
     x = graph.pool(x, {.window = {.height = 3, .width = 2, .padding = {.top = 1}}, .count_padding = false});
     x = graph.activation(graph.global_average_pool(x), Activation::tanh);
     x = graph.batch_norm("bn3", graph.linear("fc1", graph.flatten(x), 6));
-    graph.linear("fc2", graph.activation(x, Activation::sigmoid), 4, false);
+    x = graph.gelu(graph.gelu(graph.activation(x, Activation::sigmoid)), GeluForm::tanh);
+    graph.linear("fc2", x, 4, false);
     std::mt19937 engine{3};
     std::uniform_real_distribution<float> uniform(0.25F, 1);
     const auto fill = [&](std::vector<float>& values, std::int64_t count, bool signs) {

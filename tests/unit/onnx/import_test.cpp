@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.h"
 #include "onnx/export.h"
 #include "onnx/half.h"
 #include "support/graph_forward.h"
@@ -93,6 +94,52 @@ TEST(ImportOnnx, NetworkComputesWhatTheDefinitionsSay) {
   for (std::size_t n = 0; n < 2; ++n) {
     const std::vector<double> expected = reference.logits(std::span(images).subspan(n * 360, 360));
     for (std::size_t c = 0; c < 5; ++c) EXPECT_NEAR(logits[n * 5 + c], expected[c], 1e-5) << n << " " << c;
+  }
+}
+
+// As exporters write GELU for opsets before 20, in the orders of factors that they choose.
+TEST(ImportOnnx, GeluInPartsIsGelu) {
+  for (const int order : {0, 1, 2, 3}) {
+    ModelMaker m({-1, 2, 3, 3});
+    const std::string x = m.node("Conv", {"input", m.random("a.weight", {4, 2, 1, 1}), m.random("a.bias", {4})});
+    const std::string root = m.reals("root", {}, {1.41421354F});
+    const std::string half = m.reals("half", {1}, {0.5F});
+    const std::string scaled =
+        order == 3 ? m.node("Mul", {m.reals("inverse", {}, {0.707106769F}), x}) : m.node("Div", {x, root});
+    const std::string sum = m.node("Add", {m.node("Erf", {scaled}), m.reals("one", {}, {1})});
+    std::string y;
+    if (order == 0) y = m.node("Mul", {m.node("Mul", {x, sum}), half});
+    if (order == 1) y = m.node("Mul", {m.node("Mul", {half, x}), sum});
+    if (order == 2) y = m.node("Mul", {x, m.node("Mul", {sum, half})});
+    if (order == 3) y = m.node("Mul", {sum, m.node("Div", {x, m.reals("two", {}, {2})})});
+    m.output(m.classifier(y, 36, 3));
+    const ImportedModel model = m.imported();
+    EXPECT_EQ(only_layer<GeluLayer>(model.graph).form, GeluForm::exact) << order;
+    EXPECT_EQ(model.graph.layers().size(), 5U) << order;
+  }
+}
+
+// Another number in the place of a half, or a part that something else reads too, is not GELU.
+TEST(ImportOnnx, WhatResemblesGeluStaysUnsupported) {
+  for (const bool shared : {false, true}) {
+    ModelMaker m({-1, 2, 3, 3});
+    const std::string x = m.node("Relu", {"input"});
+    const std::string sum = m.node(
+        "Add", {m.node("Erf", {m.node("Div", {x, m.reals("root", {}, {1.41421354F})})}), m.reals("one", {}, {1})});
+    std::string y = m.node("Mul", {m.node("Mul", {x, sum}), m.reals("half", {}, {shared ? 0.5F : 0.4F})});
+    if (shared) y = m.node("Add", {y, sum});
+    m.output(m.classifier(y, 18, 3));
+    EXPECT_THAT([&] { (void)m.imported(); }, testing::ThrowsMessage<Error>(testing::HasSubstr("Erf"))) << shared;
+  }
+}
+
+TEST(ImportOnnx, GeluHasTwoForms) {
+  for (const bool tanh : {false, true}) {
+    ModelMaker m({-1, 2, 3, 3});
+    m.model.opset = 20;
+    const std::string y = m.node("Gelu", {"input"}, {{"approximate", std::string(tanh ? "tanh" : "none")}});
+    m.output(m.classifier(y, 18, 3));
+    EXPECT_EQ(only_layer<GeluLayer>(m.imported().graph).form, tanh ? GeluForm::tanh : GeluForm::exact);
   }
 }
 
@@ -374,7 +421,7 @@ TEST(ImportOnnx, ZerosAroundAnImageJoinTheNextWindow) {
   x = m.node("Conv", {x, m.random("w", {1, 2, 3, 3})}, {{"pads", Integers{0, 0, 1, 1}}});
   m.output(m.classifier(x, 9 * 7, 2));
   const auto conv = only_layer<ConvLayer>(m.imported().graph);
-  EXPECT_EQ((std::vector{conv.top(), conv.left(), conv.bottom(), conv.right()}), (Integers{1, 2, 4, 1}));
+  EXPECT_EQ(conv.window.padding, (Padding2d{1, 2, 4, 1}));
 }
 
 TEST(ImportOnnx, AveragesCountTheRightElements) {
@@ -390,7 +437,7 @@ TEST(ImportOnnx, AveragesCountTheRightElements) {
   EXPECT_TRUE(imported({{"pads", Integers{1, 1, 0, 0}}, {"count_include_pad", std::int64_t{1}}}).count_padding);
   const PoolLayer up = imported({{"ceil_mode", std::int64_t{1}}, {"count_include_pad", std::int64_t{1}}});
   EXPECT_FALSE(up.count_padding);
-  EXPECT_EQ(up.padding_bottom, 1);
+  EXPECT_EQ(up.window.padding.bottom, 1);
 }
 
 TEST(ImportOnnx, NodesInAnyOrderAndNamesTwice) {
