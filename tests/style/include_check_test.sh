@@ -60,7 +60,7 @@ finds 'is not named from src/' src/comm/up.cpp '#include "../base/error.h"'
 for header in nlohmann/json.hpp boost/program_options.hpp spdlog/spdlog.h mpi.h zlib.h dnnl.hpp; do
   finds "<$header> in a header" src/comm/heavy.h '#pragma once' "#include <$header>"
 done
-finds 'outside of comm and runtime' src/train/mpi.cpp '#include <mpi.h>'
+finds 'outside of comm and job' src/train/mpi.cpp '#include <mpi.h>'
 finds "no '#pragma once'" src/base/bare.h 'int x;'
 finds 'not in the table' src/novel/a.cpp 'int x;'
 mapfile -t long < <(seq 501)
