@@ -1,11 +1,13 @@
 // A visitor of a std::variant made of lambdas, one for each alternative. A missing one is an error of the compiler.
 //
-//   std::visit(Overloaded{[](const ConvSpec& s) { ... }, [](const LinearSpec& s) { ... }}, spec);
+//   const std::variant<int, bool> value = 3;
+//   const int n = std::visit(Overloaded{[](int i) { return i; }, [](bool b) { return b ? 1 : 0; }}, value);
 //
 // OneOf<A, B, C> auto& takes several alternatives in one lambda, by name, so that a new one still is an error.
 #pragma once
 
 #include <type_traits>
+#include <variant>
 
 namespace ddp {
 
