@@ -17,18 +17,18 @@ namespace ddp {
 // The exit codes of the program, as docs/errors.md documents them.
 enum class ExitCode : int {
   done = 0,
-  internal = 1,       // a defect of this program
+  internal = 1,       // a bug in this program
   usage = 2,          // an unknown option, a value out of range
-  preflight = 3,      // the machine or the launch is not fit for the run
+  preflight = 3,      // the machine or the launch is unsuitable
   data = 4,           // a data set is missing, damaged or inconsistent
   out_of_memory = 5,  // a plan does not fit
-  non_finite = 6,     // the loss or a gradient is no longer a number
+  non_finite = 6,     // the loss or a gradient is infinite or NaN
   rank_lost = 7,      // a rank hung or died
-  checkpoint = 8,     // a checkpoint cannot be written, or read and trusted
+  checkpoint = 8,     // a checkpoint cannot be written, or is unreadable or damaged
   stopped = 75,       // stopped on request, state saved
 };
 
-// `message` with spaces for line breaks and '?' for other control characters, which names in damaged files may hold.
+// `message` with line breaks replaced by spaces and other control characters, as in damaged files, by '?'.
 std::string one_line(std::string message);
 
 class Error : public std::runtime_error {
@@ -49,11 +49,11 @@ void check(bool condition, ExitCode code, fmt::format_string<Args...> format, Ar
 // The text of an errno value, e.g. "No space left on device".
 std::string errno_text(int error_number);
 
-// Throws an internal error naming the expression and place; the target of DDP_ASSERT.
+// Throws an internal error with the expression and its location; called by DDP_ASSERT.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
 
 }  // namespace ddp
 
-// An invariant of this program: its failure is a defect here, never the user's.
+// Checks an invariant; a failure is a bug in this program, never an error of the user.
 #define DDP_ASSERT(expression) \
   ((expression) ? static_cast<void>(0) : ::ddp::assertion_failed(#expression, __FILE__, __LINE__))

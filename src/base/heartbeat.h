@@ -16,10 +16,10 @@
 namespace ddp {
 
 void heartbeat() noexcept;
-// How many there have been.
+// The number of heartbeats so far.
 std::uint64_t heartbeats() noexcept;
 
-// What a thread does from here to the end of the scope. The innermost one of a thread counts.
+// What a thread is doing until the end of the scope. The innermost one of a thread counts.
 class Activity {
  public:
   explicit Activity(std::string text) : Activity(std::move(text), false, kNoRank) {}
@@ -42,34 +42,34 @@ class Activity {
   std::list<Entry>::iterator place_;
 };
 
-// This thread waits for other ranks: no fault of this process. `rank` is one of those that it waits for, if known.
+// This thread is waiting for other ranks, so this process is not to blame. `rank` is one of them, if known.
 class RankWait : public Activity {
  public:
   explicit RankWait(std::string_view operation, int rank = kNoRank) : Activity(std::string(operation), true, rank) {}
 };
 
-// What the process does, as the watchdog sees it.
+// What the process is doing, for the watchdog.
 struct Doing {
-  bool waits_for_ranks = false;  // the main thread does
-  int rank = Activity::kNoRank;  // one that it waits for
-  std::string text;              // "reading data/cat/7.jpg", or "" where nobody has said
+  bool waits_for_ranks = false;  // of the main thread
+  int rank = Activity::kNoRank;  // one of those it is waiting for
+  std::string text;              // "reading data/cat/7.jpg", or "" if unknown
 };
-// `main_thread` is the one whose waiting counts; of others, what they do is told where the main thread waits for none.
+// `main_thread` is the one whose waiting counts; the activity of another is reported if the main thread has none.
 Doing what_is_done(std::thread::id main_thread);
 
-// Seconds without progress after which ranks that wait give up, as --timeout says; 600 until it is known.
+// --timeout: seconds without progress after which waiting ranks give up; 600 until it is known.
 double rank_timeout() noexcept;
 void set_rank_timeout(double seconds) noexcept;
 
-// The clock of waits: the seconds of base/clock.h until a watchdog runs, then those in which this process was awake. So
-// a job that was suspended as a whole and goes on hours later finds no wait too long.
+// The clock for timeouts: base/clock.h until a watchdog runs, then the seconds in which this process was not suspended,
+// so a job that is suspended and continued hours later does not time out.
 double waiting_clock() noexcept;
-// For the watchdog: it keeps the clock from now on, which then shows `seconds`.
+// For the watchdog: takes over the clock, which then shows `seconds`.
 void set_waiting_clock(double seconds) noexcept;
-// For the watchdog: back to the other clock.
+// For the watchdog: returns to base/clock.h.
 void drop_waiting_clock() noexcept;
 
-// When another rank was last seen to make progress, by waiting_clock(); before the first time: very long ago.
+// When another rank last made progress, by waiting_clock(); initially very long ago.
 double progress_elsewhere() noexcept;
 void note_progress_elsewhere() noexcept;
 

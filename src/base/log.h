@@ -16,9 +16,9 @@ namespace ddp {
 
 enum class LogLevel { debug, info, warning, error };
 
-// Sets who speaks: `rank` of `size` ranks. Before it is called this process counts as rank 0 of 1.
+// Sets the rank of this process, by default 0 of 1.
 void log_init(int rank, int size);
-// Who speaks.
+// The rank set by log_init().
 int log_rank();
 
 // Messages below `level` are dropped.

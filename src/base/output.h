@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-// Whether all of it was written. A closed pipe counts as no reader.
+// Returns whether everything was written. A closed pipe counts as having no reader.
 bool write_patiently(int descriptor, std::string_view text) noexcept;
 
 }  // namespace ddp

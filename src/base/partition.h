@@ -1,5 +1,5 @@
-// The rule by which a range is split into consecutive parts: sizes differ by at most one, larger parts first. It splits the
-// global batch into logical shards and the shards among the ranks.
+// The rule by which a range is split into consecutive parts: sizes differ by at most one, larger first. It splits
+// the global batch into logical shards and the shards among the ranks.
 //
 //   part(10, 4, 0);   // {0, 3}
 //   part(10, 4, 1);   // {3, 6}
@@ -22,7 +22,7 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-// The part number `index` of `parts` of the items 0, ..., total - 1. Parts are empty where total < parts.
+// Part `index` of `parts` of the items 0, ..., total - 1. Some parts are empty if total < parts.
 constexpr Range part(std::int64_t total, std::int64_t parts, std::int64_t index) {
   DDP_ASSERT(total >= 0 && index >= 0 && index < parts);
   const std::int64_t quotient = total / parts;
@@ -31,7 +31,7 @@ constexpr Range part(std::int64_t total, std::int64_t parts, std::int64_t index)
   return {begin, begin + quotient + (index < remainder ? 1 : 0)};
 }
 
-// The index of the part that holds item number `position`: the inverse of part().
+// The index of the part that contains item `position`: the inverse of part().
 constexpr std::int64_t part_holding(std::int64_t total, std::int64_t parts, std::int64_t position) {
   DDP_ASSERT(parts > 0 && position >= 0 && position < total);
   const std::int64_t quotient = total / parts;

@@ -12,11 +12,11 @@ namespace ddp {
 
 enum class Align { left, right };
 
-// What a cell says where the value is not known.
+// The text of a cell whose value is unknown.
 inline constexpr const char* kUnknownCell = "–";
 
-// The rows as lines, without blanks at their ends. A row may be shorter than others; columns without an alignment are
-// aligned to the left. The text is UTF-8.
+// The rows as lines without trailing blanks. Rows may differ in length; columns without an alignment are left-aligned.
+// The text is UTF-8.
 std::string text_table(std::span<const std::vector<std::string>> rows, std::span<const Align> columns);
 
 }  // namespace ddp

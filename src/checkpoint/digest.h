@@ -41,7 +41,7 @@ class Hasher {
 
 FileDigest digest_of(std::span<const std::byte> bytes);
 
-// Reads the file piece by piece. Throws Error(checkpoint) where it cannot be read.
+// Reads the file in blocks. Throws Error(checkpoint) if it cannot be read.
 FileDigest digest_of_file(const std::filesystem::path& path);
 
 }  // namespace ddp

@@ -20,12 +20,12 @@ struct Evaluation {
 
 // {"val_loss", "val_accuracy", "xxh3_128"}, the hash being that of the text before it.
 std::string to_json(const Evaluation& evaluation);
-// Nothing for a text that is not, byte for byte, what to_json() gives.
+// Returns nothing for a text that to_json() would not produce byte for byte.
 std::optional<Evaluation> parse_evaluation(const std::string& text);
 
-// At one instant. Throws Error(checkpoint) where it cannot be written.
+// Atomic. Throws Error(checkpoint) if it cannot be written.
 void write_evaluation(const std::filesystem::path& checkpoint, const Evaluation& evaluation);
-// Nothing where there is none, or a damaged one: the evaluation is then repeated.
+// Returns nothing if the file is missing or damaged; the evaluation is then repeated.
 std::optional<Evaluation> read_evaluation(const std::filesystem::path& checkpoint);
 
 }  // namespace ddp

@@ -32,7 +32,7 @@ std::filesystem::path model_copy_of(const std::filesystem::path& checkpoint);
 
 // 1234 -> "step-00001234".
 std::string step_folder_name(std::int64_t step);
-// The way back; nothing for any other name.
+// The inverse; nothing for any other name.
 std::optional<std::int64_t> step_of(std::string_view folder_name);
 
 struct CheckpointFolder {
@@ -41,8 +41,8 @@ struct CheckpointFolder {
   std::filesystem::path path;
 };
 
-// The checkpoints of a run, good or bad, newest step first; none where the folder is missing.
-// Throws Error(checkpoint) where the folder cannot be read.
+// All checkpoints of a run, intact or not, newest first; none if the folder is missing. Throws Error(checkpoint) if the
+// folder cannot be read.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
 
 }  // namespace ddp

@@ -18,7 +18,7 @@
 
 namespace ddp {
 
-// Raised whenever older readers would misread a checkpoint.
+// Incremented whenever older readers would misread a checkpoint.
 inline constexpr int kCheckpointFormatVersion = 1;
 
 struct Manifest {
@@ -28,8 +28,8 @@ struct Manifest {
 
 std::string to_json(const Manifest& manifest);
 
-// Throws Error(checkpoint) for a text that is no manifest, is damaged, or is of another format version; `path` is for
-// the message.
+// Throws Error(checkpoint) for a text that is not a manifest, is damaged, or has another format version; `path` is used
+// in the message.
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& path);
 
 }  // namespace ddp

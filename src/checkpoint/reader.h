@@ -22,33 +22,33 @@
 
 namespace ddp {
 
-// A checkpoint whose files are those that were written.
+// A checkpoint whose files have been verified.
 struct Checkpoint {
   std::filesystem::path path;
   TrainingState state;
   Manifest manifest;
 };
 
-// The newest good checkpoint of a run; every bad one passed over is logged as a warning. Nothing where the run has no
-// checkpoints; an error where it has some and all are bad, as starting over must be the user's decision.
+// The newest intact checkpoint of a run; a warning is logged for each damaged one that is skipped. Nothing if the run
+// has no checkpoints; an error if all of them are damaged, since starting over must be the user's decision.
 std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& run_dir);
 
-// The checkpoint at `path`: its folder, a link to it, or a run folder, of which it takes the newest good one.
+// The checkpoint at `path`: its folder, a link to it, or a run folder, whose newest intact checkpoint is used.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
-// The model's tensors, for another run to begin with.
+// The model's tensors, to initialize another run.
 SafetensorsFile read_weights(const Checkpoint& checkpoint);
 
-// Reads the model's tensors, for evaluation. Throws for another model, names, or shapes, naming the first difference,
+// Reads the model's tensors, for evaluation. Throws if the model, names or shapes differ, naming the first difference,
 // before any memory is written.
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
-// Reads the moving average of the model's tensors in place of them, from the optimizer's tensors "ema.NAME"; what has
-// none, such as running statistics, is the model's own. Throws as above, and where the checkpoint holds no average.
+// Reads the moving average of the model's tensors instead, from the optimizer's tensors "ema.NAME"; tensors without
+// one, such as running statistics, are those of the model. Throws as above, and if the checkpoint contains no average.
 void load_average(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors);
 
-// Reads the model's and the optimizer's tensors, to go on training. Throws as above; memory is written only when all
-// of both can be.
+// Reads the tensors of the model and the optimizer, to resume training. Throws as above; memory is written only if all
+// tensors of both can be read.
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors,
           std::span<const TensorView> optimizer_tensors);
 

@@ -35,15 +35,14 @@ struct CounterTensor {
 // Which types of tensors a reader accepts.
 enum class TensorTypes { f32, f32_and_i64 };
 
-// Writes the counters, then the tensors in the order given, waits until they are on the disk, and returns the file's
-// size and hash. Throws Error(checkpoint) where the file cannot be written; two tensors of one name are a defect of the
-// caller.
+// Writes the counters, then the tensors in the given order, syncs them to disk, and returns the file's size and hash.
+// Throws Error(checkpoint) if the file cannot be written; duplicate names are a bug in the caller.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const TensorMetadata& metadata, std::span<const CounterTensor> counters = {});
 
 // A safetensors file in memory. Nothing in the file is trusted: the constructor throws Error(checkpoint) for a header
-// that is too long or is not what the format asks for, names given twice, types that are not accepted, and ranges that
-// overlap, leave gaps, do not fit their shapes or lie outside the file.
+// that is too long or malformed, duplicate names, types that are not accepted, and ranges that overlap, leave gaps, do
+// not match their shapes or exceed the file.
 class SafetensorsFile {
  public:
   struct Tensor {
@@ -64,25 +63,25 @@ class SafetensorsFile {
   // The whole file.
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
 
-  // What is different here: the first tensor of `expected` that is missing or has another shape or type, or the first
-  // one here that is not among them and not passed over. Empty where all is as expected.
+  // The first difference: a tensor of `expected` that is missing or has another shape or type, or an unexpected tensor
+  // in the file that is not ignored. Empty if there is none.
   std::string difference(std::span<const TensorView> expected,
                          const std::function<bool(const Tensor&)>& passed_over) const;
 
-  // Throws Error(checkpoint) naming the first tensor of `expected` that is missing here or has another shape, or the
-  // first one here that is not among them.
+  // Throws Error(checkpoint) naming the first tensor of `expected` that is missing or has another shape, or the first
+  // unexpected tensor in the file.
   void check_same(std::span<const TensorView> expected) const;
 
-  // Throws Error(checkpoint) naming the first tensor that holds a number that is infinite or NaN.
+  // Throws Error(checkpoint) naming the first tensor that contains an infinity or NaN.
   void check_finite() const;
 
-  // Copies the tensors to where the views point. First call check_same().
+  // Copies the tensors into the memory of the views. Requires check_same().
   void copy_to(std::span<const TensorView> views) const;
 
  private:
   explicit SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {}
   std::uint64_t header_length() const;
-  // The header, of a file of so many bytes.
+  // Parses the header of a file of `file_size` bytes.
   void parse(std::uint64_t file_size, TensorTypes types);
   void parse_header(std::string_view header, TensorTypes types);
   void check_ranges(std::size_t data_size);

@@ -21,39 +21,39 @@ struct TrainingState {
   int format_version = kCheckpointFormatVersion;
   std::string model;
   std::string dataset;
-  std::string optimizer = "sgd";  // the only one where the file does not say, as it did not always
+  std::string optimizer = "sgd";  // default for older files, which do not record it
   std::uint64_t seed = 0;
-  std::int64_t step = 0;           // updates done since the beginning of training
+  std::int64_t step = 0;           // updates since the start of training
   std::int64_t epoch = 0;          // the epoch that the next step belongs to, from 0
-  std::int64_t step_in_epoch = 0;  // updates done in it
+  std::int64_t step_in_epoch = 0;  // updates in that epoch
   std::int64_t global_batch = 0;   // samples
-  std::int64_t samples_seen = 0;   // since the beginning of training
+  std::int64_t samples_seen = 0;   // since the start of training
   int logical_shards = 0;
   double best_accuracy = -1;         // the highest validation accuracy so far, 0 to 1; -1: none measured
   double epoch_loss_sum = 0;         // over the samples of the running epoch so far
   std::int64_t epoch_samples = 0;    // of the running epoch so far
-  std::vector<std::string> classes;  // their names, in the order of the labels; empty: labels speak for themselves
+  std::vector<std::string> classes;  // class names in the order of the labels; empty: the labels themselves
   std::string plan;                  // the execution plan, as its owner wrote it
   std::string config;                // the effective configuration, as --dump-config prints it
 
-  // What the network is fed with, for an export. Checkpoints of programs before these were kept lack them.
+  // The network's input, for export. Checkpoints of older versions lack it.
   std::vector<std::int64_t> image;  // [channels, height, width]
   std::int64_t class_count = 0;
   std::vector<double> mean;       // of each channel: the network reads (byte / 255 - mean) / deviation
   std::vector<double> deviation;  // "std" in the file
-  std::string model_hash;         // XXH3-128 of RUN/model.onnx, where the model came from an ONNX file; else empty
+  std::string model_hash;         // XXH3-128 of RUN/model.onnx, if the model came from an ONNX file; else empty
 
-  // What the run computes from, by name (train/fingerprint.h); empty: an older program wrote the checkpoint.
+  // Fingerprints of the run's inputs, by name (train/fingerprint.h); empty in checkpoints of older versions.
   std::map<std::string, std::string> fingerprint;
 
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
-// Bytes in `plan` and `config` that are not UTF-8 become U+FFFD, as JSON has no way to hold them.
+// Bytes in `plan` and `config` that are not UTF-8 become U+FFFD, since JSON cannot represent them.
 std::string to_json(const TrainingState& state);
 
 // Throws Error(checkpoint) naming the first key that is missing, of another type or out of range, and for another
-// format version; `path` is for the message.
+// format version; `path` is used in the message.
 TrainingState parse_state(const std::string& text, const std::filesystem::path& path);
 
 }  // namespace ddp

@@ -29,21 +29,21 @@ namespace ddp {
 // One process writes to a run folder at a time.
 class CheckpointWriter {
  public:
-  // Makes the folders, removes what an earlier process left half done, and tries whether it can write at all.
-  // `keep` >= 1 is the number of newest checkpoints that stay; the best one stays besides.
-  // Throws Error(checkpoint) where the run folder cannot be written.
+  // Creates the folders, removes incomplete files of an earlier process, and tests write access. `keep` >= 1 is the
+  // number of most recent checkpoints to keep, in addition to the best. Throws Error(checkpoint) if the run folder
+  // cannot be written.
   CheckpointWriter(std::filesystem::path run_dir, int keep);
 
-  // Writes RUN/checkpoints/step-S, S being state.step, and returns its path. Later ones, which are another run's, stay.
-  // Throws Error(checkpoint) where it cannot be written; all earlier checkpoints are then as they were.
+  // Writes RUN/checkpoints/step-S, S being state.step, and returns its path. Later checkpoints, of another run, remain.
+  // Throws Error(checkpoint) if it cannot be written; earlier checkpoints are then unchanged.
   std::filesystem::path save(const TrainingState& state, std::span<const TensorView> model,
                              std::span<const TensorView> optimizer);
 
-  // Writes what the evaluation of the checkpoint of `step` found, and moves the link `best` there where it is.
-  // A run that is evaluated where it did not save has no such checkpoint, and nothing happens.
+  // Writes the result of evaluating the checkpoint of `step`, and moves the link `best` to it if it is the best. Does
+  // nothing if there is no such checkpoint.
   void note_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
 
-  // Has RUN/NAME, latest or best, point at the checkpoint of `step`, at one instant; or removes a link.
+  // Atomically points RUN/NAME (latest or best) to the checkpoint of `step`, or removes the link.
   void point_link(const char* name, std::int64_t step);
   void remove_link(const char* name);
 
@@ -55,7 +55,7 @@ class CheckpointWriter {
   void write_files(const std::filesystem::path& folder, const TrainingState& state, std::span<const TensorView> model,
                    std::span<const TensorView> optimizer);
   void publish(const std::filesystem::path& temporary, std::int64_t step);
-  // What fails after a checkpoint is safe is worth a warning, not the run.
+  // A failure after the checkpoint is complete is a warning only.
   void or_warn(std::int64_t step, const std::function<void()>& action);
   void remove_old(std::int64_t newest_step);
   void remove_folder(const std::filesystem::path& folder);

@@ -17,7 +17,7 @@ int run_check(const MpiSession& session, const Options& options);
 int run_export(const MpiSession& session, const Options& options);
 int run_devices(const MpiSession& session, const Options& options);
 
-// The text of --version with the libraries of all rooms.
+// The text of --version with the libraries of all folders.
 std::string full_version_text();
 
 }  // namespace ddp

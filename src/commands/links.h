@@ -16,7 +16,7 @@ namespace ddp {
 struct Link {
   int a = 0;  // places in Links::names
   int b = 0;
-  double rate = 0;  // bytes a second, the mean of both directions
+  double rate = 0;  // bytes per second, mean of both directions
 };
 
 struct Links {
@@ -25,15 +25,14 @@ struct Links {
   std::vector<Link> measured;
 };
 
-// Between the lowest ranks of the hosts, or between the ranks of a single one. Each rank talks to one other at a time;
-// of very many links as many as fit some seconds are measured, those of each host among them. The same on all ranks.
+// Measured between the lowest ranks of the hosts, or between the ranks of a single host. Each rank communicates with
+// one other at a time; if there are very many links, a sample that includes every host. Identical on all ranks.
 Links measure_links(Communicator& ranks, const Topology& topology);
 
-// The median and the slowest, and hosts whose links are all much slower than those between the others; "" without
-// links.
+// The median and the slowest link, and hosts whose links are all much slower than the others; "" without links.
 std::string describe(const Links& links);
 
-// Of the slowest link, bytes a second; infinite without links.
+// Of the slowest link, bytes per second; infinite without links.
 double slowest_rate(const Links& links);
 
 }  // namespace ddp

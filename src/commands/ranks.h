@@ -1,4 +1,4 @@
-// What every command begins with: where the ranks are, which cores they have, how they talk, and what they compute on.
+// The setup common to all commands: the ranks' hosts, cores, communicator and devices.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct Ranks {
 
 Ranks open_ranks(const MpiSession& session, const Options& options);
 
-// Says in one line why there is no GPU, where one was looked for; for commands without a header.
+// Logs why there is no GPU if one was searched for; for commands without a header.
 void log_device(const Device& device);
 
 }  // namespace ddp

@@ -29,14 +29,14 @@
 
 namespace ddp {
 
-// A label and its value; one without a label goes on with the value before it, one without both is an empty line.
+// A label and its value; without a label it continues the previous value, without both it is an empty line.
 using HeaderRow = std::pair<std::string, std::string>;
 
 class Console {
  public:
   // `read_clock` is for tests.
   explicit Console(ProgressStyle style, std::FILE* out = stdout, double (*read_clock)() = now);
-  // Leaves no bar behind.
+  // Removes the bar.
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -48,21 +48,21 @@ class Console {
 
   // After each step: redraws the bar, at most ten times a second.
   void update(const TrainingProgress& progress);
-  // After each log interval: a line, where there is no bar.
+  // After each log interval: prints a line if there is no bar.
   void log(const TrainingProgress& progress);
-  // A row of the table.
+  // Adds a row to the table.
   void epoch(const EpochRecord& record);
-  // The table where it has not been shown row by row, the time by phase, and the slowest rank. One entry a rank.
+  // Prints the table if it has not been shown row by row, the time by phase, and the slowest rank. One entry per rank.
   void summary(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts);
 
-  // A line of its own, above the bar.
+  // Prints a line above the bar.
   void line(std::string_view text);
-  // Takes the bar away before others write to the terminal; the next update() brings it back.
+  // Removes the bar before other output; the next update() restores it.
   void clear_bar();
 
  private:
   void write(std::string_view text);
-  // Reads the clock, and remembers when the first progress was made, from which the rest is estimated.
+  // Reads the clock and records the time of the first progress, from which the remaining time is estimated.
   double note(const TrainingProgress& progress);
   std::optional<double> eta(const TrainingProgress& progress, double time) const;
 

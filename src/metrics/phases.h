@@ -25,7 +25,7 @@ enum class Phase {
   optimizer,              // the update
   evaluation,
   checkpoint,
-  other,  // all else: logging, the beginning and the end
+  other,  // everything else: logging, startup and shutdown
 };
 
 inline constexpr std::size_t kPhaseCount = 8;
@@ -35,7 +35,7 @@ inline constexpr std::array<Phase, kPhaseCount> kPhases = {
 
 // "data_wait", as in metrics.jsonl.
 const char* phase_key(Phase phase);
-// "data wait", for people.
+// "data wait", for console output.
 std::string phase_label(Phase phase);
 
 // Seconds by phase.
@@ -57,7 +57,7 @@ class PhaseClock {
 
   explicit PhaseClock(Phase first = Phase::other, ReadClock read = now) : read_(read), phase_(first), since_(read()) {}
 
-  // Counts the time until now to the present phase, and from now on to `phase`.
+  // Attributes the time until now to the current phase, and from now on to `phase`.
   void switch_to(Phase phase) {
     const double time = read_();
     totals_[phase_] += time - since_;
@@ -67,15 +67,15 @@ class PhaseClock {
 
   Phase phase() const { return phase_; }
 
-  // Counts `seconds` that were counted to one phase to another: for waiting that shows only afterwards.
+  // Reattributes `seconds` from one phase to another once device timings are known.
   void move(Phase from, Phase to, double seconds) {
     totals_[from] -= seconds;
     totals_[to] += seconds;
   }
 
-  // Since the clock was made.
+  // Since construction.
   PhaseTotals totals();
-  // Since the last lap(), or since the clock was made.
+  // Since the last lap() or construction.
   PhaseTotals lap();
 
  private:
@@ -86,7 +86,7 @@ class PhaseClock {
   PhaseTotals at_last_lap_;
 };
 
-// A phase for the length of a scope; then the one before it goes on.
+// Switches to a phase for the duration of a scope, then back.
 class PhaseScope {
  public:
   PhaseScope(PhaseClock& clock, Phase phase) : clock_(clock), before_(clock.phase()) { clock_.switch_to(phase); }

@@ -12,18 +12,19 @@
 
 namespace ddp {
 
-// Where training stands after a step.
+// The progress of training after a step.
 struct TrainingProgress {
-  std::int64_t epoch = 0;   // the running one, from 1 as people count
+  std::int64_t epoch = 0;   // the current one, from 1
   std::int64_t epochs = 0;  // of the whole run
-  std::int64_t step = 0;    // updates done since the beginning of training
+  std::int64_t step = 0;    // updates since the start of training
   std::int64_t steps = 0;   // of the whole run
   double loss = 0;
   double lr = 0;
   double images_per_second = 0;  // of all ranks
 };
 
-// At most `columns` - 1 characters, from 20 columns on; the least telling parts give way first. `eta` in seconds.
+// At most `columns` - 1 characters, for at least 20 columns; the least important parts are dropped first. `eta` is in
+// seconds.
 std::string progress_bar(const TrainingProgress& progress, std::optional<double> eta, int columns, bool utf8);
 
 std::string progress_line(const TrainingProgress& progress, std::optional<double> eta);

@@ -5,8 +5,8 @@
 //   log.write(TrainRecord{.step = 50, .epoch = 1, .loss = 2.30, .lr = 0.1, .images_per_second = 12e3, .phases = {}});
 //   log.write(EvalRecord{.step = 234, .epoch = 1, .val_loss = 0.9, .val_accuracy = 0.71});
 //
-// metrics.jsonl has one JSON object per line, summary.csv a header and one row per epoch. Numbers are written with enough
-// digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from 1; a
+// metrics.jsonl has one JSON object per line, summary.csv a header and one row per epoch. Numbers are written with
+// enough digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from 1; a
 // step is the number of updates done, so the first training record has step 1 or more. Each line is written with a
 // single system call; sync() flushes them to disk.
 #pragma once
@@ -39,9 +39,8 @@ struct EvalRecord {
   double val_accuracy = 0;  // 0 to 1
 };
 
-// One row of summary.csv; cells that are not known stay empty: those of an epoch without evaluation, and the time of
-// one whose end an earlier process saw. In an epoch that was resumed, seconds and images_per_second count from there
-// on.
+// One row of summary.csv. Unknown cells are empty: those of an epoch without evaluation, and the time of one that an
+// earlier process completed. In a resumed epoch, seconds and images_per_second count from the point of resumption.
 struct EpochRecord {
   std::int64_t epoch = 0;
   std::int64_t step = 0;  // updates done at the end of the epoch
@@ -55,33 +54,33 @@ struct EpochRecord {
 
 class RunLog {
  public:
-  // Where a run goes on.
+  // Where a run resumes.
   struct Resume {
     std::int64_t step = 0;
-    // Its evaluation, or the end of its epoch, was not finished: what was written about it is written again.
+    // Its evaluation, or the end of its epoch, was not completed; the records about it are written again.
     bool unfinished = false;
   };
-  // What of the files of an earlier process stays.
+  // The part of an earlier process's files that is kept.
   struct Kept {
     std::string metrics;
     std::string summary;
-    bool rewrites_metrics = true;  // something is cut off
+    bool rewrites_metrics = true;  // something is removed
     bool rewrites_summary = true;
     bool epoch_logged = false;  // the last row is that of the step
   };
-  // Reads what stays when a run goes on: lines of later steps are cut off, and a last line that was only half written.
-  // Writes nothing. Throws Error(checkpoint) where the files cannot be read or are not what this class writes.
+  // Reads what is kept when a run resumes: records of later steps and an incomplete last line are removed. Writes
+  // nothing. Throws Error(checkpoint) if the files cannot be read or were not written by this class.
   static Kept read(const std::filesystem::path& run_dir, const Resume& resume);
 
-  // Begins both files with what stays, at one instant a file, and goes on in them.
-  // Throws Error(checkpoint) where the files cannot be written.
+  // Atomically replaces each file by the part that is kept, and appends to it. Throws Error(checkpoint) if the files
+  // cannot be written.
   RunLog(const std::filesystem::path& run_dir, const Kept& kept);
 
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
   void write(const EpochRecord& record);
 
-  // Waits until all lines are on the disk; to be called with each checkpoint, so that none of its lines can be missing.
+  // Waits until all lines are on disk; called with each checkpoint, so that none of its records can be missing.
   void sync();
 
  private:

@@ -18,9 +18,9 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Whether a line can be redrawn in place for someone to see.
+  // Whether lines can be redrawn in place.
   bool interactive() const { return interactive_; }
-  // The present width in characters; $COLUMNS or 80 where there is no terminal to ask.
+  // The current width in characters; $COLUMNS or 80 without a terminal.
   int columns() const;
 
  private:

@@ -13,12 +13,12 @@ namespace ddp {
 
 struct LockOwner {
   std::string host;
-  std::string boot;           // of the kernel: another one after each start of the machine
+  std::string boot;           // boot ID of the kernel
   std::string pid_namespace;  // processes have the same numbers only within one, e.g. a container
   std::int64_t pid = 0;
-  std::uint64_t started = 0;  // in ticks since the machine started: tells two processes of one number apart
-  std::string since;          // for people
-  std::string token;          // of this lock alone
+  std::uint64_t started = 0;  // in ticks since boot, to distinguish processes with the same PID
+  std::string since;          // for messages
+  std::string token;          // unique to this lock
 
   friend bool operator==(const LockOwner&, const LockOwner&) = default;
 };
@@ -27,17 +27,17 @@ LockOwner this_process();
 
 // One JSON object on one line.
 std::string to_text(const LockOwner& owner);
-// Nothing for any other text, e.g. a lock that was damaged.
+// Nothing for any other text, such as a damaged lock.
 std::optional<LockOwner> parse_owner(const std::string& text);
 
 // "MACHINE-PID-STARTED-TOKEN", for the name of a file: it says whose it is even where nothing was written yet.
 std::string name_of(const LockOwner& owner);
-// Whether a file of this name is one of a process of this machine that is gone.
+// Whether a file of this name belongs to a process of this machine that has exited.
 bool abandoned(const std::string& name, const LockOwner& self);
 
-// Whether both count processes alike, so that lives() can tell.
+// Whether both share a PID namespace, so that lives() is meaningful.
 bool same_machine(const LockOwner& a, const LockOwner& b);
-// Whether a process of this machine is there and is not only waiting to be reaped.
+// Whether a process of this machine exists and is not a zombie.
 bool lives(const LockOwner& owner);
 
 }  // namespace ddp

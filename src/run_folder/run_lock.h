@@ -21,28 +21,28 @@ namespace ddp {
 
 // In seconds.
 struct LockTiming {
-  double look = 0.5;   // between two looks whether the lock is still ours
-  double renew = 5;    // between two renewals of its time
-  double stale = 60;   // without a renewal, after which an owner elsewhere is gone
-  double leaving = 2;  // that an owner on this machine is given to end
+  double look = 0.5;   // between checks of the lock
+  double renew = 5;    // between renewals of its time
+  double stale = 60;   // without a renewal, after which an owner on another host is considered dead
+  double leaving = 2;  // grace period for an owner on this machine to exit
 };
 
 inline constexpr const char* kLockFile = "run.lock";
 
 class RunLock {
  public:
-  // Makes the folder where it is missing.
+  // Creates the folder if it is missing.
   explicit RunLock(std::filesystem::path folder, const LockTiming& timing = {});
-  // Removes the lock, and the folder where this object made it and nothing was written there.
+  // Removes the lock, and the folder if this object created it and it is empty.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // What the last look found, half a second ago at most: cheap enough for every step.
+  // Uses the result of the last check, at most half a second ago; cheap enough for every step.
   void check_held();
-  // Looks now.
+  // Checks now.
   void check_held_now();
-  // As the destructor does; for a process that ends without it.
+  // As the destructor, for a process that exits without running it.
   void release() noexcept;
 
  private:
@@ -56,7 +56,7 @@ class RunLock {
   bool take_over(const Seen& seen) const;
   void sweep() const;
   void renew() const noexcept;
-  // Why the lock is no longer ours; empty where it is.
+  // Why the lock has been lost; empty if it has not.
   std::string problem() const;
   void watch(const std::stop_token& stop);
 
