@@ -6,8 +6,8 @@
 //   log.write(EvalRecord{.step = 234, .epoch = 1, .val_loss = 0.9, .val_accuracy = 0.71});
 //
 // metrics.jsonl has one JSON object per line, summary.csv a header and one row per epoch. Numbers are written with
-// enough digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from 1; a
-// step is the number of updates done, so the first training record has step 1 or more. Each line is written with a
+// enough digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from
+// 1; a step is the number of updates done, so the first training record has step 1 or more. Each line is written with a
 // single system call; sync() flushes them to disk.
 #pragma once
 
