@@ -47,7 +47,7 @@ differ() {
 differ '--seed 5 instead of 1' 3 --seed 5
 differ '--lr 0.1 instead of 0.05' 3 --lr 0.1
 differ '--momentum 0.8 instead of 0.9' 3 --momentum 0.8
-differ '--init kaiming in place of' 3 --init kaiming
+differ '--init kaiming instead of' 3 --init kaiming
 differ '--normalize standard instead of none' 3 --normalize standard
 differ '--global-batch 40 instead of 20' 3 --global-batch 40
 differ '--train-limit 60 instead of 0' 3 --train-limit 60
