@@ -200,7 +200,8 @@ run_job() {
   # A signal interrupts `wait`, whose result is then not the job's.
   while :; do
     before=$stops,$saves status=0
-    wait "$job" || status=$?
+    # bash would say that it was killed, which the last line does.
+    wait "$job" 2>/dev/null || status=$?
     [ "$before" != "$stops,$saves" ] || break
   done
   local ended=$job

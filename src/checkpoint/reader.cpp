@@ -1,5 +1,6 @@
 #include "checkpoint/reader.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/error.h"
@@ -77,10 +78,23 @@ SafetensorsFile read_model(const Checkpoint& checkpoint, const std::string& mode
   return file;
 }
 
+// The step that RUN/latest names; nothing where it is no such link.
+std::optional<std::int64_t> latest_step(const fs::path& run_dir) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(run_dir / "latest", error);
+  return error ? std::nullopt : step_of(target.filename().string());
+}
+
 }  // namespace
 
 std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
+  // The link before the list: a run that is being written adds to the list first.
+  const std::optional<std::int64_t> latest = latest_step(run_dir);
   const std::vector<CheckpointFolder> candidates = list_checkpoints(run_dir);
+  if (latest && std::none_of(candidates.begin(), candidates.end(), [&](const auto& it) { return it.step == *latest; })) {
+    log_warning("{} leads to {}, which is missing; an earlier checkpoint is used if there is one",
+                (run_dir / "latest").string(), step_folder_name(*latest));
+  }
   for (const CheckpointFolder& candidate : candidates) {
     try {
       return verify(candidate.path);

@@ -21,6 +21,7 @@ damage() {
   size=$(stat -c %s "$path" 2>/dev/null || echo 0)
   way=$((RANDOM % 14))
   if [ -d "$path" ] && [ ! -L "$path" ]; then way=$((8 + RANDOM % 6)); fi
+  if [ -L "$path" ]; then way=$((8 + RANDOM % 7)); fi
   [ "$size" -gt 0 ] || [ "$way" -gt 4 ] || way=5
   case $way in
   0 | 1 | 2) # another byte
@@ -43,10 +44,15 @@ damage() {
   11) what="a link to /dev/zero" && rm -rf "$path" && ln -s /dev/zero "$path" ;;
   12) what="a link to itself" && rm -rf "$path" && ln -s "$(basename "$path")" "$path" ;;
   13) what="empty" && rm -rf "$path" && : >"$path" ;;
+  14) what="a link to nothing" && rm -rf "$path" && ln -s checkpoints/step-00000099 "$path" ;;
   esac
 }
 
+# What lies in the run, and since when.
+listing() { find "$run" \( -type d -printf '%P\n' -o -printf '%P %y %s %T@ %l\n' \) | sort; }
+
 declare -A outcomes
+slowest=0
 for ((n = 1; n <= trials; n++)); do
   rm -rf "$run" && cp -a "$folder/source" "$run"
   name=${names[RANDOM % ${#names[@]}]}
@@ -59,15 +65,17 @@ for ((n = 1; n <= trials; n++)); do
   3) arguments=(export --run "$run" --checkpoint best --format safetensors --to "$folder/exported") ;;
   esac
   last="trial $n: $name $what; ${arguments[0]} ${arguments[*]: -2}"
+  damaged=$(listing)
   begin=$(date +%s%N) got=0
   alone "${arguments[@]}" || got=$?
   took=$((($(date +%s%N) - begin) / 1000000))
   [ "$took" -lt 10000 ] || fail "$last: took $took ms"
+  [ "$took" -le "$slowest" ] || slowest=$took
   case $got in
   2 | 8)
     outcome=refused
     [ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "$last: not one line of error"
-    # A refused run has touched nothing.
+    [ "$(listing)" = "$damaged" ] || fail "$last: it was refused and has changed the folder"
     ;;
   0)
     outcome=harmless
@@ -86,5 +94,6 @@ for ((n = 1; n <= trials; n++)); do
   esac
   outcomes[$outcome]=$((${outcomes[$outcome]:-0} + 1))
 done
+echo "the slowest command took $slowest ms"
 for outcome in "${!outcomes[@]}"; do echo "$outcome: ${outcomes[$outcome]} of $trials"; done
 finish

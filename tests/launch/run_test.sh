@@ -39,18 +39,39 @@ judge() {
     failures=$((failures + 1))
   fi
 }
-# signals CODE PATTERN SIGNAL...: the job gets these signals once all ranks are up.
-signals() {
-  local code=$1 pattern=$2 got=0 name
-  shift 2
+# Two ranks that wait; sets `job` once they are up.
+start_waiting() {
   rm -f "$folder"/up.*
   # Background jobs of this shell would ignore INT.
   env --default-signal=INT "$launch/run" -np 2 -- wait "$folder" >"$folder/out" 2>&1 &
-  local job=$!
+  job=$!
   for ((i = 0; i < 600; i++)); do
     if [ -e "$folder/up.0" ] && [ -e "$folder/up.1" ]; then break; fi
     sleep 0.1
   done
+}
+# kills PATTERN rank|mpirun: SIGKILL ends the job within 3 s, with nothing but the line that explains it.
+kills() {
+  local job victim got=0 begin took
+  start_waiting
+  victim=$(pgrep -P "$job" -x mpirun)
+  [ "$2" = mpirun ] || victim=$(pgrep -P "$victim" | tail -n 1)
+  begin=$(date +%s%N)
+  kill -KILL "$victim"
+  wait $job || got=$?
+  took=$((($(date +%s%N) - begin) / 1000000))
+  judge 137 "$got" "$1" "SIGKILL to $2"
+  if [ "$took" -gt 3000 ] || [ "$(grep -c . "$folder/out")" -ne 1 ]; then
+    echo "FAILED: after SIGKILL to $2 the job took $took ms to end, and said:"
+    sed 's/^/    /' "$folder/out"
+    failures=$((failures + 1))
+  fi
+}
+# signals CODE PATTERN SIGNAL...: the job gets these signals once all ranks are up.
+signals() {
+  local code=$1 pattern=$2 job got=0 name
+  shift 2
+  start_waiting
   for name in "$@"; do
     kill "-$name" $job
     sleep 0.5
@@ -87,7 +108,10 @@ DDP_TRAIN=$folder/missing expect 3 'launch/build' "$launch/run" -np 1 -- ranks x
 signals 75 'rank 1 stops' TERM
 signals 75 'rank 1 stops' USR1
 signals 75 'rank 0 stops' INT
+signals 75 '^run: asked all ranks to save and stop' TERM
 signals 75 'rank 1 saves' HUP TERM
+kills 'rank [01] on host .* was ended by signal 9' rank
+kills 'mpirun or a rank was ended by signal 9' mpirun
 
 for script in setup build run test quickstart lint; do
   expect 0 "^${script}[: ]" "$launch/$script" --help

@@ -74,6 +74,18 @@ class DamageTest : public ::testing::Test {
   Sample second_{random_, 20};
 };
 
+TEST_F(DamageTest, ACheckpointThatLatestNamesAndThatIsMissingIsNotPassedOverInSilence) {
+  std::filesystem::remove_all(newest_);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_checkpoint(run_)->state, first_.state);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("warning: "), HasSubstr("latest leads to " + newest_.filename().string())));
+  std::filesystem::remove_all(run_ / kCheckpointsFolder);
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(find_checkpoint(run_).has_value());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("warning: "));
+}
+
 TEST_F(DamageTest, AFlippedBitAnywhere) {
   for (const std::string& file : kFiles) {
     const std::string good = read_bytes(newest_ / file);
