@@ -35,13 +35,21 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
               [] { return std::nullopt; }) {
   const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
   device_sums_ = backend.allocate(count * sizeof(double), "the sums of an evaluation");
-  host_sums_ = backend.allocate_for_transfer(count * sizeof(double), "the sums of an evaluation");
-  sums_ = {host_sums_.at<double>(0), count};
+  host_sums_ = backend.allocate_for_transfer((count + 1) * sizeof(double), "the sums of an evaluation");
+  sums_ = {host_sums_.at<double>(0), count + 1};
 }
 
 EvalResult Evaluator::run(const ModelState& state) {
+  const std::optional<EvalResult> result = run_unless(state, [] { return false; });
+  DDP_ASSERT(result.has_value());
+  return *result;
+}
+
+std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const std::function<bool()>& stopped) {
   backend_.fill_zero(device_sums_.data(), device_sums_.bytes());
-  const auto chunks = static_cast<std::int64_t>(sums_.size()) - 1;
+  const auto chunks = static_cast<std::int64_t>(sums_.size()) - 2;
+  double& stops = sums_.back();
+  stops = 0;
   const Range mine = where_ == EvalOn::all ? part(chunks, ranks_.size(), ranks_.rank())
                      : ranks_.rank() == 0  ? Range{0, chunks}
                                            : Range{0, 0};
@@ -54,6 +62,10 @@ EvalResult Evaluator::run(const ModelState& state) {
                         {}};
   });
   for (std::int64_t chunk = mine.begin; chunk < mine.end; ++chunk) {
+    if (stopped()) {
+      stops = 1;
+      break;
+    }
     const std::optional<Batch> batch = loader_.next();
     stage_.set(*batch);
     stage_.enqueue();
@@ -67,11 +79,12 @@ EvalResult Evaluator::run(const ModelState& state) {
   backend_.synchronize();
   // Each chunk's sum comes from one rank and is zero on the others: exact, whatever the order of additions.
   ranks_.all_reduce(sums_, ReduceOp::sum);
+  if (stops > 0) return std::nullopt;
   EvalResult result;
   result.samples = dataset_.size();
   const auto samples = static_cast<double>(result.samples);
-  result.loss = std::accumulate(sums_.begin(), sums_.end() - 1, 0.0) / samples;
-  result.accuracy = sums_.back() / samples;
+  result.loss = std::accumulate(sums_.begin(), sums_.begin() + chunks, 0.0) / samples;
+  result.accuracy = sums_[static_cast<std::size_t>(chunks)] / samples;
   return result;
 }
 

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +36,8 @@ class Evaluator {
             Communicator& ranks, EvalOn where, const DataOptions& options);
 
   EvalResult run(const ModelState& state);
+  // Asks `stopped` before each chunk; nothing, on all ranks, where it said yes on any rank that evaluates.
+  std::optional<EvalResult> run_unless(const ModelState& state, const std::function<bool()>& stopped);
 
  private:
   Backend& backend_;
@@ -45,7 +49,7 @@ class Evaluator {
   BatchStage stage_;
   Memory device_sums_;
   Memory host_sums_;
-  std::span<double> sums_;  // the host's: a loss sum for each chunk, then the number of right answers
+  std::span<double> sums_;  // the host's: a loss sum for each chunk, the number of right answers, and of ranks that stopped
   Loader loader_;
 };
 

@@ -117,7 +117,7 @@ ExitCode Trainer::run() {
                 [&] { return stream.next(); });
   epoch_began_ = now();
   (void)clock_.lap();
-  finish_interrupted();
+  if (!finish_interrupted()) return ExitCode::stopped;
   while (run_.step() < total_steps_) {
     clock_.switch_to(Phase::data_wait);
     const std::optional<Batch> batch = loader.next();
@@ -128,22 +128,22 @@ ExitCode Trainer::run() {
     const StepResult result = train_step_.run(experiment_.parameters(), *batch,
                                               {step + 1, samples, lr, schedule_.momentum(step), requested()});
     if (!result.finite) stop_non_finite(result);
-    after_step(result, lr, samples);
-    if (result.request.stop && run_.step() < total_steps_) {
+    const bool complete = after_step(result, lr, samples);
+    if (!complete || (result.request.stop && run_.step() < total_steps_)) {
       if (!run_.saved_now()) save();
       return ExitCode::stopped;
     }
   }
   if (!run_.saved_now()) save();
   // A run that was complete when it was resumed stays as it is.
-  if (!run_.evaluated_now()) evaluate();
+  if (!run_.evaluated_now() && !evaluate()) return ExitCode::stopped;
   if (output_ != nullptr) output_->folder.check_held_now();
   return ExitCode::done;
 }
 
 // What the process that wrote the checkpoint did not come to: it may have been killed while it evaluated.
-void Trainer::finish_interrupted() {
-  if (run_.cursor().step == 0 && run_.epoch_sums().samples > 0) end_epoch(/*saves=*/false);
+bool Trainer::finish_interrupted() {
+  return run_.cursor().step != 0 || run_.epoch_sums().samples == 0 || end_epoch(/*saves=*/false);
 }
 
 StepResult Trainer::step_on(const Batch& batch) {
@@ -155,7 +155,7 @@ StepResult Trainer::step_on(const Batch& batch) {
                           {}});
 }
 
-void Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
+bool Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
   const Cursor before = run_.cursor();
   run_.advance(result.loss, samples);
   const std::int64_t step = run_.step();
@@ -169,10 +169,10 @@ void Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   const std::int64_t every = experiment_.options.output.checkpoint_every;
   const bool due = (every > 0 && step % every == 0) || result.request.checkpoint;
   if (run_.cursor().epoch != before.epoch) {
-    end_epoch(due || every == 0);
-  } else if (due) {
-    save();
+    return end_epoch(due || every == 0);
   }
+  if (due) save();
+  return true;
 }
 
 void Trainer::log_step(const StepResult& result, double lr) {
@@ -193,15 +193,16 @@ bool Trainer::evaluates_here() const {
 }
 
 // Saved first, then evaluated: whatever goes wrong in an evaluation, or how long it takes, the epoch is not lost.
-void Trainer::end_epoch(bool saves) {
+bool Trainer::end_epoch(bool saves) {
   epoch_seconds_ = now() - epoch_began_;
   const bool evaluates = evaluates_here();
   if ((saves || evaluates) && !run_.saved_now()) save();
-  if (evaluates && !run_.evaluated_now()) evaluate();
+  if (evaluates && !run_.evaluated_now() && !evaluate()) return false;
   if (!run_.epoch_logged()) log_epoch();
   run_.finish_epoch();
   epoch_began_ = now();
   epoch_samples_here_ = 0;
+  return true;
 }
 
 void Trainer::log_epoch() {
@@ -246,21 +247,25 @@ void Trainer::check_weights() {
   checked_step_ = run_.step();
 }
 
-void Trainer::evaluate() {
+bool Trainer::evaluate() {
   const Activity activity("evaluating");
   const PhaseScope scope(clock_, Phase::evaluation);
   check_weights();
   const float* average = run_.optimizer().average();
-  const EvalResult result =
-      evaluator_.run({average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()});
+  const std::optional<EvalResult> complete = evaluator_.run_unless(
+      {average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()},
+      [this] { return signals_ != nullptr && signals_->stop_requested(); });
+  if (!complete) return false;
+  const EvalResult& result = *complete;
   const bool best = run_.evaluated(result);
-  if (output_ == nullptr) return;
+  if (output_ == nullptr) return true;
   const std::int64_t step = run_.step();
   if (!std::isfinite(result.loss)) {
     log_warning("step {}: the loss on the test images is not finite; this checkpoint cannot become the best", step);
   }
   output_->folder.log().write(EvalRecord{step, epoch_of_last_step(), result.loss, result.accuracy});
   output_->folder.evaluated(step, {result.loss, result.accuracy}, best);
+  return true;
 }
 
 void Trainer::save() {

@@ -52,14 +52,15 @@ class Trainer {
   PhaseTotals phase_totals() { return clock_.totals(); }
 
  private:
-  void after_step(const StepResult& result, double lr, std::int64_t samples);
+  // These are false where a request to stop ended an evaluation; the checkpoint is there, and resuming makes up for it.
+  [[nodiscard]] bool after_step(const StepResult& result, double lr, std::int64_t samples);
+  [[nodiscard]] bool end_epoch(bool saves);
+  [[nodiscard]] bool finish_interrupted();
+  [[nodiscard]] bool evaluate();
   void log_step(const StepResult& result, double lr);
-  void end_epoch(bool saves);
   bool evaluates_here() const;
   void log_epoch();
-  void finish_interrupted();
   void check_weights();
-  void evaluate();
   void save();
   std::string kept_text() const;
   [[noreturn]] void stop_non_finite(const StepResult& result) const;

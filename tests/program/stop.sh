@@ -53,6 +53,28 @@ kill -0 "$job" || fail "HUP ended the job"
 kill -USR1 "$job"
 ends 75 10
 
+# A request to stop does not wait for the end of an evaluation, which comes after the checkpoint and is made up for.
+evaluated=(--model resnet18-d2l --dataset glyphs --train-limit 32 --global-batch 32 --epochs 1 --threads 1 --progress none
+  --deterministic --output "$folder/evaluates")
+for where in rank0 all; do
+  rm -rf "$folder/evaluates"
+  "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${evaluated[@]}" --test-limit 10000 --eval-on "$where" \
+    >"$folder/out" 2>"$folder/err" &
+  job=$!
+  for _ in $(seq 600); do
+    [ -e "$folder/evaluates/latest" ] && break
+    sleep 0.1
+  done
+  sleep 0.5
+  kill -USR1 "$job"
+  ends 75 4
+  [ ! -e "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation was over before it was stopped"
+  grep -q 'after step 1; go on with --resume auto' "$folder/err" || fail "no line says how to go on"
+  run 0 60 2 "${evaluated[@]}" --test-limit 32 --resume auto
+  [ -s "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation is not made up for"
+  [ "$(grep -c '"val_loss"' "$folder/evaluates/metrics.jsonl")" -eq 1 ] || fail "not one evaluation in the log"
+done
+
 # Many signals while kernels of oneDNN compute: the process survives them all.
 start "$folder/storm" 1
 for _ in $(seq 60); do pkill -HUP -P "$job"; sleep 0.05; done

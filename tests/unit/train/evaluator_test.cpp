@@ -59,5 +59,23 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
   }
 }
 
+// Any rank's request ends it on all, before its next chunk; the one after that counts everything again.
+TEST(Evaluator, EndsWithoutAResultWhereARankIsToStop) {
+  for (const EvalOn where : {EvalOn::rank0, EvalOn::all}) {
+    run_as_threads(2, [&](Communicator& communicator) {
+      omp_set_num_threads(1);
+      const GoldenDataset data(50);
+      TrainingRig rig(communicator, {.global_batch = 16 * communicator.size()});
+      Evaluator evaluator(*rig.backend, rig.network, data, nullptr, communicator, where, {});
+      const EvalResult whole = evaluator.run({rig.parameters.data()});
+      int asked = 0;
+      const auto stops = [&] { return communicator.rank() == 0 && ++asked == 2; };
+      EXPECT_FALSE(evaluator.run_unless({rig.parameters.data()}, stops).has_value());
+      EXPECT_EQ(asked, communicator.rank() == 0 ? 2 : 0);
+      EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, whole.loss);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace ddp
