@@ -121,13 +121,7 @@ int run_train(const MpiSession& session, const Options& given) {
                     header_rows(experiment, ranks, run, trainer, resumed));
   });
   return or_abort(session, [&] {
-    try {
-      return static_cast<int>(run_trainer(trainer, run, communicator, signals, ranks, console ? &*console : nullptr));
-    } catch (...) {
-      // An error of one rank ends the process without destructors.
-      if (folder) folder->release();
-      throw;
-    }
+    return static_cast<int>(run_trainer(trainer, run, communicator, signals, ranks, console ? &*console : nullptr));
   });
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/last_acts.h"
 #include "base/log.h"
 #include "comm/mpi.h"
 #include "comm/mpi_check.h"
@@ -138,19 +139,18 @@ void end_all_ranks(int exit_code) noexcept {
   static std::atomic<bool> begun{false};
   // The main thread and the watchdog may both come here; the first one's code counts.
   while (begun.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(1));
-  if (current_mpi_stage() == MpiStage::running) {
-    try {
-      // Should MPI_Abort itself wait for something that never comes, this process ends all the same, and mpirun
-      // notices.
-      std::thread([exit_code] {
-        std::this_thread::sleep_for(std::chrono::seconds(2));
-        _exit(exit_code);
-      }).detach();
-    } catch (...) {
-      // No thread to be had: MPI_Abort alone must do.
-    }
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  try {
+    // Should the last acts or MPI_Abort wait for something that never comes, this process ends all the same, and
+    // mpirun notices.
+    std::thread([exit_code] {
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+      _exit(exit_code);
+    }).detach();
+  } catch (...) {
+    // No thread to be had: it must do without.
   }
+  perform_last_acts();
+  if (current_mpi_stage() == MpiStage::running) MPI_Abort(MPI_COMM_WORLD, exit_code);
   _exit(exit_code);
 }
 

@@ -87,7 +87,8 @@ std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<cons
     text = fmt::format("slowest rank: {} on {}, {} above the mean, {} of the wall time ({})", slowest.rank, host,
                        format_duration(slowest.seconds), percent_text(slowest.share), phase_label(slowest.phase));
   }
-  if (slowest.network_share >= kMuchCommunication) {
+  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const std::string& each) { return each == host; });
+  if (slowest.network_share >= kMuchCommunication && !one_host) {
     text += fmt::format("; {} of it is communication; 'ddp_train check' on the same hosts measures each link",
                         percent_text(slowest.network_share));
   }

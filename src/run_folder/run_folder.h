@@ -60,8 +60,6 @@ class RunFolder {
   // Notes the result of an evaluation of the checkpoint of `step`, once the log has it; `best`: it is the best so far.
   void evaluated(std::int64_t step, const Evaluation& evaluation, bool best);
 
-  // Releases the lock, for a process that exits without running destructors.
-  void release() noexcept { lock_.release(); }
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -121,12 +121,17 @@ RunLock::RunLock(fs::path folder, const LockTiming& timing)
     throw;
   }
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  last_act_.emplace([this] {
+    given_up_ = true;
+    if (problem().empty()) ::unlink(path_.c_str());
+  });
 }
 
 RunLock::~RunLock() { release(); }
 
 void RunLock::release() noexcept {
   try {
+    last_act_.reset();
     watcher_ = {};
     std::error_code ignored;
     if (!claim_.empty()) fs::remove(claim_, ignored);
@@ -308,7 +313,7 @@ void RunLock::watch(const std::stop_token& stop) {
     wakes_.wait_for(lock, stop, std::chrono::duration<double>(timing_.look), [] { return false; });
     if (stop.stop_requested()) return;
     lock.unlock();
-    std::string found = problem();
+    std::string found = given_up_ ? "" : problem();
     if (found.empty() && now() - renewed >= timing_.renew) {
       renew();
       renewed = now();
@@ -324,7 +329,7 @@ void RunLock::check_held() {
 }
 
 void RunLock::check_held_now() {
-  std::string found = problem();
+  std::string found = given_up_ ? "" : problem();
   {
     const std::unique_lock lock(mutex_);
     if (problem_.empty()) problem_ = std::move(found);

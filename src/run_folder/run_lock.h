@@ -11,11 +11,15 @@
 // replaced. Ages are differences between times that the file server gave, so clocks need not agree.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+
+#include "base/last_acts.h"
 
 namespace ddp {
 
@@ -33,7 +37,8 @@ class RunLock {
  public:
   // Creates the folder if it is missing.
   explicit RunLock(std::filesystem::path folder, const LockTiming& timing = {});
-  // Removes the lock, and the folder if this object created it and it is empty.
+  // Removes the lock, and the folder if this object created it and it is empty. A process that exits without running
+  // destructors removes the lock by perform_last_acts().
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
@@ -42,14 +47,13 @@ class RunLock {
   void check_held();
   // Checks now.
   void check_held_now();
-  // As the destructor, for a process that exits without running it.
-  void release() noexcept;
 
  private:
   struct Seen;
   class Watch;
 
   void acquire();
+  void release() noexcept;
   void make_folder();
   void write_claim() const;
   bool create_exclusively(const std::filesystem::path& path) const;
@@ -67,10 +71,12 @@ class RunLock {
   std::string text_;
   bool made_folder_ = false;
   bool held_ = false;
+  std::atomic<bool> given_up_{false};  // by the last act: this process ends
   mutable std::mutex mutex_;
   std::condition_variable_any wakes_;
   std::string problem_;
   std::jthread watcher_;
+  std::optional<LastAct> last_act_;
 };
 
 }  // namespace ddp

@@ -72,6 +72,12 @@ TEST(SlowestRankTest, EvenRanksAreSaidToBeEven) {
   EXPECT_THAT(slowest_rank_text(idle, hosts), HasSubstr("0.0% of the wall time above the mean"));
 }
 
+// What ranks of one host wait for is not the network.
+TEST(SlowestRankTest, OnOneHostThereIsNoNetworkToName) {
+  const std::vector<std::string> hosts = {"a", "a"};
+  EXPECT_THAT(slowest_rank_text(even_ranks(2), hosts), Not(HasSubstr("network")));
+}
+
 TEST(SlowestRankTest, OneRankHasNoSlowest) {
   const std::vector<std::string> host = {"a"};
   EXPECT_EQ(slowest_rank_text(even_ranks(1), host), "");

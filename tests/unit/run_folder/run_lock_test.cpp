@@ -65,6 +65,22 @@ class RunLockTest : public ::testing::Test {
   fs::path path_ = run_ / kLockFile;
 };
 
+// As where MPI_Abort ends it; what another process has taken over meanwhile stays.
+TEST_F(RunLockTest, AProcessThatEndsWithoutDestructorsLeavesNone) {
+  for (const bool taken : {false, true}) {
+    fs::create_directories(run_);
+    EXPECT_EQ(run_in_child([&] {
+                RunLock lock(run_, kFast);
+                if (taken) put(to_text(elsewhere()));
+                perform_last_acts();
+                lock.check_held_now();
+                ::_exit(7);
+              }),
+              7);
+    EXPECT_EQ(fs::exists(path_), taken);
+  }
+}
+
 TEST_F(RunLockTest, OneAtATime) {
   {
     const RunLock lock(run_, kFast);

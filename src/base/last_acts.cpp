@@ -1,0 +1,47 @@
+#include "base/last_acts.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace ddp {
+namespace {
+
+std::mutex& mutex() {
+  static std::mutex instance;
+  return instance;
+}
+
+std::vector<LastAct*>& acts() {
+  static std::vector<LastAct*> instance;
+  return instance;
+}
+
+}  // namespace
+
+LastAct::LastAct(std::function<void()> act) : act_(std::move(act)) {
+  const std::scoped_lock lock(mutex());
+  acts().push_back(this);
+}
+
+LastAct::~LastAct() {
+  const std::scoped_lock lock(mutex());
+  std::erase(acts(), this);
+}
+
+void perform_last_acts() noexcept {
+  // Held throughout: an object that is being destroyed waits for its act.
+  const std::scoped_lock lock(mutex());
+  while (!acts().empty()) {
+    LastAct* const last = acts().back();
+    acts().pop_back();
+    try {
+      last->act_();
+    } catch (...) {
+      // The process ends; the others come all the same.
+    }
+  }
+}
+
+}  // namespace ddp
