@@ -126,6 +126,17 @@ filter_errors() {
   [ "$in_block" = no ] || printf '%s' "$block" >&2
 }
 
+# The launcher's standard output. mpirun ends with 0 even where it could not write it: this notes in the file $1 why not.
+copy_output() {
+  trap '' INT TERM USR1 HUP
+  local status=0
+  cat 2>"$1.words" || status=$?
+  [ "$status" -eq 1 ] || return 0
+  mv "$1.words" "$1"
+  # The job goes on.
+  exec cat >/dev/null
+}
+
 # Ends a launcher that has no ranks any more, or only stopped ones after others have left, which no rank can notice.
 # srun is left alone: it has no ranks of its own here. $1: seconds that a stopped rank is given.
 watch_launcher() {
@@ -181,16 +192,22 @@ timeout_of() {
 }
 
 run_job() {
-  local status=0 before filter filter_end watcher=''
+  local status=0 before filter filter_end watcher='' copier='' output=1
   launcher=$(basename "$1")
   notes=$(mktemp -d)
   exec {filter_end}> >(filter_errors "$notes/killed")
   filter=$!
+  # On a terminal there is nothing to run out of.
+  if [ ! -t 1 ]; then
+    exec {output}> >(copy_output "$notes/unwritten")
+    copier=$!
+  fi
   # A session of its own, so that Ctrl-C reaches this script alone: on INT and TERM mpirun kills its ranks within 2 s,
   # while USR1 goes through to them.
-  setsid "$@" 2>&"$filter_end" {filter_end}>&- &
+  setsid "$@" >&"$output" 2>&"$filter_end" {filter_end}>&- &
   job=$!
   exec {filter_end}>&-
+  [ "$output" -eq 1 ] || exec {output}>&-
   if [ "$launcher" = mpirun ]; then
     watch_launcher "$(timeout_of "$@")" &
     watcher=$!
@@ -206,9 +223,10 @@ run_job() {
   done
   local ended=$job
   job=
-  # Whoever holds the other end, a rank that has lost its launcher, does not hold up this script.
+  # Whoever holds the other end, a rank that has lost its launcher, does not hold up this script; nor does a reader of the
+  # output that has stopped.
   for ((i = 0; i < 20; i++)); do
-    kill -0 "$filter" 2>/dev/null || break
+    kill -0 "$filter" 2>/dev/null || { [ -n "$copier" ] && kill -0 "$copier" 2>/dev/null; } || break
     sleep 0.1
   done
   kill "$filter" $watcher $teller 2>/dev/null || true
@@ -242,6 +260,10 @@ explain_status() {
   elif [ "$1" -ge 193 ]; then
     echo "$job_name: $2 failed (code $1): it could not start the ranks, or lost a host; its words above say more" >&2
     return 7
+  fi
+  if [ "$1" -eq 0 ] && [ -e "$notes/unwritten" ]; then
+    echo "$job_name: cannot write the standard output: $(sed 's/.*: //' "$notes/unwritten"); free disk space or give another" >&2
+    return 8
   fi
   return "$1"
 }

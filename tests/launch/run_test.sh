@@ -90,6 +90,10 @@ if grep -q 'mpirun' "$folder/out"; then
   sed 's/^/    /' "$folder/out"
   failures=$((failures + 1))
 fi
+# mpirun itself ends with 0 where its output cannot be written.
+got=0
+"$launch/run" -np 2 -- ranks x >/dev/full 2>"$folder/out" || got=$?
+judge 8 "$got" '^run: cannot write the standard output: No space left on device' 'an output that is full'
 expect 139 'ended by signal 11 \(SEGV\)' "$launch/run" -np 2 -- crash
 # MPI that cannot start ends with 1 and says nothing: launch/run says what to do, and where shared memory is short, that.
 mkdir "$folder/bin"

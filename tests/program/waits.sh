@@ -27,10 +27,13 @@ run 0 60 2 "${mnist[@]}" --max-steps 1 --global-batch 64
 begin=$SECONDS
 LD_PRELOAD=$HANGING_READ run 7 40 2 "${mnist[@]}" --timeout 4
 [ $((SECONDS - begin)) -le 15 ] || fail "$((SECONDS - begin)) s for a file that never answers"
-[ ! -e "$folder/run/run.lock" ] || fail "the lock of a run that hung is left behind"
 grep -qE 'no progress for 4 s on host .* while (opening|reading) .*/never-answers/mnist/' "$folder/err" ||
   fail "the file that never answers is not named in $last"
 [ "$(grep -c 'ddp_train: error' "$folder/err")" -eq 1 ] || fail "not one rank alone speaks in $last"
+
+# The lock does not stay behind.
+LD_PRELOAD=$HANGING_READ run 7 40 1 "${mnist[@]}" --timeout 2
+[ -d "$folder/run" ] && [ ! -e "$folder/run/run.lock" ] || fail "the lock of a run that hung is left behind"
 
 # A request to stop counts meanwhile, long before --timeout.
 LD_PRELOAD=$HANGING_READ "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${mnist[@]}" \
