@@ -93,6 +93,7 @@ for ((n = 1; n <= trials; n++)); do
   *) fail "$last: exit code $got" ;;
   esac
   outcomes[$outcome]=$((${outcomes[$outcome]:-0} + 1))
+  [ $((n % 500)) -ne 0 ] || echo "$n damages, $failures failures"
 done
 echo "the slowest command took $slowest ms"
 for outcome in "${!outcomes[@]}"; do echo "$outcome: ${outcomes[$outcome]} of $trials"; done
