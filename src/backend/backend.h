@@ -59,6 +59,8 @@ class Backend {
   virtual std::string description() const = 0;
   // What kernels and timings depend on besides shapes: a key for caches of plans.
   virtual std::string fingerprint() const = 0;
+  // What decides the bits of results besides the plan, e.g. "avx512 kernels and oneDNN 2.6.3".
+  virtual std::string arithmetic() const = 0;
 
   // --- Operators.
 

@@ -91,7 +91,8 @@ std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
   // The link before the list: a run that is being written adds to the list first.
   const std::optional<std::int64_t> latest = latest_step(run_dir);
   const std::vector<CheckpointFolder> candidates = list_checkpoints(run_dir);
-  if (latest && std::none_of(candidates.begin(), candidates.end(), [&](const auto& it) { return it.step == *latest; })) {
+  if (latest &&
+      std::none_of(candidates.begin(), candidates.end(), [&](const auto& it) { return it.step == *latest; })) {
     log_warning("{} leads to {}, which is missing; an earlier checkpoint is used if there is one",
                 (run_dir / "latest").string(), step_folder_name(*latest));
   }

@@ -52,10 +52,34 @@ struct FoundPlan {
   std::string origin;
 };
 
+// Whether the checkpoint's kernels are there: another machine or oneDNN may lack some.
+bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig config, const std::string& plan) {
+  config.plan_only = true;
+  try {
+    (void)Network(*e.backend, e.graph, config, layout_plan_from_text(plan, stages));
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::preflight) throw;
+    log_warning("the checkpoint's kernels are not to be had here ({}); others are chosen{}", error.what(),
+                e.options.optimizer.deterministic ? ", and the bits are no longer those of an uninterrupted run" : "");
+    return false;
+  }
+}
+
 // On rank 0: the checkpoint's plan, else the cached one, else a new one.
-FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const std::optional<TrainingState>& resumed) {
-  if (resumed && !resumed->plan.empty()) return {resumed->plan, "from the checkpoint"};
+FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const NetworkConfig& config,
+                    const std::optional<TrainingState>& resumed) {
   const bool fixed = e.options.optimizer.deterministic;
+  if (resumed && !resumed->plan.empty() && is_usable(e, stages, config, resumed->plan)) {
+    const auto then = resumed->fingerprint.find("kernels");
+    if (fixed && then != resumed->fingerprint.end() && then->second != e.backend->arithmetic()) {
+      log_warning(
+          "the checkpoint was computed by {}, this run is by {}; the bits may no longer be those of an "
+          "uninterrupted run",
+          then->second, e.backend->arithmetic());
+    }
+    return {resumed->plan, "from the checkpoint"};
+  }
   const PlanCache cache(fixed ? std::nullopt : plan_cache_directory(e.options));
   const std::string key = PlanCache::key(*e.backend, stages);
   if (const std::optional<std::string> text = cache.find(key)) {
@@ -273,12 +297,19 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->takes_bias_into_norm());
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
-  FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, resumed) : FoundPlan{}; });
+  NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
+  FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, config, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
+  Fingerprint plan = {plan_part(e.plan_text)};
+  // Elsewhere machines of several kinds may work together.
+  if (options.optimizer.deterministic) plan.push_back(kernels_part(*e.backend));
+  check_same_on_all_ranks(ranks, plan, ExitCode::preflight,
+                          "give all ranks the same libraries, and with DDP_INSTRUCTION_SET=avx2 the same kernels, or "
+                          "leave out --deterministic");
+  e.fingerprint.push_back(kernels_part(*e.backend));
   phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
-    NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
     if (evaluated != nullptr) take_pixels(*evaluated, config);
     e.scale = config.scale;
     e.shift = config.shift;

@@ -174,6 +174,10 @@ FingerprintPart network_part(const Graph& graph) {
   return {"network", text_hash(text)};
 }
 
+FingerprintPart plan_part(const std::string& plan) { return {"plan", text_hash(plan)}; }
+
+FingerprintPart kernels_part(const Backend& backend) { return {"kernels", backend.arithmetic()}; }
+
 Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored) {
   Fingerprint parts;
   for (const FingerprintPart& part : mine) {

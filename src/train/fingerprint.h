@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "checkpoint/tensor_view.h"
 #include "comm/communicator.h"
@@ -51,6 +52,10 @@ Fingerprint data_fingerprint(const DataSets& data, const Normalization& normaliz
 
 // Layers, their settings, and the names and shapes of all tensors.
 FingerprintPart network_part(const Graph& graph);
+
+// The plan, and what its kernels are computed by (Backend::arithmetic()).
+FingerprintPart plan_part(const std::string& plan);
+FingerprintPart kernels_part(const Backend& backend);
 
 // The parts of a checkpoint's fingerprint (TrainingState::fingerprint) among `mine`, in the order of these.
 Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored);

@@ -252,9 +252,9 @@ bool Trainer::evaluate() {
   const PhaseScope scope(clock_, Phase::evaluation);
   check_weights();
   const float* average = run_.optimizer().average();
-  const std::optional<EvalResult> complete = evaluator_.run_unless(
-      {average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()},
-      [this] { return signals_ != nullptr && signals_->stop_requested(); });
+  const std::optional<EvalResult> complete =
+      evaluator_.run_unless({average != nullptr ? average : experiment_.parameters(), experiment_.statistics->mean()},
+                            [this] { return signals_ != nullptr && signals_->stop_requested(); });
   if (!complete) return false;
   const EvalResult& result = *complete;
   const bool best = run_.evaluated(result);

@@ -41,6 +41,7 @@ class StandInGpu final : public Backend {
 
   std::string description() const override { return card_.name + " at " + card_.pci_id; }
   std::string fingerprint() const override { return "stand-in " + cpu_->fingerprint(); }
+  std::string arithmetic() const override { return cpu_->arithmetic(); }
   bool supports(const OpSpec& spec, Layout x, Layout y) const override { return cpu_->supports(spec, x, y); }
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     return cpu_->choose(spec, x, y, mode);

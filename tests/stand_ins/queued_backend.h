@@ -23,6 +23,7 @@ class QueuedBackend final : public Backend {
  public:
   std::string description() const override { return "a queue before the CPU"; }
   std::string fingerprint() const override { return "queued " + cpu_->fingerprint(); }
+  std::string arithmetic() const override { return cpu_->arithmetic(); }
   bool supports(const OpSpec& spec, Layout x, Layout y) const override { return cpu_->supports(spec, x, y); }
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     return cpu_->choose(spec, x, y, mode);

@@ -145,6 +145,13 @@ class CpuBackend final : public Backend {
                        version->major, version->minor, version->patch, omp_get_max_threads());
   }
 
+  std::string arithmetic() const override {
+    const dnnl_version_t* version = dnnl_version();
+    return fmt::format("{} kernels and oneDNN {}.{}.{} for instruction set {:#x}", lanes::kernels().instruction_set,
+                       version->major, version->minor, version->patch,
+                       static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
+  }
+
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
     return std::visit(Overloaded{[=](const ConvSpec& s) {
                                    return x == y &&

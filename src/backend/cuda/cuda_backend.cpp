@@ -102,6 +102,13 @@ class CudaBackend final : public Backend {
                        cudnnGetVersion(), cublasLtGetVersion());
   }
 
+  std::string arithmetic() const override {
+    int runtime = 0;
+    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+    return fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", properties_.major, properties_.minor,
+                       runtime, cudnnGetVersion(), cublasLtGetVersion());
+  }
+
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
     if (x == Layout::lanes16 || y == Layout::lanes16) return false;
     return std::visit(

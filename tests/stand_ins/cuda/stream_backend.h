@@ -13,6 +13,7 @@ class StreamBackend final : public Backend {
  public:
   std::string description() const override { return "a stream"; }
   std::string fingerprint() const override { return "stream"; }
+  std::string arithmetic() const override { return "stream"; }
   bool supports(const OpSpec& /*spec*/, Layout /*x*/, Layout /*y*/) const override { return false; }
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override;
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override;

@@ -71,6 +71,18 @@ TEST(Fingerprint, TheFirstTensorThatIsNotFiniteIsNamed) {
   EXPECT_EQ(first_not_finite(views), "a");
 }
 
+TEST(Fingerprint, PlansAndTheArithmeticOfTheirKernelsAreParts) {
+  EXPECT_NE(plan_part("conv1 nhwc"), plan_part("conv1 lanes16"));
+  EXPECT_EQ(plan_part("conv1 nhwc"), plan_part("conv1 nhwc"));
+  const std::unique_ptr<Backend> cpu = make_cpu_backend();
+  EXPECT_THAT(kernels_part(*cpu).value, HasSubstr("oneDNN "));
+  // Where people run and how many threads compute makes no other bits.
+  omp_set_num_threads(2);
+  const FingerprintPart two = kernels_part(*cpu);
+  omp_set_num_threads(1);
+  EXPECT_EQ(kernels_part(*cpu), two);
+}
+
 TEST(Fingerprint, OptionsOfPlacesAreNotCompared) {
   Options a;
   Options b = a;

@@ -24,6 +24,7 @@ class Bounded final : public Backend {
 
   std::string description() const override { return cpu_->description(); }
   std::string fingerprint() const override { return cpu_->fingerprint(); }
+  std::string arithmetic() const override { return cpu_->arithmetic(); }
   bool supports(const OpSpec& spec, Layout x, Layout y) const override { return cpu_->supports(spec, x, y); }
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     return cpu_->choose(spec, x, y, mode);

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Ranks and resumed runs on processors of other kinds: whose kernels are missing, and what --deterministic promises.
+set -u
+source "$(dirname "$0")/lib.sh"
+kinds=(--model lenet --train-limit 64 --test-limit 16 --global-batch 32 --dataset glyphs --threads 1 --progress none)
+if ! grep -qw avx2 /proc/cpuinfo; then
+  echo "skipped: the processor has one kind of kernels only"
+  exit 77
+fi
+
+for switch in on off; do
+  run=$folder/$switch
+  run 0 120 1 "${kinds[@]}" --deterministic on --max-steps 1 --output "$run"
+  DDP_INSTRUCTION_SET=baseline run 0 120 1 "${kinds[@]}" --deterministic "$switch" --max-steps 2 --output "$run" --resume auto
+  one_line 'warning: the checkpoint.s kernels are not to be had here .*baseline'
+  bits=$(grep -c 'bits are no longer' "$words/err")
+  [ "$bits" -eq "$([ "$switch" = on ] && echo 1 || echo 0)" ] || fail "the bits are spoken of $bits times in $last"
+  [ "$(grep -c '"loss"' "$run/metrics.jsonl")" -eq 2 ] || fail "the run did not go on in $last"
+done
+
+# mixed CODE ARGUMENTS...: rank 1 of two computes by other kernels.
+mixed() {
+  local code=$1 got=0
+  shift
+  last="ranks of two kinds: $*"
+  local each=("$program" "${kinds[@]}" --max-steps 1 --output "$folder/mixed" --timeout 60 "$@")
+  timeout -s KILL 120 "$mpirun" -q --oversubscribe --bind-to none -np 1 "${each[@]}" \
+    : -np 1 -x DDP_INSTRUCTION_SET=baseline "${each[@]}" >"$words/out" 2>"$words/err" || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+}
+mixed 3 --deterministic on
+one_line "rank 1 on host [^ ]+ has kernels baseline .* in place of .*rank 0's"
+finish
