@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 times=${3:-10}
 run=$folder/run
 for seed in 1 2; do
-  alone "${tiny[@]}" --epochs 150 --seed "$seed" --output "$folder/seed-$seed" || fail "the run of seed $seed"
+  alone "${tiny[@]}" --epochs 60 --seed "$seed" --output "$folder/seed-$seed" || fail "the run of seed $seed"
 done
 wins=(0 0 0) both=0
 for ((n = 1; n <= times; n++)); do
@@ -18,7 +18,7 @@ for ((n = 1; n <= times; n++)); do
   fi
   pids=()
   for seed in 1 2; do
-    timeout -s KILL 30 "$program" "${tiny[@]}" --epochs 150 --seed "$seed" --output "$run" \
+    timeout -s KILL 30 "$program" "${tiny[@]}" --epochs 60 --seed "$seed" --output "$run" \
       >"$folder/out-$seed" 2>"$folder/err-$seed" &
     pids+=($!)
     sleep "0.0$((RANDOM % 10))"

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "comm/threads.h"
