@@ -49,7 +49,8 @@ class Evaluator {
   BatchStage stage_;
   Memory device_sums_;
   Memory host_sums_;
-  std::span<double> sums_;  // the host's: a loss sum for each chunk, the number of right answers, and of ranks that stopped
+  std::span<double>
+      sums_;  // the host's: a loss sum for each chunk, the number of right answers, and of ranks that stopped
   Loader loader_;
 };
 

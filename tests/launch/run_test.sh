@@ -58,7 +58,7 @@ kills() {
   [ "$2" = mpirun ] || victim=$(pgrep -P "$victim" | tail -n 1)
   begin=$(date +%s%N)
   kill -KILL "$victim"
-  wait $job || got=$?
+  wait "$job" || got=$?
   took=$((($(date +%s%N) - begin) / 1000000))
   judge 137 "$got" "$1" "SIGKILL to $2"
   if [ "$took" -gt 3000 ] || [ "$(grep -c . "$folder/out")" -ne 1 ]; then
@@ -73,10 +73,10 @@ signals() {
   shift 2
   start_waiting
   for name in "$@"; do
-    kill "-$name" $job
+    kill "-$name" "$job"
     sleep 0.5
   done
-  wait $job || got=$?
+  wait "$job" || got=$?
   judge "$code" "$got" "$pattern" "signals $*"
 }
 

@@ -33,7 +33,8 @@ grep -qE 'no progress for 4 s on host .* while (opening|reading) .*/never-answer
 
 # The lock does not stay behind.
 LD_PRELOAD=$HANGING_READ run 7 40 1 "${mnist[@]}" --timeout 2
-[ -d "$folder/run" ] && [ ! -e "$folder/run/run.lock" ] || fail "the lock of a run that hung is left behind"
+[ -d "$folder/run" ] || fail "the run folder is gone"
+[ ! -e "$folder/run/run.lock" ] || fail "the lock of a run that hung is left behind"
 
 # A request to stop counts meanwhile, long before --timeout.
 LD_PRELOAD=$HANGING_READ "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${mnist[@]}" \

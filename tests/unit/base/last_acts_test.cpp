@@ -15,7 +15,9 @@ TEST(LastActs, AreDoneOnceNewestFirstWhateverOneOfThemThrows) {
     done += "2";
     throw std::runtime_error("too late");
   });
-  { const LastAct gone([&] { done += "3"; }); }
+  {
+    const LastAct gone([&] { done += "3"; });
+  }
   perform_last_acts();
   perform_last_acts();
   EXPECT_EQ(done, "21");
