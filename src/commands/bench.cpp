@@ -134,13 +134,8 @@ int run_bench(const MpiSession& session, const Options& options) {
   const Ranks ranks = open_ranks(session, options);
   log_device(ranks.device);
   Communicator& communicator = *ranks.communicator;
-  Options mine = options;
-  // One batch is enough; without a batch size it is the default one.
-  const std::int64_t largest = std::max(options.batch.global_batch.value_or(kDefaultGlobalBatch),
-                                        options.batch.batch_per_rank.value_or(0) * session.size());
-  mine.data.train_limit = std::max(largest, options.batch.batch_size.value_or(0));
-  mine.data.test_limit = 1;
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, mine, std::nullopt);
+  Experiment experiment =
+      prepare_experiment(session, communicator, ranks.device, with_one_batch(options, session.size()), std::nullopt);
   TrainingRun run(experiment, communicator);
   Trainer trainer(experiment, run, communicator, nullptr, nullptr);
   const std::int64_t global_batch = experiment.batch.global_batch;

@@ -14,7 +14,8 @@ namespace ddp {
 int run_plan(const MpiSession& session, const Options& options) {
   const Ranks ranks = open_ranks(session, options);
   log_device(ranks.device);
-  const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device, options, std::nullopt);
+  const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device,
+                                          with_one_batch(options, session.size()), std::nullopt);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   fmt::print("{}, {} samples per shard, {} shard{} ({})\n\n{}\n", options.model.model, e.batch.per_shard,
              e.batch.shards, e.batch.shards == 1 ? "" : "s", e.plan_origin, e.network->describe());

@@ -1,5 +1,7 @@
 #include "commands/ranks.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "comm/gpu_module.h"
 #include "job/exchange.h"
@@ -14,6 +16,15 @@ Ranks open_ranks(const MpiSession& session, const Options& options) {
   ranks.communicator->set_timeout(distributed.timeout + kAfterWatchdog);
   ranks.device = choose_device(*ranks.communicator, ranks.topology, options, open_gpu_module);
   return ranks;
+}
+
+Options with_one_batch(const Options& options, int ranks) {
+  Options mine = options;
+  const std::int64_t largest = std::max(options.batch.global_batch.value_or(kDefaultGlobalBatch),
+                                        options.batch.batch_per_rank.value_or(0) * ranks);
+  mine.data.train_limit = std::max(largest, options.batch.batch_size.value_or(0));
+  mine.data.test_limit = 1;
+  return mine;
 }
 
 void log_device(const Device& device) {

@@ -21,6 +21,9 @@ struct Ranks {
 
 Ranks open_ranks(const MpiSession& session, const Options& options);
 
+// The same options with the training images of one batch, for commands that need no more.
+Options with_one_batch(const Options& options, int ranks);
+
 // Logs why there is no GPU if one was searched for; for commands without a header.
 void log_device(const Device& device);
 

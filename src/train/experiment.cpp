@@ -269,9 +269,12 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     const DataOptions& data = options.data;
-    e.data = open_dataset(
-        data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(),
-        {.image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache});
+    const FolderOptions folder{
+        .image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache};
+    const bool any_pixels = options.command == "bench" || options.command == "plan";
+    e.data = any_pixels ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
+                        : open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit,
+                                       omp_get_max_threads(), folder);
     normalization = choose_normalization(data, *e.data.train);
     if (evaluated != nullptr) normalization = evaluated_normalization(normalization, *evaluated);
     const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);

@@ -34,4 +34,9 @@ std::vector<std::string> dataset_names();
 DataSets open_dataset(const std::string& name, const std::string& data_dir, std::int64_t train_limit,
                       std::int64_t test_limit, int threads, const FolderOptions& folder = {});
 
+// The first `samples` training images and a test image, for commands to which any pixels will do: where the files of a
+// data set cannot be read whose images have one shape, random pixels of that shape.
+DataSets open_sample(const std::string& name, const std::string& data_dir, std::int64_t samples, int threads,
+                     const FolderOptions& folder = {});
+
 }  // namespace ddp

@@ -40,6 +40,18 @@ TEST(Catalog, AMissingFolderIsADataError) {
               AllOf(HasSubstr("/nowhere/mnist"), HasSubstr("launch/get-data mnist /nowhere")));
 }
 
+TEST(Catalog, SamplesNeedNoFiles) {
+  const DataSets cifar = open_sample("cifar10", "/nowhere", 25, 1);
+  EXPECT_EQ(cifar.train->size(), 25);
+  EXPECT_EQ(cifar.train->shape(), (Shape{3, 32, 32}));
+  EXPECT_EQ(cifar.train->classes(), 10);
+  EXPECT_EQ(cifar.test->size(), 1);
+  EXPECT_EQ(open_sample("glyphs", "/nowhere", 7, 1).train->size(), 7);
+  // Nobody knows the classes of a folder that is not there.
+  EXPECT_THAT(error_of(ExitCode::data, [] { open_sample("folder", "/nowhere", 7, 1); }), HasSubstr("/nowhere"));
+  EXPECT_THAT(error_of(ExitCode::usage, [] { open_sample("cifar", "/nowhere", 7, 1); }), HasSubstr("cifar10"));
+}
+
 TEST(Catalog, EachNameReadsItsOwnFolder) {
   const TemporaryFolder folder;
   for (const std::string name : {"mnist", "fashion-mnist"}) {
