@@ -96,7 +96,7 @@ struct Entry {
   Shape shape = {};
 };
 
-constexpr int kClasses = 10;
+constexpr int kStandInClasses = 10;
 
 std::unique_ptr<Dataset> random_pixels(const Entry& entry, std::int64_t samples) {
   constexpr std::uint32_t kKey = 4;
@@ -105,8 +105,9 @@ std::unique_ptr<Dataset> random_pixels(const Entry& entry, std::int64_t samples)
     pixels[i] = static_cast<std::uint8_t>(philox({static_cast<std::uint32_t>(i), 0, 0, 0}, {kKey, 0})[0]);
   }
   std::vector<std::uint8_t> labels(static_cast<std::size_t>(samples));
-  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint8_t>(i % kClasses);
-  return std::make_unique<MemoryDataset>(entry.name, entry.shape, kClasses, std::move(pixels), std::move(labels));
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint8_t>(i % kStandInClasses);
+  return std::make_unique<MemoryDataset>(entry.name, entry.shape, kStandInClasses, std::move(pixels),
+                                         std::move(labels));
 }
 
 constexpr std::array kEntries = {
