@@ -97,6 +97,11 @@ void check_launch(const Environment& environment, int mpi_size, const std::strin
   }
 }
 
+bool has_launcher(const Environment& environment) {
+  constexpr std::array kVariables = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+  return std::any_of(kVariables.begin(), kVariables.end(), [&](const char* name) { return environment(name); });
+}
+
 bool bound_by_default(const Environment& environment) {
   constexpr std::array kChoices = {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_rmaps_base_mapping_policy",
                                    "OMPI_MCA_rmaps_rank_file_path",      "OMPI_MCA_orte_rankfile",

@@ -24,6 +24,9 @@ void check_before_start(const Environment& environment);
 // variables of a Slurm job around it mean nothing. Warns where there may be a mistake.
 void check_launch(const Environment& environment, int mpi_size, const std::string& mpi_library);
 
+// Whether an MPI launcher has started this process, as far as the environment tells.
+bool has_launcher(const Environment& environment);
+
 // True where Open MPI's mpirun has bound the ranks by its default and not on anybody's word.
 bool bound_by_default(const Environment& environment);
 

@@ -42,16 +42,11 @@ bool can_read_across_processes() {
 }
 
 // As far as the environment tells.
-bool has_launcher() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
-         std::getenv("PMI_RANK") != nullptr;
-}
-
 bool all_on_this_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr && here != nullptr) return std::string_view(ranks) == here;
-  return !has_launcher();
+  return !has_launcher(process_environment());
 }
 
 // MPI waits for ever where it can open no more files.
@@ -82,7 +77,7 @@ void prepare_environment() {
   // A session of one rank without mpirun needs no daemon beside it.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   // Nor a folder for its files. All such sessions would share one, and one that ends removes it under one that starts.
-  if (!has_launcher()) setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
+  if (!has_launcher(process_environment())) setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
 }
 
 const char* thread_level_name(int level) {

@@ -15,8 +15,10 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/host.h"
+#include "base/last_acts.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "job/launcher.h"
 #include "job/mpi_session.h"
 #include "job/pulse_exchange.h"
 #include "job/siblings.h"
@@ -34,6 +36,8 @@ constexpr double kNotice = 10;
 constexpr double kAfterYou = 2;
 // A pulse may be late by so much without meaning anything.
 constexpr double kShortestSilence = 3;
+// How long a rank outlives its launcher: while MPI runs, it notices within a second by itself.
+constexpr double kOrphaned = 1.5;
 // After a request to stop, how long the main thread has to leave in good order, and how long a run may hang.
 constexpr double kOrderly = 2;
 constexpr double kHangsAfterStop = 10;
@@ -70,6 +74,7 @@ class Guard {
   }
 
   void look() {
+    look_for_launcher();
     const double time = now();
     clock_ += std::clamp(time - last_look_, 0.0, kLongestLook);
     last_look_ = time;
@@ -95,6 +100,15 @@ class Guard {
   }
 
  private:
+  // A rank whose launcher is gone has nobody to tell, or to start MPI with, which would try for 10 s.
+  void look_for_launcher() {
+    if (launcher_ <= 1 || getppid() == launcher_) return;
+    if (orphaned_since_ < 0) orphaned_since_ = clock_;
+    if (clock_ - orphaned_since_ < kOrphaned) return;
+    perform_last_acts();
+    _exit(static_cast<int>(ExitCode::rank_lost));
+  }
+
   // What has not moved for so long, if this rank is the one to say so; else "".
   std::string trouble(double seconds) const {
     const double silent = clock_ - last_beat_;
@@ -174,6 +188,9 @@ class Guard {
   }
 
   std::thread::id main_thread_;
+  // Of ranks that have one; who starts the program by itself may end before it.
+  pid_t launcher_ = has_launcher(process_environment()) ? getppid() : 0;
+  double orphaned_since_ = -1;
   double clock_;
   double last_look_;
   double last_beat_;

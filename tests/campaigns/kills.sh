@@ -72,7 +72,7 @@ while [ "$done_kills" -lt "$kills" ]; do
     esac
     [ ${#victims[@]} -gt 0 ] || kind=0 victims=("$launcher")
     killed=$(milliseconds)
-    kill -KILL "${victims[@]}" || continue
+    kill -KILL "${victims[@]}" || true
     done_kills=$((done_kills + 1))
     while lives "$job" && [ $(($(milliseconds) - killed)) -lt 20000 ]; do sleep 0.02; done
     if lives "$job" && [ "$launcher" = "$job" ] && [ -z "$(pgrep -P "$job" -r R,S,D,T)" ]; then

@@ -90,6 +90,20 @@ ends 7 25
 kill -CONT "$hung" 2>/dev/null
 grep -q 'rank' "$folder/err" || fail "nothing names the rank that hung"
 
+# A rank whose launcher is gone ends, whether MPI notices or not: here there is none.
+(
+  OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 "$program" "${small[@]}" --epochs 100000 --output "$folder/orphan" \
+    >"$folder/out" 2>"$folder/err" &
+  echo $! >"$folder/orphan.pid"
+  sleep 2
+)
+orphan=$(cat "$folder/orphan.pid")
+for _ in $(seq 60); do
+  kill -0 "$orphan" 2>/dev/null || break
+  sleep 0.05
+done
+if kill -KILL "$orphan" 2>/dev/null; then fail "a rank outlives its launcher by 3 s"; fi
+
 # A rank that is killed takes the job down.
 start "$folder/killed" 2
 kill -KILL "$(rank_pids | tail -1)"
