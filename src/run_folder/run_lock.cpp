@@ -42,6 +42,22 @@ bool set_time(const fs::path& path) {
   return ::utimensat(AT_FDCWD, path.c_str(), now_both.data(), AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+// Not as base/file.h reads, which is a heartbeat: the lock is looked at whether the run moves or not.
+std::string read_lock(const fs::path& path) {
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (descriptor.get() < 0) file_error(kLockCode, "read", path, errno);
+  std::string text(kMaxLockBytes + 1, '\0');
+  ssize_t length = 0;
+  do {
+    length = ::read(descriptor.get(), text.data(), text.size());
+  } while (length < 0 && errno == EINTR);
+  if (length < 0) file_error(kLockCode, "read", path, errno);
+  check(static_cast<std::uint64_t>(length) <= kMaxLockBytes, kLockCode, "{} is too large for a lock; remove it",
+        path.string());
+  text.resize(static_cast<std::size_t>(length));
+  return text;
+}
+
 }  // namespace
 
 // A lock as it was found.
@@ -60,7 +76,7 @@ struct RunLock::Seen {
     check(S_ISREG(status.st_mode), kLockCode, "{} is not a regular file; remove it", path.string());
     Seen seen;
     try {
-      seen.text = read_text(path, kLockCode, kMaxLockBytes);
+      seen.text = read_lock(path);
     } catch (const Error&) {
       std::error_code error;
       if (!fs::exists(fs::symlink_status(path, error))) return std::nullopt;

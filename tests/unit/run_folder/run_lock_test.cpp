@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/heartbeat.h"
 #include "run_folder/lock_owner.h"
 #include "support/child.h"
 #include "support/errors.h"
@@ -79,6 +80,15 @@ TEST_F(RunLockTest, AProcessThatEndsWithoutDestructorsLeavesNone) {
               7);
     EXPECT_EQ(fs::exists(path_), taken);
   }
+}
+
+// A run that hangs is noticed although its lock is looked at and renewed.
+TEST_F(RunLockTest, LooksAreNoHeartbeats) {
+  RunLock lock(run_, kFast);
+  const std::uint64_t before = heartbeats();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  lock.check_held();
+  EXPECT_EQ(heartbeats(), before);
 }
 
 TEST_F(RunLockTest, OneAtATime) {
