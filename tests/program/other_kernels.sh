@@ -29,5 +29,5 @@ mixed() {
   [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
 }
 mixed 3 --deterministic on
-one_line "rank 1 on host [^ ]+ has kernels baseline .* in place of .*rank 0's"
+one_line "rank 1 on host [^ ]+ has kernels baseline .* instead of .*rank 0's"
 finish
