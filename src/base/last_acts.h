@@ -1,7 +1,7 @@
 // What is to be done even where the process ends without destructors, as by MPI_Abort or _exit.
 //
-//   const LastAct unlock([&] { remove_lock(); });   // while this object lives
-//   perform_last_acts();                            // right before the process ends, from any thread
+//   const LastAct unlock([] { std::remove("run.lock"); });   // while this object lives
+//   perform_last_acts();                                     // right before the process ends, from any thread
 #pragma once
 
 #include <functional>
