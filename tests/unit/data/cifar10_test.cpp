@@ -83,7 +83,7 @@ TEST(Cifar10, DamagedFilesAreNamedWithTheReason) {
   };
   Bytes truncated = records(1001, 0);
   truncated.pop_back();
-  EXPECT_THAT(message(truncated), AllOf(HasSubstr("test_batch.bin: 3076072 bytes"), HasSubstr("3073")));
+  EXPECT_THAT(message(truncated), AllOf(HasSubstr("test_batch.bin: its size of 3076072 bytes"), HasSubstr("3073")));
   EXPECT_THAT(message({}), HasSubstr("test_batch.bin: is empty"));
   Bytes mislabelled = records(1200, 0);
   mislabelled[std::size_t{1100} * 3073] = 10;

@@ -126,7 +126,7 @@ TEST_F(ExternalData, StaysInTheFolderOfTheModel) {
         std::string("weights/.."), std::string("")}) {
     EXPECT_THAT(error_with("location", location),
                 AllOf(HasSubstr(fmt::format("net.onnx: tensor 'fc.weight' lies in '{}'", location)),
-                      HasSubstr("no path within the model's folder")));
+                      HasSubstr("not a path within the folder of the model")));
   }
   EXPECT_THAT(error_of([](onnx::TensorProto& tensor) { tensor.clear_external_data(); }), HasSubstr("lies in ''"));
 }
