@@ -151,4 +151,11 @@ void ShardTree::all_reduce_sum(Communicator& communicator, std::span<float* cons
   communicator.exchange(outgoing_, incoming_, "all_reduce_sum (tree)");
 }
 
+ShardTree make_shard_tree(const Communicator& ranks, int shards) {
+  check(shards >= ranks.size(), ExitCode::usage,
+        "{} logical shards leave some of {} ranks without work; give --logical-shards at least {}", shards,
+        ranks.size(), ranks.size());
+  return {shards, ranks.size(), ranks.rank()};
+}
+
 }  // namespace ddp

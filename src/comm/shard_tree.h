@@ -90,4 +90,7 @@ class ShardTree {
   std::vector<Incoming> incoming_;
 };
 
+// The tree over `shards` logical shards as this rank sees it. Fewer shards than ranks are an Error(usage).
+ShardTree make_shard_tree(const Communicator& ranks, int shards);
+
 }  // namespace ddp

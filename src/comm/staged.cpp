@@ -1,85 +1,123 @@
-// Sums of device memory through the host's: download, all-reduce by messages, upload.
+// Sums of device memory through the host's: download, sum by messages, upload.
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "backend/arithmetic.h"
+#include "base/error.h"
 #include "comm/device_communicator.h"
-#include "comm/reduce.h"
+#include "comm/message_sums.h"
 
 namespace ddp {
 namespace {
 
 class StagedCommunicator final : public DeviceCommunicator {
  public:
-  StagedCommunicator(Communicator& ranks, Backend& backend) : backend_(backend), channel_(ranks.duplicate()) {}
+  StagedCommunicator(Communicator& ranks, Backend& backend, const SumOrder& order)
+      : backend_(backend), sums_(ranks, order) {
+    sums_.set_eager_seconds(kEagerInJoin);
+  }
 
   std::string description() const override { return "MPI through the host"; }
-  bool recordable() const override { return false; }
+  bool recordable() const override { return sums_.ranks() == 1; }
+  bool overlaps() const override { return false; }
 
-  void all_reduce(float* values, std::size_t count) override {
-    through_host(values, count, [this](std::span<float> staged) { sum(staged); });
+  void all_reduce(std::span<float* const> partials, std::size_t count, Start start) override {
+    DDP_ASSERT(partials.size() == sums_.partials());
+    if (sums_.ranks() > 1) pending_.add(partials, count, start);
   }
-
-  void all_reduce(double* values, std::size_t count) override {
-    through_host(values, count, [this](std::span<double> staged) { channel_->all_reduce(staged, ReduceOp::sum); });
+  void all_reduce(Bf16* values, std::size_t count, Start start) override {
+    if (sums_.ranks() > 1) pending_.add(values, count, start);
   }
-
-  void all_reduce(Bf16* values, std::size_t count) override {
-    // The messages carry floats: this way is for tests and for sharing cards, not for speed.
-    through_host(values, count, [this](std::span<Bf16> staged) {
-      wide_.resize(staged.size());
-      for (std::size_t i = 0; i < staged.size(); ++i) wide_[i] = float_of_bf16(staged[i].bits);
-      sum(wide_);
-      for (std::size_t i = 0; i < staged.size(); ++i) staged[i].bits = bf16_bits(wide_[i]);
-    });
+  void all_reduce(double* values, std::size_t count) override;
+  void join() override;
+  void wait(const std::string& /*what*/) override {
+    join();
+    backend_.synchronize();
   }
-
-  // A sum is done before all_reduce() returns, but for its upload, which later work waits for anyway.
-  void join() override {}
-  void wait(const std::string& /*what*/) override { backend_.synchronize(); }
 
  private:
-  static constexpr ReductionAlgorithm kAlgorithm = ReductionAlgorithm::ring;
-
-  void sum(std::span<float> values) {
-    const std::size_t needed = reduce_scratch_elements(kAlgorithm, values.size(), channel_->size());
-    if (scratch_.size() < needed) scratch_.resize(needed);
-    all_reduce_sum(*channel_, values, kAlgorithm, scratch_);
-  }
-
-  template <class T, class Reduce>
-  void through_host(T* values, std::size_t count, Reduce reduce) {
-    if (channel_->size() == 1 || count == 0) return;
-    const std::size_t bytes = count * sizeof(T);
-    reserve(bytes);
-    T* const staged = staging_.at<T>(0);
-    backend_.download(staged, values, bytes);
-    backend_.synchronize();
-    reduce(std::span<T>(staged, count));
-    // The next download overwrites `staged`, but is enqueued behind this upload.
-    backend_.upload(values, staged, bytes);
-  }
-
-  // The host memory grows to the largest sum and stays, so that later steps allocate nothing.
-  void reserve(std::size_t bytes) {
-    if (staging_.bytes() >= bytes) return;
-    backend_.synchronize();  // an upload may still read the old memory
-    staging_ = backend_.allocate_for_transfer(bytes, "the sums on their way through the host");
-  }
+  void make(const PendingSums::Sum& sum);
+  void add_floats(std::span<float* const> partials, std::size_t count);
+  template <class T>
+  void add_values(T* values, std::size_t count);
+  void reserve(std::size_t bytes);
 
   Backend& backend_;
-  std::unique_ptr<Communicator> channel_;
+  MessageSums sums_;
+  PendingSums pending_;
   Memory staging_;
-  std::vector<float> scratch_;  // of the ring
-  std::vector<float> wide_;     // what is in bfloat16 on the device
+  std::vector<float*> staged_partials_;
 };
+
+void StagedCommunicator::join() {
+  for (std::size_t index = 0; index < pending_.size(); ++index) {
+    try {
+      make(pending_[index]);
+    } catch (const Error& error) {
+      throw Error(error.code(), pending_.name(index) + error.what());
+    }
+  }
+  pending_.clear();
+}
+
+void StagedCommunicator::all_reduce(double* values, std::size_t count) {
+  join();
+  add_values(values, count);
+}
+
+void StagedCommunicator::make(const PendingSums::Sum& sum) {
+  if (sum.rounded != nullptr) {
+    add_values(sum.rounded, sum.count);
+  } else {
+    add_floats(sum.partials, sum.count);
+  }
+}
+
+void StagedCommunicator::add_floats(std::span<float* const> partials, std::size_t count) {
+  if (count == 0) return;
+  const std::size_t bytes = count * sizeof(float);
+  reserve(aligned_bytes(bytes) * partials.size());
+  staged_partials_.clear();
+  for (std::size_t k = 0; k < partials.size(); ++k) {
+    staged_partials_.push_back(staging_.at<float>(k * aligned_bytes(bytes)));
+    backend_.download(staged_partials_[k], partials[k], bytes);
+  }
+  backend_.synchronize();
+  sums_.add(staged_partials_, count);
+  // The next download overwrites this memory, but is enqueued behind this upload.
+  backend_.upload(partials[0], staged_partials_[0], bytes);
+}
+
+template <class T>
+void StagedCommunicator::add_values(T* values, std::size_t count) {
+  if (sums_.ranks() == 1 || count == 0) return;
+  const std::size_t bytes = count * sizeof(T);
+  reserve(bytes);
+  T* const staged = staging_.at<T>(0);
+  backend_.download(staged, values, bytes);
+  backend_.synchronize();
+  sums_.add(std::span<T>(staged, count));
+  backend_.upload(values, staged, bytes);
+}
+
+// The host memory grows to the largest sum and stays, so that later steps allocate nothing.
+void StagedCommunicator::reserve(std::size_t bytes) {
+  if (staging_.bytes() >= bytes) return;
+  backend_.synchronize();  // an upload may still read the old memory
+  staging_ = backend_.allocate_for_transfer(bytes, "the sums on their way through the host");
+}
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, Backend& backend) {
-  return std::make_unique<StagedCommunicator>(ranks, backend);
+std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, Backend& backend,
+                                                             const SumOrder& order) {
+  return std::make_unique<StagedCommunicator>(ranks, backend, order);
+}
+
+std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, Backend& backend,
+                                                              const SumOrder& order) {
+  return backend.on_host() ? make_host_communicator(ranks, backend, order)
+                           : make_staged_communicator(ranks, backend, order);
 }
 
 }  // namespace ddp

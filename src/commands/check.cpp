@@ -16,11 +16,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text_table.h"
-#include "comm/reduce.h"
+#include "comm/device_communicator.h"
 #include "commands/commands.h"
 #include "commands/links.h"
 #include "commands/ranks.h"
 #include "job/report.h"
+#include "train/open_device.h"
 
 namespace ddp {
 namespace {
@@ -88,42 +89,6 @@ Matrix multiply(Backend& backend) {
   return decode(product, element);
 }
 
-// Sums over the ranks of memory of the backend, by the transport of gradients.
-class Sums {
- public:
-  Sums(Ranks& ranks, Backend& backend) : ranks_(*ranks.communicator), backend_(backend) {
-    const Device& device = ranks.device;
-    if (!device.gpus) return;
-    transport_ = device.through_host ? make_staged_communicator(ranks_, backend)
-                                     : device.gpus->make_nccl_communicator(ranks_, backend);
-  }
-
-  std::string description() const {
-    if (transport_) return transport_->description();
-    return ranks_.size() == 1 ? "none, one rank" : "MPI, a ring of messages";
-  }
-
-  void all_reduce(float* values, std::size_t count) {
-    if (transport_) {
-      transport_->all_reduce(values, count);
-      transport_->join();
-    } else {
-      scratch_.resize(reduce_scratch_elements(ReductionAlgorithm::ring, count, ranks_.size()));
-      all_reduce_sum(ranks_, {values, count}, ReductionAlgorithm::ring, scratch_);
-    }
-  }
-  void wait(const std::string& what) {
-    if (transport_) transport_->wait(what);
-    backend_.synchronize();
-  }
-
- private:
-  Communicator& ranks_;
-  Backend& backend_;
-  std::unique_ptr<DeviceCommunicator> transport_;  // null: host memory
-  std::vector<float> scratch_;
-};
-
 // Whole numbers that differ by rank and place, small enough that the sums of 10,000 ranks are exact in fp32.
 float number_of(std::int64_t rank, std::size_t i) {
   return static_cast<float>(i % 1021 + static_cast<std::size_t>(rank % 64) * (1 + i % 7));
@@ -138,12 +103,8 @@ class Check {
   Check(const MpiSession& session, Ranks& ranks)
       : session_(session),
         ranks_(*ranks.communicator),
-        backend_(together(session,
-                          [&] {
-                            return ranks.device.gpus ? ranks.device.gpus->make_backend(ranks.device.config)
-                                                     : make_cpu_backend();
-                          })),
-        sums_(or_abort(session, [&] { return std::make_unique<Sums>(ranks, *backend_); })) {}
+        backend_(together(session, [&] { return open_backend(ranks.device); })),
+        sums_(or_abort(session, [&] { return open_sums(ranks.device, ranks_, *backend_, SumOrder{}); })) {}
 
   std::string description() const {
     return fmt::format("device  {}\nsums    {}\n\n", backend_->description(), sums_->description());
@@ -161,7 +122,7 @@ class Check {
     or_abort(session_, [&] {
       const Memory values = backend_->allocate(sizeof mine, "the matrices of a check");
       backend_->upload(values.data(), mine.data(), sizeof mine);
-      sums_->all_reduce(values.at<float>(0), mine.size());
+      add_up(values, mine.size());
       backend_->download(sum.data(), values.data(), sizeof sum);
       sums_->wait("the sum of the products");
     });
@@ -183,7 +144,7 @@ class Check {
     const std::string what = fmt::format("the sum of {}", format_bytes(bytes));
     or_abort(session_, [&] {
       backend_->upload(memory.data(), numbers.data(), bytes);
-      sums_->all_reduce(memory.at<float>(0), count);
+      add_up(memory, count);
       backend_->download(numbers.data(), memory.data(), bytes);
       sums_->wait(what);
     });
@@ -201,6 +162,11 @@ class Check {
   }
 
  private:
+  void add_up(const Memory& memory, std::size_t count) {
+    sums_->all_reduce(memory.at<float>(0), count, Start::at_join);
+    sums_->join();
+  }
+
   void compare(const std::vector<float>& sums, const std::string& what) const {
     std::int64_t rank_sum = 0;
     for (int rank = 0; rank < ranks_.size(); ++rank) rank_sum += rank % 64;
@@ -218,7 +184,7 @@ class Check {
       sums_->wait(what);
       ranks_.barrier();
       const double begin = now();
-      for (int i = 0; i < repeats; ++i) sums_->all_reduce(memory.at<float>(0), count);
+      for (int i = 0; i < repeats; ++i) add_up(memory, count);
       sums_->wait(what);
       double seconds = now() - begin;
       ranks_.all_reduce(std::span(&seconds, 1), ReduceOp::max);
@@ -231,7 +197,7 @@ class Check {
   const MpiSession& session_;
   Communicator& ranks_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Sums> sums_;
+  std::unique_ptr<DeviceCommunicator> sums_;
 };
 
 }  // namespace

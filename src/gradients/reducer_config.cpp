@@ -35,14 +35,8 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
 
 }  // namespace
 
-ShardTree make_shard_tree(const Communicator& communicator, const ReducerConfig& config) {
-  check(config.shards >= communicator.size(), ExitCode::usage,
-        "{} logical shards leave some of {} ranks without work; give --logical-shards at least {}", config.shards,
-        communicator.size(), communicator.size());
-  return {config.shards, communicator.size(), communicator.rank()};
-}
-
-Accumulation plan_own_shards(const ShardTree& tree, const ReducerConfig& config) {
+Accumulation plan_own_shards(const Communicator& communicator, const ReducerConfig& config) {
+  const ShardTree tree = make_shard_tree(communicator, config.shards);
   if (config.algorithm == ReductionAlgorithm::tree) return tree.accumulation();
   return plan_accumulation(tree.run().size(), {0, tree.run().size()});
 }
@@ -55,12 +49,6 @@ void check_buckets(Communicator& communicator, const ReducerConfig& config) {
   }
   DDP_ASSERT(end == 0);
   if (communicator.size() > 1) check_same_on_all_ranks(communicator, config);
-}
-
-std::size_t largest_bucket(const ReducerConfig& config) {
-  std::size_t largest = 0;
-  for (const Bucket& bucket : config.buckets) largest = std::max(largest, bucket.elements());
-  return largest;
 }
 
 std::string bucket_name(std::int64_t step, std::size_t bucket, const ReducerConfig& config) {

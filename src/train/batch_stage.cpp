@@ -1,7 +1,7 @@
 #include "train/batch_stage.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 #include "base/error.h"
 
@@ -32,90 +32,60 @@ ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset) {
 
 BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples,
                        const ResidentImages* resident, bool mixed)
-    : backend_(backend), image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident), mixed_(mixed) {
+    : image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident), mixed_(mixed) {
   DDP_ASSERT(!mixed || resident == nullptr);
   const auto samples = static_cast<std::size_t>(max_samples);
-  if (resident != nullptr) {
-    rows_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the numbers of a batch's samples");
-    rows_ = rows_buffer_.device.at<std::int32_t>(0);
-    pixels_ = resident->pixels();
-  }
-  if (backend.on_host()) return;
-  labels_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the labels of a batch");
-  labels_ = labels_buffer_.device.at<std::int32_t>(0);
-  keys_buffer_ = make_buffer(samples * sizeof(std::uint64_t), "the keys of a batch's samples");
+  labels_ = Staging(backend, samples * sizeof(std::int32_t), "the labels of a batch");
+  keys_ = Staging(backend, samples * sizeof(std::uint64_t), "the keys of a batch's samples");
   if (mixed) {
-    other_labels_buffer_ = make_buffer(samples * sizeof(std::int32_t), "the second labels of a batch");
-    label_weights_buffer_ = make_buffer(samples * sizeof(float), "the weights of a batch's labels");
-    other_labels_ = other_labels_buffer_.device.at<std::int32_t>(0);
-    label_weights_ = label_weights_buffer_.device.at<float>(0);
+    other_labels_ = Staging(backend, samples * sizeof(std::int32_t), "the second labels of a batch");
+    label_weights_ = Staging(backend, samples * sizeof(float), "the weights of a batch's labels");
   }
-  if (resident != nullptr) return;
-  pixels_buffer_ = make_buffer(samples * image_bytes, "the images of a batch");
-  pixels_ = pixels_buffer_.device.at<std::uint8_t>(0);
-}
-
-BatchStage::Buffer BatchStage::make_buffer(std::size_t bytes, const char* purpose) const {
-  return {backend_.allocate_for_transfer(bytes, purpose), backend_.allocate(bytes, purpose)};
-}
-
-void BatchStage::fill(const Buffer& buffer, std::span<const std::byte> bytes) {
-  if (!bytes.empty()) std::memcpy(buffer.host.data(), bytes.data(), bytes.size());
+  if (resident != nullptr) {
+    rows_ = Staging(backend, samples * sizeof(std::int32_t), "the numbers of a batch's samples");
+    row_numbers_.resize(samples);
+  } else {
+    pixels_ = Staging(backend, samples * image_bytes, "the images of a batch");
+  }
 }
 
 void BatchStage::set(const Batch& batch) {
   DDP_ASSERT(batch.count <= max_samples_);
   count_ = batch.count;
+  const auto samples = static_cast<std::size_t>(count_);
+  labels_.set(std::as_bytes(batch.labels));
+  keys_.set(std::as_bytes(batch.keys));
   if (resident_ != nullptr) {
-    std::copy(batch.indices.begin(), batch.indices.end(), rows_buffer_.host.at<std::int32_t>(0));
+    std::copy(batch.indices.begin(), batch.indices.end(), row_numbers_.begin());
+    rows_.set(std::as_bytes(std::span(row_numbers_).first(samples)));
   } else {
-    DDP_ASSERT(batch.pixels.size() == static_cast<std::size_t>(count_) * image_bytes_);
+    DDP_ASSERT(batch.pixels.size() == samples * image_bytes_);
+    pixels_.set(std::as_bytes(batch.pixels));
   }
-  DDP_ASSERT(!mixed_ || batch.other_labels.size() == static_cast<std::size_t>(count_));
-  if (backend_.on_host()) {
-    labels_ = batch.labels.data();
-    keys_ = batch.keys.empty() ? nullptr : batch.keys.data();
-    if (mixed_) {
-      other_labels_ = batch.other_labels.data();
-      label_weights_ = batch.label_weights.data();
-    }
-    if (resident_ == nullptr) pixels_ = batch.pixels.data();
-  } else if (count_ > 0) {
-    keys_ = batch.keys.empty() ? nullptr : keys_buffer_.device.at<std::uint64_t>(0);
-    fill(labels_buffer_, std::as_bytes(batch.labels));
-    fill(keys_buffer_, std::as_bytes(batch.keys));
-    fill(other_labels_buffer_, std::as_bytes(batch.other_labels));
-    fill(label_weights_buffer_, std::as_bytes(batch.label_weights));
-    if (resident_ == nullptr) fill(pixels_buffer_, std::as_bytes(batch.pixels));
-  }
-}
-
-void BatchStage::upload(const Buffer& buffer, std::size_t bytes) {
-  if (buffer.device.bytes() > 0) backend_.upload(buffer.device.data(), buffer.host.data(), bytes);
+  if (!mixed_) return;
+  DDP_ASSERT(batch.other_labels.size() == samples);
+  other_labels_.set(std::as_bytes(batch.other_labels));
+  label_weights_.set(std::as_bytes(batch.label_weights));
 }
 
 void BatchStage::enqueue() {
   if (count_ == 0) return;
-  const auto samples = static_cast<std::size_t>(count_);
-  upload(pixels_buffer_, samples * image_bytes_);
-  upload(labels_buffer_, samples * sizeof(std::int32_t));
-  upload(rows_buffer_, samples * sizeof(std::int32_t));
-  if (keys_ != nullptr) upload(keys_buffer_, samples * sizeof(std::uint64_t));
-  upload(other_labels_buffer_, samples * sizeof(std::int32_t));
-  upload(label_weights_buffer_, samples * sizeof(float));
+  for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_}) buffer->enqueue();
 }
 
 Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
   DDP_ASSERT(first >= 0 && first + count <= count_);
-  Samples some{pixels_, nullptr, labels_ + first, count, keys_ == nullptr ? nullptr : keys_ + first};
+  const auto* keys = keys_.at<std::uint64_t>();
+  Samples some{nullptr, nullptr, labels_.at<std::int32_t>() + first, count, keys == nullptr ? nullptr : keys + first};
   if (resident_ != nullptr) {
-    some.rows = rows_ + first;
+    some.pixels = resident_->pixels();
+    some.rows = rows_.at<std::int32_t>() + first;
   } else {
-    some.pixels += static_cast<std::size_t>(first) * image_bytes_;
+    some.pixels = pixels_.at<std::uint8_t>() + static_cast<std::size_t>(first) * image_bytes_;
   }
   if (mixed_) {
-    some.other_labels = other_labels_ + first;
-    some.label_weights = label_weights_ + first;
+    some.other_labels = other_labels_.at<std::int32_t>() + first;
+    some.label_weights = label_weights_.at<float>() + first;
   }
   return some;
 }

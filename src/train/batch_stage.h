@@ -6,14 +6,16 @@
 //   network.forward(parameters, stage.samples(first, count), ...);
 //
 // Where all images lie in the device's memory (ResidentImages), only labels, keys and the numbers of the samples are
-// copied. Where the backend works on host memory nothing is copied, and the batch must stay until its work is done.
+// copied. Where device memory is host memory nothing is copied (backend/staging.h), and the batch must stay until its
+// work is done.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <vector>
 
 #include "backend/backend.h"
+#include "backend/staging.h"
 #include "data/pipeline/loader.h"
 #include "data/sources/dataset.h"
 #include "model/network.h"
@@ -47,30 +49,13 @@ class BatchStage {
   Samples samples(std::int64_t first, std::int64_t count) const;
 
  private:
-  // A buffer of the batch on both sides; one and the same where the backend works on host memory.
-  struct Buffer {
-    Memory host;
-    Memory device;
-  };
-
-  Buffer make_buffer(std::size_t bytes, const char* purpose) const;
-  static void fill(const Buffer& buffer, std::span<const std::byte> bytes);
-  void upload(const Buffer& buffer, std::size_t bytes);
-
-  Backend& backend_;
   std::size_t image_bytes_;
   std::int64_t max_samples_;
   const ResidentImages* resident_;
   bool mixed_;
   std::int64_t count_ = 0;
-  // Empty where the batch's own memory serves.
-  Buffer pixels_buffer_, labels_buffer_, rows_buffer_, keys_buffer_, other_labels_buffer_, label_weights_buffer_;
-  const std::uint8_t* pixels_ = nullptr;
-  const std::int32_t* labels_ = nullptr;
-  const std::int32_t* rows_ = nullptr;
-  const std::uint64_t* keys_ = nullptr;
-  const std::int32_t* other_labels_ = nullptr;
-  const float* label_weights_ = nullptr;
+  Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_;
+  std::vector<std::int32_t> row_numbers_;  // of resident images
 };
 
 }  // namespace ddp

@@ -21,6 +21,7 @@
 #include "train/fit.h"
 #include "train/init_from.h"
 #include "train/model_source.h"
+#include "train/open_device.h"
 #include "train/plan_cache.h"
 #include "train/resume.h"
 
@@ -130,16 +131,6 @@ Normalization evaluated_normalization(const Normalization& options, const Traini
   return own;
 }
 
-std::unique_ptr<Backend> make_backend(const Device& device) {
-  return device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
-}
-
-std::unique_ptr<DeviceCommunicator> make_sums(const Device& device, Communicator& ranks, Backend& backend) {
-  if (ranks.size() == 1 || backend.on_host()) return nullptr;
-  return device.through_host ? make_staged_communicator(ranks, backend)
-                             : device.gpus->make_nccl_communicator(ranks, backend);
-}
-
 // Parameters, optimizer state, and gradients: one buffer for the sum and one for each level of the tree over the rank's
 // own shards.
 std::size_t bytes_beside_activations(const Experiment& e) {
@@ -193,10 +184,9 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
   return augmentation;
 }
 
-// Images that leave at least as much memory free as they take stay on the device.
 std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
   const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
-  if (backend.on_host() || !dataset.fixed() || 2 * bytes > backend.available_bytes()) return nullptr;
+  if (!dataset.fixed() || !worth_keeping_on_device(backend, bytes)) return nullptr;
   return std::make_unique<ResidentImages>(backend, dataset);
 }
 
@@ -226,6 +216,20 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 }
 
 }  // namespace
+
+ReductionAlgorithm reduction_of(const Options& options) {
+  // Only the fixed tree adds in the same order whatever the number of ranks.
+  if (options.optimizer.deterministic) return ReductionAlgorithm::tree;
+  switch (options.distributed.reduction) {
+    case Reduction::ring:
+      return ReductionAlgorithm::ring;
+    case Reduction::tree:
+      return ReductionAlgorithm::tree;
+    case Reduction::root:
+      break;
+  }
+  return ReductionAlgorithm::root;
+}
 
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
                              std::int64_t batch) {
@@ -296,7 +300,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);
     }
-    e.backend = make_backend(device);
+    e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->takes_bias_into_norm());
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
@@ -326,7 +330,10 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     if (options.data.mixup == 0) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
-  e.sums = make_sums(device, ranks, *e.backend);
+  const SumOrder order{reduction_of(options), e.batch.shards};
+  // A rank alone opens no NCCL.
+  e.sums = ranks.size() == 1 ? make_message_communicator(ranks, *e.backend, order)
+                             : open_sums(device, ranks, *e.backend, order);
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;

@@ -47,7 +47,7 @@ struct Experiment {
   std::vector<float> shift;
   Device device;
   std::unique_ptr<Backend> backend;
-  // Sums over the ranks in the device's memory; null on the CPU and with one rank.
+  // Sums over the ranks in the device's memory.
   std::unique_ptr<DeviceCommunicator> sums;
   LayoutPlan plan;
   std::string plan_text;    // the plan as all ranks received it
@@ -72,6 +72,9 @@ struct Experiment {
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
+
+// The order in which gradients are added over the ranks.
+ReductionAlgorithm reduction_of(const Options& options);
 
 // How a network of `batch` samples reads images.
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,

@@ -30,15 +30,12 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
   const Range shards = plan_.shards_of(rank_);
   const Range mine = plan_.rank_samples(rank_, samples);
   const float scale = 1.0F / static_cast<float>(samples);
-  const bool on_host = backend_.on_host();
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const Range range = plan_.shard_samples(shard, samples);
-    if (on_host) clock_.switch_to(Phase::forward);
     if (shard + 1 == shards.end) backend_.mark(Mark::last_shard_mark);
     const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard)};
     network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
                      {message_.at<double>(0) + shard, device(Place::correct), scale});
-    if (on_host) clock_.switch_to(Phase::backward);
     if (shard + 1 == shards.end) backend_.mark(Mark::backward_mark);
     network_.backward(parameters, reducer_.shard_gradient(),
                       [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
@@ -53,14 +50,12 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   stage_.enqueue();
   compute(parameters, samples);
   backend_.mark(Mark::reduction_mark);
-  if (backend_.on_host()) clock_.switch_to(Phase::exposed_communication);
   reducer_.finish();
   // A rank's own losses are looked at, too: a loss can overflow where its gradient does not.
   backend_.find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Place::broken));
   // Every shard's loss comes from one rank and is zero on the others: the sums are exact, whatever their order.
   reducer_.sum(message_.at<double>(0), shards + Place::summed);
   backend_.mark(Mark::optimizer_mark);
-  if (backend_.on_host()) clock_.switch_to(Phase::optimizer);
   optimizer_.update(parameters, reducer_.gradient(),
                     {device(Place::lr), device(Place::momentum), device(Place::number), device(Place::broken)});
   backend_.download(host_message_.data(), message_.data(), message_bytes_);
@@ -95,8 +90,9 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   return result;
 }
 
-// On a GPU the host's clock sees one wait; the marks say what the device did meanwhile. Forward and backward of the
-// last shard stand for those of all. What is left is the host's: enqueueing, and waiting to be woken.
+// The marks say what the device did between the step's begin and end; the host's clock sees one step. Forward and
+// backward of the last shard stand for those of all. What is left is the host's: on a GPU enqueueing and waiting to be
+// woken.
 void TrainStep::split_time(double seconds) {
   const double shards = backend_.seconds_between(Mark::begin_mark, Mark::reduction_mark);
   const double forward = backend_.seconds_between(Mark::last_shard_mark, Mark::backward_mark);
@@ -126,7 +122,7 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   replay_or_enqueue(parameters, input);
   reducer_.wait();
   clock_.switch_to(Phase::other);
-  if (!backend_.on_host()) split_time(now() - begin);
+  split_time(now() - begin);
   heartbeat();
   return result_of(input);
 }

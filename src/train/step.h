@@ -17,7 +17,7 @@
 
 #include "backend/backend.h"
 #include "data/pipeline/loader.h"
-#include "gradients/gradient_reducer.h"
+#include "gradients/reducer.h"
 #include "metrics/phases.h"
 #include "model/network.h"
 #include "optim/optimizer.h"
@@ -52,7 +52,7 @@ struct StepResult {
 struct StepParts {
   Backend& backend;
   Network& network;
-  GradientReducer& reducer;
+  Reducer& reducer;
   Optimizer& optimizer;
   BatchStage& stage;  // for plan.per_rank samples
   PhaseClock& clock;
@@ -83,7 +83,7 @@ class TrainStep {
 
   Backend& backend_;
   Network& network_;
-  GradientReducer& reducer_;
+  Reducer& reducer_;
   Optimizer& optimizer_;
   BatchStage& stage_;
   PhaseClock& clock_;

@@ -9,25 +9,11 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "gradients/buckets.h"
-#include "gradients/device_reducer.h"
-#include "gradients/reducer.h"
 #include "job/joint_error.h"
 #include "train/fingerprint.h"
 
 namespace ddp {
 namespace {
-
-ReductionAlgorithm algorithm_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::ring:
-      return ReductionAlgorithm::ring;
-    case Reduction::tree:
-      return ReductionAlgorithm::tree;
-    case Reduction::root:
-      break;
-  }
-  return ReductionAlgorithm::root;
-}
 
 ReducerConfig reducer_config(const Experiment& e) {
   const DistributedOptions& options = e.options.distributed;
@@ -35,19 +21,13 @@ ReducerConfig reducer_config(const Experiment& e) {
   for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.elements()));
   const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
   ReducerConfig config;
-  // Only the fixed tree adds in the same order whatever the number of ranks.
-  config.algorithm = e.options.optimizer.deterministic ? ReductionAlgorithm::tree : algorithm_of(options.reduction);
+  config.algorithm = reduction_of(e.options);
   config.bf16 = options.gradient_precision == GradientPrecision::bf16;
   config.overlap = options.overlap;
   config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib), bytes(options.bucket_mib));
   config.shards = e.batch.shards;
   config.elements = static_cast<std::size_t>(e.graph.parameter_count());
   return config;
-}
-
-std::unique_ptr<GradientReducer> make_reducer(Experiment& e, Communicator& ranks) {
-  if (e.backend->on_host()) return std::make_unique<Reducer>(ranks, reducer_config(e));
-  return std::make_unique<DeviceReducer>(ranks, *e.backend, e.sums.get(), reducer_config(e));
 }
 
 }  // namespace
@@ -66,10 +46,10 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       options_(experiment.options.optimizer),
       total_steps_(total_steps_of(options_, experiment.batch)),
       schedule_(schedule_config(options_, experiment.batch)),
-      reducer_(make_reducer(experiment, ranks)),
+      reducer_(ranks, *experiment.backend, *experiment.sums, reducer_config(experiment)),
       stage_(*experiment.backend, experiment.data.train->shape().size(), experiment.batch.per_rank,
              experiment.resident_train.get(), experiment.options.data.mixup > 0),
-      train_step_({*experiment.backend, *experiment.network, *reducer_, run.optimizer(), stage_, clock_,
+      train_step_({*experiment.backend, *experiment.network, reducer_, run.optimizer(), stage_, clock_,
                    experiment.statistics.get()},
                   experiment.batch, ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,

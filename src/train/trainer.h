@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "gradients/gradient_reducer.h"
+#include "gradients/reducer.h"
 #include "job/signals.h"
 #include "metrics/console.h"
 #include "metrics/phases.h"
@@ -38,7 +38,7 @@ class Trainer {
   // Trains from where `run` stands. `output` is null on all ranks but 0; `signals` may be null.
   Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output);
 
-  bool reduction_overlaps() const { return reducer_->overlaps(); }
+  bool reduction_overlaps() const { return reducer_.overlaps(); }
 
   // Throws JointError on all ranks: non_finite where the loss, the gradient, or what would be saved is no longer a
   // number, checkpoint where the ranks' weights are not the same.
@@ -77,7 +77,7 @@ class Trainer {
   PhaseClock clock_;
   std::int64_t total_steps_;
   Schedule schedule_;
-  std::unique_ptr<GradientReducer> reducer_;
+  Reducer reducer_;
   BatchStage stage_;
   TrainStep train_step_;
   Evaluator evaluator_;

@@ -15,28 +15,29 @@ namespace {
 using testing::ReducerCase;
 
 class MpiReducer : public ::testing::TestWithParam<ReducerCase> {};
-class MpiDeviceReducer : public ::testing::TestWithParam<ReducerCase> {};
+class MpiStagedReducer : public ::testing::TestWithParam<ReducerCase> {};
 
 TEST_P(MpiReducer, Reduces) {
   const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
   GetParam().body(*ranks, testing::make_host_reducer);
 }
 
-TEST_P(MpiDeviceReducer, Reduces) {
+TEST_P(MpiStagedReducer, Reduces) {
   const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
   GetParam().body(*ranks, testing::make_staged_reducer);
 }
 
 INSTANTIATE_TEST_SUITE_P(World, MpiReducer, ::testing::ValuesIn(testing::reducer_cases()),
                          [](const auto& test) { return test.param.name; });
-INSTANTIATE_TEST_SUITE_P(World, MpiDeviceReducer, ::testing::ValuesIn(testing::reducer_cases()),
+INSTANTIATE_TEST_SUITE_P(World, MpiStagedReducer, ::testing::ValuesIn(testing::reducer_cases()),
                          [](const auto& test) { return test.param.name; });
 
 TEST(MpiReducer, AllocatesNothingInAStep) {
   const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
   for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root, ReductionAlgorithm::tree}) {
     const ReducerConfig config = testing::model_config(algorithm, true, 2 * ranks->size() + 1);
-    Reducer reducer(*ranks, config);
+    const testing::ReducerRig rig = testing::make_host_reducer(*ranks, config);
+    Reducer& reducer = *rig.reducer;
     const auto step = [&](int number) {
       reducer.begin_step(number);
       for (int shard = 0; shard < reducer.local_shards(); ++shard) {

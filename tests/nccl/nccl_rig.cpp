@@ -1,7 +1,6 @@
 #include "nccl/nccl_rig.h"
 
 #include "comm/nccl/nccl_communicator.h"
-#include "gradients/device_reducer.h"
 
 namespace ddp::testing {
 
@@ -20,8 +19,11 @@ ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, N
   Device device = make_nccl_device(ranks, faults);
   ReducerRig rig;
   rig.backend = std::move(device.backend);
-  rig.sums = std::move(device.sums);
-  rig.reducer = std::make_unique<DeviceReducer>(ranks, *rig.backend, rig.sums.get(), config);
+  // Orders of additions that NCCL does not know.
+  const bool messages = config.algorithm != ReductionAlgorithm::ring;
+  rig.sums = messages ? make_message_communicator(ranks, *rig.backend, {config.algorithm, config.shards})
+                      : std::move(device.sums);
+  rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }
 

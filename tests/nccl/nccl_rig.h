@@ -11,7 +11,7 @@ namespace ddp::testing {
 // A stream and NCCL over messages of `ranks`. Called by all ranks, each with its own faults.
 Device make_nccl_device(Communicator& ranks, NcclFaults faults = {});
 
-// The same with a DeviceReducer.
+// The same with a Reducer; fixed orders of additions are staged through the host.
 ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, NcclFaults faults = {});
 
 // The StreamBackend of a rig.

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <sstream>
 
 #include "base/error.h"
@@ -96,17 +97,23 @@ class StandInNccl final : public DeviceCommunicator {
   explicit StandInNccl(std::unique_ptr<DeviceCommunicator> sums) : sums_(std::move(sums)) {}
   std::string description() const override { return "a stand-in for NCCL"; }
   bool recordable() const override { return false; }
-  void all_reduce(float* values, std::size_t count) override {
-    sums_->all_reduce(values, count);
-    if (fault_is("sum")) values[count / 2] += 1;
+  bool overlaps() const override { return false; }
+  void all_reduce(std::span<float* const> partials, std::size_t count, Start start) override {
+    sums_->all_reduce(partials, count, start);
+    if (fault_is("sum")) wrong_ = partials[0] + count / 2;
   }
+  void all_reduce(Bf16* values, std::size_t count, Start start) override { sums_->all_reduce(values, count, start); }
   void all_reduce(double* values, std::size_t count) override { sums_->all_reduce(values, count); }
-  void all_reduce(Bf16* values, std::size_t count) override { sums_->all_reduce(values, count); }
-  void join() override { sums_->join(); }
+  void join() override {
+    sums_->join();
+    if (wrong_ != nullptr) *wrong_ += 1;
+    wrong_ = nullptr;
+  }
   void wait(const std::string& what) override { sums_->wait(what); }
 
  private:
   std::unique_ptr<DeviceCommunicator> sums_;
+  float* wrong_ = nullptr;
 };
 
 class StandInModule final : public GpuModule {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -82,10 +83,14 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   std::string description() const override { return nccl_version(); }
   bool recordable() const override { return true; }
+  bool overlaps() const override { return true; }
 
-  void all_reduce(float* values, std::size_t count) override { enqueue(values, count, ncclFloat32); }
+  void all_reduce(std::span<float* const> partials, std::size_t count, Start /*start*/) override {
+    DDP_ASSERT(partials.size() == 1);
+    enqueue(partials[0], count, ncclFloat32);
+  }
+  void all_reduce(Bf16* values, std::size_t count, Start /*start*/) override { enqueue(values, count, ncclBfloat16); }
   void all_reduce(double* values, std::size_t count) override { enqueue(values, count, ncclFloat64); }
-  void all_reduce(Bf16* values, std::size_t count) override { enqueue(values, count, ncclBfloat16); }
 
   void join() override {
     // Without a new sum there is nothing to wait for; and in a recording an event from outside of it would be an error.

@@ -89,7 +89,7 @@ void sums_of_bf16_are_exact(Communicator& ranks, const MakeDevice& make) {
   std::vector<Bf16> values(30001);
   for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = bf16_bits(of(ranks.rank(), i));
   DeviceArray<Bf16> array(*device.backend, values);
-  device.sums->all_reduce(array.data(), array.size());
+  device.sums->all_reduce(array.data(), array.size(), Start::now);
   device.sums->join();
   device.sums->wait("the test");
   const std::vector<Bf16>& sums = array.fetch();
@@ -107,7 +107,8 @@ void many_sums_under_way(Communicator& ranks, const MakeDevice& make) {
     for (std::size_t i = 0; i < 9; ++i) {
       arrays.push_back(
           std::make_unique<DeviceArray<float>>(*device.backend, of_rank<float>(ranks.rank(), 100 * i + 1, i)));
-      device.sums->all_reduce(arrays[i]->data(), arrays[i]->size());
+      // The first five may overlap; those after an at_join must not overtake it.
+      device.sums->all_reduce(arrays[i]->data(), arrays[i]->size(), i % 6 == 5 ? Start::at_join : Start::now);
     }
     DeviceArray<double> message(*device.backend, of_rank<double>(ranks.rank(), 5));
     device.sums->all_reduce(message.data(), message.size());
@@ -198,6 +199,13 @@ Device make_staged_cpu(Communicator& ranks) {
   Device device;
   device.backend = make_cpu_backend();
   device.sums = make_staged_communicator(ranks, *device.backend);
+  return device;
+}
+
+Device make_host_cpu(Communicator& ranks) {
+  Device device;
+  device.backend = make_cpu_backend();
+  device.sums = make_host_communicator(ranks, *device.backend);
   return device;
 }
 

@@ -30,7 +30,8 @@ const std::vector<DeviceCommunicatorCase>& device_communicator_cases();
 
 inline std::ostream& operator<<(std::ostream& out, const DeviceCommunicatorCase& c) { return out << c.name; }
 
-// The CPU, and sums by messages.
+// The CPU, and sums by messages: staged as a device's, and from host memory itself.
 Device make_staged_cpu(Communicator& ranks);
+Device make_host_cpu(Communicator& ranks);
 
 }  // namespace ddp::testing

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/partition.h"
-#include "gradients/device_reducer.h"
 #include "gradients/reducer.h"
 #include "unit/comm/communicator_suite.h"
 
@@ -102,9 +101,7 @@ void overlap_changes_no_bit(Communicator& ranks, const MakeReducer& make) {
       const ReducerRig overlapping = make(ranks, with);
       const ReducerRig waiting = make(ranks, without);
       EXPECT_FALSE(waiting.reducer->overlaps());
-      if (algorithm == ReductionAlgorithm::ring) {
-        EXPECT_EQ(overlapping.reducer->overlaps(), ranks.size() > 1);
-      }
+      EXPECT_EQ(overlapping.reducer->overlaps(), ranks.size() > 1 && overlapping.sums->overlaps());
       for (int step = 0; step < 20; ++step) {
         run_step(overlapping, ranks, with, 43, step);
         run_step(waiting, ranks, without, 43, step);
@@ -165,7 +162,7 @@ void silent_rank_is_named_with_step_and_bucket(Communicator& ranks, const MakeRe
 
 void calls_in_the_wrong_order_are_errors(Communicator& ranks, const MakeReducer& make) {
   const ReducerRig rig = make(ranks, model_config(ReductionAlgorithm::tree, true, 2 * ranks.size()));
-  GradientReducer& reducer = *rig.reducer;
+  Reducer& reducer = *rig.reducer;
   EXPECT_THROW(reducer.ready(0), Error);
   EXPECT_THROW(reducer.shard_done(), Error);
   EXPECT_THROW(reducer.finish(), Error);
@@ -229,7 +226,7 @@ ReducerConfig model_config(ReductionAlgorithm algorithm, bool overlap, int shard
 
 void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& config, std::uint64_t seed,
               std::int64_t step) {
-  GradientReducer& reducer = *rig.reducer;
+  Reducer& reducer = *rig.reducer;
   Backend& backend = *rig.backend;
   const Range run = part(config.shards, ranks.size(), ranks.rank());
   // What lies in the buffer is nothing to build on.
@@ -266,15 +263,16 @@ std::vector<float> gradient_of(const ReducerRig& rig, std::size_t elements) {
 ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config) {
   ReducerRig rig;
   rig.backend = make_cpu_backend();
-  rig.reducer = std::make_unique<Reducer>(ranks, config);
+  rig.sums = make_host_communicator(ranks, *rig.backend, {config.algorithm, config.shards});
+  rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }
 
 ReducerRig make_staged_reducer(Communicator& ranks, const ReducerConfig& config) {
   ReducerRig rig;
   rig.backend = make_cpu_backend();
-  rig.sums = make_staged_communicator(ranks, *rig.backend);
-  rig.reducer = std::make_unique<DeviceReducer>(ranks, *rig.backend, rig.sums.get(), config);
+  rig.sums = make_staged_communicator(ranks, *rig.backend, {config.algorithm, config.shards});
+  rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }
 

@@ -1,5 +1,5 @@
-// What every reducer must do, as functions that all ranks call: run as threads and under mpirun, over host memory and
-// over devices.
+// What the reducer must do over every transport, as functions that all ranks call: run as threads and under mpirun,
+// over host memory and over devices.
 //
 //   run_as_threads(4, [&](Communicator& ranks) { c.body(ranks, make_host_reducer); });
 #pragma once
@@ -13,7 +13,7 @@
 
 #include "backend/backend.h"
 #include "comm/device_communicator.h"
-#include "gradients/gradient_reducer.h"
+#include "gradients/reducer.h"
 #include "gradients/reducer_config.h"
 
 namespace ddp::testing {
@@ -22,14 +22,14 @@ namespace ddp::testing {
 struct ReducerRig {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<DeviceCommunicator> sums;
-  std::unique_ptr<GradientReducer> reducer;
+  std::unique_ptr<Reducer> reducer;
 };
 // Called by all ranks.
 using MakeReducer = std::function<ReducerRig(Communicator&, const ReducerConfig&)>;
 
-// The Reducer of host memory.
+// On host memory, whose sums a thread makes.
 ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config);
-// The DeviceReducer on the CPU, with sums by messages.
+// On host memory, whose sums are staged as a device's.
 ReducerRig make_staged_reducer(Communicator& ranks, const ReducerConfig& config);
 
 struct ReducerCase {

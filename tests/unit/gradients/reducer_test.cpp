@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/self.h"
@@ -32,16 +35,39 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ThreadsReducer,
                            return std::get<1>(test.param).name + "On" + std::to_string(std::get<0>(test.param));
                          });
 
+class ThreadsStagedReducer : public ::testing::TestWithParam<std::tuple<int, ReducerCase>> {};
+
+TEST_P(ThreadsStagedReducer, Reduces) {
+  const auto body = std::get<1>(GetParam()).body;
+  run_as_threads(std::get<0>(GetParam()), [&](Communicator& ranks) { body(ranks, testing::make_staged_reducer); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ThreadsStagedReducer,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 7),
+                                            ::testing::ValuesIn(testing::reducer_cases())),
+                         [](const auto& test) {
+                           return std::get<1>(test.param).name + "On" + std::to_string(std::get<0>(test.param));
+                         });
+
 TEST(Reducer, ASingleShardOnASingleRankIsNotCopied) {
   const auto self = make_self_communicator();
-  Reducer reducer(*self, testing::model_config(ReductionAlgorithm::tree, true, 1));
-  for (int step = 0; step < 3; ++step) {
-    reducer.begin_step(step);
-    const float* gradient = reducer.shard_gradient();
-    reducer.shard_done();
-    reducer.finish();
-    EXPECT_EQ(reducer.gradient(), gradient);
-    EXPECT_EQ(reducer.communication_seconds(), 0);
+  for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::tree}) {
+    const testing::ReducerRig rig = testing::make_host_reducer(*self, testing::model_config(algorithm, true, 1));
+    Reducer& reducer = *rig.reducer;
+    EXPECT_TRUE(reducer.recordable());
+    EXPECT_FALSE(reducer.overlaps());
+    for (int step = 0; step < 3; ++step) {
+      reducer.begin_step(step);
+      const float* gradient = reducer.shard_gradient();
+      reducer.ready(0);
+      reducer.shard_done();
+      reducer.finish();
+      double value = 4;
+      reducer.sum(&value, 1);
+      reducer.wait();
+      EXPECT_EQ(reducer.gradient(), gradient);
+      EXPECT_EQ(value, 4);
+    }
   }
 }
 
@@ -65,7 +91,8 @@ TEST(Reducer, ARankThatGivesUpInMidstepDoesNotHang) {
     const std::unique_ptr<Communicator> copy = ranks.duplicate();
     {
       const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, ranks.size());
-      Reducer reducer(*copy, config);
+      const testing::ReducerRig rig = testing::make_host_reducer(*copy, config);
+      Reducer& reducer = *rig.reducer;
       // Rank 0's thread waits for a bucket that the others never send; the destructor has to free it.
       if (ranks.rank() == 0) {
         std::fill_n(reducer.shard_gradient(), config.elements, 1.0F);
@@ -76,16 +103,91 @@ TEST(Reducer, ARankThatGivesUpInMidstepDoesNotHang) {
   });
 }
 
-TEST(Reducer, MeasuresWhatIsExposed) {
+// What is a few bits long is not rounded, and its sums are exact; what is longer is rounded to 8 bits twice.
+TEST(Reducer, SumsInBfloat16) {
+  for (const auto make : {testing::make_host_reducer, testing::make_staged_reducer})
+    for (const int ranks : {1, 2, 4}) {
+      run_as_threads(ranks, [&](Communicator& communicator) {
+        ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 2 * communicator.size());
+        config.bf16 = true;
+        const testing::ReducerRig rig = make(communicator, config);
+        Reducer& reducer = *rig.reducer;
+        for (std::int64_t step = 0; step < 2; ++step) {
+          reducer.begin_step(step);
+          for (int shard = 0; shard < 2; ++shard) {
+            float* const gradient = reducer.shard_gradient();
+            for (std::size_t i = 0; i < config.elements; ++i)
+              gradient[i] = i % 2 == 0 ? static_cast<float>(i % 9) : 0.3F;
+            reducer.ready(0);
+            reducer.shard_done();
+          }
+          reducer.finish();
+          reducer.wait();
+          const auto shards = static_cast<float>(config.shards);
+          for (std::size_t i = 0; i < config.elements; ++i) {
+            if (i % 2 == 0) {
+              ASSERT_EQ(reducer.gradient()[i], shards * static_cast<float>(i % 9)) << i;
+            } else {
+              ASSERT_NEAR(reducer.gradient()[i], shards * 0.3F, shards * 0.3F * 3 / 256) << i;
+            }
+          }
+        }
+      });
+    }
+}
+
+// Says whether it can be recorded, and how far a step has come when each sum begins.
+class Watched final : public DeviceCommunicator {
+ public:
+  explicit Watched(bool recordable) : recordable_(recordable) {}
+  std::string description() const override { return "watched"; }
+  bool recordable() const override { return recordable_; }
+  bool overlaps() const override { return true; }
+  void all_reduce(std::span<float* const> /*partials*/, std::size_t /*count*/, Start start) override {
+    begun.push_back(start);
+  }
+  void all_reduce(Bf16* /*values*/, std::size_t /*count*/, Start /*start*/) override {}
+  void all_reduce(double* /*values*/, std::size_t /*count*/) override {}
+  void join() override {}
+  void wait(const std::string& /*what*/) override {}
+
+  std::vector<Start> begun;
+
+ private:
+  bool recordable_;
+};
+
+TEST(Reducer, IsRecordableWhereItsSumsAre) {
   run_as_threads(2, [](Communicator& ranks) {
+    const auto backend = make_cpu_backend();
     const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 2);
-    Reducer reducer(ranks, config);
+    for (const bool recordable : {true, false}) {
+      Watched sums(recordable);
+      EXPECT_EQ(Reducer(ranks, *backend, sums, config).recordable(), recordable);
+    }
+  });
+}
+
+TEST(Reducer, BeginsASumAsSoonAsItsBucketIsReady) {
+  run_as_threads(2, [](Communicator& ranks) {
+    const auto backend = make_cpu_backend();
+    const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 4);
+    const std::size_t buckets = config.buckets.size();
+    ASSERT_GT(buckets, 2U);
+    Watched sums(false);
+    Reducer reducer(ranks, *backend, sums, config);
     reducer.begin_step(0);
-    std::fill_n(reducer.shard_gradient(), config.elements, 1.0F);
-    reducer.shard_done();
+    for (int shard = 0; shard < 2; ++shard) {
+      reducer.shard_gradient();
+      reducer.ready(config.buckets[1].begin);
+      // Only the last shard's gradient completes a sum.
+      EXPECT_EQ(sums.begun.size(), shard == 0 ? 0U : 2U);
+      reducer.shard_done();
+    }
     reducer.finish();
-    EXPECT_GT(reducer.exposed_seconds(), 0);
-    EXPECT_GT(reducer.communication_seconds(), 0);
+    std::vector<Start> expected(buckets, Start::now);
+    expected.back() = Start::at_join;
+    EXPECT_EQ(sums.begun, expected);
   });
 }
 

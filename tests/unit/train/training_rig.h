@@ -7,7 +7,6 @@
 #include "backend/backend.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
-#include "gradients/device_reducer.h"
 #include "gradients/reducer.h"
 #include "model/network.h"
 #include "model/zoo.h"
@@ -25,7 +24,7 @@ struct RigConfig {
   ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
   bool overlap = true;
   UpdateSettings optimizer = {};
-  bool queued = false;  // on a QueuedBackend, with what a GPU has: the DeviceReducer, recorded steps
+  bool queued = false;  // on a QueuedBackend, with what a GPU has: staged sums, recorded steps
 };
 
 class TrainingRig {
@@ -38,10 +37,10 @@ class TrainingRig {
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
         optimizer(*backend, std::vector<ParameterSegment>{{0, graph.parameter_count()}}, config.optimizer),
-        sums(config.queued && ranks.size() > 1 ? make_staged_communicator(ranks, *backend) : nullptr),
-        reducer(make_reducer(ranks, config)),
+        sums(make_message_communicator(ranks, *backend, {config.algorithm, batch.shards})),
+        reducer(ranks, *backend, *sums, reducer_config(config)),
         stage(*backend, 784, batch.per_rank, nullptr),
-        step({*backend, network, *reducer, optimizer, stage, clock}, batch, ranks.rank(), config.queued),
+        step({*backend, network, reducer, optimizer, stage, clock}, batch, ranks.rank(), config.queued),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {}
 
@@ -60,16 +59,12 @@ class TrainingRig {
   Optimizer optimizer;
   PhaseClock clock;
   std::unique_ptr<DeviceCommunicator> sums;
-  std::unique_ptr<GradientReducer> reducer;
+  Reducer reducer;
   BatchStage stage;
   TrainStep step;
   double momentum;  // of the next steps; or beta1
 
  private:
-  std::unique_ptr<GradientReducer> make_reducer(Communicator& ranks, const RigConfig& config) {
-    if (!config.queued) return std::make_unique<Reducer>(ranks, reducer_config(config));
-    return std::make_unique<DeviceReducer>(ranks, *backend, sums.get(), reducer_config(config));
-  }
   static BatchOptions options_of(const RigConfig& config) {
     BatchOptions options;
     options.global_batch = config.global_batch;

@@ -1,0 +1,188 @@
+// Sums of host memory by messages, beside the backend's work on a thread of their own.
+//
+// Note [Which thread adds]
+// The sums are made one after the other in the order in which they began, so that messages of all ranks meet. The
+// thread makes those that may start before join(); from the first with Start::at_join on, join() itself makes the rest
+// when the thread is done. A model of one bucket so pays for no thread.
+#include <sys/prctl.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "base/heartbeat.h"
+#include "comm/device_communicator.h"
+#include "comm/message_sums.h"
+
+namespace ddp {
+namespace {
+
+constexpr auto kLongThreadWait = std::chrono::milliseconds(200);
+
+class HostCommunicator final : public DeviceCommunicator {
+ public:
+  HostCommunicator(Communicator& ranks, Backend& backend, const SumOrder& order)
+      : backend_(backend), sums_(ranks, order) {
+    sums_.set_eager_seconds(0);
+  }
+  ~HostCommunicator() override;
+  HostCommunicator(const HostCommunicator&) = delete;
+  HostCommunicator& operator=(const HostCommunicator&) = delete;
+
+  std::string description() const override {
+    return sums_.ranks() == 1 ? "none, one rank" : "MPI, " + sums_.order_name();
+  }
+  bool recordable() const override { return sums_.ranks() == 1; }
+  bool overlaps() const override { return true; }
+
+  void all_reduce(std::span<float* const> partials, std::size_t count, Start start) override {
+    DDP_ASSERT(partials.size() == sums_.partials());
+    begin(partials, count, start);
+  }
+  void all_reduce(Bf16* values, std::size_t count, Start start) override { begin(values, count, start); }
+  void all_reduce(double* values, std::size_t count) override;
+  void join() override;
+  void wait(const std::string& /*what*/) override {
+    join();
+    backend_.synchronize();
+  }
+
+ private:
+  template <class Values>
+  void begin(Values values, std::size_t count, Start start);
+  void make(const PendingSums::Sum& sum);
+  void make_from(std::size_t first);
+  void wait_for_thread();
+  void run_thread();
+
+  Backend& backend_;
+  MessageSums sums_;  // of whoever adds: the thread, or join() when the thread is idle
+  std::thread thread_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_thread_;
+  std::condition_variable thread_progress_;
+  PendingSums pending_;
+  std::size_t for_thread_ = 0;  // of the pending sums, the first so many are the thread's
+  std::size_t made_ = 0;        // of these, how many it has made
+  bool stop_ = false;
+  std::optional<Error> failure_;  // of the thread
+};
+
+HostCommunicator::~HostCommunicator() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  // In the midst of a sum the thread may wait for ranks that have given up.
+  sums_.interrupt();
+  wake_thread_.notify_one();
+  thread_.join();
+}
+
+template <class Values>
+void HostCommunicator::begin(Values values, std::size_t count, Start start) {
+  if (sums_.ranks() == 1) return;
+  {
+    const std::lock_guard lock(mutex_);
+    pending_.add(values, count, start);
+    if (start == Start::at_join || for_thread_ + 1 != pending_.size()) return;
+    ++for_thread_;
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+  wake_thread_.notify_one();
+}
+
+void HostCommunicator::make(const PendingSums::Sum& sum) {
+  if (sum.rounded != nullptr) {
+    sums_.add(std::span(sum.rounded, sum.count));
+  } else {
+    sums_.add(sum.partials, sum.count);
+  }
+}
+
+// The thread is idle: what is pending is the caller's alone.
+void HostCommunicator::make_from(std::size_t first) {
+  for (std::size_t index = first; index < pending_.size(); ++index) {
+    try {
+      make(pending_[index]);
+    } catch (const Error& error) {
+      throw Error(error.code(), pending_.name(index) + error.what());
+    }
+  }
+}
+
+void HostCommunicator::join() {
+  if (sums_.ranks() == 1) return;
+  if (thread_.joinable()) wait_for_thread();
+  sums_.set_eager_seconds(kEagerInJoin);
+  make_from(for_thread_);
+  sums_.set_eager_seconds(0);
+  const std::lock_guard lock(mutex_);
+  pending_.clear();
+  for_thread_ = 0;
+  made_ = 0;
+}
+
+void HostCommunicator::all_reduce(double* values, std::size_t count) {
+  join();
+  sums_.set_eager_seconds(kEagerInJoin);
+  sums_.add(std::span(values, count));
+  sums_.set_eager_seconds(0);
+}
+
+// Throws what the thread has thrown.
+void HostCommunicator::wait_for_thread() {
+  std::unique_lock lock(mutex_);
+  const auto ended = [this] { return failure_ || made_ == for_thread_; };
+  if (!thread_progress_.wait_for(lock, kLongThreadWait, ended)) {
+    // Where it lasts, the watchdog is told that this thread waits for ranks as the other one does.
+    const RankWait told("the sum of gradients");
+    thread_progress_.wait(lock, ended);
+  }
+  if (failure_) throw Error(failure_->code(), pending_.name(made_) + failure_->what());
+}
+
+void HostCommunicator::run_thread() {
+  // The kernel may stretch a sleep by this many nanoseconds, 50000 by default: as long as the sleeps between polls.
+  static_cast<void>(prctl(PR_SET_TIMERSLACK, 1000));
+  PendingSums::Sum sum;  // a copy, because pending sums move as more are added
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_thread_.wait(lock, [this] { return stop_ || made_ < for_thread_; });
+    if (stop_) return;
+    sum = pending_[made_];
+    lock.unlock();
+    std::optional<Error> failure;
+    try {
+      make(sum);
+    } catch (const Error& error) {
+      failure = error;
+    } catch (const std::exception& error) {
+      failure.emplace(ExitCode::internal, error.what());
+    }
+    lock.lock();
+    if (failure) {
+      failure_ = failure;
+      thread_progress_.notify_one();
+      return;
+    }
+    ++made_;
+    if (made_ == for_thread_) thread_progress_.notify_one();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, Backend& backend,
+                                                           const SumOrder& order) {
+  return std::make_unique<HostCommunicator>(ranks, backend, order);
+}
+
+}  // namespace ddp

@@ -1,0 +1,88 @@
+#include "comm/message_sums.h"
+
+#include <fmt/core.h>
+
+#include "backend/arithmetic.h"
+#include "base/error.h"
+#include "comm/reduce.h"
+
+namespace ddp {
+
+MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm_(order.algorithm) {
+  if (algorithm_ == ReductionAlgorithm::tree) tree_.emplace(make_shard_tree(ranks, order.shards));
+  if (ranks.size() > 1) channel_ = ranks.duplicate();
+}
+
+std::string MessageSums::order_name() const {
+  switch (algorithm_) {
+    case ReductionAlgorithm::ring:
+      return "a ring of messages";
+    case ReductionAlgorithm::root:
+      return "all sums on rank 0";
+    case ReductionAlgorithm::tree:
+      break;
+  }
+  return "a fixed tree of messages";
+}
+
+void MessageSums::add(std::span<float* const> partials, std::size_t count) {
+  DDP_ASSERT(partials.size() == this->partials());
+  if (channel_ == nullptr || count == 0) return;
+  if (tree_) {
+    tree_->all_reduce_sum(*channel_, partials, count, scratch(tree_->scratch_elements(count)));
+    return;
+  }
+  const std::size_t needed = reduce_scratch_elements(algorithm_, count, channel_->size());
+  all_reduce_sum(*channel_, {partials[0], count}, algorithm_, scratch(needed));
+}
+
+// The messages carry floats: bfloat16 travels so between GPUs that share a host for tests, not for speed.
+void MessageSums::add(std::span<Bf16> values) {
+  DDP_ASSERT(algorithm_ == ReductionAlgorithm::ring);
+  if (channel_ == nullptr) return;
+  wide_.resize(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) wide_[i] = float_of_bf16(values[i].bits);
+  float* const wide = wide_.data();
+  add(std::span<float* const>(&wide, 1), wide_.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = bf16_bits(wide_[i]);
+}
+
+void MessageSums::add(std::span<double> values) {
+  if (channel_ != nullptr) channel_->all_reduce(values, ReduceOp::sum);
+}
+
+void MessageSums::set_eager_seconds(double seconds) {
+  if (channel_ != nullptr) channel_->set_eager_seconds(seconds);
+}
+
+void MessageSums::interrupt() noexcept {
+  if (channel_ != nullptr) channel_->interrupt();
+}
+
+std::span<float> MessageSums::scratch(std::size_t elements) {
+  const std::size_t bytes = elements * sizeof(float);
+  if (scratch_.bytes() < bytes) scratch_ = allocate_on_host(bytes, "the sums of other ranks");
+  return {scratch_.at<float>(0), elements};
+}
+
+PendingSums::Sum& PendingSums::next(std::size_t count, Start start) {
+  if (size_ == sums_.size()) sums_.emplace_back();
+  Sum& sum = sums_[size_++];
+  sum.partials.clear();
+  sum.rounded = nullptr;
+  sum.count = count;
+  sum.start = start;
+  return sum;
+}
+
+void PendingSums::add(std::span<float* const> partials, std::size_t count, Start start) {
+  next(count, start).partials.assign(partials.begin(), partials.end());
+}
+
+void PendingSums::add(Bf16* values, std::size_t count, Start start) { next(count, start).rounded = values; }
+
+std::string PendingSums::name(std::size_t index) const {
+  return fmt::format("gradient bucket {} of {}: ", index + 1, size_);
+}
+
+}  // namespace ddp

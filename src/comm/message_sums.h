@@ -1,0 +1,84 @@
+// Sums over the ranks of host memory by messages, in any of the orders of additions.
+//
+//   MessageSums sums(ranks, {ReductionAlgorithm::tree, /*shards=*/8});
+//   sums.add(partials, count);   // into partials[0], the same bits on all ranks
+//
+// What the communicators over messages share; one thread at a time uses it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/memory.h"
+#include "backend/tensor.h"
+#include "comm/communicator.h"
+#include "comm/device_communicator.h"
+#include "comm/shard_tree.h"
+
+namespace ddp {
+
+class MessageSums {
+ public:
+  // Duplicates `ranks`. Fewer shards than ranks are an Error(usage).
+  MessageSums(Communicator& ranks, const SumOrder& order);
+
+  int ranks() const { return channel_ == nullptr ? 1 : channel_->size(); }
+  // How many partial sums add() takes.
+  std::size_t partials() const { return tree_ ? tree_->accumulation().remaining : 1; }
+  // "a ring of messages".
+  std::string order_name() const;
+
+  void add(std::span<float* const> partials, std::size_t count);
+  void add(std::span<Bf16> values);
+  void add(std::span<double> values);
+
+  // How long a wait spins before it sleeps: see Communicator::set_eager_seconds().
+  void set_eager_seconds(double seconds);
+  // Makes present and later waits throw; from any thread.
+  void interrupt() noexcept;
+
+ private:
+  std::span<float> scratch(std::size_t elements);
+
+  ReductionAlgorithm algorithm_;
+  std::unique_ptr<Communicator> channel_;  // null: one rank
+  std::optional<ShardTree> tree_;
+  // Grow to the largest sum and stay, so that later steps allocate nothing.
+  Memory scratch_;
+  std::vector<float> wide_;  // what is in bfloat16 outside
+};
+
+// The sums that were begun since the last join(), in their order, which is the same on all ranks.
+class PendingSums {
+ public:
+  // What one sum adds: partial sums of floats, or numbers in bfloat16.
+  struct Sum {
+    std::vector<float*> partials;
+    Bf16* rounded = nullptr;
+    std::size_t count = 0;
+    Start start = Start::now;
+  };
+
+  std::size_t size() const { return size_; }
+  const Sum& operator[](std::size_t index) const { return sums_[index]; }
+  void add(std::span<float* const> partials, std::size_t count, Start start);
+  void add(Bf16* values, std::size_t count, Start start);
+  void clear() { size_ = 0; }
+  // "gradient bucket 2 of 5: ", for errors; `index` counts from 0.
+  std::string name(std::size_t index) const;
+
+ private:
+  Sum& next(std::size_t count, Start start);
+
+  std::vector<Sum> sums_;  // the first size_ of them; the others keep their memory
+  std::size_t size_ = 0;
+};
+
+// How long join() polls eagerly; a thread that runs beside backward does not at all.
+inline constexpr double kEagerInJoin = 1e-3;
+
+}  // namespace ddp
