@@ -1,10 +1,10 @@
-// Arguments of Backend::update(): one optimizer step over flat buffers. The arithmetic is in optim/rules/.
+// Arguments of FlatMath::update(): one optimizer step over flat buffers. The arithmetic is in optim/rules/.
 //
 //   const UpdateTables tables = cut_into_chunks({{0, 180, 1, 1}, {180, 20, 2, 0}});   // weights, and biases
 //   UpdateArguments arguments;
 //   arguments.settings = {.rule = UpdateRule::adam, .weight_decay = 0.01, .decoupled = true};
 //   ...
-//   backend.update(arguments);
+//   backend.math().update(arguments);
 #pragma once
 
 #include <cstdint>

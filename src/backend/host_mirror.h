@@ -1,6 +1,6 @@
 // What the host sees of a flat buffer in device memory: checkpoints, broadcasts and initialisers work on host memory.
 //
-//   HostMirror weights(backend, device_floats, count);
+//   HostMirror weights(backend.queue(), device_floats, count);
 //   initialize(weights.values());
 //   weights.push();                     // to the device
 //   weights.fetch(); save(weights.values());
@@ -11,13 +11,13 @@
 #include <cstddef>
 #include <span>
 
-#include "backend/backend.h"
+#include "backend/device_queue.h"
 
 namespace ddp {
 
 class HostMirror {
  public:
-  HostMirror(Backend& backend, float* device, std::size_t count);
+  HostMirror(DeviceQueue& queue, float* device, std::size_t count);
 
   std::span<float> values() const { return values_; }
   // Waits for the device's work so far and copies its values here.
@@ -26,7 +26,7 @@ class HostMirror {
   void push();
 
  private:
-  Backend& backend_;
+  DeviceQueue& queue_;
   float* device_;
   Memory copy_;
   std::span<float> values_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/activations.h"
 #include "backend/tensor.h"
 
 namespace ddp {
@@ -22,7 +23,7 @@ struct InputArguments {
   const std::uint8_t* pixels = nullptr;  // images [..][C][H][W]
   const std::int32_t* rows = nullptr;    // which of them each sample is; null: the first `count` in order
   std::int64_t count = 0;                // samples; those from here to the stored batch become zero
-  float* x = nullptr;
+  Activations x = nullptr;
 };
 
 // Softmax cross-entropy over logits [batch][classes].
@@ -34,13 +35,13 @@ struct LossSpec {
 };
 
 struct LossArguments {
-  const float* logits = nullptr;
+  ConstActivations logits = nullptr;
   const std::int32_t* labels = nullptr;
-  std::int64_t active = 0;     // samples that count
-  float* gradient = nullptr;   // d(loss sum * gradient_scale)/d(logits), in the logits' layout; null: not wanted
-  float gradient_scale = 1;    // e.g. 1 / global batch
-  double* loss_sum = nullptr;  // written: the sum of the loss over the active samples
-  double* correct = nullptr;   // added to: samples whose largest logit is the label's (the first of equal ones)
+  std::int64_t active = 0;         // samples that count
+  Activations gradient = nullptr;  // d(loss sum * gradient_scale)/d(logits), in the logits' layout; null: not wanted
+  float gradient_scale = 1;        // e.g. 1 / global batch
+  double* loss_sum = nullptr;      // written: the sum of the loss over the active samples
+  double* correct = nullptr;       // added to: samples whose largest logit is the label's (the first of equal ones)
   // Two labels a sample (mixup): the target is w one-hot(label) + (1-w) one-hot(other), and the answer is right that
   // names the label of the larger weight, of equal ones the first. Both or neither.
   const std::int32_t* other_labels = nullptr;  // [active]; null: not mixed

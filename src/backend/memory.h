@@ -1,9 +1,9 @@
 // A block of memory of a backend's device, or of the host: taken once, freed with its owner.
 //
-//   Memory memory = backend.allocate(plan.arena_bytes, "the activations");
+//   Memory memory = backend.queue().allocate(plan.arena_bytes, "the activations");
 //   float* x = memory.at<float>(plan.offset(id));
 //
-// Memory of a GPU is an address that only the GPU's work and its copies may use; see Backend::on_host().
+// Memory of a GPU is an address that only the GPU's work and its copies may use; see DeviceQueue::on_host().
 #pragma once
 
 #include <cstddef>

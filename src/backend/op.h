@@ -3,8 +3,8 @@
 // A spec says what is computed, an Op computes it on one device:
 //
 //   OpSpec spec = ConvSpec{.batch = 64, .input = {1, 28, 28}, .output_channels = 20, .window = square(3)};
-//   KernelChoice choice = backend.choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::timed);
-//   std::unique_ptr<Op> op = backend.make_op(spec, Layout::lanes16, Layout::lanes16, choice.kernels);
+//   KernelChoice choice = backend.ops().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::timed);
+//   std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::lanes16, Layout::lanes16, choice.kernels);
 //   op->forward({.x = x, .y = y, .parameters = {weight, bias}, .saved = saved, .workspace = workspace, ...});
 //
 // All memory is handed in: an Op allocates nothing once it is built. Parameters and their gradients are in PyTorch's
@@ -19,6 +19,7 @@
 #include <string_view>
 #include <variant>
 
+#include "backend/activations.h"
 #include "backend/ops/activation.h"
 #include "backend/ops/add.h"
 #include "backend/ops/batch_norm.h"
@@ -69,29 +70,29 @@ std::int64_t statistic_elements(const OpSpec& spec);
 inline constexpr std::size_t kMaxParameters = 3;
 
 struct ForwardArguments {
-  const float* x = nullptr;
-  float* y = nullptr;
+  ConstActivations x = nullptr;
+  Activations y = nullptr;
   std::array<const float*, kMaxParameters> parameters{};
   std::byte* saved = nullptr;           // saved_bytes(), kept by the caller until backward
   std::byte* workspace = nullptr;       // workspace_bytes(), free again after the call
   std::int64_t active = 0;              // the first `active` samples matter; the others hold any finite values
-  const float* x2 = nullptr;            // the second input of a sum
+  ConstActivations x2 = nullptr;        // the second input of a sum
   float* statistics = nullptr;          // running statistics: changed in training, read in evaluation
   const std::uint64_t* keys = nullptr;  // of the samples, for dropout in training; on the device
   bool training = true;                 // backward may follow; else it is an evaluation
 };
 
 struct BackwardArguments {
-  const float* x = nullptr;
-  const float* y = nullptr;
-  const float* dy = nullptr;  // zero for samples that do not matter
-  float* dx = nullptr;  // not touched where the spec asks for no input gradient; zero for samples that do not matter
+  ConstActivations x = nullptr;
+  ConstActivations y = nullptr;
+  ConstActivations dy = nullptr;  // zero for samples that do not matter
+  Activations dx = nullptr;       // not touched if the spec has no input gradient; zero for samples that do not matter
   std::array<const float*, kMaxParameters> parameters{};
   std::array<float*, kMaxParameters> parameter_gradients{};
   std::byte* saved = nullptr;
   std::byte* workspace = nullptr;
   std::int64_t active = 0;
-  float* dx2 = nullptr;  // the gradient of the second input of a sum
+  Activations dx2 = nullptr;  // the gradient of the second input of a sum
   const std::uint64_t* keys = nullptr;
 };
 

@@ -1,6 +1,6 @@
 // A buffer that the host fills and the device's work reads.
 //
-//   Staging labels(backend, max_samples * sizeof(std::int32_t), "the labels of a batch");
+//   Staging labels(backend.queue(), max_samples * sizeof(std::int32_t), "the labels of a batch");
 //   labels.set(std::as_bytes(std::span(values)));
 //   labels.enqueue();                       // the copy to the device, part of its work
 //   kernel(labels.at<std::int32_t>());
@@ -13,14 +13,14 @@
 #include <span>
 #include <string>
 
-#include "backend/backend.h"
+#include "backend/device_queue.h"
 
 namespace ddp {
 
 class Staging {
  public:
   Staging() = default;
-  Staging(Backend& backend, std::size_t max_bytes, const std::string& purpose);
+  Staging(DeviceQueue& queue, std::size_t max_bytes, const std::string& purpose);
 
   // The copies of what was set before must be done.
   void set(std::span<const std::byte> content);
@@ -32,7 +32,7 @@ class Staging {
   }
 
  private:
-  Backend* backend_ = nullptr;  // null: device memory is host memory
+  DeviceQueue* queue_ = nullptr;  // null: device memory is host memory
   Memory host_;
   Memory device_;
   const void* data_ = nullptr;
@@ -41,6 +41,6 @@ class Staging {
 
 // Whether data of this size that does not change should be kept in device memory: not where that is the host's, and
 // only if as much again stays free.
-bool worth_keeping_on_device(const Backend& backend, std::size_t bytes);
+bool worth_keeping_on_device(const DeviceQueue& queue, std::size_t bytes);
 
 }  // namespace ddp

@@ -1,6 +1,7 @@
 // Layouts of activations.
 //
-// An activation of N samples with C channels of H x W pixels is stored as float in one of three layouts:
+// An activation of N samples with C channels of H x W pixels is stored in one of three layouts, its elements fp32 or
+// bf16 (activations.h):
 //
 //   plain    [N][C][H][W]            PyTorch's order; the only one at the borders
 //   nhwc     [N][H][W][C]            oneDNN's channels-last
@@ -29,6 +30,11 @@ struct Bf16 {
   std::uint16_t bits = 0;
 };
 
+// What an element of an activation is.
+enum class Element { fp32, bf16 };
+constexpr std::size_t bytes_of(Element element) { return element == Element::bf16 ? sizeof(Bf16) : sizeof(float); }
+constexpr std::string_view to_string(Element element) { return element == Element::bf16 ? "bf16" : "fp32"; }
+
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Samples stored for a batch of `batch` samples.
@@ -36,7 +42,7 @@ constexpr std::int64_t stored_samples(std::int64_t batch, Layout layout) {
   return layout == Layout::lanes16 ? round_up(batch, kLanes) : batch;
 }
 
-// Floats that `batch` samples of `shape` take.
+// Elements that `batch` samples of `shape` take.
 constexpr std::int64_t stored_elements(std::int64_t batch, const Shape& shape, Layout layout) {
   return stored_samples(batch, layout) * shape.elements();
 }
@@ -53,7 +59,7 @@ constexpr std::string_view to_string(Layout layout) {
   return "lanes16";
 }
 
-// Where element (sample, channel, y, x) lies, in floats from the beginning.
+// Where element (sample, channel, y, x) lies, in elements from the beginning.
 constexpr std::int64_t element_offset(const Shape& s, Layout layout, std::int64_t n, std::int64_t c, std::int64_t y,
                                       std::int64_t x) {
   switch (layout) {

@@ -25,15 +25,15 @@ namespace {
 
 constexpr auto kLongThreadWait = std::chrono::milliseconds(200);
 
-class HostCommunicator final : public DeviceCommunicator {
+class HostMemoryCommunicator final : public DeviceCommunicator {
  public:
-  HostCommunicator(Communicator& ranks, Backend& backend, const SumOrder& order)
+  HostMemoryCommunicator(Communicator& ranks, Backend& backend, const SumOrder& order)
       : backend_(backend), sums_(ranks, order) {
     sums_.set_eager_seconds(0);
   }
-  ~HostCommunicator() override;
-  HostCommunicator(const HostCommunicator&) = delete;
-  HostCommunicator& operator=(const HostCommunicator&) = delete;
+  ~HostMemoryCommunicator() override;
+  HostMemoryCommunicator(const HostMemoryCommunicator&) = delete;
+  HostMemoryCommunicator& operator=(const HostMemoryCommunicator&) = delete;
 
   std::string description() const override {
     return sums_.ranks() == 1 ? "none, one rank" : "MPI, " + sums_.order_name();
@@ -50,7 +50,7 @@ class HostCommunicator final : public DeviceCommunicator {
   void join() override;
   void wait(const std::string& /*what*/) override {
     join();
-    backend_.synchronize();
+    backend_.queue().synchronize();
   }
 
  private:
@@ -74,7 +74,7 @@ class HostCommunicator final : public DeviceCommunicator {
   std::optional<Error> failure_;  // of the thread
 };
 
-HostCommunicator::~HostCommunicator() {
+HostMemoryCommunicator::~HostMemoryCommunicator() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -87,7 +87,7 @@ HostCommunicator::~HostCommunicator() {
 }
 
 template <class Values>
-void HostCommunicator::begin(Values values, std::size_t count, Start start) {
+void HostMemoryCommunicator::begin(Values values, std::size_t count, Start start) {
   if (sums_.ranks() == 1) return;
   {
     const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ void HostCommunicator::begin(Values values, std::size_t count, Start start) {
   wake_thread_.notify_one();
 }
 
-void HostCommunicator::make(const PendingSums::Sum& sum) {
+void HostMemoryCommunicator::make(const PendingSums::Sum& sum) {
   if (sum.rounded != nullptr) {
     sums_.add(std::span(sum.rounded, sum.count));
   } else {
@@ -108,7 +108,7 @@ void HostCommunicator::make(const PendingSums::Sum& sum) {
 }
 
 // The thread is idle: what is pending is the caller's alone.
-void HostCommunicator::make_from(std::size_t first) {
+void HostMemoryCommunicator::make_from(std::size_t first) {
   for (std::size_t index = first; index < pending_.size(); ++index) {
     try {
       make(pending_[index]);
@@ -118,7 +118,7 @@ void HostCommunicator::make_from(std::size_t first) {
   }
 }
 
-void HostCommunicator::join() {
+void HostMemoryCommunicator::join() {
   if (sums_.ranks() == 1) return;
   if (thread_.joinable()) wait_for_thread();
   sums_.set_eager_seconds(kEagerInJoin);
@@ -130,7 +130,7 @@ void HostCommunicator::join() {
   made_ = 0;
 }
 
-void HostCommunicator::all_reduce(double* values, std::size_t count) {
+void HostMemoryCommunicator::all_reduce(double* values, std::size_t count) {
   join();
   sums_.set_eager_seconds(kEagerInJoin);
   sums_.add(std::span(values, count));
@@ -138,7 +138,7 @@ void HostCommunicator::all_reduce(double* values, std::size_t count) {
 }
 
 // Throws what the thread has thrown.
-void HostCommunicator::wait_for_thread() {
+void HostMemoryCommunicator::wait_for_thread() {
   std::unique_lock lock(mutex_);
   const auto ended = [this] { return failure_ || made_ == for_thread_; };
   if (!thread_progress_.wait_for(lock, kLongThreadWait, ended)) {
@@ -149,7 +149,7 @@ void HostCommunicator::wait_for_thread() {
   if (failure_) throw Error(failure_->code(), pending_.name(made_) + failure_->what());
 }
 
-void HostCommunicator::run_thread() {
+void HostMemoryCommunicator::run_thread() {
   // The kernel may stretch a sleep by this many nanoseconds, 50000 by default: as long as the sleeps between polls.
   static_cast<void>(prctl(PR_SET_TIMERSLACK, 1000));
   PendingSums::Sum sum;  // a copy, because pending sums move as more are added
@@ -182,7 +182,7 @@ void HostCommunicator::run_thread() {
 
 std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, Backend& backend,
                                                            const SumOrder& order) {
-  return std::make_unique<HostCommunicator>(ranks, backend, order);
+  return std::make_unique<HostMemoryCommunicator>(ranks, backend, order);
 }
 
 }  // namespace ddp

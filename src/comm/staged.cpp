@@ -32,7 +32,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   void join() override;
   void wait(const std::string& /*what*/) override {
     join();
-    backend_.synchronize();
+    backend_.queue().synchronize();
   }
 
  private:
@@ -80,12 +80,12 @@ void StagedCommunicator::add_floats(std::span<float* const> partials, std::size_
   staged_partials_.clear();
   for (std::size_t k = 0; k < partials.size(); ++k) {
     staged_partials_.push_back(staging_.at<float>(k * aligned_bytes(bytes)));
-    backend_.download(staged_partials_[k], partials[k], bytes);
+    backend_.queue().download(staged_partials_[k], partials[k], bytes);
   }
-  backend_.synchronize();
+  backend_.queue().synchronize();
   sums_.add(staged_partials_, count);
   // The next download overwrites this memory, but is enqueued behind this upload.
-  backend_.upload(partials[0], staged_partials_[0], bytes);
+  backend_.queue().upload(partials[0], staged_partials_[0], bytes);
 }
 
 template <class T>
@@ -94,17 +94,17 @@ void StagedCommunicator::add_values(T* values, std::size_t count) {
   const std::size_t bytes = count * sizeof(T);
   reserve(bytes);
   T* const staged = staging_.at<T>(0);
-  backend_.download(staged, values, bytes);
-  backend_.synchronize();
+  backend_.queue().download(staged, values, bytes);
+  backend_.queue().synchronize();
   sums_.add(std::span<T>(staged, count));
-  backend_.upload(values, staged, bytes);
+  backend_.queue().upload(values, staged, bytes);
 }
 
 // The host memory grows to the largest sum and stays, so that later steps allocate nothing.
 void StagedCommunicator::reserve(std::size_t bytes) {
   if (staging_.bytes() >= bytes) return;
-  backend_.synchronize();  // an upload may still read the old memory
-  staging_ = backend_.allocate_for_transfer(bytes, "the sums on their way through the host");
+  backend_.queue().synchronize();  // an upload may still read the old memory
+  staging_ = backend_.queue().allocate_for_transfer(bytes, "the sums on their way through the host");
 }
 
 }  // namespace
@@ -116,8 +116,8 @@ std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks
 
 std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, Backend& backend,
                                                               const SumOrder& order) {
-  return backend.on_host() ? make_host_communicator(ranks, backend, order)
-                           : make_staged_communicator(ranks, backend, order);
+  return backend.queue().on_host() ? make_host_communicator(ranks, backend, order)
+                                   : make_staged_communicator(ranks, backend, order);
 }
 
 }  // namespace ddp

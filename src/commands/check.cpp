@@ -44,7 +44,8 @@ using Matrix = std::array<float, 4>;
 std::string matrix_text(const Matrix& m) { return fmt::format("[[{:g}, {:g}], [{:g}, {:g}]]", m[0], m[1], m[2], m[3]); }
 
 // Activations of a backend may be bf16, the upper half of a float; small whole numbers are exact in it.
-std::vector<std::byte> encode(std::span<const float> values, std::size_t element_bytes) {
+std::vector<std::byte> encode(std::span<const float> values, Element element) {
+  const std::size_t element_bytes = bytes_of(element);
   std::vector<std::byte> bytes(values.size() * element_bytes);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) >> 8 * (sizeof(float) - element_bytes);
@@ -52,7 +53,8 @@ std::vector<std::byte> encode(std::span<const float> values, std::size_t element
   }
   return bytes;
 }
-Matrix decode(std::span<const std::byte> bytes, std::size_t element_bytes) {
+Matrix decode(std::span<const std::byte> bytes, Element element) {
+  const std::size_t element_bytes = bytes_of(element);
   Matrix values{};
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint32_t bits = 0;
@@ -65,27 +67,28 @@ Matrix decode(std::span<const std::byte> bytes, std::size_t element_bytes) {
 // The product as the device computes it: a linear operator without bias.
 Matrix multiply(Backend& backend) {
   const LinearSpec spec{.batch = 2, .inputs = 3, .outputs = 2, .relu = false, .input_gradient = false};
-  const KernelChoice choice = backend.choose(spec, Layout::plain, Layout::plain, ChoiceMode::fixed);
-  const std::unique_ptr<Op> op = backend.make_op(spec, Layout::plain, Layout::plain, choice.kernels);
-  const std::size_t element = backend.activation_bytes();
+  const KernelChoice choice = backend.ops().choose(spec, Layout::plain, Layout::plain, ChoiceMode::fixed);
+  const std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::plain, Layout::plain, choice.kernels);
+  const Element element = backend.ops().activation_element();
   const std::vector<std::byte> left = encode(kLeftMatrix, element);
-  std::vector<std::byte> product(kProduct.size() * element);
-  const Memory x = backend.allocate(left.size(), "the matrices of a check");
-  const Memory y = backend.allocate(product.size(), "the matrices of a check");
-  const Memory weight = backend.allocate(sizeof kRightTransposed, "the matrices of a check");
-  const Memory bias = backend.allocate(2 * sizeof(float), "the matrices of a check");
-  const Memory saved = backend.allocate(std::max<std::size_t>(1, op->saved_bytes()), "the matrices of a check");
-  const Memory workspace = backend.allocate(std::max<std::size_t>(1, op->workspace_bytes()), "the matrices of a check");
-  backend.upload(x.data(), left.data(), left.size());
-  backend.upload(weight.data(), kRightTransposed.data(), sizeof kRightTransposed);
-  op->forward({.x = x.at<float>(0),
-               .y = y.at<float>(0),
+  std::vector<std::byte> product(kProduct.size() * bytes_of(element));
+  const Memory x = backend.queue().allocate(left.size(), "the matrices of a check");
+  const Memory y = backend.queue().allocate(product.size(), "the matrices of a check");
+  const Memory weight = backend.queue().allocate(sizeof kRightTransposed, "the matrices of a check");
+  const Memory bias = backend.queue().allocate(2 * sizeof(float), "the matrices of a check");
+  const Memory saved = backend.queue().allocate(std::max<std::size_t>(1, op->saved_bytes()), "the matrices of a check");
+  const Memory workspace =
+      backend.queue().allocate(std::max<std::size_t>(1, op->workspace_bytes()), "the matrices of a check");
+  backend.queue().upload(x.data(), left.data(), left.size());
+  backend.queue().upload(weight.data(), kRightTransposed.data(), sizeof kRightTransposed);
+  op->forward({.x = {x.data(), element},
+               .y = {y.data(), element},
                .parameters = {weight.at<float>(0), bias.at<float>(0)},
                .saved = saved.data(),
                .workspace = workspace.data(),
                .active = spec.batch});
-  backend.download(product.data(), y.data(), product.size());
-  backend.synchronize();
+  backend.queue().download(product.data(), y.data(), product.size());
+  backend.queue().synchronize();
   return decode(product, element);
 }
 
@@ -107,7 +110,7 @@ class Check {
         sums_(or_abort(session, [&] { return open_sums(ranks.device, ranks_, *backend_, SumOrder{}); })) {}
 
   std::string description() const {
-    return fmt::format("device  {}\nsums    {}\n\n", backend_->description(), sums_->description());
+    return fmt::format("device  {}\nsums    {}\n\n", backend_->ops().description(), sums_->description());
   }
 
   // Returns the sum of the ranks' products.
@@ -120,10 +123,10 @@ class Check {
     });
     Matrix sum{};
     or_abort(session_, [&] {
-      const Memory values = backend_->allocate(sizeof mine, "the matrices of a check");
-      backend_->upload(values.data(), mine.data(), sizeof mine);
+      const Memory values = backend_->queue().allocate(sizeof mine, "the matrices of a check");
+      backend_->queue().upload(values.data(), mine.data(), sizeof mine);
       add_up(values, mine.size());
-      backend_->download(sum.data(), values.data(), sizeof sum);
+      backend_->queue().download(sum.data(), values.data(), sizeof sum);
       sums_->wait("the sum of the products");
     });
     Matrix expected = kProduct;
@@ -138,14 +141,14 @@ class Check {
   // A row of the table: the sum of so many bytes is right, and takes so long.
   std::vector<std::string> check_size(std::size_t bytes) {
     const std::size_t count = bytes / sizeof(float);
-    Memory memory = together(session_, [&] { return backend_->allocate(bytes, "the numbers of a check"); });
+    Memory memory = together(session_, [&] { return backend_->queue().allocate(bytes, "the numbers of a check"); });
     std::vector<float> numbers(count);
     for (std::size_t i = 0; i < count; ++i) numbers[i] = number_of(ranks_.rank(), i);
     const std::string what = fmt::format("the sum of {}", format_bytes(bytes));
     or_abort(session_, [&] {
-      backend_->upload(memory.data(), numbers.data(), bytes);
+      backend_->queue().upload(memory.data(), numbers.data(), bytes);
       add_up(memory, count);
-      backend_->download(numbers.data(), memory.data(), bytes);
+      backend_->queue().download(numbers.data(), memory.data(), bytes);
       sums_->wait(what);
     });
     together(session_, [&] { compare(numbers, what); });
@@ -179,7 +182,7 @@ class Check {
 
   // The mean of many, of the slowest rank. The numbers are zero meanwhile, so that they do not grow.
   double time_sums(const Memory& memory, std::size_t count, const std::string& what) {
-    backend_->fill_zero(memory.data(), count * sizeof(float));
+    backend_->math().fill_zero(memory.data(), count * sizeof(float));
     const auto run = [&](int repeats) {
       sums_->wait(what);
       ranks_.barrier();

@@ -39,7 +39,7 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                            format_count(static_cast<std::uint64_t>(e.data.train->size())),
                            format_count(static_cast<std::uint64_t>(e.data.test->size())))},
       {"ranks", ranks.binding.sentence},
-      {"device", e.backend->description() + (ranks.device.note.empty() ? "" : "; " + ranks.device.note)},
+      {"device", e.backend->ops().description() + (ranks.device.note.empty() ? "" : "; " + ranks.device.note)},
       {"batch", fmt::format("{} global = {} rank{} x {}{}, in {} logical shard{}", batch.global_batch, batch.ranks,
                             batch.ranks == 1 ? "" : "s", batch.per_rank,
                             batch.per_rank * batch.ranks == batch.global_batch ? "" : " at most", batch.shards,

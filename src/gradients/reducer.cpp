@@ -32,9 +32,9 @@ Reducer::Reducer(Communicator& ranks, Backend& backend, DeviceCommunicator& sums
       overlaps_(ranks_ > 1 && config_.overlap && config_.buckets.size() > 1 && sums.overlaps()) {
   check_buckets(ranks, config_);
   DDP_ASSERT(!config_.bf16 || config_.algorithm == ReductionAlgorithm::ring);
-  memory_ = backend.allocate(own_.buffers * stride_ * sizeof(float), "the gradients");
+  memory_ = backend.queue().allocate(own_.buffers * stride_ * sizeof(float), "the gradients");
   if (config_.bf16 && ranks_ > 1) {
-    rounded_ = backend.allocate(config_.elements * sizeof(Bf16), "the gradients in bfloat16");
+    rounded_ = backend.queue().allocate(config_.elements * sizeof(Bf16), "the gradients in bfloat16");
   }
   partials_.resize(own_.remaining);
 }
@@ -79,7 +79,7 @@ void Reducer::finish() {
     while (launched_ < config_.buckets.size()) reduce_next_bucket();
     // The communicator knows which bucket it was.
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
-    if (config_.bf16) backend_.from_bf16(buffer(0), rounded_.at<Bf16>(0), config_.elements);
+    if (config_.bf16) backend_.math().from_bf16(buffer(0), rounded_.at<Bf16>(0), config_.elements);
   }
   in_use_ = 0;
   shards_done_ = 0;
@@ -97,7 +97,7 @@ void Reducer::sum(double* values, std::size_t count) {
 
 void Reducer::wait() {
   if (ranks_ == 1) {
-    backend_.synchronize();
+    backend_.queue().synchronize();
   } else {
     const RankWait told("the sum of gradients");
     sums_.wait(step_name());
@@ -109,7 +109,7 @@ std::size_t Reducer::add_own_shards(int shard, std::size_t begin, std::size_t en
   std::size_t in_use = in_use_ + 1;
   for (int merges = own_.merges[static_cast<std::size_t>(shard)]; merges > 0; --merges) {
     --in_use;
-    if (end > begin) backend_.add(buffer(in_use - 1) + begin, buffer(in_use) + begin, end - begin);
+    if (end > begin) backend_.math().add(buffer(in_use - 1) + begin, buffer(in_use) + begin, end - begin);
   }
   return in_use;
 }
@@ -124,7 +124,7 @@ void Reducer::reduce_next_bucket() {
            add_own_shards(local_shards() - 1, bucket.begin, bucket.end);
            if (config_.bf16) {
              Bf16* const rounded = rounded_.at<Bf16>(0) + bucket.begin;
-             backend_.to_bf16(rounded, buffer(0) + bucket.begin, bucket.elements());
+             backend_.math().to_bf16(rounded, buffer(0) + bucket.begin, bucket.elements());
              sums_.all_reduce(rounded, bucket.elements(), start);
            } else {
              for (std::size_t k = 0; k < partials_.size(); ++k) partials_[k] = buffer(k) + bucket.begin;

@@ -13,7 +13,7 @@
 //   reducer.wait();
 //
 // The reducer decides what is added and when; where memory lies and how ranks talk is the DeviceCommunicator's. All
-// memory is the backend's, and all work follows the order of its work (Note [Order of work] in backend/backend.h).
+// memory is the backend's, and all work follows the order of its work (Note [Order of work] in backend/device_queue.h).
 //
 // Note [When a bucket is reduced]
 // The shards of a rank are added up as they come, in the fixed tree of comm/shard_tree.h. During backward of the last

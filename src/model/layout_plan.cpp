@@ -24,7 +24,7 @@ class Prices {
     for (const Known& known : known_) {
       if (known.spec == spec && known.from == from && known.to == to) return known.choice;
     }
-    known_.push_back({spec, from, to, backend_.choose(spec, from, to, mode_)});
+    known_.push_back({spec, from, to, backend_.ops().choose(spec, from, to, mode_)});
     return known_.back().choice;
   }
 
@@ -65,7 +65,7 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
     const bool last = s + 1 == stages.size();
     const bool vector = last || std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
                                             [](const StageInput& input) { return input.flattens; });
-    return backend.supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
+    return backend.ops().supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
   };
   for (std::size_t s = 0; s < stages.size(); ++s) {
     heartbeat();

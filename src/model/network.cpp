@@ -20,7 +20,7 @@ Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& conf
 std::size_t Network::add_step(Step step, Layout out) {
   const auto index = static_cast<int>(steps_.size());
   try {
-    step.op = backend_.make_op(step.spec, values_[step.inputs.front()].layout, out, step.kernels);
+    step.op = backend_.ops().make_op(step.spec, values_[step.inputs.front()].layout, out, step.kernels);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("layer {}: {}", step.name, error.what()));
   }
@@ -46,7 +46,7 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
 }
 
 void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
-  const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.takes_bias_into_norm());
+  const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
   DDP_ASSERT(stages.size() == plan.stages.size());
   // The images lie as their first reader wants them.
   values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
@@ -145,11 +145,13 @@ void Network::plan_memory() {
 }
 
 void Network::place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps) {
-  arena_ = backend_.allocate(memory_.arena_bytes, "the activations of this batch size");
-  const auto floats = [&](BufferId id) { return arena_.at<float>(memory_.offset(id)); };
+  arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
+  const auto activations = [&](BufferId id) {
+    return Activations(arena_.data() + memory_.offset(id), backend_.ops().activation_element());
+  };
   for (std::size_t v = 0; v < values.size(); ++v) {
-    values_[v].y = floats(values[v].y);
-    if (values_[v].producer >= 0) values_[v].dy = floats(values[v].dy);
+    values_[v].y = activations(values[v].y);
+    if (values_[v].producer >= 0) values_[v].dy = activations(values[v].dy);
   }
   for (std::size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps_[s];
@@ -157,7 +159,7 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
     step.forward_workspace = arena_.data() + memory_.offset(steps[s].forward_workspace);
     step.backward_workspace = arena_.data() + memory_.offset(steps[s].backward_workspace);
     for (std::size_t input = 0; input < step.inputs.size(); ++input) {
-      if (steps[s].aside.at(input)) step.aside.at(input) = floats(*steps[s].aside.at(input));
+      if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
     }
   }
 }
@@ -185,7 +187,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   DDP_ASSERT(samples.count <= config_.batch);
   active_ = samples.count;
   keys_ = samples.keys;
-  backend_.load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
+  backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.x = values_[step.inputs[0]].y;
@@ -207,8 +209,9 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   LossSpec loss = loss_;
   // Smoothing is part of how a network is trained, not of how good it is.
   if (pass == Pass::evaluation) loss.label_smoothing = 0;
-  backend_.softmax_cross_entropy(loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale,
-                                        output.loss_sum, output.correct, samples.other_labels, samples.label_weights});
+  backend_.ops().softmax_cross_entropy(
+      loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
+             samples.other_labels, samples.label_weights});
 }
 
 void Network::backward_step(int index, const float* parameters, float* gradient) {
@@ -237,12 +240,13 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
     // What is not trained has no gradient: it would count in norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
     if (!parameter.fixed) continue;
-    backend_.fill_zero(gradient + parameter.offset, static_cast<std::size_t>(parameter.elements()) * sizeof(float));
+    backend_.math().fill_zero(gradient + parameter.offset,
+                              static_cast<std::size_t>(parameter.elements()) * sizeof(float));
   }
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];
     if (step.aside.at(input) == nullptr || value.dy == nullptr) continue;
-    backend_.add_activations(value.dy, step.aside.at(input), elements_of(value));
+    backend_.math().add_activations(value.dy, step.aside.at(input), elements_of(value));
   }
 }
 

@@ -5,8 +5,8 @@
 //                   {.gradient_scale = 1.0F / global_batch, ...});
 //   network.backward(parameters, gradient, [&](std::int64_t offset) { reducer.ready(offset); });
 //
-// Everything is enqueued on the backend (Note [Order of work] in backend/backend.h), and all pointers are its memory.
-// Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in that of
+// Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers are its
+// memory. Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in that of
 // Graph::statistics(). Backward fills the gradient from its end to its beginning and says after each stage from which
 // offset on it is final.
 //
@@ -84,7 +84,7 @@ class Network {
   // The loss over a batch. Keeps what backward needs: the gradient is that of the loss sum times `gradient_scale`.
   void forward(Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output);
   // The logits of the last forward: [count][classes] where the layout is plain.
-  const float* logits() const { return values_.back().y; }
+  ConstActivations logits() const { return values_.back().y; }
   Layout logits_layout() const { return values_.back().layout; }
 
   using Ready = std::function<void(std::int64_t)>;
@@ -100,8 +100,8 @@ class Network {
     Layout layout = Layout::plain;
     int producer = -1;         // the step that computes it; -1: the images
     std::vector<int> readers;  // steps, in their order
-    float* y = nullptr;
-    float* dy = nullptr;
+    Activations y;
+    Activations dy;
   };
   struct Step {
     std::string name;
@@ -116,7 +116,7 @@ class Network {
     std::byte* saved = nullptr;
     std::byte* forward_workspace = nullptr;
     std::byte* backward_workspace = nullptr;
-    std::array<float*, 2> aside{};  // where the gradient of an input goes that is added to other readers'
+    std::array<Activations, 2> aside{};  // where the gradient of an input goes that is added to other readers'
   };
   // The planned buffers of a value (its activation and gradient) or of a step.
   struct Buffers {
@@ -129,7 +129,9 @@ class Network {
   std::size_t in_layout(std::size_t value, Layout layout);
   void build_steps(const Graph& graph, const LayoutPlan& plan);
   std::size_t elements_of(const Value& value) const;
-  std::size_t bytes_of(const Value& value) const { return elements_of(value) * backend_.activation_bytes(); }
+  std::size_t bytes_of(const Value& value) const {
+    return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
+  }
   bool writes_aside(int step, std::size_t input) const;
   int last_use_of(const Value& value) const;
   int backward_time(int step) const { return 2 * static_cast<int>(steps_.size()) - step; }

@@ -10,7 +10,7 @@
 // batch normalisation becomes the latter's input bias. It has no effect on the loss, so training saves the passes that
 // add it and sum its gradient, which is then exactly zero instead of rounding errors.
 //
-//   std::vector<Stage> stages = make_stages(graph, batch, backend.takes_bias_into_norm());
+//   std::vector<Stage> stages = make_stages(graph, batch, backend.ops().takes_bias_into_norm());
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   a.decay_scale = segments.empty() ? 1 : segments.front().decay_scale;
 
   const auto count = static_cast<std::size_t>(a.count);
-  state_ = backend.allocate(state_buffers(settings) * count * sizeof(float), "the optimizer's buffers");
+  state_ = backend.queue().allocate(state_buffers(settings) * count * sizeof(float), "the optimizer's buffers");
   std::size_t used = 0;
   const auto take_state = [&] { return state_.at<float>(count * sizeof(float) * used++); };
   if (settings.has_first()) a.first = take_state();
@@ -37,7 +37,7 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   const std::size_t segments_at = place(segment_bytes);
   const std::size_t sums_at = place(sum_bytes);
   const std::size_t ratios_at = place(ratio_bytes);
-  tables_ = backend.allocate(bytes, "the optimizer's tables");
+  tables_ = backend.queue().allocate(bytes, "the optimizer's tables");
   a.numbers = tables_.at<StepNumbers>(numbers_at);
   a.chunks = tables_.at<UpdateChunk>(chunks_at);
   a.chunk_count = static_cast<std::int64_t>(tables.chunks.size());
@@ -45,9 +45,9 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   a.segment_count = static_cast<std::int64_t>(tables.segments.size());
   a.sums = tables_.at<double>(sums_at);
   a.ratios = tables_.at<double>(ratios_at);
-  backend.upload(tables_.data() + chunks_at, tables.chunks.data(), chunk_bytes);
-  backend.upload(tables_.data() + segments_at, tables.segments.data(), segment_bytes);
-  backend.synchronize();
+  backend.queue().upload(tables_.data() + chunks_at, tables.chunks.data(), chunk_bytes);
+  backend.queue().upload(tables_.data() + segments_at, tables.segments.data(), segment_bytes);
+  backend.queue().synchronize();
 }
 
 void Optimizer::update(float* parameters, const float* gradient, const UpdateControl& control) {
@@ -58,7 +58,7 @@ void Optimizer::update(float* parameters, const float* gradient, const UpdateCon
   arguments.momentum = control.momentum;
   arguments.step = control.step;
   arguments.skip = control.skip;
-  backend_.update(arguments);
+  backend_.math().update(arguments);
 }
 
 std::vector<OptimizerState> Optimizer::state() {

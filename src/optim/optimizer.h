@@ -3,7 +3,7 @@
 //   Optimizer adam(backend, {{0, parameter_count}}, {.rule = UpdateRule::adam, .weight_decay = 0.01});
 //   adam.update(parameters, gradient, {.lr = lr, .momentum = beta1, .step = step, .skip = broken});
 //
-// An update is enqueued (Note [Order of work] in backend/backend.h); all pointers are memory of the backend. Each
+// An update is enqueued (Note [Order of work] in backend/device_queue.h); all pointers are memory of the backend. Each
 // parameter is updated independently, in fp32, by the rules of optim/rules/update.h; norms are summed in a fixed order,
 // so the bits do not depend on the number of threads.
 #pragma once

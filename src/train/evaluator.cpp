@@ -34,8 +34,8 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
                .read_pixels = resident == nullptr},
               [] { return std::nullopt; }) {
   const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
-  device_sums_ = backend.allocate(count * sizeof(double), "the sums of an evaluation");
-  host_sums_ = backend.allocate_for_transfer((count + 1) * sizeof(double), "the sums of an evaluation");
+  device_sums_ = backend.queue().allocate(count * sizeof(double), "the sums of an evaluation");
+  host_sums_ = backend.queue().allocate_for_transfer((count + 1) * sizeof(double), "the sums of an evaluation");
   sums_ = {host_sums_.at<double>(0), count + 1};
 }
 
@@ -46,7 +46,7 @@ EvalResult Evaluator::run(const ModelState& state) {
 }
 
 std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const std::function<bool()>& stopped) {
-  backend_.fill_zero(device_sums_.data(), device_sums_.bytes());
+  backend_.math().fill_zero(device_sums_.data(), device_sums_.bytes());
   const auto chunks = static_cast<std::int64_t>(sums_.size()) - 2;
   double& stops = sums_.back();
   stops = 0;
@@ -72,11 +72,11 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
     double* sums = device_sums_.at<double>(0);
     network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
     // The stage takes the next batch only when this one's copies are done.
-    backend_.synchronize();
+    backend_.queue().synchronize();
     heartbeat();
   }
-  backend_.download(sums_.data(), device_sums_.data(), device_sums_.bytes());
-  backend_.synchronize();
+  backend_.queue().download(sums_.data(), device_sums_.data(), device_sums_.bytes());
+  backend_.queue().synchronize();
   // Each chunk's sum comes from one rank and is zero on the others: exact, whatever the order of additions.
   ranks_.all_reduce(sums_, ReduceOp::sum);
   if (stops > 0) return std::nullopt;

@@ -73,11 +73,11 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const Netwo
   const bool fixed = e.options.optimizer.deterministic;
   if (resumed && !resumed->plan.empty() && is_usable(e, stages, config, resumed->plan)) {
     const auto then = resumed->fingerprint.find("kernels");
-    if (fixed && then != resumed->fingerprint.end() && then->second != e.backend->arithmetic()) {
+    if (fixed && then != resumed->fingerprint.end() && then->second != e.backend->ops().arithmetic()) {
       log_warning(
           "the checkpoint was computed by {}, this run is by {}; the bits may no longer be those of an "
           "uninterrupted run",
-          then->second, e.backend->arithmetic());
+          then->second, e.backend->ops().arithmetic());
     }
     return {resumed->plan, "from the checkpoint"};
   }
@@ -186,7 +186,7 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
 
 std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
   const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
-  if (!dataset.fixed() || !worth_keeping_on_device(backend, bytes)) return nullptr;
+  if (!dataset.fixed() || !worth_keeping_on_device(backend.queue(), bytes)) return nullptr;
   return std::make_unique<ResidentImages>(backend, dataset);
 }
 
@@ -301,7 +301,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_data(e, *resumed);
     }
     e.backend = open_backend(device);
-    stages = make_stages(e.graph, e.batch.per_shard, e.backend->takes_bias_into_norm());
+    stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
@@ -323,8 +323,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_fits(*e.backend, e.graph, config, e.plan, bytes_beside_activations(e));
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
     const auto count = static_cast<std::size_t>(e.graph.parameter_count());
-    e.parameter_memory = e.backend->allocate(count * sizeof(float), "the parameters");
-    e.host_parameters = std::make_unique<HostMirror>(*e.backend, e.parameters(), count);
+    e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
+    e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
     e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank());
     first_weights(e, imported, session.rank() == 0 && !resumed);
     if (options.data.mixup == 0) e.resident_train = make_resident(*e.backend, *e.data.train);

@@ -19,7 +19,7 @@ std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig c
   std::int64_t too_large = limit + 1;
   while (too_large - fits > 1) {
     config.batch = fits + (too_large - fits) / 2;
-    const std::vector<Stage> stages = make_stages(graph, config.batch, backend.takes_bias_into_norm());
+    const std::vector<Stage> stages = make_stages(graph, config.batch, backend.ops().takes_bias_into_norm());
     const LayoutPlan plan = plan_layouts(backend, stages, ChoiceMode::fixed);
     (arena_bytes(backend, graph, config, plan) <= bytes ? fits : too_large) = config.batch;
   }
@@ -30,7 +30,7 @@ std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig c
 
 void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan,
                 std::size_t other_bytes) {
-  const std::size_t available = backend.available_bytes();
+  const std::size_t available = backend.queue().available_bytes();
   if (available == 0) return;
   const std::size_t arena = arena_bytes(backend, graph, config, plan);
   if (arena + other_bytes <= available) return;

@@ -38,7 +38,7 @@ std::vector<float> sample_logits(const Graph& graph, const WeightValues& weights
   std::vector<float> logits;
   for (std::int64_t n = 0; n < kImages; ++n) {
     for (std::int64_t c = 0; c < graph.classes(); ++c) {
-      logits.push_back(network.logits()[element_offset(row, network.logits_layout(), n, c, 0, 0)]);
+      logits.push_back(network.logits().fp32()[element_offset(row, network.logits_layout(), n, c, 0, 0)]);
     }
   }
   return logits;

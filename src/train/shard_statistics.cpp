@@ -13,10 +13,10 @@ ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const Bat
       shards_(plan.shards),
       mine_(plan.shards_of(rank)) {
   if (count_ == 0) return;
-  own_ = backend.allocate(at(mine_.size()) * sizeof(float), "the running statistics");
-  mean_ = backend.allocate(count_ * sizeof(float), "the running statistics");
-  host_own_ = std::make_unique<HostMirror>(backend, own_.at<float>(0), at(mine_.size()));
-  host_mean_ = std::make_unique<HostMirror>(backend, mean_.at<float>(0), count_);
+  own_ = backend.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  mean_ = backend.queue().allocate(count_ * sizeof(float), "the running statistics");
+  host_own_ = std::make_unique<HostMirror>(backend.queue(), own_.at<float>(0), at(mine_.size()));
+  host_mean_ = std::make_unique<HostMirror>(backend.queue(), mean_.at<float>(0), count_);
   all_.resize(at(shards_));
   std::vector<float> initial(count_);
   initialize_statistics(graph, initial);

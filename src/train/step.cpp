@@ -22,8 +22,8 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       elements_(static_cast<std::size_t>(network_.parameter_count())),
       message_bytes_((static_cast<std::size_t>(plan.shards) + Place::places) * sizeof(double)),
       record_(record && reducer_.recordable()) {
-  message_ = backend_.allocate(message_bytes_, "the messages of a step");
-  host_message_ = backend_.allocate_for_transfer(message_bytes_, "the messages of a step");
+  message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
+  host_message_ = backend_.queue().allocate_for_transfer(message_bytes_, "the messages of a step");
 }
 
 void TrainStep::compute(const float* parameters, std::int64_t samples) {
@@ -32,11 +32,11 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
   const float scale = 1.0F / static_cast<float>(samples);
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const Range range = plan_.shard_samples(shard, samples);
-    if (shard + 1 == shards.end) backend_.mark(Mark::last_shard_mark);
+    if (shard + 1 == shards.end) backend_.queue().mark(Mark::last_shard_mark);
     const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard)};
     network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
                      {message_.at<double>(0) + shard, device(Place::correct), scale});
-    if (shard + 1 == shards.end) backend_.mark(Mark::backward_mark);
+    if (shard + 1 == shards.end) backend_.queue().mark(Mark::backward_mark);
     network_.backward(parameters, reducer_.shard_gradient(),
                       [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
     reducer_.shard_done();
@@ -45,21 +45,21 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
 
 void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   const auto shards = static_cast<std::size_t>(plan_.shards);
-  backend_.mark(Mark::begin_mark);
-  backend_.upload(message_.data(), host_message_.data(), message_bytes_);
+  backend_.queue().mark(Mark::begin_mark);
+  backend_.queue().upload(message_.data(), host_message_.data(), message_bytes_);
   stage_.enqueue();
   compute(parameters, samples);
-  backend_.mark(Mark::reduction_mark);
+  backend_.queue().mark(Mark::reduction_mark);
   reducer_.finish();
   // A rank's own losses are looked at, too: a loss can overflow where its gradient does not.
-  backend_.find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Place::broken));
+  backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Place::broken));
   // Every shard's loss comes from one rank and is zero on the others: the sums are exact, whatever their order.
   reducer_.sum(message_.at<double>(0), shards + Place::summed);
-  backend_.mark(Mark::optimizer_mark);
+  backend_.queue().mark(Mark::optimizer_mark);
   optimizer_.update(parameters, reducer_.gradient(),
                     {device(Place::lr), device(Place::momentum), device(Place::number), device(Place::broken)});
-  backend_.download(host_message_.data(), message_.data(), message_bytes_);
-  backend_.mark(Mark::end_mark);
+  backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
+  backend_.queue().mark(Mark::end_mark);
 }
 
 // A step is recorded after one was enqueued as it is, so that libraries have set up what they set up lazily.
@@ -69,7 +69,7 @@ void TrainStep::replay_or_enqueue(float* parameters, const StepInput& input) {
     return;
   }
   if (warm_ && recording_ == nullptr) {
-    recording_ = backend_.record([&] { enqueue(parameters, input.samples); });
+    recording_ = backend_.queue().record([&] { enqueue(parameters, input.samples); });
     record_ = recording_ != nullptr;
   }
   if (recording_ != nullptr) {
@@ -94,11 +94,11 @@ StepResult TrainStep::result_of(const StepInput& input) const {
 // backward of the last shard stand for those of all. What is left is the host's: on a GPU enqueueing and waiting to be
 // woken.
 void TrainStep::split_time(double seconds) {
-  const double shards = backend_.seconds_between(Mark::begin_mark, Mark::reduction_mark);
-  const double forward = backend_.seconds_between(Mark::last_shard_mark, Mark::backward_mark);
-  const double backward = backend_.seconds_between(Mark::backward_mark, Mark::reduction_mark);
-  const double exposed = backend_.seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
-  const double optimizer = backend_.seconds_between(Mark::optimizer_mark, Mark::end_mark);
+  const double shards = backend_.queue().seconds_between(Mark::begin_mark, Mark::reduction_mark);
+  const double forward = backend_.queue().seconds_between(Mark::last_shard_mark, Mark::backward_mark);
+  const double backward = backend_.queue().seconds_between(Mark::backward_mark, Mark::reduction_mark);
+  const double exposed = backend_.queue().seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
+  const double optimizer = backend_.queue().seconds_between(Mark::optimizer_mark, Mark::end_mark);
   const double scale = std::min(1.0, seconds / std::max(1e-9, shards + exposed + optimizer));
   const double forward_share = forward / std::max(1e-9, forward + backward);
   clock_.move(Phase::other, Phase::forward, scale * shards * forward_share);

@@ -2,7 +2,7 @@
 //
 //   std::vector<BackendCase> backend_cases() { return {{"cpu", make_cpu_backend, 1e-5}}; }
 //   using Flat = EveryBackend;
-//   TEST_P(Flat, BuffersAreAdded) { backend().add(...); ... }
+//   TEST_P(Flat, BuffersAreAdded) { backend().math().add(...); ... }
 //   DDP_ON_EVERY_BACKEND(On, Flat);
 #pragma once
 

@@ -107,8 +107,8 @@ class Threads : public testing::Test {
   static std::vector<std::vector<float>> results(const OpSpec& spec, Layout layout, int threads) {
     omp_set_num_threads(threads);
     const auto backend = make_cpu_backend();
-    const auto op =
-        backend->make_op(spec, layout, layout, backend->choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto op = backend->ops().make_op(spec, layout, layout,
+                                           backend->ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
     std::mt19937 engine(7);
     std::uniform_real_distribution<float> uniform(-1, 1);
     const auto random = [&](std::int64_t count) {
@@ -127,8 +127,8 @@ class Threads : public testing::Test {
     const auto dw = random(parameter_elements(spec, 0));
     const auto db = random(parameter_elements(spec, 1));
     const auto statistics = random(statistic_elements(spec));
-    const Memory saved = backend->allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend->allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend->queue().allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend->queue().allocate(op->workspace_bytes(), "a test's values");
     op->forward({.x = x.data(),
                  .y = y.data(),
                  .parameters = {weight.data(), bias.data()},
@@ -184,14 +184,14 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
   for (double& x : in.x) x = std::round(x * 16) / 16 + 2000;
   const reference::Values wanted = reference::forward(spec, in).y;
   for (const Layout layout : kLayouts) {
-    const auto op = backend->make_op(spec, layout, layout, "");
+    const auto op = backend->ops().make_op(spec, layout, layout, "");
     DeviceActivation x(*backend, batch, spec.shape, layout);
     DeviceActivation y(*backend, batch, spec.shape, layout);
     x.set(in.x, batch);
     const DeviceArray<float> weight(*backend, std::vector<float>(17, 1.0F));
     const DeviceArray<float> zeros(*backend, std::vector<float>(34, 0.0F));
-    const Memory saved = backend->allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend->allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend->queue().allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend->queue().allocate(op->workspace_bytes(), "a test's values");
     op->forward({.x = x.data(),
                  .y = y.data(),
                  .parameters = {weight.data(), zeros.data()},
@@ -206,7 +206,7 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
 
 // A plan is good for one version of oneDNN: what is fastest, and which bits come out, differ with it.
 TEST(OneDnn, ItsVersionIsPartOfTheFingerprint) {
-  const std::string fingerprint = make_cpu_backend()->fingerprint();
+  const std::string fingerprint = make_cpu_backend()->ops().fingerprint();
   const char* expected = std::getenv("DDP_EXPECT_ONEDNN");
   EXPECT_THAT(fingerprint, testing::ContainsRegex(expected == nullptr ? " onednn-[0-9]+[.][0-9]+[.][0-9]+ "
                                                                       : fmt::format(" onednn-{} ", expected)));

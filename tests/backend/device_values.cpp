@@ -27,7 +27,7 @@ DeviceActivation::DeviceActivation(Backend& backend, std::int64_t batch, const S
       batch_(batch),
       shape_(shape),
       layout_(layout),
-      memory_(backend.allocate(elements() * backend.activation_bytes(), "a test's values")) {}
+      memory_(backend.queue().allocate(elements() * bytes_of(backend.ops().activation_element()), "a test's values")) {}
 
 void DeviceActivation::set(const reference::Values& plain, std::int64_t active, float rest) {
   std::vector<float> values(elements(), rest);
@@ -56,29 +56,29 @@ bool DeviceActivation::zero_from(std::int64_t active) const {
 
 std::vector<float> DeviceActivation::stored() const {
   std::vector<float> values(elements());
-  if (backend_.activation_bytes() == sizeof(float)) {
-    backend_.download(values.data(), memory_.data(), values.size() * sizeof(float));
-    backend_.synchronize();
+  if (backend_.ops().activation_element() == Element::fp32) {
+    backend_.queue().download(values.data(), memory_.data(), values.size() * sizeof(float));
+    backend_.queue().synchronize();
     return values;
   }
   std::vector<std::uint16_t> halves(elements());
-  backend_.download(halves.data(), memory_.data(), halves.size() * sizeof(std::uint16_t));
-  backend_.synchronize();
+  backend_.queue().download(halves.data(), memory_.data(), halves.size() * sizeof(std::uint16_t));
+  backend_.queue().synchronize();
   for (std::size_t i = 0; i < halves.size(); ++i) values[i] = float_of_bf16(halves[i]);
   return values;
 }
 
 void DeviceActivation::set_stored(const std::vector<float>& values) {
-  if (backend_.activation_bytes() == sizeof(float)) {
-    backend_.upload(memory_.data(), values.data(), values.size() * sizeof(float));
-    backend_.synchronize();
+  if (backend_.ops().activation_element() == Element::fp32) {
+    backend_.queue().upload(memory_.data(), values.data(), values.size() * sizeof(float));
+    backend_.queue().synchronize();
     return;
   }
   std::vector<std::uint16_t> halves;
   halves.reserve(values.size());
   for (const float value : values) halves.push_back(bf16_bits(value));
-  backend_.upload(memory_.data(), halves.data(), halves.size() * sizeof(std::uint16_t));
-  backend_.synchronize();
+  backend_.queue().upload(memory_.data(), halves.data(), halves.size() * sizeof(std::uint16_t));
+  backend_.queue().synchronize();
 }
 
 }  // namespace ddp

@@ -1,7 +1,7 @@
 // What tests put into a backend's memory and read from it.
 //
 //   DeviceArray<double> sums(backend, {1, 2, 3});
-//   backend.find_broken(..., sums.data(), ...);
+//   backend.math().find_broken(..., sums.data(), ...);
 //   std::vector<double> result = sums.get();
 #pragma once
 
@@ -19,19 +19,19 @@ template <class T>
 class DeviceArray {
  public:
   DeviceArray(Backend& backend, const std::vector<T>& values)
-      : backend_(backend), count_(values.size()), memory_(backend.allocate(bytes(), "a test's values")) {
+      : backend_(backend), count_(values.size()), memory_(backend.queue().allocate(bytes(), "a test's values")) {
     set(values);
   }
 
   T* data() const { return memory_.template at<T>(0); }
   void set(const std::vector<T>& values) {
-    backend_.upload(data(), values.data(), bytes());
-    backend_.synchronize();
+    backend_.queue().upload(data(), values.data(), bytes());
+    backend_.queue().synchronize();
   }
   std::vector<T> get() const {
     std::vector<T> values(count_);
-    backend_.download(values.data(), data(), bytes());
-    backend_.synchronize();
+    backend_.queue().download(values.data(), data(), bytes());
+    backend_.queue().synchronize();
     return values;
   }
 
@@ -48,7 +48,7 @@ class DeviceActivation {
  public:
   DeviceActivation(Backend& backend, std::int64_t batch, const Shape& shape, Layout layout);
 
-  float* data() const { return memory_.at<float>(0); }
+  Activations data() const { return {memory_.data(), backend_.ops().activation_element()}; }
   // The first `active` samples; those beyond become `rest`.
   void set(const reference::Values& plain, std::int64_t active, float rest = 0);
   reference::Values get(std::int64_t active) const;

@@ -16,7 +16,7 @@ namespace {
 class Input : public EveryBackend {
  protected:
   // Whether the first activation can lie in a layout: where the backend takes anything in it.
-  bool has(Layout layout) const { return backend().supports(ActivationSpec{1, {1, 1, 1}}, layout, layout); }
+  bool has(Layout layout) const { return backend().ops().supports(ActivationSpec{1, {1, 1, 1}}, layout, layout); }
 };
 
 std::vector<std::uint8_t> random_bytes(std::int64_t count) {
@@ -37,7 +37,7 @@ TEST_P(Input, BytesAreScaledCroppedAndPaddedWithZeros) {
     const InputSpec spec{batch, image, cropped, layout, {0.5F, 2.0F}, {1.0F, -3.0F}};
     DeviceActivation x(backend(), batch, cropped, layout);
     x.fill(77);
-    backend().load_input(spec, {pixels.data(), nullptr, count, x.data()});
+    backend().ops().load_input(spec, {pixels.data(), nullptr, count, x.data()});
     const std::vector<float> values = x.stored();
     for (std::int64_t n = 0; n < stored_samples(batch, layout); ++n) {
       for (std::int64_t c = 0; c < cropped.channels; ++c) {
@@ -82,8 +82,8 @@ TEST_P(Input, RowsPickImages) {
     DeviceActivation in_order(backend(), 6, image, layout);
     by_row.fill(7);
     in_order.fill(9);
-    backend().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
-    backend().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
+    backend().ops().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
+    backend().ops().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
     EXPECT_EQ(by_row.stored(), in_order.stored()) << to_string(layout);
   }
 }
@@ -96,7 +96,7 @@ TEST_P(Input, NoSamplesAreAllZeros) {
     DeviceActivation x(backend(), 4, image, layout);
     x.fill(5);
     const DeviceArray<std::uint8_t> pixels(backend(), {1, 2, 3});
-    backend().load_input({4, image, image, layout, {1.0F}, {1.0F}}, {pixels.data(), nullptr, 0, x.data()});
+    backend().ops().load_input({4, image, image, layout, {1.0F}, {1.0F}}, {pixels.data(), nullptr, 0, x.data()});
     EXPECT_EQ(x.stored(), std::vector<float>(x.stored().size(), 0.0F)) << to_string(layout);
   }
 }
@@ -169,7 +169,7 @@ struct LossCase {
 
 class SoftmaxCrossEntropy : public EveryBackend {
  protected:
-  bool has(Layout layout) const { return backend().supports(LinearSpec{1, 1, 1}, layout, layout); }
+  bool has(Layout layout) const { return backend().ops().supports(LinearSpec{1, 1, 1}, layout, layout); }
 
   void check(const LossCase& test, Layout layout) {
     const Shape row{test.classes, 1, 1};
@@ -183,7 +183,7 @@ class SoftmaxCrossEntropy : public EveryBackend {
     const DeviceArray<float> weights(backend(), mixed ? test.weights : std::vector<float>(test.labels.size()));
     const DeviceArray<double> results(backend(), {99, 3});
     const LossSpec spec{test.batch, test.classes, layout, static_cast<float>(test.smoothing)};
-    backend().softmax_cross_entropy(
+    backend().ops().softmax_cross_entropy(
         spec, {logits.data(), labels.data(), test.active, gradient.data(), 0.25F, results.data(), results.data() + 1,
                mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr});
     const std::vector<double> sums = results.get();
@@ -236,8 +236,8 @@ TEST_P(SoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
   logits.set({1000, -1000, 0}, 1);
   const DeviceArray<std::int32_t> labels(backend(), {1});
   const DeviceArray<double> results(backend(), {0, 0});
-  backend().softmax_cross_entropy({1, 3, Layout::plain, 0},
-                                  {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
+  backend().ops().softmax_cross_entropy(
+      {1, 3, Layout::plain, 0}, {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
   EXPECT_NEAR(results.get()[0], 2000, 1);
   EXPECT_EQ(results.get()[1], 0);
 }
@@ -250,8 +250,8 @@ TEST_P(SoftmaxCrossEntropy, ABrokenLogitBreaksTheLoss) {
     logits.set(values, 1);
     const DeviceArray<std::int32_t> labels(backend(), {1});
     const DeviceArray<double> results(backend(), {0, 0});
-    backend().softmax_cross_entropy({1, 10, Layout::plain, 0},
-                                    {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
+    backend().ops().softmax_cross_entropy(
+        {1, 10, Layout::plain, 0}, {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
     EXPECT_TRUE(std::isnan(results.get()[0])) << broken;
   }
 }

@@ -21,7 +21,7 @@ class Flat : public EveryBackend {
     const DeviceArray<float> floats(backend(), values);
     const DeviceArray<double> doubles(backend(), sums);
     const DeviceArray<double> result(backend(), {42});
-    backend().find_broken(floats.data(), values.size(), doubles.data(), sums.size(), result.data());
+    backend().math().find_broken(floats.data(), values.size(), doubles.data(), sums.size(), result.data());
     return result.get()[0];
   }
 };
@@ -32,7 +32,7 @@ TEST_P(Flat, BuffersAreAdded) {
     const std::vector<float> addend = random_floats(count);
     const DeviceArray<float> a(backend(), sum);
     const DeviceArray<float> b(backend(), addend);
-    backend().add(a.data(), b.data(), sum.size());
+    backend().math().add(a.data(), b.data(), sum.size());
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
     EXPECT_EQ(a.get(), sum) << count;
     EXPECT_EQ(b.get(), addend) << count;
@@ -46,10 +46,10 @@ TEST_P(Flat, FloatsAreRoundedToBf16AndBack) {
   values[2] = 1.0F + 3.0F / 256;
   const DeviceArray<float> floats(backend(), values);
   const DeviceArray<Bf16> rounded(backend(), std::vector<Bf16>(values.size()));
-  backend().to_bf16(rounded.data(), floats.data(), values.size());
+  backend().math().to_bf16(rounded.data(), floats.data(), values.size());
   const std::vector<Bf16> bits = rounded.get();
   const DeviceArray<float> back(backend(), std::vector<float>(values.size()));
-  backend().from_bf16(back.data(), rounded.data(), values.size());
+  backend().math().from_bf16(back.data(), rounded.data(), values.size());
   const std::vector<float> again = back.get();
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(bits[i].bits, bf16_bits(values[i])) << values[i];

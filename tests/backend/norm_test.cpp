@@ -33,7 +33,7 @@ TEST_P(SimpleOperators, BatchNormsAgreeWithTheReference) {
                                .momentum = round % 3 == 0 ? 0.1F : 0.3F,
                                .activation = activation,
                                .add = round % 2 == 1,
-                               .input_bias = backend().takes_bias_into_norm() && round % 3 != 1};
+                               .input_bias = backend().ops().takes_bias_into_norm() && round % 3 != 1};
       const std::string what =
           fmt::format("batch norm, {}{} {}{}", describe_shape(spec.batch, spec.shape), spec.add ? " add" : "",
                       to_string(activation), spec.input_bias ? " input bias" : "");
@@ -62,9 +62,9 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
   if (!GetParam().repeatable) GTEST_SKIP() << "this backend does not promise it";
   const BatchNormSpec spec{.batch = 40, .shape = {20, 9, 9}, .activation = Activation::relu};
   for (const Layout layout : kLayouts) {
-    if (!backend().supports(spec, layout, layout)) continue;
-    const auto op =
-        backend().make_op(spec, layout, layout, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    if (!backend().ops().supports(spec, layout, layout)) continue;
+    const auto op = backend().ops().make_op(spec, layout, layout,
+                                            backend().ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
     DeviceActivation x(backend(), spec.batch, spec.shape, layout);
     DeviceActivation y(backend(), spec.batch, spec.shape, layout);
     DeviceActivation dx(backend(), spec.batch, spec.shape, layout);
@@ -72,8 +72,8 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
     const DeviceArray<float> weight(backend(), std::vector<float>(20, 1.5F));
     const DeviceArray<float> gradient(backend(), std::vector<float>(20));
     const DeviceArray<float> statistics(backend(), std::vector<float>(40));
-    const Memory saved = backend().allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend().allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend().queue().allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend().queue().allocate(op->workspace_bytes(), "a test's values");
     const auto results = [&] {
       op->forward({.x = x.data(),
                    .y = y.data(),

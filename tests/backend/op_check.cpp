@@ -282,7 +282,7 @@ class Run {
   }
   bool second() const { return inputs_of(check_.spec) == 2; }
 
-  void forward(bool training, float* result) {
+  void forward(bool training, Activations result) {
     const Garbage workspace(check_.backend, check_.op.workspace_bytes());
     check_.op.forward({.x = x.data(),
                        .y = result,
@@ -297,7 +297,7 @@ class Run {
   }
 
   // What the operator says it does not read is garbage.
-  void backward(float* gradient) {
+  void backward(Activations gradient) {
     const Garbage workspace(check_.backend, check_.op.workspace_bytes());
     if (!check_.op.backward_reads_x()) x.fill(kGarbage);
     if (!check_.op.backward_reads_y()) y.fill(kGarbage);
@@ -419,7 +419,7 @@ void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Ex
 
 void check_op(const OpCheck& check) {
   const OpSpec part = active_part(check);
-  Inputs in = inputs_for(part, check.backend.activation_bytes() != sizeof(float));
+  Inputs in = inputs_for(part, check.backend.ops().activation_element() != Element::fp32);
   Values dy = exact_values(check.active * output_of(part).elements());
   const std::vector<bool> near = reference::near_kinks(part, in, std::max(1e-3, 5 * check.tolerance));
   for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];

@@ -1,7 +1,7 @@
 // One operator against the reference in double precision, on fresh random values.
 //
 //   const ConvSpec spec = random_conv();
-//   const auto op = backend.make_op(spec, layout, layout, kernels);
+//   const auto op = backend.ops().make_op(spec, layout, layout, kernels);
 //   check_op({backend, *op, spec, layout, layout, /*active*/ 3, 1e-5, "what failed"});
 #pragma once
 

@@ -18,11 +18,11 @@ class Operators : public EveryBackend {
     int layouts = 0;
     for (const Layout x : kLayouts) {
       for (const Layout y : kLayouts) {
-        if (!backend().supports(spec, x, y)) continue;
+        if (!backend().ops().supports(spec, x, y)) continue;
         ++layouts;
-        const KernelChoice choice = backend().choose(spec, x, y, mode);
+        const KernelChoice choice = backend().ops().choose(spec, x, y, mode);
         EXPECT_GT(choice.seconds, 0) << what;
-        const auto op = backend().make_op(spec, x, y, choice.kernels);
+        const auto op = backend().ops().make_op(spec, x, y, choice.kernels);
         const std::int64_t active = random_between(1, batch_of(spec));
         check_op({backend(), *op, spec, x, y, active, tolerance(),
                   fmt::format("{} active {} {} to {} {}", what, active, to_string(x), to_string(y), choice.kernels)});

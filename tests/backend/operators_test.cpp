@@ -117,9 +117,9 @@ TEST_P(Operators, AnEmptyShardHasZeroGradients) {
       DropoutSpec{.batch = 8, .shape = {3, 2, 2}}};
   for (const OpSpec& spec : specs) {
     for (const Layout layout : kLayouts) {
-      if (!backend().supports(spec, layout, layout)) continue;
-      const auto op =
-          backend().make_op(spec, layout, layout, backend().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+      if (!backend().ops().supports(spec, layout, layout)) continue;
+      const auto op = backend().ops().make_op(spec, layout, layout,
+                                              backend().ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
       check_op({backend(), *op, spec, layout, layout, 0, tolerance(), "empty " + kind_of(spec)});
     }
   }
@@ -133,10 +133,10 @@ void check_repeatable(Backend& backend, const ConvSpec& spec) {
   };
   const std::int64_t weights = parameter_elements(spec, 0);
   for (const Layout layout : kLayouts) {
-    if (!backend.supports(spec, layout, layout)) continue;
-    const KernelChoice choice = backend.choose(spec, layout, layout, ChoiceMode::fixed);
-    EXPECT_EQ(choice.kernels, backend.choose(spec, layout, layout, ChoiceMode::fixed).kernels);
-    const auto op = backend.make_op(spec, layout, layout, choice.kernels);
+    if (!backend.ops().supports(spec, layout, layout)) continue;
+    const KernelChoice choice = backend.ops().choose(spec, layout, layout, ChoiceMode::fixed);
+    EXPECT_EQ(choice.kernels, backend.ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto op = backend.ops().make_op(spec, layout, layout, choice.kernels);
     DeviceActivation x(backend, spec.batch, spec.input, layout);
     DeviceActivation dy(backend, spec.batch, spec.output(), layout);
     x.set(random_values(spec.batch * spec.input.elements()), spec.batch);
@@ -147,8 +147,8 @@ void check_repeatable(Backend& backend, const ConvSpec& spec) {
     const DeviceArray<float> b(backend, floats(spec.output_channels));
     const DeviceArray<float> dw(backend, std::vector<float>(static_cast<std::size_t>(weights)));
     const DeviceArray<float> db(backend, std::vector<float>(static_cast<std::size_t>(spec.output_channels)));
-    const Memory saved = backend.allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend.allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend.queue().allocate(op->saved_bytes(), "a test's values");
+    const Memory workspace = backend.queue().allocate(op->workspace_bytes(), "a test's values");
     const auto results = [&] {
       op->forward({x.data(), y.data(), {w.data(), b.data()}, saved.data(), workspace.data(), spec.batch});
       op->backward({x.data(),
@@ -185,9 +185,10 @@ TEST_P(Operators, RunsAreRepeatable) {
 TEST_P(Operators, UnknownKernelsAreRefused) {
   const ConvSpec spec{.batch = 4, .input = {2, 6, 6}, .output_channels = 3, .window = square(3)};
   for (const Layout layout : kLayouts) {
-    if (!backend().supports(spec, layout, layout)) continue;
+    if (!backend().ops().supports(spec, layout, layout)) continue;
     try {
-      static_cast<void>(backend().make_op(spec, layout, layout, "forward=nothing.1 data=nothing.1 weights=nothing.1"));
+      static_cast<void>(
+          backend().ops().make_op(spec, layout, layout, "forward=nothing.1 data=nothing.1 weights=nothing.1"));
       ADD_FAILURE() << "unknown kernels were taken in " << to_string(layout);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::preflight) << error.what();

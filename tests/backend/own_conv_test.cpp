@@ -16,7 +16,7 @@ namespace {
 void check_mma(const ConvSpec& spec) {
   const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
   ASSERT_TRUE(cuda::conv_mma_takes(spec)) << describe(spec);
-  const auto op = backend->make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
+  const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
   const std::int64_t active = random_between(spec.batch == 0 ? 0 : 1, spec.batch);
   check_op({*backend, *op, spec, Layout::nhwc, Layout::nhwc, active, 1e-2,
             fmt::format("{} active {}", describe(spec), active)});
@@ -73,9 +73,10 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
   others[4].window.padding.top = 3;
   for (const ConvSpec& spec : others) EXPECT_FALSE(cuda::conv_mma_takes(spec)) << describe(spec);
   const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
-  EXPECT_EQ(backend->choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
+  EXPECT_EQ(backend->ops().choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8),
+            "forward=");
   try {
-    static_cast<void>(backend->make_op(others[0], Layout::nhwc, Layout::nhwc, "mma"));
+    static_cast<void>(backend->ops().make_op(others[0], Layout::nhwc, Layout::nhwc, "mma"));
     ADD_FAILURE() << "kernels were taken that do not compute this";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::preflight);
@@ -86,9 +87,9 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
 TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
   const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
   const auto bf16 = make_cuda_backend({.precision = GpuPrecision::bf16, .deterministic = true});
-  EXPECT_EQ(bf16->choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
+  EXPECT_EQ(bf16->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
   const auto fp32 = make_cuda_backend({});
-  EXPECT_EQ(fp32->choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
+  EXPECT_EQ(fp32->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
 }
 
 // Memory that threads of a warp show each other stays until all have seen it.

@@ -67,20 +67,20 @@ struct Outcome {
 };
 
 Outcome run(Backend& backend, const Problem& problem) {
-  const std::vector<Stage> stages = make_stages(problem.graph, kBatch, backend.takes_bias_into_norm());
+  const std::vector<Stage> stages = make_stages(problem.graph, kBatch, backend.ops().takes_bias_into_norm());
   const std::vector<float> scale(3, 1.0F / 128.0F);
   const std::vector<float> shift(3, -1.0F);
   Network network(backend, problem.graph, {kBatch, kImage, scale, shift},
                   plan_layouts(backend, stages, ChoiceMode::fixed));
   const auto device = [&](const auto& host) {
     const std::size_t bytes = host.size() * sizeof(host[0]);
-    Memory memory = backend.allocate(bytes, "the test values");
-    backend.upload(memory.data(), host.data(), bytes);
-    backend.synchronize();  // `host` may be a temporary
+    Memory memory = backend.queue().allocate(bytes, "the test values");
+    backend.queue().upload(memory.data(), host.data(), bytes);
+    backend.queue().synchronize();  // `host` may be a temporary
     return memory;
   };
   const auto host = [&](const Memory& memory, auto& values) {
-    backend.download(values.data(), memory.data(), values.size() * sizeof(values[0]));
+    backend.queue().download(values.data(), memory.data(), values.size() * sizeof(values[0]));
   };
   const Memory parameters = device(problem.parameters);
   const Memory statistics = device(problem.statistics);
@@ -101,7 +101,7 @@ Outcome run(Backend& backend, const Problem& problem) {
   host(gradient, outcome.gradient);
   host(statistics, outcome.statistics);
   host(numbers, losses);
-  backend.synchronize();
+  backend.queue().synchronize();
   outcome.loss = losses[0];
   outcome.loss_in_evaluation = losses[2];
   return outcome;

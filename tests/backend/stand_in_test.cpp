@@ -30,7 +30,7 @@ constexpr ConvSpec kSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 4, .
 
 cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const ConvSpec& spec = kSpec) {
   const auto backend = make_cuda_backend(config);
-  return cuda::conv_kernels_from_text(backend->choose(spec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
+  return cuda::conv_kernels_from_text(backend->ops().choose(spec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
 }
 
 TEST(StandInChoice, TheFastestIsNotTakenWhereItComputesWrong) {
@@ -148,7 +148,7 @@ TEST(StandInChoice, OtherConvolutionsAreCudnns) {
     try {
       const auto backend = make_cuda_backend({});
       const std::string kernels = "forward=own.depthwise data=own.depthwise weights=own.depthwise";
-      static_cast<void>(backend->make_op(spec, Layout::nhwc, Layout::nhwc, kernels));
+      static_cast<void>(backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, kernels));
       ADD_FAILURE() << "a kernel was taken for what it does not compute: " << describe(spec);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::preflight);
@@ -161,7 +161,7 @@ TEST(StandInChoice, OtherConvolutionsAreCudnns) {
 TEST(StandInChoice, PlansOfOlderRunsAreRead) {
   const auto backend = make_cuda_backend({});
   const std::string kernels = "forward=cudnn.10 data=cudnn.11,2:3,13:-1 weights=cudnn.10";
-  const auto op = backend->make_op(kDepthwise, Layout::nhwc, Layout::nhwc, kernels);
+  const auto op = backend->ops().make_op(kDepthwise, Layout::nhwc, Layout::nhwc, kernels);
   check_op({*backend, *op, kDepthwise, Layout::nhwc, Layout::nhwc, 2, 1e-5, "depthwise by cuDNN"});
 }
 
@@ -170,7 +170,7 @@ TEST(StandInChoice, APlanThatTakesTheGpuWithItIsNamed) {
   const stand_in::ProposeFirst proposed(18);
   const auto backend = make_cuda_backend({});
   try {
-    static_cast<void>(backend->choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed));
+    static_cast<void>(backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed));
     ADD_FAILURE() << "a kernel was chosen on a GPU that is lost";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::internal);
@@ -190,8 +190,8 @@ TEST(StandInChoice, Fp32TakesNoTransformsThatLoseDigits) {
 // The choice is the same where memory is short.
 TEST(StandInChoice, TheFixedRuleNeedsNoMemory) {
   const auto backend = make_cuda_backend({.memory_limit = stand_in::kContextBytes + cuda::kLaterReserve + 1000});
-  const Memory rest = backend->allocate(backend->available_bytes(), "the test values");
-  const KernelChoice choice = backend->choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
+  const Memory rest = backend->queue().allocate(backend->queue().available_bytes(), "the test values");
+  const KernelChoice choice = backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
   EXPECT_EQ(cuda::conv_kernels_from_text(choice.kernels, true).forward.text(), "cudnn.11,2:3,13:-1");
 }
 
@@ -223,15 +223,15 @@ TEST(StandInTiming, WhatCannotBeRecordedIsTimedNonetheless) {
 
 TEST(StandInRecording, KeepsThePriorityOfEachStream) {
   const auto backend = make_cuda_backend({});
-  const Memory memory = backend->allocate(4, "the test values");
-  const auto recording = backend->record([&] { backend->fill_zero(memory.data(), 4); });
+  const Memory memory = backend->queue().allocate(4, "the test values");
+  const auto recording = backend->queue().record([&] { backend->math().fill_zero(memory.data(), 4); });
   EXPECT_EQ(testing::instantiation_flags(), cudaGraphInstantiateFlagUseNodePriority);
 }
 
 void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layout, std::int64_t active,
                               double tolerance) {
-  const auto op =
-      backend.make_op(spec, layout, layout, backend.choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+  const auto op = backend.ops().make_op(spec, layout, layout,
+                                        backend.ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
   check_op({backend, *op, spec, layout, layout, active, tolerance, kind_of(spec)});
 }
 
@@ -269,10 +269,10 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
   };
   const std::vector<Filter> filters = {{3, 64, 9}, {2, 601, 9},  {2, 1030, 9}, {5, 3, 49},  {4, 700, 1},
                                        {9, 1, 25}, {2, 5, 4608}, {2, 3, 4609}, {2, 4, 2400}};
-  for (const cuda::Element element : {cuda::Element::fp32, cuda::Element::bf16}) {
-    const bool bf16 = element == cuda::Element::bf16;
+  for (const Element element : {Element::fp32, Element::bf16}) {
+    const bool bf16 = element == Element::bf16;
     const auto backend = make_cuda_backend({.precision = bf16 ? GpuPrecision::bf16 : GpuPrecision::fp32});
-    auto* stream = static_cast<cudaStream_t>(backend->native_stream());
+    auto* stream = static_cast<cudaStream_t>(backend->queue().native_stream());
     for (const Filter& f : filters) {
       const auto count = static_cast<std::size_t>(f.outputs * f.channels * f.taps);
       const auto size = static_cast<std::int64_t>(count);
@@ -289,10 +289,10 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
         }
       }
       const DeviceArray<float> plain(*backend, weights);
-      const Memory moved = backend->allocate(count * cuda::bytes_of(element), "the test values");
+      const Memory moved = backend->queue().allocate(count * bytes_of(element), "the test values");
       const DeviceArray<float> widened(*backend, std::vector<float>(count));
       cuda::pack_weights(stream, plain.data() + 1, element, moved.data(), f.outputs, f.channels, f.taps);
-      cuda::convert(stream, element, moved.data(), cuda::Element::fp32, widened.data(), size);
+      cuda::convert(stream, element, moved.data(), Element::fp32, widened.data(), size);
       EXPECT_EQ(widened.get(), packed) << f.outputs << " " << f.channels << " " << f.taps;
       const DeviceArray<float> back(*backend, std::vector<float>(count + 2, -1.0F));
       cuda::unpack_weights(stream, element, moved.data(), back.data() + 1, f.outputs, f.channels, f.taps);
@@ -333,12 +333,12 @@ TEST(Moments, AreMergedWithoutLosingSmallDeviations) {
 TEST(StandInMemory, ACapIsKept) {
   constexpr std::size_t kLimit = std::size_t{2} << 30U;
   const auto backend = make_cuda_backend({.memory_limit = kLimit});
-  const std::size_t most = backend->available_bytes();
+  const std::size_t most = backend->queue().available_bytes();
   EXPECT_EQ(most, kLimit - stand_in::kContextBytes - cuda::kLaterReserve);
-  const Memory some = backend->allocate(1000, "the test values");
-  EXPECT_EQ(backend->available_bytes(), most - 1000);
-  EXPECT_THROW(static_cast<void>(backend->allocate(most - 999, "the test values")), Error);
-  EXPECT_EQ(backend->available_bytes(), most - 1000);
+  const Memory some = backend->queue().allocate(1000, "the test values");
+  EXPECT_EQ(backend->queue().available_bytes(), most - 1000);
+  EXPECT_THROW(static_cast<void>(backend->queue().allocate(most - 999, "the test values")), Error);
+  EXPECT_EQ(backend->queue().available_bytes(), most - 1000);
 }
 
 // The driver's count of this process is believed, and asked for again.
@@ -347,11 +347,12 @@ TEST(StandInMemory, WhatLibrariesTakeIsMeasured) {
   std::size_t beside = std::size_t{500} << 20U;
   const auto backend =
       make_cuda_backend({.memory_limit = kLimit, .process_bytes = [&] { return beside + testing::allocated_bytes(); }});
-  const Memory some = backend->allocate(1000, "the test values");
-  EXPECT_EQ(backend->available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
+  const Memory some = backend->queue().allocate(1000, "the test values");
+  EXPECT_EQ(backend->queue().available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
   beside += std::size_t{300} << 20U;
-  EXPECT_EQ(backend->available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
-  EXPECT_THROW(static_cast<void>(backend->allocate(kLimit - beside - cuda::kLaterReserve, "the test values")), Error);
+  EXPECT_EQ(backend->queue().available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
+  EXPECT_THROW(static_cast<void>(backend->queue().allocate(kLimit - beside - cuda::kLaterReserve, "the test values")),
+               Error);
 }
 
 TEST(StandInGpu, AGpuThatIsNotThereIsNamed) {
@@ -363,7 +364,7 @@ TEST(StandInGpu, AGpuThatIsNotThereIsNamed) {
     EXPECT_NE(std::string(error.what()).find("there is no GPU 3: 1 visible"), std::string::npos) << error.what();
   }
   EXPECT_EQ(visible_gpus().at(0).pci_id, "0000:0a:00.0");
-  EXPECT_EQ(make_cuda_backend({.precision = GpuPrecision::bf16})->description().substr(0, 24),
+  EXPECT_EQ(make_cuda_backend({.precision = GpuPrecision::bf16})->ops().description().substr(0, 24),
             "Stand-in GPU, bf16, CUDA");
 }
 

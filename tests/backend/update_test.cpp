@@ -66,8 +66,8 @@ struct OnDevice {
     const DeviceArray<float> g(backend, gradient);
     control.set({lr, momentum.value_or(a.settings.own_momentum()), step, skip});
     a.gradient = g.data();
-    backend.update(a);
-    backend.synchronize();
+    backend.math().update(a);
+    backend.queue().synchronize();
   }
 
   Backend& backend;

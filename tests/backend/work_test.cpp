@@ -16,20 +16,20 @@ namespace {
 using Work = EveryBackend;
 
 TEST_P(Work, MemoryIsZero) {
-  const Memory memory = backend().allocate(100'003, "the test values");
+  const Memory memory = backend().queue().allocate(100'003, "the test values");
   ASSERT_EQ(memory.bytes(), 100'003U);
   std::vector<std::byte> bytes(memory.bytes(), std::byte{1});
-  backend().download(bytes.data(), memory.data(), bytes.size());
-  backend().synchronize();
+  backend().queue().download(bytes.data(), memory.data(), bytes.size());
+  backend().queue().synchronize();
   EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size()));
-  const Memory transfer = backend().allocate_for_transfer(5000, "the test values");
+  const Memory transfer = backend().queue().allocate_for_transfer(5000, "the test values");
   EXPECT_TRUE(std::all_of(transfer.data(), transfer.data() + 5000, [](std::byte b) { return b == std::byte{0}; }));
-  EXPECT_EQ(backend().allocate(0, "nothings").bytes(), 0U);
+  EXPECT_EQ(backend().queue().allocate(0, "nothings").bytes(), 0U);
 }
 
 TEST_P(Work, TooMuchMemoryIsAnErrorThatSaysWhatFor) {
   try {
-    static_cast<void>(backend().allocate(~std::size_t{0} / 2, "the test values"));
+    static_cast<void>(backend().queue().allocate(~std::size_t{0} / 2, "the test values"));
     FAIL() << "this machine has more memory than there is";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::out_of_memory);
@@ -41,14 +41,14 @@ TEST_P(Work, CopiesAndFillsHappenInOrder) {
   std::vector<int> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 1);
   const std::size_t bytes = numbers.size() * sizeof(int);
-  const Memory memory = backend().allocate(bytes, "the test values");
+  const Memory memory = backend().queue().allocate(bytes, "the test values");
   std::vector<int> before(numbers.size());
   std::vector<int> after(numbers.size());
-  backend().upload(memory.data(), numbers.data(), bytes);
-  backend().download(before.data(), memory.data(), bytes);
-  backend().fill_zero(memory.data() + 400, 1200);
-  backend().download(after.data(), memory.data(), bytes);
-  backend().synchronize();
+  backend().queue().upload(memory.data(), numbers.data(), bytes);
+  backend().queue().download(before.data(), memory.data(), bytes);
+  backend().math().fill_zero(memory.data() + 400, 1200);
+  backend().queue().download(after.data(), memory.data(), bytes);
+  backend().queue().synchronize();
   EXPECT_EQ(before, numbers);
   std::fill(numbers.begin() + 100, numbers.begin() + 400, 0);
   EXPECT_EQ(after, numbers);
@@ -56,26 +56,26 @@ TEST_P(Work, CopiesAndFillsHappenInOrder) {
 
 TEST_P(Work, MarksKeepTheTime) {
   const DeviceArray<float> values(backend(), std::vector<float>(1'000'000, 1.0F));
-  backend().mark(0);
-  backend().add(values.data(), values.data(), 1'000'000);
-  backend().mark(kMarks - 1);
-  backend().synchronize();
-  EXPECT_GT(backend().seconds_between(0, kMarks - 1), 0);
-  EXPECT_LT(backend().seconds_between(0, kMarks - 1), 10);
+  backend().queue().mark(0);
+  backend().math().add(values.data(), values.data(), 1'000'000);
+  backend().queue().mark(kMarks - 1);
+  backend().queue().synchronize();
+  EXPECT_GT(backend().queue().seconds_between(0, kMarks - 1), 0);
+  EXPECT_LT(backend().queue().seconds_between(0, kMarks - 1), 10);
 }
 
 // A recording does nothing when it is made and all of it each time it is replayed.
 TEST_P(Work, RecordingsAreReplayed) {
   const DeviceArray<float> sum(backend(), {1, 2, 3});
   const DeviceArray<float> addend(backend(), {10, 20, 30});
-  const auto recording = backend().record([&] {
-    backend().mark(2);
-    backend().add(sum.data(), addend.data(), 3);
-    backend().add(addend.data(), addend.data(), 3);
-    backend().mark(3);
+  const auto recording = backend().queue().record([&] {
+    backend().queue().mark(2);
+    backend().math().add(sum.data(), addend.data(), 3);
+    backend().math().add(addend.data(), addend.data(), 3);
+    backend().queue().mark(3);
   });
   if (recording == nullptr) {
-    EXPECT_TRUE(backend().on_host()) << "a GPU records";
+    EXPECT_TRUE(backend().queue().on_host()) << "a GPU records";
     return;
   }
   EXPECT_EQ(sum.get(), (std::vector<float>{1, 2, 3}));
@@ -83,26 +83,26 @@ TEST_P(Work, RecordingsAreReplayed) {
   recording->replay();
   EXPECT_EQ(sum.get(), (std::vector<float>{31, 62, 93}));
   EXPECT_EQ(addend.get(), (std::vector<float>{40, 80, 120}));
-  EXPECT_GT(backend().seconds_between(2, 3), 0);
+  EXPECT_GT(backend().queue().seconds_between(2, 3), 0);
 }
 
 // What goes wrong while recording leaves a backend that works.
 TEST_P(Work, AFailedRecordingIsForgotten) {
   const DeviceArray<float> sum(backend(), {1, 2, 3});
-  if (backend().record([] {}) == nullptr) return;
-  EXPECT_THROW(static_cast<void>(backend().record([&] {
-                 backend().add(sum.data(), sum.data(), 3);
+  if (backend().queue().record([] {}) == nullptr) return;
+  EXPECT_THROW(static_cast<void>(backend().queue().record([&] {
+                 backend().math().add(sum.data(), sum.data(), 3);
                  throw Error(ExitCode::data, "on purpose");
                })),
                Error);
-  backend().add(sum.data(), sum.data(), 3);
+  backend().math().add(sum.data(), sum.data(), 3);
   EXPECT_EQ(sum.get(), (std::vector<float>{2, 4, 6}));
 }
 
 TEST_P(Work, ItSaysWhatItIs) {
-  EXPECT_FALSE(backend().description().empty());
-  EXPECT_FALSE(backend().fingerprint().empty());
-  EXPECT_EQ(backend().fingerprint().find('\n'), std::string::npos);
+  EXPECT_FALSE(backend().ops().description().empty());
+  EXPECT_FALSE(backend().ops().fingerprint().empty());
+  EXPECT_EQ(backend().ops().fingerprint().find('\n'), std::string::npos);
 }
 
 DDP_ON_EVERY_BACKEND(On, Work);

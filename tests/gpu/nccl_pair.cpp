@@ -29,20 +29,20 @@ float value_of(int rank, std::size_t index, int step) {
 
 // Each step's sums against the host's, enqueued call by call and replayed from a recording.
 void sum_steps(Communicator& ranks, Backend& backend, DeviceCommunicator& sums) {
-  const Memory values = backend.allocate(kCount * sizeof(float), "the values");
-  const Memory host = backend.allocate_for_transfer(kCount * sizeof(float), "the values");
+  const Memory values = backend.queue().allocate(kCount * sizeof(float), "the values");
+  const Memory host = backend.queue().allocate_for_transfer(kCount * sizeof(float), "the values");
   auto* numbers = host.at<float>(0);
   const auto enqueue = [&] {
-    backend.upload(values.data(), host.data(), kCount * sizeof(float));
+    backend.queue().upload(values.data(), host.data(), kCount * sizeof(float));
     sums.all_reduce(values.at<float>(0), kCount / 2);
     sums.all_reduce(values.at<float>(kCount / 2 * sizeof(float)), kCount / 2);
     sums.join();
-    backend.download(host.data(), values.data(), kCount * sizeof(float));
+    backend.queue().download(host.data(), values.data(), kCount * sizeof(float));
   };
   std::unique_ptr<Recording> recording;
   for (int step = 0; step < 20; ++step) {
     for (std::size_t i = 0; i < kCount; ++i) numbers[i] = value_of(ranks.rank(), i, step);
-    if (step == 5) recording = backend.record(enqueue);
+    if (step == 5) recording = backend.queue().record(enqueue);
     if (recording) {
       recording->replay();
     } else {

@@ -101,9 +101,9 @@ TEST(NcclFaults, ASumThatNeverEndsIsNamedOnAllRanks) {
 TEST(NcclFaults, AMessageThatNeverEndsIsNamed) {
   const std::size_t buckets = testing::model_config(ReductionAlgorithm::ring, true, 2).buckets.size();
   reduce_with(2, {.silent_sum = buckets}, [](Communicator&, const ReducerConfig& config, const ReducerRig& rig) {
-    const Memory message = rig.backend->allocate(sizeof(double), "a message");
+    const Memory message = rig.backend->queue().allocate(sizeof(double), "a message");
     rig.reducer->begin_step(kStep);
-    rig.backend->fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
+    rig.backend->math().fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
     rig.reducer->shard_done();
     rig.reducer->finish();
     rig.reducer->sum(message.at<double>(0), 1);
@@ -144,8 +144,8 @@ TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
       2, {.silent_sum = buckets + 1}, [&](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
         testing::run_step(rig, ranks, config, 3, 0);
         const testing::NcclCounts before = testing::nccl_counts();
-        const auto recording = rig.backend->record([&] {
-          rig.backend->fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
+        const auto recording = rig.backend->queue().record([&] {
+          rig.backend->math().fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
           rig.reducer->shard_done();
           rig.reducer->finish();
         });
@@ -163,7 +163,7 @@ TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
   run_as_threads(1, [](Communicator& ranks) {
     const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 1);
     const ReducerRig rig = testing::make_nccl_reducer(ranks, config);
-    const Memory values = rig.backend->allocate(sizeof(float), "a test");
+    const Memory values = rig.backend->queue().allocate(sizeof(float), "a test");
     testing::break_streams(cudaErrorIllegalAddress);
     EXPECT_THAT(error_text(ExitCode::internal, [&] { rig.sums->wait("step 7"); }),
                 AllOf(HasSubstr("step 7: rank 0: "), HasSubstr("CUDA: "), HasSubstr("an error on purpose")));

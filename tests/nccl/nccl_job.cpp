@@ -26,7 +26,8 @@ void reduce(const testing::ReducerRig& rig, const ReducerConfig& config, bool ha
     rig.reducer->begin_step(step);
     float* gradient = rig.reducer->shard_gradient();
     for (const Bucket& bucket : config.buckets) {
-      rig.backend->upload(gradient + bucket.begin, values.data() + bucket.begin, bucket.elements() * sizeof(float));
+      rig.backend->queue().upload(gradient + bucket.begin, values.data() + bucket.begin,
+                                  bucket.elements() * sizeof(float));
       rig.reducer->ready(bucket.begin);
       if (hangs && step == kBadStep) hang();
     }

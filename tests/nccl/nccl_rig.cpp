@@ -6,7 +6,7 @@ namespace ddp::testing {
 
 Device make_nccl_device(Communicator& ranks, NcclFaults faults) {
   Device device;
-  device.backend = std::make_unique<StreamBackend>();
+  device.backend = make_stream_backend();
   std::unique_ptr<Communicator> messages = ranks.duplicate();
   // Who notices a silent rank is the code under test.
   messages->set_timeout(60);

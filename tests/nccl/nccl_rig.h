@@ -14,7 +14,7 @@ Device make_nccl_device(Communicator& ranks, NcclFaults faults = {});
 // The same with a Reducer; fixed orders of additions are staged through the host.
 ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, NcclFaults faults = {});
 
-// The StreamBackend of a rig.
-inline cudaStream_t stream_of(Backend& backend) { return static_cast<cudaStream_t>(backend.native_stream()); }
+// The stream of a rig.
+inline cudaStream_t stream_of(Backend& backend) { return static_cast<cudaStream_t>(backend.queue().native_stream()); }
 
 }  // namespace ddp::testing

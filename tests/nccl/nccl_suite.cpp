@@ -34,10 +34,10 @@ void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
 
   rig.reducer->begin_step(0);
   float* gradient = rig.reducer->shard_gradient();
-  rig.backend->upload(gradient + first.begin, values.data(), first.elements() * sizeof(float));
+  rig.backend->queue().upload(gradient + first.begin, values.data(), first.elements() * sizeof(float));
   rig.reducer->ready(first.begin);
   enqueue(stream_of(*rig.backend), "backward", [gate = open.get_future().share()] { gate.wait(); });
-  rig.backend->upload(gradient, values.data(), first.begin * sizeof(float));
+  rig.backend->queue().upload(gradient, values.data(), first.begin * sizeof(float));
   enqueue(stream_of(*rig.backend), "end", [&] { backward_done = true; });
   rig.reducer->shard_done();
   rig.reducer->finish();
@@ -58,8 +58,8 @@ void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
 void join_holds_later_work_and_nothing_else(Communicator& ranks) {
   const Device device = make_nccl_device(ranks);
   cudaStream_t stream = stream_of(*device.backend);
-  const Memory values = device.backend->allocate(10 * sizeof(float), "the values of a test");
-  device.backend->synchronize();
+  const Memory values = device.backend->queue().allocate(10 * sizeof(float), "the values of a test");
+  device.backend->queue().synchronize();
   ranks.barrier();
   std::atomic<bool> before = false;
   std::size_t ended_at_join = 0;
@@ -122,22 +122,23 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   std::vector<float> input(config.elements);
   std::vector<double> message(3);
-  const Memory on_device = rig.backend->allocate(message.size() * sizeof(double), "a message");
+  const Memory on_device = rig.backend->queue().allocate(message.size() * sizeof(double), "a message");
   std::set<float*> gradients;
   const auto step = [&] {
     for (int shard = 0; shard < 2; ++shard) {
       float* gradient = rig.reducer->shard_gradient();
       gradients.insert(gradient);
       for (const Bucket& bucket : config.buckets) {
-        rig.backend->upload(gradient + bucket.begin, input.data() + bucket.begin, bucket.elements() * sizeof(float));
+        rig.backend->queue().upload(gradient + bucket.begin, input.data() + bucket.begin,
+                                    bucket.elements() * sizeof(float));
         rig.reducer->ready(bucket.begin);
       }
       rig.reducer->shard_done();
     }
     rig.reducer->finish();
-    rig.backend->upload(on_device.data(), message.data(), on_device.bytes());
+    rig.backend->queue().upload(on_device.data(), message.data(), on_device.bytes());
     rig.reducer->sum(on_device.at<double>(0), message.size());
-    rig.backend->download(message.data(), on_device.data(), on_device.bytes());
+    rig.backend->queue().download(message.data(), on_device.data(), on_device.bytes());
   };
   std::unique_ptr<Recording> recording;
   for (int number = 0; number < 12; ++number) {
@@ -146,7 +147,7 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
     }
     for (double& value : message) value = number + ranks.rank();
     rig.reducer->begin_step(number);
-    if (number == 1) recording = rig.backend->record(step);
+    if (number == 1) recording = rig.backend->queue().record(step);
     // What an earlier step left would hide work that does not wait for this one's.
     for (float* gradient : gradients) std::memset(gradient, 0xFF, config.elements * sizeof(float));
     std::memset(on_device.data(), 0xFF, on_device.bytes());

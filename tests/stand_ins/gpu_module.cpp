@@ -3,6 +3,7 @@
 //
 //   STAND_IN_GPUS         the PCI addresses of the visible cards, with blanks between; none: there is no driver
 //   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: so do sums between cards; memory: it is full
+
 #include "comm/gpu_module.h"
 
 #include <cstdlib>
@@ -10,7 +11,9 @@
 #include <span>
 #include <sstream>
 
+#include "backend/host_queue.h"
 #include "base/error.h"
+#include "stand_ins/ops_in_front.h"
 
 namespace ddp {
 namespace {
@@ -28,7 +31,7 @@ class WrongOp final : public Op {
   std::size_t workspace_bytes() const override { return op_->workspace_bytes(); }
   void forward(const ForwardArguments& arguments) override {
     op_->forward(arguments);
-    arguments.y[0] += 1;
+    arguments.y.fp32()[0] += 1;
   }
   void backward(const BackwardArguments& arguments) override { op_->backward(arguments); }
 
@@ -36,59 +39,33 @@ class WrongOp final : public Op {
   std::unique_ptr<Op> op_;
 };
 
-class StandInGpu final : public Backend {
+class StandInQueue final : public HostQueue {
  public:
-  StandInGpu(GpuInfo card, std::size_t limit) : card_(std::move(card)), left_(limit == 0 ? card_.total_bytes : limit) {}
+  StandInQueue(const GpuInfo& card, std::size_t limit) : left_(limit == 0 ? card.total_bytes : limit) {}
 
-  std::string description() const override { return card_.name + " at " + card_.pci_id; }
-  std::string fingerprint() const override { return "stand-in " + cpu_->fingerprint(); }
-  std::string arithmetic() const override { return cpu_->arithmetic(); }
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return cpu_->supports(spec, x, y); }
-  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
-    return cpu_->choose(spec, x, y, mode);
-  }
-  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    std::unique_ptr<Op> op = cpu_->make_op(spec, x, y, kernels);
-    return fault_is("product") ? std::make_unique<WrongOp>(std::move(op)) : std::move(op);
-  }
   bool on_host() const override { return false; }
   Memory allocate(std::size_t bytes, const std::string& purpose) override {
     check(!fault_is("memory") && bytes <= left_, ExitCode::out_of_memory, "{} do not fit", purpose);
     left_ -= bytes;
-    return cpu_->allocate(bytes, purpose);
+    return HostQueue::allocate(bytes, purpose);
   }
-  Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override {
-    return cpu_->allocate_for_transfer(bytes, purpose);
+
+ private:
+  std::size_t left_;  // bytes; what is freed does not come back
+};
+
+class StandInOps final : public OpsInFront {
+ public:
+  explicit StandInOps(GpuInfo card) : OpsInFront(make_cpu_ops()), card_(std::move(card)) {}
+
+  std::string description() const override { return card_.name + " at " + card_.pci_id; }
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    std::unique_ptr<Op> op = behind().make_op(spec, x, y, kernels);
+    return fault_is("product") ? std::make_unique<WrongOp>(std::move(op)) : std::move(op);
   }
-  void upload(void* device, const void* host, std::size_t bytes) override { cpu_->upload(device, host, bytes); }
-  void download(void* host, const void* device, std::size_t bytes) override { cpu_->download(host, device, bytes); }
-  void fill_zero(void* device, std::size_t bytes) override { cpu_->fill_zero(device, bytes); }
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-    cpu_->load_input(spec, arguments);
-  }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    cpu_->softmax_cross_entropy(spec, arguments);
-  }
-  void add(float* sum, const float* addend, std::size_t count) override { cpu_->add(sum, addend, count); }
-  void add_activations(float* sum, const float* addend, std::size_t count) override {
-    cpu_->add_activations(sum, addend, count);
-  }
-  void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_->to_bf16(to, from, count); }
-  void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_->from_bf16(to, from, count); }
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override {
-    cpu_->find_broken(values, count, sums, sum_count, broken);
-  }
-  void update(const UpdateArguments& arguments) override { cpu_->update(arguments); }
-  void mark(std::size_t place) override { cpu_->mark(place); }
-  void synchronize() override { cpu_->synchronize(); }
-  double seconds_between(std::size_t from, std::size_t to) const override { return cpu_->seconds_between(from, to); }
-  std::unique_ptr<Recording> record(const std::function<void()>& /*enqueue*/) override { return nullptr; }
 
  private:
   GpuInfo card_;
-  std::size_t left_;  // bytes; what is freed does not come back
-  std::unique_ptr<Backend> cpu_ = make_cpu_backend();
 };
 
 // Sums as NCCL would be asked for them, by messages between the ranks.
@@ -135,7 +112,9 @@ class StandInModule final : public GpuModule {
     return cards;
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
-    return std::make_unique<StandInGpu>(visible().at(static_cast<std::size_t>(config.ordinal)), config.memory_limit);
+    const GpuInfo card = visible().at(static_cast<std::size_t>(config.ordinal));
+    return std::make_unique<Backend>(std::make_unique<StandInQueue>(card, config.memory_limit),
+                                     std::make_unique<StandInOps>(card), make_cpu_math());
   }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
     return std::make_unique<StandInNccl>(make_staged_communicator(ranks, backend));

@@ -36,7 +36,7 @@ inline std::vector<float> forward_logits(const Graph& graph, const std::vector<f
     for (std::int64_t c = 0; c < classes; ++c) {
       const bool lanes = network.logits_layout() == Layout::lanes16;
       const std::int64_t at = lanes ? (n / kLanes * classes + c) * kLanes + n % kLanes : n * classes + c;
-      logits.push_back(network.logits()[at]);
+      logits.push_back(network.logits().fp32()[at]);
     }
   }
   return logits;

@@ -116,7 +116,7 @@ class RowBatchNorm final : public BatchNorm {
       Normaliser n;
       if (a.training) {
         const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
-          kernels_.row_moments(a.x + offset(row, c), row_size(), sums);
+          kernels_.row_moments(a.x.fp32() + offset(row, c), row_size(), sums);
         });
         n = measured(c, total, a.active, a.statistics);
         normalisers(a.saved)[c] = n;
@@ -126,8 +126,8 @@ class RowBatchNorm final : public BatchNorm {
       const Line l = line(c, n, a);
       for (std::int64_t row = 0; row < computed; ++row) {
         const std::int64_t at = offset(row, c);
-        kernels_.row_forward[activation_](
-            {a.x + at, spec_.add ? a.x2 + at : nullptr, a.y + at, row_size(), n.mean, l.scale, l.shift});
+        kernels_.row_forward[activation_]({a.x.fp32() + at, spec_.add ? a.x2.fp32() + at : nullptr, a.y.fp32() + at,
+                                           row_size(), n.mean, l.scale, l.shift});
       }
     }
   }
@@ -139,11 +139,11 @@ class RowBatchNorm final : public BatchNorm {
       lanes::NormRowGradient r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0};
       const auto point = [&](std::int64_t row) {
         const std::int64_t at = offset(row, c);
-        r.x = a.x + at;
-        r.y = activation_ == 0 ? nullptr : a.y + at;
-        r.dy = a.dy + at;
-        r.dx = a.dx + at;
-        r.dx2 = spec_.add ? a.dx2 + at : nullptr;
+        r.x = a.x.fp32() + at;
+        r.y = activation_ == 0 ? nullptr : a.y.fp32() + at;
+        r.dy = a.dy.fp32() + at;
+        r.dx = a.dx.fp32() + at;
+        r.dx2 = spec_.add ? a.dx2.fp32() + at : nullptr;
       };
       const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
         point(row);
@@ -159,8 +159,8 @@ class RowBatchNorm final : public BatchNorm {
         clear_lanes(r.dx, lanes_of(row, a.active));
       }
     }
-    clear_rest_of(a.dx, a.active);
-    if (spec_.add) clear_rest_of(a.dx2, a.active);
+    clear_rest_of(a.dx.fp32(), a.active);
+    if (spec_.add) clear_rest_of(a.dx2.fp32(), a.active);
   }
 
  private:
@@ -214,7 +214,7 @@ class ChannelsBatchNorm final : public BatchNorm {
   void forward(const ForwardArguments& a) override {
     if (a.training) {
       sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
-        kernels_.channel_moments(a.x + first * channels(), rows, channels(), sums);
+        kernels_.channel_moments(a.x.fp32() + first * channels(), rows, channels(), sums);
       });
     }
     const auto factor = factors(a.workspace);
@@ -229,8 +229,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     }
     each_part(spec_.batch * plane(), [&](std::int64_t, std::int64_t first, std::int64_t rows) {
       const std::int64_t at = first * channels();
-      kernels_.channel_forward[activation_](
-          {a.x + at, spec_.add ? a.x2 + at : nullptr, a.y + at, rows, channels(), factor[0], factor[1], factor[2]});
+      kernels_.channel_forward[activation_]({a.x.fp32() + at, spec_.add ? a.x2.fp32() + at : nullptr, a.y.fp32() + at,
+                                             rows, channels(), factor[0], factor[1], factor[2]});
     });
   }
 
@@ -238,11 +238,11 @@ class ChannelsBatchNorm final : public BatchNorm {
     const auto factor = factors(a.workspace);
     const auto task = [&](std::int64_t first, std::int64_t rows) {
       const std::int64_t at = first * channels();
-      return lanes::NormChannelsGradient{a.x + at,
-                                         activation_ == 0 ? nullptr : a.y + at,
-                                         a.dy + at,
-                                         a.dx + at,
-                                         spec_.add ? a.dx2 + at : nullptr,
+      return lanes::NormChannelsGradient{a.x.fp32() + at,
+                                         activation_ == 0 ? nullptr : a.y.fp32() + at,
+                                         a.dy.fp32() + at,
+                                         a.dx.fp32() + at,
+                                         spec_.add ? a.dx2.fp32() + at : nullptr,
                                          rows,
                                          channels(),
                                          factor[0],
@@ -265,8 +265,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     });
     const std::int64_t active = a.active * spec_.shape.elements();
     const std::int64_t all = spec_.batch * spec_.shape.elements();
-    std::fill(a.dx + active, a.dx + all, 0.0F);
-    if (spec_.add) std::fill(a.dx2 + active, a.dx2 + all, 0.0F);
+    std::fill(a.dx.fp32() + active, a.dx.fp32() + all, 0.0F);
+    if (spec_.add) std::fill(a.dx2.fp32() + active, a.dx2.fp32() + all, 0.0F);
   }
 
  private:

@@ -18,7 +18,7 @@
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/trial.h"
-#include "base/clock.h"
+#include "backend/host_queue.h"
 #include "base/overloaded.h"
 
 namespace ddp {
@@ -126,14 +126,8 @@ void flush_denormals() {
 #endif
 }
 
-class CpuBackend final : public Backend {
+class CpuOps final : public OpFactory {
  public:
-  CpuBackend() {
-    // This thread is one of them; others of OpenMP may be there already.
-#pragma omp parallel
-    flush_denormals();
-  }
-
   std::string description() const override {
     return fmt::format("CPU ({}, {}), {} thread{} a rank", processor_name(), lanes::kernels().instruction_set,
                        omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
@@ -198,42 +192,12 @@ class CpuBackend final : public Backend {
         spec);
   }
 
-  bool on_host() const override { return true; }
-  Memory allocate(std::size_t bytes, const std::string& purpose) override { return allocate_on_host(bytes, purpose); }
-  Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override {
-    return allocate_on_host(bytes, purpose);
-  }
-
-  void upload(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
-  void download(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
-  void fill_zero(void* device, std::size_t bytes) override {
-    if (bytes > 0) std::memset(device, 0, bytes);
-  }
   void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
     cpu_softmax_cross_entropy(spec, arguments);
   }
-  void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
-  void add_activations(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
-  void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
-  void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override {
-    const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
-    *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
-  }
-  void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
-
-  void mark(std::size_t place) override { marks_.at(place) = now(); }
-  void synchronize() override {}
-  double seconds_between(std::size_t from, std::size_t to) const override { return marks_.at(to) - marks_.at(from); }
-  std::unique_ptr<Recording> record(const std::function<void()>& /*enqueue*/) override { return nullptr; }
 
  private:
-  static void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-  }
-
   static std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) {
     if (x == Layout::lanes16) {
       if (kernels == kLanesDepthwise && lanes_depthwise_supported(spec)) return make_lanes_depthwise(spec);
@@ -258,12 +222,40 @@ class CpuBackend final : public Backend {
     if (!own) choice.seconds *= 2;
     return choice;
   }
+};
 
-  std::array<double, kMarks> marks_{};
+class CpuMath final : public FlatMath {
+ public:
+  void fill_zero(void* device, std::size_t bytes) override {
+    if (bytes > 0) std::memset(device, 0, bytes);
+  }
+  void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
+  void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
+    cpu_add(sum.fp32(), addend.fp32(), count);
+  }
+  void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
+  void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
+  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
+                   double* broken) override {
+    const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
+    *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
+  }
+  void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+std::unique_ptr<OpFactory> make_cpu_ops() {
+  // This thread is one of them; others of OpenMP may be there already.
+#pragma omp parallel
+  flush_denormals();
+  return std::make_unique<CpuOps>();
+}
+
+std::unique_ptr<FlatMath> make_cpu_math() { return std::make_unique<CpuMath>(); }
+
+std::unique_ptr<Backend> make_cpu_backend() {
+  return std::make_unique<Backend>(std::make_unique<HostQueue>(), make_cpu_ops(), make_cpu_math());
+}
 
 }  // namespace ddp

@@ -24,16 +24,17 @@ class Elementwise final : public Op {
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, [&](std::int64_t at, std::int64_t count) {
-      kernels_.forward[activation_](count, a.x + at, kAdds ? a.x2 + at : nullptr, a.y + at);
+      kernels_.forward[activation_](count, a.x.fp32() + at, kAdds ? a.x2.fp32() + at : nullptr, a.y.fp32() + at);
     });
   }
 
   void backward(const BackwardArguments& a) override {
     each_piece(a.active, [&](std::int64_t at, std::int64_t count) {
-      kernels_.backward[activation_](count, a.y + at, a.dy + at, a.dx + at, kAdds ? a.dx2 + at : nullptr);
+      kernels_.backward[activation_](count, a.y.fp32() + at, a.dy.fp32() + at, a.dx.fp32() + at,
+                                     kAdds ? a.dx2.fp32() + at : nullptr);
     });
-    clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
-    if constexpr (kAdds) clear_rest(a.dx2, a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    if constexpr (kAdds) clear_rest(a.dx2.fp32(), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:

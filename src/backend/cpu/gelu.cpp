@@ -16,12 +16,14 @@ class Gelu final : public Op {
   bool backward_reads_x() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    each_piece(a.active, [&](std::int64_t at, std::int64_t count) { kernel_.forward(count, a.x + at, a.y + at); });
+    each_piece(a.active,
+               [&](std::int64_t at, std::int64_t count) { kernel_.forward(count, a.x.fp32() + at, a.y.fp32() + at); });
   }
   void backward(const BackwardArguments& a) override {
-    each_piece(a.active,
-               [&](std::int64_t at, std::int64_t count) { kernel_.backward(count, a.x + at, a.dy + at, a.dx + at); });
-    clear_rest(a.dx, a.active, spec_.batch, spec_.shape, layout_);
+    each_piece(a.active, [&](std::int64_t at, std::int64_t count) {
+      kernel_.backward(count, a.x.fp32() + at, a.dy.fp32() + at, a.dx.fp32() + at);
+    });
+    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:

@@ -30,7 +30,7 @@ void load_lanes(const InputSpec& spec, const InputArguments& a) {
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       from[static_cast<std::size_t>(lane)] = a.pixels + row_of(a, first + lane) * image + within;
     }
-    float* to = a.x + row * crop.width * kLanes;
+    float* to = a.x.fp32() + row * crop.width * kLanes;
     for (std::int64_t column = 0; column < crop.width; ++column, to += kLanes) {
       for (std::int64_t lane = 0; lane < lanes; ++lane) {
         to[lane] = pixel_value(from[static_cast<std::size_t>(lane)][column], scale, shift);
@@ -42,6 +42,7 @@ void load_lanes(const InputSpec& spec, const InputArguments& a) {
 
 void load_samples(const InputSpec& spec, const InputArguments& a) {
   const Shape& crop = spec.cropped;
+  float* const x = a.x.fp32();
 #pragma omp parallel for schedule(static)
   for (std::int64_t n = 0; n < a.count; ++n) {
     const std::uint8_t* image = a.pixels + row_of(a, n) * spec.image.elements();
@@ -51,7 +52,7 @@ void load_samples(const InputSpec& spec, const InputArguments& a) {
       for (std::int64_t y = 0; y < crop.height; ++y) {
         for (std::int64_t column = 0; column < crop.width; ++column) {
           const std::uint8_t byte = image[(c * spec.image.height + y) * spec.image.width + column];
-          a.x[element_offset(crop, spec.layout, n, c, y, column)] = pixel_value(byte, scale, shift);
+          x[element_offset(crop, spec.layout, n, c, y, column)] = pixel_value(byte, scale, shift);
         }
       }
     }
@@ -68,7 +69,8 @@ void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
   }
   // A shard that is not full ends in samples of zeros, which all operators may read and none counts.
   const std::int64_t written = stored_elements(arguments.count, spec.cropped, spec.layout);
-  std::fill(arguments.x + written, arguments.x + stored_elements(spec.batch, spec.cropped, spec.layout), 0.0F);
+  float* const x = arguments.x.fp32();
+  std::fill(x + written, x + stored_elements(spec.batch, spec.cropped, spec.layout), 0.0F);
 }
 
 void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& a) {
@@ -76,13 +78,13 @@ void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& a) {
   const std::int64_t step = spec.layout == Layout::lanes16 ? kLanes : 1;
   const auto classes = static_cast<float>(spec.classes);
   if (a.gradient != nullptr) {
-    std::fill_n(a.gradient, stored_elements(spec.batch, row, spec.layout), 0.0F);
+    std::fill_n(a.gradient.fp32(), stored_elements(spec.batch, row, spec.layout), 0.0F);
   }
   double loss_sum = 0;
   std::int64_t correct = 0;
   for (std::int64_t n = 0; n < a.active; ++n) {
     const std::int64_t begin = element_offset(row, spec.layout, n, 0, 0, 0);
-    const float* logits = a.logits + begin;
+    const float* logits = a.logits.fp32() + begin;
     std::int64_t best = 0;
     float logit_sum = 0;
     for (std::int64_t c = 0; c < spec.classes; ++c) {
@@ -99,7 +101,7 @@ void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& a) {
     loss_sum += static_cast<double>(cross_entropy(log_sum, wanted, logit_sum, classes, smoothing));
     correct += best == answer_of(target) ? 1 : 0;
     if (a.gradient == nullptr) continue;
-    float* gradient = a.gradient + begin;
+    float* gradient = a.gradient.fp32() + begin;
     for (std::int64_t c = 0; c < spec.classes; ++c) {
       const float share = share_of(target, static_cast<std::uint32_t>(c));
       gradient[c * step] =

@@ -85,12 +85,12 @@ class LanesConv final : public Op {
     each_band(shape_, blocks_of(a.active), [&](std::int64_t b, std::int64_t g, int begin, int end) {
       float* image = band_image(a.workspace);
       const Band band = band_of(shape_, begin, end, single_rows);
-      copy_band(shape_, band, a.x + b * x_block() + g * x_group(), image);
+      copy_band(shape_, band, a.x.fp32() + b * x_block() + g * x_group(), image);
       const std::int64_t at = b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
       const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
       // Four masks of 16 bits belong to 16 results.
       kernel(band.shape, image, packed + g * group_weights,
-             spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y + at,
+             spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y.fp32() + at,
              spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
     });
   }
@@ -109,7 +109,7 @@ class LanesConv final : public Op {
       weight_gradient(a, dpre, first, count);
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
-    if (data_tile_ != nullptr) clear_rest(a.dx, a.active, spec_.batch, spec_.input, Layout::lanes16);
+    if (data_tile_ != nullptr) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
@@ -138,7 +138,7 @@ class LanesConv final : public Op {
   const float* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
     const std::int64_t plane = kLanes * spec_.output().height * spec_.output().width;
     const std::int64_t begin = first * spec_.output_channels * plane;
-    if (!spec_.relu) return a.dy + begin;
+    if (!spec_.relu) return a.dy.fp32() + begin;
     float* dpre = dpre_.in(a.workspace);
     const std::int64_t planes = count * spec_.output_channels;
     const auto* mask = static_cast<const std::uint16_t*>(static_cast<const void*>(a.saved));
@@ -147,11 +147,11 @@ class LanesConv final : public Op {
       const std::int64_t at = begin + p * plane;
       float* to = dpre + p * kLanes * shape_.out_plane;
       if (spec_.average_pool) {
-        kernels_.unpool(a.dy + at, mask + at / 4, to, static_cast<int>(spec_.output().height),
+        kernels_.unpool(a.dy.fp32() + at, mask + at / 4, to, static_cast<int>(spec_.output().height),
                         static_cast<int>(spec_.output().width), shape_.out_w);
       } else {
-        kernels_.elementwise.backward[static_cast<std::size_t>(Activation::relu)](plane, a.y + at, a.dy + at, to,
-                                                                                  nullptr);
+        kernels_.elementwise.backward[static_cast<std::size_t>(Activation::relu)](plane, a.y.fp32() + at,
+                                                                                  a.dy.fp32() + at, to, nullptr);
       }
     }
     return dpre;
@@ -176,8 +176,8 @@ class LanesConv final : public Op {
         float* image = band_image(a.workspace);
         const Band band = band_of(phase.shape, begin, end, true);
         copy_band(phase.shape, band, dpre + b * dpre_block() + g * dpre_group(), image);
-        float* dx =
-            a.dx + (first + b) * x_block() + g * x_group() + kLanes * (phase.begin + begin * phase.shape.out_row);
+        float* dx = a.dx.fp32() + (first + b) * x_block() + g * x_group() +
+                    kLanes * (phase.begin + begin * phase.shape.out_row);
         kernel(band.shape, image, packed + g * group_weights, nullptr, dx, nullptr, 0, end - begin);
       });
       packed += spec_.groups * group_weights;
@@ -190,7 +190,7 @@ class LanesConv final : public Op {
       for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
         const int end = std::min(begin + piece_rows_, shape_.out_h);
         const float* dy = dpre + b * dpre_block() + kLanes * begin * shape_.out_w;
-        add_piece(a, a.x + (first + b) * x_block(), dy, blocks, begin, end, first + b == 0 && begin == 0);
+        add_piece(a, a.x.fp32() + (first + b) * x_block(), dy, blocks, begin, end, first + b == 0 && begin == 0);
       }
     }
   }

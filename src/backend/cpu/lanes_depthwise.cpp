@@ -32,8 +32,8 @@ class LanesDepthwise final : public Op {
 #pragma omp parallel for collapse(2) schedule(static)
     for (std::int64_t b = 0; b < blocks(a.active); ++b) {
       for (std::int64_t c = 0; c < channels; ++c) {
-        kernels_.plane_forward(shape_, a.x + (b * channels + c) * x_plane(), a.parameters[0] + c * taps(),
-                               spec_.bias ? a.parameters[1][c] : 0.0F, a.y + (b * channels + c) * y_plane());
+        kernels_.plane_forward(shape_, a.x.fp32() + (b * channels + c) * x_plane(), a.parameters[0] + c * taps(),
+                               spec_.bias ? a.parameters[1][c] : 0.0F, a.y.fp32() + (b * channels + c) * y_plane());
       }
     }
   }
@@ -46,7 +46,7 @@ class LanesDepthwise final : public Op {
       parameter_gradients(a, c);
       if (spec_.input_gradient) data_gradient(a, c, flipped + c * taps());
     }
-    if (spec_.input_gradient) clear_rest(a.dx, a.active, spec_.batch, spec_.input, Layout::lanes16);
+    if (spec_.input_gradient) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
@@ -57,13 +57,13 @@ class LanesDepthwise final : public Op {
 
   void parameter_gradients(const BackwardArguments& a, std::int64_t c) const {
     const std::int64_t channels = spec_.output_channels;
-    kernels_.plane_weights({shape_, a.x + c * x_plane(), channels * x_plane(), a.dy + c * y_plane(),
+    kernels_.plane_weights({shape_, a.x.fp32() + c * x_plane(), channels * x_plane(), a.dy.fp32() + c * y_plane(),
                             channels * y_plane(), static_cast<int>(blocks(a.active)),
                             a.parameter_gradients[0] + c * taps()});
     if (!spec_.bias) return;
     float total = 0;
     for (std::int64_t b = 0; b < blocks(a.active); ++b) {
-      total += kernels_.sum(a.dy + (b * channels + c) * y_plane(), shape_.out_plane);
+      total += kernels_.sum(a.dy.fp32() + (b * channels + c) * y_plane(), shape_.out_plane);
     }
     a.parameter_gradients[1][c] = total;
   }
@@ -75,8 +75,8 @@ class LanesDepthwise final : public Op {
       ConvShape shape = phase.shape;
       shape.border_w = 0;
       for (std::int64_t b = 0; b < blocks(a.active); ++b) {
-        kernels_.plane_forward(shape, a.dy + (b * channels + c) * y_plane(), flipped, 0.0F,
-                               a.dx + (b * channels + c) * x_plane() + kLanes * phase.begin);
+        kernels_.plane_forward(shape, a.dy.fp32() + (b * channels + c) * y_plane(), flipped, 0.0F,
+                               a.dx.fp32() + (b * channels + c) * x_plane() + kLanes * phase.begin);
       }
     }
   }

@@ -26,31 +26,33 @@ class LanesLinear final : public Op {
     const lanes::LinearShape shape = shape_for(a.active);
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
-      kernels_.linear_forward(shape, a.x, a.parameters[0], a.parameters[1], spec_.relu, a.y, tile);
+      kernels_.linear_forward(shape, a.x.fp32(), a.parameters[0], a.parameters[1], spec_.relu, a.y.fp32(), tile);
     }
   }
 
   void backward(const BackwardArguments& a) override {
     const lanes::LinearShape shape = shape_for(a.active);
-    const float* dpre = a.dy;
+    const float* dpre = a.dy.fp32();
     if (spec_.relu) {
       float* masked = dpre_.in(a.workspace);
       const std::int64_t count = std::int64_t{shape.blocks} * kLanes * spec_.outputs;
+      const float* const y = a.y.fp32();
+      const float* const dy = a.dy.fp32();
 #pragma omp parallel for simd schedule(static)
-      for (std::int64_t i = 0; i < count; ++i) masked[i] = a.y[i] <= 0.0F ? 0.0F : a.dy[i];
+      for (std::int64_t i = 0; i < count; ++i) masked[i] = y[i] <= 0.0F ? 0.0F : dy[i];
       dpre = masked;
     }
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
-      kernels_.linear_weights(shape, a.x, dpre, a.parameter_gradients[0], tile);
+      kernels_.linear_weights(shape, a.x.fp32(), dpre, a.parameter_gradients[0], tile);
     }
     if (spec_.bias) bias_gradient(shape, dpre, a.parameter_gradients[1]);
     if (!spec_.input_gradient) return;
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.inputs); ++tile) {
-      kernels_.linear_data(shape, dpre, a.parameters[0], a.dx, tile);
+      kernels_.linear_data(shape, dpre, a.parameters[0], a.dx.fp32(), tile);
     }
-    clear_rest(a.dx, a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
+    clear_rest(a.dx.fp32(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
   }
 
  private:

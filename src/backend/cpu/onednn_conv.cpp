@@ -77,8 +77,8 @@ class OneDnnConv final : public Op {
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
 
   void forward(const ForwardArguments& a) override {
-    auto* full = spec_.average_pool ? static_cast<float*>(static_cast<void*>(a.saved)) : a.y;
-    forward_.point(DNNL_ARG_SRC, forward_x_.reorder.apply(a.x, forward_x_.part.in(a.workspace)));
+    auto* full = spec_.average_pool ? static_cast<float*>(static_cast<void*>(a.saved)) : a.y.fp32();
+    forward_.point(DNNL_ARG_SRC, forward_x_.reorder.apply(a.x.fp32(), forward_x_.part.in(a.workspace)));
     forward_.point(DNNL_ARG_WEIGHTS, forward_w_.reorder.apply(a.parameters[0], forward_w_.part.in(a.workspace)));
     if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
     std::byte* internal = forward_y_.part.in(a.workspace);
@@ -88,13 +88,13 @@ class OneDnnConv final : public Op {
     (void)forward_y_.reorder.apply(internal, full);
     if (spec_.average_pool) {
       const Shape shape = spec_.convolved();
-      average_pool2(full, a.y, spec_.batch, shape.height, shape.width, shape.channels);
+      average_pool2(full, a.y.fp32(), spec_.batch, shape.height, shape.width, shape.channels);
     }
   }
 
   void backward(const BackwardArguments& a) override {
     const float* dpre = open_gradient(a);
-    weights_.point(DNNL_ARG_SRC, weights_x_.reorder.apply(a.x, weights_x_.part.in(a.workspace)));
+    weights_.point(DNNL_ARG_SRC, weights_x_.reorder.apply(a.x.fp32(), weights_x_.part.in(a.workspace)));
     weights_.point(DNNL_ARG_DIFF_DST, weights_dy_.reorder.apply(dpre, weights_dy_.part.in(a.workspace)));
     std::byte* internal = weights_dw_.part.in(a.workspace);
     weights_.point(DNNL_ARG_DIFF_WEIGHTS,
@@ -107,10 +107,10 @@ class OneDnnConv final : public Op {
     data_.point(DNNL_ARG_DIFF_DST, data_dy_.reorder.apply(dpre, data_dy_.part.in(a.workspace)));
     data_.point(DNNL_ARG_WEIGHTS, data_w_.reorder.apply(a.parameters[0], data_w_.part.in(a.workspace)));
     internal = data_dx_.part.in(a.workspace);
-    data_.point(DNNL_ARG_DIFF_SRC, data_dx_.reorder.needed() ? static_cast<void*>(internal) : a.dx);
+    data_.point(DNNL_ARG_DIFF_SRC, data_dx_.reorder.needed() ? static_cast<void*>(internal) : a.dx.fp32());
     data_.point(DNNL_ARG_SCRATCHPAD, backward_scratch_.in(a.workspace));
     data_.run("convolution data gradient");
-    (void)data_dx_.reorder.apply(internal, a.dx);
+    (void)data_dx_.reorder.apply(internal, a.dx.fp32());
   }
 
  private:
@@ -120,17 +120,19 @@ class OneDnnConv final : public Op {
 
   // The gradient before ReLU and pooling.
   const float* open_gradient(const BackwardArguments& a) const {
-    if (!spec_.relu) return a.dy;
+    if (!spec_.relu) return a.dy.fp32();
     float* dpre = dpre_.in(a.workspace);
     const Shape shape = spec_.convolved();
     if (spec_.average_pool) {
       const auto* full = static_cast<const float*>(static_cast<const void*>(a.saved));
-      average_pool2_relu_backward(a.dy, full, dpre, spec_.batch, shape.height, shape.width, shape.channels);
+      average_pool2_relu_backward(a.dy.fp32(), full, dpre, spec_.batch, shape.height, shape.width, shape.channels);
       return dpre;
     }
     const std::int64_t count = spec_.batch * shape.elements();
+    const float* const y = a.y.fp32();
+    const float* const dy = a.dy.fp32();
 #pragma omp parallel for simd schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) dpre[i] = relu_gradient(a.y[i], a.dy[i]);
+    for (std::int64_t i = 0; i < count; ++i) dpre[i] = relu_gradient(y[i], dy[i]);
     return dpre;
   }
 

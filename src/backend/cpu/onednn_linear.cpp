@@ -58,31 +58,33 @@ class OneDnnLinear final : public Op {
   bool backward_reads_y() const override { return spec_.relu; }
 
   void forward(const ForwardArguments& a) override {
-    forward_.point(DNNL_ARG_SRC, a.x);
+    forward_.point(DNNL_ARG_SRC, a.x.fp32());
     forward_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
     if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
-    forward_.point(DNNL_ARG_DST, a.y);
+    forward_.point(DNNL_ARG_DST, a.y.fp32());
     forward_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
     forward_.run("inner product forward");
   }
 
   void backward(const BackwardArguments& a) override {
-    const float* dpre = a.dy;
+    const float* dpre = a.dy.fp32();
     if (spec_.relu) {
       float* masked = dpre_.in(a.workspace);
       const std::int64_t count = spec_.batch * spec_.outputs;
+      const float* const y = a.y.fp32();
+      const float* const dy = a.dy.fp32();
 #pragma omp parallel for simd schedule(static)
-      for (std::int64_t i = 0; i < count; ++i) masked[i] = a.y[i] <= 0.0F ? 0.0F : a.dy[i];
+      for (std::int64_t i = 0; i < count; ++i) masked[i] = y[i] <= 0.0F ? 0.0F : dy[i];
       dpre = masked;
     }
-    weights_.point(DNNL_ARG_SRC, a.x);
+    weights_.point(DNNL_ARG_SRC, a.x.fp32());
     weights_.point(DNNL_ARG_DIFF_DST, dpre);
     weights_.point(DNNL_ARG_DIFF_WEIGHTS, a.parameter_gradients[0]);
     if (spec_.bias) weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
     weights_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
     weights_.run("inner product weight gradient");
     if (!spec_.input_gradient) return;
-    data_.point(DNNL_ARG_DIFF_SRC, a.dx);
+    data_.point(DNNL_ARG_DIFF_SRC, a.dx.fp32());
     data_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
     data_.point(DNNL_ARG_DIFF_DST, dpre);
     data_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));

@@ -60,9 +60,9 @@ class AveragePool final : public Pool {
     const Planes view = planes(a.active);
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      const float* x = a.x + p * in_plane(view.inner);
+      const float* x = a.x.fp32() + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        float* y = a.y + at;
+        float* y = a.y.fp32() + at;
         std::fill_n(y, view.inner, 0.0F);
         for (std::int64_t r = rows.first; r < rows.last; ++r) {
           for (std::int64_t c = columns.first; c < columns.last; ++c) {
@@ -80,10 +80,10 @@ class AveragePool final : public Pool {
     const Planes view = planes(a.active);
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      float* dx = a.dx + p * in_plane(view.inner);
+      float* dx = a.dx.fp32() + p * in_plane(view.inner);
       std::fill_n(dx, in_plane(view.inner), 0.0F);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        const float* dy = a.dy + at;
+        const float* dy = a.dy.fp32() + at;
         const float part = share(rows, columns);
         for (std::int64_t r = rows.first; r < rows.last; ++r) {
           for (std::int64_t c = columns.first; c < columns.last; ++c) {
@@ -93,7 +93,7 @@ class AveragePool final : public Pool {
         }
       });
     }
-    clear_rest(a.dx, a.active, spec_.batch, spec_.input, layout_);
+    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:
@@ -120,9 +120,9 @@ class MaximumPool final : public Pool {
     auto* places = static_cast<Place*>(static_cast<void*>(a.saved));
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      const float* x = a.x + p * in_plane(view.inner);
+      const float* x = a.x.fp32() + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        kernels_.forward(window(rows, columns, view.inner), x + first(rows, columns, view.inner), a.y + at,
+        kernels_.forward(window(rows, columns, view.inner), x + first(rows, columns, view.inner), a.y.fp32() + at,
                          a.training ? places + at : nullptr);
       });
     }
@@ -134,14 +134,14 @@ class MaximumPool final : public Pool {
     const auto* places = static_cast<const Place*>(static_cast<const void*>(a.saved));
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      float* dx = a.dx + p * in_plane(view.inner);
+      float* dx = a.dx.fp32() + p * in_plane(view.inner);
       std::fill_n(dx, in_plane(view.inner), 0.0F);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        kernels_.backward(window(rows, columns, view.inner), a.dy + at, places + at,
+        kernels_.backward(window(rows, columns, view.inner), a.dy.fp32() + at, places + at,
                           dx + first(rows, columns, view.inner));
       });
     }
-    clear_rest(a.dx, a.active, spec_.batch, spec_.input, layout_);
+    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:

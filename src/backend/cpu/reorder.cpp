@@ -51,12 +51,12 @@ class Reordering final : public Op {
   Reordering(const ReorderSpec& spec, Layout from, Layout to) : spec_(spec), from_(from), to_(to) {}
 
   void forward(const ForwardArguments& a) override {
-    copy(spec_.shape, a.active, a.x, from_, a.y, to_);
-    clear_tail(spec_.shape, a.active, spec_.batch, a.y, to_);
+    copy(spec_.shape, a.active, a.x.fp32(), from_, a.y.fp32(), to_);
+    clear_tail(spec_.shape, a.active, spec_.batch, a.y.fp32(), to_);
   }
   void backward(const BackwardArguments& a) override {
-    copy(spec_.shape, a.active, a.dy, to_, a.dx, from_);
-    clear_tail(spec_.shape, a.active, spec_.batch, a.dx, from_);
+    copy(spec_.shape, a.active, a.dy.fp32(), to_, a.dx.fp32(), from_);
+    clear_tail(spec_.shape, a.active, spec_.batch, a.dx.fp32(), from_);
   }
 
  private:
@@ -71,8 +71,8 @@ class ChannelsLast final : public Op {
   explicit ChannelsLast(const ChannelsLastSpec& spec) : elements_(spec.batch * spec.input.elements()) {}
 
   bool in_place() const override { return true; }
-  void forward(const ForwardArguments& a) override { move(a.x, a.y); }
-  void backward(const BackwardArguments& a) override { move(a.dy, a.dx); }
+  void forward(const ForwardArguments& a) override { move(a.x.fp32(), a.y.fp32()); }
+  void backward(const BackwardArguments& a) override { move(a.dy.fp32(), a.dx.fp32()); }
 
  private:
   void move(const float* from, float* to) const {

@@ -24,14 +24,14 @@ class CudaBatchNorm final : public Op {
   bool backward_reads_x() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    DDP_ASSERT(is_aligned(a.x) && is_aligned(a.x2) && is_aligned(a.y));
+    DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.x2.data()) && is_aligned(a.y.data()));
     zero_inactive(a.y, a.active);
     if (a.active == 0) return;
     BatchNormForward arguments;
     arguments.samples = a.active;
-    arguments.x = a.x;
-    arguments.x2 = spec_.add ? a.x2 : nullptr;
-    arguments.y = a.y;
+    arguments.x = a.x.data();
+    arguments.x2 = spec_.add ? a.x2.data() : nullptr;
+    arguments.y = a.y.data();
     arguments.weight = a.parameters[0];
     arguments.bias = a.parameters[1];
     arguments.input_bias = spec_.input_bias ? a.parameters[2] : nullptr;
@@ -47,7 +47,7 @@ class CudaBatchNorm final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    DDP_ASSERT(is_aligned(a.dy) && is_aligned(a.dx) && is_aligned(a.dx2));
+    DDP_ASSERT(is_aligned(a.dy.data()) && is_aligned(a.dx.data()) && is_aligned(a.dx2.data()));
     zero_inactive(a.dx, a.active);
     if (spec_.add) zero_inactive(a.dx2, a.active);
     if (a.active == 0) {
@@ -59,10 +59,10 @@ class CudaBatchNorm final : public Op {
     }
     BatchNormBackward arguments;
     arguments.samples = a.active;
-    arguments.x = a.x;
-    arguments.dy = a.dy;
-    arguments.dx = a.dx;
-    arguments.dx2 = spec_.add ? a.dx2 : nullptr;
+    arguments.x = a.x.data();
+    arguments.dy = a.dy.data();
+    arguments.dx = a.dx.data();
+    arguments.dx2 = spec_.add ? a.dx2.data() : nullptr;
     arguments.weight = a.parameters[0];
     arguments.bias = a.parameters[1];
     arguments.weight_gradient = a.parameter_gradients[0];
@@ -77,11 +77,11 @@ class CudaBatchNorm final : public Op {
  private:
   bool has_mask() const { return spec_.add && spec_.activation != Activation::none; }
   // Samples are the slowest index in both layouts.
-  void zero_inactive(float* activation, std::int64_t active) const {
-    const std::size_t sample_bytes = static_cast<std::size_t>(spec_.shape.elements()) * bytes_of(context_.element());
+  void zero_inactive(Activations values, std::int64_t active) const {
+    const std::size_t sample_bytes = static_cast<std::size_t>(spec_.shape.elements()) * bytes_of(values.element());
     const auto inactive = static_cast<std::size_t>(spec_.batch - active);
     if (inactive == 0) return;
-    auto* bytes = static_cast<std::byte*>(static_cast<void*>(activation));
+    auto* bytes = static_cast<std::byte*>(values.data());
     DDP_CUDA(cudaMemsetAsync(bytes + static_cast<std::size_t>(active) * sample_bytes, 0, inactive * sample_bytes,
                              context_.stream));
   }

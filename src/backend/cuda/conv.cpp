@@ -43,14 +43,14 @@ class CudaConv final : public Op {
       pack_weights(context_.stream, a.parameters[0], element, copy, spec_.output_channels, group_channels(), taps());
       packed = copy;
     }
-    void* convolved = a.y;
+    void* convolved = a.y.data();
     if (spec_.average_pool) convolved = kept ? convolved_.in(a.saved) : convolved_once_.in(a.workspace);
-    forward_->execute({a.x, packed, convolved}, forward_scratch_.in(a.workspace));
+    forward_->execute({a.x.data(), packed, convolved}, forward_scratch_.in(a.workspace));
     if (spec_.average_pool) {
-      add_bias_relu_pool(context_.stream, element, convolved, bias_of(a.parameters), a.y, spec_.batch,
+      add_bias_relu_pool(context_.stream, element, convolved, bias_of(a.parameters), a.y.data(), spec_.batch,
                          spec_.convolved());
     } else if (spec_.bias || spec_.relu) {
-      add_bias(context_.stream, element, spec_.relu, a.y, bias_of(a.parameters), rows(), spec_.output_channels);
+      add_bias(context_.stream, element, spec_.relu, a.y.data(), bias_of(a.parameters), rows(), spec_.output_channels);
     }
   }
 
@@ -59,13 +59,13 @@ class CudaConv final : public Op {
     float* gradient = a.parameter_gradients[0];
     const bool direct = lies_as_packed(gradient);
     void* packed_gradient = direct ? static_cast<void*>(gradient) : packed_gradient_.in(a.workspace);
-    weights_->execute({a.x, packed_gradient, dpre}, backward_scratch_.in(a.workspace));
+    weights_->execute({a.x.data(), packed_gradient, dpre}, backward_scratch_.in(a.workspace));
     if (!direct) {
       unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, spec_.output_channels,
                      group_channels(), taps());
     }
     if (data_ == nullptr) return;
-    data_->execute({a.dx, packed_weights(a.parameters[0], a.saved), dpre}, backward_scratch_.in(a.workspace));
+    data_->execute({a.dx.data(), packed_weights(a.parameters[0], a.saved), dpre}, backward_scratch_.in(a.workspace));
   }
 
  private:
@@ -94,12 +94,12 @@ class CudaConv final : public Op {
 
   // The gradient before bias, ReLU and pooling; the bias's gradient on the way.
   const void* open_gradient(const BackwardArguments& a) const {
-    if (!spec_.bias && !spec_.relu) return a.dy;
+    if (!spec_.bias && !spec_.relu) return a.dy.data();
     BiasBackward bias;
     bias.element = context_.element();
     bias.rows = rows();
     bias.channels = spec_.output_channels;
-    bias.dy = a.dy;
+    bias.dy = a.dy.data();
     bias.bias_gradient = bias_of(a.parameter_gradients);
     bias.partial_sums = partial_sums_.in(a.workspace);
     bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
@@ -109,7 +109,7 @@ class CudaConv final : public Op {
       bias.height = spec_.convolved().height;
       bias.width = spec_.convolved().width;
     } else if (spec_.relu) {
-      bias.y = a.y;
+      bias.y = a.y.data();
     }
     bias_backward(context_.stream, bias);
     return spec_.relu ? bias.dpre : bias.dy;

@@ -24,19 +24,19 @@ constexpr double kPlainSum = 1e-7;
 
 }  // namespace
 
-ConvCheck::ConvCheck(Backend& backend, const CudaContext& context, const ConvProblem& problem,
+ConvCheck::ConvCheck(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem,
                      const ConvPointers& tensors)
-    : backend_(backend),
+    : queue_(queue),
       context_(context),
       problem_(problem),
       samples_(kConvSamples),
-      values_(backend.allocate(kConvSamples * sizeof(float), kCheckPurpose)),
-      comparison_(backend.allocate(2 * sizeof(float), kCheckPurpose)) {
-  const Memory partial = backend.allocate(conv_partial_bytes(problem), kCheckPurpose);
-  const Memory samples = backend.allocate(kConvSamples * sizeof(ConvSample), kCheckPurpose);
+      values_(queue.allocate(kConvSamples * sizeof(float), kCheckPurpose)),
+      comparison_(queue.allocate(2 * sizeof(float), kCheckPurpose)) {
+  const Memory partial = queue.allocate(conv_partial_bytes(problem), kCheckPurpose);
+  const Memory samples = queue.allocate(kConvSamples * sizeof(ConvSample), kCheckPurpose);
   conv_reference(context.stream, problem, tensors, partial.data(), samples.at<ConvSample>(0));
-  backend.download(samples_.data(), samples.data(), samples.bytes());
-  backend.synchronize();
+  queue.download(samples_.data(), samples.data(), samples.bytes());
+  queue.synchronize();
   for (const ConvSample& sample : samples_) size_ = std::max(size_, std::sqrt(sample.squares));
 }
 
@@ -53,9 +53,9 @@ std::string ConvCheck::difference(const void* result, std::size_t count) const {
   conv_results(context_.stream, problem_, result, values_.at<float>(0));
   // Infinities and NaN differ from themselves.
   compare(context_.stream, context_.element(), result, result, count, comparison_.at<float>(0));
-  backend_.download(values.data(), values_.data(), sizeof(values));
-  backend_.download(comparison.data(), comparison_.data(), sizeof(comparison));
-  backend_.synchronize();
+  queue_.download(values.data(), values_.data(), sizeof(values));
+  queue_.download(comparison.data(), comparison_.data(), sizeof(comparison));
+  queue_.synchronize();
   double most = 0;
   std::size_t worst = 0;
   for (std::size_t i = 0; i < samples_.size(); ++i) {

@@ -1,7 +1,7 @@
 // Whether a kernel computes a convolution, or a gradient of it, as the definition says: libraries have kernels that do
 // not, for some shapes on some GPUs.
 //
-//   ConvCheck check(backend, context, problem, {.x = x, .w = w, .y = result});
+//   ConvCheck check(queue, context, problem, {.x = x, .w = w, .y = result});
 //   plan.execute(...);                                             // writes `result`, which was NaN before
 //   const std::string difference = check.difference(result, elements);   // empty: it is right
 //
@@ -22,7 +22,7 @@ namespace ddp::cuda {
 class ConvCheck {
  public:
   // Computes the reference from the two tensors that the problem reads.
-  ConvCheck(Backend& backend, const CudaContext& context, const ConvProblem& problem, const ConvPointers& tensors);
+  ConvCheck(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem, const ConvPointers& tensors);
 
   // Where `result`, of `count` elements, is wrong, in words; empty where it is right. Waits for the device.
   std::string difference(const void* result, std::size_t count) const;
@@ -30,7 +30,7 @@ class ConvCheck {
  private:
   double allowed(double value) const;
 
-  Backend& backend_;
+  DeviceQueue& queue_;
   const CudaContext& context_;
   ConvProblem problem_;
   std::vector<ConvSample> samples_;

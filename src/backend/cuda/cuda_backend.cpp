@@ -69,105 +69,26 @@ class CudaRecording final : public Recording {
   cudaStream_t stream_;
 };
 
-class CudaBackend final : public Backend {
+class CudaQueue final : public DeviceQueue {
  public:
-  explicit CudaBackend(const GpuBackendConfig& config)
+  explicit CudaQueue(const GpuBackendConfig& config)
       : process_bytes_(config.process_bytes),
         properties_(take_gpu(config)),
-        budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)),
-        cudnn_(stream_.get()),
-        context_{stream_.get(), cudnn_.get(), cublas_.get(), config.precision, config.deterministic} {
-    // A build without code for this card fails here, before anything is read.
+        budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)) {}
+
+  // Once libraries have taken their part of the memory. A build without code for this card fails here, before anything
+  // is read.
+  void measure_memory() {
     budget_->set_reserve(0);  // until it can be measured
     const Memory probe = allocate(sizeof(float), "the first floats");
     fill_random(stream_.get(), Element::fp32, probe.data(), 1, 0);
     synchronize();
     measure_reserve();
   }
+  const cudaDeviceProp& properties() const { return properties_; }
+  cudaStream_t stream() const { return stream_.get(); }
 
-  std::string description() const override {
-    int runtime = 0;
-    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    const std::size_t version = cudnnGetVersion();
-    return fmt::format("{}, {}, CUDA {}, cuDNN {}.{}.{}", properties_.name, name_of(context_.precision),
-                       cuda_version_text(runtime), version / 10000, version % 10000 / 100, version % 100);
-  }
-
-  std::string fingerprint() const override {
-    int runtime = 0;
-    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{}", properties_.name,
-                       properties_.major, properties_.minor, properties_.multiProcessorCount,
-                       name_of(context_.precision), context_.deterministic ? " deterministic" : "", runtime,
-                       cudnnGetVersion(), cublasLtGetVersion());
-  }
-
-  std::string arithmetic() const override {
-    int runtime = 0;
-    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", properties_.major, properties_.minor,
-                       runtime, cudnnGetVersion(), cublasLtGetVersion());
-  }
-
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    if (x == Layout::lanes16 || y == Layout::lanes16) return false;
-    return std::visit(
-        Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
-                   [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
-                   [](const ReorderSpec& /*s*/) { return true; },
-                   [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
-                                   DropoutSpec> auto& /*s*/) { return x == y; }},
-        spec);
-  }
-
-  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
-    DDP_ASSERT(supports(spec, x, y));
-    const bool timed = mode == ChoiceMode::timed;
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    const auto priced = [&](const std::string& kernels) {
-      const double seconds =
-          timed ? op_seconds(*this, context_, spec, *make_op(spec, x, y, kernels)) : guessed_seconds(spec, context_);
-      return KernelChoice{.kernels = kernels, .seconds = seconds};
-    };
-    if (conv == nullptr) return priced("");
-    const bool own = context_.element() == Element::bf16 && conv_mma_takes(*conv);
-    // Without timing, our own kernels are taken where cuDNN would pad channels in memory, again and again.
-    if (own && !timed && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)) return priced(kMmaKernels);
-    const ConvKernels kernels =
-        timed ? fastest_conv_kernels(*this, context_, *conv) : first_conv_kernels(*this, context_, *conv);
-    KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
-    if (!own || !timed) return choice;
-    KernelChoice other = priced(kMmaKernels);
-    return other.seconds < choice.seconds ? other : choice;
-  }
-
-  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    DDP_ASSERT(supports(spec, x, y));
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
-    const std::int64_t elements =
-        std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
-    check(elements <= kMostElements, ExitCode::out_of_memory,
-          "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
-          kMostElements);
-    return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, kernels); },
-                                 [&](const LinearSpec& s) { return make_cuda_linear(context_, s); },
-                                 [&](const ActivationSpec& s) { return make_cuda_activation(context_, s); },
-                                 [&](const GeluSpec& s) { return make_cuda_gelu(context_, s); },
-                                 [&](const PoolSpec& s) { return make_cuda_pool(context_, s, x); },
-                                 [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context_, s, x); },
-                                 [&](const AddSpec& s) { return make_cuda_add(context_, s); },
-                                 [&](const LrnSpec& s) { return make_cuda_lrn(context_, s, x); },
-                                 [&](const DropoutSpec& s) { return make_cuda_dropout(context_, s, x); },
-                                 [&](const ReorderSpec& s) { return make_cuda_reorder(context_, s, x, y); },
-                                 [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context_, s); }},
-                      spec);
-  }
-
-  bool takes_bias_into_norm() const override { return true; }
-  std::size_t activation_bytes() const override { return bytes_of(context_.element()); }
   bool on_host() const override { return false; }
-
   Memory allocate(std::size_t bytes, const std::string& purpose) override {
     if (bytes == 0) return {};
     budget_->take(bytes, purpose);
@@ -183,7 +104,7 @@ class CudaBackend final : public Backend {
       static_cast<void>(cudaFree(device));
       budget->give_back(bytes);
     });
-    fill_zero(data, bytes);
+    DDP_CUDA(cudaMemsetAsync(data, 0, bytes, stream_.get()));
     synchronize();
     return memory;
   }
@@ -215,40 +136,6 @@ class CudaBackend final : public Backend {
   void download(void* host, const void* device, std::size_t bytes) override {
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
-  void fill_zero(void* device, std::size_t bytes) override {
-    if (bytes > 0) DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_.get()));
-  }
-
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-    DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
-    DDP_ASSERT(spec.cropped.channels == spec.image.channels && spec.scale.size() == spec.shift.size());
-    check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
-          "images of {} channels are more than a GPU reads, {}", spec.scale.size(), kMostImageChannels);
-    cuda::load_input(stream_.get(), context_.element(), spec, arguments);
-  }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    DDP_ASSERT(spec.layout == Layout::plain);
-    cuda::softmax_cross_entropy(stream_.get(), context_.element(), spec, arguments);
-  }
-  void add(float* sum, const float* addend, std::size_t count) override {
-    cuda::add(stream_.get(), sum, addend, count);
-  }
-  void add_activations(float* sum, const float* addend, std::size_t count) override {
-    cuda::add_activations(stream_.get(), context_.element(), Activation::none, sum, addend, sum,
-                          static_cast<std::int64_t>(count));
-  }
-  void to_bf16(Bf16* to, const float* from, std::size_t count) override {
-    convert(stream_.get(), Element::fp32, from, Element::bf16, to, static_cast<std::int64_t>(count));
-  }
-  void from_bf16(float* to, const Bf16* from, std::size_t count) override {
-    convert(stream_.get(), Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
-  }
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override {
-    cuda::find_broken(stream_.get(), values, count, sums, sum_count, broken);
-  }
-  void update(const UpdateArguments& arguments) override { cuda::update(stream_.get(), arguments); }
-
   void mark(std::size_t place) override {
     // In a recording the event must be one that others may ask for the time.
     const unsigned flags = recording_ ? cudaEventRecordExternal : cudaEventRecordDefault;
@@ -287,15 +174,6 @@ class CudaBackend final : public Backend {
   void* native_stream() override { return stream_.get(); }
 
  private:
-  std::unique_ptr<Op> make_conv(const ConvSpec& spec, const std::string& kernels) {
-    if (kernels != kMmaKernels) {
-      return make_cuda_conv(context_, spec, conv_kernels_from_text(kernels, spec.input_gradient));
-    }
-    check(context_.element() == Element::bf16 && conv_mma_takes(spec), ExitCode::preflight,
-          "the plan names kernels '{}' for a convolution that they do not take", kernels);
-    return make_mma_conv(context_, spec);
-  }
-
   static std::size_t total_bytes() {
     std::size_t free = 0;
     std::size_t total = 0;
@@ -323,18 +201,166 @@ class CudaBackend final : public Backend {
   cudaDeviceProp properties_;
   std::shared_ptr<MemoryBudget> budget_;
   Stream stream_;
+  std::array<Event, kMarks> marks_;
+  bool recording_ = false;
+};
+
+class CudaOps final : public OpFactory {
+ public:
+  CudaOps(CudaQueue& queue, const GpuBackendConfig& config)
+      : queue_(queue),
+        cudnn_(queue.stream()),
+        context_{queue.stream(), cudnn_.get(), cublas_.get(), config.precision, config.deterministic} {}
+
+  std::string description() const override {
+    int runtime = 0;
+    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+    const std::size_t version = cudnnGetVersion();
+    return fmt::format("{}, {}, CUDA {}, cuDNN {}.{}.{}", queue_.properties().name, name_of(context_.precision),
+                       cuda_version_text(runtime), version / 10000, version % 10000 / 100, version % 100);
+  }
+
+  std::string fingerprint() const override {
+    int runtime = 0;
+    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{}", queue_.properties().name,
+                       queue_.properties().major, queue_.properties().minor, queue_.properties().multiProcessorCount,
+                       name_of(context_.precision), context_.deterministic ? " deterministic" : "", runtime,
+                       cudnnGetVersion(), cublasLtGetVersion());
+  }
+
+  std::string arithmetic() const override {
+    int runtime = 0;
+    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+    return fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", queue_.properties().major,
+                       queue_.properties().minor, runtime, cudnnGetVersion(), cublasLtGetVersion());
+  }
+
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override {
+    if (x == Layout::lanes16 || y == Layout::lanes16) return false;
+    return std::visit(
+        Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
+                   [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
+                   [](const ReorderSpec& /*s*/) { return true; },
+                   [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
+                                   DropoutSpec> auto& /*s*/) { return x == y; }},
+        spec);
+  }
+
+  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
+    DDP_ASSERT(supports(spec, x, y));
+    const bool timed = mode == ChoiceMode::timed;
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    const auto priced = [&](const std::string& kernels) {
+      const double seconds =
+          timed ? op_seconds(queue_, context_, spec, *make_op(spec, x, y, kernels)) : guessed_seconds(spec, context_);
+      return KernelChoice{.kernels = kernels, .seconds = seconds};
+    };
+    if (conv == nullptr) return priced("");
+    const bool own = context_.element() == Element::bf16 && conv_mma_takes(*conv);
+    // Without timing, our own kernels are taken where cuDNN would pad channels in memory, again and again.
+    if (own && !timed && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)) return priced(kMmaKernels);
+    const ConvKernels kernels =
+        timed ? fastest_conv_kernels(queue_, context_, *conv) : first_conv_kernels(queue_, context_, *conv);
+    KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
+    if (!own || !timed) return choice;
+    KernelChoice other = priced(kMmaKernels);
+    return other.seconds < choice.seconds ? other : choice;
+  }
+
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    DDP_ASSERT(supports(spec, x, y));
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
+    const std::int64_t elements =
+        std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
+    check(elements <= kMostElements, ExitCode::out_of_memory,
+          "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
+          kMostElements);
+    return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, kernels); },
+                                 [&](const LinearSpec& s) { return make_cuda_linear(context_, s); },
+                                 [&](const ActivationSpec& s) { return make_cuda_activation(context_, s); },
+                                 [&](const GeluSpec& s) { return make_cuda_gelu(context_, s); },
+                                 [&](const PoolSpec& s) { return make_cuda_pool(context_, s, x); },
+                                 [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context_, s, x); },
+                                 [&](const AddSpec& s) { return make_cuda_add(context_, s); },
+                                 [&](const LrnSpec& s) { return make_cuda_lrn(context_, s, x); },
+                                 [&](const DropoutSpec& s) { return make_cuda_dropout(context_, s, x); },
+                                 [&](const ReorderSpec& s) { return make_cuda_reorder(context_, s, x, y); },
+                                 [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context_, s); }},
+                      spec);
+  }
+
+  bool takes_bias_into_norm() const override { return true; }
+  Element activation_element() const override { return context_.element(); }
+
+  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
+    DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
+    DDP_ASSERT(spec.cropped.channels == spec.image.channels && spec.scale.size() == spec.shift.size());
+    check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
+          "images of {} channels are more than a GPU reads, {}", spec.scale.size(), kMostImageChannels);
+    cuda::load_input(context_.stream, context_.element(), spec, arguments);
+  }
+  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
+    DDP_ASSERT(spec.layout == Layout::plain);
+    cuda::softmax_cross_entropy(context_.stream, context_.element(), spec, arguments);
+  }
+
+ private:
+  std::unique_ptr<Op> make_conv(const ConvSpec& spec, const std::string& kernels) {
+    if (kernels != kMmaKernels) {
+      return make_cuda_conv(context_, spec, conv_kernels_from_text(kernels, spec.input_gradient));
+    }
+    check(context_.element() == Element::bf16 && conv_mma_takes(spec), ExitCode::preflight,
+          "the plan names kernels '{}' for a convolution that they do not take", kernels);
+    return make_mma_conv(context_, spec);
+  }
+
+  CudaQueue& queue_;
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;
   CudaContext context_;
-  std::array<Event, kMarks> marks_;
-  bool recording_ = false;
+};
+
+class CudaMath final : public FlatMath {
+ public:
+  explicit CudaMath(const CudaQueue& queue) : stream_(queue.stream()) {}
+
+  void fill_zero(void* device, std::size_t bytes) override {
+    if (bytes > 0) DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_));
+  }
+
+  void add(float* sum, const float* addend, std::size_t count) override { cuda::add(stream_, sum, addend, count); }
+  void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
+    DDP_ASSERT(sum.element() == addend.element());
+    cuda::add_activations(stream_, sum.element(), Activation::none, sum.data(), addend.data(), sum.data(),
+                          static_cast<std::int64_t>(count));
+  }
+  void to_bf16(Bf16* to, const float* from, std::size_t count) override {
+    convert(stream_, Element::fp32, from, Element::bf16, to, static_cast<std::int64_t>(count));
+  }
+  void from_bf16(float* to, const Bf16* from, std::size_t count) override {
+    convert(stream_, Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
+  }
+  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
+                   double* broken) override {
+    cuda::find_broken(stream_, values, count, sums, sum_count, broken);
+  }
+  void update(const UpdateArguments& arguments) override { cuda::update(stream_, arguments); }
+
+ private:
+  cudaStream_t stream_;
 };
 
 }  // namespace
 }  // namespace cuda
 
 std::unique_ptr<Backend> make_cuda_backend(const GpuBackendConfig& config) {
-  return std::make_unique<cuda::CudaBackend>(config);
+  auto queue = std::make_unique<cuda::CudaQueue>(config);
+  auto ops = std::make_unique<cuda::CudaOps>(*queue, config);
+  auto math = std::make_unique<cuda::CudaMath>(*queue);
+  queue->measure_memory();
+  return std::make_unique<Backend>(std::move(queue), std::move(ops), std::move(math));
 }
 
 }  // namespace ddp

@@ -1,20 +1,18 @@
-// What an element of an activation is: fp32, or bf16 with --precision bf16. Operators and kernels take untyped pointers
-// and an Element; inside a .cu file with_element() turns it into a type.
+// Elements of activations on a GPU: bf16 with --precision bf16, else fp32. Kernels take untyped pointers and an
+// Element; inside a .cu file with_element() turns it into a type.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "backend/gpu.h"
+#include "backend/tensor.h"
 
 namespace ddp::cuda {
-
-enum class Element { fp32, bf16 };
 
 constexpr Element element_of(GpuPrecision precision) {
   return precision == GpuPrecision::bf16 ? Element::bf16 : Element::fp32;
 }
-constexpr std::size_t bytes_of(Element element) { return element == Element::bf16 ? 2 : 4; }
 
 // Libraries are promised addresses that are multiples of this. Memory of a backend is; a parameter within a flat buffer
 // need not be, and is copied where it is not.

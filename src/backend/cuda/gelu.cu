@@ -66,16 +66,16 @@ class CudaGelu final : public Op {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_forward_kernel<kForm, T>, as<T>(a.x),
-             as<T>(a.y), count_);
+      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_forward_kernel<kForm, T>, as<T>(a.x.data()),
+             as<T>(a.y.data()), count_);
     });
   }
   void backward(const BackwardArguments& a) override {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_backward_kernel<kForm, T>, as<T>(a.x),
-             as<T>(a.dy), as<T>(a.dx), count_);
+      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_backward_kernel<kForm, T>, as<T>(a.x.data()),
+             as<T>(a.dy.data()), as<T>(a.dx.data()), count_);
     });
   }
 

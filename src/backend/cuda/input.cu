@@ -68,7 +68,7 @@ void load_input(cudaStream_t stream, Element element, const InputSpec& spec, con
   }
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch(stream, blocks_for(elements), kThreads, load_input_kernel<T>, in, as<T>(arguments.x));
+    launch(stream, blocks_for(elements), kThreads, load_input_kernel<T>, in, as<T>(arguments.x.data()));
   });
 }
 

@@ -69,9 +69,10 @@ class CudaLinear final : public Op {
     const void* weights = copied(a.parameters[0], weights_copy_, weights_once_, weight_count());
     const void* bias =
         spec_.bias && !spec_.relu ? copied(a.parameters[1], bias_copy_, bias_once_, spec_.outputs) : nullptr;
-    forward_.run(context_.stream, a.x, weights, a.y, bias, forward_scratch_.in(a.workspace));
+    forward_.run(context_.stream, a.x.data(), weights, a.y.data(), bias, forward_scratch_.in(a.workspace));
     if (spec_.relu) {
-      add_bias(context_.stream, element, true, a.y, spec_.bias ? a.parameters[1] : nullptr, spec_.batch, spec_.outputs);
+      add_bias(context_.stream, element, true, a.y.data(), spec_.bias ? a.parameters[1] : nullptr, spec_.batch,
+               spec_.outputs);
     }
   }
 
@@ -79,9 +80,9 @@ class CudaLinear final : public Op {
     const bool small = takes_small_gradient(spec_);
     // The kernel for few outputs takes the bias along.
     const bool with_bias = small && !spec_.relu && spec_.bias;
-    const void* dpre = with_bias ? a.dy : open_gradient(a);
+    const void* dpre = with_bias ? a.dy.data() : open_gradient(a);
     if (small) {
-      small_gradient(context_.stream, context_.element(), spec_, dpre, a.x, a.parameter_gradients[0],
+      small_gradient(context_.stream, context_.element(), spec_, dpre, a.x.data(), a.parameter_gradients[0],
                      with_bias ? a.parameter_gradients[1] : nullptr);
     } else {
       write_weight_gradient(a, dpre);
@@ -89,7 +90,7 @@ class CudaLinear final : public Op {
     if (data_ == nullptr) return;
     const void* weights = a.parameters[0];
     if (!is_usable(a.parameters[0])) weights = weights_copy_.in(a.saved);
-    data_->run(context_.stream, dpre, weights, a.dx, nullptr, backward_scratch_.in(a.workspace));
+    data_->run(context_.stream, dpre, weights, a.dx.data(), nullptr, backward_scratch_.in(a.workspace));
   }
 
  private:
@@ -98,7 +99,7 @@ class CudaLinear final : public Op {
   void write_weight_gradient(const BackwardArguments& a, const void* dpre) {
     float* gradient = a.parameter_gradients[0];
     float* target = is_aligned(gradient) ? gradient : gradient_copy_.in(a.workspace);
-    weights_.run(context_.stream, dpre, a.x, target, nullptr, backward_scratch_.in(a.workspace));
+    weights_.run(context_.stream, dpre, a.x.data(), target, nullptr, backward_scratch_.in(a.workspace));
     if (target != gradient) {
       convert(context_.stream, Element::fp32, target, Element::fp32, gradient, weight_count());
     }
@@ -106,13 +107,13 @@ class CudaLinear final : public Op {
 
   // The gradient before bias and ReLU; the bias's gradient on the way.
   const void* open_gradient(const BackwardArguments& a) const {
-    if (!spec_.bias && !spec_.relu) return a.dy;
+    if (!spec_.bias && !spec_.relu) return a.dy.data();
     BiasBackward bias;
     bias.element = context_.element();
     bias.rows = spec_.batch;
     bias.channels = spec_.outputs;
-    bias.dy = a.dy;
-    bias.y = spec_.relu ? a.y : nullptr;
+    bias.dy = a.dy.data();
+    bias.y = spec_.relu ? a.y.data() : nullptr;
     bias.dpre = spec_.relu ? dpre_.in(a.workspace) : nullptr;
     bias.bias_gradient = spec_.bias ? a.parameter_gradients[1] : nullptr;
     bias.partial_sums = partial_sums_.in(a.workspace);

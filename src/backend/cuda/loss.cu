@@ -123,8 +123,8 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
                 arguments.correct};
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    const T* logits = as<T>(static_cast<const void*>(arguments.logits));
-    T* gradient = as<T>(static_cast<void*>(arguments.gradient));
+    const T* logits = as<T>(arguments.logits.data());
+    T* gradient = as<T>(arguments.gradient.data());
     // Few classes leave most of a warp idle: then 8 samples share one.
     if (spec.classes <= 32) {
       launch(stream, 1, kBlock, softmax_cross_entropy_kernel<4, T>, in, logits, gradient);

@@ -30,19 +30,19 @@ class MmaConv final : public Op {
     conv_mma_pack(context_.stream, spec_, a.parameters[0], packed,
                   kept && spec_.input_gradient ? packed_for_data_.in(a.saved) : nullptr);
     conv_mma_forward(context_.stream, spec_,
-                     {.x = a.x,
+                     {.x = a.x.data(),
                       .packed = packed,
                       .bias = spec_.bias ? a.parameters[1] : nullptr,
-                      .y = a.y,
+                      .y = a.y.data(),
                       .open = kept ? open_.in(a.saved) : nullptr});
   }
 
   void backward(const BackwardArguments& a) override {
-    const ConvMmaGradient gradient{.dy = a.dy, .y = a.y, .open = open_.in(a.saved)};
-    conv_mma_weights(context_.stream, spec_, gradient, a.x, partial_sums_.in(a.workspace), a.parameter_gradients[0],
-                     spec_.bias ? a.parameter_gradients[1] : nullptr);
+    const ConvMmaGradient gradient{.dy = a.dy.data(), .y = a.y.data(), .open = open_.in(a.saved)};
+    conv_mma_weights(context_.stream, spec_, gradient, a.x.data(), partial_sums_.in(a.workspace),
+                     a.parameter_gradients[0], spec_.bias ? a.parameter_gradients[1] : nullptr);
     if (spec_.input_gradient) {
-      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.dx);
+      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.dx.data());
     }
   }
 

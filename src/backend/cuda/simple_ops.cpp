@@ -16,10 +16,11 @@ class CudaActivation final : public Op {
   bool in_place() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    activation_forward(context_.stream, context_.element(), activation_, a.x, a.y, count_);
+    activation_forward(context_.stream, context_.element(), activation_, a.x.data(), a.y.data(), count_);
   }
   void backward(const BackwardArguments& a) override {
-    activation_backward(context_.stream, context_.element(), activation_, a.y, a.dy, a.dx, nullptr, count_);
+    activation_backward(context_.stream, context_.element(), activation_, a.y.data(), a.dy.data(), a.dx.data(), nullptr,
+                        count_);
   }
 
  private:
@@ -37,10 +38,11 @@ class CudaAdd final : public Op {
   bool in_place() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    add_activations(context_.stream, context_.element(), activation_, a.x, a.x2, a.y, count_);
+    add_activations(context_.stream, context_.element(), activation_, a.x.data(), a.x2.data(), a.y.data(), count_);
   }
   void backward(const BackwardArguments& a) override {
-    activation_backward(context_.stream, context_.element(), activation_, a.y, a.dy, a.dx, a.dx2, count_);
+    activation_backward(context_.stream, context_.element(), activation_, a.y.data(), a.dy.data(), a.dx.data(),
+                        a.dx2.data(), count_);
   }
 
  private:
@@ -57,10 +59,10 @@ class CudaPool final : public Op {
   std::size_t saved_bytes() const override { return pool_saved_bytes(spec_); }
 
   void forward(const ForwardArguments& a) override {
-    pool_forward(context_.stream, context_.element(), spec_, layout_, a.x, a.y, a.saved);
+    pool_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data(), a.saved);
   }
   void backward(const BackwardArguments& a) override {
-    pool_backward(context_.stream, context_.element(), spec_, layout_, a.dy, a.dx, a.saved);
+    pool_backward(context_.stream, context_.element(), spec_, layout_, a.dy.data(), a.dx.data(), a.saved);
   }
 
  private:
@@ -81,10 +83,11 @@ class CudaLrn final : public Op {
   bool backward_reads_x() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x, a.y);
+    lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data());
   }
   void backward(const BackwardArguments& a) override {
-    lrn_backward(context_.stream, context_.element(), spec_, layout_, a.x, a.dy, a.dx, products_.in(a.workspace));
+    lrn_backward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.dy.data(), a.dx.data(),
+                 products_.in(a.workspace));
   }
 
  private:
@@ -102,8 +105,8 @@ class CudaDropout final : public Op {
 
   bool in_place() const override { return true; }
 
-  void forward(const ForwardArguments& a) override { drop(a.training ? a.active : 0, a.keys, a.x, a.y); }
-  void backward(const BackwardArguments& a) override { drop(a.active, a.keys, a.dy, a.dx); }
+  void forward(const ForwardArguments& a) override { drop(a.training ? a.active : 0, a.keys, a.x.data(), a.y.data()); }
+  void backward(const BackwardArguments& a) override { drop(a.active, a.keys, a.dy.data(), a.dx.data()); }
 
  private:
   void drop(std::int64_t samples, const std::uint64_t* keys, const void* from, void* to) const {
@@ -120,8 +123,8 @@ class CudaReorder final : public Op {
   CudaReorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to)
       : context_(context), spec_(spec), from_(from), to_(to) {}
 
-  void forward(const ForwardArguments& a) override { move(a.x, from_, a.y, to_); }
-  void backward(const BackwardArguments& a) override { move(a.dy, to_, a.dx, from_); }
+  void forward(const ForwardArguments& a) override { move(a.x.data(), from_, a.y.data(), to_); }
+  void backward(const BackwardArguments& a) override { move(a.dy.data(), to_, a.dx.data(), from_); }
 
  private:
   void move(const void* source, Layout from, void* target, Layout to) const {
@@ -152,8 +155,8 @@ class CudaChannelsLast final : public Op {
         bytes_(static_cast<std::size_t>(spec.batch * spec.input.elements()) * bytes_of(context.element())) {}
 
   bool in_place() const override { return true; }
-  void forward(const ForwardArguments& a) override { move(a.x, a.y); }
-  void backward(const BackwardArguments& a) override { move(a.dy, a.dx); }
+  void forward(const ForwardArguments& a) override { move(a.x.data(), a.y.data()); }
+  void backward(const BackwardArguments& a) override { move(a.dy.data(), a.dx.data()); }
 
  private:
   void move(const void* from, void* to) const {

@@ -47,9 +47,9 @@ GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& r
 }
 
 // Random values; tensors that are multiplied with one another have different seeds.
-Memory filled(Backend& backend, const CudaContext& context, Element element, std::int64_t count,
+Memory filled(DeviceQueue& queue, const CudaContext& context, Element element, std::int64_t count,
               std::uint32_t seed = 0) {
-  Memory memory = backend.allocate(static_cast<std::size_t>(count) * bytes_of(element), kPurpose);
+  Memory memory = queue.allocate(static_cast<std::size_t>(count) * bytes_of(element), kPurpose);
   fill_random(context.stream, element, memory.data(), static_cast<std::size_t>(count), seed);
   return memory;
 }
@@ -83,13 +83,13 @@ bool attempt(const CudaContext& context, const EngineChoice& choice, const std::
 // The tensors of one direction of a convolution, and room for the result of two kernels.
 class ConvTrial {
  public:
-  ConvTrial(Backend& backend, const CudaContext& context, const ConvProblem& problem)
-      : backend_(backend), context_(context), problem_(problem) {
+  ConvTrial(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem)
+      : queue_(queue), context_(context), problem_(problem) {
     const ConvSpec& s = problem.spec;
     const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(), s.weights(),
                                                 s.batch * s.convolved().elements()};
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      tensors_.at(i) = filled(backend, context, context.element(), counts.at(i), static_cast<std::uint32_t>(i));
+      tensors_.at(i) = filled(queue, context, context.element(), counts.at(i), static_cast<std::uint32_t>(i));
     }
     result_ = problem.direction == ConvDirection::forward ? 2 : problem.direction == ConvDirection::data ? 0 : 1;
     count_ = counts.at(result_);
@@ -99,9 +99,9 @@ class ConvTrial {
   bool works(ConvKernel& kernel) {
     if (kernel.workspace_bytes() > workspace_.bytes()) {
       workspace_ = {};
-      workspace_ = backend_.allocate(kernel.workspace_bytes(), kPurpose);
+      workspace_ = queue_.allocate(kernel.workspace_bytes(), kPurpose);
     }
-    if (!check_) check_.emplace(backend_, context_, problem_, pointers(tensors_.at(result_)));
+    if (!check_) check_.emplace(queue_, context_, problem_, pointers(tensors_.at(result_)));
     const Memory& result = tensors_.at(result_);
     // What a kernel does not write stays NaN.
     DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
@@ -125,8 +125,8 @@ class ConvTrial {
   // Of kernels that run.
   bool agree(ConvKernel& a, ConvKernel& b) {
     if (second_.bytes() == 0) {
-      second_ = filled(backend_, context_, context_.element(), count_);
-      comparison_ = backend_.allocate(2 * sizeof(float), kPurpose);
+      second_ = filled(queue_, context_, context_.element(), count_);
+      comparison_ = queue_.allocate(2 * sizeof(float), kPurpose);
     }
     run(a, tensors_.at(result_));
     run(b, second_);
@@ -134,8 +134,8 @@ class ConvTrial {
     compare(context_.stream, context_.element(), tensors_.at(result_).data(), second_.data(),
             static_cast<std::size_t>(count_), comparison);
     std::array<float, 2> values{};
-    backend_.download(values.data(), comparison, sizeof(values));
-    backend_.synchronize();
+    queue_.download(values.data(), comparison, sizeof(values));
+    queue_.synchronize();
     return static_cast<double>(values[0]) <= tolerance_of(context_.precision) * static_cast<double>(values[1]);
   }
 
@@ -147,7 +147,7 @@ class ConvTrial {
   }
   void run(ConvKernel& kernel, const Memory& result) const { kernel.execute(pointers(result), workspace_.data()); }
 
-  Backend& backend_;
+  DeviceQueue& queue_;
   const CudaContext& context_;
   ConvProblem problem_;
   std::array<Memory, 3> tensors_;  // x, w, y
@@ -195,8 +195,8 @@ ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& proble
   return kernels;
 }
 
-EngineChoice fastest_kernel(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
-  ConvTrial trial(backend, context, problem);
+EngineChoice fastest_kernel(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem) {
+  ConvTrial trial(queue, context, problem);
   const ConvKernelList kernels =
       kernels_for(context, problem, kCandidates, [&](ConvKernel& kernel) { return trial.works(kernel); });
   std::vector<std::pair<double, std::size_t>> times;
@@ -213,11 +213,11 @@ EngineChoice fastest_kernel(Backend& backend, const CudaContext& context, const 
 }
 
 // Tried once, unless there is no memory for that: the choice must not depend on how much there is.
-EngineChoice first_kernel(Backend& backend, const CudaContext& context, const ConvProblem& problem) {
+EngineChoice first_kernel(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem) {
   std::optional<ConvTrial> trial;
   const auto usable = [&](ConvKernel& kernel) {
     try {
-      if (!trial) trial.emplace(backend, context, problem);
+      if (!trial) trial.emplace(queue, context, problem);
       return trial->works(kernel);
     } catch (const Error& error) {
       if (error.code() != ExitCode::out_of_memory) throw;
@@ -267,49 +267,49 @@ double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
   return best;
 }
 
-ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
+ConvKernels fastest_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
   return for_each_direction(spec, context.precision,
-                            [&](const ConvProblem& problem) { return fastest_kernel(backend, context, problem); });
+                            [&](const ConvProblem& problem) { return fastest_kernel(queue, context, problem); });
 }
 
-ConvKernels first_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec) {
+ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
   return for_each_direction(spec, context.precision,
-                            [&](const ConvProblem& problem) { return first_kernel(backend, context, problem); });
+                            [&](const ConvProblem& problem) { return first_kernel(queue, context, problem); });
 }
 
-double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op) {
+double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& spec, Op& op) {
   const Element element = context.element();
   const std::int64_t batch = batch_of(spec);
   const std::int64_t in = batch * input_of(spec).elements();
   const std::int64_t out = batch * output_of(spec).elements();
-  const Memory x = filled(backend, context, element, in);
-  const Memory y = filled(backend, context, element, out);
-  const Memory dy = filled(backend, context, element, out);
-  const Memory dx = filled(backend, context, element, in);
+  const Memory x = filled(queue, context, element, in);
+  const Memory y = filled(queue, context, element, out);
+  const Memory dy = filled(queue, context, element, out);
+  const Memory dx = filled(queue, context, element, in);
   const std::int64_t second = inputs_of(spec) > 1 ? in : 0;
-  const Memory x2 = filled(backend, context, element, second);
-  const Memory dx2 = filled(backend, context, element, second);
-  const Memory statistics = filled(backend, context, Element::fp32, statistic_elements(spec));
-  const Memory keys = backend.allocate(static_cast<std::size_t>(batch) * sizeof(std::uint64_t), kPurpose);
+  const Memory x2 = filled(queue, context, element, second);
+  const Memory dx2 = filled(queue, context, element, second);
+  const Memory statistics = filled(queue, context, Element::fp32, statistic_elements(spec));
+  const Memory keys = queue.allocate(static_cast<std::size_t>(batch) * sizeof(std::uint64_t), kPurpose);
   std::array<Memory, kMaxParameters> values;
   std::array<Memory, kMaxParameters> gradients;
   ForwardArguments forward;
   BackwardArguments backward;
   for (std::size_t i = 0; i < kMaxParameters; ++i) {
-    values.at(i) = filled(backend, context, Element::fp32, parameter_elements(spec, i));
-    gradients.at(i) = filled(backend, context, Element::fp32, parameter_elements(spec, i));
+    values.at(i) = filled(queue, context, Element::fp32, parameter_elements(spec, i));
+    gradients.at(i) = filled(queue, context, Element::fp32, parameter_elements(spec, i));
     forward.parameters.at(i) = backward.parameters.at(i) = values.at(i).at<float>(0);
     backward.parameter_gradients.at(i) = gradients.at(i).at<float>(0);
   }
-  const Memory saved = backend.allocate(op.saved_bytes(), kPurpose);
-  const Memory workspace = backend.allocate(op.workspace_bytes(), kPurpose);
-  forward.x = backward.x = x.at<float>(0);
-  forward.y = y.at<float>(0);
-  backward.y = y.at<float>(0);
-  backward.dy = dy.at<float>(0);
-  backward.dx = dx.at<float>(0);
-  forward.x2 = x2.at<float>(0);
-  backward.dx2 = dx2.at<float>(0);
+  const Memory saved = queue.allocate(op.saved_bytes(), kPurpose);
+  const Memory workspace = queue.allocate(op.workspace_bytes(), kPurpose);
+  forward.x = backward.x = ConstActivations(x.data(), element);
+  forward.y = {y.data(), element};
+  backward.y = {y.data(), element};
+  backward.dy = {dy.data(), element};
+  backward.dx = {dx.data(), element};
+  forward.x2 = {x2.data(), element};
+  backward.dx2 = {dx2.data(), element};
   forward.statistics = statistics.at<float>(0);
   forward.keys = backward.keys = keys.at<std::uint64_t>(0);
   forward.saved = backward.saved = saved.data();

@@ -1,7 +1,7 @@
 // Which kernels are the fastest, found by running them on the device.
 //
-//   ConvKernels kernels = fastest_conv_kernels(backend, context, spec);
-//   double seconds = op_seconds(backend, context, spec, x_layout, y_layout, *op);   // a step of it
+//   ConvKernels kernels = fastest_conv_kernels(queue, context, spec);
+//   double seconds = op_seconds(queue, context, spec, x_layout, y_layout, *op);   // a step of it
 #pragma once
 
 #include <functional>
@@ -20,14 +20,14 @@ double fastest_seconds(cudaStream_t stream, const std::function<void()>& run);
 // that does not run, or that computes something else than conv_check.h's reference, is left out, with a line in the
 // log; of plans that disagree elsewhere, our own or the first that cuDNN names is believed. Takes memory of the backend
 // meanwhile.
-ConvKernels fastest_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
+ConvKernels fastest_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec);
 
 // Without timing any: our own kernel, or the first plan that cuDNN names, if it fits, runs and computes what it should,
 // for each direction.
-ConvKernels first_conv_kernels(Backend& backend, const CudaContext& context, const ConvSpec& spec);
+ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec);
 
 // Seconds of one forward and one backward pass.
-double op_seconds(Backend& backend, const CudaContext& context, const OpSpec& spec, Op& op);
+double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& spec, Op& op);
 
 // The same without running it: from the memory that it moves and its multiply-adds.
 double guessed_seconds(const OpSpec& spec, const CudaContext& context);

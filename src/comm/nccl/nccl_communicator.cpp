@@ -58,17 +58,18 @@ class NcclCommunicator final : public DeviceCommunicator {
       : rank_(ranks.rank()),
         size_(ranks.size()),
         timeout_(ranks.timeout()),
-        backend_stream_(static_cast<cudaStream_t>(backend.native_stream())),
+        backend_stream_(static_cast<cudaStream_t>(backend.queue().native_stream())),
         stream_(make_urgent_stream()),
         computed_(make_event()),
         summed_(make_event()),
-        numbers_(backend.allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
-        ended_(backend.allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
+        numbers_(backend.queue().allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
+        ended_(
+            backend.queue().allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
         connection_(std::in_place, ranks) {
     std::vector<std::uint32_t> numbers(kMostMarks);
     std::iota(numbers.begin(), numbers.end(), 0U);
-    backend.upload(numbers_.data(), numbers.data(), numbers_.bytes());
-    backend.synchronize();
+    backend.queue().upload(numbers_.data(), numbers.data(), numbers_.bytes());
+    backend.queue().synchronize();
   }
 
   NcclCommunicator(const NcclCommunicator&) = delete;

@@ -1,6 +1,7 @@
 #include "stand_ins/cuda/stream_backend.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "backend/arithmetic.h"
 #include "stand_ins/cuda/runtime.h"
@@ -8,7 +9,7 @@
 namespace ddp::testing {
 namespace {
 
-[[noreturn]] void no_operators() { throw std::logic_error("this backend has no operators"); }
+[[noreturn]] void no_training() { throw std::logic_error("this backend does not train"); }
 
 class StreamRecording final : public Recording {
  public:
@@ -27,24 +28,13 @@ class StreamRecording final : public Recording {
 
 }  // namespace
 
-KernelChoice StreamBackend::choose(const OpSpec& /*spec*/, Layout /*x*/, Layout /*y*/, ChoiceMode /*mode*/) {
-  no_operators();
+void StreamMath::find_broken(const float* /*values*/, std::size_t /*count*/, const double* /*sums*/,
+                             std::size_t /*sum_count*/, double* /*broken*/) {
+  no_training();
 }
-std::unique_ptr<Op> StreamBackend::make_op(const OpSpec& /*spec*/, Layout /*x*/, Layout /*y*/,
-                                           const std::string& /*kernels*/) {
-  no_operators();
-}
-void StreamBackend::load_input(const InputSpec& /*spec*/, const InputArguments& /*arguments*/) { no_operators(); }
-void StreamBackend::softmax_cross_entropy(const LossSpec& /*spec*/, const LossArguments& /*arguments*/) {
-  no_operators();
-}
-void StreamBackend::find_broken(const float* /*values*/, std::size_t /*count*/, const double* /*sums*/,
-                                std::size_t /*sum_count*/, double* /*broken*/) {
-  no_operators();
-}
-void StreamBackend::update(const UpdateArguments& /*arguments*/) { no_operators(); }
+void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 
-Memory StreamBackend::allocate(std::size_t bytes, const std::string& /*purpose*/) {
+Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {
   void* memory = nullptr;
   DDP_CUDA(cudaMalloc(&memory, bytes + kMemoryAlignment));
   // malloc gives 16-byte boundaries, CUDA 256.
@@ -53,50 +43,58 @@ Memory StreamBackend::allocate(std::size_t bytes, const std::string& /*purpose*/
   std::align(kMemoryAlignment, bytes, aligned, space);
   Memory result(static_cast<std::byte*>(aligned), bytes,
                 [memory](std::byte* /*data*/) { static_cast<void>(cudaFree(memory)); });
-  fill_zero(aligned, bytes);
+  DDP_CUDA(cudaMemsetAsync(aligned, 0, bytes, stream()));
   return result;
 }
 
-Memory StreamBackend::allocate_for_transfer(std::size_t bytes, const std::string& purpose) {
+Memory StreamQueue::allocate_for_transfer(std::size_t bytes, const std::string& purpose) {
   return allocate_on_host(bytes, purpose);
 }
 
-void StreamBackend::upload(void* device, const void* host, std::size_t bytes) {
+void StreamQueue::upload(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()));
 }
-void StreamBackend::download(void* host, const void* device, std::size_t bytes) {
+void StreamQueue::download(void* host, const void* device, std::size_t bytes) {
   if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream()));
 }
-void StreamBackend::fill_zero(void* device, std::size_t bytes) {
-  DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream()));
-}
+void StreamMath::fill_zero(void* device, std::size_t bytes) { DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_)); }
 
-void StreamBackend::add(float* sum, const float* addend, std::size_t count) {
-  enqueue(stream(), "add", [=] {
+void StreamMath::add(float* sum, const float* addend, std::size_t count) {
+  enqueue(stream_, "add", [=] {
     for (std::size_t i = 0; i < count; ++i) sum[i] += addend[i];
   });
 }
 
-void StreamBackend::to_bf16(Bf16* to, const float* from, std::size_t count) {
-  enqueue(stream(), "to_bf16", [=] {
+void StreamMath::add_activations(Activations sum, ConstActivations addend, std::size_t count) {
+  add(sum.fp32(), addend.fp32(), count);
+}
+
+void StreamMath::to_bf16(Bf16* to, const float* from, std::size_t count) {
+  enqueue(stream_, "to_bf16", [=] {
     for (std::size_t i = 0; i < count; ++i) to[i].bits = bf16_bits(from[i]);
   });
 }
 
-void StreamBackend::from_bf16(float* to, const Bf16* from, std::size_t count) {
-  enqueue(stream(), "from_bf16", [=] {
+void StreamMath::from_bf16(float* to, const Bf16* from, std::size_t count) {
+  enqueue(stream_, "from_bf16", [=] {
     for (std::size_t i = 0; i < count; ++i) to[i] = float_of_bf16(from[i].bits);
   });
 }
 
-void StreamBackend::synchronize() { DDP_CUDA(cudaStreamSynchronize(stream())); }
+void StreamQueue::synchronize() { DDP_CUDA(cudaStreamSynchronize(stream())); }
 
-std::unique_ptr<Recording> StreamBackend::record(const std::function<void()>& enqueue) {
+std::unique_ptr<Recording> StreamQueue::record(const std::function<void()>& enqueue) {
   DDP_CUDA(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal));
   enqueue();
   cudaGraph_t graph = nullptr;
   DDP_CUDA(cudaStreamEndCapture(stream(), &graph));
   return std::make_unique<StreamRecording>(graph, stream());
+}
+
+std::unique_ptr<Backend> make_stream_backend() {
+  auto queue = std::make_unique<StreamQueue>();
+  auto math = std::make_unique<StreamMath>(queue->stream());
+  return std::make_unique<Backend>(std::move(queue), nullptr, std::move(math));
 }
 
 }  // namespace ddp::testing

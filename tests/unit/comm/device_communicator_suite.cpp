@@ -25,16 +25,16 @@ class DeviceArray {
   DeviceArray(Backend& backend, std::vector<T> values)
       : backend_(backend),
         host_(std::move(values)),
-        memory_(backend.allocate(host_.size() * sizeof(T), "the values of a test")) {
-    backend_.upload(memory_.data(), host_.data(), host_.size() * sizeof(T));
+        memory_(backend.queue().allocate(host_.size() * sizeof(T), "the values of a test")) {
+    backend_.queue().upload(memory_.data(), host_.data(), host_.size() * sizeof(T));
   }
 
   T* data() const { return memory_.at<T>(0); }
   std::size_t size() const { return host_.size(); }
 
   const std::vector<T>& fetch() {
-    backend_.download(host_.data(), memory_.data(), host_.size() * sizeof(T));
-    backend_.synchronize();
+    backend_.queue().download(host_.data(), memory_.data(), host_.size() * sizeof(T));
+    backend_.queue().synchronize();
     return host_;
   }
 
@@ -129,7 +129,7 @@ void later_work_sees_the_sums(Communicator& ranks, const MakeDevice& make) {
   for (int round = 0; round < 5; ++round) {
     device.sums->all_reduce(array.data(), array.size());
     device.sums->join();
-    device.backend->add(array.data(), addend.data(), array.size());
+    device.backend->math().add(array.data(), addend.data(), array.size());
     if (round > 0) {
       for (float& value : expected) value *= static_cast<float>(ranks.size());
     }

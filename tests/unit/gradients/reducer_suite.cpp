@@ -43,7 +43,7 @@ void sums_are_exact(Communicator& ranks, const MakeReducer& make) {
             EXPECT_EQ(reinterpret_cast<std::uintptr_t>(gradient) % 64, 0U);
             std::vector<float>& of_shard = values.emplace_back(config.elements);
             for (std::size_t i = 0; i < config.elements; ++i) of_shard[i] = small_integer(step, shard, i);
-            rig.backend->upload(gradient, of_shard.data(), config.elements * sizeof(float));
+            rig.backend->queue().upload(gradient, of_shard.data(), config.elements * sizeof(float));
             // Nobody calls ready(): shard_done() stands for all of it.
             rig.reducer->shard_done();
           }
@@ -65,13 +65,13 @@ void messages_are_summed(Communicator& ranks, const MakeReducer& make) {
   const ReducerRig rig = make(ranks, config);
   std::vector<double> message(5);
   const std::size_t bytes = message.size() * sizeof(double);
-  const Memory memory = rig.backend->allocate(bytes, "the message of a test");
+  const Memory memory = rig.backend->queue().allocate(bytes, "the message of a test");
   for (int step = 0; step < 3; ++step) {
     for (std::size_t i = 0; i < message.size(); ++i) message[i] = static_cast<double>(i) + 0.25 * ranks.rank() + step;
     run_step(rig, ranks, config, 45, step);
-    rig.backend->upload(memory.data(), message.data(), bytes);
+    rig.backend->queue().upload(memory.data(), message.data(), bytes);
     rig.reducer->sum(memory.at<double>(0), message.size());
-    rig.backend->download(message.data(), memory.data(), bytes);
+    rig.backend->queue().download(message.data(), memory.data(), bytes);
     rig.reducer->wait();
     const int n = ranks.size();
     for (std::size_t i = 0; i < message.size(); ++i) {
@@ -236,9 +236,9 @@ void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& c
   for (auto shard = static_cast<int>(run.begin); shard < run.end; ++shard) {
     const std::vector<float>& of_shard = values.emplace_back(random_gradient(seed, step, shard, config.elements));
     float* gradient = reducer.shard_gradient();
-    backend.upload(gradient, garbage.data(), config.elements * sizeof(float));
+    backend.queue().upload(gradient, garbage.data(), config.elements * sizeof(float));
     const auto compute = [&](std::size_t begin, std::size_t end) {
-      backend.upload(gradient + begin, of_shard.data() + begin, (end - begin) * sizeof(float));
+      backend.queue().upload(gradient + begin, of_shard.data() + begin, (end - begin) * sizeof(float));
       reducer.ready(begin);
     };
     for (const Bucket& bucket : config.buckets) {
@@ -255,8 +255,8 @@ void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& c
 
 std::vector<float> gradient_of(const ReducerRig& rig, std::size_t elements) {
   std::vector<float> values(elements);
-  rig.backend->download(values.data(), rig.reducer->gradient(), elements * sizeof(float));
-  rig.backend->synchronize();
+  rig.backend->queue().download(values.data(), rig.reducer->gradient(), elements * sizeof(float));
+  rig.backend->queue().synchronize();
   return values;
 }
 

@@ -33,7 +33,8 @@ LayoutPlan uniform_plan(Backend& backend, const std::vector<Stage>& stages, Layo
   LayoutPlan plan;
   for (const Stage& stage : stages) {
     const Layout layout = std::holds_alternative<LinearSpec>(stage.spec) ? linear : conv;
-    plan.stages.push_back({stage.name, layout, backend.choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
+    plan.stages.push_back(
+        {stage.name, layout, backend.ops().choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
   }
   return plan;
 }

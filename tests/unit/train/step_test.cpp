@@ -167,7 +167,7 @@ std::vector<Trace> traces(int ranks, const RigConfig& config) {
       trace.losses.push_back(rig.run(1 + static_cast<std::int64_t>(trace.losses.size()), 0, samples, 0.1).loss);
     }
     trace.parameters = rig.parameters;
-    if (const auto* queued = dynamic_cast<const QueuedBackend*>(rig.backend.get())) {
+    if (const auto* queued = dynamic_cast<const LazyQueue*>(&rig.backend->queue())) {
       // Sums through the host cannot be recorded; one rank records its second whole step and replays it from then on.
       EXPECT_EQ(queued->recordings, ranks == 1 ? 1 : 0);
       EXPECT_EQ(queued->replays, ranks == 1 ? 3 : 0);

@@ -24,7 +24,7 @@ struct RigConfig {
   ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
   bool overlap = true;
   UpdateSettings optimizer = {};
-  bool queued = false;  // on a QueuedBackend, with what a GPU has: staged sums, recorded steps
+  bool queued = false;  // on a queued backend, with what a GPU has: staged sums, recorded steps
 };
 
 class TrainingRig {
@@ -32,7 +32,7 @@ class TrainingRig {
   TrainingRig(Communicator& ranks, const RigConfig& config)
       : graph(make_model("lenet", {1, 28, 28}, 10)),
         batch(resolve_batch(options_of(config), ranks.size(), 1000000)),
-        backend(config.queued ? std::make_unique<QueuedBackend>() : make_cpu_backend()),
+        backend(config.queued ? make_queued_backend() : make_cpu_backend()),
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),

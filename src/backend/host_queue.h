@@ -1,0 +1,30 @@
+// The queue of the host's own memory: work is done when its call returns, and a mark is a reading of the clock.
+//
+//   class Bounded : public HostQueue {                             // in a test: a device that has so many bytes
+//     std::size_t available_bytes() const override { return bytes_; }
+//   };
+#pragma once
+
+#include <array>
+
+#include "backend/device_queue.h"
+
+namespace ddp {
+
+class HostQueue : public DeviceQueue {
+ public:
+  bool on_host() const override { return true; }
+  Memory allocate(std::size_t bytes, const std::string& purpose) override;
+  Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override;
+  void upload(void* device, const void* host, std::size_t bytes) override;
+  void download(void* host, const void* device, std::size_t bytes) override;
+  void mark(std::size_t place) override;
+  void synchronize() override {}
+  double seconds_between(std::size_t from, std::size_t to) const override { return marks_.at(to) - marks_.at(from); }
+  std::unique_ptr<Recording> record(const std::function<void()>& /*enqueue*/) override { return nullptr; }
+
+ private:
+  std::array<double, kMarks> marks_{};
+};
+
+}  // namespace ddp
