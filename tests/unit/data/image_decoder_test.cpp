@@ -151,7 +151,7 @@ TEST(ImageDecoder, SaysWhyAnImageIsNone) {
   EXPECT_THAT([] { ImageDecoder().load(std::filesystem::path("/nowhere/x.jpg")); },
               testing::ThrowsMessage<BadImage>(HasSubstr("No such file")));
   EXPECT_THAT([] { ImageDecoder().load(std::filesystem::path("/tmp")); },
-              testing::ThrowsMessage<BadImage>(HasSubstr("no regular file")));
+              testing::ThrowsMessage<BadImage>(HasSubstr("not a regular file")));
 }
 
 // Refused by the header: nothing of that size is allocated, and it takes no time.
