@@ -69,7 +69,7 @@ for where in rank0 all; do
   kill -USR1 "$job"
   ends 75 4
   [ ! -e "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation was over before it was stopped"
-  grep -q 'after step 1; go on with --resume auto' "$folder/err" || fail "no line says how to go on"
+  grep -q 'after step 1; .*--resume auto' "$folder/err" || fail "no line says how to go on"
   run 0 60 2 "${evaluated[@]}" --test-limit 32 --resume auto
   [ -s "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation is not made up for"
   [ "$(grep -c '"val_loss"' "$folder/evaluates/metrics.jsonl")" -eq 1 ] || fail "not one evaluation in the log"
