@@ -1,6 +1,6 @@
 // What a GPU is to a run: which card, how precisely it computes, how much of its memory it may take.
 //
-//   GpuBackendConfig config{.ordinal = local_rank, .precision = GpuPrecision::bf16, .memory_fraction = 0.4};
+//   GpuBackendConfig config{.ordinal = local_rank, .precision = Precision::bf16, .memory_fraction = 0.4};
 //
 // Plain structs without CUDA, for the module that has the code for GPUs and for the program that loads it.
 #pragma once
@@ -9,6 +9,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+
+#include "base/precision.h"
 
 namespace ddp {
 
@@ -23,11 +25,9 @@ struct GpuInfo {
   std::size_t total_bytes = 0;
 };
 
-enum class GpuPrecision { fp32, tf32, bf16 };
-
 struct GpuBackendConfig {
   int ordinal = 0;
-  GpuPrecision precision = GpuPrecision::fp32;
+  Precision precision = Precision::fp32;
   bool deterministic = false;    // leaves out kernels whose sums have no fixed order
   double memory_fraction = 1;    // of the card's memory, all that this process may hold
   std::size_t memory_limit = 0;  // bytes; 0: no limit

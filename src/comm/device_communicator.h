@@ -1,7 +1,7 @@
 // Sums over all ranks of buffers in a backend's memory, in the order of its work: the same interface for host memory
 // and for GPUs.
 //
-//   std::unique_ptr<DeviceCommunicator> sums = make_message_communicator(ranks, backend, {ReductionAlgorithm::ring});
+//   std::unique_ptr<DeviceCommunicator> sums = make_message_communicator(ranks, backend, {Reduction::ring});
 //   sums->all_reduce(gradient + begin, count);   // after backward's work so far; returns at once
 //   ...                                          // more of backward is enqueued and runs meanwhile
 //   sums->join();                                // work enqueued from here on sees the sums
@@ -27,8 +27,8 @@ namespace ddp {
 
 // The order of additions, the same on all ranks.
 struct SumOrder {
-  ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
-  int shards = 1;  // logical shards over all ranks, at least one per rank; read by ReductionAlgorithm::tree
+  Reduction algorithm = Reduction::ring;
+  int shards = 1;  // logical shards over all ranks, at least one per rank; read by Reduction::tree
 };
 
 // When a sum is made.
@@ -52,10 +52,10 @@ class DeviceCommunicator {
   virtual bool overlaps() const = 0;
 
   // Replaces partials[0] by the sum over all ranks of `count` floats, the same bits on all of them. With
-  // ReductionAlgorithm::tree these are the rank's partial sums of shard_tree.h, whose memory is overwritten; else there
+  // Reduction::tree these are the rank's partial sums of shard_tree.h, whose memory is overwritten; else there
   // is one.
   virtual void all_reduce(std::span<float* const> partials, std::size_t count, Start start) = 0;
-  // Replaces `values` by their sums in bfloat16: half the bytes, and three digits. ReductionAlgorithm::ring only.
+  // Replaces `values` by their sums in bfloat16: half the bytes, and three digits. Reduction::ring only.
   virtual void all_reduce(Bf16* values, std::size_t count, Start start) = 0;
   // Replaces a few values by their sums; join() follows at once.
   virtual void all_reduce(double* values, std::size_t count) = 0;

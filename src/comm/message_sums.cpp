@@ -9,17 +9,17 @@
 namespace ddp {
 
 MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm_(order.algorithm) {
-  if (algorithm_ == ReductionAlgorithm::tree) tree_.emplace(make_shard_tree(ranks, order.shards));
+  if (algorithm_ == Reduction::tree) tree_.emplace(make_shard_tree(ranks, order.shards));
   if (ranks.size() > 1) channel_ = ranks.duplicate();
 }
 
 std::string MessageSums::order_name() const {
   switch (algorithm_) {
-    case ReductionAlgorithm::ring:
+    case Reduction::ring:
       return "a ring of messages";
-    case ReductionAlgorithm::root:
+    case Reduction::root:
       return "all sums on rank 0";
-    case ReductionAlgorithm::tree:
+    case Reduction::tree:
       break;
   }
   return "a fixed tree of messages";
@@ -38,7 +38,7 @@ void MessageSums::add(std::span<float* const> partials, std::size_t count) {
 
 // The messages carry floats: bfloat16 travels so between GPUs that share a host for tests, not for speed.
 void MessageSums::add(std::span<Bf16> values) {
-  DDP_ASSERT(algorithm_ == ReductionAlgorithm::ring);
+  DDP_ASSERT(algorithm_ == Reduction::ring);
   if (channel_ == nullptr) return;
   wide_.resize(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) wide_[i] = float_of_bf16(values[i].bits);

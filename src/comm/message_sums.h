@@ -1,6 +1,6 @@
 // Sums over the ranks of host memory by messages, in any of the orders of additions.
 //
-//   MessageSums sums(ranks, {ReductionAlgorithm::tree, /*shards=*/8});
+//   MessageSums sums(ranks, {Reduction::tree, /*shards=*/8});
 //   sums.add(partials, count);   // into partials[0], the same bits on all ranks
 //
 // What the communicators over messages share; one thread at a time uses it.
@@ -44,7 +44,7 @@ class MessageSums {
  private:
   std::span<float> scratch(std::size_t elements);
 
-  ReductionAlgorithm algorithm_;
+  Reduction algorithm_;
   std::unique_ptr<Communicator> channel_;  // null: one rank
   std::optional<ShardTree> tree_;
   // Grow to the largest sum and stay, so that later steps allocate nothing.

@@ -52,25 +52,24 @@ void add_to(float* __restrict sum, const float* __restrict addend, std::size_t e
   for (std::size_t i = 0; i < elements; ++i) sum[i] += addend[i];
 }
 
-std::size_t reduce_scratch_elements(ReductionAlgorithm algorithm, std::size_t elements, int ranks) {
-  DDP_ASSERT(algorithm != ReductionAlgorithm::tree);
+std::size_t reduce_scratch_elements(Reduction algorithm, std::size_t elements, int ranks) {
+  DDP_ASSERT(algorithm != Reduction::tree);
   if (ranks == 1) return 0;
-  if (algorithm == ReductionAlgorithm::root) return elements;
+  if (algorithm == Reduction::root) return elements;
   return static_cast<std::size_t>(part(static_cast<std::int64_t>(elements), ranks, 0).size());
 }
 
-void all_reduce_sum(Communicator& communicator, std::span<float> data, ReductionAlgorithm algorithm,
-                    std::span<float> scratch) {
+void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm, std::span<float> scratch) {
   DDP_ASSERT(scratch.size() >= reduce_scratch_elements(algorithm, data.size(), communicator.size()));
   if (communicator.size() == 1 || data.empty()) return;
-  if (algorithm == ReductionAlgorithm::ring) {
+  if (algorithm == Reduction::ring) {
     ring_sum(communicator, data, scratch);
   } else {
     root_sum(communicator, data, scratch);
   }
 }
 
-void all_reduce_sum(Communicator& communicator, std::span<float> data, ReductionAlgorithm algorithm) {
+void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm) {
   std::vector<float> scratch(reduce_scratch_elements(algorithm, data.size(), communicator.size()));
   all_reduce_sum(communicator, data, algorithm, scratch);
 }

@@ -1,7 +1,7 @@
 // Sums of gradients over all ranks, in place.
 //
-//   std::vector<float> scratch(reduce_scratch_elements(ReductionAlgorithm::ring, gradient.size(), ranks.size()));
-//   all_reduce_sum(ranks, gradient, ReductionAlgorithm::ring, scratch);   // the same bits on every rank
+//   std::vector<float> scratch(reduce_scratch_elements(Reduction::ring, gradient.size(), ranks.size()));
+//   all_reduce_sum(ranks, gradient, Reduction::ring, scratch);   // the same bits on every rank
 //
 // ring: reduce-scatter and all-gather along a ring (Patarasuk and Yuan: "Bandwidth optimal all-reduce algorithms for
 //   clusters of workstations", J. Parallel Distrib. Comput. 69, 2009). Each rank sends and receives 2 (N-1)/N of the
@@ -15,20 +15,18 @@
 #include <cstdint>
 #include <span>
 
+#include "base/reduction.h"
 #include "comm/communicator.h"
 
 namespace ddp {
 
-enum class ReductionAlgorithm { ring, root, tree };
-
 // The elements of scratch memory that all_reduce_sum() needs for `elements` of data.
-std::size_t reduce_scratch_elements(ReductionAlgorithm algorithm, std::size_t elements, int ranks);
+std::size_t reduce_scratch_elements(Reduction algorithm, std::size_t elements, int ranks);
 
 // Replaces `data` by its sum over all ranks; `algorithm` is ring or root. `data` has the same size on all ranks.
-void all_reduce_sum(Communicator& communicator, std::span<float> data, ReductionAlgorithm algorithm,
-                    std::span<float> scratch);
+void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm, std::span<float> scratch);
 // The same with scratch memory of its own.
-void all_reduce_sum(Communicator& communicator, std::span<float> data, ReductionAlgorithm algorithm);
+void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm);
 
 // sum[i] += addend[i]; the arrays do not overlap.
 void add_to(float* __restrict sum, const float* __restrict addend, std::size_t elements);

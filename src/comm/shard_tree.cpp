@@ -64,7 +64,7 @@ Accumulation plan_accumulation(std::int64_t shards, Range run) {
 }
 
 ShardTree::ShardTree(int shards, int ranks, int rank)
-    : ranks_(ranks), rank_(rank), run_(part(shards, ranks, rank)), accumulation_(plan_accumulation(shards, run_)) {
+    : rank_count_(ranks), rank_(rank), run_(part(shards, ranks, rank)), accumulation_(plan_accumulation(shards, run_)) {
   DDP_ASSERT(ranks >= 1 && ranks <= shards && rank >= 0 && rank < ranks);
   std::vector<Range> leaves;
   for (int r = 0; r < ranks; ++r) {
@@ -91,17 +91,17 @@ std::size_t ShardTree::plan_merges(Range node, std::span<const Range> leaves, st
 std::size_t ShardTree::scratch_elements(std::size_t elements) const {
   const auto rank = static_cast<std::size_t>(rank_);
   const std::size_t own = first_partial_[rank + 1] - first_partial_[rank];
-  const Range largest_slice = part(static_cast<std::int64_t>(elements), ranks_, 0);
+  const Range largest_slice = part(static_cast<std::int64_t>(elements), rank_count_, 0);
   return static_cast<std::size_t>(largest_slice.size()) * (slices_.size() - own);
 }
 
 void ShardTree::exchange_slices(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
                                 std::span<float> scratch) {
-  const Range mine = part(static_cast<std::int64_t>(elements), ranks_, rank_);
+  const Range mine = part(static_cast<std::int64_t>(elements), rank_count_, rank_);
   const auto my_elements = static_cast<std::size_t>(mine.size());
   outgoing_.clear();
   incoming_.clear();
-  for (int peer = 0; peer < ranks_; ++peer) {
+  for (int peer = 0; peer < rank_count_; ++peer) {
     const std::size_t first = first_partial_[static_cast<std::size_t>(peer)];
     const std::size_t count = first_partial_[static_cast<std::size_t>(peer) + 1] - first;
     for (std::size_t k = 0; k < count; ++k) {
@@ -113,7 +113,7 @@ void ShardTree::exchange_slices(Communicator& communicator, std::span<float* con
         scratch = scratch.subspan(my_elements);
       }
     }
-    const Range theirs = part(static_cast<std::int64_t>(elements), ranks_, peer);
+    const Range theirs = part(static_cast<std::int64_t>(elements), rank_count_, peer);
     if (peer == rank_ || theirs.size() == 0) continue;
     for (const float* partial : partials) {
       const std::span slice(partial + theirs.begin, static_cast<std::size_t>(theirs.size()));
@@ -125,12 +125,12 @@ void ShardTree::exchange_slices(Communicator& communicator, std::span<float* con
 
 void ShardTree::all_reduce_sum(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
                                std::span<float> scratch) {
-  DDP_ASSERT(communicator.size() == ranks_ && communicator.rank() == rank_);
+  DDP_ASSERT(communicator.size() == rank_count_ && communicator.rank() == rank_);
   DDP_ASSERT(partials.size() == accumulation_.remaining && scratch.size() >= scratch_elements(elements));
-  if (ranks_ == 1 || elements == 0) return;
+  if (rank_count_ == 1 || elements == 0) return;
   exchange_slices(communicator, partials, elements, scratch);
 
-  const Range mine = part(static_cast<std::int64_t>(elements), ranks_, rank_);
+  const Range mine = part(static_cast<std::int64_t>(elements), rank_count_, rank_);
   const std::span<float> sum(partials[0], elements);
   const std::span<float> my_slice =
       sum.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.size()));
@@ -139,9 +139,9 @@ void ShardTree::all_reduce_sum(Communicator& communicator, std::span<float* cons
 
   outgoing_.clear();
   incoming_.clear();
-  for (int peer = 0; peer < ranks_; ++peer) {
+  for (int peer = 0; peer < rank_count_; ++peer) {
     if (peer == rank_) continue;
-    const Range theirs = part(static_cast<std::int64_t>(elements), ranks_, peer);
+    const Range theirs = part(static_cast<std::int64_t>(elements), rank_count_, peer);
     if (mine.size() > 0) outgoing_.push_back({std::as_bytes(my_slice), peer});
     if (theirs.size() == 0) continue;
     const std::span<float> slice =

@@ -78,7 +78,7 @@ class ShardTree {
   void exchange_slices(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
                        std::span<float> scratch);
 
-  int ranks_;
+  int rank_count_;
   int rank_;
   Range run_;
   Accumulation accumulation_;

@@ -70,7 +70,7 @@ Links measure_links(Communicator& ranks, const Topology& topology) {
   links.of_hosts = topology.hosts > 1;
   std::vector<int> ends;  // the ranks that measure, by their places
   for (std::size_t rank = 0; rank < topology.ranks.size(); ++rank) {
-    const Topology::Place& place = topology.ranks[rank];
+    const Topology::RankHost& place = topology.ranks[rank];
     if (links.of_hosts && place.host != static_cast<int>(ends.size())) continue;
     ends.push_back(static_cast<int>(rank));
     links.names.push_back(links.of_hosts ? place.host_name : fmt::format("rank {}", rank));

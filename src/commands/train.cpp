@@ -84,7 +84,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
   if (console == nullptr) return code;
   std::vector<std::string> hosts;
-  for (const Topology::Place& place : where.topology.ranks) hosts.push_back(place.host_name);
+  for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
   console->summary(phases, hosts);
   if (code == ExitCode::stopped) {
     log_info("stopped by {} after step {}; resume with --resume auto",

@@ -26,14 +26,14 @@ Reducer::Reducer(Communicator& ranks, Backend& backend, DeviceCommunicator& sums
     : backend_(backend),
       sums_(sums),
       config_(std::move(config)),
-      ranks_(ranks.size()),
+      rank_count_(ranks.size()),
       own_(plan_own_shards(ranks, config_)),
       stride_(buffer_stride(config_.elements)),
-      overlaps_(ranks_ > 1 && config_.overlap && config_.buckets.size() > 1 && sums.overlaps()) {
+      overlaps_(rank_count_ > 1 && config_.overlap && config_.buckets.size() > 1 && sums.overlaps()) {
   check_buckets(ranks, config_);
-  DDP_ASSERT(!config_.bf16 || config_.algorithm == ReductionAlgorithm::ring);
+  DDP_ASSERT(!config_.bf16 || config_.algorithm == Reduction::ring);
   memory_ = backend.queue().allocate(own_.buffers * stride_ * sizeof(float), "the gradients");
-  if (config_.bf16 && ranks_ > 1) {
+  if (config_.bf16 && rank_count_ > 1) {
     rounded_ = backend.queue().allocate(config_.elements * sizeof(Bf16), "the gradients in bfloat16");
   }
   partials_.resize(own_.remaining);
@@ -64,7 +64,7 @@ void Reducer::shard_done() {
   DDP_ASSERT(in_shard_);
   if (!last_shard()) {
     in_use_ = add_own_shards(shards_done_, 0, config_.elements);
-  } else if (ranks_ == 1) {
+  } else if (rank_count_ == 1) {
     add_own_shards(shards_done_, 0, config_.elements);
   } else {
     ready(0);
@@ -75,7 +75,7 @@ void Reducer::shard_done() {
 
 void Reducer::finish() {
   DDP_ASSERT(shards_done_ == local_shards() && !in_shard_);
-  if (ranks_ > 1) {
+  if (rank_count_ > 1) {
     while (launched_ < config_.buckets.size()) reduce_next_bucket();
     // The communicator knows which bucket it was.
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
@@ -87,7 +87,7 @@ void Reducer::finish() {
 }
 
 void Reducer::sum(double* values, std::size_t count) {
-  if (ranks_ == 1) return;
+  if (rank_count_ == 1) return;
   naming([&] { return step_name() + ", the ranks' message: "; },
          [&] {
            sums_.all_reduce(values, count);
@@ -96,7 +96,7 @@ void Reducer::sum(double* values, std::size_t count) {
 }
 
 void Reducer::wait() {
-  if (ranks_ == 1) {
+  if (rank_count_ == 1) {
     backend_.queue().synchronize();
   } else {
     const RankWait told("the sum of gradients");

@@ -22,7 +22,7 @@
 // begins all of them.
 //
 // Note [What is bit-identical]
-// ReductionAlgorithm::tree gives the same bits for any number of ranks. ring and root add a rank's own shards in the
+// Reduction::tree gives the same bits for any number of ranks. ring and root add a rank's own shards in the
 // same kind of tree, but across ranks in another order. Overlap never changes a bit.
 //
 // With ReducerConfig::bf16 a rank's sum of a bucket is rounded to bfloat16, travels and is added so, and is widened in
@@ -85,7 +85,7 @@ class Reducer {
   Backend& backend_;
   DeviceCommunicator& sums_;
   const ReducerConfig config_;
-  const int ranks_;
+  const int rank_count_;
   const Accumulation own_;    // how this rank adds its own shards
   const std::size_t stride_;  // elements from one buffer to the next
   const bool overlaps_;

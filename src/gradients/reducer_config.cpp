@@ -37,7 +37,7 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
 
 Accumulation plan_own_shards(const Communicator& communicator, const ReducerConfig& config) {
   const ShardTree tree = make_shard_tree(communicator, config.shards);
-  if (config.algorithm == ReductionAlgorithm::tree) return tree.accumulation();
+  if (config.algorithm == Reduction::tree) return tree.accumulation();
   return plan_accumulation(tree.run().size(), {0, tree.run().size()});
 }
 

@@ -1,6 +1,6 @@
 // What the ranks must agree on to reduce gradients together.
 //
-//   ReducerConfig config{.algorithm = ReductionAlgorithm::ring, .overlap = true,
+//   ReducerConfig config{.algorithm = Reduction::ring, .overlap = true,
 //                        .buckets = plan_buckets(parameter_sizes), .shards = 8, .elements = elements};
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace ddp {
 
 struct ReducerConfig {
-  ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
+  Reduction algorithm = Reduction::ring;
   bool overlap = true;
   std::vector<Bucket> buckets;  // from plan_buckets()
   int shards = 1;               // logical shards of the global batch, over all ranks; at least one a rank

@@ -60,7 +60,7 @@ T number(const std::string& text) {
   return value;
 }
 
-RankView from_text(const std::string& text, const Topology::Place& place) {
+RankView from_text(const std::string& text, const Topology::RankHost& place) {
   RankView view;
   view.host = place.host;
   view.host_name = place.host_name;
@@ -126,18 +126,6 @@ std::string sharing_note(const Placement& placement, std::span<const RankView> v
                      cards.size(), cards.size() == 1 ? "" : "s");
 }
 
-GpuPrecision gpu_precision(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return GpuPrecision::fp32;
-    case Precision::tf32:
-      return GpuPrecision::tf32;
-    case Precision::bf16:
-      break;
-  }
-  return GpuPrecision::bf16;
-}
-
 void check_precision_of_cpu(const Options& options, const std::string& reason) {
   check(options.model.precision == Precision::fp32, ExitCode::usage,
         "--precision {} requires a GPU, but this run uses the CPU{}; use --precision fp32",
@@ -192,7 +180,7 @@ void decide(Device& device, int rank, const Options& options) {
     log_warning("allocated GPUs are idle on {}; start one rank per GPU", idle);
   }
   device.config = {.ordinal = placement.cards[static_cast<std::size_t>(rank)].ordinal,
-                   .precision = gpu_precision(options.model.precision),
+                   .precision = options.model.precision,
                    .deterministic = options.optimizer.deterministic,
                    .memory_fraction = options.device.gpu_memory_fraction,
                    .memory_limit = options.device.gpu_memory_limit,
@@ -213,7 +201,7 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
   };
   if (options.device.device == DeviceChoice::cpu) {
     alike([&] { check_precision_of_cpu(options, ""); });
-    for (const Topology::Place& place : topology.ranks) device.views.push_back(from_text("0\t\t\t\n", place));
+    for (const Topology::RankHost& place : topology.ranks) device.views.push_back(from_text("0\t\t\t\n", place));
   } else {
     RankView mine = look(device.gpus, open, options.device.log_placement);
     mine.allocated = allocated_gpus(process_environment(), options.device);

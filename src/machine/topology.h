@@ -14,7 +14,7 @@
 namespace ddp {
 
 struct Topology {
-  struct Place {
+  struct RankHost {
     int host = 0;  // hosts are numbered in the order of their lowest rank
     std::string host_name;
   };
@@ -24,7 +24,7 @@ struct Topology {
   int local_rank = 0;  // among the ranks that share this host's memory
   int local_size = 1;
   int hosts = 1;
-  std::vector<Place> ranks;  // by rank
+  std::vector<RankHost> ranks;  // by rank
 
   int host() const { return ranks[static_cast<std::size_t>(rank)].host; }
   const std::string& host_name() const { return ranks[static_cast<std::size_t>(rank)].host_name; }

@@ -54,7 +54,7 @@ std::uint64_t element_size(int type) {
 
 class Inliner {
  public:
-  explicit Inliner(const Place& place) : place_(place) {}
+  explicit Inliner(const FileContext& context) : context_(context) {}
 
   bool run(onnx::GraphProto& graph) {
     for (onnx::TensorProto& tensor : *graph.mutable_initializer()) inline_one(tensor, tensor.name());
@@ -78,7 +78,7 @@ class Inliner {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    place_.fail(ExitCode::data, fmt::format("tensor '{}' {}", name_, what));
+    context_.fail(ExitCode::data, fmt::format("tensor '{}' {}", name_, what));
   }
 
   Part part_of(const onnx::TensorProto& tensor) const {
@@ -149,7 +149,7 @@ class Inliner {
     const auto found = files_.find(location);
     if (found != files_.end()) return found->second;
     try {
-      File file(place_.path().parent_path() / location, File::Mode::read, ExitCode::data);
+      File file(context_.path().parent_path() / location, File::Mode::read, ExitCode::data);
       static_cast<void>(file.size());  // throws for what is not a regular file
       return files_.emplace(location, std::move(file)).first->second;
     } catch (const Error& error) {
@@ -157,7 +157,7 @@ class Inliner {
     }
   }
 
-  const Place& place_;
+  const FileContext& context_;
   std::string name_;  // of the tensor, or of the node that has it
   std::map<std::string, File> files_;
   std::uint64_t total_ = 0;  // bytes
@@ -166,8 +166,8 @@ class Inliner {
 
 }  // namespace
 
-bool inline_external_data(onnx::ModelProto& proto, const Place& place) {
-  return Inliner(place).run(*proto.mutable_graph());
+bool inline_external_data(onnx::ModelProto& proto, const FileContext& context) {
+  return Inliner(context).run(*proto.mutable_graph());
 }
 
 }  // namespace ddp

@@ -14,9 +14,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "onnx/file_context.h"
 #include "onnx/external_data.h"
 #include "onnx/half.h"
-#include "onnx/place.h"
 
 namespace ddp {
 namespace {
@@ -49,19 +49,20 @@ std::optional<std::int64_t> elements_of(const std::vector<std::int64_t>& shape) 
 // The elements of a tensor, which lie as bytes in raw_data or as numbers in the field of their type, as To. `from`
 // makes a To of the stored type.
 template <class Stored, class To, class Field, class From>
-std::vector<To> values_of(const onnx::TensorProto& proto, const Field& field, std::int64_t count, const Place& place,
-                          From from) {
+std::vector<To> values_of(const onnx::TensorProto& proto, const Field& field, std::int64_t count,
+                          const FileContext& context, From from) {
   std::vector<To> values;
   const auto expect = [&](std::size_t found) {
     if (found != static_cast<std::size_t>(count)) {
-      place.damaged(fmt::format("tensor '{}' has {} elements by its shape, {} are there", proto.name(), count, found));
+      context.damaged(
+          fmt::format("tensor '{}' has {} elements by its shape, {} are there", proto.name(), count, found));
     }
     values.reserve(found);
   };
   if (proto.has_raw_data()) {
     const std::string& raw = proto.raw_data();
     if (raw.size() % sizeof(Stored) != 0) {
-      place.damaged(fmt::format("tensor '{}' has {} bytes of data", proto.name(), raw.size()));
+      context.damaged(fmt::format("tensor '{}' has {} bytes of data", proto.name(), raw.size()));
     }
     expect(raw.size() / sizeof(Stored));
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
@@ -79,22 +80,22 @@ std::vector<To> values_of(const onnx::TensorProto& proto, const Field& field, st
 template <class To>
 constexpr auto kCast = [](auto value) { return static_cast<To>(value); };
 
-OnnxTensor read_tensor(const onnx::TensorProto& proto, const Place& place) {
+OnnxTensor read_tensor(const onnx::TensorProto& proto, const FileContext& context) {
   OnnxTensor tensor;
   tensor.type_name = type_name_of(proto.data_type());
   tensor.shape.assign(proto.dims().begin(), proto.dims().end());
   const std::optional<std::int64_t> count = elements_of(tensor.shape);
-  if (!count) place.damaged(fmt::format("tensor '{}' has an impossible shape", proto.name()));
+  if (!count) context.damaged(fmt::format("tensor '{}' has an impossible shape", proto.name()));
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
-    place.refuse(fmt::format("tensor '{}' lies in another file, and only this one is here", proto.name()));
+    context.refuse(fmt::format("tensor '{}' lies in another file, and only this one is here", proto.name()));
   }
   using T = onnx::TensorProto;
   const auto reals = [&]<class S>(S /*stored*/, const auto& field, auto from) {
-    tensor.reals = values_of<S, float>(proto, field, *count, place, from);
+    tensor.reals = values_of<S, float>(proto, field, *count, context, from);
   };
   const auto integers = [&]<class S>(S /*stored*/, const auto& field) {
     tensor.type = OnnxTensor::Type::integer;
-    tensor.integers = values_of<S, std::int64_t>(proto, field, *count, place, kCast<std::int64_t>);
+    tensor.integers = values_of<S, std::int64_t>(proto, field, *count, context, kCast<std::int64_t>);
   };
   switch (proto.data_type()) {
     case T::FLOAT:
@@ -128,7 +129,7 @@ OnnxTensor read_tensor(const onnx::TensorProto& proto, const Place& place) {
   return tensor;
 }
 
-OnnxAttribute read_attribute(const onnx::AttributeProto& proto, const Place& place) {
+OnnxAttribute read_attribute(const onnx::AttributeProto& proto, const FileContext& context) {
   using A = onnx::AttributeProto;
   switch (proto.type()) {
     case A::INT:
@@ -142,13 +143,13 @@ OnnxAttribute read_attribute(const onnx::AttributeProto& proto, const Place& pla
     case A::FLOATS:
       return std::vector<float>(proto.floats().begin(), proto.floats().end());
     case A::TENSOR:
-      return read_tensor(proto.t(), place);
+      return read_tensor(proto.t(), context);
     default:
       return std::monostate{};
   }
 }
 
-OnnxNode read_node(const onnx::NodeProto& proto, const Place& place) {
+OnnxNode read_node(const onnx::NodeProto& proto, const FileContext& context) {
   OnnxNode node;
   node.name = proto.name();
   const bool own = proto.domain().empty() || proto.domain() == "ai.onnx";
@@ -157,7 +158,7 @@ OnnxNode read_node(const onnx::NodeProto& proto, const Place& place) {
   node.outputs.assign(proto.output().begin(), proto.output().end());
   if (node.name.empty() && !node.outputs.empty()) node.name = node.outputs[0];
   for (const onnx::AttributeProto& attribute : proto.attribute()) {
-    node.attributes[attribute.name()] = read_attribute(attribute, place);
+    node.attributes[attribute.name()] = read_attribute(attribute, context);
   }
   return node;
 }
@@ -251,35 +252,35 @@ std::int64_t opset_of(const onnx::ModelProto& proto) {
 
 std::string read_onnx_file(const fs::path& path) {
   std::string bytes = read_text(path, ExitCode::data, std::uint64_t{1} << 31U);  // protobuf reads no more
-  const Place place(path);
+  const FileContext context(path);
   onnx::ModelProto proto;
-  if (!parse(bytes, proto)) place.damaged("not a readable ONNX model");
-  if (inline_external_data(proto, place)) bytes = serialize(proto);
+  if (!parse(bytes, proto)) context.damaged("not a readable ONNX model");
+  if (inline_external_data(proto, context)) bytes = serialize(proto);
   return bytes;
 }
 
 OnnxModel parse_onnx(const std::string& bytes, const fs::path& path) {
-  const Place place(path);
+  const FileContext context(path);
   onnx::ModelProto proto;
-  if (!parse(bytes, proto)) place.damaged("not a readable ONNX model");
+  if (!parse(bytes, proto)) context.damaged("not a readable ONNX model");
   OnnxModel model;
   model.ir_version = proto.ir_version();
   model.opset = opset_of(proto);
   constexpr std::int64_t kOldest = 7;
   if (model.opset < kOldest) {
-    place.refuse(
+    context.refuse(
         fmt::format("written for version {} of ONNX's operators (opset); export again with 7 or later", model.opset));
   }
   model.producer = proto.producer_name();
   const onnx::GraphProto& graph = proto.graph();
   model.name = graph.name();
-  if (graph.sparse_initializer_size() > 0) place.refuse("sparse tensors are not supported; export dense ones");
+  if (graph.sparse_initializer_size() > 0) context.refuse("sparse tensors are not supported; export dense ones");
   for (const onnx::TensorProto& tensor : graph.initializer()) {
-    if (!model.initializers.emplace(tensor.name(), read_tensor(tensor, place)).second) {
-      place.damaged(fmt::format("there are two tensors '{}'", tensor.name()));
+    if (!model.initializers.emplace(tensor.name(), read_tensor(tensor, context)).second) {
+      context.damaged(fmt::format("there are two tensors '{}'", tensor.name()));
     }
   }
-  for (const onnx::NodeProto& node : graph.node()) model.nodes.push_back(read_node(node, place));
+  for (const onnx::NodeProto& node : graph.node()) model.nodes.push_back(read_node(node, context));
   for (const onnx::ValueInfoProto& value : graph.input()) {
     // Up to version 3 of the format initializers are inputs too.
     if (!model.initializers.contains(value.name())) model.inputs.push_back(read_value(value));

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/precision.h"
+#include "base/reduction.h"
 
 namespace ddp {
 
@@ -23,7 +25,6 @@ namespace ddp {
 inline constexpr std::int64_t kDefaultGlobalBatch = 256;
 
 enum class InitKind { model, pytorch, normal, xavier, kaiming };
-enum class Precision { fp32, tf32, bf16 };
 enum class DeviceChoice { automatic, cuda, cpu };
 enum class GradientPrecision { fp32, bf16 };
 enum class GraphMode { automatic, on, off };
@@ -37,7 +38,6 @@ enum class RmspropForm { pytorch, keras };
 enum class ScheduleKind { constant, step, multi_step, cosine, one_cycle, polynomial, exponential };
 enum class ScheduleBy { automatic, epoch, step };
 enum class LrScale { none, linear, sqrt };
-enum class Reduction { ring, tree, root };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
 enum class ExportFormat { automatic, onnx, safetensors };

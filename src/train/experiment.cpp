@@ -217,18 +217,9 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 
 }  // namespace
 
-ReductionAlgorithm reduction_of(const Options& options) {
+Reduction reduction_of(const Options& options) {
   // Only the fixed tree adds in the same order whatever the number of ranks.
-  if (options.optimizer.deterministic) return ReductionAlgorithm::tree;
-  switch (options.distributed.reduction) {
-    case Reduction::ring:
-      return ReductionAlgorithm::ring;
-    case Reduction::tree:
-      return ReductionAlgorithm::tree;
-    case Reduction::root:
-      break;
-  }
-  return ReductionAlgorithm::root;
+  return options.optimizer.deterministic ? Reduction::tree : options.distributed.reduction;
 }
 
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,

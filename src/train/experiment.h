@@ -74,7 +74,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
                               const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
 
 // The order in which gradients are added over the ranks.
-ReductionAlgorithm reduction_of(const Options& options);
+Reduction reduction_of(const Options& options);
 
 // How a network of `batch` samples reads images.
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,

@@ -8,7 +8,7 @@ std::unique_ptr<Backend> open_backend(const Device& device) {
 
 std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, Backend& backend,
                                               const SumOrder& order) {
-  const bool nccl = device.gpus && !device.through_host && order.algorithm == ReductionAlgorithm::ring;
+  const bool nccl = device.gpus && !device.through_host && order.algorithm == Reduction::ring;
   return nccl ? device.gpus->make_nccl_communicator(ranks, backend) : make_message_communicator(ranks, backend, order);
 }
 

@@ -2,7 +2,7 @@
 // and transports.
 //
 //   std::unique_ptr<Backend> backend = open_backend(device);
-//   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, *backend, {ReductionAlgorithm::ring});
+//   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, *backend, {Reduction::ring});
 #pragma once
 
 #include <memory>

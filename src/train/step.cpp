@@ -20,7 +20,7 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       plan_(plan),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.parameter_count())),
-      message_bytes_((static_cast<std::size_t>(plan.shards) + Place::places) * sizeof(double)),
+      message_bytes_((static_cast<std::size_t>(plan.shards) + Slot::slots) * sizeof(double)),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   host_message_ = backend_.queue().allocate_for_transfer(message_bytes_, "the messages of a step");
@@ -35,7 +35,7 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
     if (shard + 1 == shards.end) backend_.queue().mark(Mark::last_shard_mark);
     const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard)};
     network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
-                     {message_.at<double>(0) + shard, device(Place::correct), scale});
+                     {message_.at<double>(0) + shard, device(Slot::correct), scale});
     if (shard + 1 == shards.end) backend_.queue().mark(Mark::backward_mark);
     network_.backward(parameters, reducer_.shard_gradient(),
                       [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
@@ -52,12 +52,12 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   backend_.queue().mark(Mark::reduction_mark);
   reducer_.finish();
   // A rank's own losses are looked at, too: a loss can overflow where its gradient does not.
-  backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Place::broken));
+  backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
   // Every shard's loss comes from one rank and is zero on the others: the sums are exact, whatever their order.
-  reducer_.sum(message_.at<double>(0), shards + Place::summed);
+  reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
   optimizer_.update(parameters, reducer_.gradient(),
-                    {device(Place::lr), device(Place::momentum), device(Place::number), device(Place::broken)});
+                    {device(Slot::lr), device(Slot::momentum), device(Slot::number), device(Slot::broken)});
   backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
   backend_.queue().mark(Mark::end_mark);
 }
@@ -84,9 +84,9 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   StepResult result;
   for (int shard = 0; shard < plan_.shards; ++shard) result.loss += host_message_.at<double>(0)[shard];
   result.loss /= static_cast<double>(input.samples);
-  result.correct = static_cast<std::int64_t>(host(Place::correct));
-  result.finite = host(Place::broken) == 0;
-  result.request = {host(Place::stop) > 0, host(Place::checkpoint) > 0};
+  result.correct = static_cast<std::int64_t>(host(Slot::correct));
+  result.finite = host(Slot::broken) == 0;
+  result.request = {host(Slot::stop) > 0, host(Slot::checkpoint) > 0};
   return result;
 }
 
@@ -111,12 +111,12 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   DDP_ASSERT(batch.count == plan_.rank_samples(rank_, input.samples).size());
   clock_.switch_to(Phase::other);
   const double begin = now();
-  std::fill_n(host_message_.at<double>(0), static_cast<std::size_t>(plan_.shards) + Place::places, 0.0);
-  host(Place::stop) = input.request.stop ? 1 : 0;
-  host(Place::checkpoint) = input.request.checkpoint ? 1 : 0;
-  host(Place::lr) = input.lr;
-  host(Place::momentum) = input.momentum;
-  host(Place::number) = static_cast<double>(input.step);
+  std::fill_n(host_message_.at<double>(0), static_cast<std::size_t>(plan_.shards) + Slot::slots, 0.0);
+  host(Slot::stop) = input.request.stop ? 1 : 0;
+  host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
+  host(Slot::lr) = input.lr;
+  host(Slot::momentum) = input.momentum;
+  host(Slot::number) = static_cast<double>(input.step);
   stage_.set(batch);
   reducer_.begin_step(input.step);
   replay_or_enqueue(parameters, input);

@@ -69,12 +69,12 @@ class TrainStep {
 
  private:
   // What the ranks tell one another: a loss sum for each shard, then these; from `lr` on they are not summed.
-  enum Place : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, momentum, number, places };
+  enum Slot : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, momentum, number, slots };
   // Places in the order of work, for the split of a step's time; each marks the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 
-  double* device(Place place) const { return message_.at<double>(0) + plan_.shards + place; }
-  double& host(Place place) const { return *(host_message_.at<double>(0) + plan_.shards + place); }
+  double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }
+  double& host(Slot slot) const { return *(host_message_.at<double>(0) + plan_.shards + slot); }
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);
   void replay_or_enqueue(float* parameters, const StepInput& input);

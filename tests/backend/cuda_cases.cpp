@@ -15,7 +15,7 @@ std::string why_no_gpu_here() {
   }
 }
 
-BackendCase case_of(const std::string& name, GpuPrecision precision, bool deterministic, double tolerance) {
+BackendCase case_of(const std::string& name, Precision precision, bool deterministic, double tolerance) {
   const GpuBackendConfig config{.precision = precision, .deterministic = deterministic};
   return {"cuda_" + name, [config] { return make_cuda_backend(config); }, tolerance, deterministic, why_no_gpu_here};
 }
@@ -23,10 +23,9 @@ BackendCase case_of(const std::string& name, GpuPrecision precision, bool determ
 }  // namespace
 
 std::vector<BackendCase> backend_cases() {
-  return {case_of("fp32", GpuPrecision::fp32, false, 1e-5),
-          case_of("fp32_deterministic", GpuPrecision::fp32, true, 1e-5),
-          case_of("tf32", GpuPrecision::tf32, false, 1e-2), case_of("bf16", GpuPrecision::bf16, false, 1e-2),
-          case_of("bf16_deterministic", GpuPrecision::bf16, true, 1e-2)};
+  return {case_of("fp32", Precision::fp32, false, 1e-5), case_of("fp32_deterministic", Precision::fp32, true, 1e-5),
+          case_of("tf32", Precision::tf32, false, 1e-2), case_of("bf16", Precision::bf16, false, 1e-2),
+          case_of("bf16_deterministic", Precision::bf16, true, 1e-2)};
 }
 
 }  // namespace ddp

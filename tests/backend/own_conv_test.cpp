@@ -14,7 +14,7 @@ namespace ddp {
 namespace {
 
 void check_mma(const ConvSpec& spec) {
-  const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
   ASSERT_TRUE(cuda::conv_mma_takes(spec)) << describe(spec);
   const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
   const std::int64_t active = random_between(spec.batch == 0 ? 0 : 1, spec.batch);
@@ -72,7 +72,7 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
   others[3].input.width = 4000;
   others[4].window.padding.top = 3;
   for (const ConvSpec& spec : others) EXPECT_FALSE(cuda::conv_mma_takes(spec)) << describe(spec);
-  const auto backend = make_cuda_backend({.precision = GpuPrecision::bf16});
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
   EXPECT_EQ(backend->ops().choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8),
             "forward=");
   try {
@@ -86,7 +86,7 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
 // cuDNN would pad these channels: no timing is needed to see who is faster.
 TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
   const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
-  const auto bf16 = make_cuda_backend({.precision = GpuPrecision::bf16, .deterministic = true});
+  const auto bf16 = make_cuda_backend({.precision = Precision::bf16, .deterministic = true});
   EXPECT_EQ(bf16->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
   const auto fp32 = make_cuda_backend({});
   EXPECT_EQ(fp32->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");

@@ -6,7 +6,7 @@
 namespace ddp {
 namespace {
 
-BackendCase case_of(const std::string& name, GpuPrecision precision, bool deterministic, double tolerance) {
+BackendCase case_of(const std::string& name, Precision precision, bool deterministic, double tolerance) {
   const GpuBackendConfig config{.precision = precision, .deterministic = deterministic};
   return {"stand_in_" + name, [config] { return make_cuda_backend(config); }, tolerance};
 }
@@ -14,9 +14,8 @@ BackendCase case_of(const std::string& name, GpuPrecision precision, bool determ
 }  // namespace
 
 std::vector<BackendCase> backend_cases() {
-  return {case_of("fp32", GpuPrecision::fp32, false, 1e-5),
-          case_of("fp32_deterministic", GpuPrecision::fp32, true, 1e-5),
-          case_of("bf16", GpuPrecision::bf16, false, 1e-2)};
+  return {case_of("fp32", Precision::fp32, false, 1e-5), case_of("fp32_deterministic", Precision::fp32, true, 1e-5),
+          case_of("bf16", Precision::bf16, false, 1e-2)};
 }
 
 }  // namespace ddp

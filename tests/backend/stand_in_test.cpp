@@ -34,7 +34,7 @@ cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const 
 }
 
 TEST(StandInChoice, TheFastestIsNotTakenWhereItComputesWrong) {
-  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     const cuda::ConvKernels kernels = chosen({.precision = precision}, ChoiceMode::timed);
     for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
       EXPECT_NE(choice.engine, stand_in::wrong_engine());
@@ -74,7 +74,7 @@ constexpr ConvSpec kOddSpec{.batch = 4,
                             .groups = 2};
 
 // Proposed first and, by the fixed rule, compared with no other kernel.
-void expect_left_out(std::int64_t engine, GpuPrecision precision, ChoiceMode mode, const ConvSpec& spec) {
+void expect_left_out(std::int64_t engine, Precision precision, ChoiceMode mode, const ConvSpec& spec) {
   const stand_in::ProposeFirst proposed(engine);
   ::testing::internal::CaptureStderr();
   const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, spec);
@@ -89,18 +89,18 @@ void expect_left_out(std::int64_t engine, GpuPrecision precision, ChoiceMode mod
 TEST(StandInChoice, APlanThatComputesWrongIsLeftOutWhereverItStands) {
   for (const ConvSpec& spec : {kSpec, kOddSpec}) {
     for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
-      for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+      for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
         for (const std::int64_t engine :
              {stand_in::wrong_engine(), stand_in::border_engine(), stand_in::infinite_engine()}) {
           expect_left_out(engine, precision, mode, spec);
         }
       }
-      expect_left_out(stand_in::rough_engine(), GpuPrecision::fp32, mode, spec);
+      expect_left_out(stand_in::rough_engine(), Precision::fp32, mode, spec);
     }
   }
   // As exact as tf32 and bf16 are.
   const stand_in::ProposeFirst proposed(stand_in::rough_engine());
-  EXPECT_EQ(chosen({.precision = GpuPrecision::tf32}, ChoiceMode::fixed).forward.engine, stand_in::rough_engine());
+  EXPECT_EQ(chosen({.precision = Precision::tf32}, ChoiceMode::fixed).forward.engine, stand_in::rough_engine());
 }
 
 TEST(StandInChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
@@ -126,7 +126,7 @@ constexpr ConvSpec kDepthwise{
 // The kernels of our own need no cuDNN at all: here it computes nothing right.
 TEST(StandInChoice, DepthwiseConvolutionsAreOurOwn) {
   const stand_in::ProposeFirst proposed(stand_in::wrong_engine(), true);
-  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
       const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, kDepthwise);
       EXPECT_EQ(to_text(kernels, true), "forward=own.depthwise data=own.depthwise weights=own.depthwise");
@@ -183,7 +183,7 @@ TEST(StandInChoice, Fp32TakesNoTransformsThatLoseDigits) {
   for (const std::int64_t engine : {19, 20}) {
     const stand_in::ProposeFirst proposed(engine);
     EXPECT_EQ(chosen({}, ChoiceMode::fixed).forward.engine, 11);
-    EXPECT_EQ(chosen({.precision = GpuPrecision::tf32}, ChoiceMode::fixed).forward.engine, engine);
+    EXPECT_EQ(chosen({.precision = Precision::tf32}, ChoiceMode::fixed).forward.engine, engine);
   }
 }
 
@@ -238,7 +238,7 @@ void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layou
 // Here sums of products are exact, zeros among them, which real kernels may round to either side of ReLU. The second
 // one has more rows than one chunk of a bias's sum.
 TEST(StandInKernels, ReluAfterAConvolutionWithoutBias) {
-  for (const GpuPrecision precision : {GpuPrecision::fp32, GpuPrecision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     const auto backend = make_cuda_backend({.precision = precision});
     ConvSpec spec = kSpec;
     spec.bias = false;
@@ -247,8 +247,7 @@ TEST(StandInKernels, ReluAfterAConvolutionWithoutBias) {
       for (const bool average_pool : {false, true}) {
         spec.batch = batch;
         spec.average_pool = average_pool;
-        check_with_first_kernels(*backend, spec, Layout::nhwc, batch - 2,
-                                 precision == GpuPrecision::bf16 ? 1e-2 : 1e-5);
+        check_with_first_kernels(*backend, spec, Layout::nhwc, batch - 2, precision == Precision::bf16 ? 1e-2 : 1e-5);
       }
     }
   }
@@ -271,7 +270,7 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
                                        {9, 1, 25}, {2, 5, 4608}, {2, 3, 4609}, {2, 4, 2400}};
   for (const Element element : {Element::fp32, Element::bf16}) {
     const bool bf16 = element == Element::bf16;
-    const auto backend = make_cuda_backend({.precision = bf16 ? GpuPrecision::bf16 : GpuPrecision::fp32});
+    const auto backend = make_cuda_backend({.precision = bf16 ? Precision::bf16 : Precision::fp32});
     auto* stream = static_cast<cudaStream_t>(backend->queue().native_stream());
     for (const Filter& f : filters) {
       const auto count = static_cast<std::size_t>(f.outputs * f.channels * f.taps);
@@ -364,7 +363,7 @@ TEST(StandInGpu, AGpuThatIsNotThereIsNamed) {
     EXPECT_NE(std::string(error.what()).find("there is no GPU 3: 1 visible"), std::string::npos) << error.what();
   }
   EXPECT_EQ(visible_gpus().at(0).pci_id, "0000:0a:00.0");
-  EXPECT_EQ(make_cuda_backend({.precision = GpuPrecision::bf16})->ops().description().substr(0, 24),
+  EXPECT_EQ(make_cuda_backend({.precision = Precision::bf16})->ops().description().substr(0, 24),
             "Stand-in GPU, bf16, CUDA");
 }
 

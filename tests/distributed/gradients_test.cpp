@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(World, MpiStagedReducer, ::testing::ValuesIn(testing::r
 
 TEST(MpiReducer, AllocatesNothingInAStep) {
   const std::unique_ptr<Communicator> ranks = make_mpi_communicator(/*timeout_seconds=*/30);
-  for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root, ReductionAlgorithm::tree}) {
+  for (const auto algorithm : {Reduction::ring, Reduction::root, Reduction::tree}) {
     const ReducerConfig config = testing::model_config(algorithm, true, 2 * ranks->size() + 1);
     const testing::ReducerRig rig = testing::make_host_reducer(*ranks, config);
     Reducer& reducer = *rig.reducer;

@@ -7,7 +7,7 @@ namespace {
 
 std::vector<ddp::Stage> small_network() {
   ddp::Graph graph({3, 8, 8});
-  const int conv = graph.conv("conv1", graph.input(), {.channels = 4, .window = square(3)});
+  const int conv = graph.conv("conv1", graph.input(), {.channels = 4, .window = ddp::square(3)});
   const int pooled = graph.max_pool(graph.relu(graph.batch_norm("bn1", conv)), 2);
   graph.linear("fc1", graph.flatten(pooled), 10);
   return ddp::make_stages(graph, 4);

@@ -70,7 +70,7 @@ void reduce_with(int ranks, NcclFaults faults, Body body) {
   run_as_threads(ranks, [&](Communicator& communicator) {
     const auto copy = communicator.duplicate();
     copy->set_timeout(kTimeout);
-    const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, ranks);
+    const ReducerConfig config = testing::model_config(Reduction::ring, true, ranks);
     {
       const ReducerRig rig =
           testing::make_nccl_reducer(*copy, config, communicator.rank() == 1 ? faults : NcclFaults{});
@@ -99,7 +99,7 @@ TEST(NcclFaults, ASumThatNeverEndsIsNamedOnAllRanks) {
 }
 
 TEST(NcclFaults, AMessageThatNeverEndsIsNamed) {
-  const std::size_t buckets = testing::model_config(ReductionAlgorithm::ring, true, 2).buckets.size();
+  const std::size_t buckets = testing::model_config(Reduction::ring, true, 2).buckets.size();
   reduce_with(2, {.silent_sum = buckets}, [](Communicator&, const ReducerConfig& config, const ReducerRig& rig) {
     const Memory message = rig.backend->queue().allocate(sizeof(double), "a message");
     rig.reducer->begin_step(kStep);
@@ -138,7 +138,7 @@ TEST(NcclFaults, ARefusedSumNamesStepAndBucket) {
 // As in NCCL, a communicator cannot end while a graph has its sums: the error has to arrive all the same, and the
 // communicator ends when the recording does.
 TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
-  const std::size_t buckets = testing::model_config(ReductionAlgorithm::ring, true, 2).buckets.size();
+  const std::size_t buckets = testing::model_config(Reduction::ring, true, 2).buckets.size();
   // A step as it is, then one that is recorded: its second sum.
   reduce_with(
       2, {.silent_sum = buckets + 1}, [&](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
@@ -161,7 +161,7 @@ TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
 
 TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
   run_as_threads(1, [](Communicator& ranks) {
-    const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 1);
+    const ReducerConfig config = testing::model_config(Reduction::ring, true, 1);
     const ReducerRig rig = testing::make_nccl_reducer(ranks, config);
     const Memory values = rig.backend->queue().allocate(sizeof(float), "a test");
     testing::break_streams(cudaErrorIllegalAddress);

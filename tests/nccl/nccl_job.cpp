@@ -39,7 +39,7 @@ void reduce(const testing::ReducerRig& rig, const ReducerConfig& config, bool ha
 
 int run(MpiSession& session, const std::string& how) {
   const auto ranks = make_mpi_communicator(/*timeout_seconds=*/1);
-  const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, ranks->size());
+  const ReducerConfig config = testing::model_config(Reduction::ring, true, ranks->size());
   const bool bad = ranks->rank() == 1;
   testing::NcclFaults faults;
   if (bad && how == "broken") faults.broken_sum = static_cast<std::size_t>(kBadStep) * config.buckets.size() + 1;

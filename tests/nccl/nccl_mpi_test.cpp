@@ -52,7 +52,7 @@ TEST(MpiNcclFaults, ASumThatNeverEndsIsNamedOnAllRanks) {
   const auto ranks = make_mpi_communicator(/*timeout_seconds=*/30);
   const auto copy = ranks->duplicate();
   copy->set_timeout(0.5);
-  const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, ranks->size());
+  const ReducerConfig config = testing::model_config(Reduction::ring, true, ranks->size());
   {
     const auto rig =
         testing::make_nccl_reducer(*copy, config, ranks->rank() == 0 ? NcclFaults{.silent_sum = 1} : NcclFaults{});

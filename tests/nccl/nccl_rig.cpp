@@ -20,7 +20,7 @@ ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, N
   ReducerRig rig;
   rig.backend = std::move(device.backend);
   // Orders of additions that NCCL does not know.
-  const bool messages = config.algorithm != ReductionAlgorithm::ring;
+  const bool messages = config.algorithm != Reduction::ring;
   rig.sums = messages ? make_message_communicator(ranks, *rig.backend, {config.algorithm, config.shards})
                       : std::move(device.sums);
   rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);

@@ -25,7 +25,7 @@ bool comes_true(Condition condition) {
 
 // Backward is held after the first bucket: it is reduced all the same, before backward goes on.
 void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
-  const ReducerConfig config = model_config(ReductionAlgorithm::ring, true, ranks.size());
+  const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   const Bucket& first = config.buckets[0];
   const std::vector<float> values(config.elements, 1.0F);
@@ -81,7 +81,7 @@ void join_holds_later_work_and_nothing_else(Communicator& ranks) {
 
 // A step as a graph: what has to wait for what, and nothing more.
 void a_recorded_step_forks_and_joins(Communicator& ranks) {
-  const ReducerConfig config = model_config(ReductionAlgorithm::ring, true, ranks.size());
+  const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   ASSERT_TRUE(rig.reducer->recordable());
   cudaStream_t stream = stream_of(*rig.backend);
@@ -118,7 +118,7 @@ void a_recorded_step_forks_and_joins(Communicator& ranks) {
 }
 
 void a_recorded_step_is_replayed(Communicator& ranks) {
-  const ReducerConfig config = model_config(ReductionAlgorithm::ring, true, 2 * ranks.size());
+  const ReducerConfig config = model_config(Reduction::ring, true, 2 * ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   std::vector<float> input(config.elements);
   std::vector<double> message(3);

@@ -14,13 +14,13 @@ struct PoolWindow {
   std::int64_t inner;
 };
 
-template <class Place>
+template <class Index>
 struct MaximumKernels {
   // y[k] is the largest of the values k, and places[k] the position that it has, unless places is null. The first of
   // equal ones counts, and what is no number is larger than all.
-  void (*forward)(const PoolWindow& window, const float* x, float* y, Place* places);
+  void (*forward)(const PoolWindow& window, const float* x, float* y, Index* places);
   // dx gets dy[k] added at the position places[k].
-  void (*backward)(const PoolWindow& window, const float* dy, const Place* places, float* dx);
+  void (*backward)(const PoolWindow& window, const float* dy, const Index* places, float* dx);
 };
 
 struct PoolKernels {

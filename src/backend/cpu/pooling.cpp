@@ -104,20 +104,20 @@ class AveragePool final : public Pool {
 };
 
 // Forward saves for each result the place of its maximum among the positions of the window that lie inside the input,
-// as Place, so that backward reads neither x nor y.
-template <class Place>
+// as Index, so that backward reads neither x nor y.
+template <class Index>
 class MaximumPool final : public Pool {
  public:
-  MaximumPool(const PoolSpec& spec, Layout layout, const lanes::MaximumKernels<Place>& kernels)
+  MaximumPool(const PoolSpec& spec, Layout layout, const lanes::MaximumKernels<Index>& kernels)
       : Pool(spec, layout), kernels_(kernels) {}
 
   std::size_t saved_bytes() const override {
-    return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Place);
+    return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Index);
   }
 
   void forward(const ForwardArguments& a) override {
     const Planes view = planes(a.active);
-    auto* places = static_cast<Place*>(static_cast<void*>(a.saved));
+    auto* places = static_cast<Index*>(static_cast<void*>(a.saved));
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
       const float* x = a.x.fp32() + p * in_plane(view.inner);
@@ -131,7 +131,7 @@ class MaximumPool final : public Pool {
   // The gradients of overlapping windows add up.
   void backward(const BackwardArguments& a) override {
     const Planes view = planes(a.active);
-    const auto* places = static_cast<const Place*>(static_cast<const void*>(a.saved));
+    const auto* places = static_cast<const Index*>(static_cast<const void*>(a.saved));
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
       float* dx = a.dx.fp32() + p * in_plane(view.inner);
@@ -152,7 +152,7 @@ class MaximumPool final : public Pool {
     return (rows.first * spec_.input.width + columns.first) * inner;
   }
 
-  const lanes::MaximumKernels<Place>& kernels_;
+  const lanes::MaximumKernels<Index>& kernels_;
 };
 
 }  // namespace

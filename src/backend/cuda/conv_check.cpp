@@ -13,7 +13,7 @@ constexpr const char* kCheckPurpose = "the check of kernels";
 
 // Parts of a result that kernels of this precision may be off by, as the operators' tests have it: fp32 rounds to 6e-8;
 // tf32 and bf16 round factors or results to 5e-4 and 4e-3.
-double part_allowed(GpuPrecision precision) { return precision == GpuPrecision::fp32 ? 1e-5 : 1e-2; }
+double part_allowed(Precision precision) { return precision == Precision::fp32 ? 1e-5 : 1e-2; }
 
 // The operators' tests take values of up to 1, whose products have a root mean square of 1/3.
 constexpr double kTestsProducts = 3;

@@ -1,4 +1,4 @@
-// Elements of a convolution's result by its definition: sums in fp64 for some hundred places. Not fast, and not meant
+// Elements of a convolution's result by its definition: sums in fp64 for some hundred points. Not fast, and not meant
 // to be: kernels that are fast are held against them.
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
@@ -61,13 +61,13 @@ __device__ Count draw(Count seed, Count size, bool edge, Count depth) {
 
 // An element of an activation or of weights; for weights n and channel are an output's number and a channel of its
 // group, row and column those of the kernel.
-struct Place {
+struct SamplePoint {
   Count n, row, column, channel;
 };
 
 // A quarter of the samples of activations lie in a corner, half at another border and a quarter anywhere. Of weights,
 // one tap comes after the other.
-__device__ Place place_of(const Conv& c, Count sample) {
+__device__ SamplePoint point_of(const Conv& c, Count sample) {
   const Count seed = sample * 4;
   if (c.direction == ConvDirection::weights) {
     const Count tap = sample % (c.kernel_h * c.kernel_w);
@@ -81,7 +81,7 @@ __device__ Place place_of(const Conv& c, Count sample) {
           draw(seed + 3, forward ? c.outputs : c.channels, sample % 16 < 8, 1)};
 }
 
-__device__ std::size_t index_of(const Conv& c, const Place& p) {
+__device__ std::size_t index_of(const Conv& c, const SamplePoint& p) {
   if (c.direction == ConvDirection::forward) return c.y_at(p.n, p.row, p.column, p.channel);
   if (c.direction == ConvDirection::data) return c.x_at(p.n, p.row, p.column, p.channel);
   return c.w_at(p.n, p.row, p.column, p.channel);
@@ -89,7 +89,7 @@ __device__ std::size_t index_of(const Conv& c, const Place& p) {
 
 // Calls use(index, index) with the two factors of the term, in the order of x, w and y, unless one is padding.
 template <class Use>
-__device__ void term_of(const Conv& c, const Place& p, Count term, Use use) {
+__device__ void term_of(const Conv& c, const SamplePoint& p, Count term, Use use) {
   if (c.direction == ConvDirection::weights) {
     const Count column = term % c.out_width;
     const Count row = term / c.out_width % c.out_height;
@@ -125,10 +125,10 @@ __device__ void term_of(const Conv& c, const Place& p, Count term, Use use) {
 
 template <class T>
 __global__ void reference_kernel(const Conv c, const T* a, const T* b, Count terms, ConvSample* partial) {
-  const Place place = place_of(c, blockIdx.x);
+  const SamplePoint point = point_of(c, blockIdx.x);
   ConvSample sum{0, 0};
   for (Count term = threadIdx.x; term < terms; term += blockDim.x) {
-    term_of(c, place, term, [&](std::size_t i, std::size_t j) {
+    term_of(c, point, term, [&](std::size_t i, std::size_t j) {
       const double product = static_cast<double>(get(a, i)) * static_cast<double>(get(b, j));
       sum.value += product;
       sum.squares += product * product;
@@ -149,7 +149,7 @@ __global__ void add_parts_kernel(const ConvSample* partial, Count parts, ConvSam
 
 template <class T>
 __global__ void results_kernel(const Conv c, const T* result, float* values) {
-  values[threadIdx.x] = get(result, index_of(c, place_of(c, threadIdx.x)));
+  values[threadIdx.x] = get(result, index_of(c, point_of(c, threadIdx.x)));
 }
 
 unsigned parts_of(const ConvProblem& problem) { return conv_terms(problem) < kLong ? kPartsOfShort : kPartsOfLong; }

@@ -44,7 +44,7 @@ class PlanList {
 
 }  // namespace
 
-std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits,
+std::vector<ConvPlan> conv_plans(const ConvGraph& graph, Precision precision, const PlanLimits& limits,
                                  const std::function<bool(ConvKernel&)>& usable) {
   PlanList plans(graph, limits, usable);
   std::vector<Descriptor> compiled;

@@ -26,7 +26,7 @@ struct PlanLimits {
 // The plans that a run may use, the ones that cuDNN expects to be the fastest first; none where cuDNN has none.
 // Where `usable` is given, each is asked about in turn and counts only if the answer is true: a plan that can be made
 // may still fail when it runs.
-std::vector<ConvPlan> conv_plans(const ConvGraph& graph, GpuPrecision precision, const PlanLimits& limits,
+std::vector<ConvPlan> conv_plans(const ConvGraph& graph, Precision precision, const PlanLimits& limits,
                                  const std::function<bool(ConvKernel&)>& usable = {});
 
 // A kernel for each direction; `data` counts only where the input's gradient is wanted.

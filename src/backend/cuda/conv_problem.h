@@ -1,6 +1,6 @@
 // What a kernel of a convolution computes: the result, or the gradient of the input or of the weights.
 //
-//   const ConvProblem problem{spec, ConvDirection::data, GpuPrecision::bf16};
+//   const ConvProblem problem{spec, ConvDirection::data, Precision::bf16};
 #pragma once
 
 #include "backend/gpu.h"
@@ -13,7 +13,7 @@ enum class ConvDirection { forward, data, weights };
 struct ConvProblem {
   ConvSpec spec;  // of its fields only those of the convolution itself matter
   ConvDirection direction = ConvDirection::forward;
-  GpuPrecision precision = GpuPrecision::fp32;
+  Precision precision = Precision::fp32;
 };
 
 // Where tensors lie on the device: activations nhwc, weights [outputs][kernel_h][kernel_w][channels / groups].

@@ -25,13 +25,13 @@ namespace {
 // A convolution's kernels in a plan, in place of those of cuDNN.
 constexpr const char* kMmaKernels = "mma";
 
-const char* name_of(GpuPrecision precision) {
+const char* name_of(Precision precision) {
   switch (precision) {
-    case GpuPrecision::fp32:
+    case Precision::fp32:
       return "fp32";
-    case GpuPrecision::tf32:
+    case Precision::tf32:
       return "tf32";
-    case GpuPrecision::bf16:
+    case Precision::bf16:
       break;
   }
   return "bf16";

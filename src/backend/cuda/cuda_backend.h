@@ -1,7 +1,7 @@
 // NVIDIA GPUs: which there are, and the backend of one of them.
 //
 //   for (const GpuInfo& gpu : visible_gpus()) ...        // throws Error(preflight) where there is none
-//   std::unique_ptr<Backend> backend = make_cuda_backend({.ordinal = 0, .precision = GpuPrecision::bf16});
+//   std::unique_ptr<Backend> backend = make_cuda_backend({.ordinal = 0, .precision = Precision::bf16});
 #pragma once
 
 #include <memory>

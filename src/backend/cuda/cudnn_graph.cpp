@@ -17,8 +17,8 @@ constexpr std::int64_t kX = 1;
 constexpr std::int64_t kW = 2;
 constexpr std::int64_t kY = 3;
 
-cudnnDataType_t type_of(GpuPrecision precision) {
-  return precision == GpuPrecision::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+cudnnDataType_t type_of(Precision precision) {
+  return precision == Precision::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 
 // [n][h][w][c] in memory, whatever the order in which cuDNN counts dimensions.
@@ -266,10 +266,10 @@ EngineChoice EngineChoice::from_text(const std::string& text) {
   return choice;
 }
 
-bool engine_allowed(const EngineNotes& notes, GpuPrecision precision, bool deterministic) {
+bool engine_allowed(const EngineNotes& notes, Precision precision, bool deterministic) {
   if (deterministic && notes.nondeterministic) return false;
   if (notes.reduced_sums || notes.rough_winograd) return false;
-  if (precision != GpuPrecision::fp32) return true;
+  if (precision != Precision::fp32) return true;
   return !notes.tensor_core && !notes.down_converts && !notes.fft && !notes.winograd_4x4;
 }
 

@@ -1,7 +1,7 @@
 // cuDNN's graph interface, as little of it as one convolution needs: what is to be computed, which engines can do it on
 // a GPU, and a plan that does it.
 //
-//   const ConvGraph graph({spec, ConvDirection::forward, GpuPrecision::bf16}, target);
+//   const ConvGraph graph({spec, ConvDirection::forward, Precision::bf16}, target);
 //   for (const Descriptor& config : graph.engine_configs(CUDNN_HEUR_MODE_A)) ...
 //   const ConvPlan plan(graph, EngineChoice::from_text("cudnn.28,2:5"));
 //   plan.execute({.x = x, .w = packed, .y = y}, workspace);
@@ -89,7 +89,7 @@ struct EngineNotes {
 
 // Whether an engine computes what a run wants. Note that fp32 leaves out tensor cores: fed with fp32 they compute in
 // tf32, with 10 bits of mantissa; and Fourier and Winograd transforms, which cannot keep to 1e-5 as direct sums do.
-bool engine_allowed(const EngineNotes& notes, GpuPrecision precision, bool deterministic);
+bool engine_allowed(const EngineNotes& notes, Precision precision, bool deterministic);
 
 class ConvGraph {
  public:

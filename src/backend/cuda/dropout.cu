@@ -13,9 +13,9 @@ struct Dropout {
 };
 
 // Goes from element to element as they lie in memory, without a division for each.
-class Place {
+class MaskIndex {
  public:
-  __device__ Place(const Dropout& d, std::uint32_t index)
+  __device__ MaskIndex(const Dropout& d, std::uint32_t index)
       : channel_(index % d.channels),
         position_(index / d.channels % d.positions),
         sample_(index / d.channels / d.positions) {}
@@ -42,7 +42,7 @@ __global__ void dropout_kernel(const Dropout d, const std::uint64_t* keys, const
   for (std::size_t i = first_index() * kWidth; i < count; i += index_step() * kWidth) {
     float values[kWidth];
     get_some(from, i, count, values);
-    Place place(d, static_cast<std::uint32_t>(i));
+    MaskIndex place(d, static_cast<std::uint32_t>(i));
     for (unsigned j = 0; j < kWidth; ++j, place.next(d)) {
       if (place.sample() >= d.active) break;
       const bool kept = dropout_keeps(keys[place.sample()], d.stream, place.element(d), d.rate);

@@ -10,8 +10,8 @@
 
 namespace ddp::cuda {
 
-constexpr Element element_of(GpuPrecision precision) {
-  return precision == GpuPrecision::bf16 ? Element::bf16 : Element::fp32;
+constexpr Element element_of(Precision precision) {
+  return precision == Precision::bf16 ? Element::bf16 : Element::fp32;
 }
 
 // Libraries are promised addresses that are multiples of this. Memory of a backend is; a parameter within a flat buffer

@@ -65,7 +65,7 @@ RowProduct::RowProduct(cublasLtHandle_t handle, const RowProductSpec& spec)
 
 RowProduct::Product RowProduct::describe_product(const RowProductSpec& spec) {
   const cublasComputeType_t compute =
-      spec.precision == GpuPrecision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+      spec.precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   cublasLtMatmulDesc_t raw = nullptr;
   DDP_CUBLAS(cublasLtMatmulDescCreate(&raw, compute, CUDA_R_32F));
   Product product(raw);

@@ -31,7 +31,7 @@ struct RowProductSpec {
   std::int64_t depth = 0;
   bool transpose_a = false;  // A lies in memory as [depth][rows]
   bool transpose_b = false;  // B lies in memory as [columns][depth]
-  GpuPrecision precision = GpuPrecision::fp32;
+  Precision precision = Precision::fp32;
   Element result = Element::fp32;  // A and B are elements of the precision
   bool bias = false;               // of the result's element, one a column
 };

@@ -20,7 +20,7 @@ struct CudaContext {
   cudaStream_t stream = nullptr;
   cudnnHandle_t cudnn = nullptr;
   cublasLtHandle_t cublas = nullptr;
-  GpuPrecision precision = GpuPrecision::fp32;
+  Precision precision = Precision::fp32;
   bool deterministic = false;
 
   Element element() const { return element_of(precision); }

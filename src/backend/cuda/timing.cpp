@@ -55,7 +55,7 @@ Memory filled(DeviceQueue& queue, const CudaContext& context, Element element, s
 }
 
 // How far two correct kernels may be apart, in parts of the largest result.
-double tolerance_of(GpuPrecision precision) { return precision == GpuPrecision::fp32 ? 1e-4 : 3e-2; }
+double tolerance_of(Precision precision) { return precision == Precision::fp32 ? 1e-4 : 3e-2; }
 
 std::string name_of(const EngineChoice& choice) {
   return choice.depthwise ? "the kernel " + choice.text() : choice.text() + " of cuDNN";
@@ -228,7 +228,7 @@ EngineChoice first_kernel(DeviceQueue& queue, const CudaContext& context, const 
 }
 
 template <class Choose>
-ConvKernels for_each_direction(const ConvSpec& spec, GpuPrecision precision, Choose choose) {
+ConvKernels for_each_direction(const ConvSpec& spec, Precision precision, Choose choose) {
   ConvKernels kernels;
   kernels.forward = choose(ConvProblem{spec, ConvDirection::forward, precision});
   if (spec.input_gradient) kernels.data = choose(ConvProblem{spec, ConvDirection::data, precision});

@@ -61,7 +61,7 @@ void connect(Shared& shared, const ncclUniqueId& id) {
 void sum_in_bf16(Communicator& messages, std::span<Bf16> values) {
   std::vector<float> wide(values.size());
   for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = float_of_bf16(values[i].bits);
-  all_reduce_sum(messages, wide, ReductionAlgorithm::ring);
+  all_reduce_sum(messages, wide, Reduction::ring);
   for (std::size_t i = 0; i < wide.size(); ++i) values[i].bits = bf16_bits(wide[i]);
 }
 
@@ -79,7 +79,7 @@ void sum(Shared& shared, void* values, std::size_t count, ncclDataType_t type, s
     } else if (type == ncclBfloat16) {
       sum_in_bf16(*shared.messages, {static_cast<Bf16*>(values), count});
     } else {
-      all_reduce_sum(*shared.messages, {static_cast<float*>(values), count}, ReductionAlgorithm::ring);
+      all_reduce_sum(*shared.messages, {static_cast<float*>(values), count}, Reduction::ring);
     }
     ++*shared.ended;
   } catch (const std::exception&) {

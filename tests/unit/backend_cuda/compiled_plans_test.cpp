@@ -20,7 +20,7 @@ TEST(CompiledPlans, AreMadeButAreNoRunsFirstChoice) {
   ASSERT_TRUE(file.is_open());
   const Descriptor gpu = describe_gpu({std::istreambuf_iterator<char>(file), {}});
   const PlanTarget target{nullptr, &gpu};
-  const ConvGraph graph({kSample, ConvDirection::forward, GpuPrecision::bf16}, target);
+  const ConvGraph graph({kSample, ConvDirection::forward, Precision::bf16}, target);
   std::vector<std::string> compiled;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : graph.engine_configs(mode)) {
@@ -32,7 +32,7 @@ TEST(CompiledPlans, AreMadeButAreNoRunsFirstChoice) {
     }
   }
   EXPECT_FALSE(compiled.empty()) << "cuDNN has no kernels to compile for this convolution: take another";
-  for (const ConvPlan& plan : conv_plans(graph, GpuPrecision::bf16, {.most = 1000})) {
+  for (const ConvPlan& plan : conv_plans(graph, Precision::bf16, {.most = 1000})) {
     EXPECT_EQ(std::count(compiled.begin(), compiled.end(), plan.choice().text()), 0) << plan.choice().text();
   }
 }

@@ -29,19 +29,19 @@ std::int64_t random_between(std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(generator());
 }
 
-const char* name_of(GpuPrecision precision) {
+const char* name_of(Precision precision) {
   switch (precision) {
-    case GpuPrecision::fp32:
+    case Precision::fp32:
       return "fp32";
-    case GpuPrecision::tf32:
+    case Precision::tf32:
       return "tf32";
-    case GpuPrecision::bf16:
+    case Precision::bf16:
       break;
   }
   return "bf16";
 }
 
-constexpr std::array<GpuPrecision, 3> kPrecisions = {GpuPrecision::fp32, GpuPrecision::tf32, GpuPrecision::bf16};
+constexpr std::array<Precision, 3> kPrecisions = {Precision::fp32, Precision::tf32, Precision::bf16};
 constexpr std::array<ConvDirection, 3> kDirections = {ConvDirection::forward, ConvDirection::data,
                                                       ConvDirection::weights};
 
@@ -56,7 +56,7 @@ class ConvPlans : public testing::Test {
   }
 
   // Every direction has a plan that keeps what the precision and determinism promise.
-  void expect_plans(const ConvSpec& spec, GpuPrecision precision, bool deterministic, const std::string& what) {
+  void expect_plans(const ConvSpec& spec, Precision precision, bool deterministic, const std::string& what) {
     for (const ConvDirection direction : kDirections) {
       if (direction == ConvDirection::data && !spec.input_gradient) continue;
       const ConvGraph graph({spec, direction, precision}, target_);
@@ -99,7 +99,7 @@ TEST_F(ConvPlans, EveryConvolutionOfEveryModelHasOne) {
         any = true;
         if (std::find(tried.begin(), tried.end(), conv) != tried.end()) continue;
         tried.push_back(conv);
-        for (const GpuPrecision precision : kPrecisions) {
+        for (const Precision precision : kPrecisions) {
           expect_plans(conv, precision, true,
                        fmt::format("{}: {}x{}x{} to {} in {} groups", model, conv.input.channels, conv.input.height,
                                    conv.input.width, conv.output_channels, conv.groups));
@@ -142,7 +142,7 @@ TEST_F(ConvPlans, ThoseOfResidualNetworksHaveOne) {
     ConvSpec s = square_conv(64, channels, size, outputs, kernel, stride);
     s.input_gradient = channels > 3;
     // What may be used where results must repeat, may be used where they need not.
-    for (const GpuPrecision precision : kPrecisions) {
+    for (const Precision precision : kPrecisions) {
       expect_plans(s, precision, true, fmt::format("{} to {} of {}", channels, outputs, size));
     }
   }
@@ -170,7 +170,7 @@ TEST_F(ConvPlans, GroupedOnesHaveOne) {
   specs.push_back(square_conv(7, 9, 13, 12, 3, 1, 3));
   specs.push_back(square_conv(5, 8, 9, 24, 3, 2, 8));
   for (const ConvSpec& spec : specs) {
-    for (const GpuPrecision precision : kPrecisions) {
+    for (const Precision precision : kPrecisions) {
       expect_plans(spec, precision, true,
                    fmt::format("{} to {} of {} in {} groups", spec.input.channels, spec.output_channels,
                                spec.input.height, spec.groups));
@@ -193,7 +193,7 @@ TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
     s.window.padding.left = random_between(0, s.window.width / 2);
     s.window.padding.bottom = random_between(0, s.window.height / 2);
     s.window.padding.right = random_between(0, s.window.width / 2);
-    for (const GpuPrecision precision : kPrecisions) {
+    for (const Precision precision : kPrecisions) {
       expect_plans(s, precision, round % 2 == 0,
                    fmt::format("{} x {}x{}x{} -> {} in {} groups kernel {}x{} stride {} pads {}{}{}{}", s.batch,
                                s.input.channels, s.input.height, s.input.width, s.output_channels, s.groups,
@@ -208,7 +208,7 @@ constexpr ConvSpec kSample{.batch = 32, .input = {20, 12, 12}, .output_channels 
 // What rank 0 chose, another rank builds from the text of its name.
 TEST_F(ConvPlans, APlanIsRebuiltFromItsName) {
   int with_knobs = 0;
-  for (const GpuPrecision precision : kPrecisions) {
+  for (const Precision precision : kPrecisions) {
     for (const ConvDirection direction : kDirections) {
       const ConvGraph graph({kSample, direction, precision}, target_);
       const std::vector<ConvPlan> plans = conv_plans(graph, precision, {.most = 1000});
@@ -226,7 +226,7 @@ TEST_F(ConvPlans, APlanIsRebuiltFromItsName) {
 }
 
 TEST_F(ConvPlans, AnUnknownEngineIsAnErrorAboutTheMachine) {
-  const ConvGraph graph({kSample, ConvDirection::forward, GpuPrecision::fp32}, target_);
+  const ConvGraph graph({kSample, ConvDirection::forward, Precision::fp32}, target_);
   try {
     const ConvPlan plan(graph, EngineChoice::from_text("cudnn.99999"));
     FAIL() << "engine 99999 was planned";
@@ -237,25 +237,25 @@ TEST_F(ConvPlans, AnUnknownEngineIsAnErrorAboutTheMachine) {
 }
 
 TEST_F(ConvPlans, Fp32LeavesOutTensorCores) {
-  const ConvGraph graph({kSample, ConvDirection::forward, GpuPrecision::tf32}, target_);
+  const ConvGraph graph({kSample, ConvDirection::forward, Precision::tf32}, target_);
   int on_tensor_cores = 0;
   for (const Descriptor& config : graph.engine_configs(CUDNN_HEUR_MODE_A)) {
     const EngineNotes notes = notes_of(config);
     on_tensor_cores += notes.tensor_core ? 1 : 0;
-    EXPECT_TRUE(!notes.tensor_core || !engine_allowed(notes, GpuPrecision::fp32, false));
+    EXPECT_TRUE(!notes.tensor_core || !engine_allowed(notes, Precision::fp32, false));
   }
   EXPECT_GT(on_tensor_cores, 0);
 }
 
 TEST_F(ConvPlans, WorkspacesAreLimited) {
-  const ConvGraph graph({kSample, ConvDirection::data, GpuPrecision::bf16}, target_);
-  const std::vector<ConvPlan> all = conv_plans(graph, GpuPrecision::bf16, {.most = 1000});
+  const ConvGraph graph({kSample, ConvDirection::data, Precision::bf16}, target_);
+  const std::vector<ConvPlan> all = conv_plans(graph, Precision::bf16, {.most = 1000});
   const auto within = [&](std::size_t limit) {
     return std::count_if(all.begin(), all.end(), [&](const ConvPlan& p) { return p.workspace_bytes() <= limit; });
   };
   const std::size_t limit = all.front().workspace_bytes();
   for (const std::size_t workspace : {std::size_t{0}, limit}) {
-    const std::vector<ConvPlan> plans = conv_plans(graph, GpuPrecision::bf16, {.workspace = workspace, .most = 1000});
+    const std::vector<ConvPlan> plans = conv_plans(graph, Precision::bf16, {.workspace = workspace, .most = 1000});
     EXPECT_EQ(static_cast<std::int64_t>(plans.size()), within(workspace));
     EXPECT_GT(plans.size(), 0U);
     for (const ConvPlan& plan : plans) EXPECT_LE(plan.workspace_bytes(), workspace);
@@ -264,19 +264,19 @@ TEST_F(ConvPlans, WorkspacesAreLimited) {
 }
 
 TEST(EngineNotesTest, DecideWhatARunMayUse) {
-  const auto allowed = [](const EngineNotes& notes, GpuPrecision precision, bool deterministic) {
+  const auto allowed = [](const EngineNotes& notes, Precision precision, bool deterministic) {
     return engine_allowed(notes, precision, deterministic);
   };
-  for (const GpuPrecision precision : kPrecisions) {
+  for (const Precision precision : kPrecisions) {
     EXPECT_TRUE(allowed({}, precision, true));
     EXPECT_TRUE(allowed({.nondeterministic = true}, precision, false));
     EXPECT_FALSE(allowed({.nondeterministic = true}, precision, true));
     EXPECT_FALSE(allowed({.reduced_sums = true}, precision, false));
     EXPECT_FALSE(allowed({.rough_winograd = true}, precision, false));
-    EXPECT_EQ(allowed({.fft = true}, precision, false), precision != GpuPrecision::fp32);
-    EXPECT_EQ(allowed({.winograd_4x4 = true}, precision, false), precision != GpuPrecision::fp32);
-    EXPECT_EQ(allowed({.tensor_core = true}, precision, false), precision != GpuPrecision::fp32);
-    EXPECT_EQ(allowed({.down_converts = true}, precision, false), precision != GpuPrecision::fp32);
+    EXPECT_EQ(allowed({.fft = true}, precision, false), precision != Precision::fp32);
+    EXPECT_EQ(allowed({.winograd_4x4 = true}, precision, false), precision != Precision::fp32);
+    EXPECT_EQ(allowed({.tensor_core = true}, precision, false), precision != Precision::fp32);
+    EXPECT_EQ(allowed({.down_converts = true}, precision, false), precision != Precision::fp32);
   }
 }
 

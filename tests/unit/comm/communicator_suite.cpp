@@ -209,7 +209,7 @@ void duplicates_do_not_mix(Communicator& ranks) {
 void gradient_sums_are_exact(Communicator& ranks) {
   const int n = ranks.size();
   for (const std::size_t elements : {0U, 1U, 2U, 3U, 5U, 17U, 1000U, 400001U}) {
-    for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root}) {
+    for (const auto algorithm : {Reduction::ring, Reduction::root}) {
       std::vector<float> data(elements);
       std::vector<float> expected(elements);
       for (std::size_t i = 0; i < elements; ++i) {
@@ -225,14 +225,14 @@ void gradient_sums_are_exact(Communicator& ranks) {
 }
 
 void gradient_sums_have_the_same_bits_on_all_ranks(Communicator& ranks) {
-  for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root}) {
+  for (const auto algorithm : {Reduction::ring, Reduction::root}) {
     std::vector<float> data = random_gradient(23, 0, ranks.rank(), 10007);
     all_reduce_sum(ranks, data, algorithm);
     std::vector<float> of_root = data;
     ranks.broadcast(std::as_writable_bytes(std::span(of_root)), 0);
     EXPECT_TRUE(same_bits(data, of_root));
     for (std::size_t i = 0; i < data.size(); ++i) {
-      if (algorithm == ReductionAlgorithm::ring) break;
+      if (algorithm == Reduction::ring) break;
       float sum = random_gradient(23, 0, 0, i + 1)[i];
       for (int rank = 1; rank < ranks.size(); ++rank) sum += random_gradient(23, 0, rank, i + 1)[i];
       EXPECT_EQ(data[i], sum) << "the root adds in the order of the ranks";
@@ -281,7 +281,7 @@ void silent_rank_is_named(Communicator& ranks) {
 
 void silent_rank_in_a_gradient_sum_is_an_error(Communicator& ranks) {
   if (ranks.size() == 1) return;
-  for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root}) {
+  for (const auto algorithm : {Reduction::ring, Reduction::root}) {
     const std::unique_ptr<Communicator> copy = ranks.duplicate();
     copy->set_timeout(0.2);
     if (ranks.rank() != 0) {

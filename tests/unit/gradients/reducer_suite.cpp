@@ -18,8 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr ReductionAlgorithm kAlgorithms[] = {ReductionAlgorithm::ring, ReductionAlgorithm::root,
-                                              ReductionAlgorithm::tree};
+constexpr Reduction kAlgorithms[] = {Reduction::ring, Reduction::root, Reduction::tree};
 
 // The element i of the gradient of a shard: sums over a few shards are exact in any order.
 float small_integer(std::int64_t step, int shard, std::size_t i) {
@@ -28,7 +27,7 @@ float small_integer(std::int64_t step, int shard, std::size_t i) {
 
 void sums_are_exact(Communicator& ranks, const MakeReducer& make) {
   const int n = ranks.size();
-  for (const ReductionAlgorithm algorithm : kAlgorithms) {
+  for (const Reduction algorithm : kAlgorithms) {
     for (const bool overlap : {true, false}) {
       for (const int shards : {n, n + 1, 3 * n}) {
         const ReducerConfig config = model_config(algorithm, overlap, shards);
@@ -61,7 +60,7 @@ void sums_are_exact(Communicator& ranks, const MakeReducer& make) {
 }
 
 void messages_are_summed(Communicator& ranks, const MakeReducer& make) {
-  const ReducerConfig config = model_config(ReductionAlgorithm::ring, true, ranks.size());
+  const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
   const ReducerRig rig = make(ranks, config);
   std::vector<double> message(5);
   const std::size_t bytes = message.size() * sizeof(double);
@@ -82,7 +81,7 @@ void messages_are_summed(Communicator& ranks, const MakeReducer& make) {
 
 void tree_has_the_same_bits_for_any_number_of_ranks(Communicator& ranks, const MakeReducer& make) {
   for (int shards = ranks.size(); shards <= 9; ++shards) {
-    const ReducerConfig config = model_config(ReductionAlgorithm::tree, shards % 2 == 0, shards);
+    const ReducerConfig config = model_config(Reduction::tree, shards % 2 == 0, shards);
     const ReducerRig rig = make(ranks, config);
     for (int step = 0; step < 2; ++step) {
       run_step(rig, ranks, config, 41, step);
@@ -94,7 +93,7 @@ void tree_has_the_same_bits_for_any_number_of_ranks(Communicator& ranks, const M
 }
 
 void overlap_changes_no_bit(Communicator& ranks, const MakeReducer& make) {
-  for (const ReductionAlgorithm algorithm : kAlgorithms) {
+  for (const Reduction algorithm : kAlgorithms) {
     for (const int shards : {ranks.size(), 2 * ranks.size() + 1}) {
       const ReducerConfig with = model_config(algorithm, true, shards);
       const ReducerConfig without = model_config(algorithm, false, shards);
@@ -112,7 +111,7 @@ void overlap_changes_no_bit(Communicator& ranks, const MakeReducer& make) {
 }
 
 void all_ranks_have_the_same_bits(Communicator& ranks, const MakeReducer& make) {
-  for (const ReductionAlgorithm algorithm : kAlgorithms) {
+  for (const Reduction algorithm : kAlgorithms) {
     const ReducerConfig config = model_config(algorithm, true, 2 * ranks.size());
     const ReducerRig rig = make(ranks, config);
     run_step(rig, ranks, config, 47, 0);
@@ -123,7 +122,7 @@ void all_ranks_have_the_same_bits(Communicator& ranks, const MakeReducer& make) 
 }
 
 void fewer_elements_than_ranks(Communicator& ranks, const MakeReducer& make) {
-  for (const ReductionAlgorithm algorithm : kAlgorithms) {
+  for (const Reduction algorithm : kAlgorithms) {
     for (const bool overlap : {true, false}) {
       for (const std::size_t elements : {0U, 1U, 2U, 3U}) {
         const std::vector<std::size_t> ones(elements, 1);
@@ -140,10 +139,10 @@ void fewer_elements_than_ranks(Communicator& ranks, const MakeReducer& make) {
 
 void silent_rank_is_named_with_step_and_bucket(Communicator& ranks, const MakeReducer& make) {
   if (ranks.size() == 1) return;
-  for (const ReductionAlgorithm algorithm : kAlgorithms) {
+  for (const Reduction algorithm : kAlgorithms) {
     const std::unique_ptr<Communicator> copy = ranks.duplicate();
     copy->set_timeout(0.5);
-    const ReducerConfig config = model_config(algorithm, algorithm != ReductionAlgorithm::root, ranks.size());
+    const ReducerConfig config = model_config(algorithm, algorithm != Reduction::root, ranks.size());
     ranks.barrier();
     const ReducerRig rig = make(*copy, config);
     if (ranks.rank() != 0) {
@@ -161,7 +160,7 @@ void silent_rank_is_named_with_step_and_bucket(Communicator& ranks, const MakeRe
 }
 
 void calls_in_the_wrong_order_are_errors(Communicator& ranks, const MakeReducer& make) {
-  const ReducerRig rig = make(ranks, model_config(ReductionAlgorithm::tree, true, 2 * ranks.size()));
+  const ReducerRig rig = make(ranks, model_config(Reduction::tree, true, 2 * ranks.size()));
   Reducer& reducer = *rig.reducer;
   EXPECT_THROW(reducer.ready(0), Error);
   EXPECT_THROW(reducer.shard_done(), Error);
@@ -176,17 +175,17 @@ void calls_in_the_wrong_order_are_errors(Communicator& ranks, const MakeReducer&
 void wrong_configurations_are_errors(Communicator& ranks, const MakeReducer& make) {
   const int n = ranks.size();
   try {
-    make(ranks, model_config(ReductionAlgorithm::tree, true, n - 1));
+    make(ranks, model_config(Reduction::tree, true, n - 1));
     ADD_FAILURE() << "a rank without work should be refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
     EXPECT_THAT(error.what(), HasSubstr("--logical-shards at least " + std::to_string(n)));
   }
-  ReducerConfig gap = model_config(ReductionAlgorithm::ring, true, n);
+  ReducerConfig gap = model_config(Reduction::ring, true, n);
   gap.buckets.pop_back();
   EXPECT_THROW(make(ranks, gap), Error);
   if (n == 1) return;
-  ReducerConfig other = model_config(ReductionAlgorithm::ring, true, n);
+  ReducerConfig other = model_config(Reduction::ring, true, n);
   if (ranks.rank() == n - 1) other.buckets = plan_buckets(model_parameters(), 4000, 4004);
   try {
     make(ranks, other);
@@ -218,7 +217,7 @@ const std::vector<std::size_t>& model_parameters() {
   return sizes;
 }
 
-ReducerConfig model_config(ReductionAlgorithm algorithm, bool overlap, int shards) {
+ReducerConfig model_config(Reduction algorithm, bool overlap, int shards) {
   const std::vector<std::size_t>& sizes = model_parameters();
   return {algorithm, overlap, plan_buckets(sizes, 2000, 4000), shards,
           std::accumulate(sizes.begin(), sizes.end(), std::size_t{0})};

@@ -43,7 +43,7 @@ inline std::ostream& operator<<(std::ostream& out, const ReducerCase& c) { retur
 
 // The parameters of a small model, whose buckets are many; none of them a multiple of anything.
 const std::vector<std::size_t>& model_parameters();
-ReducerConfig model_config(ReductionAlgorithm algorithm, bool overlap, int shards);
+ReducerConfig model_config(Reduction algorithm, bool overlap, int shards);
 
 // Works through one step in which the gradient of a shard is random_gradient(seed, step, shard); tells the reducer, as
 // backward would, each time a parameter is ready.

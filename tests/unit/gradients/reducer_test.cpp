@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ThreadsStagedReducer,
 
 TEST(Reducer, ASingleShardOnASingleRankIsNotCopied) {
   const auto self = make_self_communicator();
-  for (const auto algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::tree}) {
+  for (const auto algorithm : {Reduction::ring, Reduction::tree}) {
     const testing::ReducerRig rig = testing::make_host_reducer(*self, testing::model_config(algorithm, true, 1));
     Reducer& reducer = *rig.reducer;
     EXPECT_TRUE(reducer.recordable());
@@ -72,7 +72,7 @@ TEST(Reducer, ASingleShardOnASingleRankIsNotCopied) {
 }
 
 TEST(Reducer, ReportsTheErrorOfARankAndNotItsEcho) {
-  const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 3);
+  const ReducerConfig config = testing::model_config(Reduction::ring, true, 3);
   try {
     run_as_threads(3, [&](Communicator& ranks) {
       const testing::ReducerRig rig = testing::make_host_reducer(ranks, config);
@@ -90,7 +90,7 @@ TEST(Reducer, ARankThatGivesUpInMidstepDoesNotHang) {
   run_as_threads(3, [](Communicator& ranks) {
     const std::unique_ptr<Communicator> copy = ranks.duplicate();
     {
-      const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, ranks.size());
+      const ReducerConfig config = testing::model_config(Reduction::ring, true, ranks.size());
       const testing::ReducerRig rig = testing::make_host_reducer(*copy, config);
       Reducer& reducer = *rig.reducer;
       // Rank 0's thread waits for a bucket that the others never send; the destructor has to free it.
@@ -108,7 +108,7 @@ TEST(Reducer, SumsInBfloat16) {
   for (const auto make : {testing::make_host_reducer, testing::make_staged_reducer})
     for (const int ranks : {1, 2, 4}) {
       run_as_threads(ranks, [&](Communicator& communicator) {
-        ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 2 * communicator.size());
+        ReducerConfig config = testing::model_config(Reduction::ring, true, 2 * communicator.size());
         config.bf16 = true;
         const testing::ReducerRig rig = make(communicator, config);
         Reducer& reducer = *rig.reducer;
@@ -160,7 +160,7 @@ class Watched final : public DeviceCommunicator {
 TEST(Reducer, IsRecordableWhereItsSumsAre) {
   run_as_threads(2, [](Communicator& ranks) {
     const auto backend = make_cpu_backend();
-    const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 2);
+    const ReducerConfig config = testing::model_config(Reduction::ring, true, 2);
     for (const bool recordable : {true, false}) {
       Watched sums(recordable);
       EXPECT_EQ(Reducer(ranks, *backend, sums, config).recordable(), recordable);
@@ -171,7 +171,7 @@ TEST(Reducer, IsRecordableWhereItsSumsAre) {
 TEST(Reducer, BeginsASumAsSoonAsItsBucketIsReady) {
   run_as_threads(2, [](Communicator& ranks) {
     const auto backend = make_cpu_backend();
-    const ReducerConfig config = testing::model_config(ReductionAlgorithm::ring, true, 4);
+    const ReducerConfig config = testing::model_config(Reduction::ring, true, 4);
     const std::size_t buckets = config.buckets.size();
     ASSERT_GT(buckets, 2U);
     Watched sums(false);

@@ -105,7 +105,7 @@ TEST(Device, EachRankTakesItsCardAndKnowsThoseOfAll) {
     const Device& device = devices[rank];
     ASSERT_NE(device.gpus, nullptr);
     EXPECT_EQ(device.config.ordinal, expected[rank]);
-    EXPECT_EQ(device.config.precision, GpuPrecision::bf16);
+    EXPECT_EQ(device.config.precision, Precision::bf16);
     EXPECT_TRUE(device.config.deterministic);
     EXPECT_EQ(device.config.memory_fraction, 0.4);
     EXPECT_EQ(device.config.memory_limit, 12345U);

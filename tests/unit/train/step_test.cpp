@@ -38,7 +38,7 @@ TEST(GoldenFormulae, MakeWhatPyTorchTrainedOn) {
 }
 
 // The losses of `steps` steps of a golden recipe on `ranks` ranks, as rank 0 saw them.
-std::vector<double> losses_of(const nlohmann::json& recipe, int ranks, ReductionAlgorithm algorithm, int shards,
+std::vector<double> losses_of(const nlohmann::json& recipe, int ranks, Reduction algorithm, int shards,
                               std::vector<float>* final_parameters = nullptr) {
   RigConfig config;
   config.global_batch = recipe["batch"];
@@ -65,7 +65,7 @@ TEST(TrainStep, FollowsPyTorchForAHundredSteps) {
   const nlohmann::json file = golden_file();
   for (const auto& run : file["runs"]) {
     std::vector<float> parameters;
-    const std::vector<double> losses = losses_of(run["recipe"], 1, ReductionAlgorithm::ring, 1, &parameters);
+    const std::vector<double> losses = losses_of(run["recipe"], 1, Reduction::ring, 1, &parameters);
     ASSERT_EQ(losses.size(), run["loss_float64"].size());
     for (std::size_t s = 0; s < losses.size(); ++s) {
       const double expected = run["loss_float64"][s];
@@ -87,9 +87,9 @@ TEST(TrainStep, FollowsPyTorchForAHundredSteps) {
 // One global batch, cut for 1 to 4 ranks (64 does not divide by 3): the same losses within 1e-5.
 TEST(TrainStep, AnyNumberOfRanksIsTheSameComputation) {
   const nlohmann::json recipe = golden_file()["runs"][0]["recipe"];
-  const std::vector<double> one = losses_of(recipe, 1, ReductionAlgorithm::ring, 0);
+  const std::vector<double> one = losses_of(recipe, 1, Reduction::ring, 0);
   for (const int ranks : {2, 3, 4}) {
-    for (const ReductionAlgorithm algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::root}) {
+    for (const Reduction algorithm : {Reduction::ring, Reduction::root}) {
       const std::vector<double> many = losses_of(recipe, ranks, algorithm, 0);
       for (std::size_t s = 0; s < one.size(); ++s) {
         EXPECT_NEAR(many[s], one[s], 1e-5 * one[s]) << ranks << " ranks, step " << s;
@@ -104,10 +104,10 @@ TEST(TrainStep, TheFixedTreeGivesTheSameBitsOnAnyNumberOfRanks) {
   recipe["steps"] = 10;
   for (const int shards : {4, 6}) {
     std::vector<float> expected;
-    const std::vector<double> losses = losses_of(recipe, 1, ReductionAlgorithm::tree, shards, &expected);
+    const std::vector<double> losses = losses_of(recipe, 1, Reduction::tree, shards, &expected);
     for (int ranks = 2; ranks <= shards; ++ranks) {
       std::vector<float> actual;
-      EXPECT_EQ(losses_of(recipe, ranks, ReductionAlgorithm::tree, shards, &actual), losses) << ranks;
+      EXPECT_EQ(losses_of(recipe, ranks, Reduction::tree, shards, &actual), losses) << ranks;
       EXPECT_EQ(actual, expected) << ranks << " ranks, " << shards << " shards";
     }
   }
@@ -181,7 +181,7 @@ std::vector<Trace> traces(int ranks, const RigConfig& config) {
 TEST(TrainStep, AQueueOfWorkIsTheSameComputation) {
   for (const int ranks : {1, 2, 3}) {
     for (const int shards : {ranks, 4}) {
-      for (const ReductionAlgorithm algorithm : {ReductionAlgorithm::ring, ReductionAlgorithm::tree}) {
+      for (const Reduction algorithm : {Reduction::ring, Reduction::tree}) {
         RigConfig config{.global_batch = 64,
                          .shards = shards,
                          .algorithm = algorithm,

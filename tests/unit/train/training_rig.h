@@ -21,7 +21,7 @@ namespace ddp {
 struct RigConfig {
   std::int64_t global_batch = 64;
   int shards = 0;  // 0: the number of ranks
-  ReductionAlgorithm algorithm = ReductionAlgorithm::ring;
+  Reduction algorithm = Reduction::ring;
   bool overlap = true;
   UpdateSettings optimizer = {};
   bool queued = false;  // on a queued backend, with what a GPU has: staged sums, recorded steps

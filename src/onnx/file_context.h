@@ -1,6 +1,6 @@
 // Where in a file something was found, for messages.
 //
-//   place.damaged("there are two tensors 'w'");   // Error(data): "net.onnx: there are two tensors ...; the file ..."
+//   context.damaged("there are two tensors 'w'");   // Error(data): "net.onnx: there are two tensors ...; the file ..."
 #pragma once
 
 #include <fmt/core.h>
@@ -14,9 +14,9 @@
 namespace ddp {
 
 // Refers to the path it is made of.
-class Place {
+class FileContext {
  public:
-  explicit Place(const std::filesystem::path& path) : path_(path) {}
+  explicit FileContext(const std::filesystem::path& path) : path_(path) {}
   [[noreturn]] void damaged(const std::string& what) const {
     fail(ExitCode::data, what + "; the file is damaged or not an ONNX model");
   }

@@ -1,0 +1,10 @@
+// How gradients are summed over the ranks (comm/reduce.h, comm/shard_tree.h).
+//
+//   const Reduction reduction = Reduction::tree;
+#pragma once
+
+namespace ddp {
+
+enum class Reduction { ring, tree, root };
+
+}  // namespace ddp
