@@ -12,7 +12,7 @@
 
 namespace ddp {
 
-// What is no number passes through, so that a broken weight shows in the loss.
+// NaNs propagate, so that a broken weight shows in the loss.
 DDP_HOST_DEVICE inline float relu(float x) { return x < 0.0F ? 0.0F : x; }
 // The gradient before ReLU, from its result (or from what went in: the two have the same sign).
 DDP_HOST_DEVICE inline float relu_gradient(float y, float dy) { return y <= 0.0F ? 0.0F : dy; }
@@ -28,7 +28,7 @@ DDP_HOST_DEVICE inline bool dropout_keeps(std::uint64_t key, std::uint32_t strea
   return static_cast<float>(z >> 40U) * 0x1p-24F >= rate;
 }
 
-// What dropout multiplies the elements by that it keeps.
+// The factor of the elements that dropout keeps.
 DDP_HOST_DEVICE inline float dropout_scale(float rate) { return rate < 1.0F ? 1.0F / (1.0F - rate) : 0.0F; }
 
 DDP_HOST_DEVICE inline float pixel_value(std::uint8_t byte, float scale, float shift) {
@@ -37,14 +37,14 @@ DDP_HOST_DEVICE inline float pixel_value(std::uint8_t byte, float scale, float s
 
 DDP_HOST_DEVICE inline float average_of_four(float a, float b, float c, float d) { return 0.25F * ((a + b) + (c + d)); }
 
-// Maximum pooling begins with this and goes on with larger(), window position by window position.
+// The initial value of maximum pooling, which then applies larger() to each position of the window.
 DDP_HOST_DEVICE inline float below_all() { return -HUGE_VALF; }
 DDP_HOST_DEVICE inline float larger(float so_far, float next) { return so_far < next ? next : so_far; }
-// Whether a later element of a window wins over an earlier one: the first of equal maxima stays, and what is no number
-// wins, so that it shows in the loss.
+// Whether a later element of a window replaces an earlier one: of equal maxima the first counts, and NaN replaces any
+// number, so that it shows in the loss.
 DDP_HOST_DEVICE inline bool wins_maximum(float next, float so_far) { return next > so_far || next != next; }
 
-// The nearest number in bfloat16, ties to even, as bits; what is no number stays none.
+// The bits of the nearest bfloat16, ties to even; NaN stays NaN.
 DDP_HOST_DEVICE inline std::uint16_t bf16_bits(float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -58,7 +58,7 @@ DDP_HOST_DEVICE inline float float_of_bf16(std::uint16_t bits) {
   return value;
 }
 
-// Whether a number is infinite or NaN.
+// Whether the value is infinite or NaN.
 DDP_HOST_DEVICE inline bool is_broken(float value) { return !(std::fabs(value) <= FLT_MAX); }
 DDP_HOST_DEVICE inline bool is_broken(double value) { return !(std::fabs(value) <= DBL_MAX); }
 
@@ -74,17 +74,17 @@ DDP_HOST_DEVICE inline TargetLabel target_label(const std::int32_t* labels, cons
   if (others == nullptr) return {label, label, 1.0F};
   return {label, static_cast<std::uint32_t>(others[sample]), weights[sample]};
 }
-// What a class has of the target, 0 to 1.
+// The target probability of a class, 0 to 1.
 DDP_HOST_DEVICE inline float share_of(const TargetLabel& target, std::uint32_t c) {
   if (target.label == target.other) return c == target.label ? 1.0F : 0.0F;
   if (c == target.label) return target.weight;
   return c == target.other ? 1 - target.weight : 0.0F;
 }
-// The class that is the right answer.
+// The correct class.
 DDP_HOST_DEVICE inline std::uint32_t answer_of(const TargetLabel& target) {
   return target.weight < 0.5F ? target.other : target.label;
 }
-// The logits of the labels by their weights.
+// The sum of the labels' logits, weighted.
 DDP_HOST_DEVICE inline float target_logit(const TargetLabel& target, float label_logit, float other_logit) {
   return target.label == target.other ? label_logit : target.weight * label_logit + (1 - target.weight) * other_logit;
 }
@@ -95,14 +95,14 @@ DDP_HOST_DEVICE inline float cross_entropy(float log_sum, float label_logit, flo
                                            float smoothing) {
   return log_sum - ((1 - smoothing) * label_logit + smoothing * logit_sum / classes);
 }
-// Its gradient with respect to one logit, whose class has `share` of the target.
+// Its gradient with respect to one logit, whose class has the target probability `share`.
 DDP_HOST_DEVICE inline float cross_entropy_gradient(float logit, float log_sum, float share, float classes,
                                                     float smoothing) {
   const float wanted = share * (1 - smoothing) + smoothing / classes;
   return std::exp(logit - log_sum) - wanted;
 }
 
-// --- Activations beside ReLU; gradients from the result, as relu_gradient.
+// --- Other activations; their gradients are functions of the result, as relu_gradient.
 
 DDP_HOST_DEVICE inline float relu6(float x) { return x < 0.0F ? 0.0F : x > 6.0F ? 6.0F : x; }
 DDP_HOST_DEVICE inline float relu6_gradient(float y, float dy) { return y <= 0.0F || y >= 6.0F ? 0.0F : dy; }
@@ -111,7 +111,7 @@ DDP_HOST_DEVICE inline float sigmoid_gradient(float y, float dy) { return dy * y
 DDP_HOST_DEVICE inline float hyperbolic_tangent(float x) { return std::tanh(x); }
 DDP_HOST_DEVICE inline float tanh_gradient(float y, float dy) { return dy * (1.0F - y * y); }
 
-// --- Sums of squares that lose nothing where a mean is large beside the deviations from it.
+// --- Sums of squares without cancellation if the mean is large compared with the deviations from it.
 
 // Of some values: their number, their mean, and the sum of the squared deviations from it.
 struct Moments {
@@ -128,7 +128,7 @@ DDP_HOST_DEVICE inline Moments shifted_moments(float count, float shift, float s
   return {count, shift + sum / count, left < 0.0F ? 0.0F : left};
 }
 
-// Those of two sets of values together (Chan, Golub and LeVeque, 1979).
+// The moments of the union of two sets of values (Chan, Golub and LeVeque, 1979).
 DDP_HOST_DEVICE inline Moments merged(const Moments& a, const Moments& b) {
   if (a.count == 0.0F) return b;
   if (b.count == 0.0F) return a;

@@ -1,8 +1,8 @@
-// What a GPU is to a run: which card, how precisely it computes, how much of its memory it may take.
+// A run's settings for its GPU: which one, the precision of its arithmetic, how much of its memory may be used.
 //
 //   GpuBackendConfig config{.ordinal = local_rank, .precision = Precision::bf16, .memory_fraction = 0.4};
 //
-// Plain structs without CUDA, for the module that has the code for GPUs and for the program that loads it.
+// Plain structs without CUDA, shared by the module for GPUs and the program that loads it.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ struct GpuInfo {
 struct GpuBackendConfig {
   int ordinal = 0;
   Precision precision = Precision::fp32;
-  bool deterministic = false;    // leaves out kernels whose sums have no fixed order
-  double memory_fraction = 1;    // of the card's memory, all that this process may hold
+  bool deterministic = false;    // excludes kernels whose sums have no fixed order
+  double memory_fraction = 1;    // of the GPU's memory, for everything that this process holds
   std::size_t memory_limit = 0;  // bytes; 0: no limit
-  // What this process holds of the card's memory, as the driver counts it; none, or no answer: nobody can say.
+  // GPU memory of this process as counted by the driver; null, or no value: unknown.
   std::function<std::optional<std::size_t>()> process_bytes = {};
 };
 

@@ -1,4 +1,4 @@
-// What the host sees of a flat buffer in device memory: checkpoints, broadcasts and initialisers work on host memory.
+// The host's copy of a flat buffer in device memory, for checkpoints, broadcasts and initialisation.
 //
 //   HostMirror weights(backend.queue(), device_floats, count);
 //   initialize(weights.values());

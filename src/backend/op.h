@@ -1,14 +1,14 @@
-// The operator interface: what a layer is to a backend.
+// The interface of operators, to which layers are lowered.
 //
-// A spec says what is computed, an Op computes it on one device:
+// A spec defines what is computed; an Op computes it on one device:
 //
 //   OpSpec spec = ConvSpec{.batch = 64, .input = {1, 28, 28}, .output_channels = 20, .window = square(3)};
 //   KernelChoice choice = backend.ops().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::timed);
 //   std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::lanes16, Layout::lanes16, choice.kernels);
 //   op->forward({.x = x, .y = y, .parameters = {weight, bias}, .saved = saved, .workspace = workspace, ...});
 //
-// All memory is handed in: an Op allocates nothing once it is built. Parameters and their gradients are in PyTorch's
-// layouts. Gradients are sums over the samples, written over what was there.
+// The caller passes all memory: an Op allocates nothing once it is built. Parameters and their gradients are in
+// PyTorch's layouts. Gradients are sums over the samples, written over what was there.
 #pragma once
 
 #include <array>

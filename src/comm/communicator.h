@@ -6,16 +6,15 @@
 //   }
 //
 // A transport (self.h, mpi.h, threads.h) only moves messages; every collective is written once, here, on exchange().
-// So all of them give the same results, and a rank that does not answer is named. A rank sends log2(size) messages in
-// each of them: they are for control messages and short arrays, reduce.h has the sums of gradients.
+// So all transports give the same results, and errors name a rank that does not answer. Each rank sends about
+// log2(size) messages per collective. They are for control messages and short arrays; reduce.h sums gradients.
 //
 // Rules for callers:
 // - All ranks call the same operations in the same order, with the same sizes.
 // - One thread at a time uses a communicator; a second thread takes a duplicate() of its own.
-// - No wait lasts for ever: when nothing has moved, here or, as far as the watchdog of a program knows, on any other
-//   rank (base/heartbeat.h), for timeout() seconds, the call throws Error(ExitCode::rank_lost).
-//   After an error the communicator is of no more use, and memory given to the failed call stays in use by the
-//   transport: end the job with abort().
+// - Every wait is bounded: after timeout() seconds without progress, here or, if a watchdog runs, on any rank
+//   (base/heartbeat.h), the call throws Error(ExitCode::rank_lost). After an error the communicator is unusable, and
+//   the transport may still use the memory of the failed call: end the job with abort().
 #pragma once
 
 #include <atomic>
@@ -52,7 +51,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Returns when all ranks have come here.
+  // Returns once all ranks have called it.
   void barrier();
   // Copies the root's bytes to all ranks (binomial tree).
   void broadcast(std::span<std::byte> data, int root);
@@ -78,7 +77,7 @@ class Communicator {
   // A second communicator of the same ranks, whose messages never mix with this one's. Called by all ranks.
   virtual std::unique_ptr<Communicator> duplicate() = 0;
 
-  // Ends all ranks with this exit code, at once and without clearing up.
+  // Ends all ranks with this exit code, immediately and without cleanup.
   virtual void abort(int exit_code) noexcept = 0;
 
   // Seconds without any progress after which a wait gives up; duplicates inherit it.
@@ -102,7 +101,7 @@ class Communicator {
   virtual Progress poll() = 0;
   // ... says which ranks it still waits for ...
   virtual std::vector<int> pending_peers() const = 0;
-  // ... and lets go of what is unfinished, after an error.
+  // ... and cancels unfinished messages after an error.
   virtual void give_up() noexcept = 0;
 
   // Polls until everything posted has moved; throws on timeout and interrupt().

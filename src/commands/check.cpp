@@ -215,7 +215,7 @@ int run_check(const MpiSession& session, const Options& options) {
   };
   Check check(session, ranks);
   print(check.description());
-  print(fmt::format("sum of {} product{}: {}\n\n", session.size(), session.size() == 1 ? "" : "s",
+  print(fmt::format("sum of {}: {}\n\n", counted(static_cast<std::uint64_t>(session.size()), "product"),
                     matrix_text(check.check_product())));
   const Links links = measure_links(*ranks.communicator, ranks.topology);
   print(describe(links));

@@ -17,8 +17,8 @@ int run_plan(const MpiSession& session, const Options& options) {
   const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device,
                                           with_one_batch(options, session.size()), std::nullopt);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
-  fmt::print("{}, {} samples per shard, {} shard{} ({})\n\n{}\n", options.model.model, e.batch.per_shard,
-             e.batch.shards, e.batch.shards == 1 ? "" : "s", e.plan_origin, e.network->describe());
+  fmt::print("{}, {} samples per shard, {} ({})\n\n{}\n", options.model.model, e.batch.per_shard,
+             counted(static_cast<std::uint64_t>(e.batch.shards), "shard"), e.plan_origin, e.network->describe());
   std::vector<PlannedBuffer> buffers = e.network->memory().buffers;
   std::stable_sort(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   fmt::print("{:<28} {:>12} {:>8}\n", "buffer", "bytes", "alive");

@@ -14,7 +14,7 @@ namespace ddp {
 
 class MpiSession {
  public:
-  // Starts MPI with MPI_THREAD_MULTIPLE, has its errors returned, and tells base/log.h who speaks.
+  // Starts MPI with MPI_THREAD_MULTIPLE, has its errors returned, and sets the rank that base/log.h shows.
   // Throws Error(preflight) where the library cannot do that, and where a launcher started several copies of the
   // program that MPI does not know to belong together (launcher.h).
   MpiSession();

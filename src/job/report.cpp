@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "job/exchange.h"
 #include "job/pulse_exchange.h"
 #include "job/signals.h"
@@ -96,7 +97,7 @@ void agree(const MpiSession& session, const std::exception_ptr& mine, double tim
   const auto others =
       std::count_if(outcomes.begin(), outcomes.end(), [&](const auto& it) { return failed(it) && it != *first; });
   if (others > 0 && code != exit_value(ExitCode::stopped))
-    message += fmt::format(" (and {} other rank{})", others, others == 1 ? "" : "s");
+    message += fmt::format(" (and {})", counted(static_cast<std::uint64_t>(others), "other rank"));
   const bool stops = code == exit_value(ExitCode::stopped);
   // That is no rank's fault: rank 0 says it, with neither rank nor "error".
   const auto reporter = stops ? 0 : first - outcomes.begin();

@@ -60,7 +60,7 @@ class Signals {
   // Whether to end now, because there is nothing to save. mpirun sends TERM when it ends a job, and KILL a second
   // later: under it a TERM counts only if that does not come, so that the reason for the end stays the last word.
   bool stops_at_once() const;
-  // The signal that asked for the stop, "SIGUSR1", or "" without one.
+  // The signal that requested the stop, "SIGUSR1", or "" if there was none.
   std::string_view stop_reason() const;
   // True once for each HUP, or for several together.
   bool take_checkpoint_request() { return checkpoint_wanted_.exchange(false); }

@@ -1,19 +1,17 @@
-// The watchdog: a thread from before MPI's start to after its end, which sees to it that no wait is endless.
+// The watchdog: a thread from before MPI's start to after its end that bounds every wait.
 //
 //   const SignalThread signal_thread;   // first of all in main
 //   Signals signals;
 //   const Watchdog watchdog;            // then this
 //   MpiSession session;
 //
-// - Where nothing moves for 10 s (base/heartbeat.h), it says what is waited for; after rank_timeout() seconds it ends
-// the
-//   job with ExitCode::rank_lost and a line that names the rank to blame: by the pulses of all ranks
-//   (job/pulse_exchange.h) while these go on, by /proc before and after.
-// - Where a signal asks for a stop and nobody acts on it, because the run has not begun or because it hangs, it ends
-// the
-//   job with ExitCode::stopped.
+// - After 10 s without progress (base/heartbeat.h) it logs what this rank waits for; after rank_timeout() seconds it
+//   ends the job with ExitCode::rank_lost and a line that names the rank to blame, from the pulses of all ranks
+//   (job/pulse_exchange.h) or, before and after these, from /proc.
+// - If a signal requests a stop and the run does not act on it, because it has not begun or hangs, it ends the job
+//   with ExitCode::stopped.
 //
-// Time in which this process was not awake, since the whole job was suspended, does not count.
+// Time during which this process was suspended, as with the whole job, does not count.
 #pragma once
 
 #include <thread>

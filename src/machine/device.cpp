@@ -122,8 +122,8 @@ std::string sharing_note(const Placement& placement, std::span<const RankView> v
   for (std::size_t rank = 0; rank < views.size(); ++rank) cards.emplace(views[rank].host, placement.cards[rank].pci_id);
   if (views.size() == 1) return fmt::format("the GPU at {}", placement.cards[0].pci_id);
   if (!placement.shared) return fmt::format("{} GPUs, one per rank", cards.size());
-  return fmt::format("{} ranks share {} GPU{}, gradients are reduced by MPI through host memory", views.size(),
-                     cards.size(), cards.size() == 1 ? "" : "s");
+  return fmt::format("{} ranks share {}, gradients are reduced by MPI through host memory", views.size(),
+                     counted(cards.size(), "GPU"));
 }
 
 void check_precision_of_cpu(const Options& options, const std::string& reason) {

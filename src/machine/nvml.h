@@ -15,11 +15,11 @@
 
 namespace ddp {
 
-// A process that holds memory of a card.
+// A process that holds GPU memory.
 struct CardProcess {
   unsigned pid = 0;
   std::string name;                    // empty: it cannot be seen from here, as from within a container
-  std::optional<std::uint64_t> bytes;  // of the card's memory
+  std::optional<std::uint64_t> bytes;  // of GPU memory
 };
 
 struct CardStatus {
@@ -35,7 +35,7 @@ struct CardStatus {
   std::optional<MemoryUse> memory;
   std::optional<unsigned> utilisation;                 // percent of the time in which a kernel ran
   std::optional<unsigned> temperature;                 // degrees Celsius
-  std::optional<std::vector<std::string>> throttling;  // why the clock is held down, as words; empty: it is not
+  std::optional<std::vector<std::string>> throttling;  // reasons for a reduced clock; empty: none
   std::optional<std::vector<CardProcess>> processes;   // those that compute
 };
 
@@ -47,7 +47,7 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   std::optional<std::string> driver_version() const;
-  // Throws Error(preflight) where the driver cannot even count its cards.
+  // Throws Error(preflight) if the driver cannot count its GPUs.
   std::vector<CardStatus> cards() const;
 
  private:
@@ -55,7 +55,7 @@ class Nvml {
   std::unique_ptr<Library> library_;
 };
 
-// What the process `pid` holds of the card at `pci_id`; none where that cannot be seen, as from within most containers.
+// GPU memory of the process `pid` on the GPU at `pci_id`; none if that is not visible, as in most containers.
 std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid);
 
 // The version of this machine's driver, or "" where it cannot be asked.

@@ -4,8 +4,8 @@
 //   const Placement placement = place_ranks(views, options.device);
 //   placement.cards[rank].ordinal;                           // the GPU, among those that the rank sees
 //
-// Ranks of a host that see the same GPUs use one each, in the order of CUDA_VISIBLE_DEVICES or --gpus. Ranks that each see
-// GPUs of their own, as with Slurm's --gpus-per-task=1, use the first one. GPUs are identified by PCI address.
+// Ranks of a host that see the same GPUs use one each, in the order of CUDA_VISIBLE_DEVICES or --gpus. Ranks that each
+// see GPUs of their own, as with Slurm's --gpus-per-task=1, use the first one. GPUs are identified by PCI address.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@
 
 namespace ddp {
 
-// What a rank sees of its host's cards.
+// The GPUs of its host that a rank sees.
 struct RankView {
   int host = 0;
   std::string host_name;
@@ -33,26 +33,26 @@ struct RankView {
 
 struct Placement {
   std::vector<GpuInfo> cards;  // by rank
-  bool shared = false;         // some card has several ranks: gradients go through the host by MPI, NCCL refuses that
+  bool shared = false;  // some GPU has several ranks: gradients go through host memory by MPI, as NCCL refuses that
 };
 
-// `views` by rank; every rank sees at least one card. Throws Error(preflight) where a host has more ranks than cards,
-// or where two ranks would share a card, unless --oversubscribe-gpus is given; Error(usage) where --gpus names a card
-// that is not there, or one twice.
+// `views` by rank; every rank sees at least one GPU. Throws Error(preflight) if a host has more ranks than GPUs, or if
+// two ranks would share a GPU, unless --oversubscribe-gpus is given; Error(usage) if --gpus names a GPU that does not
+// exist, or one twice.
 Placement place_ranks(std::span<const RankView> views, const DeviceOptions& options);
 
-// Which GPUs a launcher or the user has given to this process, as what says so: "CUDA_VISIBLE_DEVICES=0,1", "--gpus 2";
-// "" where nobody has.
+// The setting by which a launcher or the user gave GPUs to this process: "CUDA_VISIBLE_DEVICES=0,1", "--gpus 2"; "" if
+// there is none.
 std::string allocated_gpus(const Environment& environment, const DeviceOptions& options);
 
-// Of the cards that were allocated to the ranks of a host, those that no rank computes on: "host a: 2 of 4 GPUs (1
+// The GPUs that were allocated to the ranks of a host and that no rank uses: "host a: 2 of 4 GPUs (1
 // NVIDIA H200 at 0000:3b:00.0, ...)"; "" where there are none.
 std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards);
 
-// The lowest rank that sees no card, or -1.
+// The lowest rank that sees no GPU, or -1.
 int first_without_card(std::span<const RankView> views);
 
-// Rank, host, card, PCI address, NUMA node, driver, memory of each rank. On the CPU `cards` is empty.
+// Rank, host, GPU, PCI address, NUMA node, driver, memory of each rank. On the CPU `cards` is empty.
 std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> cards);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// A network as a static graph of layers, in the terms of its user: what PyTorch would call the modules.
+// A network as a static graph of layers, which correspond to PyTorch's modules.
 //
 //   Graph graph({3, 32, 32});
 //   int x = graph.conv("conv1", graph.input(), {.channels = 64, .window = square(3, 1, 1), .bias = false});
@@ -67,7 +67,7 @@ struct AddLayer {};
 struct FlattenLayer {
   bool channels_last = false;  // the order is [H][W][C]; else PyTorch's, [C][H][W]
 };
-// y = scale * x + shift with one number a channel.
+// y = scale * x + shift, per channel.
 struct AffineLayer {
   bool shift = true;
 };
@@ -82,7 +82,7 @@ struct Layer {
   Shape output;
 };
 
-// How a tensor of parameters begins.
+// Initialisation of a parameter tensor.
 struct Initial {
   enum class Kind {
     uniform_fan_in,    // uniform in +-scale/sqrt(fan_in); scale 1: the default of PyTorch's Conv2d and Linear
@@ -98,7 +98,7 @@ struct Initial {
   float scale = 1;
 };
 
-// A tensor of parameters, at its place in the flat buffer.
+// A parameter tensor and its offset in the flat buffer.
 struct Parameter {
   std::string name;                 // e.g. "conv1.weight"
   std::vector<std::int64_t> shape;  // PyTorch's
@@ -116,7 +116,7 @@ struct Parameter {
   std::int64_t elements() const;
 };
 
-// A tensor of an AffineLayer, as its source calls it.
+// A tensor of an AffineLayer, under the name that it has in its source.
 struct ChannelTensor {
   std::string name;
   std::vector<std::int64_t> shape;  // of as many elements as there are channels
@@ -131,7 +131,7 @@ struct Constant {
   std::vector<float> values;
 };
 
-// Running statistics of a batch normalisation: no parameters, but kept with them.
+// Running statistics of a batch normalisation, stored beside the parameters.
 struct Statistic {
   std::string name;  // e.g. "bn1.running_mean"
   std::int64_t channels = 0;
@@ -175,10 +175,10 @@ class Graph {
   void set_initial_biases(const Initial& initial);
   const std::vector<Statistic>& statistics() const { return statistics_; }
   const std::vector<Constant>& constants() const { return constants_; }
-  // Elements of all parameters, and of all running statistics, together.
+  // The total number of elements of all parameters, and of all running statistics.
   std::int64_t parameter_count() const { return parameter_count_; }
   std::int64_t statistic_count() const { return statistic_count_; }
-  // Elements of the parameters that are not fixed, as people count them.
+  // The number of elements of the parameters that are not fixed: the usual parameter count.
   std::int64_t trained_count() const;
   // The number of logits.
   std::int64_t classes() const { return layers_.back().output.channels; }

@@ -1,4 +1,4 @@
-// How parameters begin.
+// Initialisation of parameters.
 //
 //   initialize(graph, std::nullopt, seed, flat);                                    // as the model's source does
 //   initialize(graph, Initial{Initial::Kind::normal, 0.01F}, seed, flat);           // weights so, biases 0

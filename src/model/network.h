@@ -54,13 +54,13 @@ struct Samples {
   const float* label_weights = nullptr;        // [count]
 };
 
-// What a network computes with.
+// The tensors that a network computes with.
 struct ModelState {
   const float* parameters = nullptr;
   float* statistics = nullptr;  // running ones: changed by a training pass, read by an evaluation
 };
 
-// Whether batch normalisation and dropout do what they do in training; backward follows only there.
+// Whether batch normalisation and dropout work as in training; backward is possible only then.
 enum class Pass { training, evaluation };
 
 struct LossOutput {
@@ -78,7 +78,7 @@ class Network {
   std::int64_t parameter_count() const;
   // The activations, their gradients and the operators' workspaces, in bytes.
   const MemoryPlan& memory() const { return memory_; }
-  // The stages with their layouts and kernels, one line each, for people.
+  // The stages with their layouts and kernels, one line each, human-readable.
   std::string describe() const;
 
   // The loss over a batch. Keeps what backward needs: the gradient is that of the loss sum times `gradient_scale`.

@@ -1,11 +1,11 @@
-// From layers to operators: what the graph computes, said in the backend's terms.
+// Lowers the layers of a graph to the operators of a backend.
 //
 // Two rewrites happen on the way, and neither changes a result:
-//   cropping  Pooling in floor mode and strides leave rows and columns at the lower right unread. What nobody reads is
-//             not computed: every layer before shrinks, up to the image itself (LeNet's 26x26 becomes 24x24), but not
-//             through batch normalisation, whose statistics read all.
+//   cropping  Pooling in floor mode and strides leave rows and columns at the lower right unread. What is never read is
+//             not computed: every earlier layer shrinks, up to the image itself (LeNet's 26x26 becomes 24x24). Batch
+//             normalisation ends this, as its statistics read everything.
 //   fusion    conv+ReLU(+2x2 average pooling), linear+ReLU, batch norm(+sum)(+ReLU or ReLU6) and sum+ReLU become one
-//             operator each, where nobody else reads what lies between.
+//             operator each, unless another layer reads a value in between.
 // A third one happens where the backend takes_bias_into_norm(): the bias of a convolution or linear layer in front of
 // batch normalisation becomes the latter's input bias. It has no effect on the loss, so training saves the passes that
 // add it and sum its gradient, which is then exactly zero instead of rounding errors.
@@ -21,7 +21,7 @@
 
 namespace ddp {
 
-// What a stage reads.
+// An input of a stage.
 struct StageInput {
   int stage = -1;  // whose output; -1: the images
   // A flatten in between: the elements of a sample in PyTorch's order are the input.

@@ -41,7 +41,7 @@ struct Experiment {
   Graph graph{Shape{}};
   std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
   std::string onnx_hash;  // of it, on all ranks
-  // What the run computes from, but for the options, which are its own words: data, normalisation, network.
+  // What the run computes from besides its options: data, normalisation, network.
   Fingerprint fingerprint;
   std::vector<float> scale;  // per channel: the network reads byte * scale + shift
   std::vector<float> shift;
@@ -53,7 +53,7 @@ struct Experiment {
   std::string plan_text;    // the plan as all ranks received it
   std::string plan_origin;  // where it comes from, for people: "timed in 1.2 s", "from the cache"
   std::unique_ptr<Network> network;
-  // The images in the device's memory, where it is not the host's and has room for them.
+  // The images in device memory, if that is not the host's and has room for them.
   std::unique_ptr<ResidentImages> resident_train;
   std::unique_ptr<ResidentImages> resident_test;
   Memory parameter_memory;
@@ -64,11 +64,10 @@ struct Experiment {
   float* parameters() const { return parameter_memory.at<float>(0); }
 };
 
-// `resumed` is the state of the checkpoint to go on from: its logical shards and its plan are taken over. Parameters
-// are initialised; loading a checkpoint's is the caller's. `model_copy`, on rank 0: where a copy of the model's ONNX
-// file may lie, which is taken before the file itself. `evaluated` is the state
-// of a checkpoint that is evaluated: images are normalised as its own were. Throws JointError(preflight) where ranks
-// have other options or data.
+// `resumed` is the state of the checkpoint to continue from, whose logical shards and plan are used. Parameters are
+// initialised; the caller loads those of a checkpoint. `model_copy`, on rank 0: the path of a possible copy of the
+// model's ONNX file, which is preferred over the file itself. `evaluated` is the state of a checkpoint to evaluate:
+// images are normalised as for its training. Throws JointError(preflight) if options or data differ between ranks.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);

@@ -1,4 +1,4 @@
-// What a run computes from, as named parts, so that two of them can be compared and the difference be named.
+// What a run computes from, as named parts, so that two runs can be compared and their differences named.
 //
 //   Fingerprint options = options_fingerprint(e.options);
 //   check_same_on_all_ranks(ranks, options, ExitCode::preflight);   // "rank 1 on host b has --lr 0.2, rank 0 ... 0.1"

@@ -27,7 +27,7 @@
 
 namespace ddp {
 
-// What a rank has been asked for from outside; the ranks agree on the union.
+// Requests from outside to a rank, by signals; the ranks agree on the union.
 struct Request {
   bool stop = false;
   bool checkpoint = false;
@@ -48,7 +48,7 @@ struct StepResult {
   Request request;           // the same on all ranks
 };
 
-// What a step is made of; all outlive it.
+// The parts of a step, all of which outlive it.
 struct StepParts {
   Backend& backend;
   Network& network;
@@ -61,16 +61,16 @@ struct StepParts {
 
 class TrainStep {
  public:
-  // With `record` whole steps are recorded where backend and reducer can.
+  // With `record` whole steps are recorded if backend and reducer support it.
   TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record);
 
   // `parameters`: the backend's memory, the same in every call.
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
  private:
-  // What the ranks tell one another: a loss sum for each shard, then these; from `lr` on they are not summed.
+  // The message of a step: a loss sum for each shard, then these slots; those from `lr` on are not summed.
   enum Slot : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, momentum, number, slots };
-  // Places in the order of work, for the split of a step's time; each marks the beginning of its phase.
+  // Marks in the queue, by which a step's time is split; each is the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 
   double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }

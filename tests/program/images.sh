@@ -28,7 +28,7 @@ images=(--dataset folder --data-dir "$data" --image-size 28 --global-batch 8 --l
 fresh
 echo 'not an image' >"$data/train/grün/notes.txt"
 run 0 60 1 "${images[@]}" --workers 2 --output "$folder/one"
-grep -q "my images/train: 1 file passed over" "$folder/err" || fail "nothing is said about notes.txt"
+grep -q "my images/train: skipped 1 file" "$folder/err" || fail "nothing is said about notes.txt"
 run 0 60 2 "${images[@]}" --workers 0 --output "$folder/two"
 same_tensors "$folder/one/latest" "$folder/two/latest"
 run 0 60 1 "${images[@]}" --workers 1 --output "$folder/again" --max-steps 4

@@ -20,6 +20,7 @@
 #include "backend/cpu/trial.h"
 #include "backend/host_queue.h"
 #include "base/overloaded.h"
+#include "base/text.h"
 
 namespace ddp {
 namespace {
@@ -129,8 +130,8 @@ void flush_denormals() {
 class CpuOps final : public OpFactory {
  public:
   std::string description() const override {
-    return fmt::format("CPU ({}, {}), {} thread{} a rank", processor_name(), lanes::kernels().instruction_set,
-                       omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
+    return fmt::format("CPU ({}, {}), {} per rank", processor_name(), lanes::kernels().instruction_set,
+                       counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
   }
 
   std::string fingerprint() const override {

@@ -24,7 +24,7 @@ struct EngineChoice {
   bool depthwise = false;                                    // the kernels of depthwise.cu, and no engine
 
   std::string text() const;
-  // Throws Error(preflight) for what is no such text.
+  // Throws Error(preflight) for any other text.
   static EngineChoice from_text(const std::string& text);
 };
 

@@ -14,7 +14,7 @@
 
 namespace ddp::cuda {
 
-// A plan that wants more memory than this for itself is not worth it: cuDNN has others for every shape.
+// Plans that need more workspace than this are skipped: cuDNN has others for every shape.
 inline constexpr std::size_t kWorkspaceLimit = std::size_t{512} << 20U;
 
 struct PlanLimits {

@@ -1,4 +1,4 @@
-// How much of a card's memory this process may hold, and how much it holds.
+// The GPU memory that this process may hold and what it does hold.
 //
 //   auto budget = std::make_shared<MemoryBudget>(total, 0.4, 0);
 //   budget->take(bytes, "the activations");     // throws Error(out_of_memory) beyond the cap
@@ -13,25 +13,25 @@
 
 namespace ddp::cuda {
 
-// What CUDA's context, the code of libraries and NCCL take on a card besides what is allocated here; a cap that a user
-// sets is for all of it. It is measured; this much is assumed before, and at most where that cannot be told apart
-// from what other processes hold.
+// What CUDA's context, the code of libraries and NCCL take besides our allocations; a user's cap applies to the total.
+// It is measured. This value is used before the measurement, and as an upper bound if memory of other processes cannot
+// be told apart.
 inline constexpr std::size_t kRuntimeReserve = std::size_t{1} << 30U;
-// Of that, for kernels that are loaded when they first run, after it was measured.
+// The part of it for kernels that are loaded at their first launch, after the measurement.
 inline constexpr std::size_t kLaterReserve = std::size_t{128} << 20U;
 
-// The measured reserve: from what the driver counts for this process, or else from what is gone of the card by any
-// process, which is the most that can be this one's; `held` of either are its allocations.
+// The measured reserve, from the driver's count for this process, or else from the GPU memory in use by all processes,
+// which is an upper bound; `held` bytes of either are our own allocations.
 std::size_t runtime_reserve(std::optional<std::size_t> counted, std::size_t gone, std::size_t held);
 
 class MemoryBudget {
  public:
-  // `fraction` of `total`, at most `limit` where that is not 0. A process with a card to itself has no reserve.
+  // `fraction` of `total`, at most `limit` unless that is 0. A process that has the GPU to itself needs no reserve.
   MemoryBudget(std::size_t total, double fraction, std::size_t limit);
 
-  // What is to be left for CUDA and libraries, kRuntimeReserve at first.
+  // Bytes left to CUDA and libraries, initially kRuntimeReserve.
   void set_reserve(std::size_t bytes) { reserve_ = bytes; }
-  // Whether the user's words leave a part of the card to others: only then there is a reserve.
+  // Whether the user's settings leave a part of the GPU to other processes; only then is there a reserve.
   bool capped() const { return allowed_ < total_; }
 
   std::size_t cap() const;  // bytes that can be allocated
@@ -43,12 +43,12 @@ class MemoryBudget {
   void take(std::size_t bytes, const std::string& purpose);
   void give_back(std::size_t bytes) { held_ -= bytes; }
 
-  // The error of a request that the budget allows and the card cannot give.
+  // The error for an allocation that is within the budget but fails on the GPU.
   [[noreturn]] void refused_by_card(std::size_t bytes, const std::string& purpose, std::size_t free) const;
 
  private:
   std::size_t total_;
-  std::size_t allowed_;  // what the user's words come to
+  std::size_t allowed_;  // what the user's settings allow
   std::atomic<std::size_t> reserve_ = kRuntimeReserve;
   std::atomic<std::size_t> held_ = 0;
   std::atomic<std::size_t> allocations_ = 0;

@@ -8,7 +8,7 @@
 
 namespace ddp::cuda {
 
-// What the runtime said when it was asked for its devices.
+// The CUDA runtime's answer to the query for its devices.
 struct GpuSearch {
   cudaError_t result = cudaSuccess;         // of cudaGetDeviceCount
   int count = 0;                            // devices, where the result is cudaSuccess

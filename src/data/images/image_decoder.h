@@ -4,7 +4,7 @@
 //   decoder.load(path);
 //   decoder.decode(chooser, {3, 224, 224}, pixels);   // throws BadImage: "is truncated"
 //
-// Which format it is, is told by the first bytes. Only what the region needs is decoded: a JPEG is scaled down within
+// The first bytes tell the format. Only what the region needs is decoded: a JPEG is scaled down within
 // the inverse transform, by the largest of 2, 4 and 8 that leaves at least the pixels needed, and rows and blocks
 // outside of the region are skipped; a PNG is averaged over squares of as many pixels while it is read. Grey images and
 // palettes become RGB, CMYK too; transparency is ignored, as is a JPEG's remark on its orientation.
@@ -39,12 +39,12 @@ struct Raster {
   std::vector<std::uint8_t> pixels;  // [height][width][3]; may be larger
   std::int64_t width = 0;
   std::int64_t height = 0;
-  Region region;  // what was asked for, in this raster's pixels
+  Region region;  // the requested region, in this raster's pixels
 
   RasterView view() const { return {pixels.data(), width, height, 3}; }
 };
 
-// What is wanted of an image: the region, in at least `pixels` pixels where it has as many.
+// The requested part of an image: the region, in at least `pixels` pixels if it has that many.
 struct RasterRequest {
   const RegionChooser& choose;
   ImageSize pixels;

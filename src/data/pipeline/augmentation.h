@@ -1,4 +1,4 @@
-// Augmentation: what training may change about an image at random, so that it seldom sees the same one twice.
+// Augmentation: random changes of training images.
 //
 //   auto train = std::make_unique<AugmentedDataset>(std::move(data.train), augmentation);
 //   train->read_training(17, key, pixels);   // a function of (17, key) alone
@@ -22,11 +22,12 @@ struct Augmentation {
   // A part of 8% to 100% of the area and of aspect ratio 3/4 to 4/3, resized to the whole (Szegedy et al., "Going
   // deeper with convolutions", 2015; drawn as torchvision's RandomResizedCrop does).
   bool random_resized_crop = false;
-  // Moved by up to this many pixels in each direction; what comes in is black (torchvision's RandomCrop with padding).
+  // Shifted by up to this many pixels in each direction; the uncovered border is black (torchvision's RandomCrop with
+  // padding).
   std::int64_t crop_padding = 0;
-  // What comes in is the image's own border, reflected (padding_mode="reflect"); the padding is less than half of it.
+  // The uncovered border is filled by reflection (padding_mode="reflect"); the padding is less than half of the image.
   bool crop_reflects = false;
-  // Mirrored, left to right, every other time.
+  // Mirrored horizontally with probability 1/2.
   bool flip = false;
   // Brightness, contrast and saturation times a factor from 1-x to 1+x, in random order (torchvision's ColorJitter).
   // Grey images have no saturation.
@@ -55,16 +56,16 @@ JitterDraw draw_jitter(const std::array<double, 3>& strength, std::uint64_t key)
 // On planes [shape.channels][height][width], one or three of them, in place.
 void apply_jitter(const JitterDraw& draw, const Shape& shape, std::span<std::uint8_t> pixels);
 void mirror(const Shape& shape, std::span<std::uint8_t> pixels);
-// Moves the image by (right, down); what comes in is black.
+// Shifts the image by (right, down); the uncovered border is black.
 void move_image(const Shape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
-// After move_image(): what came in becomes the reflection of what lies beside it, without the edge itself. |right| and
-// |down| are less than half of the image.
+// After move_image(): fills the uncovered border by reflection, without repeating the edge. |right| and |down| are less
+// than half of the image.
 void reflect_borders(const Shape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
 // Paints the square of `side` around (x, y), as far as it lies within, with `fill`.
 void paint_square(const Shape& shape, std::int64_t x, std::int64_t y, std::int64_t side,
                   std::span<const std::uint8_t> fill, std::span<std::uint8_t> pixels);
 
-// Another data set, augmented where it is read for training.
+// A data set whose images are augmented when read for training.
 class AugmentedDataset : public Dataset {
  public:
   AugmentedDataset(std::unique_ptr<Dataset> plain, Augmentation augmentation);

@@ -30,7 +30,7 @@ struct Batch {
   std::span<const std::int32_t> labels;  // [count]
   std::int64_t count = 0;
   std::span<const std::uint32_t> indices;  // [count], of the samples in the data set
-  // [count], of the samples' random numbers; empty where none were asked for
+  // [count], keys of the samples' random numbers; empty if the request had none
   std::span<const std::uint64_t> keys = {};
   // Where samples are mixed (data/pipeline/mixup.h): the label of each one's partner, and the weight of its own, 0
   // to 1.

@@ -67,8 +67,8 @@ DataSets open_folder(const Request& request) {
   const FolderListing listing = list_image_folder(request.data_dir);
   for (const FolderSplit* split : {&listing.train, &listing.test}) {
     if (split->passed_over > 0) {
-      log_info("{}: {} file{} passed over, by name no .jpg, .jpeg or .png", split->folder.string(), split->passed_over,
-               split->passed_over == 1 ? "" : "s");
+      log_info("{}: skipped {} whose names do not end in .jpg, .jpeg or .png", split->folder.string(),
+               counted(static_cast<std::uint64_t>(split->passed_over), "file"));
     }
   }
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);

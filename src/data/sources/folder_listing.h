@@ -1,4 +1,4 @@
-// What an image folder holds: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, or `test` in place of `val`.
+// The contents of an image folder: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, or `test` instead of `val`.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
 //   listing.classes;            // {"cat", "dog"}: the names of the folders, sorted by their bytes
@@ -22,7 +22,7 @@ struct ListedFile {
 struct FolderSplit {
   std::filesystem::path folder;  // "data/cats-vs-dogs/train"
   std::vector<ListedFile> files;
-  std::int64_t passed_over = 0;  // files that are no images by their name
+  std::int64_t passed_over = 0;  // files whose names are not those of images
 };
 
 struct FolderListing {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/sources/byte_source.h"
 #include "data/sources/memory_dataset.h"
 
@@ -36,8 +37,9 @@ std::vector<std::uint32_t> read_header(ByteSource& source, const fs::path& path,
   if (found >= 4) {
     const std::uint32_t magic = big_endian(header);
     check(magic == expected_magic, ExitCode::data,
-          "{}: starts with {:#010x}, not with {:#010x}: this is no IDX file of {} (unsigned bytes, {} dimension{})",
-          path.string(), magic, expected_magic, rank == 1 ? "labels" : "images", rank, rank == 1 ? "" : "s");
+          "{}: starts with {:#010x}, not with {:#010x}: this is not an IDX file of {} (unsigned bytes, {})",
+          path.string(), magic, expected_magic, rank == 1 ? "labels" : "images",
+          counted(static_cast<std::uint64_t>(rank), "dimension"));
   }
   check(found == header.size(), ExitCode::data, "{}: ends after {} bytes, within the IDX header of {} bytes",
         path.string(), found, header.size());

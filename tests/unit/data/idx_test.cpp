@@ -152,12 +152,12 @@ TEST_F(IdxFiles, DamagedGzipDataIsFound) {
 
 TEST_F(IdxFiles, GarbageAndWrongKindsAreFound) {
   replace_images(random_bytes(5000, 9));
-  EXPECT_THAT(complaint(), HasSubstr("no IDX file of images"));
+  EXPECT_THAT(complaint(), HasSubstr("not an IDX file of images"));
   replace_images(labels_file(50, train_labels));
   EXPECT_THAT(complaint(), AllOf(HasSubstr("0x00000801"), HasSubstr("0x00000803")));
   replace_images(images_file(50, train_images));
   replace_labels(images_file(50, train_images));
-  EXPECT_THAT(complaint(), HasSubstr("no IDX file of labels"));
+  EXPECT_THAT(complaint(), HasSubstr("not an IDX file of labels"));
   Bytes floats = labels_file(50, train_labels);
   floats[2] = 0x0D;
   replace_labels(floats);
