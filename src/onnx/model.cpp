@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "onnx/file_context.h"
 #include "onnx/external_data.h"
+#include "onnx/file_context.h"
 #include "onnx/half.h"
 
 namespace ddp {

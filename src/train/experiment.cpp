@@ -240,6 +240,37 @@ void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
   mirror.push();
 }
 
+namespace {
+
+// Opens the data sets of the run, augmented for training; returns the normalisation of their pixels.
+Normalization open_data(Experiment& e, const TrainingState* evaluated) {
+  const DataOptions& data = e.options.data;
+  const FolderOptions folder{
+      .image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache};
+  const bool any_pixels = e.options.command == "bench" || e.options.command == "plan";
+  e.data = any_pixels ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
+                      : open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit,
+                                     omp_get_max_threads(), folder);
+  Normalization normalization = choose_normalization(data, *e.data.train);
+  if (evaluated != nullptr) normalization = evaluated_normalization(normalization, *evaluated);
+  const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
+  if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
+  return normalization;
+}
+
+// Collective: the ranks must have the same plan, and with --deterministic the same kernels and libraries. Otherwise
+// machines of several kinds may work together.
+void check_same_plan(Communicator& ranks, Experiment& e) {
+  Fingerprint plan = {plan_part(e.plan_text)};
+  if (e.options.optimizer.deterministic) plan.push_back(kernels_part(*e.backend));
+  check_same_on_all_ranks(ranks, plan, ExitCode::preflight,
+                          "give all ranks the same libraries, and with DDP_INSTRUCTION_SET=avx2 the same kernels, or "
+                          "leave out --deterministic");
+  e.fingerprint.push_back(kernels_part(*e.backend));
+}
+
+}  // namespace
+
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy, const TrainingState* evaluated) {
@@ -263,17 +294,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   phase([&] {
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
-    const DataOptions& data = options.data;
-    const FolderOptions folder{
-        .image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache};
-    const bool any_pixels = options.command == "bench" || options.command == "plan";
-    e.data = any_pixels ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
-                        : open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit,
-                                       omp_get_max_threads(), folder);
-    normalization = choose_normalization(data, *e.data.train);
-    if (evaluated != nullptr) normalization = evaluated_normalization(normalization, *evaluated);
-    const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
-    if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
+    normalization = open_data(e, evaluated);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
     if (resumed) {
       check_same_run(e.options, *resumed, e.batch);
@@ -299,13 +320,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, config, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
-  Fingerprint plan = {plan_part(e.plan_text)};
-  // Elsewhere machines of several kinds may work together.
-  if (options.optimizer.deterministic) plan.push_back(kernels_part(*e.backend));
-  check_same_on_all_ranks(ranks, plan, ExitCode::preflight,
-                          "give all ranks the same libraries, and with DDP_INSTRUCTION_SET=avx2 the same kernels, or "
-                          "leave out --deterministic");
-  e.fingerprint.push_back(kernels_part(*e.backend));
+  check_same_plan(ranks, e);
   phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
     if (evaluated != nullptr) take_pixels(*evaluated, config);
