@@ -138,13 +138,9 @@ std::string Communicator::broadcast_text(const std::string& text, int root) {
   return result;
 }
 
-void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-  all_gather_for(mine, all, "all_gather");
-}
-
 // Bruck et al. 1997: before each round a rank has the blocks of the ranks from itself on, and gets as many again from
 // the rank after those.
-void Communicator::all_gather_for(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation) {
+void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation) {
   const std::size_t block = mine.size();
   const auto ranks = static_cast<std::size_t>(size());
   DDP_ASSERT(all.size() == block * ranks);
@@ -167,13 +163,13 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine, 
   const auto ranks = static_cast<std::size_t>(size());
   const std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(ranks);
-  all_gather_for(std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)), operation);
+  all_gather(std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)), operation);
   // Padded to the longest.
   const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::string padded = mine;
   padded.resize(longest);
   std::string all(longest * ranks, '\0');
-  if (longest > 0) all_gather_for(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)), operation);
+  if (longest > 0) all_gather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)), operation);
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < ranks; ++r) texts.push_back(all.substr(r * longest, lengths[r]));
   return texts;

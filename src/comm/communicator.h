@@ -62,8 +62,9 @@ class Communicator {
   void all_reduce(std::span<double> values, ReduceOp op);
   void all_reduce(std::span<std::int64_t> values, ReduceOp op);
   // Concatenates the ranks' arrays in the order of the ranks; all.size() == mine.size() * size().
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
-  // The texts of all ranks, of any length, in the order of the ranks. `operation` names the work in errors.
+  // `operation` names the work in errors.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation = "all_gather");
+  // The texts of all ranks, of any length, in the order of the ranks.
   std::vector<std::string> all_gather_text(const std::string& mine, const char* operation);
 
   void send(std::span<const std::byte> data, int to);
@@ -110,7 +111,6 @@ class Communicator {
  private:
   template <class T>
   void all_reduce_in_rank_order(std::span<T> values, ReduceOp op);
-  void all_gather_for(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation);
   void throw_if_unusable(const char* operation) const;
   void fail(const std::string& why) noexcept;
 

@@ -226,7 +226,7 @@ NetworkConfig network_config(const Options& options, const Shape& image, const N
                              std::int64_t batch) {
   NetworkConfig config;
   config.batch = batch;
-  config.image = {image.channels, image.height, image.width};
+  config.image = image;
   config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
   for (std::size_t c = 0; c < normalization.mean.size(); ++c) {
     config.scale.push_back(1.0F / (255.0F * normalization.deviation[c]));
@@ -260,13 +260,12 @@ Normalization open_data(Experiment& e, const TrainingState* evaluated) {
 
 // Collective: the ranks must have the same plan, and with --deterministic the same kernels and libraries. Otherwise
 // machines of several kinds may work together.
-void check_same_plan(Communicator& ranks, Experiment& e) {
+void check_same_plan(Communicator& ranks, const Experiment& e) {
   Fingerprint plan = {plan_part(e.plan_text)};
   if (e.options.optimizer.deterministic) plan.push_back(kernels_part(*e.backend));
   check_same_on_all_ranks(ranks, plan, ExitCode::preflight,
                           "give all ranks the same libraries, and with DDP_INSTRUCTION_SET=avx2 the same kernels, or "
                           "leave out --deterministic");
-  e.fingerprint.push_back(kernels_part(*e.backend));
 }
 
 }  // namespace
@@ -300,9 +299,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_run(e.options, *resumed, e.batch);
       check_same_classes(e.data.train->class_names(), *resumed);
     }
-    const Shape image = e.data.train->shape();
-    NetworkSource source =
-        make_network(options.model.model, e.onnx, {image.channels, image.height, image.width}, e.data.train->classes());
+    NetworkSource source = make_network(options.model.model, e.onnx, e.data.train->shape(), e.data.train->classes());
     e.graph = std::move(source.graph);
     imported = std::move(source.imported);
     if (session.rank() != 0) e.onnx.clear();
@@ -321,6 +318,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.plan_text = ranks.broadcast_text(found.text, 0);
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
   check_same_plan(ranks, e);
+  e.fingerprint.push_back(kernels_part(*e.backend));
   phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
     if (evaluated != nullptr) take_pixels(*evaluated, config);

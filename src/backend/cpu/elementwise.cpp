@@ -1,5 +1,4 @@
 // Activations and sums: every element by itself, alike in every layout.
-#include <algorithm>
 #include <type_traits>
 
 #include "backend/cpu/lanes_kernels.h"
@@ -23,13 +22,13 @@ class Elementwise final : public Op {
   bool in_place() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
-    each_piece(a.active, [&](std::int64_t at, std::int64_t count) {
+    each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
       kernels_.forward[activation_](count, a.x.fp32() + at, kAdds ? a.x2.fp32() + at : nullptr, a.y.fp32() + at);
     });
   }
 
   void backward(const BackwardArguments& a) override {
-    each_piece(a.active, [&](std::int64_t at, std::int64_t count) {
+    each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
       kernels_.backward[activation_](count, a.y.fp32() + at, a.dy.fp32() + at, a.dx.fp32() + at,
                                      kAdds ? a.dx2.fp32() + at : nullptr);
     });
@@ -39,15 +38,6 @@ class Elementwise final : public Op {
 
  private:
   static constexpr bool kAdds = std::is_same_v<Spec, AddSpec>;
-
-  // Calls f(place, count) for pieces that stay in the first-level cache, and threads share.
-  template <class F>
-  void each_piece(std::int64_t active, F f) const {
-    constexpr std::int64_t kPiece = 2048;
-    const std::int64_t all = stored_elements(computed_samples(active, spec_.batch, layout_), spec_.shape, layout_);
-#pragma omp parallel for schedule(static)
-    for (std::int64_t at = 0; at < all; at += kPiece) f(at, std::min(kPiece, all - at));
-  }
 
   Spec spec_;
   Layout layout_;

@@ -38,4 +38,14 @@ inline void clear_rest(float* data, std::int64_t active, std::int64_t batch, con
   std::fill(data + computed, data + stored_elements(batch, shape, layout), 0.0F);
 }
 
+// For elementwise operators: calls f(offset, count) for pieces of the computed samples that fit the first-level cache;
+// the threads share the pieces.
+template <class F>
+void each_piece(std::int64_t active, std::int64_t batch, const Shape& shape, Layout layout, F f) {
+  constexpr std::int64_t kPiece = 2048;
+  const std::int64_t all = stored_elements(computed_samples(active, batch, layout), shape, layout);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t at = 0; at < all; at += kPiece) f(at, std::min(kPiece, all - at));
+}
+
 }  // namespace ddp

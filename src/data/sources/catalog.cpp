@@ -35,32 +35,32 @@ DataSets open_glyphs(const Request& request) {
           make_glyphs(Split::test, request.test_limit, request.threads)};
 }
 
-DataSets open_idx_pair(const Request& request) {
-  IdxSource source{.name = request.name,
-                   .folders = {request.data_dir / request.name, request.data_dir},
-                   .split = Split::train,
-                   .limit = request.train_limit};
+// Both splits of a source that open(source) reads.
+template <class Source, class Open>
+DataSets open_splits(Source source, const Request& request, Open open) {
   DataSets data;
-  data.train = open_idx(source);
+  source.split = Split::train;
+  source.limit = request.train_limit;
+  data.train = open(source);
   source.split = Split::test;
   source.limit = request.test_limit;
-  data.test = open_idx(source);
+  data.test = open(source);
   return data;
+}
+
+DataSets open_idx_pair(const Request& request) {
+  IdxSource source;
+  source.name = request.name;
+  source.folders = {request.data_dir / request.name, request.data_dir};
+  return open_splits(source, request, [](const IdxSource& split) { return open_idx(split); });
 }
 
 DataSets open_cifar10_pair(const Request& request) {
   const std::filesystem::path& dir = request.data_dir;
-  Cifar10Source source{
-      .folders = {dir / "cifar-10-batches-bin", dir / "cifar10" / "cifar-10-batches-bin", dir / "cifar10", dir},
-      .data_dir = dir,
-      .split = Split::train,
-      .limit = request.train_limit};
-  DataSets data;
-  data.train = open_cifar10(source);
-  source.split = Split::test;
-  source.limit = request.test_limit;
-  data.test = open_cifar10(source);
-  return data;
+  Cifar10Source source;
+  source.folders = {dir / "cifar-10-batches-bin", dir / "cifar10" / "cifar-10-batches-bin", dir / "cifar10", dir};
+  source.data_dir = dir;
+  return open_splits(source, request, [](const Cifar10Source& split) { return open_cifar10(split); });
 }
 
 DataSets open_folder(const Request& request) {
