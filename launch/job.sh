@@ -195,6 +195,8 @@ run_job() {
   local status=0 before filter filter_end watcher='' copier='' output=1
   launcher=$(basename "$1")
   notes=$(mktemp -d)
+  # Otherwise all jobs of a user on this host share one folder, and a job that ends removes it while another one starts.
+  export OMPI_MCA_orte_local_tmpdir_base=${OMPI_MCA_orte_local_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-$notes}}
   exec {filter_end}> >(filter_errors "$notes/killed")
   filter=$!
   # On a terminal there is nothing to run out of.

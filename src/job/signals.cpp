@@ -5,7 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <span>
 
@@ -74,7 +73,7 @@ Signals::~Signals() {
 
 bool Signals::stops_at_once() const {
   if (!stop_requested() || stop_mode_ != StopMode::at_once) return false;
-  return stop_signal_ != SIGTERM || std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ||
+  return stop_signal_ != SIGTERM || !under_mpirun_ ||
          now() - stopped_at_ > kMpirunKills;
 }
 

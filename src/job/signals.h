@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <string_view>
 #include <thread>
 
@@ -71,6 +72,8 @@ class Signals {
 
   static constexpr std::array kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
   std::array<struct sigaction, kSignals.size()> previous_{};
+  // Read here, before MPI_Init changes the environment: the watchdog asks for it while that may go on.
+  const bool under_mpirun_ = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   std::atomic<int> stop_signal_{0};
   std::atomic<double> stopped_at_{0};
   std::atomic<StopMode> stop_mode_{StopMode::at_once};

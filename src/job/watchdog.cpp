@@ -68,8 +68,8 @@ void say(const std::string& text) { log_line(log_rank() == 0 ? LogLevel::info : 
 
 class Guard {
  public:
-  explicit Guard(std::thread::id main_thread)
-      : main_thread_(main_thread), clock_(now()), last_look_(clock_), last_beat_(clock_) {
+  Guard(std::thread::id main_thread, pid_t launcher)
+      : main_thread_(main_thread), launcher_(launcher), clock_(now()), last_look_(clock_), last_beat_(clock_) {
     set_waiting_clock(clock_);
   }
 
@@ -188,8 +188,8 @@ class Guard {
   }
 
   std::thread::id main_thread_;
-  // Of ranks that have one; who starts the program by itself may end before it.
-  pid_t launcher_ = has_launcher(process_environment()) ? getppid() : 0;
+  // 0 without an MPI launcher: a shell that started the program may end before it.
+  pid_t launcher_;
   double orphaned_since_ = -1;
   double clock_;
   double last_look_;
@@ -206,9 +206,11 @@ class Guard {
 void enter(MpiStage stage) noexcept { mpi_stage = stage; }
 MpiStage current_mpi_stage() noexcept { return mpi_stage; }
 
+// The environment is read here, on the calling thread: MPI_Init changes it, and getenv beside setenv is a data race.
 Watchdog::Watchdog()
-    : thread_([main_thread = std::this_thread::get_id()](const std::stop_token& stop) {
-        Guard guard(main_thread);
+    : thread_([main_thread = std::this_thread::get_id(),
+               launcher = has_launcher(process_environment()) ? getppid() : 0](const std::stop_token& stop) {
+        Guard guard(main_thread, launcher);
         std::mutex mutex;
         std::condition_variable_any ended;
         std::unique_lock lock(mutex);

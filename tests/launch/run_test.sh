@@ -105,6 +105,14 @@ FREE=64 PATH=$folder/bin:$PATH expect 1 '^run: exit code 1 .*DDP_MPI_VERBOSE=1$'
 DDP_MPI_VERBOSE=1 expect 4 'mpirun' "$launch/run" -np 2 -- fail
 # Where /tmp cannot be written to, as in a container with --read-only, MPI's files lie in shared memory.
 TMPDIR=/nowhere expect 0 'rank 1 of 2 says x in /dev/shm' "$launch/run" -np 2 -- ranks 'x in' TMPDIR
+# Jobs of one user share no folder of MPI's, which one that ends would remove under one that starts; nothing of it stays.
+mkdir "$folder/tmp"
+TMPDIR=$folder/tmp expect 0 "rank 1 of 2 says x in $folder/tmp/tmp[.]" "$launch/run" -np 2 -- ranks 'x in' \
+  OMPI_MCA_orte_local_tmpdir_base
+if [ -n "$(ls -A "$folder/tmp")" ]; then
+  echo "FAILED: left in TMPDIR: $(ls -A "$folder/tmp")"
+  failures=$((failures + 1))
+fi
 for count in 0 -1 two ''; do expect 2 'is not a number of ranks|wants the number' "$launch/run" -np "$count" -- ranks x; done
 expect 2 'wants the number of ranks' "$launch/run" -np
 DDP_TRAIN=$folder/missing expect 3 'launch/build' "$launch/run" -np 1 -- ranks x

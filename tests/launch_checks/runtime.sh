@@ -5,6 +5,7 @@ check=$1 mpirun=$2 probe=$3
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+export OMPI_MCA_orte_tmpdir_base=$folder
 failures=0
 limit=120
 

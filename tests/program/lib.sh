@@ -4,6 +4,8 @@ program=$1 mpirun=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+# Otherwise all jobs of a user share one folder, and a job that ends removes it while another one starts.
+export OMPI_MCA_orte_tmpdir_base=$folder
 # Plans are timed once for all runs of a test, so that runs that are compared compute with the same kernels.
 export XDG_CACHE_HOME=$folder/cache
 failures=0
