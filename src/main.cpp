@@ -30,12 +30,12 @@ int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
   return ddp::run_train(session, options);
 }
 
-// --timeout counts from the start of MPI on, before the ranks can agree on whether the options are right.
+// --timeout applies from MPI_Init on, before the ranks can agree on whether the options are valid.
 void take_timeout(std::span<const char* const> arguments) {
   try {
     ddp::set_rank_timeout(ddp::parse_options(arguments).distributed.timeout);
   } catch (const ddp::Error&) {
-    // The ranks report it together.
+    // The ranks report the error together.
   }
 }
 

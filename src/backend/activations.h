@@ -28,7 +28,7 @@ class BasicActivations {
   constexpr BasicActivations(Qualified<float>* data) : data_(data) {}                          // NOLINT(*-explicit-*)
   constexpr BasicActivations(Qualified<Bf16>* data) : data_(data), element_(Element::bf16) {}  // NOLINT(*-explicit-*)
   constexpr BasicActivations(Qualified<void>* data, Element element) : data_(data), element_(element) {}
-  // From those that may be written to those that are read.
+  // Converts writable to read-only activations.
   template <bool other>
   requires(other && !writable) constexpr BasicActivations(const BasicActivations<other>& from)  // NOLINT(*-explicit-*)
       : data_(from.data()), element_(from.element()) {}
@@ -45,7 +45,7 @@ class BasicActivations {
     return static_cast<Qualified<Bf16>*>(data_);
   }
 
-  // Whether it points at anything, or where.
+  // Whether it is null; equality of addresses.
   friend constexpr bool operator==(const BasicActivations& a, std::nullptr_t) { return a.data_ == nullptr; }
   friend constexpr bool operator==(const BasicActivations& a, const BasicActivations& b) { return a.data_ == b.data_; }
 

@@ -14,10 +14,10 @@ namespace ddp {
 
 // NaNs propagate, so that a broken weight shows in the loss.
 DDP_HOST_DEVICE inline float relu(float x) { return x < 0.0F ? 0.0F : x; }
-// The gradient before ReLU, from its result (or from what went in: the two have the same sign).
+// The gradient before ReLU, from its output (or its input, which is positive for the same elements).
 DDP_HOST_DEVICE inline float relu_gradient(float y, float dy) { return y <= 0.0F ? 0.0F : dy; }
 
-// Whether dropout keeps an element: a hash of the sample's key, the operator's stream and the element's place in
+// Whether dropout keeps an element: a hash of the sample's key, the operator's stream and the element's index in
 // PyTorch's order within the sample, by the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), compared with the
 // rate.
 DDP_HOST_DEVICE inline bool dropout_keeps(std::uint64_t key, std::uint32_t stream, std::uint32_t element, float rate) {
@@ -40,7 +40,7 @@ DDP_HOST_DEVICE inline float average_of_four(float a, float b, float c, float d)
 // The initial value of maximum pooling, which then applies larger() to each position of the window.
 DDP_HOST_DEVICE inline float below_all() { return -HUGE_VALF; }
 DDP_HOST_DEVICE inline float larger(float so_far, float next) { return so_far < next ? next : so_far; }
-// Whether a later element of a window replaces an earlier one: of equal maxima the first counts, and NaN replaces any
+// Whether a later element of a window replaces an earlier one: the first of equal maxima wins, and NaN replaces any
 // number, so that it shows in the loss.
 DDP_HOST_DEVICE inline bool wins_maximum(float next, float so_far) { return next > so_far || next != next; }
 
@@ -62,11 +62,11 @@ DDP_HOST_DEVICE inline float float_of_bf16(std::uint16_t bits) {
 DDP_HOST_DEVICE inline bool is_broken(float value) { return !(std::fabs(value) <= FLT_MAX); }
 DDP_HOST_DEVICE inline bool is_broken(double value) { return !(std::fabs(value) <= DBL_MAX); }
 
-// The label of a sample, or two where it was mixed with another one (LossArguments).
+// The label of a sample, or two labels with mixup (LossArguments).
 struct TargetLabel {
   std::uint32_t label = 0;
   std::uint32_t other = 0;
-  float weight = 1;  // of `label`; the rest is the other's
+  float weight = 1;  // of `label`; the other label has 1 - weight
 };
 DDP_HOST_DEVICE inline TargetLabel target_label(const std::int32_t* labels, const std::int32_t* others,
                                                 const float* weights, std::int64_t sample) {
@@ -84,7 +84,7 @@ DDP_HOST_DEVICE inline float share_of(const TargetLabel& target, std::uint32_t c
 DDP_HOST_DEVICE inline std::uint32_t answer_of(const TargetLabel& target) {
   return target.weight < 0.5F ? target.other : target.label;
 }
-// The sum of the labels' logits, weighted.
+// The weighted sum of the labels' logits.
 DDP_HOST_DEVICE inline float target_logit(const TargetLabel& target, float label_logit, float other_logit) {
   return target.label == target.other ? label_logit : target.weight * label_logit + (1 - target.weight) * other_logit;
 }
@@ -102,7 +102,7 @@ DDP_HOST_DEVICE inline float cross_entropy_gradient(float logit, float log_sum, 
   return std::exp(logit - log_sum) - wanted;
 }
 
-// --- Other activations; their gradients are functions of the result, as relu_gradient.
+// --- Other activations; their gradients are functions of the output, like relu_gradient.
 
 DDP_HOST_DEVICE inline float relu6(float x) { return x < 0.0F ? 0.0F : x > 6.0F ? 6.0F : x; }
 DDP_HOST_DEVICE inline float relu6_gradient(float y, float dy) { return y <= 0.0F || y >= 6.0F ? 0.0F : dy; }
@@ -111,17 +111,17 @@ DDP_HOST_DEVICE inline float sigmoid_gradient(float y, float dy) { return dy * y
 DDP_HOST_DEVICE inline float hyperbolic_tangent(float x) { return std::tanh(x); }
 DDP_HOST_DEVICE inline float tanh_gradient(float y, float dy) { return dy * (1.0F - y * y); }
 
-// --- Sums of squares without cancellation if the mean is large compared with the deviations from it.
+// --- Variances without cancellation if the mean is large compared with the deviations.
 
-// Of some values: their number, their mean, and the sum of the squared deviations from it.
+// Count, mean and sum of squared deviations of a set of values.
 struct Moments {
   float count;
   float mean;
   float squares;
 };
 
-// Of `count` values, from the sums of their differences to one of them, `shift`, and of the squares of these. As the
-// shift is one of the values, rounding grows with their number at most: good for a few hundred.
+// Moments of `count` values from the sums of their differences to one of them, `shift`, and of the squares of these.
+// Since the shift is one of the values, rounding errors grow at most linearly: suitable for a few hundred values.
 DDP_HOST_DEVICE inline Moments shifted_moments(float count, float shift, float sum, float squares) {
   if (count == 0.0F) return {0.0F, 0.0F, 0.0F};
   const float left = squares - sum * (sum / count);

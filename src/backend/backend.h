@@ -5,7 +5,7 @@
 //   Memory memory = backend->queue().allocate(bytes, "the activations");
 //   backend->math().add(sum, addend, count);
 //
-// Everything is carried out in the order of the calls: Note [Order of work] in backend/device_queue.h.
+// Work is executed in the order of the calls: Note [Order of work] in backend/device_queue.h.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ namespace ddp {
 
 class Backend {
  public:
-  // Operators and arithmetic may use the queue as long as they live. What a test does not use may be null.
+  // Operators and arithmetic may use the queue during their lifetime. Tests may pass null for parts that they do not
+  // use.
   Backend(std::unique_ptr<DeviceQueue> queue, std::unique_ptr<OpFactory> ops, std::unique_ptr<FlatMath> math)
       : queue_(std::move(queue)), ops_(std::move(ops)), math_(std::move(math)) {}
 
@@ -33,10 +34,10 @@ class Backend {
   std::unique_ptr<FlatMath> math_;
 };
 
-// The backend of CPU cores: oneDNN and kernels of our own. Uses as many threads as OpenMP is set to. In the calling
-// thread, in OpenMP's and in all that they start later, denormal numbers are zero from here on.
+// The CPU backend: oneDNN and own kernels, with the number of threads set in OpenMP. Enables flush-to-zero for denormal
+// numbers in the calling thread, in OpenMP's threads and in threads that these start later.
 std::unique_ptr<Backend> make_cpu_backend();
-// Its parts, for tests that replace one of them.
+// The parts of the CPU backend, for tests that replace one of them.
 std::unique_ptr<OpFactory> make_cpu_ops();
 std::unique_ptr<FlatMath> make_cpu_math();
 

@@ -6,9 +6,9 @@
 //   queue.synchronize();
 //
 // Note [Order of work]
-// Operators, copies and vector arithmetic are carried out one after the other in the order of the calls. On the CPU a
-// call returns when its work is done; on a GPU it only enqueues, and synchronize() waits. Pointers are device memory
-// unless named host. So the same code drives both, as long as the host reads results only after synchronize().
+// Operators, copies and vector arithmetic execute one after the other in the order of the calls. On the CPU a call
+// returns when its work is done; on a GPU it only enqueues, and synchronize() waits. Pointers are device memory unless
+// named host. So the same code works on both, provided that the host reads results only after synchronize().
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace ddp {
 
-// Work that was recorded once and is enqueued again as a whole, on the memory that it was recorded with.
+// Recorded work that can be enqueued again as a whole, on the same memory.
 class Recording {
  public:
   Recording() = default;
@@ -30,7 +30,7 @@ class Recording {
   virtual void replay() = 0;
 };
 
-// mark() takes places from 0 to kMarks - 1.
+// Indices of mark() are from 0 to kMarks - 1.
 inline constexpr std::size_t kMarks = 16;
 
 class DeviceQueue {
@@ -42,32 +42,32 @@ class DeviceQueue {
 
   // --- Memory.
 
-  // Whether device memory is host memory and calls return when their work is done. For helpers that save a copy then
+  // Whether device memory is host memory and calls return when their work is done. Only for helpers that avoid copies
   // (host_mirror.h, staging.h, comm/staged.cpp); a step is the same on both.
   virtual bool on_host() const = 0;
-  // Device memory of zeros. Throws Error(out_of_memory) that names `purpose`, a plural such as "the activations".
+  // Zeroed device memory. Throws Error(out_of_memory) naming `purpose`, a plural such as "the activations".
   virtual Memory allocate(std::size_t bytes, const std::string& purpose) = 0;
-  // Host memory of zeros from and to which copies are the fastest.
+  // Zeroed host memory for fast copies (page-locked for a GPU).
   virtual Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) = 0;
   // Bytes of device memory that allocate() can still give; 0: unknown.
   virtual std::size_t available_bytes() const { return 0; }
 
   // --- Work, see Note [Order of work].
 
-  // Host memory to the device and back. The host's memory must stay as it is until synchronize().
+  // Host memory to the device and back. The host memory must stay valid and unchanged until synchronize().
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
-  // Marks this place in the order of work, for seconds_between(). A place may be marked again.
+  // Records a time mark in the order of work, for seconds_between(). An index may be reused.
   virtual void mark(std::size_t place) = 0;
 
   // --- Waiting.
 
   virtual void synchronize() = 0;
-  // The device's seconds between two places that were marked, after synchronize().
+  // Device time in seconds between two marks, after synchronize().
   virtual double seconds_between(std::size_t from, std::size_t to) const = 0;
-  // Records the work that `enqueue` enqueues, without doing it; null where the device cannot.
+  // Records the work that `enqueue` enqueues, without executing it; null if the device does not support this.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& enqueue) = 0;
-  // The handle that libraries of the device's maker take for the order of work, e.g. a cudaStream_t.
+  // The native handle of the queue for the vendor's libraries, e.g. a cudaStream_t.
   virtual void* native_stream() { return nullptr; }
 };
 

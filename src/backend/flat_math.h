@@ -1,4 +1,4 @@
-// Vector arithmetic on flat buffers of device memory, in the order of work (Note [Order of work] in device_queue.h).
+// Vector arithmetic on flat buffers of device memory, ordered by the queue (Note [Order of work] in device_queue.h).
 //
 //   backend.math().add(sum, addend, count);
 //   backend.math().update(arguments);   // one step of an optimizer
@@ -22,15 +22,15 @@ class FlatMath {
   virtual void fill_zero(void* device, std::size_t bytes) = 0;
   // sum[i] += addend[i].
   virtual void add(float* sum, const float* addend, std::size_t count) = 0;
-  // The same for `count` elements of activations, both of the same type.
+  // The same for `count` elements of activations of the same type.
   virtual void add_activations(Activations sum, ConstActivations addend, std::size_t count) = 0;
-  // Each value rounded to bfloat16, and back.
+  // Conversion to bfloat16 (rounded) and back.
   virtual void to_bf16(Bf16* to, const float* from, std::size_t count) = 0;
   virtual void from_bf16(float* to, const Bf16* from, std::size_t count) = 0;
-  // *broken = 1 if any of the values or of the sums is infinite or NaN, else 0.
+  // *broken = 1 if any of the values or sums is non-finite, otherwise 0.
   virtual void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                            double* broken) = 0;
-  // One step of an optimizer on all parameters.
+  // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };
 

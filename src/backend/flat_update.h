@@ -51,7 +51,7 @@ UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments);
 // can be recorded once in a CUDA graph.
 struct UpdateArguments : UpdateBuffers {
   UpdateSettings settings;
-  std::int64_t count = 0;  // elements of each
+  std::int64_t count = 0;  // elements per buffer
 
   const UpdateChunk* chunks = nullptr;
   std::int64_t chunk_count = 0;
@@ -63,8 +63,8 @@ struct UpdateArguments : UpdateBuffers {
 
   // Scratch of the update.
   StepNumbers* numbers = nullptr;
-  double* sums = nullptr;    // two of each chunk
-  double* ratios = nullptr;  // one of each segment
+  double* sums = nullptr;    // two per chunk
+  double* ratios = nullptr;  // one per segment
 
   const double* lr = nullptr;        // one value
   const double* momentum = nullptr;  // one value: replaces settings.own_momentum() in this update

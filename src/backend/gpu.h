@@ -1,8 +1,8 @@
-// A run's settings for its GPU: which one, the precision of its arithmetic, how much of its memory may be used.
+// The GPU settings of a run: device, precision and memory limit.
 //
 //   GpuBackendConfig config{.ordinal = local_rank, .precision = Precision::bf16, .memory_fraction = 0.4};
 //
-// Plain structs without CUDA, shared by the module for GPUs and the program that loads it.
+// Plain structs without CUDA, shared by the GPU module and the program that loads it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace ddp {
 
 // A GPU that this process may use.
 struct GpuInfo {
-  int ordinal = 0;     // among the visible ones: what GpuBackendConfig takes
+  int ordinal = 0;     // among the visible ones, for GpuBackendConfig
   std::string name;    // "NVIDIA H200"
   std::string pci_id;  // "0000:3b:00.0", lower case: the same GPU in every process of a node
   int numa_node = -1;  // -1: unknown
@@ -28,7 +28,7 @@ struct GpuInfo {
 struct GpuBackendConfig {
   int ordinal = 0;
   Precision precision = Precision::fp32;
-  bool deterministic = false;    // excludes kernels whose sums have no fixed order
+  bool deterministic = false;    // excludes kernels without a fixed order of additions
   double memory_fraction = 1;    // of the GPU's memory, for everything that this process holds
   std::size_t memory_limit = 0;  // bytes; 0: no limit
   // GPU memory of this process as counted by the driver; null, or no value: unknown.

@@ -1,11 +1,11 @@
-// The host's copy of a flat buffer in device memory, for checkpoints, broadcasts and initialisation.
+// A host copy of a flat buffer in device memory, for checkpoints, broadcasts and initialisation.
 //
 //   HostMirror weights(backend.queue(), device_floats, count);
 //   initialize(weights.values());
 //   weights.push();                     // to the device
 //   weights.fetch(); save(weights.values());
 //
-// Where device memory is host memory, values() is that memory itself and nothing is copied.
+// If device memory is host memory, values() is that memory itself and nothing is copied.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class HostMirror {
   HostMirror(DeviceQueue& queue, float* device, std::size_t count);
 
   std::span<float> values() const { return values_; }
-  // Waits for the device's work so far and copies its values here.
+  // Waits for the device's work so far and copies its values to the host.
   void fetch();
-  // Copies the values to the device; what is enqueued later sees them.
+  // Copies the values to the device; work enqueued later sees them.
   void push();
 
  private:

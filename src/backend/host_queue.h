@@ -1,6 +1,6 @@
-// The queue of the host's own memory: work is done when its call returns, and a mark is a reading of the clock.
+// The queue of host memory: work is done when its call returns, and a mark is a reading of the clock.
 //
-//   class Bounded : public HostQueue {                             // in a test: a device that has so many bytes
+//   class Bounded : public HostQueue {                             // in a test: a device with limited memory
 //     std::size_t available_bytes() const override { return bytes_; }
 //   };
 #pragma once

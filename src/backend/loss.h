@@ -1,4 +1,4 @@
-// The two ends of a network: bytes in, loss out. All pointers are memory of the backend's device.
+// The two ends of a network: image input and loss. All pointers are memory of the backend's device.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace ddp {
 
-// How bytes become the first activation.
+// The conversion of image bytes to the first activation.
 struct InputSpec {
   std::int64_t batch = 0;
   Shape image;    // the stored images
-  Shape cropped;  // what the network reads of them: the upper left part
+  Shape cropped;  // the upper left part that the network reads
   Layout layout = Layout::plain;
   std::vector<float> scale;  // per channel: activation = byte * scale + shift
   std::vector<float> shift;  // per channel
@@ -21,8 +21,8 @@ struct InputSpec {
 
 struct InputArguments {
   const std::uint8_t* pixels = nullptr;  // images [..][C][H][W]
-  const std::int32_t* rows = nullptr;    // which of them each sample is; null: the first `count` in order
-  std::int64_t count = 0;                // samples; those from here to the stored batch become zero
+  const std::int32_t* rows = nullptr;    // the index of each sample's image; null: the first `count` in order
+  std::int64_t count = 0;                // samples; those from `count` to the stored batch become zero
   Activations x = nullptr;
 };
 
@@ -37,13 +37,13 @@ struct LossSpec {
 struct LossArguments {
   ConstActivations logits = nullptr;
   const std::int32_t* labels = nullptr;
-  std::int64_t active = 0;         // samples that count
-  Activations gradient = nullptr;  // d(loss sum * gradient_scale)/d(logits), in the logits' layout; null: not wanted
+  std::int64_t active = 0;         // active samples
+  Activations gradient = nullptr;  // d(loss sum * gradient_scale)/d(logits), in the logits' layout; null: not computed
   float gradient_scale = 1;        // e.g. 1 / global batch
   double* loss_sum = nullptr;      // written: the sum of the loss over the active samples
-  double* correct = nullptr;       // added to: samples whose largest logit is the label's (the first of equal ones)
-  // Two labels a sample (mixup): the target is w one-hot(label) + (1-w) one-hot(other), and the answer is right that
-  // names the label of the larger weight, of equal ones the first. Both or neither.
+  double* correct = nullptr;  // incremented: samples whose largest logit (the first of equal ones) is that of the label
+  // Two labels per sample (mixup): the target is w one-hot(label) + (1-w) one-hot(other), and the correct class is the
+  // label with the larger weight, the first if equal. Both pointers or neither.
   const std::int32_t* other_labels = nullptr;  // [active]; null: not mixed
   const float* label_weights = nullptr;        // [active], w from 0 to 1
 };

@@ -40,9 +40,9 @@ Memory allocate_on_host(std::size_t bytes, const std::string& purpose) {
   const std::size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* memory = rounded >= bytes ? std::aligned_alloc(kHugePage, rounded) : nullptr;
   check(memory != nullptr, ExitCode::out_of_memory,
-        "{} need {} and this process cannot have that much; take a smaller batch or more logical shards", purpose,
+        "{} need {} but this process cannot allocate that much; use a smaller batch or more logical shards", purpose,
         format_bytes(bytes));
-  // Advice only: without huge pages the run is slower, not wrong.
+  // Advice only: without huge pages the run is slower but correct.
   (void)madvise(memory, rounded, MADV_HUGEPAGE);
   std::memset(memory, 0, rounded);
   return {static_cast<std::byte*>(memory), bytes, [](std::byte* data) { std::free(data); }};

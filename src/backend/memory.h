@@ -1,9 +1,9 @@
-// A block of memory of a backend's device, or of the host: taken once, freed with its owner.
+// A block of device or host memory, freed with its owner.
 //
 //   Memory memory = backend.queue().allocate(plan.arena_bytes, "the activations");
 //   float* x = memory.at<float>(plan.offset(id));
 //
-// Memory of a GPU is an address that only the GPU's work and its copies may use; see DeviceQueue::on_host().
+// GPU memory may only be accessed by work and copies of the GPU; see DeviceQueue::on_host().
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace ddp {
 
-// Blocks of memory, and the parts that a plan cuts them into, begin at multiples of this: what cudaMalloc() gives, and
-// what cuBLASLt requires of its workspace.
+// The alignment of memory blocks and of the parts that a plan divides them into: that of cudaMalloc(), required by
+// cuBLASLt for its workspace.
 inline constexpr std::size_t kMemoryAlignment = 256;
 constexpr std::size_t aligned_bytes(std::size_t bytes) {
   return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
@@ -44,8 +44,8 @@ class Memory {
   Release release_;
 };
 
-// Host memory, zeroed and resident when the call returns, on huge pages where the system has them. Throws
-// Error(out_of_memory) that names `purpose`, a plural such as "the activations".
+// Host memory, zeroed and resident when the call returns, on huge pages if available. Throws Error(out_of_memory)
+// naming `purpose`, a plural such as "the activations".
 Memory allocate_on_host(std::size_t bytes, const std::string& purpose);
 
 }  // namespace ddp

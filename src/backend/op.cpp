@@ -5,7 +5,7 @@
 namespace ddp {
 namespace {
 
-// What a spec leaves out.
+// Defaults for functions that a spec omits.
 template <class Spec>
 Shape input_shape(const Spec& s) {
   if constexpr (requires { s.shape; }) {

@@ -7,8 +7,8 @@
 //   std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::lanes16, Layout::lanes16, choice.kernels);
 //   op->forward({.x = x, .y = y, .parameters = {weight, bias}, .saved = saved, .workspace = workspace, ...});
 //
-// The caller passes all memory: an Op allocates nothing once it is built. Parameters and their gradients are in
-// PyTorch's layouts. Gradients are sums over the samples, written over what was there.
+// The caller passes all memory: an Op allocates nothing after construction. Parameters and their gradients are in
+// PyTorch's layouts. Gradients are sums over the samples and overwrite the buffer.
 #pragma once
 
 #include <array>
@@ -35,14 +35,14 @@
 
 namespace ddp {
 
-// Every operator. A spec is the one place that says what an operator is; it has
+// All operators. A spec defines an operator completely; it has
 //
 //   kKind                      its name in texts
 //   batch                      samples
 //   shape, or output() and input (or input_shape())    per sample; with `shape`, both are the same
 //   describe(Description&)     the other fields that kernels and their timings depend on
 //
-// and, unless the operator has one input, no parameters and no multiply-adds worth counting: inputs(),
+// and, unless the operator has one input, no parameters and no significant multiply-adds: inputs(),
 // parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
 // std::visit with one overload for each (base/overloaded.h), so that an operator added here does not compile until
 // every backend has a case for it (docs/adding-an-op.md).
@@ -58,35 +58,34 @@ double forward_multiply_adds(const OpSpec& spec);
 std::string kind_of(const OpSpec& spec);
 // Kind, batch, shapes and all fields that kernels and their timings depend on: "lrn n64 96x27x27 96x27x27 size=5".
 std::string describe(const OpSpec& spec);
-// Activations that it reads: 2 for a sum, else 1; both inputs of a sum have the same shape and layout.
+// The number of input activations: 2 for a sum, otherwise 1; both inputs of a sum have the same shape and layout.
 int inputs_of(const OpSpec& spec);
-// Elements of its parameters: of the weight (0), the bias (1) and the input bias (2); 0 for those that it does not
-// have.
+// Elements of its parameters: of the weight (0), the bias (1) and the input bias (2); 0 for those that do not exist.
 std::int64_t parameter_elements(const OpSpec& spec, std::size_t which);
 // Floats of its running statistics.
 std::int64_t statistic_elements(const OpSpec& spec);
 
-// Weight, bias and input bias, where an operator has them.
+// Weight, bias and input bias, if the operator has them.
 inline constexpr std::size_t kMaxParameters = 3;
 
 struct ForwardArguments {
   ConstActivations x = nullptr;
   Activations y = nullptr;
   std::array<const float*, kMaxParameters> parameters{};
-  std::byte* saved = nullptr;           // saved_bytes(), kept by the caller until backward
-  std::byte* workspace = nullptr;       // workspace_bytes(), free again after the call
-  std::int64_t active = 0;              // the first `active` samples matter; the others hold any finite values
-  ConstActivations x2 = nullptr;        // the second input of a sum
-  float* statistics = nullptr;          // running statistics: changed in training, read in evaluation
+  std::byte* saved = nullptr;      // saved_bytes(), kept by the caller until backward
+  std::byte* workspace = nullptr;  // workspace_bytes(), free again after the call
+  std::int64_t active = 0;         // the first `active` samples are used; the others contain arbitrary finite values
+  ConstActivations x2 = nullptr;   // the second input of a sum
+  float* statistics = nullptr;     // running statistics: updated in training, read in evaluation
   const std::uint64_t* keys = nullptr;  // of the samples, for dropout in training; on the device
-  bool training = true;                 // backward may follow; else it is an evaluation
+  bool training = true;                 // backward may follow; false: evaluation
 };
 
 struct BackwardArguments {
   ConstActivations x = nullptr;
   ConstActivations y = nullptr;
-  ConstActivations dy = nullptr;  // zero for samples that do not matter
-  Activations dx = nullptr;       // not touched if the spec has no input gradient; zero for samples that do not matter
+  ConstActivations dy = nullptr;  // zero for inactive samples
+  Activations dx = nullptr;       // not written if the spec has no input gradient; zero for inactive samples
   std::array<const float*, kMaxParameters> parameters{};
   std::array<float*, kMaxParameters> parameter_gradients{};
   std::byte* saved = nullptr;
@@ -105,10 +104,10 @@ class Op {
 
   virtual std::size_t saved_bytes() const { return 0; }
   virtual std::size_t workspace_bytes() const { return 0; }
-  // Whether backward reads x or y; what is not read need not be kept.
+  // Whether backward reads x or y; otherwise these need not be preserved.
   virtual bool backward_reads_x() const { return false; }
   virtual bool backward_reads_y() const { return false; }
-  // Whether y may lie where x lies, and dx where dy lies: an elementwise operator of one layout.
+  // Whether y may alias x, and dx may alias dy: elementwise operators with the same layout on both sides.
   virtual bool in_place() const { return false; }
 
   virtual void forward(const ForwardArguments& arguments) = 0;

@@ -1,4 +1,4 @@
-// The operators of a backend: which it has, which of their kernels are the fastest, and the two ends of a network.
+// The operators of a backend: which are supported, which of their kernels are fastest, and the two ends of a network.
 //
 //   KernelChoice choice = backend.ops().choose(spec, Layout::plain, Layout::lanes16, ChoiceMode::timed);
 //   std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::plain, Layout::lanes16, choice.kernels);
@@ -13,15 +13,15 @@
 
 namespace ddp {
 
-// Which kernels an operator uses, and what a step of it (forward and backward) costs.
+// The kernels of an operator, and the time of one forward and backward pass.
 struct KernelChoice {
-  std::string kernels;  // e.g. "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5"; "" where there is one only
+  std::string kernels;  // e.g. "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5"; "" if there is only one
   double seconds = 0;
 };
 
 enum class ChoiceMode {
-  timed,  // run the candidates and take the fastest
-  fixed,  // by a rule of shapes alone: the same on every machine with the same instruction set
+  timed,  // run the candidates and choose the fastest
+  fixed,  // by shape alone: the same on every machine with the same instruction set
 };
 
 class OpFactory {
@@ -31,24 +31,24 @@ class OpFactory {
   OpFactory& operator=(const OpFactory&) = delete;
   virtual ~OpFactory() = default;
 
-  // A line for the header, e.g. "CPU, AVX-512, 1 thread".
+  // A line for the log header, e.g. "CPU, AVX-512, 1 thread".
   virtual std::string description() const = 0;
-  // What kernels and timings depend on besides shapes: a key for caches of plans.
+  // Everything besides shapes that kernels and timings depend on: a key for plan caches.
   virtual std::string fingerprint() const = 0;
   // What determines the bits of results besides the plan, e.g. "avx512 kernels and oneDNN 2.6.3".
   virtual std::string arithmetic() const = 0;
 
-  // Whether an operator can take its input in layout `x` and give its output in layout `y`.
+  // Whether an operator supports layout `x` for its input and `y` for its output.
   virtual bool supports(const OpSpec& spec, Layout x, Layout y) const = 0;
   virtual KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) = 0;
   // Builds the operator with the kernels of a choice; throws Error(preflight) for kernels unknown on this machine.
   virtual std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) = 0;
-  // Whether batch normalisation can take over the bias of the operator before it (BatchNormSpec::input_bias).
+  // Whether batch normalisation can absorb the bias of the preceding operator (BatchNormSpec::input_bias).
   virtual bool takes_bias_into_norm() const { return false; }
-  // What an element of an activation or of its gradient is. Parameters and their gradients are always fp32.
+  // The element type of activations and their gradients. Parameters and their gradients are always fp32.
   virtual Element activation_element() const { return Element::fp32; }
 
-  // Bytes to activations, in spec.layout; the samples from `count` to the stored batch become zero.
+  // Converts bytes to activations in spec.layout; the samples from `count` to the stored batch become zero.
   virtual void load_input(const InputSpec& spec, const InputArguments& arguments) = 0;
   virtual void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) = 0;
 };

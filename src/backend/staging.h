@@ -2,11 +2,11 @@
 //
 //   Staging labels(backend.queue(), max_samples * sizeof(std::int32_t), "the labels of a batch");
 //   labels.set(std::as_bytes(std::span(values)));
-//   labels.enqueue();                       // the copy to the device, part of its work
+//   labels.enqueue();                       // enqueues the copy to the device
 //   kernel(labels.at<std::int32_t>());
 //
-// Where device memory is host memory nothing is copied or allocated: at() is what was set, which must stay until the
-// work on it is done.
+// If device memory is host memory, nothing is copied or allocated: at() is the memory passed to set(), which must stay
+// valid until the work on it is done.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ class Staging {
   Staging() = default;
   Staging(DeviceQueue& queue, std::size_t max_bytes, const std::string& purpose);
 
-  // The copies of what was set before must be done.
+  // The copies of the previous data must be done.
   void set(std::span<const std::byte> content);
   void enqueue();
-  // Device memory; null where nothing is set.
+  // Device memory; null if nothing is set.
   template <class T>
   const T* at() const {
     return static_cast<const T*>(data_);
@@ -39,8 +39,8 @@ class Staging {
   std::size_t bytes_ = 0;
 };
 
-// Whether data of this size that does not change should be kept in device memory: not where that is the host's, and
-// only if as much again stays free.
+// Whether constant data of this size should be kept in device memory: not if that is host memory, and only if the same
+// amount stays free.
 bool worth_keeping_on_device(const DeviceQueue& queue, std::size_t bytes);
 
 }  // namespace ddp

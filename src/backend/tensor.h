@@ -5,10 +5,10 @@
 //
 //   plain    [N][C][H][W]            PyTorch's order; the only one at the borders
 //   nhwc     [N][H][W][C]            oneDNN's channels-last
-//   lanes16  [N/16][C][H][W][16]     16 samples side by side: every operation is a vector operation over samples,
+//   lanes16  [N/16][C][H][W][16]     16 interleaved samples: every operation is a vector operation over samples,
 //                                    for any number of channels; N is rounded up, the samples beyond it are zero
 //
-// A feature vector has H = W = 1. Flattening a lanes16 tensor to a vector moves nothing.
+// A feature vector has H = W = 1. Flattening a lanes16 tensor to a vector copies nothing.
 #pragma once
 
 #include <array>
@@ -22,15 +22,15 @@ namespace ddp {
 enum class Layout { plain, nhwc, lanes16 };
 inline constexpr std::array<Layout, 3> kLayouts = {Layout::plain, Layout::nhwc, Layout::lanes16};
 
-// Samples that share a vector in the lanes16 layout.
+// Samples per vector in the lanes16 layout.
 inline constexpr std::int64_t kLanes = 16;
 
-// A number in bfloat16: the upper half of a float's bits.
+// A bfloat16 number: the upper half of a float's bits.
 struct Bf16 {
   std::uint16_t bits = 0;
 };
 
-// What an element of an activation is.
+// The element type of activations.
 enum class Element { fp32, bf16 };
 constexpr std::size_t bytes_of(Element element) { return element == Element::bf16 ? sizeof(Bf16) : sizeof(float); }
 constexpr std::string_view to_string(Element element) { return element == Element::bf16 ? "bf16" : "fp32"; }
@@ -59,7 +59,7 @@ constexpr std::string_view to_string(Layout layout) {
   return "lanes16";
 }
 
-// Where element (sample, channel, y, x) lies, in elements from the beginning.
+// The offset of element (sample, channel, y, x), in elements.
 constexpr std::int64_t element_offset(const Shape& s, Layout layout, std::int64_t n, std::int64_t c, std::int64_t y,
                                       std::int64_t x) {
   switch (layout) {

@@ -1,4 +1,4 @@
-// A window that slides over an image: that of a convolution or pooling, for ONNX, layers, operators and kernels alike.
+// The sliding window of a convolution or pooling, shared by ONNX, layers, operators and kernels.
 //
 //   constexpr Window2d kWindow = square(3, /*stride=*/2, /*padding=*/1);
 //   const Shape out = kWindow.slide({64, 56, 56});   // {64, 28, 28}
@@ -37,7 +37,7 @@ struct Window2d {
   constexpr bool fits(const Shape& in) const {
     return in.height + padding.top + padding.bottom >= height && in.width + padding.left + padding.right >= width;
   }
-  // One output per position, in floor mode: a last window that does not fit into the padded image is left out.
+  // One output per position, in floor mode: a last window that does not fit into the padded image is dropped.
   constexpr Shape slide(const Shape& in) const {
     return {in.channels, (in.height + padding.top + padding.bottom - height) / stride + 1,
             (in.width + padding.left + padding.right - width) / stride + 1};
@@ -47,7 +47,7 @@ struct Window2d {
     return {in.channels, std::min(in.height, (out.height - 1) * stride + height - padding.top),
             std::min(in.width, (out.width - 1) * stride + width - padding.left)};
   }
-  // The same window with just the padding at the bottom and at the right that slide(in) == out needs.
+  // The same window with the bottom and right padding reduced to what slide(in) == out requires.
   constexpr Window2d cropped(const Shape& out, const Shape& in) const {
     Window2d window = *this;
     window.padding.bottom = std::max<std::int64_t>(0, (out.height - 1) * stride + height - padding.top - in.height);

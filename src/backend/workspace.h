@@ -1,4 +1,4 @@
-// Cuts an operator's workspace into typed parts.
+// Divides an operator's workspace into typed parts.
 //
 //   Workspace layout;
 //   Workspace::Part<float> packed = layout.add<float>(count);

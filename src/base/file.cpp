@@ -15,7 +15,7 @@
 namespace ddp {
 namespace {
 
-// What is read or written at once, so that the watchdog sees that a large file makes progress.
+// Read and written in chunks, so that the watchdog sees progress on a large file.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 
 // Docker and Podman leave one of these files in a container.
@@ -71,7 +71,8 @@ bool sync_descriptor(int descriptor) {
   return result == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 
-// Calls `read_some` for what is not filled yet until `bytes` is full or it finds nothing; returns the bytes filled.
+// Calls `read_some` for the unfilled rest until `bytes` is full or nothing more is read; returns the number of bytes
+// filled.
 template <class ReadSome>
 std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesystem::path& path,
                  const ReadSome& read_some) {
@@ -188,7 +189,7 @@ std::string read_text(const std::filesystem::path& path, ExitCode code, std::uin
 
 void replace_by(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write,
                 ExitCode code) {
-  // With the process's number, as others may write the same file at the same time.
+  // Contains the process ID, because other processes may write the same file at the same time.
   const std::filesystem::path temporary =
       path.parent_path() / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
   std::error_code error;

@@ -23,7 +23,7 @@
 
 namespace ddp {
 
-// Owns a file descriptor; negative: none.
+// Owns a file descriptor; negative if empty.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -57,7 +57,7 @@ class File {
   void write(std::string_view text);
   // Reads until `bytes` is full or the file ends; returns how many bytes were read.
   std::size_t read(std::span<std::byte> bytes);
-  // The same from an offset of the file, independently of read().
+  // The same starting at an offset in the file, independently of read().
   std::size_t read_at(std::span<std::byte> bytes, std::uint64_t offset) const;
   // Waits until all written data is on disk.
   void sync();
@@ -91,7 +91,7 @@ void replace_by(const std::filesystem::path& path, const std::function<void(cons
 // The same with `text` as the new content.
 void replace_file(const std::filesystem::path& path, std::string_view text, ExitCode code);
 
-// Creates a folder and its parents; it may exist already.
+// Creates a folder and its parents if they do not exist.
 void make_folders(const std::filesystem::path& path, ExitCode code);
 
 // Waits until the entries of a folder (files created, renamed, removed) are on disk.

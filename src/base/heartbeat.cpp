@@ -49,8 +49,8 @@ Doing what_is_done(std::thread::id main_thread) {
   const auto innermost = std::find_if(all.entries.rbegin(), all.entries.rend(), of_main);
   Doing doing;
   if (innermost != all.entries.rend()) doing = {innermost->waits_for_ranks, innermost->rank, innermost->text};
-  // A helper thread knows better what the main thread waits for: the file that a loader reads, the rank that the
-  // reducer waits for.
+  // A helper thread is more specific about what the main thread is waiting for: the file that a loader reads, the rank
+  // that the reducer waits for.
   const auto helper = std::find_if(all.entries.rbegin(), all.entries.rend(), [&](const Activity::Entry& entry) {
     return !of_main(entry) && entry.waits_for_ranks == doing.waits_for_ranks;
   });

@@ -31,7 +31,7 @@ LastAct::~LastAct() {
 }
 
 void perform_last_acts() noexcept {
-  // Held throughout: an object that is being destroyed waits for its act.
+  // Held throughout, so that the destructor of an object waits while its action runs.
   const std::scoped_lock lock(mutex());
   while (!acts().empty()) {
     LastAct* const last = acts().back();
@@ -39,7 +39,7 @@ void perform_last_acts() noexcept {
     try {
       last->act_();
     } catch (...) {
-      // The process ends; the others come all the same.
+      // The process is ending; the remaining actions must still run.
     }
   }
 }

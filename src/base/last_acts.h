@@ -1,6 +1,6 @@
-// What is to be done even where the process ends without destructors, as by MPI_Abort or _exit.
+// Actions that run even if the process ends without calling destructors, as with MPI_Abort or _exit.
 //
-//   const LastAct unlock([] { std::remove("run.lock"); });   // while this object lives
+//   const LastAct unlock([] { std::remove("run.lock"); });   // registered while this object exists
 //   perform_last_acts();                                     // right before the process ends, from any thread
 #pragma once
 
@@ -10,7 +10,7 @@ namespace ddp {
 
 class LastAct {
  public:
-  // `act` may run on any thread while the others go on, and throws nothing that matters.
+  // `act` may run on any thread while other threads keep running; its exceptions are ignored.
   explicit LastAct(std::function<void()> act);
   ~LastAct();
   LastAct(const LastAct&) = delete;
@@ -21,7 +21,7 @@ class LastAct {
   friend void perform_last_acts() noexcept;
 };
 
-// Each at most once, the newest first.
+// Runs each action at most once, the newest first.
 void perform_last_acts() noexcept;
 
 }  // namespace ddp

@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-// Standard error, of which a reader that has stopped reading does not stop the program.
+// Standard error; a reader that has stopped reading does not block the program.
 class PatientSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {

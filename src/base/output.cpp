@@ -12,10 +12,10 @@ namespace ddp {
 namespace {
 
 constexpr int kPatienceMilliseconds = 10'000;
-// A pipe that poll() calls writable takes this much without waiting (PIPE_BUF).
+// A pipe that poll() reports as writable accepts this much without blocking (PIPE_BUF).
 constexpr std::size_t kPiece = 4096;
 
-// Which of the first descriptors had no reader the last time: nobody waits for these again.
+// Which of the first descriptors had no reader on the last attempt; later writes to these do not wait.
 std::array<std::atomic<bool>, 3> stuck{};
 
 }  // namespace

@@ -1,9 +1,10 @@
-// A visitor of a std::variant made of lambdas, one for each alternative. A missing one is an error of the compiler.
+// A std::variant visitor composed of lambdas, one per alternative. A missing alternative is a compile-time error.
 //
 //   const std::variant<int, bool> value = 3;
 //   const int n = std::visit(Overloaded{[](int i) { return i; }, [](bool b) { return b ? 1 : 0; }}, value);
 //
-// OneOf<A, B, C> auto& takes several alternatives in one lambda, by name, so that a new one still is an error.
+// OneOf<A, B, C> auto& handles several named alternatives in one lambda; a new alternative is still a compile-time
+// error.
 #pragma once
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-// Number formats of activations and of what convolutions and matrix products read; sums are fp32.
+// Number formats of activations and of the inputs of convolutions and matrix products; accumulation is in fp32.
 //
 //   const Precision precision = Precision::bf16;
 #pragma once

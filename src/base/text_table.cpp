@@ -5,7 +5,7 @@
 namespace ddp {
 namespace {
 
-// Characters, not bytes: those that go on with a UTF-8 character do not count.
+// Characters, not bytes: UTF-8 continuation bytes do not count.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));

@@ -32,7 +32,7 @@ std::optional<Evaluation> parse_evaluation(const std::string& text) {
   const auto holds = [&](const char* key) {
     return json.contains(key) && (json[key].is_number() || json[key].is_null());
   };
-  // JSON has no word for what is not a number.
+  // JSON cannot represent non-finite numbers.
   const auto number = [&](const char* key) { return json[key].is_null() ? std::nan("") : json[key].get<double>(); };
   if (!json.is_object() || !holds("val_loss") || !holds("val_accuracy")) return std::nullopt;
   const Evaluation evaluation{number("val_loss"), number("val_accuracy")};

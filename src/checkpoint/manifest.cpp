@@ -35,7 +35,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& pa
     const auto& version = json.at("format_version");
     if (!version.is_number_integer()) damaged(path, "the format version is not a number");
     manifest.format_version = version.get<int>();
-    // Before all else: another version may mean anything by the rest.
+    // Checked first, because the rest of another version may have any meaning.
     check(manifest.format_version == kCheckpointFormatVersion, ExitCode::checkpoint,
           "{}: the checkpoint has format version {}, this program reads version {}; resume with the ddp_train that "
           "wrote it",

@@ -24,7 +24,7 @@ void check_size(const fs::path& path, const FileDigest& expected, std::uint64_t 
         expected.size);
 }
 
-// The size before anything is read: a damaged file may be longer than any memory, and take hours to hash.
+// Compare the size before reading: a damaged file may exceed memory, and hashing it may take hours.
 void check_size_of_file(const fs::path& path, const FileDigest& expected) {
   check_size(path, expected, File(path, File::Mode::read, ExitCode::checkpoint).size());
 }
@@ -48,7 +48,7 @@ Checkpoint verify(const fs::path& path) {
           "{}: does not list {}; the checkpoint is damaged, resume from another one", manifest_path.string(), name);
     check_size_of_file(path / name, entry->second);
   }
-  // The state first: it is small, and says whether the tensors are worth their reading.
+  // The state first: it is small, and shows whether reading the tensors is worthwhile.
   const std::string state = read_text(path / kStateFile, ExitCode::checkpoint, kMaxStateBytes);
   for (const char* name : {kStateFile, kModelFile, kOptimizerFile}) {
     check_digest(path / name, checkpoint.manifest.files.at(name), digest_of_file(path / name));
@@ -58,7 +58,7 @@ Checkpoint verify(const fs::path& path) {
   return checkpoint;
 }
 
-// The file, read now and held against the manifest once more: it may have changed since the checkpoint was opened.
+// Reads the file and verifies it against the manifest again: it may have changed since the checkpoint was opened.
 SafetensorsFile read_verified(const Checkpoint& checkpoint, const char* name) {
   const fs::path path = checkpoint.path / name;
   const FileDigest& expected = checkpoint.manifest.files.at(name);
@@ -78,7 +78,7 @@ SafetensorsFile read_model(const Checkpoint& checkpoint, const std::string& mode
   return file;
 }
 
-// The step that RUN/latest names; nothing where it is no such link.
+// The step that RUN/latest names; nullopt if it is not a link to a checkpoint.
 std::optional<std::int64_t> latest_step(const fs::path& run_dir) {
   std::error_code error;
   const fs::path target = fs::read_symlink(run_dir / "latest", error);
@@ -88,7 +88,7 @@ std::optional<std::int64_t> latest_step(const fs::path& run_dir) {
 }  // namespace
 
 std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
-  // The link before the list: a run that is being written adds to the list first.
+  // Read the link before the list: a running job adds to the list first.
   const std::optional<std::int64_t> latest = latest_step(run_dir);
   const std::vector<CheckpointFolder> candidates = list_checkpoints(run_dir);
   if (latest &&
@@ -110,7 +110,7 @@ std::optional<Checkpoint> find_checkpoint(const fs::path& run_dir) {
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {
-  // "latest/" is "latest"; and a link is followed once, as it may move while we read.
+  // "latest/" means "latest"; a link is resolved once, because it may change during reading.
   fs::path folder = path.has_filename() ? path : path.parent_path();
   std::error_code error;
   if (fs::is_symlink(folder, error)) folder = folder.parent_path() / fs::read_symlink(folder, error);

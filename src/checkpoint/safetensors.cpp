@@ -34,7 +34,7 @@ std::string make_header(std::span<const TensorView> tensors, std::span<const Cou
     header[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, begin + bytes}}};
     begin += bytes;
   };
-  // Counters first: their eight bytes lie at multiples of eight then.
+  // Counters first, so that their eight bytes are aligned.
   for (const CounterTensor& counter : counters) add(counter.name, "I64", {}, sizeof(counter.value));
   for (const TensorView& tensor : tensors) add(tensor.name, "F32", tensor.shape, tensor.elements() * sizeof(float));
   std::string text = header.dump();
@@ -57,7 +57,7 @@ nlohmann::json parse_without_duplicates(std::string_view text, std::string& dupl
   return nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
 }
 
-// The bytes of a tensor of this shape; nothing where they exceed any memory.
+// The bytes of a tensor of this shape; nullopt if they exceed any memory.
 std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape, std::size_t element) {
   std::size_t bytes = element;
   for (const std::int64_t extent : shape) {
@@ -66,7 +66,7 @@ std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape, std::si
   return bytes;
 }
 
-// Whether `value` is a list of whole numbers from 0 on; fills `numbers`.
+// Whether `value` is a list of non-negative integers; fills `numbers`.
 template <class T>
 bool take_numbers(const nlohmann::json& value, std::vector<T>& numbers) {
   if (!value.is_array()) return false;
@@ -102,7 +102,7 @@ SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path, TensorT
   File file(path, File::Mode::read, ExitCode::checkpoint);
   const std::uint64_t total = file.size();
   SafetensorsFile result(path);
-  // The header first: a file of another kind is refused before its content fills the memory.
+  // The header first: a file of another format is rejected before its content is read.
   const auto read_up_to = [&](std::uint64_t end) {
     const std::size_t begin = result.bytes_.size();
     result.bytes_.resize(std::min(end, total));
@@ -243,7 +243,7 @@ void SafetensorsFile::copy_to(std::span<const TensorView> views) const {
     DDP_ASSERT(found != index_.end());
     const Tensor& tensor = tensors_[found->second];
     DDP_ASSERT(tensor.shape == view.shape && !tensor.counts);
-    // The tensors of an empty model may have no memory at all, which memcpy must not be given.
+    // Tensors without elements may have null pointers, which must not be passed to memcpy.
     if (tensor.end > tensor.begin) {
       std::memcpy(view.data, bytes_.data() + data_begin_ + tensor.begin, tensor.end - tensor.begin);
     }

@@ -30,7 +30,7 @@ void for_each_key(State& state, Visit visit) {
   visit("config", state.config);
 }
 
-// The keys that are there only where they hold something.
+// The keys that are omitted if empty.
 template <class State, class Visit>
 void for_each_optional_key(State& state, Visit visit) {
   visit("image", state.image);
@@ -74,7 +74,7 @@ bool take(const Json& value, std::map<std::string, std::string>& member) {
   return true;
 }
 
-// Counts: whole numbers from 0 to the largest of their type.
+// Counts: integers from 0 to the maximum of their type.
 template <std::integral T>
 bool take(const Json& value, T& member) {
   if (!value.is_number_unsigned() || !std::in_range<T>(value.get<std::uint64_t>())) return false;

@@ -96,7 +96,7 @@ fs::path CheckpointWriter::save(const TrainingState& state, std::span<const Tens
     fs::remove_all(temporary, ignored);
     throw;
   }
-  // One by one: a link that cannot be moved must not fill the disk with checkpoints.
+  // One by one, so that a link that cannot be moved does not fill the disk with checkpoints.
   or_warn(state.step, [&] { point_link("latest", state.step); });
   or_warn(state.step, [&] { remove_old(state.step); });
   return folder_ / step_folder_name(state.step);
@@ -126,7 +126,7 @@ void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& 
                                    std::span<const TensorView> model, std::span<const TensorView> optimizer) {
   begin("make folder");
   remove_tree(folder);
-  // This one alone: a run folder that somebody deletes must not come back.
+  // Only this folder, not its parents: a run folder that was deleted must not be recreated.
   std::error_code error;
   fs::create_directory(folder, error);
   if (error) file_error(ExitCode::checkpoint, "create the folder", folder, error.value());

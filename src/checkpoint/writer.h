@@ -2,15 +2,14 @@
 //
 //   CheckpointWriter writer("runs/lenet-glyphs", /*keep=*/3);
 //   writer.save(state, model_views, optimizer_views);
-//   writer.note_evaluation(state.step, {loss, accuracy}, /*is_best=*/true);   // which may take long, or fail
+//   writer.note_evaluation(state.step, {loss, accuracy}, /*is_best=*/true);   // evaluation may take long, or fail
 //
 // Note [Order of writing]
-// A checkpoint is written under a temporary name; its files, then its folder are synced; it is renamed into place, the
-// parent synced; `latest` is moved; and only then are older ones removed, each renamed to a temporary name first, so
-// that a name like step-00001234 never stands for half a checkpoint. It is evaluated after that, so that nothing that
-// happens there can cost it; the result is noted beside its files, and `best` moved.
-// Where a checkpoint of the same step exists it is renamed to .replaced-step-... and back again should the next rename
-// fail; readers know that name.
+// A checkpoint is written under a temporary name; its files, then its folder are synced; it is renamed into place and
+// the parent is synced; `latest` is moved; only then are older ones removed, each renamed to a temporary name first, so
+// that a name like step-00001234 never refers to a partial checkpoint. It is evaluated afterwards, so that a failure of
+// the evaluation cannot affect it; the result is written beside its files, and `best` is moved. An existing checkpoint
+// of the same step is renamed to .replaced-step-..., and back if the next rename fails; readers recognise that name.
 #pragma once
 
 #include <cstdint>

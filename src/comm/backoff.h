@@ -4,9 +4,9 @@
 //   while (!arrived()) backoff.pause();
 //
 // Ranks share their cores with the compute threads, so a wait must not burn one; and MPI makes progress only inside its
-// calls, so a wait cannot simply block. Yielding reacts at once where the core is free, but where another thread wants
-// it the turn comes back only after that one's time slice: a thread beside compute does better to sleep early, because
-// the kernel runs it soon after it wakes.
+// calls, so a wait cannot simply block. Yielding reacts at once if the core is free; otherwise the thread runs again
+// only after the other thread's time slice. A thread that shares a core with compute should therefore sleep early,
+// because the kernel schedules it soon after it wakes.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Backoff {
   // Sleeps only after `eager_seconds` of spinning and yielding.
   explicit Backoff(double eager_seconds) : eager_seconds_(eager_seconds) {}
 
-  // Something came: the next pauses are short again.
+  // Call after progress: the next pauses are short again.
   void reset() {
     begin_ = now();
     sleep_ = kFirstSleep;
@@ -46,7 +46,8 @@ class Backoff {
   static constexpr double kSpin = 5e-6;
   static constexpr std::chrono::microseconds kFirstSleep{20};
   static constexpr std::chrono::microseconds kLastSleep{100};
-  // Whoever waited this long does other work, such as an evaluation, on cores that the polls would disturb.
+  // After a wait this long the other ranks are probably busy with other work, such as an evaluation, which polling
+  // would disturb.
   static constexpr double kLongWait = 0.1;
   static constexpr std::chrono::microseconds kLongSleep{1000};
 

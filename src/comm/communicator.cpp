@@ -32,7 +32,7 @@ T combine(T a, T b, ReduceOp op) {
   return (a > b || is_nan(a)) ? a : b;
 }
 
-// A wait that lasts is told to the watchdog.
+// Long waits are reported to the watchdog.
 constexpr double kLongWait = 0.2;
 
 void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
@@ -91,18 +91,17 @@ void Communicator::wait(const char* operation) {
     }
     const double clock = waiting_clock();
     if (clock - std::max(begin, progress_elsewhere()) > timeout_) {
-      throw Error(
-          ExitCode::rank_lost,
-          fmt::format("rank {} waited {:g} s for {} in {}: a rank hung or died; see what it said last, or raise "
-                      "--timeout if it was only slow",
-                      rank(), timeout_, rank_list(pending_peers()), operation));
+      throw Error(ExitCode::rank_lost,
+                  fmt::format("rank {} waited {:g} s for {} in {}: a rank hung or died; see its last message, or raise "
+                              "--timeout if it was only slow",
+                              rank(), timeout_, rank_list(pending_peers()), operation));
     }
     if (!told && clock - begin > kLongWait) told.emplace(operation, pending_peers().front());
     backoff.pause();
   }
 }
 
-// Dissemination (Hensgen, Finkel, Manber 1988): after round i, a rank knows of the 2^(i+1) ranks up to itself.
+// Dissemination (Hensgen, Finkel, Manber 1988): after round i, a rank has heard from the 2^(i+1) ranks up to itself.
 void Communicator::barrier() {
   for (int distance = 1; distance < size(); distance *= 2) {
     const Outgoing outgoing{{}, (rank() + distance) % size()};
@@ -113,7 +112,8 @@ void Communicator::barrier() {
 
 void Communicator::broadcast(std::span<std::byte> data, int root) {
   DDP_ASSERT(root >= 0 && root < size());
-  // Counted from the root, rank r hears from r without its lowest bit, and speaks to r plus each lower bit.
+  // Numbered from the root, rank r receives from r without its lowest set bit and sends to r plus each lower power of
+  // two.
   const int ranks = size();
   const int relative = (rank() - root + ranks) % ranks;
   const auto absolute = [&](int r) { return (r + root) % ranks; };
@@ -138,8 +138,8 @@ std::string Communicator::broadcast_text(const std::string& text, int root) {
   return result;
 }
 
-// Bruck et al. 1997: before each round a rank has the blocks of the ranks from itself on, and gets as many again from
-// the rank after those.
+// Bruck et al. 1997: before each round a rank holds the blocks of consecutive ranks starting with itself, and receives
+// as many again from the rank after those.
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation) {
   const std::size_t block = mine.size();
   const auto ranks = static_cast<std::size_t>(size());

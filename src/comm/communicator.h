@@ -1,13 +1,14 @@
-// The ranks of a job and how they talk: messages, and the collectives built on them.
+// The ranks of a job and their communication: messages, and collectives built on them.
 //
 //   void all_agree(Communicator& ranks) {
 //     std::int64_t stop = wants_to_stop() ? 1 : 0;
 //     ranks.all_reduce(std::span(&stop, 1), ReduceOp::max);   // every rank gets the same answer
 //   }
 //
-// A transport (self.h, mpi.h, threads.h) only moves messages; every collective is written once, here, on exchange().
-// So all transports give the same results, and errors name a rank that does not answer. Each rank sends about
-// log2(size) messages per collective. They are for control messages and short arrays; reduce.h sums gradients.
+// A transport (self.h, mpi.h, threads.h) only moves messages; every collective is implemented once, here, on top of
+// exchange(). Therefore all transports give the same results, and errors name the rank that does not respond. Each rank
+// sends about log2(size) messages per collective. Collectives are meant for control messages and short arrays; reduce.h
+// sums gradients.
 //
 // Rules for callers:
 // - All ranks call the same operations in the same order, with the same sizes.
@@ -35,7 +36,7 @@ struct Outgoing {
   int to = 0;
 };
 
-// Room for a message from another rank, of exactly the size that it sends.
+// The buffer for a message from another rank, of exactly the size that it sends.
 struct Incoming {
   std::span<std::byte> data;
   int from = 0;
@@ -57,25 +58,25 @@ class Communicator {
   void broadcast(std::span<std::byte> data, int root);
   // The root's text, on all ranks; what the others pass is ignored.
   std::string broadcast_text(const std::string& text, int root);
-  // Combines the ranks' arrays element by element, in the order of the ranks: the same bits on all of them. Min and max
-  // of doubles are NaN if one of them is. Each rank receives the arrays of all.
+  // Combines the ranks' arrays elementwise in rank order, with bit-identical results on all ranks. Min and max of
+  // doubles propagate NaN. Each rank receives the arrays of all ranks.
   void all_reduce(std::span<double> values, ReduceOp op);
   void all_reduce(std::span<std::int64_t> values, ReduceOp op);
-  // Concatenates the ranks' arrays in the order of the ranks; all.size() == mine.size() * size().
-  // `operation` names the work in errors.
+  // Concatenates the ranks' arrays in rank order; all.size() == mine.size() * size(). `operation` names the work in
+  // errors.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation = "all_gather");
-  // The texts of all ranks, of any length, in the order of the ranks.
+  // The texts of all ranks, of any length, in rank order.
   std::vector<std::string> all_gather_text(const std::string& mine, const char* operation);
 
   void send(std::span<const std::byte> data, int to);
   void receive(std::span<std::byte> data, int from);
-  // Sends and receives at the same time; a rank may do so with itself.
+  // Sends and receives at the same time; a rank may exchange with itself.
   void send_receive(std::span<const std::byte> out, int to, std::span<std::byte> in, int from);
   // Sends and receives any number of messages at the same time, to and from other ranks. Messages between two ranks
   // arrive in the order in which they were listed. `operation` names the work in errors.
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in, const char* operation);
 
-  // A second communicator of the same ranks, whose messages never mix with this one's. Called by all ranks.
+  // A second communicator of the same ranks, whose messages are separate from this one's. Collective.
   virtual std::unique_ptr<Communicator> duplicate() = 0;
 
   // Ends all ranks with this exit code, immediately and without cleanup.
@@ -85,12 +86,12 @@ class Communicator {
   double timeout() const { return timeout_; }
   void set_timeout(double seconds) { timeout_ = seconds; }
 
-  // How long a wait spins and yields before it sleeps between polls (backoff.h). The default suits a thread that has
-  // nothing else to do; one that waits beside compute on the same core sets 0.
+  // How long a wait spins and yields before it sleeps between polls (backoff.h). The default suits a thread that shares
+  // its core with no other; a thread that waits beside compute on the same core sets 0.
   void set_eager_seconds(double seconds) { eager_seconds_ = seconds; }
 
-  // Makes this rank's present and later waits throw. May be called from any thread: it is how an owner frees a thread
-  // that waits for ranks which will not come.
+  // Makes this rank's present and later waits throw. May be called from any thread: an owner uses it to free a thread
+  // that waits for ranks which will not respond.
   void interrupt() noexcept { interrupted_.store(true); }
 
  protected:

@@ -5,7 +5,7 @@
 //   std::unique_ptr<Backend> backend = gpus->make_backend({.ordinal = local_rank});
 //   std::unique_ptr<DeviceCommunicator> sums = gpus->make_nccl_communicator(ranks, *backend);
 //
-// The module, libddp_cuda.so, is backend/cuda and comm/nccl. It lies beside the program or where DDP_CUDA_MODULE says.
+// The module, libddp_cuda.so, is backend/cuda and comm/nccl. It is located beside the program or at DDP_CUDA_MODULE.
 #pragma once
 
 #include <memory>
@@ -28,19 +28,20 @@ class GpuModule {
 
   // "CUDA 13.0, driver 13.0, cuDNN 9.19.0, NCCL 2.28.9".
   virtual std::string versions() const = 0;
-  // The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES. Throws Error(preflight) that says why
-  // there are none: no driver, a driver too old, no visible card.
+  // The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES. Throws Error(preflight) with the reason
+  // if there are none: no driver, driver too old, no visible GPU.
   virtual std::vector<GpuInfo> visible() = 0;
-  // Makes the GPU the process's before any other call, so that no other card ever holds a context of it.
+  // Selects the GPU before any other CUDA call, so that the process creates no context on another GPU.
   virtual std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) = 0;
-  // NCCL among `ranks`, each with a GPU of its own; collective.
+  // Collective: NCCL among `ranks`, each with its own GPU.
   virtual std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) = 0;
 };
 
-// Throws Error(preflight) where the module was not built, cannot be loaded, or is another version's.
+// Throws Error(preflight) if the module was not built, cannot be loaded, or has another version.
 std::shared_ptr<GpuModule> open_gpu_module();
 
-// The module's one entry point, by its C name; `program_version` must be the module's own, else it returns null.
+// The only entry point of the module, with C linkage; returns null if `program_version` differs from the module's
+// version.
 extern "C" using DdpOpenGpuModule = GpuModule * (*)(const char* program_version);
 inline constexpr const char* kGpuModuleEntry = "ddp_open_gpu_module";
 

@@ -1,9 +1,9 @@
-// Sums of host memory by messages, beside the backend's work on a thread of their own.
+// Sums of host memory by messages, on a separate thread concurrently with the backend's work.
 //
-// Note [Which thread adds]
-// The sums are made one after the other in the order in which they began, so that messages of all ranks meet. The
-// thread makes those that may start before join(); from the first with Start::at_join on, join() itself makes the rest
-// when the thread is done. A model of one bucket so pays for no thread.
+// Note [Which thread computes the sums]
+// The sums are computed one after the other in the order in which they were started, so that the messages of all ranks
+// match. The thread computes those with Start::now; from the first with Start::at_join on, join() computes the rest
+// once the thread is idle. A model with a single bucket thus needs no thread.
 #include <sys/prctl.h>
 
 #include <chrono>
@@ -62,16 +62,16 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   void run_thread();
 
   Backend& backend_;
-  MessageSums sums_;  // of whoever adds: the thread, or join() when the thread is idle
+  MessageSums sums_;  // used by the thread, or by join() while the thread is idle
   std::thread thread_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_thread_;
   std::condition_variable thread_progress_;
   PendingSums pending_;
-  std::size_t for_thread_ = 0;  // of the pending sums, the first so many are the thread's
-  std::size_t made_ = 0;        // of these, how many it has made
+  std::size_t for_thread_ = 0;  // number of leading pending sums that the thread computes
+  std::size_t made_ = 0;        // how many of these it has completed
   bool stop_ = false;
-  std::optional<Error> failure_;  // of the thread
+  std::optional<Error> failure_;  // error of the thread
 };
 
 HostMemoryCommunicator::~HostMemoryCommunicator() {
@@ -80,7 +80,7 @@ HostMemoryCommunicator::~HostMemoryCommunicator() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  // In the midst of a sum the thread may wait for ranks that have given up.
+  // In the middle of a sum the thread may be waiting for ranks that have given up.
   sums_.interrupt();
   wake_thread_.notify_one();
   thread_.join();
@@ -107,7 +107,7 @@ void HostMemoryCommunicator::make(const PendingSums::Sum& sum) {
   }
 }
 
-// The thread is idle: what is pending is the caller's alone.
+// The thread is idle: only the caller accesses the pending sums.
 void HostMemoryCommunicator::make_from(std::size_t first) {
   for (std::size_t index = first; index < pending_.size(); ++index) {
     try {
@@ -137,12 +137,12 @@ void HostMemoryCommunicator::all_reduce(double* values, std::size_t count) {
   sums_.set_eager_seconds(0);
 }
 
-// Throws what the thread has thrown.
+// Rethrows the error of the thread.
 void HostMemoryCommunicator::wait_for_thread() {
   std::unique_lock lock(mutex_);
   const auto ended = [this] { return failure_ || made_ == for_thread_; };
   if (!thread_progress_.wait_for(lock, kLongThreadWait, ended)) {
-    // Where it lasts, the watchdog is told that this thread waits for ranks as the other one does.
+    // On a long wait, the watchdog is told that this thread, like the other one, waits for ranks.
     const RankWait told("the sum of gradients");
     thread_progress_.wait(lock, ended);
   }

@@ -36,7 +36,7 @@ void MessageSums::add(std::span<float* const> partials, std::size_t count) {
   all_reduce_sum(*channel_, {partials[0], count}, algorithm_, scratch(needed));
 }
 
-// The messages carry floats: bfloat16 travels so between GPUs that share a host for tests, not for speed.
+// Messages carry floats: this path for bfloat16 exists for tests with GPUs that share a host, not for speed.
 void MessageSums::add(std::span<Bf16> values) {
   DDP_ASSERT(algorithm_ == Reduction::ring);
   if (channel_ == nullptr) return;

@@ -1,9 +1,9 @@
-// Sums over the ranks of host memory by messages, in any of the orders of additions.
+// All-reduce of host memory by messages, with any of the reduction algorithms.
 //
 //   MessageSums sums(ranks, {Reduction::tree, /*shards=*/8});
-//   sums.add(partials, count);   // into partials[0], the same bits on all ranks
+//   sums.add(partials, count);   // into partials[0], bit-identical on all ranks
 //
-// What the communicators over messages share; one thread at a time uses it.
+// Shared by the communicators over messages; used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ namespace ddp {
 
 class MessageSums {
  public:
-  // Duplicates `ranks`. Fewer shards than ranks are an Error(usage).
+  // Duplicates `ranks`. Throws Error(usage) for fewer shards than ranks.
   MessageSums(Communicator& ranks, const SumOrder& order);
 
   int ranks() const { return channel_ == nullptr ? 1 : channel_->size(); }
-  // How many partial sums add() takes.
+  // The number of partial sums that add() takes.
   std::size_t partials() const { return tree_ ? tree_->accumulation().remaining : 1; }
   // "a ring of messages".
   std::string order_name() const;

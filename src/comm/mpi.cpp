@@ -15,10 +15,10 @@ namespace {
 // fits MPI's int counts whatever the message's size.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 
-// All messages of a communicator use one tag: both sides go through the same operations in the same order.
+// All messages of a communicator use the same tag: both sides perform the same operations in the same order.
 constexpr int kTag = 0;
 
-// One request under way: a piece of a message, or the duplication of the communicator (peer -1: all others).
+// An active request: a piece of a message, or the duplication of the communicator (peer -1: all others).
 struct Piece {
   int peer = 0;
   int receive_bytes = -1;  // -1: not a receive
@@ -33,7 +33,7 @@ class MpiCommunicator final : public Communicator {
   ~MpiCommunicator() override {
     int finalized = 0;
     static_cast<void>(MPI_Finalized(&finalized));
-    // With requests under way the communicator stays: only abort() comes after that.
+    // With active requests the communicator is not freed; only abort() can follow.
     if (finalized == 0 && comm_ != MPI_COMM_NULL && requests_.empty()) static_cast<void>(MPI_Comm_free(&comm_));
   }
 
@@ -109,7 +109,7 @@ class MpiCommunicator final : public Communicator {
     return peers;
   }
 
-  // Takes back the receives that nobody has answered, so that nothing writes to their memory any more.
+  // Cancels unmatched receives, so that nothing writes to their buffers any more.
   void give_up() noexcept override {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (requests_[i] == MPI_REQUEST_NULL || pieces_[i].receive_bytes < 0) continue;
@@ -153,7 +153,7 @@ class MpiCommunicator final : public Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
-  // What is under way; a request that has finished is MPI_REQUEST_NULL.
+  // The active requests; a completed one is MPI_REQUEST_NULL.
   std::vector<MPI_Request> requests_;
   std::vector<Piece> pieces_;
   std::size_t finished_ = 0;

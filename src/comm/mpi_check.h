@@ -2,8 +2,9 @@
 //
 //   DDP_MPI(MPI_Barrier(MPI_COMM_WORLD));
 //
-// A failed call throws Error with rank, host, call, place and MPI's own text: ExitCode::internal if its arguments are
-// invalid, ExitCode::rank_lost if the communication failed. MPI must return its errors (MPI_ERRORS_RETURN).
+// A failed call throws Error with rank, host, call, source location and MPI's message: ExitCode::internal if its
+// arguments are invalid, ExitCode::rank_lost if the communication failed. MPI must return its errors
+// (MPI_ERRORS_RETURN).
 #pragma once
 
 namespace ddp {

@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-// The part of `data` that belongs to rank `index`, counted round the ring.
+// The slice of `data` that belongs to rank `index`, modulo the number of ranks.
 std::span<float> slice(std::span<float> data, int ranks, int index) {
   const Range range = part(static_cast<std::int64_t>(data.size()), ranks, (index % ranks + ranks) % ranks);
   return data.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size()));
@@ -19,7 +19,7 @@ void ring_sum(Communicator& communicator, std::span<float> data, std::span<float
   const int rank = communicator.rank();
   const int next = (rank + 1) % ranks;
   const int previous = (rank + ranks - 1) % ranks;
-  // Slice i starts at rank i and gathers one rank's addend a step: after N-1 steps rank i-1 holds its sum.
+  // Slice i starts at rank i and adds one rank's contribution per step: after N-1 steps rank i-1 holds its sum.
   for (int step = 0; step < ranks - 1; ++step) {
     const std::span<float> out = slice(data, ranks, rank - step);
     const std::span<float> sum = slice(data, ranks, rank - step - 1);

@@ -1,4 +1,4 @@
-// The communicator of a job of one rank: every collective returns at once.
+// The communicator of a single-rank job: every collective returns immediately.
 //
 //   std::unique_ptr<Communicator> ranks = make_self_communicator();
 #pragma once

@@ -21,8 +21,8 @@ void collect_partial_sums(Range node, Range run, std::vector<Range>& result) {
   collect_partial_sums({middle, node.end}, run, result);
 }
 
-// The nodes of at least two shards, at or below `node`, of which `shard` is the last: each can be added once it is
-// done.
+// The nodes with at least two shards, at or below `node`, whose last shard is `shard`: they can be added when it
+// completes.
 int nodes_ending_with(Range node, std::int64_t shard) {
   int count = 0;
   while (node.size() > 1) {
@@ -78,7 +78,7 @@ ShardTree::ShardTree(int shards, int ranks, int rank)
   slices_.resize(leaves.size());
 }
 
-// Lists the additions below `node`, whose leaves begin at `next`, and returns the place of its sum.
+// Lists the additions below `node`, whose leaves begin at `next`, and returns the index of its sum.
 std::size_t ShardTree::plan_merges(Range node, std::span<const Range> leaves, std::size_t& next) {
   if (leaves[next] == node) return next++;
   const std::int64_t middle = tree_split(node);

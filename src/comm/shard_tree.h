@@ -19,10 +19,10 @@
 //
 // A rank owns a consecutive run of shards and adds up every node that lies wholly in its run; the largest of these are
 // its partial sums. With 5 shards on 2 ranks, rank 0 owns 0, 1, 2 and holds the partial sums [0,2) and [2,3); rank 1
-// owns 3, 4 and holds [3,4) and [4,5). What is missing are the nodes over two or more ranks. The ranks add these as in
-// a reduce-scatter: each takes a slice of the elements, receives every rank's partial sums of it, adds the rest of the
-// tree, and gives its slice to all. Where the runs are nodes of the tree (a power of two of shards on a power of two of
-// ranks) each rank holds one partial sum, and as much moves as in a ring.
+// owns 3, 4 and holds [3,4) and [4,5). The nodes that span several ranks remain. The ranks add these as in a
+// reduce-scatter: each takes a slice of the elements, receives every rank's partial sums of it, adds the rest of the
+// tree, and sends its slice to all. If the runs are nodes of the tree (both numbers are powers of two), each rank holds
+// one partial sum, and the traffic is that of a ring.
 #pragma once
 
 #include <cstddef>
@@ -35,17 +35,17 @@
 
 namespace ddp {
 
-// Where the children of a node of at least two shards meet.
+// The boundary between the children of a node with at least two shards.
 std::int64_t tree_split(Range node);
 
 // The largest nodes of the tree over `shards` shards that lie wholly in `run`, from left to right.
 std::vector<Range> partial_sums(std::int64_t shards, Range run);
 
-// How a rank adds up its run of shards, in a stack of buffers: each shard is written to the first free buffer; then, as
-// often as `merges` says for this shard, the last buffer in use is added to the one before it and becomes free.
+// How a rank adds its run of shards, in a stack of buffers: each shard is written to the first free buffer; then,
+// `merges` times, the last buffer in use is added to the one before it and freed.
 struct Accumulation {
   std::vector<int> merges;    // for each shard of the run
-  std::size_t buffers = 0;    // the most in use at once; about log2(shards) + 1
+  std::size_t buffers = 0;    // the maximum in use at once; about log2(shards) + 1
   std::size_t remaining = 0;  // in use at the end: one for each partial sum
 };
 Accumulation plan_accumulation(std::int64_t shards, Range run);
@@ -55,16 +55,16 @@ class ShardTree {
   // 1 <= ranks <= shards: no rank is without work.
   ShardTree(int shards, int ranks, int rank);
 
-  // The shards of this rank, and how it adds them.
+  // The shards of this rank, and the order of their additions.
   Range run() const { return run_; }
   const Accumulation& accumulation() const { return accumulation_; }
 
-  // The elements of scratch memory that all_reduce_sum() needs for up to `elements` elements.
+  // The number of scratch elements that all_reduce_sum() needs for up to `elements` elements.
   std::size_t scratch_elements(std::size_t elements) const;
 
   // Finishes the tree. `partials` are this rank's partial sums, from left to right, `elements` each (the same number on
-  // all ranks). Afterwards partials[0] holds the sum over all shards and the others hold nothing of use. Allocates
-  // nothing after the first call.
+  // all ranks). Afterwards partials[0] holds the sum over all shards; the contents of the others are unspecified.
+  // Allocates nothing after the first call.
   void all_reduce_sum(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
                       std::span<float> scratch);
 
@@ -84,13 +84,13 @@ class ShardTree {
   Accumulation accumulation_;
   std::vector<std::size_t> first_partial_;  // rank -> its first place among the partial sums of all ranks; one more
   std::vector<Merge> merges_;               // of partial sums of all ranks, in order
-  // This rank's slice of all partial sums, and the messages; kept so that a step allocates nothing.
+  // This rank's slice of all partial sums, and the messages; kept between calls so that a step allocates nothing.
   std::vector<float*> slices_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
 };
 
-// The tree over `shards` logical shards as this rank sees it. Fewer shards than ranks are an Error(usage).
+// The tree over `shards` logical shards from the view of this rank. Throws Error(usage) for fewer shards than ranks.
 ShardTree make_shard_tree(const Communicator& ranks, int shards);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// Sums of device memory through the host's: download, sum by messages, upload.
+// Sums of device memory staged through host memory: download, sum by messages, upload.
 #include <memory>
 #include <span>
 #include <string>
@@ -84,7 +84,7 @@ void StagedCommunicator::add_floats(std::span<float* const> partials, std::size_
   }
   backend_.queue().synchronize();
   sums_.add(staged_partials_, count);
-  // The next download overwrites this memory, but is enqueued behind this upload.
+  // The next download overwrites this memory, but it is enqueued after this upload.
   backend_.queue().upload(partials[0], staged_partials_[0], bytes);
 }
 
@@ -100,11 +100,11 @@ void StagedCommunicator::add_values(T* values, std::size_t count) {
   backend_.queue().upload(values, staged, bytes);
 }
 
-// The host memory grows to the largest sum and stays, so that later steps allocate nothing.
+// The host memory grows to the largest sum and is kept, so that later steps allocate nothing.
 void StagedCommunicator::reserve(std::size_t bytes) {
   if (staging_.bytes() >= bytes) return;
   backend_.queue().synchronize();  // an upload may still read the old memory
-  staging_ = backend_.queue().allocate_for_transfer(bytes, "the sums on their way through the host");
+  staging_ = backend_.queue().allocate_for_transfer(bytes, "the staging of sums in host memory");
 }
 
 }  // namespace

@@ -18,14 +18,14 @@
 namespace ddp {
 namespace {
 
-// A message that lies with its sender until the receiver has copied it.
+// A message that stays with its sender until the receiver has copied it.
 struct Parcel {
   std::span<const std::byte> data;
   int to = 0;
   bool taken = false;
 };
 
-// What the ranks of one run share; `mutex` guards all of it.
+// State shared by the ranks of one run; guarded by `mutex`.
 struct World {
   explicit World(int ranks) : size(ranks), returned(static_cast<std::size_t>(ranks), false) {}
 
@@ -42,7 +42,7 @@ class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<World> world, int rank, int context)
       : world_(std::move(world)), rank_(rank), context_(context) {
-    // A rank that polls eagerly keeps the others from the lock and from the cores.
+    // A rank that polls eagerly would starve the others of the lock and the cores.
     set_eager_seconds(0);
   }
 
@@ -109,7 +109,7 @@ class ThreadCommunicator final : public Communicator {
  private:
   std::deque<Parcel*>& queue(int from, int to) { return world_->queues[{context_, from, to}]; }
 
-  // Copies the messages that have come, in the order in which they were expected. The lock is held.
+  // Copies the messages that have arrived, in the order in which they were expected. The lock must be held.
   void take_what_has_come() {
     std::erase_if(expected_, [this](const Incoming& incoming) {
       std::deque<Parcel*>& parcels = queue(incoming.from, rank_);
@@ -125,7 +125,7 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  // The ranks that have not yet sent or received, in order and once each. The lock is held.
+  // The ranks that have not yet sent or received, in order, without duplicates. The lock must be held.
   std::vector<int> pending() const {
     std::vector<int> peers;
     for (const Incoming& incoming : expected_) peers.push_back(incoming.from);

@@ -1,6 +1,6 @@
-// ddp_train bench: the training step on one batch held in memory, as one JSON line; bench/compare puts PyTorch beside
-// it. With --on-request it times a stretch of steps for each line on standard input: so bench/scaling lets several
-// of them take turns within a second.
+// ddp_train bench: the training step on one batch held in memory, as one JSON line; bench/compare runs PyTorch
+// alongside it. With --on-request it times a series of steps for each line on standard input, so that bench/scaling can
+// alternate between several processes within a second.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -52,8 +52,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The step on one batch in memory, timed in stretches. All ranks do the same number of steps: the time is the slowest
-// rank's, and the same on all.
+// The training step on one batch held in memory, timed in series. All ranks run the same number of steps and report the
+// time of the slowest rank.
 class StepTimer {
  public:
   StepTimer(const MpiSession& session, Communicator& communicator, Trainer& trainer, const Batch& batch)
@@ -61,7 +61,7 @@ class StepTimer {
     (void)run(steps_in(kWarmUpSeconds));
   }
 
-  // Times stretches of steps; afterwards step_seconds() is their median and phases() what they were spent on.
+  // Times series of steps; afterwards step_seconds() is their median and phases() the breakdown by phase.
   void measure(int stretches) {
     const PhaseTotals before = trainer_.phase_totals();
     std::vector<double> seconds;
@@ -84,7 +84,7 @@ class StepTimer {
     communicator_.barrier();
     const double begin = now();
     for (std::int64_t i = 0; i < count; ++i) {
-      // Steps that update nothing are cheaper.
+      // Steps without an update are cheaper.
       if (trainer_.step_on(batch_).finite) continue;
       throw JointError(ExitCode::non_finite,
                        "the steps produced non-finite values, so their time is meaningless; lower --lr",
@@ -119,7 +119,7 @@ void print_line(const Options& options, std::int64_t global_batch, int ranks, in
   (void)std::fflush(stdout);
 }
 
-// True on all ranks when another line came on rank 0's standard input; false at its end.
+// True on all ranks if rank 0 read another line from standard input; false at end of file.
 bool another_request(const MpiSession& session, Communicator& communicator) {
   std::int64_t more = 0;
   std::string line;

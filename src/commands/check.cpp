@@ -1,5 +1,5 @@
-// ddp_train check: whether every rank's device computes, and whether the sums between the ranks are right; how fast
-// they are. Sums take the way that gradients take in training.
+// ddp_train check: whether every rank's device computes correctly, whether the all-reduce between the ranks is correct,
+// and how fast it is. The sums use the same path as gradients in training.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,9 +30,9 @@ constexpr std::size_t kSmallest = std::size_t{1} << 10U;
 constexpr std::size_t kLargest = std::size_t{64} << 20U;
 constexpr double kSecondsPerSize = 0.1;
 constexpr int kMostRepeats = 1000;
-// A size whose sums would take longer than this in all is left out.
+// A size is skipped if its sums would take longer than this in total.
 constexpr double kMostSecondsPerSize = 3;
-// How often a sum is computed at least, to be right and to be timed.
+// The minimum number of times a sum is computed, for verification and for timing.
 constexpr double kLeastSums = 5;
 
 // [[1,2,3],[4,5,6]] times [[1,2],[3,4],[5,6]].
@@ -92,7 +92,7 @@ Matrix multiply(Backend& backend) {
   return decode(product, element);
 }
 
-// Whole numbers that differ by rank and place, small enough that the sums of 10,000 ranks are exact in fp32.
+// Integers that differ by rank and position, small enough that sums over 10,000 ranks are exact in fp32.
 float number_of(std::int64_t rank, std::size_t i) {
   return static_cast<float>(i % 1021 + static_cast<std::size_t>(rank % 64) * (1 + i % 7));
 }
@@ -117,7 +117,7 @@ class Check {
   Matrix check_product() {
     const Matrix mine = together(session_, [&] {
       const Matrix product = multiply(*backend_);
-      check(product == kProduct, ExitCode::preflight, "the device computes {}, expected {}; it is unreliable",
+      check(product == kProduct, ExitCode::preflight, "the device computed {}, expected {}; it is unreliable",
             matrix_text(product), matrix_text(kProduct));
       return product;
     });
@@ -138,7 +138,7 @@ class Check {
     return sum;
   }
 
-  // A row of the table: the sum of so many bytes is right, and takes so long.
+  // A row of the table: verifies and times the sum of `bytes` bytes.
   std::vector<std::string> check_size(std::size_t bytes) {
     const std::size_t count = bytes / sizeof(float);
     Memory memory = together(session_, [&] { return backend_->queue().allocate(bytes, "the numbers of a check"); });
@@ -156,9 +156,9 @@ class Check {
     const double gigabytes = static_cast<double>(bytes) / seconds * 1e-9;
     const double ranks = ranks_.size();
     std::vector<std::string> row = {format_bytes(bytes), format_duration(seconds)};
-    // A rank alone moves nothing.
+    // A single rank transfers nothing.
     if (ranks_.size() == 1) return row;
-    // What each rank's link carries: a ring sends 2 (N-1)/N of the data, whatever the number of ranks.
+    // The traffic on each rank's link: a ring sends 2 (N-1)/N of the data, where N is the number of ranks.
     for (const double speed : {gigabytes, gigabytes * 2 * (ranks - 1) / ranks})
       row.push_back(fmt::format("{:.3f}", speed));
     return row;
@@ -180,7 +180,7 @@ class Check {
     }
   }
 
-  // The mean of many, of the slowest rank. The numbers are zero meanwhile, so that they do not grow.
+  // The mean of many, on the slowest rank. The values are zero during timing so that they do not grow.
   double time_sums(const Memory& memory, std::size_t count, const std::string& what) {
     backend_->math().fill_zero(memory.data(), count * sizeof(float));
     const auto run = [&](int repeats) {
@@ -223,7 +223,7 @@ int run_check(const MpiSession& session, const Options& options) {
   std::vector<std::vector<std::string>> rows = {{"size", "time"}};
   if (session.size() > 1) rows[0].insert(rows[0].end(), {"algorithm GB/s", "bus GB/s"});
   std::size_t bytes = kSmallest;
-  // A ring sends all of the data twice over its slowest link, whatever the number of ranks.
+  // A ring sends all of the data about twice over its slowest link, regardless of the number of ranks.
   const auto takes = [&](std::size_t size) { return kLeastSums * 2 * static_cast<double>(size) / slowest_rate(links); };
   for (; bytes <= kLargest && takes(bytes) < kMostSecondsPerSize; bytes *= 4) rows.push_back(check.check_size(bytes));
   print(text_table(rows, std::vector(4, Align::right)));

@@ -43,7 +43,7 @@ std::string card_table(const std::vector<CardStatus>& cards) {
   return text_table(rows, std::vector{kRight, kLeft, kLeft, kRight, kRight, kRight, kRight, kLeft, kRight});
 }
 
-// Empty where no card tells of a process.
+// Empty if no GPU reports a process.
 std::string process_table(const std::vector<CardStatus>& cards) {
   std::vector<std::vector<std::string>> rows = {{"GPU", "process", "memory", "program"}};
   for (const CardStatus& card : cards) {

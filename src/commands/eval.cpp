@@ -1,5 +1,5 @@
-// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line. With --ema-decay it is the
-// moving average of the weights that is evaluated.
+// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line. With --ema-decay the moving average of the
+// weights is evaluated.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ int run_eval(const MpiSession& session, const Options& options) {
     if (session.rank() != 0) return;
     checkpoint = open_checkpoint(chosen_checkpoint(options));
   });
-  // Rank 0 alone may see the checkpoint.
+  // Only rank 0 may have access to the checkpoint.
   const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
   const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
   Experiment experiment =

@@ -51,7 +51,7 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
   NetworkSource source =
       make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]}, state.class_count);
   model.graph = std::move(source.graph);
-  // Constants of the network are no tensors of the checkpoint.
+  // Constants of the network are not stored in the checkpoint.
   if (source.imported) model.parameters = source.imported->parameters;
   model.parameters.resize(static_cast<std::size_t>(model.graph.parameter_count()));
   model.statistics.resize(static_cast<std::size_t>(model.graph.statistic_count()));
@@ -69,7 +69,7 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
   return model;
 }
 
-// What a user of the model must know. Lists are JSON's.
+// Metadata for users of the model. Lists are JSON arrays.
 TensorMetadata metadata_of(const TrainingState& state) {
   TensorMetadata metadata = {{"model", state.model},
                              {"dataset", state.dataset},
@@ -81,7 +81,7 @@ TensorMetadata metadata_of(const TrainingState& state) {
   return metadata;
 }
 
-// One a batch normalisation, which has seen every step.
+// One per batch normalisation layer; all have seen every step.
 std::vector<CounterTensor> counters_of(const TrainedModel& model, std::int64_t step) {
   std::vector<CounterTensor> counters;
   for (std::size_t i = 0; i < model.graph.layers().size(); ++i) {
@@ -92,7 +92,7 @@ std::vector<CounterTensor> counters_of(const TrainedModel& model, std::int64_t s
   return counters;
 }
 
-// The images as the network was trained on them: byte * scale + shift.
+// The preprocessing of images during training: byte * scale + shift.
 PixelValues pixels_of(const TrainingState& state) {
   PixelValues pixels;
   for (std::size_t c = 0; c < state.mean.size(); ++c) {
@@ -102,8 +102,8 @@ PixelValues pixels_of(const TrainingState& state) {
   return pixels;
 }
 
-// Every export is read back, and must answer as the checkpoint does: a network that silently became another one would
-// be found out after days of use.
+// Every export is read back and must give the same outputs as the checkpoint; a silently altered network might go
+// unnoticed for days.
 class Verification {
  public:
   Verification(const TrainingState& state, const TrainedModel& model)
@@ -112,7 +112,7 @@ class Verification {
     check(finite, ExitCode::non_finite, "the outputs of the checkpoint are not finite; export an earlier checkpoint");
   }
 
-  // `most`: the largest difference, by the largest logit.
+  // `most`: the largest allowed difference, relative to the largest logit.
   void check_logits(const fs::path& to, const Graph& graph, const WeightValues& weights, double most) const {
     const double apart = relative_difference(sample_logits(graph, weights, pixels_), wanted_);
     check(apart <= most, ExitCode::internal,
@@ -135,7 +135,7 @@ void write_onnx(const ExportOptions& options, const TrainingState& state, const 
   file.close();
   const ImportedModel back =
       import_onnx_bytes(read_text(place, ExitCode::checkpoint, std::uint64_t{1} << 31U), options.to);
-  // What is folded is rounded once more.
+  // Folded weights are rounded once more.
   Verification(state, model).check_logits(options.to, back.graph, {back.parameters, back.statistics}, 1e-3);
 }
 
@@ -147,7 +147,7 @@ void write_weights(const ExportOptions& options, const TrainingState& state, con
   std::vector<Constant> constants = model.graph.constants();
   for (Constant& constant : constants) views.push_back({constant.name, constant.shape, constant.values.data()});
   write_safetensors(place, views, metadata, counters_of(model, state.step));
-  // Read back to where the constants of the network stand already.
+  // Read back in place; the constants of the network are already there.
   const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::f32_and_i64);
   std::vector<float> parameters = model.parameters;
   std::vector<float> statistics = model.statistics;
@@ -164,7 +164,7 @@ void write_weights(const ExportOptions& options, const TrainingState& state, con
   Verification(state, model).check_logits(options.to, model.graph, {parameters, statistics}, 0);
 }
 
-// Under a temporary name until it is whole and was read back.
+// Written under a temporary name until it is complete and verified by reading it back.
 void write_export(const ExportOptions& options, const TrainingState& state, const TrainedModel& model) {
   const fs::path to = options.to;
   const auto write = [&](const fs::path& place) {

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kFirstBytes = std::size_t{64} << 10U;
 constexpr std::size_t kMostBytes = std::size_t{16} << 20U;
-// A message that takes this long there and back says enough.
+// A round trip of this duration is long enough to measure.
 constexpr double kLongEnough = 0.1;
-// No further round is begun after this.
+// No further round starts after this many seconds.
 constexpr double kMostSeconds = 12;
 // A host whose links are all slower than the median by this factor is named.
 constexpr double kSlowFactor = 3;
@@ -29,7 +29,7 @@ std::uint64_t receive_size(Communicator& ranks, int from) {
   return size;
 }
 
-// Messages there and back, each larger than the one before, until one takes long enough.
+// Round trips, each with a larger message than the last, until one takes long enough.
 double ping(Communicator& ranks, int peer, std::vector<std::byte>& buffer) {
   double rate = 0;
   for (std::size_t size = kFirstBytes;; size *= 8) {
@@ -68,7 +68,7 @@ double median_of(std::vector<double> values) {
 Links measure_links(Communicator& ranks, const Topology& topology) {
   Links links;
   links.of_hosts = topology.hosts > 1;
-  std::vector<int> ends;  // the ranks that measure, by their places
+  std::vector<int> ends;  // the measuring ranks, by position
   for (std::size_t rank = 0; rank < topology.ranks.size(); ++rank) {
     const Topology::RankHost& place = topology.ranks[rank];
     if (links.of_hosts && place.host != static_cast<int>(ends.size())) continue;
@@ -79,9 +79,9 @@ Links measure_links(Communicator& ranks, const Topology& topology) {
   if (count < 2) return links;
   const auto own = std::find(ends.begin(), ends.end(), ranks.rank());
   const int mine = own == ends.end() ? -1 : static_cast<int>(own - ends.begin());
-  // All pairs in rounds in which nobody is in two of them: one place stays, the others go round it.
+  // All pairs, in rounds in which no rank occurs twice (round-robin): one position is fixed, the others rotate.
   const int places = count + count % 2;
-  std::vector<double> rates(static_cast<std::size_t>(count));  // of the links that this rank has measured, by place
+  std::vector<double> rates(static_cast<std::size_t>(count));  // of the links measured by this rank, by position
   std::vector<std::byte> buffer;
   const double begin = now();
   for (int round = 0; round < places - 1; ++round) {
@@ -135,7 +135,7 @@ std::string describe(const Links& links) {
   std::string text = fmt::format("links   {} between {}: {} at the median, the slowest {} - {} with {}\n",
                                  links.measured.size(), counted(links.names.size(), links.of_hosts ? "host" : "rank"),
                                  rate_text(median), name(slowest.a), name(slowest.b), rate_text(slowest.rate));
-  // A slow host makes all of its links slow; the others are what it is held against.
+  // A slow host makes all of its links slow; compare it with the links of the others.
   for (int place = 0; place < static_cast<int>(links.names.size()); ++place) {
     double best = 0;
     std::vector<double> others;

@@ -1,8 +1,7 @@
-// How fast the links between the hosts of a job are, one by one, so that a slow one has a name.
+// The bandwidth of each link between the hosts of a job, to identify slow links and hosts.
 //
-//   const Links links = measure_links(*ranks.communicator, ranks.topology);   // collective; seconds, whatever the
-//   links print(describe(links));   // "links   3 between 3 hosts: 117.5 MB/s at the median, the slowest a - c with 1.2
-//   MB/s\n"
+//   const Links links = measure_links(*ranks.communicator, ranks.topology);   // collective; takes seconds
+//   print(describe(links));   // "links   3 between 3 hosts: 117.5 MB/s at the median, the slowest ..."
 #pragma once
 
 #include <string>
@@ -14,13 +13,13 @@
 namespace ddp {
 
 struct Link {
-  int a = 0;  // places in Links::names
+  int a = 0;  // indices into Links::names
   int b = 0;
   double rate = 0;  // bytes per second, mean of both directions
 };
 
 struct Links {
-  std::vector<std::string> names;  // of the hosts; of one host, its ranks
+  std::vector<std::string> names;  // of the hosts; of the ranks if there is only one host
   bool of_hosts = true;
   std::vector<Link> measured;
 };
@@ -32,7 +31,7 @@ Links measure_links(Communicator& ranks, const Topology& topology);
 // The median and the slowest link, and hosts whose links are all much slower than the others; "" without links.
 std::string describe(const Links& links);
 
-// Of the slowest link, bytes per second; infinite without links.
+// The rate of the slowest link in bytes per second; infinite without links.
 double slowest_rate(const Links& links);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// ddp_train plan: what a run would compute and take, before it takes anything.
+// ddp_train plan: the operators, memory and predicted time of a run, without allocating its memory.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -24,7 +24,7 @@ Ranks open_ranks(const MpiSession& session, const Options& options);
 // The same options with the training images of one batch, for commands that need no more.
 Options with_one_batch(const Options& options, int ranks);
 
-// Logs why there is no GPU if one was searched for; for commands without a header.
+// Logs why no GPU is used if one was looked for; for commands that print no header.
 void log_device(const Device& device);
 
 }  // namespace ddp

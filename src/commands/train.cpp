@@ -68,7 +68,7 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
   return rows;
 }
 
-// What is stored names the folder that it lies in, whatever --output %j would mean to the next job.
+// The stored configuration names the resolved folder, since --output %j would expand differently in the next job.
 Options with_run_directory(const Options& options) {
   Options result = options;
   result.output.output = run_directory(options).string();
@@ -113,7 +113,7 @@ int run_train(const MpiSession& session, const Options& given) {
   TrainingRun run(experiment, communicator);
   if (resumed) run.restore(session, *resumed, checkpoint);
   Trainer trainer(experiment, run, communicator, &signals, output ? &*output : nullptr);
-  // All that can be refused has been: from here on the folder is written to.
+  // All checks have passed; the folder is written to from here on.
   together(session, [&] {
     if (!folder) return;
     folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints});

@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-// Runs `work`, and puts the text of `where` before what its errors say.
+// Runs `work`, prefixing the messages of its errors with the text of `where`.
 template <class Where, class Work>
 void naming(Where where, Work work) {
   try {
@@ -77,7 +77,7 @@ void Reducer::finish() {
   DDP_ASSERT(shards_done_ == local_shards() && !in_shard_);
   if (rank_count_ > 1) {
     while (launched_ < config_.buckets.size()) reduce_next_bucket();
-    // The communicator knows which bucket it was.
+    // The communicator names the bucket.
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
     if (config_.bf16) backend_.math().from_bf16(buffer(0), rounded_.at<Bf16>(0), config_.elements);
   }
@@ -104,7 +104,8 @@ void Reducer::wait() {
   }
 }
 
-// Does the additions due after this shard, for the elements [begin, end); returns the number of buffers then in use.
+// Performs the additions due after this shard on the elements [begin, end); returns the number of buffers in use
+// afterwards.
 std::size_t Reducer::add_own_shards(int shard, std::size_t begin, std::size_t end) {
   std::size_t in_use = in_use_ + 1;
   for (int merges = own_.merges[static_cast<std::size_t>(shard)]; merges > 0; --merges) {

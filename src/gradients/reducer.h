@@ -12,21 +12,22 @@
 //   optimizer.update(reducer.gradient());   // the sum over all shards of all ranks
 //   reducer.wait();
 //
-// The reducer decides what is added and when; where memory lies and how ranks talk is the DeviceCommunicator's. All
-// memory is the backend's, and all work follows the order of its work (Note [Order of work] in backend/device_queue.h).
+// The reducer decides what is added and when; the DeviceCommunicator knows where memory resides and how ranks
+// communicate. All memory belongs to the backend, and all work is ordered by its queue (Note [Order of work] in
+// backend/device_queue.h).
 //
 // Note [When a bucket is reduced]
-// The shards of a rank are added up as they come, in the fixed tree of comm/shard_tree.h. During backward of the last
-// one the sum over the ranks of each bucket begins as soon as it is ready, in the order of the plan, which is the same
-// on all ranks. The last bucket becomes ready when backward ends and can hide behind nothing. Without overlap finish()
-// begins all of them.
+// The shards of a rank are added as they complete, in the fixed tree of comm/shard_tree.h. During backward of the last
+// shard, the all-reduce of each bucket starts as soon as the bucket is ready, in the order of the plan, which is the
+// same on all ranks. The last bucket becomes ready when backward ends, so its all-reduce cannot be overlapped. Without
+// overlap, finish() starts all of them.
 //
 // Note [What is bit-identical]
-// Reduction::tree gives the same bits for any number of ranks. ring and root add a rank's own shards in the
-// same kind of tree, but across ranks in another order. Overlap never changes a bit.
+// Reduction::tree gives the same bits for any number of ranks. ring and root add a rank's own shards in the same kind
+// of tree, but sum across ranks in a different order. Overlap does not affect the result.
 //
-// With ReducerConfig::bf16 a rank's sum of a bucket is rounded to bfloat16, travels and is added so, and is widened in
-// finish(): half the bytes for a rounding of 2^-9 an addition.
+// With ReducerConfig::bf16 a rank's sum of a bucket is rounded to bfloat16, sent and added in that format, and
+// converted to fp32 in finish(): half the traffic, at a rounding error of 2^-9 per addition.
 #pragma once
 
 #include <cstddef>
@@ -44,35 +45,35 @@ namespace ddp {
 
 class Reducer {
  public:
-  // Allocates everything that a step needs. Called by all ranks with the same configuration, else Error(internal) names
-  // the rank that differs; fewer shards than ranks are an Error(usage). `backend` and `sums` must outlive this; `sums`
-  // adds in the order of the configuration. `ranks` need not outlive the constructor.
+  // Collective. Allocates everything that a step needs. Throws Error(internal) naming the rank whose configuration
+  // differs, and Error(usage) for fewer shards than ranks. `backend` and `sums` must outlive this object; `sums` must
+  // use the algorithm of the configuration. `ranks` need not outlive the constructor.
   Reducer(Communicator& ranks, Backend& backend, DeviceCommunicator& sums, ReducerConfig config);
 
-  // How many shards this rank works through in a step.
+  // The number of shards that this rank processes in a step.
   int local_shards() const { return static_cast<int>(own_.merges.size()); }
-  // Whether any bucket is reduced while backward runs; false with one rank, or where one bucket is all.
+  // Whether any bucket is reduced while backward runs; false with a single rank or a single bucket.
   bool overlaps() const { return overlaps_; }
-  // Whether a step's reduction can be part of a Recording.
+  // Whether the reduction of a step can be captured in a Recording.
   bool recordable() const { return sums_.recordable(); }
 
   // Begins a step; its number appears in errors.
   void begin_step(std::int64_t step);
-  // Where backward of the next shard writes its gradient: all elements of the flat buffer, at a multiple of
-  // kMemoryAlignment bytes, with no meaningful content, to be overwritten. Valid until shard_done().
+  // The buffer for the gradient of the next shard: all elements of the flat buffer, uninitialised, aligned to
+  // kMemoryAlignment bytes. Valid until shard_done().
   float* shard_gradient();
   // Backward of the current shard has finished all gradient elements from `parameter_begin` to the end of the buffer.
   void ready(std::size_t parameter_begin);
   // Backward of the current shard has finished.
   void shard_done();
-  // After the last shard: what is enqueued from here on sees the sums.
+  // Called after the last shard: work enqueued afterwards sees the sums.
   void finish();
   // The sum over all shards of all ranks, from finish() until the next shard_gradient().
   float* gradient() { return buffer(0); }
 
-  // Replaces a few values by their sums over the ranks, the same bits on all of them; between finish() and wait().
+  // Replaces a few values by their sums over the ranks, bit-identical on all ranks; called between finish() and wait().
   void sum(double* values, std::size_t count);
-  // The host waits for all that was enqueued; throws what went wrong, naming the step. The end of a step.
+  // Ends a step: the host waits for all enqueued work; throws any error, naming the step.
   void wait();
 
  private:
@@ -90,7 +91,7 @@ class Reducer {
   const std::size_t stride_;  // elements from one buffer to the next
   const bool overlaps_;
   Memory memory_;   // the buffers of own_; the first becomes the gradient
-  Memory rounded_;  // the gradient in bfloat16, where it travels so
+  Memory rounded_;  // the gradient in bfloat16, if it is sent in that format
   std::vector<float*> partials_;
 
   std::int64_t step_ = 0;

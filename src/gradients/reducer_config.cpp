@@ -11,14 +11,14 @@
 namespace ddp {
 namespace {
 
-// Ranks with different plans would add up each other's wrong elements, or wait for ever.
+// Ranks with different plans would add mismatched elements, or wait forever.
 void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& config) {
   std::vector<std::int64_t> plan = {static_cast<std::int64_t>(config.algorithm), config.bf16 ? 1 : 0, config.shards,
                                     static_cast<std::int64_t>(config.elements),
                                     static_cast<std::int64_t>(config.buckets.size())};
   std::int64_t fingerprint = 0;
   for (const Bucket& bucket : config.buckets) {
-    // FNV-1a over the borders: enough to notice plans that differ by mistake.
+    // FNV-1a over the borders: enough to detect plans that differ by mistake.
     fingerprint = static_cast<std::int64_t>((static_cast<std::uint64_t>(fingerprint) ^ bucket.begin) * 1099511628211U);
   }
   plan.push_back(fingerprint);
@@ -27,7 +27,7 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const auto begin = plans.begin() + static_cast<std::ptrdiff_t>(plan.size()) * rank;
     check(std::equal(plan.begin(), plan.end(), begin), ExitCode::internal,
-          "internal error: rank {} plans its gradient buckets otherwise than rank {}; start all ranks with the same "
+          "internal error: rank {} has other gradient buckets than rank {}; start all ranks with the same "
           "program and options",
           communicator.rank(), rank);
   }

@@ -1,4 +1,4 @@
-// What the ranks must agree on to reduce gradients together.
+// The reduction settings on which all ranks must agree.
 //
 //   ReducerConfig config{.algorithm = Reduction::ring, .overlap = true,
 //                        .buckets = plan_buckets(parameter_sizes), .shards = 8, .elements = elements};
@@ -20,23 +20,23 @@ struct ReducerConfig {
   Reduction algorithm = Reduction::ring;
   bool overlap = true;
   std::vector<Bucket> buckets;  // from plan_buckets()
-  int shards = 1;               // logical shards of the global batch, over all ranks; at least one a rank
+  int shards = 1;               // logical shards of the global batch, over all ranks; at least one per rank
   std::size_t elements = 0;     // of the flat gradient buffer
-  bool bf16 = false;            // between ranks in bfloat16; ring only
+  bool bf16 = false;            // send gradients in bfloat16; ring only
 };
 
-// How this rank adds its own shards: as the tree does, or, where ranks are added in another order anyway, to one sum.
-// Fewer shards than ranks are an Error(usage).
+// How this rank adds its own shards: as the tree does, or into a single sum if the ranks are summed in another order
+// anyway. Throws Error(usage) for fewer shards than ranks.
 Accumulation plan_own_shards(const Communicator& communicator, const ReducerConfig& config);
 
-// Buckets must follow one another from the end of the buffer to its beginning, and be the same on all ranks: else
-// Error(internal), which names the rank that differs. Called by all ranks.
+// Collective. Checks that the buckets are contiguous from the end of the buffer to its beginning and the same on all
+// ranks; throws Error(internal) naming the rank that differs.
 void check_buckets(Communicator& communicator, const ReducerConfig& config);
 
-// "step 7, gradient bucket 1 of 3": where errors happened; `bucket` counts from 0.
+// "step 7, gradient bucket 1 of 3": the location of an error; `bucket` counts from 0.
 std::string bucket_name(std::int64_t step, std::size_t bucket, const ReducerConfig& config);
 
-// The elements from one buffer of a rank's shards to the next: each begins where memory may be cut.
+// The distance in elements between a rank's shard buffers, rounded up for alignment.
 std::size_t buffer_stride(std::size_t elements);
 
 }  // namespace ddp

@@ -10,8 +10,8 @@
 
 namespace ddp {
 
-// The watchdog (watchdog.h), which knows which rank is to blame, ends the job after --timeout; waits of the ranks give
-// up this many seconds later.
+// The watchdog (watchdog.h), which can name the rank to blame, ends the job after --timeout; the waits of the ranks
+// themselves give up this many seconds later.
 inline constexpr double kAfterWatchdog = 5;
 
 // Collective: the texts of all ranks, by rank. Throws Error(rank_lost) naming `what` after `timeout` seconds without

@@ -28,7 +28,7 @@ struct Launcher {
   const char* advice;
 };
 
-// The launcher's variables, the one nearest to the program first.
+// The variables of launchers, innermost launcher first.
 constexpr std::array kLaunchers = {
     Launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "use the mpirun of that library"},
     Launcher{"PMI_SIZE", "PMI_RANK", "use the mpirun of that library, or srun --mpi=pmix"},
@@ -72,7 +72,7 @@ void check_launch(const Environment& environment, int mpi_size, const std::strin
   for (const Launcher& launcher : kLaunchers) {
     const auto copies = number(environment, launcher.size_variable);
     const auto copy = number(environment, launcher.rank_variable);
-    // A size without a rank is no launcher's doing but, say, an export in a job script.
+    // A size without a rank was not set by a launcher but, for example, exported in a job script.
     if (!copies || !copy) continue;
     if (*copies > 1) refuse(launcher, *copies, *copy, mpi_library);
     return;

@@ -10,24 +10,24 @@
 
 namespace ddp {
 
-// A variable's value by its name.
+// Returns the value of an environment variable, or null.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
 Environment process_environment();
 
-// Before MPI_Init: throws JointError(preflight) where Slurm's srun started several tasks without any means to find one
-// another, which MPI_Init would answer by a crash.
+// Call before MPI_Init: throws JointError(preflight) if Slurm's srun started several tasks without a PMI plugin;
+// MPI_Init would crash.
 void check_before_start(const Environment& environment);
 
-// After it: throws JointError(preflight) naming the variable where a launcher started several processes and MPI knows
-// of one, on every copy, and the first reports. The launcher nearest to the program counts: under Open MPI's mpirun the
-// variables of a Slurm job around it mean nothing. Warns where there may be a mistake.
+// Call after MPI_Init: throws JointError(preflight) naming the variable if a launcher started several processes but MPI
+// reports one; every copy throws, the first reports. Only the innermost launcher counts: under Open MPI's mpirun the
+// variables of an enclosing Slurm job are ignored. Warns if a mistake is possible but not certain.
 void check_launch(const Environment& environment, int mpi_size, const std::string& mpi_library);
 
-// Whether an MPI launcher has started this process, as far as the environment tells.
+// Whether the environment indicates that an MPI launcher started this process.
 bool has_launcher(const Environment& environment);
 
-// True where Open MPI's mpirun has bound the ranks by its default and not on anybody's word.
+// Whether Open MPI's mpirun bound the ranks by default rather than at the user's request.
 bool bound_by_default(const Environment& environment);
 
 }  // namespace ddp

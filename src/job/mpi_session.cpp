@@ -31,8 +31,8 @@
 namespace ddp {
 namespace {
 
-// True where this process may read another's memory by process_vm_readv, as Open MPI's shared-memory transport does. In
-// containers the system call is often forbidden, and Open MPI floods standard error with one line a message.
+// Whether this process may read another's memory with process_vm_readv, as Open MPI's shared-memory transport does.
+// Containers often forbid the system call, and Open MPI then prints a line on standard error for every message.
 bool can_read_across_processes() {
   char from = 1;
   char to = 0;
@@ -41,7 +41,7 @@ bool can_read_across_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
-// As far as the environment tells.
+// Judged by the environment.
 bool all_on_this_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -49,7 +49,7 @@ bool all_on_this_host() {
   return !has_launcher(process_environment());
 }
 
-// MPI waits for ever where it can open no more files.
+// MPI hangs if it cannot open more files.
 void raise_descriptor_limit() {
   constexpr rlim_t kLeast = 64;
   constexpr rlim_t kWanted = 65536;
@@ -65,18 +65,19 @@ void raise_descriptor_limit() {
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-// Settings that Open MPI reads from the environment. What the user has set stays.
+// Settings that Open MPI reads from the environment; those set by the user take precedence.
 void prepare_environment() {
   if (!can_read_across_processes()) setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-  // Ranks of one host talk through its memory. Nothing of theirs has to listen on the network, or to load the libraries
-  // of fast networks: probing for their hardware takes 0.2 s, and closing one of them (btl/ofi) sleeps for a second.
+  // Ranks of one host communicate through shared memory and need neither listen on the network nor load the libraries
+  // of fast networks: probing for the hardware takes 0.2 s, and closing one of them (btl/ofi) sleeps for a second.
   if (all_on_this_host()) {
     setenv("OMPI_MCA_btl", "^tcp,ofi", 0);
     setenv("OMPI_MCA_pml", "ob1", 0);
   }
-  // A session of one rank without mpirun needs no daemon beside it.
+  // A session of one rank without mpirun needs no daemon.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
-  // Nor a folder for its files. All such sessions would share one, and one that ends removes it under one that starts.
+  // Nor does it need a session directory. All such sessions would share one, and a session that ends would remove it
+  // while another starts.
   if (!has_launcher(process_environment())) setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
 }
 
@@ -132,24 +133,23 @@ MpiSession::MpiSession() {
 
 MpiSession::~MpiSession() = default;
 
-// Not static: it takes a session for there to be ranks to end.
+// Not static, because ending the ranks requires a session.
 void MpiSession::abort(int exit_code) const noexcept {  // NOLINT(readability-convert-member-functions-to-static)
   end_all_ranks(exit_code);
 }
 
 void end_all_ranks(int exit_code) noexcept {
   static std::atomic<bool> begun{false};
-  // The main thread and the watchdog may both come here; the first one's code counts.
+  // The main thread and the watchdog may both call this; the first exit code counts.
   while (begun.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(1));
   try {
-    // Should the last acts or MPI_Abort wait for something that never comes, this process ends all the same, and
-    // mpirun notices.
+    // If the last acts or MPI_Abort hang, this process exits anyway, which mpirun notices.
     std::thread([exit_code] {
       std::this_thread::sleep_for(std::chrono::seconds(2));
       _exit(exit_code);
     }).detach();
   } catch (...) {
-    // No thread to be had: it must do without.
+    // No thread could be started; continue without it.
   }
   perform_last_acts();
   if (current_mpi_stage() == MpiStage::running) MPI_Abort(MPI_COMM_WORLD, exit_code);

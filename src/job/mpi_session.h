@@ -14,11 +14,11 @@ namespace ddp {
 
 class MpiSession {
  public:
-  // Starts MPI with MPI_THREAD_MULTIPLE, has its errors returned, and sets the rank that base/log.h shows.
-  // Throws Error(preflight) where the library cannot do that, and where a launcher started several copies of the
-  // program that MPI does not know to belong together (launcher.h).
+  // Initialises MPI with MPI_THREAD_MULTIPLE and MPI_ERRORS_RETURN, and sets the rank shown by base/log.h. Throws
+  // Error(preflight) if the library does not support this, or if a launcher started several copies that MPI does not
+  // connect (launcher.h).
   MpiSession();
-  // Collective, as MPI_Finalize is: a rank that fails alone calls abort() in its place.
+  // Collective, like MPI_Finalize; a rank that fails alone must call abort() instead.
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -46,10 +46,10 @@ class MpiSession {
   std::unique_ptr<Communicator> ranks_;
 };
 
-// The same from wherever MPI is, also before its start and after its end.
+// The same in any state of MPI, including before MPI_Init and after MPI_Finalize.
 [[noreturn]] void end_all_ranks(int exit_code) noexcept;
 
-// The MPI library that runs: {"Open MPI", "4.1.4"}; without a session too.
+// The name and version of the MPI library in use: {"Open MPI", "4.1.4"}; needs no session.
 LibraryVersion mpi_version();
 
 }  // namespace ddp

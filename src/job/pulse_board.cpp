@@ -15,7 +15,7 @@ PulseBoard::PulseBoard(int rank, int size)
 
 void PulseBoard::note_own(const Pulse& pulse, double clock) {
   if (!begun_) {
-    // Nobody was silent before anybody listened.
+    // Silence counts from the start of listening.
     std::fill(seen_.begin(), seen_.end(), Seen{clock, clock});
     begun_ = true;
   }

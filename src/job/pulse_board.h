@@ -6,9 +6,9 @@
 //   board.merge(received, clock);                                  // pulses spread from rank to rank
 //   if (const auto finding = board.find_culprits(600, clock)) ...               // no progress on any rank for 600 s
 //
-// A rank that stands still because it waits for others is explained by them; to blame is the one that nobody explains:
-// a rank from which no pulse comes (its process is stopped or killed, its host cannot be reached), else one that makes
-// no progress without waiting for another rank.
+// A rank that makes no progress because it waits for others is excused by them. The rank to blame is one without an
+// excuse: a rank that sends no pulses (its process is stopped or killed, or its host cannot be reached), otherwise one
+// that makes no progress without waiting for another rank.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@
 
 namespace ddp {
 
-// What a rank tells of itself, and passes on of others.
+// The state that a rank reports about itself, and forwards about others.
 struct Pulse {
-  std::uint64_t ticks = 0;   // how often it has told; the higher one is the newer
-  std::uint64_t beats = 0;   // its signs of progress
+  std::uint64_t ticks = 0;   // sequence number of the report; higher is newer
+  std::uint64_t beats = 0;   // its heartbeats
   std::int32_t waits = 0;    // 1: its main thread waits for other ranks
   std::int32_t peer = -1;    // one that it waits for, or -1
-  std::int32_t leaving = 0;  // 1: it has come to the end of the program
+  std::int32_t leaving = 0;  // 1: it has reached the end of the program
   std::int32_t unused = 0;
 };
 
 struct Finding {
   enum class Kind {
-    silent,  // no pulse comes from these ranks
+    silent,  // these ranks send no pulses
     stuck,   // they make no progress, without waiting for others
     cycle,   // all ranks wait for one another: the messages between some of them are lost
   };
   Kind kind = Kind::stuck;
   std::vector<int> ranks;  // to blame; of a cycle: all
-  int reporter = 0;        // the rank that tells the user
+  int reporter = 0;        // the rank that prints the message
 };
 
 class PulseBoard {
@@ -49,7 +49,7 @@ class PulseBoard {
   std::span<const Pulse> table() const { return table_; }
   bool all_leave() const;
 
-  // Who is to blame where some rank was silent, or no rank has made progress, for `seconds`.
+  // The ranks to blame if some rank was silent, or no rank made progress, for `seconds`.
   std::optional<Finding> find_culprits(double seconds, double clock) const;
   // When any other rank last made progress, by the clock of merge().
   double progress_elsewhere() const { return progress_elsewhere_; }

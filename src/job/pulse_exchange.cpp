@@ -28,7 +28,7 @@ namespace {
 constexpr double kSecondsBetweenPulses = 0.25;
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
 constexpr auto kPollAtTheEnd = std::chrono::milliseconds(1);
-// Up to so many ranks, each sends to all others.
+// With up to this many ranks, each sends to all others.
 constexpr int kFewRanks = 16;
 constexpr int kTag = 0;
 
@@ -37,7 +37,7 @@ struct RankPlace {
   pid_t process = 0;
 };
 
-// What the watchdog reads while the exchange goes on.
+// State that the watchdog reads while the exchange runs.
 struct Known {
   std::mutex mutex;
   std::optional<PulseBoard> board;
@@ -54,12 +54,12 @@ std::vector<int> distances_of(int size) {
   return {distances.begin(), distances.end()};
 }
 
-// A table on its way to one rank, or from one.
+// A table being sent to or received from one rank.
 struct Link {
   int rank = 0;
   std::vector<Pulse> table;
   MPI_Request request = MPI_REQUEST_NULL;
-  bool last = false;  // the last table has been given to MPI, or has come
+  bool last = false;  // the last table has been handed to MPI, or received
 };
 
 }  // namespace
@@ -130,7 +130,7 @@ class PulseExchange::Impl {
         std::this_thread::sleep_for(leaving ? kPollAtTheEnd : kPollEvery);
       }
     } catch (...) {
-      // The main thread hears of it in the end; until then the board grows stale, and the watchdog acts.
+      // The main thread learns of the error at the end; until then the board goes stale, and the watchdog acts.
       failure_ = std::current_exception();
     }
   }
@@ -147,7 +147,7 @@ class PulseExchange::Impl {
     known().board->note_own(pulse, waiting_clock());
   }
 
-  // Sends the table to all to whom the one before has gone; as the last one where all ranks leave.
+  // Sends the table to every rank that has received the previous one; marked as the last one if all ranks are leaving.
   void spread() {
     for (Link& link : out_) {
       if (link.request != MPI_REQUEST_NULL || link.last) continue;
@@ -166,7 +166,7 @@ class PulseExchange::Impl {
     DDP_MPI(MPI_Irecv(link.table.data(), bytes_of(link), MPI_BYTE, link.rank, kTag, comm_, &link.request));
   }
 
-  // Whether something has moved.
+  // Returns whether any message was sent or received.
   bool poll() {
     bool moved = false;
     for (Link& link : out_) moved = completed(link) || moved;
@@ -205,7 +205,7 @@ class PulseExchange::Impl {
   std::vector<Link> in_;
   std::uint64_t ticks_ = 0;
   std::atomic<bool> leaving_{false};
-  bool told_ = false;  // the others have been told that this rank leaves
+  bool told_ = false;  // the other ranks have been told that this rank is leaving
   std::exception_ptr failure_;
   std::jthread thread_;
 };

@@ -5,8 +5,8 @@
 //   ...
 //   pulses.close();                  // collective: all ranks have finished
 //
-// Each rank sends its table to some others, a thread of its own does so. Few ranks send to all, many to those at a
-// distance of 1, 2, 4 ... ranks, so that news reaches everybody within a few rounds.
+// A separate thread of each rank sends its table to other ranks: to all if there are few, otherwise to those at a
+// distance of 1, 2, 4, ... ranks, so that updates reach every rank within a logarithmic number of rounds.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ namespace ddp {
 
 class PulseExchange {
  public:
-  // A session of one rank has no pulses, and no thread.
+  // With a single rank there are no pulses and no thread.
   explicit PulseExchange(const MpiSession& session);
-  // Without close(), only abort() of the session may follow.
+  // Without a preceding close(), only abort() of the session may follow.
   ~PulseExchange();
   PulseExchange(const PulseExchange&) = delete;
   PulseExchange& operator=(const PulseExchange&) = delete;
@@ -35,12 +35,12 @@ class PulseExchange {
   std::unique_ptr<Impl> impl_;
 };
 
-// For the watchdog: whether this process has an exchange, and what that knows at the time of waiting_clock().
+// For the watchdog: whether this process has an exchange, and its findings at the time of waiting_clock().
 bool pulses_go_on();
 std::optional<Finding> find_culprits(double seconds);
 // "rank 2 on host a (process 4711)".
 std::string name_of_rank(int rank);
-// The state of a rank's process (siblings.h), where it runs on this host; else 0, and `known` is false.
+// The state of a rank's process (siblings.h) if it runs on this host; otherwise 0.
 struct RankProcess {
   bool known = false;
   char state = 0;

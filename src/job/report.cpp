@@ -25,7 +25,7 @@
 namespace ddp {
 namespace {
 
-// Waits until what was written to standard error has been read from its pipe, for MPI_Abort may discard the rest.
+// Waits until everything written to standard error has been read from its pipe, because MPI_Abort may discard the rest.
 void drain_standard_error() {
   std::fflush(stderr);
   const double begin = now();
@@ -37,8 +37,7 @@ void drain_standard_error() {
 
 int exit_value(ExitCode code) { return static_cast<int>(code); }
 
-// What was printed is the result of commands like eval: a disk that is full must not turn it into nothing and exit code
-// 0.
+// Standard output is the result of commands like eval: a full disk must not lead to missing output with exit code 0.
 void flush_standard_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
@@ -47,7 +46,7 @@ void flush_standard_output() {
                           errno != 0 ? errno_text(errno) : "an earlier write failed"));
 }
 
-// The outcome of a phase as text: "CODE MESSAGE", or empty where it went well.
+// The outcome of a phase as text: "CODE MESSAGE", or empty on success.
 std::string outcome_text(const std::exception_ptr& mine) {
   if (!mine) {
     const Signals* const signals = Signals::current();
@@ -82,7 +81,7 @@ void agree(const MpiSession& session, const std::exception_ptr& mine, double tim
     } catch (const JointError&) {
       throw;
     } catch (...) {
-      // This rank's own failure, which the others do not know of yet.
+      // The failure of this rank, which the others do not know yet.
     }
   }
   const std::vector<std::string> outcomes =
@@ -99,7 +98,7 @@ void agree(const MpiSession& session, const std::exception_ptr& mine, double tim
   if (others > 0 && code != exit_value(ExitCode::stopped))
     message += fmt::format(" (and {})", counted(static_cast<std::uint64_t>(others), "other rank"));
   const bool stops = code == exit_value(ExitCode::stopped);
-  // That is no rank's fault: rank 0 says it, with neither rank nor "error".
+  // A requested stop is not an error: rank 0 reports it, without a rank number or the word "error".
   const auto reporter = stops ? 0 : first - outcomes.begin();
   throw JointError(static_cast<ExitCode>(code), message, session.rank() == reporter);
 }
@@ -112,7 +111,7 @@ void report_and_abort(const MpiSession& session, const std::exception_ptr& error
     log_error("{}", failure.message);
     drain_standard_error();
   } catch (...) {
-    // No memory even for the message: the exit code has to say it.
+    // Not enough memory for the message; only the exit code reports the error.
     code = exit_value(ExitCode::out_of_memory);
   }
   session.abort(code);
@@ -133,7 +132,7 @@ int run_program(const std::function<int(MpiSession& session)>& body, const std::
       return exit_value(failure.code);
     }
   };
-  // A limit on the size of files then fails the write, which is reported, in place of killing the process.
+  // Exceeding the file size limit then makes the write fail, which is reported, instead of killing the process.
   (void)std::signal(SIGXFSZ, SIG_IGN);
   const SignalThread signal_thread;
   Signals signals;
@@ -154,7 +153,7 @@ int run_program(const std::function<int(MpiSession& session)>& body, const std::
         return code;
       }));
     } catch (...) {
-      // Before MPI_Finalize: as soon as one rank has left with an error, mpirun may kill the others.
+      // Before MPI_Finalize, because mpirun may kill the other ranks as soon as one has exited with an error.
       const int code = report(std::current_exception());
       drain_standard_error();
       return leave(code);

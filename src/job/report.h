@@ -25,23 +25,23 @@
 
 namespace ddp {
 
-// What an exception means for the user: its exit code and one line. std::bad_alloc is out_of_memory; exceptions other
-// than Error are internal errors.
+// The exit code and the one-line message for an exception. std::bad_alloc is out_of_memory; exceptions other than Error
+// are internal errors.
 struct Failure {
   ExitCode code = ExitCode::internal;
   std::string message;
 };
 Failure describe_failure(const std::exception_ptr& error);
 
-// Collective, at the end of a phase of setting up: `mine` is this rank's failure, or nothing. Where any rank has
-// failed, throws JointError on all, with the code of the lowest failing rank, which reports. A JointError is passed on
-// without asking the others, who have it too. Where a signal has asked any rank to stop and there is nothing to save
-// yet (StopMode::at_once), throws JointError(stopped) on all. Throws Error(rank_lost) where some rank does not come and
-// no rank makes progress for `timeout` seconds.
+// Collective, at the end of a setup phase: `mine` is this rank's failure, or null. If any rank failed, throws
+// JointError on all ranks, with the exit code of the lowest failing rank, which reports it. A JointError is rethrown
+// without communication, since all ranks have it. If a signal requested a stop on any rank and there is nothing to save
+// yet (StopMode::at_once), throws JointError(stopped) on all ranks. Throws Error(rank_lost) if a rank does not arrive
+// and no rank makes progress for `timeout` seconds.
 void agree(const MpiSession& session, const std::exception_ptr& mine, double timeout = rank_timeout());
 
-// Collective: runs `phase` and agrees on how it went; returns its result. Inside `phase` no rank waits for another,
-// unless in a nested together() or agree().
+// Collective: runs `phase`, calls agree(), and returns the result of `phase`. Inside `phase` no rank may wait for
+// another, except in a nested together() or agree().
 template <class F>
 auto together(const MpiSession& session, F&& phase, double timeout = rank_timeout()) {
   using Result = std::invoke_result_t<F>;
@@ -68,8 +68,8 @@ auto together(const MpiSession& session, F&& phase, double timeout = rank_timeou
 // Writes the line of `error` and ends all ranks with its exit code.
 [[noreturn]] void report_and_abort(const MpiSession& session, const std::exception_ptr& error) noexcept;
 
-// Runs `work`; an exception other than JointError ends all ranks from here, before any destructor outside of `work`
-// could wait for a rank that will not answer. A session of one rank passes the exception on.
+// Runs `work`; an exception other than JointError ends all ranks immediately, before any destructor outside `work`
+// could wait for a rank that will not respond. With a single rank the exception propagates.
 template <class F>
 auto or_abort(const MpiSession& session, F&& work) {
   try {
@@ -82,9 +82,9 @@ auto or_abort(const MpiSession& session, F&& work) {
   }
 }
 
-// The whole program: signals and the watchdog, the MPI session, `body`; returns the exit code, the result of `body` or
-// that of the exception that ends it. An exception that is not a JointError takes the other ranks down as in
-// or_abort(). `before_mpi` runs under the watchdog, for what must be known before MPI starts.
+// The whole program: installs signal handlers and the watchdog, opens the MPI session and runs `body`; returns its
+// result, or the exit code of the exception that ended it. An exception other than JointError ends the other ranks as
+// in or_abort(). `before_mpi` runs under the watchdog, for checks that must precede MPI_Init.
 int run_program(
     const std::function<int(MpiSession& session)>& body, const std::function<void()>& before_mpi = [] {});
 

@@ -42,7 +42,7 @@ int rank_of(pid_t process) {
   return -1;
 }
 
-// The launcher's other children: ranks, and whatever else it has started.
+// The other children of the launcher: ranks and any other processes that it started.
 std::vector<pid_t> children_of_parent() {
   const pid_t parent = getppid();
   std::istringstream words(read_proc(fmt::format("/proc/{0}/task/{0}/children", parent)));
@@ -53,7 +53,7 @@ std::vector<pid_t> children_of_parent() {
 
 char process_state(pid_t process) {
   const std::string status = read_proc(fmt::format("/proc/{}/stat", process));
-  // "PID (NAME) STATE ...", where the name may hold anything.
+  // "PID (NAME) STATE ...", where the name may contain any character.
   const std::size_t name_end = status.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= status.size() ? '\0' : status[name_end + 2];
 }

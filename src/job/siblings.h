@@ -1,5 +1,5 @@
-// Inside runtime only: the other ranks that the same launcher has started on this host, as /proc shows them. It is all
-// that a rank knows of the others before MPI has started and after it has ended.
+// The other ranks that the same launcher started on this host, as listed in /proc. This is all that a rank can know
+// about the others before MPI_Init and after MPI_Finalize.
 //
 //   for (const Sibling& each : stopped_siblings()) ...   // "rank 2 (process 4711)"
 #pragma once
@@ -16,16 +16,16 @@ struct Sibling {
   pid_t process = 0;
 };
 
-// The stopped ones (SIGSTOP, a debugger), by rank.
+// The stopped ones (by SIGSTOP or a debugger), by rank.
 std::vector<Sibling> stopped_siblings();
 
-// "rank 2 (process 4711) is stopped", of the siblings or the launcher; "" where nothing is.
+// "rank 2 (process 4711) is stopped", of the siblings or the launcher; "" if none is stopped.
 std::string stopped_text();
 
-// 'R', 'S', 'D', 'T', 'Z' ... as in /proc/PID/stat, or 0 where there is no such process.
+// 'R', 'S', 'D', 'T', 'Z' ... as in /proc/PID/stat, or 0 if the process does not exist.
 char process_state(pid_t process);
 
-// Among the processes of this launcher on this host that have not been stopped, whether this one has the lowest rank.
+// Whether this process has the lowest rank among those of this launcher on this host that are not stopped.
 bool first_of_siblings();
 
 }  // namespace ddp

@@ -14,7 +14,7 @@
 namespace ddp {
 namespace {
 
-// A handler gets no argument of ours, so it finds its object here. Only lock-free atomics are safe within a handler.
+// A signal handler takes no user argument, so it finds its object here. Only lock-free atomics are safe in a handler.
 std::atomic<Signals*> active{nullptr};
 static_assert(std::atomic<Signals*>::is_always_lock_free && std::atomic<double>::is_always_lock_free &&
               std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -27,7 +27,7 @@ int change_mask(int how, std::span<const int> numbers) noexcept {
   return pthread_sigmask(how, &set, nullptr);
 }
 
-// Seconds after its TERM in which mpirun has killed a rank.
+// Seconds after SIGTERM within which mpirun has killed a rank.
 constexpr double kMpirunKills = 3;
 
 constexpr std::array kTaken = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
@@ -49,7 +49,7 @@ SignalThread::SignalThread() {
 SignalThread::~SignalThread() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
-  // Nothing computes any more: signals do again what they do by default.
+  // Nothing is running any more: restore the default actions.
   (void)change_mask(SIG_UNBLOCK, kTaken);
 }
 

@@ -1,11 +1,11 @@
-// Signals as requests that the training loop asks for between two steps.
+// Signals as requests that the training loop polls between steps.
 //
 //   Signals signals;                             // in main, before MPI: handlers from here to the end of the scope
 //   if (signals.stop_requested()) ...            // USR1, TERM or the first INT: save and leave with exit code 75
 //   if (signals.take_checkpoint_request()) ...   // HUP: save and go on
 //
-// A second INT leaves at once, with exit code 130. Ranks may see a signal at different steps: they agree on the step.
-// While there are no steps, stop_mode() says what a request to stop means; the watchdog sees to it.
+// A second INT exits at once with code 130. Ranks may see a signal at different steps; they agree on the step at which
+// to act. Outside training, stop_mode() determines who acts on a request to stop.
 #pragma once
 
 #include <signal.h>
@@ -19,9 +19,9 @@
 namespace ddp {
 
 // Note [The thread that takes signals]
-// A handler runs on the stack of the thread that happens to receive the signal. Some matrix kernels (oneDNN's gemm
-// among them) use the stack pointer for themselves for a while, and a signal's frame would then be written over the
-// heap. So compute threads block these signals, and one thread that does nothing else receives them.
+// A handler runs on the stack of the thread that happens to receive the signal. Some matrix kernels (among them
+// oneDNN's gemm) temporarily use the stack pointer as a general register, and a signal frame would then overwrite the
+// heap. Therefore compute threads block these signals, and a dedicated thread receives them.
 //
 //   const SignalThread thread;   // first of all in main: threads started later inherit the mask
 class SignalThread {
@@ -37,29 +37,29 @@ class SignalThread {
 
 // Who acts on a request to stop.
 enum class StopMode {
-  at_once,   // there is nothing to save: agree() (report.h) or, where that is far, the watchdog ends the program
-  by_step,   // the training loop, after the running step; the watchdog where no step ends
-  finished,  // nobody: the program is about to end
+  at_once,   // there is nothing to save: agree() (report.h) or, between agreements, the watchdog ends the program
+  by_step,   // the training loop, after the running step; the watchdog if no step ends
+  finished,  // none: the program is about to end
 };
 
 class Signals {
  public:
-  // Throws Error(internal) where there is one already: signal handlers belong to the process.
+  // Throws Error(internal) if an instance exists already: signal handlers are process-wide.
   Signals();
-  // Puts the handlers back that were there before.
+  // Restores the previous handlers.
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // That of this process, or null.
+  // The instance of this process, or null.
   static Signals* current();
 
   StopMode stop_mode() const { return stop_mode_; }
   void set_stop_mode(StopMode mode) { stop_mode_ = mode; }
 
   bool stop_requested() const { return stop_signal_ != 0; }
-  // Whether to end now, because there is nothing to save. mpirun sends TERM when it ends a job, and KILL a second
-  // later: under it a TERM counts only if that does not come, so that the reason for the end stays the last word.
+  // Whether to exit now because there is nothing to save. mpirun ends a job with TERM and, a second later, KILL: under
+  // mpirun a TERM counts only if no KILL follows, so that the reason for the end remains the last message.
   bool stops_at_once() const;
   // The signal that requested the stop, "SIGUSR1", or "" if there was none.
   std::string_view stop_reason() const;

@@ -28,17 +28,17 @@ namespace ddp {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
-// More than this between two looks is time in which the process did not run.
+// A longer interval between two iterations means that the process was suspended.
 constexpr double kLongestLook = 1;
-// Silence after which the user hears of it.
+// Silence after which a notice is logged.
 constexpr double kNotice = 10;
-// Ranks that are not to report leave the one that does so this time.
+// The time that the other ranks leave to the reporting rank.
 constexpr double kAfterYou = 2;
-// A pulse may be late by so much without meaning anything.
+// A pulse may be delayed by this much without significance.
 constexpr double kShortestSilence = 3;
-// How long a rank outlives its launcher: while MPI runs, it notices within a second by itself.
+// How long a rank outlives its launcher; while MPI is active, MPI itself notices within a second.
 constexpr double kOrphaned = 1.5;
-// After a request to stop, how long the main thread has to leave in good order, and how long a run may hang.
+// After a request to stop: the time the main thread has for an orderly exit, and the time a run may hang.
 constexpr double kOrderly = 2;
 constexpr double kHangsAfterStop = 10;
 
@@ -46,7 +46,7 @@ std::atomic<MpiStage> mpi_stage{MpiStage::before};
 
 std::string seconds_text(double seconds) { return fmt::format("{:g} s", seconds); }
 
-// What is known of ranks that are to blame, beyond that they are silent.
+// What is known about the ranks to blame, beyond their silence.
 std::string silent_text(const std::vector<int>& ranks) {
   std::vector<std::string> names;
   bool stopped = true;
@@ -63,7 +63,7 @@ std::string silent_text(const std::vector<int>& ranks) {
   return fmt::format("{} {} silent: the process is stopped, or the host cannot be reached", join(names), verb);
 }
 
-// Of any rank: a line that is no error.
+// On any rank: a line that is not an error.
 void say(const std::string& text) { log_line(log_rank() == 0 ? LogLevel::info : LogLevel::warning, text); }
 
 class Guard {
@@ -100,7 +100,7 @@ class Guard {
   }
 
  private:
-  // A rank whose launcher is gone has nobody to tell, or to start MPI with, which would try for 10 s.
+  // A rank whose launcher is gone has nobody to report to, and MPI_Init would try to reach it for 10 s.
   void look_for_launcher() {
     if (launcher_ <= 1 || getppid() == launcher_) return;
     if (orphaned_since_ < 0) orphaned_since_ = clock_;
@@ -109,11 +109,11 @@ class Guard {
     _exit(static_cast<int>(ExitCode::rank_lost));
   }
 
-  // What has not moved for so long, if this rank is the one to say so; else "".
+  // The reason for ending the job, if this rank is to report it; otherwise "".
   std::string trouble(double seconds) const {
     const double silent = clock_ - last_beat_;
     if (stage_ == MpiStage::running && !doing_.waits_for_ranks && silent >= seconds) {
-      // Of several that hang alike, as on one file, the lowest says so.
+      // If several hang in the same way, for example on one file, the lowest rank reports.
       const std::optional<Finding> all = find_culprits(std::max(seconds - 1, 0.1));
       if (all && all->reporter != log_rank() && silent < seconds + kAfterYou) return "";
       return fmt::format("no progress for {} on host {}{}", seconds_text(seconds), host_name(),
@@ -147,7 +147,7 @@ class Guard {
         doing_.text);
   }
 
-  // Before the pulses and after them, and alone: what /proc says.
+  // Before and after the exchange of pulses, and with a single rank: the information in /proc.
   std::string without_pulses(double seconds, double silent) const {
     if (silent < seconds || (silent < seconds + kAfterYou && !first_of_siblings())) return "";
     std::string what = doing_.text.empty() ? "setting up" : doing_.text;

@@ -18,14 +18,14 @@
 
 namespace ddp {
 
-// How far MPI is; MpiSession tells it.
+// The state of MPI, set by MpiSession.
 enum class MpiStage { before, starting, running, ending, after };
 void enter(MpiStage stage) noexcept;
 MpiStage current_mpi_stage() noexcept;
 
 class Watchdog {
  public:
-  // Made by the main thread: waits count as waits for other ranks where this thread waits for them.
+  // Constructed by the main thread: only its waits count as waits for other ranks.
   Watchdog();
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

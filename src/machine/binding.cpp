@@ -51,7 +51,7 @@ std::string describe_host(std::span<const RankBinding> ranks) {
   return "bound to cores that they share";
 }
 
-// The text that a rank sends of itself, and back.
+// Conversion of a rank's binding to text and back.
 std::string pack(const RankBinding& rank) {
   return fmt::format("{} {} {} {}", rank.threads, rank.bound ? 1 : 0, rank.alone ? 1 : 0, format_cpus(rank.cpus));
 }
@@ -66,7 +66,7 @@ RankBinding unpack(const std::string& text, int host) {
 }
 
 void warn_if_crowded(const HostView& view, const Topology& topology, const CoreShare& share, int threads) {
-  // One rank of each group that shares cores speaks for it, on each host.
+  // On each host, one rank of each group that shares cores warns.
   const auto& own = view.cpus_of_ranks[static_cast<std::size_t>(topology.local_rank)];
   const auto first = std::find(view.cpus_of_ranks.begin(), view.cpus_of_ranks.end(), own);
   if (first - view.cpus_of_ranks.begin() != topology.local_rank) return;
@@ -111,7 +111,7 @@ CoreShare share_of(const HostView& view, int local_rank) {
     share.cores = static_cast<int>(range.size());
     share.alone = true;
   } else if (ranks <= cpus) {
-    // Fewer physical cores than ranks, but enough of their hardware threads.
+    // Fewer physical cores than ranks, but enough hardware threads.
     std::vector<int> by_core;
     for (const std::vector<int>& members : view.cores) by_core.insert(by_core.end(), members.begin(), members.end());
     const Range range = part(cpus, ranks, index);
@@ -119,7 +119,7 @@ CoreShare share_of(const HostView& view, int local_rank) {
     share.cores = static_cast<int>(range.size());
     share.alone = true;
   } else {
-    // Held to one core each, some ranks would have to share and others not: the system does better.
+    // With one core each, some ranks would share a core and others not; the operating system schedules better.
     share.cpus = own;
   }
   std::sort(share.cpus.begin(), share.cpus.end());

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Far more than any machine has; the kernel refuses sets smaller than its own.
+// Larger than any machine; the kernel rejects sets smaller than its own.
 constexpr int kMaxCpus = 1 << 16;
 
 struct FreeCpuSet {
@@ -39,11 +39,11 @@ class MachineTopology {
  public:
   explicit MachineTopology(const std::string& synthetic) {
     if (hwloc_topology_init(&handle_) != 0) throw std::bad_alloc();
-    // Ranks ask for the CPUs of others too.
+    // Ranks also query the CPUs of other processes.
     static_cast<void>(hwloc_topology_set_flags(handle_, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED));
     if (!synthetic.empty()) {
       check(hwloc_topology_set_synthetic(handle_, synthetic.c_str()) == 0, ExitCode::internal,
-            "internal error: hwloc does not understand the machine '{}'", synthetic);
+            "internal error: hwloc cannot parse the synthetic topology '{}'", synthetic);
     }
     loaded_ = hwloc_topology_load(handle_) == 0;
   }
@@ -81,7 +81,7 @@ std::string text_of(const Bitmap& bitmap) {
   return text;
 }
 
-// The quota that one control group sets for itself, in cores.
+// The quota of a single control group, in cores.
 double group_quota(const fs::path& group) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   std::string quota;
@@ -98,7 +98,7 @@ double group_quota(const fs::path& group) {
   return kNone;
 }
 
-// The least quota of the group `path` below `root` and of all groups around it.
+// The smallest quota of the group `path` below `root` and of all enclosing groups.
 double least_quota(const fs::path& root, const std::string& path) {
   double least = group_quota(root);
   fs::path group = root;
@@ -187,11 +187,11 @@ std::string format_cpus(std::span<const int> cpus) {
 
 std::vector<int> parse_cpus(const std::string& text) {
   const Bitmap bitmap = make_bitmap();
-  // hwloc reads past what it does not understand: a list is good if it comes out as it went in.
+  // hwloc skips what it cannot parse: a list is valid if it converts back to the same text.
   const bool good = hwloc_bitmap_list_sscanf(bitmap.get(), text.c_str()) == 0 &&
                     hwloc_bitmap_last(bitmap.get()) < kMaxCpus && text_of(bitmap) == text;
-  check(good && hwloc_bitmap_weight(bitmap.get()) >= 0, ExitCode::internal, "internal error: '{}' is no list of CPUs",
-        text);
+  check(good && hwloc_bitmap_weight(bitmap.get()) >= 0, ExitCode::internal,
+        "internal error: '{}' is not a list of CPUs", text);
   std::vector<int> cpus;
   for (int cpu = hwloc_bitmap_first(bitmap.get()); cpu >= 0; cpu = hwloc_bitmap_next(bitmap.get(), cpu)) {
     cpus.push_back(cpu);

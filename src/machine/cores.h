@@ -14,21 +14,22 @@
 
 namespace ddp {
 
-// Physical cores, each as the logical CPUs that are to be used of it.
+// Physical cores, each given by those of its logical CPUs that may be used.
 using CoreList = std::vector<std::vector<int>>;
 
-// The logical CPUs that a process may run on, ascending; 0 is the calling thread. Empty where the system does not say.
+// The logical CPUs that a process may run on, ascending; 0 is the calling thread. Empty if the system does not tell.
 std::vector<int> affinity(pid_t process = 0);
 
-// Restricts the calling thread, and those it starts from now on, to these CPUs. False where the system refuses.
+// Restricts the calling thread, and threads that it starts from now on, to these CPUs. Returns false if the system
+// refuses.
 bool set_affinity(std::span<const int> cpus);
 
-// `cpus` by physical core, socket after socket, as hwloc finds them. CPUs that it does not know count as cores of their
-// own. A test describes another machine in hwloc's synthetic form, such as "package:2 core:4 pu:2".
+// `cpus` grouped by physical core, socket by socket, as hwloc reports them. Each unknown CPU counts as a separate core.
+// A test may describe another machine in hwloc's synthetic form, such as "package:2 core:4 pu:2".
 CoreList physical_cores(std::span<const int> cpus, const std::string& synthetic = "");
 
-// The CPU time per time that control groups grant this process, in cores, the least over all enclosing groups; infinite
-// without a limit. Reads cpu.max (version 2) and cpu.cfs_quota_us (version 1).
+// The CPU quota of this process in cores: the minimum over all enclosing control groups; infinite without a limit.
+// Reads cpu.max (version 2) and cpu.cfs_quota_us (version 1).
 double cpu_quota(const std::filesystem::path& membership = "/proc/self/cgroup",
                  const std::filesystem::path& mount = "/sys/fs/cgroup");
 

@@ -22,8 +22,8 @@
 namespace ddp {
 namespace {
 
-// What a rank sees travels as lines: code, trouble, driver and what allocated its cards; then for each card its fields,
-// with tabs between.
+// The view of a rank is sent as lines: code, trouble, driver and the source of its GPU allocation; then one line per
+// GPU with tab-separated fields.
 
 std::string plain(std::string text) {
   std::replace_if(
@@ -87,7 +87,7 @@ RankView from_text(const std::string& text, const Topology::RankHost& place) {
   return view;
 }
 
-// What this rank sees. Trouble of any kind is told to the other ranks, which would wait for this one otherwise.
+// The view of this rank. Any error is sent to the other ranks, which would otherwise wait for this one.
 RankView look(std::shared_ptr<GpuModule>& gpus, const GpuModuleOpener& open, bool with_driver) {
   RankView view;
   try {
@@ -109,7 +109,7 @@ RankView look(std::shared_ptr<GpuModule>& gpus, const GpuModuleOpener& open, boo
   return view;
 }
 
-// The trouble of this rank, and whose it is where not all ranks have it.
+// The trouble of this rank, with rank and host unless all ranks have the same.
 std::string trouble_of(const std::vector<RankView>& views, int rank) {
   const RankView& view = views[static_cast<std::size_t>(rank)];
   const bool same =
@@ -132,8 +132,8 @@ void check_precision_of_cpu(const Options& options, const std::string& reason) {
         to_string(options.model.precision), reason.empty() ? "" : fmt::format(" ({})", reason));
 }
 
-// On all ranks alike, from what all of them see.
-// Asks the driver each time; where it cannot say it once, it is not asked again.
+// The same on all ranks, computed from the views of all ranks. Queries the driver each time; after one failure it is
+// not queried again.
 std::function<std::optional<std::size_t>()> memory_counter(const std::string& pci_id) {
   return [pci_id, nvml = std::shared_ptr<Nvml>(), silent = false]() mutable -> std::optional<std::size_t> {
     if (silent) return std::nullopt;
@@ -153,7 +153,7 @@ void decide(Device& device, int rank, const Options& options) {
   const int lacking = first_without_card(device.views);
   if (lacking >= 0) {
     const RankView& view = device.views[static_cast<std::size_t>(lacking)];
-    // Only that there is no usable card is a reason to go on without: a defect is not.
+    // Only the absence of a usable GPU leads to the CPU; a defective GPU is an error.
     const bool fall_back = options.device.device == DeviceChoice::automatic && view.trouble_code == ExitCode::preflight;
     const std::string trouble = trouble_of(device.views, lacking);
     if (!fall_back)
@@ -163,7 +163,7 @@ void decide(Device& device, int rank, const Options& options) {
     check(given == device.views.end(), ExitCode::preflight,
           "--device auto: GPUs were allocated ({}), but {}; fix this, or use --device cpu to leave them idle",
           given == device.views.end() ? "" : given->allocated, trouble);
-    // What to do about it, behind the semicolon, is for those who want a GPU.
+    // The remedy after the semicolon is for those who want a GPU.
     device.note = "no GPU: " + trouble.substr(0, trouble.find(';'));
     check_precision_of_cpu(options, device.note);
     const bool mixed = std::any_of(device.views.begin(), device.views.end(),

@@ -23,8 +23,8 @@ namespace ddp {
 struct Device {
   std::shared_ptr<GpuModule> gpus;  // null: the CPU
   GpuBackendConfig config;          // this rank's card
-  bool through_host = false;        // ranks share cards: gradients go through the host by MPI
-  std::string note;                 // for people: why there is no GPU, or how cards are shared
+  bool through_host = false;        // ranks share GPUs: gradients are reduced by MPI through host memory
+  std::string note;                 // for the log: why no GPU is used, or how GPUs are shared
   std::vector<RankView> views;      // what each rank sees, by rank
   std::vector<GpuInfo> cards;       // of all ranks, by rank; empty on the CPU
 };
@@ -32,9 +32,9 @@ struct Device {
 // open_gpu_module() or a stand-in for it.
 using GpuModuleOpener = std::function<std::shared_ptr<GpuModule>()>;
 
-// Collective. --device auto is the CPU where any rank sees no card; with --device cuda that is an error. What
-// place_ranks() throws, all ranks throw alike, and rank 0 reports it. Throws Error(usage) for a --precision that the
-// device lacks. With --device cpu nothing of the GPU's is opened. Prints the table of --log-placement on rank 0.
+// Collective. --device auto selects the CPU if any rank sees no GPU; with --device cuda that is an error. Errors of
+// place_ranks() are thrown on all ranks, and rank 0 reports them. Throws Error(usage) for a --precision that the device
+// does not support. With --device cpu no GPU library is opened. Prints the table of --log-placement on rank 0.
 Device choose_device(Communicator& ranks, const Topology& topology, const Options& options,
                      const GpuModuleOpener& open);
 

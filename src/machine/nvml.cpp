@@ -13,10 +13,10 @@
 #include "base/error.h"
 
 namespace ddp {
-// Types of members need linkage: without it GCC 13 and 14 crash where files are compiled together (DDP_UNITY).
+// Types of members need linkage: otherwise GCC 13 and 14 crash in unity builds (DDP_UNITY).
 namespace nvml_interface {
 
-// The part of NVML's binary interface that is used here, after the "NVML API Reference" (NVIDIA, release 13). These
+// The part of NVML's binary interface that is used here, from the "NVML API Reference" (NVIDIA, release 13). These
 // functions and structs are versioned by their names and do not change.
 using NvmlStatus = int;
 constexpr NvmlStatus kSuccess = 0;
@@ -53,16 +53,16 @@ struct ProcessInfo {
 
 namespace {
 
-// NOLINTNEXTLINE(google-build-using-namespace): the namespace is of this file alone
+// NOLINTNEXTLINE(google-build-using-namespace): the namespace is local to this file
 using namespace nvml_interface;
 
 constexpr int kGpuSensor = 0;
 constexpr unsigned kSpareProcesses = 8;
 constexpr unsigned long long kNotAvailable = std::numeric_limits<unsigned long long>::max();
 
-// Bits of the reasons for which a clock is held down, in words.
+// Names of the bits of the clock throttle reasons.
 constexpr std::array<const char*, 11> kReasons = {
-    "",                   // idle: nothing holds the clock down
+    "",                   // idle: no throttling
     "clock settings",     // application clocks
     "power cap",          // by software
     "hardware slowdown",  // temperature or power brake
@@ -87,7 +87,7 @@ std::string process_name(unsigned pid) {
   return name;
 }
 
-// Whether the library has the function and the call succeeds.
+// Returns whether the library has the function and the call succeeds.
 template <class... Parameters, class... Arguments>
 bool ask(NvmlStatus (*function)(Parameters...), Arguments... arguments) {
   return function != nullptr && function(arguments...) == kSuccess;
@@ -110,7 +110,7 @@ std::vector<std::string> reason_words(unsigned long long reasons) {
 
 }  // namespace
 
-// The opened library and its functions; those that it lacks are null.
+// The opened library and its functions; missing ones are null.
 class Nvml::Library {
  public:
   Library();
@@ -197,7 +197,7 @@ std::optional<std::vector<CardProcess>> processes_of(const Library& library, Car
   if (library.processes == nullptr) return std::nullopt;
   std::vector<ProcessInfo> infos;
   NvmlStatus result = kInsufficientSize;
-  // More may start between the question how many there are and the question which.
+  // More processes may start between querying their number and listing them.
   for (int attempt = 0; attempt < 5 && result == kInsufficientSize; ++attempt) {
     auto count = static_cast<unsigned>(infos.size());
     result = library.processes(card, &count, infos.empty() ? nullptr : infos.data());
@@ -256,7 +256,7 @@ std::vector<CardStatus> Nvml::cards() const {
     Card card = nullptr;
     CardStatus status;
     status.index = index;
-    // A card that is lost has no handle, but stays in the count.
+    // A lost GPU has no handle but is still counted.
     if (ask(library_->card_at, index, &card)) status = status_of(*library_, card, index);
     cards.push_back(std::move(status));
   }

@@ -18,7 +18,7 @@ namespace ddp {
 // A process that holds GPU memory.
 struct CardProcess {
   unsigned pid = 0;
-  std::string name;                    // empty: it cannot be seen from here, as from within a container
+  std::string name;                    // empty if it is not visible, as from within a container
   std::optional<std::uint64_t> bytes;  // of GPU memory
 };
 
@@ -36,7 +36,7 @@ struct CardStatus {
   std::optional<unsigned> utilisation;                 // percent of the time in which a kernel ran
   std::optional<unsigned> temperature;                 // degrees Celsius
   std::optional<std::vector<std::string>> throttling;  // reasons for a reduced clock; empty: none
-  std::optional<std::vector<CardProcess>> processes;   // those that compute
+  std::optional<std::vector<CardProcess>> processes;   // compute processes
 };
 
 class Nvml {
@@ -55,10 +55,10 @@ class Nvml {
   std::unique_ptr<Library> library_;
 };
 
-// GPU memory of the process `pid` on the GPU at `pci_id`; none if that is not visible, as in most containers.
+// GPU memory of the process `pid` on the GPU at `pci_id`; nullopt if it is not visible, as in most containers.
 std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid);
 
-// The version of this machine's driver, or "" where it cannot be asked.
+// The driver version of this machine, or "" if it cannot be queried.
 std::string driver_version();
 
 }  // namespace ddp

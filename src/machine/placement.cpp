@@ -26,7 +26,7 @@ void check_named_once(const std::vector<int>& gpus) {
   }
 }
 
-// The cards that ranks with this view take, in their order.
+// The GPUs for ranks with this view, in order.
 std::vector<GpuInfo> candidates(const RankView& view, int rank, const std::vector<int>& gpus) {
   if (gpus.empty()) return view.cards;
   std::vector<GpuInfo> chosen;
@@ -40,7 +40,7 @@ std::vector<GpuInfo> candidates(const RankView& view, int rank, const std::vecto
   return chosen;
 }
 
-// Ranks of one host that choose among the same cards in the same order.
+// Ranks of a host that choose from the same GPUs in the same order.
 struct Group {
   std::vector<GpuInfo> cards;
   std::vector<int> ranks;
@@ -62,7 +62,7 @@ std::vector<Group> group_ranks(std::span<const RankView> views, int host, const 
   return groups;
 }
 
-// Gives the ranks of a group its cards one by one, and from the first again where there are more ranks.
+// Assigns the GPUs of a group to its ranks one by one, starting again from the first if there are more ranks.
 void share_out(const Group& group, const std::string& host_name, const DeviceOptions& options, Placement& placement) {
   const std::size_t ranks = group.ranks.size();
   const std::size_t cards = group.cards.size();
@@ -81,7 +81,7 @@ void share_out(const Group& group, const std::string& host_name, const DeviceOpt
   }
 }
 
-// Whether ranks of this host share a card; an error unless that is wanted.
+// Whether ranks of this host share a GPU; an error unless that was requested.
 bool find_shared(std::span<const RankView> views, int host, bool allowed, const std::vector<GpuInfo>& cards) {
   std::map<std::string, std::size_t> owners;
   bool shared = false;
@@ -118,8 +118,7 @@ Placement place_ranks(std::span<const RankView> views, const DeviceOptions& opti
 std::string allocated_gpus(const Environment& environment, const DeviceOptions& options) {
   if (!options.gpus.empty()) return fmt::format("--gpus {}", fmt::join(options.gpus, ","));
   const std::optional<std::string> visible = environment("CUDA_VISIBLE_DEVICES");
-  // Whoever sets it to nothing, or to a number below 0, wants none; and Slurm writes NoDevFiles where it has given
-  // none.
+  // An empty or negative value hides all GPUs; Slurm writes NoDevFiles if it allocated none.
   if (visible && (visible->empty() || visible->starts_with('-') || *visible == "NoDevFiles")) return "";
   if (visible) return "CUDA_VISIBLE_DEVICES=" + *visible;
   for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {

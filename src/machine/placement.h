@@ -24,9 +24,9 @@ struct RankView {
   int host = 0;
   std::string host_name;
   std::vector<GpuInfo> cards;  // in the order of CUDA_VISIBLE_DEVICES
-  std::string driver;          // the version of its host's driver, for people
-  std::string allocated;       // what gave it GPUs: "SLURM_JOB_GPUS=0,1", or ""
-  // Why it sees none, where `cards` is empty.
+  std::string driver;          // the driver version of its host, for messages
+  std::string allocated;       // the setting that allocated its GPUs: "SLURM_JOB_GPUS=0,1", or ""
+  // Why it sees none, if `cards` is empty.
   ExitCode trouble_code = ExitCode::preflight;
   std::string trouble;
 };
@@ -45,8 +45,8 @@ Placement place_ranks(std::span<const RankView> views, const DeviceOptions& opti
 // there is none.
 std::string allocated_gpus(const Environment& environment, const DeviceOptions& options);
 
-// The GPUs that were allocated to the ranks of a host and that no rank uses: "host a: 2 of 4 GPUs (1
-// NVIDIA H200 at 0000:3b:00.0, ...)"; "" where there are none.
+// The GPUs that were allocated to the ranks of a host and that no rank uses: "host a: 2 of 4 GPUs (1 NVIDIA H200 at
+// 0000:3b:00.0, ...)"; "" if there are none.
 std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards);
 
 // The lowest rank that sees no GPU, or -1.

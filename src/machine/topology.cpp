@@ -20,7 +20,7 @@ Topology discover_topology(const MpiSession& session, double timeout) {
   }
   topology.local_rank = host.local_rank;
   topology.local_size = host.local_size;
-  // "LOWEST-RANK-OF-THE-HOST NAME" of every rank.
+  // "LOWEST-RANK-OF-HOST NAME" from every rank.
   const std::vector<std::string> texts = all_gather_text(session, std::to_string(host.lowest_rank) + " " + host_name(),
                                                          timeout, "the exchange of host names");
   std::vector<int> leaders;

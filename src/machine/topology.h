@@ -30,7 +30,7 @@ struct Topology {
   const std::string& host_name() const { return ranks[static_cast<std::size_t>(rank)].host_name; }
 };
 
-// Collective. Two ranks are on one host where they can share memory (MPI_Comm_split_type), whatever the host's name.
+// Collective. Two ranks are on the same host if they can share memory (MPI_Comm_split_type), regardless of host names.
 Topology discover_topology(const MpiSession& session, double timeout = rank_timeout());
 
 }  // namespace ddp

@@ -31,7 +31,7 @@ std::string table_head() {
   return table_row("epoch", "step", "train loss", "val loss", "val accuracy", "lr", "images/s", "time");
 }
 
-// An earlier process saw the end of the epoch, and took the time with it.
+// The epoch was completed by an earlier process, so its time is unknown.
 std::string rate_text(const std::optional<double>& known) {
   if (!known) return "-";
   const double rate = *known;
@@ -73,7 +73,7 @@ void Console::write(std::string_view text) {
 }
 
 void Console::clear_bar() {
-  // To the beginning of the line, and erase to its end.
+  // Moves the cursor to the beginning of the line and erases the line.
   if (bar_shown_) write("\r\x1b[K");
   bar_shown_ = false;
   last_draw_ = -1e9;

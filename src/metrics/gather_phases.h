@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-// The totals of all ranks in the order of the ranks, on every rank. All ranks call it.
+// Collective: the totals of all ranks, in rank order, on every rank.
 std::vector<PhaseTotals> gather_phases(Communicator& communicator, const PhaseTotals& mine);
 
 }  // namespace ddp

@@ -16,7 +16,7 @@ namespace {
 constexpr int kLongestBar = 40;
 constexpr int kShortestBar = 10;
 
-// Counts and rates from a run are never negative; a rate that is no number shows as 0.
+// Counts and rates are never negative; a NaN rate is shown as 0.
 std::string count_text(double count) {
   const bool countable = std::isfinite(count) && count > 0;
   return format_count(countable ? static_cast<std::uint64_t>(std::llround(std::min(count, 1e15))) : 0);
@@ -24,7 +24,7 @@ std::string count_text(double count) {
 
 std::string count_text(std::int64_t count) { return format_count(static_cast<std::uint64_t>(std::max(count, {}))); }
 
-// "3/10", the first number as wide as the second.
+// "3/10", with the first number padded to the width of the second.
 std::string of_text(std::int64_t part, std::int64_t whole) {
   const std::string total = count_text(whole);
   return fmt::format("{:>{}}/{}", count_text(part), total.size(), total);
@@ -67,7 +67,7 @@ std::string loss_text(double loss) {
 }
 
 int text_width(const std::string& text) {
-  // All bytes but the second to fourth of a character.
+  // Counts all bytes except UTF-8 continuation bytes.
   return static_cast<int>(std::count_if(text.begin(), text.end(),
                                         [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
 }
@@ -76,7 +76,7 @@ std::string progress_bar(const TrainingProgress& progress, std::optional<double>
   const double fraction = fraction_done(progress);
   struct Part {
     std::string text;
-    int rank;  // parts of the highest rank give way first
+    int rank;  // parts with the highest rank are dropped first
   };
   const std::string epoch = "epoch " + of_text(progress.epoch, progress.epochs) + " ";
   std::vector<Part> parts = {{"  step " + of_text(progress.step, progress.steps), 3},
@@ -84,7 +84,7 @@ std::string progress_bar(const TrainingProgress& progress, std::optional<double>
                              {fmt::format("  {} images/s", count_text(progress.images_per_second)), 4},
                              {"  " + eta_text(eta), 2}};
   const std::string percent = fmt::format(" {:3.0f}%", std::floor(fraction * 100));
-  // Two for the ends of the bar; and the last column stays free, as some terminals go to the next line after it.
+  // Two for the ends of the bar; the last column stays free, because some terminals wrap after it.
   const int fixed = text_width(epoch) + text_width(percent) + 2 + 1;
   const auto room = [&] {
     int left = columns - fixed;

@@ -21,7 +21,7 @@ constexpr const char* kSummaryFile = "summary.csv";
 constexpr std::string_view kSummaryHeader =
     "epoch,step,train_loss,val_loss,val_accuracy,lr,seconds,images_per_second\n";
 
-// The step of a line of metrics.jsonl; nothing for a damaged one.
+// The step of a line of metrics.jsonl; nullopt for a damaged one.
 std::optional<std::int64_t> step_of_json(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto step = json.is_object() ? json.find("step") : json.end();
@@ -29,7 +29,7 @@ std::optional<std::int64_t> step_of_json(std::string_view line) {
   return step->get<std::int64_t>();
 }
 
-// The step of a row of summary.csv, its second cell; nothing for a damaged one.
+// The step of a row of summary.csv, its second cell; nullopt for a damaged one.
 std::optional<std::int64_t> step_of_row(std::string_view row) {
   constexpr auto columns = std::count(kSummaryHeader.begin(), kSummaryHeader.end(), ',');
   if (std::count(row.begin(), row.end(), ',') != columns) return std::nullopt;
@@ -43,8 +43,8 @@ std::optional<std::int64_t> step_of_row(std::string_view row) {
 bool is_evaluation(std::string_view line) { return line.find("\"val_accuracy\"") != std::string_view::npos; }
 bool is_row(std::string_view /*line*/) { return true; }
 
-// The lines up to and of the step; of an unfinished one without what `again` says. A line without its newline is one
-// whose writing was cut short.
+// The lines up to and including the step; for an unfinished step without those that `again` matches. A line without a
+// newline was not written completely.
 template <class StepOf, class Again>
 std::string lines_until(std::string_view text, const RunLog::Resume& resume, const fs::path& path, StepOf step_of,
                         Again again) {
@@ -62,14 +62,14 @@ std::string lines_until(std::string_view text, const RunLog::Resume& resume, con
   return kept;
 }
 
-// Nothing where there is no such file. A link that leads nowhere is an error: it would be in the way of the new file.
+// nullopt if the file does not exist. A dangling link is an error, because it would block the new file.
 std::optional<std::string> text_if_there(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return std::nullopt;
   return read_text(path, kCode);
 }
 
-// The file with this content, open to be written to.
+// Replaces the file by this content and opens it for appending.
 File begin_file(const fs::path& path, const std::string& content, bool rewrites) {
   if (rewrites) replace_file(path, content, kCode);
   return {path, File::Mode::append, kCode};

@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-// 0 where it is no terminal, or one that does not know its width.
+// 0 unless it is a terminal that reports its width.
 int width_of(int descriptor) {
   winsize size{};
   if (::isatty(descriptor) == 0 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0) return 0;

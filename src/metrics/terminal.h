@@ -4,9 +4,9 @@
 //   if (terminal.interactive()) std::cout << std::string(terminal.columns(), '-');
 //
 // Note [Terminals behind mpirun]
-// Open MPI gives each process a pseudo-terminal of its own, of size 0x0, whether mpirun itself writes to a terminal or
-// to a file. So a terminal without a size is taken for mpirun's, and the question is passed on to the standard output
-// of our parent process, which is mpirun where it runs on this machine.
+// Open MPI gives each process its own pseudo-terminal, of size 0x0, whether mpirun itself writes to a terminal or to a
+// file. Therefore a terminal without a size is assumed to be mpirun's, and the standard output of the parent process is
+// examined instead, which is mpirun if it runs on this machine.
 #pragma once
 
 namespace ddp {
@@ -29,7 +29,7 @@ class Terminal {
   bool interactive_ = false;
 };
 
-// Whether the locale's characters are UTF-8, by LC_ALL, LC_CTYPE and LANG.
+// Whether the character encoding of the locale is UTF-8, by LC_ALL, LC_CTYPE and LANG.
 bool locale_is_utf8();
 
 }  // namespace ddp

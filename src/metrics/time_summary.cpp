@@ -12,7 +12,7 @@ namespace ddp {
 namespace {
 
 constexpr std::array<Phase, 4> kOwnWork = {Phase::data_wait, Phase::forward, Phase::backward, Phase::optimizer};
-// Of the wall time: below this the ranks count as equally fast, and above that the network is worth a word.
+// Fractions of the wall time: below the first the ranks count as balanced, above the second the network is mentioned.
 constexpr double kEven = 0.01;
 constexpr double kMuchCommunication = 0.1;
 
@@ -67,7 +67,7 @@ std::string time_table(std::span<const PhaseTotals> ranks) {
     table += row(phase_label(phase), mean[phase]);
     const auto longest = std::max_element(
         ranks.begin(), ranks.end(), [&](const PhaseTotals& a, const PhaseTotals& b) { return a[phase] < b[phase]; });
-    // A phase that no rank was in has no longest.
+    // A phase without time has no longest rank.
     if (several && (*longest)[phase] > 0) {
       table += fmt::format("{:>10.{}f} s  rank {}", (*longest)[phase], digits, longest - ranks.begin());
     }

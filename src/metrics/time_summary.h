@@ -17,11 +17,11 @@ namespace ddp {
 // wait for in exposed communication. Evaluation and checkpoints are rank 0's by design and do not count.
 struct SlowestRank {
   int rank = 0;
-  Phase phase = Phase::backward;  // in which it exceeds the mean of the ranks most
-  double seconds = 0;             // of own work beyond the mean
+  Phase phase = Phase::backward;  // the phase in which it exceeds the mean of the ranks most
+  double seconds = 0;             // own work above the mean
   double share = 0;               // of the wall time, which the others lose waiting for it
-  // The share of the wall time that even the rank that waits least spends in exposed communication, which no slow rank
-  // explains.
+  // The share of the wall time that even the rank with the least waiting spends in exposed communication, so that slow
+  // ranks cannot be the cause.
   double network_share = 0;
 };
 SlowestRank slowest_rank(std::span<const PhaseTotals> ranks);

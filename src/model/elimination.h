@@ -1,6 +1,6 @@
-// Exact minimisation of a sum of costs over a few choices a variable, where each cost depends on one or two variables:
-// variable elimination (Bertele and Brioschi, "Nonserial Dynamic Programming", 1972). The work grows with the width of
-// the graph, which is 1 for a chain and 2 for a residual network, not with its length.
+// Exact minimisation of a sum of costs over a few choices per variable, where each cost depends on one or two
+// variables: variable elimination (Bertele and Brioschi, "Nonserial Dynamic Programming", 1972). The work grows with
+// the width of the graph, which is 1 for a chain and 2 for a residual network, not with its length.
 //
 //   Elimination problem(/*variables=*/3, /*choices=*/2);
 //   problem.add({0}, {0.0, 5.0});                  // cost of variable 0 for each choice
@@ -17,14 +17,15 @@ class Elimination {
  public:
   Elimination(std::size_t variables, std::size_t choices) : variables_(variables), choices_(choices) {}
 
-  // A cost of some variables (all different), the last one's choice varying fastest; infinity forbids.
+  // A cost table over distinct variables, with the choice of the last one varying fastest; infinity forbids a
+  // combination.
   void add(std::vector<std::size_t> variables, std::vector<double> costs);
 
   struct Best {
     std::vector<std::size_t> choices;
-    double cost = 0;  // infinite where nothing is allowed
+    double cost = 0;  // infinite if no combination is allowed
   };
-  // Of equal ones, the first in the order of choices of the variables eliminated last. Consumes the costs.
+  // Ties are resolved in favour of the first choice of the variables eliminated last. Consumes the costs.
   Best minimize();
 
  private:
@@ -32,7 +33,7 @@ class Elimination {
     std::vector<std::size_t> variables;
     std::vector<double> costs;
   };
-  // The best choice of an eliminated variable, for each combination of those that it depends on.
+  // The best choice of an eliminated variable for each combination of the variables that it depends on.
   struct Decision {
     std::size_t variable = 0;
     std::vector<std::size_t> given;

@@ -14,8 +14,8 @@ std::string text_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels,
 
 Shape slide(const std::string& what, const Shape& in, const Window2d& window) {
   check(window.fits(in), ExitCode::usage,
-        "{}: a {}x{} window does not fit its {} input; the images are too small for this model", what, window.height,
-        window.width, text_of(in));
+        "{}: a {}x{} window does not fit into its {} input; the images are too small for this model", what,
+        window.height, window.width, text_of(in));
   return window.slide(in);
 }
 
@@ -41,7 +41,8 @@ void Graph::add_parameter(Parameter parameter) {
 int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   const Shape& in = shape(from);
   check(layer.groups > 0 && in.channels % layer.groups == 0 && layer.channels % layer.groups == 0, ExitCode::usage,
-        "layer {}: {} channels to {} cannot be cut into {} groups", name, in.channels, layer.channels, layer.groups);
+        "layer {}: {} channels to {} cannot be divided into {} groups", name, in.channels, layer.channels,
+        layer.groups);
   Shape out = slide("layer " + name, in, layer.window);
   out.channels = layer.channels;
   const std::int64_t area = layer.window.elements();
@@ -50,7 +51,7 @@ int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   parameter.name = name + ".weight";
   parameter.shape = {layer.channels, group, layer.window.height, layer.window.width};
   parameter.fan_in = group * area;
-  parameter.fan_out = layer.channels * area;  // as PyTorch counts it, groups or not
+  parameter.fan_out = layer.channels * area;  // as in PyTorch, regardless of groups
   parameter.layer = add_layer(name, layer, {from}, out);
   const int index = parameter.layer;
   add_parameter(parameter);
@@ -131,12 +132,12 @@ int Graph::global_average_pool(int from) {
 }
 
 int Graph::lrn(int from, const LrnLayer& layer) {
-  check(layer.size > 0, ExitCode::usage, "local response normalisation over {} channels; give 1 or more", layer.size);
+  check(layer.size > 0, ExitCode::usage, "local response normalisation over {} channels; use 1 or more", layer.size);
   return add_layer("lrn", layer, {from}, shape(from));
 }
 
 int Graph::dropout(int from, float rate) {
-  check(rate >= 0 && rate < 1, ExitCode::usage, "dropout with rate {}; give 0 or more, and less than 1", rate);
+  check(rate >= 0 && rate < 1, ExitCode::usage, "dropout with rate {}; it must be at least 0 and less than 1", rate);
   return add_layer("dropout", DropoutLayer{rate}, {from}, shape(from));
 }
 
@@ -163,7 +164,7 @@ int Graph::affine(const std::string& name, int from, const ChannelTensor& scale,
     parameter.fan_in = parameter.fan_out = 1;
     parameter.bias = bias;
     parameter.layer = index;
-    // As the scale of a batch normalisation it is no weight to draw.
+    // Like the scale of a batch normalisation, it is not initialised randomly.
     parameter.norm = true;
     parameter.initial = {Initial::Kind::constant, bias ? 0.0F : 1.0F};
     parameter.fixed = tensor.fixed;

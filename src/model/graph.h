@@ -8,9 +8,9 @@
 //   graph.linear("fc", graph.flatten(graph.global_average_pool(x)), 10);
 //   graph.parameters();   // conv1.weight [64,3,3,3], bn1.weight [64], bn1.bias ..., in PyTorch's order
 //
-// A layer is an index into layers(); it reads layers added before it, so the order of layers is an order of
-// computation. The last layer gives the logits. Shapes are inferred as layers are added; a layer that does not fit
-// throws Error(usage) naming it.
+// A layer is an index into layers(); it reads layers added before it, so the order of layers is a topological order.
+// The last layer gives the logits. Shapes are inferred as layers are added; a layer that does not fit throws
+// Error(usage) naming it.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct LinearLayer {
 };
 struct BatchNormLayer {
   float epsilon = 1e-5F;
-  float momentum = 0.1F;      // the part of the running statistics that a batch replaces: 1 - TensorFlow's decay
-  bool scale = true;          // without: the weight stays 1
-  bool fixed_weight = false;  // stays as it is, and is in no file: PyTorch's affine=False
+  float momentum = 0.1F;      // fraction of the running statistics that a batch replaces: 1 - TensorFlow's decay
+  bool scale = true;          // false: the weight is the constant 1
+  bool fixed_weight = false;  // neither trained nor saved: PyTorch's affine=False
   bool fixed_bias = false;
 };
 struct ActivationLayer {
@@ -88,7 +88,7 @@ struct Initial {
     uniform_fan_in,    // uniform in +-scale/sqrt(fan_in); scale 1: the default of PyTorch's Conv2d and Linear
     constant,          // `scale`
     normal,            // N(0, scale^2)
-    truncated_normal,  // the same without what lies beyond two deviations, as TensorFlow draws it
+    truncated_normal,  // the same truncated at two standard deviations, as in TensorFlow
     xavier_uniform,    // uniform in +-scale*sqrt(6/(fan_in+fan_out)) (Glorot and Bengio, 2010)
     kaiming_fan_in,    // N(0, scale^2 * 2/fan_in) (He et al., 2015)
     kaiming_fan_out,   // N(0, scale^2 * 2/fan_out)
@@ -107,24 +107,24 @@ struct Parameter {
   std::int64_t fan_out = 0;
   bool bias = false;
   int layer = 0;
-  bool norm = false;   // of a batch normalisation
-  Initial initial;     // what the model's source begins with
+  bool norm = false;   // belongs to a batch normalisation
+  Initial initial;     // the initialisation of the model's source
   float lr_scale = 1;  // factors on the learning rate and on the weight decay, Caffe's lr_mult and decay_mult
   float decay_scale = 1;
-  bool fixed = false;  // a constant of the network: not trained, and in no file of weights
+  bool fixed = false;  // a constant of the network: neither trained nor saved
 
   std::int64_t elements() const;
 };
 
-// A tensor of an AffineLayer, under the name that it has in its source.
+// A tensor of an AffineLayer, with its name in the source.
 struct ChannelTensor {
   std::string name;
-  std::vector<std::int64_t> shape;  // of as many elements as there are channels
+  std::vector<std::int64_t> shape;  // has one element per channel
   bool fixed = false;
 };
 
-// A tensor that the network's source keeps beside the parameters, such as a buffer of a PyTorch module. It is computed
-// with as the graph says, and here for files of weights alone.
+// A tensor that the network's source stores beside the parameters, such as a buffer of a PyTorch module. It is kept
+// only for files of weights; the graph contains its values.
 struct Constant {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -168,9 +168,9 @@ class Graph {
   const std::vector<Layer>& layers() const { return layers_; }
   const Shape& shape(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).output; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  // A layer's parameter by its last word, "weight" or "bias"; to set how it begins and learns.
+  // A layer's parameter by the last part of its name, "weight" or "bias", to set its initialisation and factors.
   Parameter& parameter(const std::string& name);
-  // Sets how all weights of convolutions and linear layers begin, or all their biases.
+  // Sets the initialisation of all weights of convolutions and linear layers, or of all their biases.
   void set_initial_weights(const Initial& initial);
   void set_initial_biases(const Initial& initial);
   const std::vector<Statistic>& statistics() const { return statistics_; }

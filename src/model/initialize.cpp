@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// The stream of random numbers that belongs to initial weights; other uses of the seed take other streams.
+// The random stream of initial weights; other uses of the seed have other streams.
 constexpr std::uint64_t kStream = 0x1417;
 
 float truncated_normal(Random& random) {

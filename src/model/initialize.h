@@ -1,7 +1,7 @@
 // Initialisation of parameters.
 //
-//   initialize(graph, std::nullopt, seed, flat);                                    // as the model's source does
-//   initialize(graph, Initial{Initial::Kind::normal, 0.01F}, seed, flat);           // weights so, biases 0
+//   initialize(graph, std::nullopt, seed, flat);                                    // as in the model's source
+//   initialize(graph, Initial{Initial::Kind::normal, 0.01F}, seed, flat);           // normal weights, zero biases
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace ddp {
 
-// Fills the flat buffer of all parameters; each tensor is a function of (seed, its place in the model) alone. `weights`
-// says how the weights of convolutions and linear layers begin, their biases being 0 then; batch normalisations always
-// begin as 1 and 0.
+// Fills the flat buffer of all parameters; each tensor is a function of (seed, its position in the model) alone.
+// `weights` overrides the initialisation of convolutions and linear layers, whose biases are then 0; batch
+// normalisations always start with scale 1 and shift 0.
 void initialize(const Graph& graph, const std::optional<Initial>& weights, std::uint64_t seed, std::span<float> flat);
 
 // Fills the flat buffer of running statistics: means 0, variances 1.

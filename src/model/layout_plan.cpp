@@ -15,7 +15,7 @@ namespace {
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::string_view kTitle = "layout plan, version 1";
 
-// Asks the backend once for each operator, however often a network repeats it.
+// Queries the backend once per distinct operator.
 class Prices {
  public:
   Prices(Backend& backend, ChoiceMode mode) : backend_(backend), mode_(mode) {}
@@ -28,7 +28,7 @@ class Prices {
     return known_.back().choice;
   }
 
-  // What handing an output on from one layout to another costs, forward and backward.
+  // The cost of converting an output from one layout to another, forward and backward.
   double transfer(const Stage& before, Layout from, Layout to) {
     if (from == to) return 0;
     return of(ReorderSpec{batch_of(before.spec), output_of(before.spec)}, from, to).seconds;
@@ -59,8 +59,7 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
   constexpr std::size_t kChoices = kLayouts.size();
   Prices prices(backend, mode);
   Elimination problem(stages.size(), kChoices);
-  // The backend of a GPU takes seconds to time a reorder; only those between layouts that both sides take are asked
-  // for.
+  // Timing a reorder on a GPU takes seconds, so only layouts supported on both sides are queried.
   const auto usable = [&](std::size_t s, Layout layout) {
     const bool last = s + 1 == stages.size();
     const bool vector = last || std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
@@ -114,7 +113,7 @@ LayoutPlan layout_plan_from_text(const std::string& text, const std::vector<Stag
   std::string word;
   LayoutPlan plan;
   std::getline(lines, line);
-  check(line == kTitle, ExitCode::preflight, "a layout plan begins with '{}', this one with '{}'", kTitle, line);
+  check(line == kTitle, ExitCode::preflight, "a layout plan starts with '{}', but this one with '{}'", kTitle, line);
   check(static_cast<bool>(lines >> word >> plan.predicted_seconds) && word == "predicted", ExitCode::preflight,
         "a layout plan's second line is 'predicted SECONDS'");
   std::getline(lines, line);

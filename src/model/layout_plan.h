@@ -1,5 +1,5 @@
-// Which layout and which kernels each stage uses. Found once, on rank 0, sent to all ranks, stored with the run: the
-// order of additions depends on it, so ranks and resumed runs must share it.
+// The layout and the kernels of each stage. Chosen once on rank 0, broadcast, and stored with the run: the order of
+// additions depends on the plan, so all ranks and resumed runs must share it.
 //
 //   LayoutPlan plan = plan_layouts(backend, stages, ChoiceMode::timed);
 //   std::string text = to_text(plan);            // a few readable lines
@@ -25,15 +25,15 @@ struct LayoutPlan {
   double predicted_seconds = 0;  // of one forward and backward pass
 };
 
-// The assignment of layouts with the smallest sum of kernel and reorder times: exact, by eliminating one stage after
-// the other (model/elimination.h).
+// The assignment of layouts with the minimal sum of kernel and reorder times, found exactly by variable elimination
+// (model/elimination.h).
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode);
 
 std::string to_text(const LayoutPlan& plan);
-// Throws Error(preflight) for a text that does not belong to these stages.
+// Throws Error(preflight) if the text does not match these stages.
 LayoutPlan layout_plan_from_text(const std::string& text, const std::vector<Stage>& stages);
 
-// Whether a loss can read logits, or a flatten can pass over values, in this layout without moving them.
+// Whether a loss can read logits, or a flatten can pass on values, in this layout without a reorder.
 bool is_vector_layout(Layout layout);
 
 }  // namespace ddp

@@ -12,7 +12,7 @@ namespace {
 
 bool alive_together(const PlannedBuffer& a, const PlannedBuffer& b) { return a.first <= b.last && b.first <= a.last; }
 
-// The lowest offset at which `buffer` overlaps none of the placed buffers that live while it does.
+// The lowest offset at which `buffer` overlaps no placed buffer with an overlapping lifetime.
 std::size_t lowest_offset(const PlannedBuffer& buffer, const std::vector<const PlannedBuffer*>& placed_by_offset) {
   std::size_t offset = 0;
   for (const PlannedBuffer* other : placed_by_offset) {

@@ -5,8 +5,8 @@
 //   MemoryPlan plan = planner.plan();
 //   std::byte* p = arena.data() + plan.offset(a);
 //
-// Time is counted in operator calls. Greedy by size, each buffer at the lowest offset that is free during its life
-// (Pisarchyk and Lee: "Efficient Memory Management for Deep Neural Net Inference", 2020).
+// Time is counted in operator calls. Greedy by size: each buffer is placed at the lowest offset that is free during its
+// lifetime (Pisarchyk and Lee: "Efficient Memory Management for Deep Neural Net Inference", 2020).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ using BufferId = std::size_t;
 struct PlannedBuffer {
   std::string name;
   std::size_t bytes = 0;
-  int first = 0;  // the first and the last call that touch it, both included
+  int first = 0;  // the first and the last call that use it, inclusive
   int last = 0;
   std::size_t offset = 0;
 };
@@ -34,7 +34,7 @@ struct MemoryPlan {
 class MemoryPlanner {
  public:
   BufferId add(std::string name, std::size_t bytes, int first, int last);
-  // The buffer lives from `first` to `last` too, and all the time between: two values lie in it, one after the other.
+  // Extends the lifetime to include `first` to `last`: the buffer holds two values, one after the other.
   void extend(BufferId id, int first, int last);
   MemoryPlan plan() const;
 

@@ -16,7 +16,7 @@ Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& conf
   plan_memory();
 }
 
-// Adds a step that computes a new value in layout `out`; gives the value.
+// Adds a step that computes a new value in layout `out`; returns the value.
 std::size_t Network::add_step(Step step, Layout out) {
   const auto index = static_cast<int>(steps_.size());
   try {
@@ -31,7 +31,7 @@ std::size_t Network::add_step(Step step, Layout out) {
   return values_.size() - 1;
 }
 
-// The value in another layout; readers that want the same one share it.
+// The value converted to another layout; readers with the same layout share the conversion.
 std::size_t Network::in_layout(std::size_t value, Layout layout) {
   if (values_[value].layout == layout) return value;
   for (const int reader : values_[value].readers) {
@@ -48,7 +48,7 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
 void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
   const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
   DDP_ASSERT(stages.size() == plan.stages.size());
-  // The images lie as their first reader wants them.
+  // The images have the layout of their first reader.
   values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
   std::vector<std::size_t> outputs;  // of the stages
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -72,8 +72,7 @@ std::size_t Network::elements_of(const Value& value) const {
   return static_cast<std::size_t>(stored_elements(config_.batch, value.shape, value.layout));
 }
 
-// Whether a step's gradient of an input is not the first that backward computes of that value, or of the images, whose
-// gradient nobody reads.
+// Whether the gradient of a step's input must be added to an earlier one; the gradient of the images is never read.
 bool Network::writes_aside(int step, std::size_t input) const {
   const std::vector<std::size_t>& inputs = steps_[static_cast<std::size_t>(step)].inputs;
   const Value& value = values_[inputs[input]];
@@ -82,7 +81,7 @@ bool Network::writes_aside(int step, std::size_t input) const {
   return value.readers.back() != step || again;
 }
 
-// The last time at which a value's activation is read.
+// The last time that a value's activation is read.
 int Network::last_use_of(const Value& value) const {
   int last = &value == &values_.back() ? static_cast<int>(steps_.size()) : 0;
   for (const int reader : value.readers) {
@@ -96,7 +95,8 @@ int Network::last_use_of(const Value& value) const {
 }
 
 // Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n. An
-// elementwise step writes over its first input where nobody reads that later, and its gradient over that of its output.
+// elementwise step overwrites its first input if that is not read later, and its gradient overwrites that of its
+// output.
 void Network::plan_memory() {
   MemoryPlanner planner;
   const auto count = static_cast<int>(steps_.size());
@@ -207,7 +207,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   }
   const Value& logits = values_.back();
   LossSpec loss = loss_;
-  // Smoothing is part of how a network is trained, not of how good it is.
+  // Label smoothing applies to training only, not to evaluation.
   if (pass == Pass::evaluation) loss.label_smoothing = 0;
   backend_.ops().softmax_cross_entropy(
       loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
@@ -237,7 +237,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   step.op->backward(arguments);
   heartbeat();
   for (const int p : step.parameters) {
-    // What is not trained has no gradient: it would count in norms.
+    // Fixed parameters have zero gradients, which would otherwise contribute to norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
     if (!parameter.fixed) continue;
     backend_.math().fill_zero(gradient + parameter.offset,

@@ -5,15 +5,15 @@
 //                   {.gradient_scale = 1.0F / global_batch, ...});
 //   network.backward(parameters, gradient, [&](std::int64_t offset) { reducer.ready(offset); });
 //
-// Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers are its
-// memory. Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in that of
-// Graph::statistics(). Backward fills the gradient from its end to its beginning and says after each stage from which
-// offset on it is final.
+// Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers refer to its
+// memory. Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in the
+// order of Graph::statistics(). Backward fills the gradient from end to beginning and reports after each stage the
+// offset from which it is final.
 //
 // Note [Values]
-// What stages hand on are values: an activation and its gradient, each at a place in the arena. A value that several
-// stages read gets its gradient in parts: backward goes through the stages from the last to the first, the first reader
-// that it meets writes the gradient, the others write theirs aside, from where it is added.
+// Stages communicate by values: an activation and its gradient, each at an offset in the arena. The gradient of a value
+// with several readers is accumulated: backward visits the stages from last to first; the first reader visited writes
+// the gradient, the others write to a temporary buffer that is then added.
 #pragma once
 
 #include <array>
@@ -38,29 +38,29 @@ struct NetworkConfig {
   Shape image;
   std::vector<float> scale;  // per channel: activation = byte * scale + shift
   std::vector<float> shift;
-  float label_smoothing = 0;  // of training; the loss of an evaluation is plain cross-entropy
-  bool plan_only = false;     // for memory() and describe(): nothing is allocated, and nothing can be run
+  float label_smoothing = 0;  // in training; evaluation uses plain cross-entropy
+  bool plan_only = false;     // only memory() and describe() are usable; nothing is allocated
 };
 
 // The samples of a batch, count <= Network::batch() of them.
 struct Samples {
   const std::uint8_t* pixels = nullptr;  // images [..][C][H][W]
-  const std::int32_t* rows = nullptr;    // which of them each sample is; null: the first `count` in order
+  const std::int32_t* rows = nullptr;    // the index of each sample's image; null: the first `count` in order
   const std::int32_t* labels = nullptr;  // [count]
   std::int64_t count = 0;
   const std::uint64_t* keys = nullptr;  // [count], for dropout in training
-  // Of mixed samples, the second label and the weight of the first (backend/loss.h); else null.
+  // With mixup, the second label and the weight of the first (backend/loss.h); otherwise null.
   const std::int32_t* other_labels = nullptr;  // [count]
   const float* label_weights = nullptr;        // [count]
 };
 
-// The tensors that a network computes with.
+// The tensors of a network.
 struct ModelState {
   const float* parameters = nullptr;
-  float* statistics = nullptr;  // running ones: changed by a training pass, read by an evaluation
+  float* statistics = nullptr;  // running statistics: updated in training, read in evaluation
 };
 
-// Whether batch normalisation and dropout work as in training; backward is possible only then.
+// The mode of batch normalisation and dropout; backward requires training.
 enum class Pass { training, evaluation };
 
 struct LossOutput {
@@ -74,21 +74,21 @@ class Network {
   Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan);
 
   std::int64_t batch() const { return config_.batch; }
-  // Elements of the flat parameters and of their gradient.
+  // The number of elements of the flat parameters and of their gradient.
   std::int64_t parameter_count() const;
-  // The activations, their gradients and the operators' workspaces, in bytes.
+  // The memory of activations, gradients and workspaces, in bytes.
   const MemoryPlan& memory() const { return memory_; }
   // The stages with their layouts and kernels, one line each, human-readable.
   std::string describe() const;
 
-  // The loss over a batch. Keeps what backward needs: the gradient is that of the loss sum times `gradient_scale`.
+  // Computes the loss over a batch and keeps what backward needs: the gradient of the loss sum times `gradient_scale`.
   void forward(Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output);
-  // The logits of the last forward: [count][classes] where the layout is plain.
+  // The logits of the last forward: [count][classes] in the plain layout.
   ConstActivations logits() const { return values_.back().y; }
   Layout logits_layout() const { return values_.back().layout; }
 
   using Ready = std::function<void(std::int64_t)>;
-  // The gradient for the samples of the last forward, written over `gradient`; `ready(offset)` is called when all
+  // Overwrites `gradient` with the gradient for the samples of the last forward; calls `ready(offset)` when all
   // elements from `offset` on are final.
   void backward(const float* parameters, float* gradient, const Ready& ready);
 
@@ -99,7 +99,7 @@ class Network {
     Shape shape;
     Layout layout = Layout::plain;
     int producer = -1;         // the step that computes it; -1: the images
-    std::vector<int> readers;  // steps, in their order
+    std::vector<int> readers;  // steps, in order
     Activations y;
     Activations dy;
   };
@@ -116,7 +116,7 @@ class Network {
     std::byte* saved = nullptr;
     std::byte* forward_workspace = nullptr;
     std::byte* backward_workspace = nullptr;
-    std::array<Activations, 2> aside{};  // where the gradient of an input goes that is added to other readers'
+    std::array<Activations, 2> aside{};  // temporary gradients of inputs with several readers
   };
   // The planned buffers of a value (its activation and gradient) or of a step.
   struct Buffers {

@@ -12,7 +12,7 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// The part of an input of shape `whole` that a layer reads for the part `out` of its output.
+// The part of an input of shape `whole` that a layer needs to compute the part `out` of its output.
 Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole) {
   return std::visit(
       Overloaded{
@@ -24,8 +24,8 @@ Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole)
       kind);
 }
 
-// Whether every layer may compute just what the next one reads: a chain, without statistics or random numbers that are
-// of the whole.
+// Whether every layer may compute only what the next one reads: a chain without statistics or random numbers over the
+// whole output.
 bool can_crop(const Graph& graph) {
   std::vector<int> readers(graph.layers().size());
   for (const Layer& layer : graph.layers()) {
@@ -39,7 +39,7 @@ bool can_crop(const Graph& graph) {
   return true;
 }
 
-// For each layer, the part of its output that a later layer reads.
+// For each layer, the part of its output that later layers read.
 std::vector<Shape> demanded_outputs(const Graph& graph) {
   const std::vector<Layer>& layers = graph.layers();
   std::vector<Shape> demanded;
@@ -107,7 +107,7 @@ class Lowering {
   }
 
  private:
-  // Whether layer `i` may become a part of the last stage: that stage's output is what it reads, and nobody else does.
+  // Whether layer `i` can be fused into the last stage: it is the only reader of that stage's output.
   bool follows_alone(int input) const {
     const StageInput& value = values_[at(input)];
     return !stages_.empty() && value.stage + 1 == static_cast<int>(stages_.size()) && !value.flattens &&
@@ -158,7 +158,7 @@ class Lowering {
     return conv->average_pool = true;
   }
 
-  // A sum of the last stage, a batch normalisation, and something from before it.
+  // A sum of the last stage, a batch normalisation, and an earlier value.
   bool fuse_sum(int norm_layer, int other_layer) {
     if (!follows_alone(norm_layer)) return false;
     auto* norm = std::get_if<BatchNormSpec>(&stages_.back().spec);
@@ -179,7 +179,7 @@ class Lowering {
     return std::visit(
         Overloaded{[&](const ConvLayer& l) -> OpSpec { return conv_spec(l, batch_, in, out); },
                    [&](const AffineLayer& l) -> OpSpec {
-                     // A depthwise convolution with windows of one pixel.
+                     // A depthwise convolution with a 1x1 window.
                      return conv_spec({.channels = in.channels, .groups = in.channels, .bias = l.shift}, batch_, in,
                                       out);
                    },

@@ -36,7 +36,7 @@ class Exporter {
       std::visit([&](const auto& kind) { write(layer, kind); }, graph_.layers()[static_cast<std::size_t>(layer)].kind);
     }
     const int last = count - 1;
-    // A node of its own, so that the output's name does not depend on which layer is the last.
+    // A separate node, so that the output name does not depend on which layer is last.
     add("Identity", "logits", {flat(last)}, "logits");
     return std::move(model_);
   }
@@ -67,7 +67,7 @@ class Exporter {
     model_.nodes.push_back({name, type, std::move(inputs), {result}, std::move(attributes)});
   }
 
-  // The node of a layer that has no name of its own, such as "relu_7".
+  // The node name of an unnamed layer, such as "relu_7".
   void add_layer(int index, const std::string& type, std::vector<std::string> inputs,
                  std::map<std::string, OnnxAttribute, std::less<>> attributes = {}) {
     const std::string name = unique(layer(index).name, index);
@@ -90,7 +90,7 @@ class Exporter {
     return name + ".out";
   }
 
-  // The layer's output as an image, of one pixel where it is a vector.
+  // The layer's output as an image; a vector becomes an image of one pixel.
   std::string image(int index) {
     if (!is_flat(index)) return output(index);
     const std::string name = unique("to_image", index);
@@ -105,7 +105,7 @@ class Exporter {
     return {part.begin(), part.end()};
   }
 
-  // Parameters of a layer, the weight first.
+  // The parameters of a layer, weight first.
   std::vector<const Parameter*> parameters(int index) const {
     std::vector<const Parameter*> found;
     for (const Parameter& p : graph_.parameters()) {
@@ -126,7 +126,7 @@ class Exporter {
     return found;
   }
 
-  // A name that an import takes for a constant's.
+  // A name that an import recognises as that of a constant.
   static std::string name_of(const Parameter& p) { return p.fixed ? "/" + p.name : p.name; }
 
   std::string initializer(const std::string& name, Integers shape, std::vector<float> floats) {
@@ -134,7 +134,8 @@ class Exporter {
     return name;
   }
 
-  // Weight and bias of a convolution or linear layer, with what is folded into it; the names of the initializers.
+  // Adds the weight and bias of a convolution or linear layer, including a folded normalisation; returns the names of
+  // the initializers.
   std::vector<std::string> weights(int index) {
     const std::vector<const Parameter*> own = parameters(index);
     std::vector<float> weight = values(*own[0]);
@@ -223,7 +224,7 @@ class Exporter {
   }
 
   void write(int index, const GeluLayer& gelu) {
-    // The first opset with this operator; all others here mean the same in it.
+    // The first opset with this operator; all other operators used here have the same meaning in it.
     model_.opset = 20;
     model_.ir_version = 9;
     const std::string approximate = gelu.form == GeluForm::tanh ? "tanh" : "none";
@@ -235,7 +236,7 @@ class Exporter {
     const Window2d& window = pool.window;
     const bool maximum = pool.kind == PoolSpec::Kind::maximum;
     const bool global = window.height == in.height && window.width == in.width && !window.padding.any();
-    // A vector has no height and width in ONNX; a window of one element changes nothing.
+    // A vector has no height and width in ONNX; a window of one element is the identity.
     if (is_flat(layer(index).inputs[0])) return pass_on(index);
     if (global) return add_layer(index, maximum ? "GlobalMaxPool" : "GlobalAveragePool", {first_input(index)});
     std::map<std::string, OnnxAttribute, std::less<>> attributes = {
@@ -261,7 +262,7 @@ class Exporter {
     const int a = layer(index).inputs[0];
     const int b = layer(index).inputs[1];
     if (is_flat(a) == is_flat(b)) return add_layer(index, "Add", {output(a), output(b)});
-    // ONNX would take [N, C] and [N, C, 1, 1] for a product of shapes.
+    // ONNX would broadcast [N, C] with [N, C, 1, 1].
     add_layer(index, "Add", {flat(a), flat(b)});
     flat_[static_cast<std::size_t>(index)] = true;
   }
@@ -274,7 +275,7 @@ class Exporter {
       std::vector<float> numbers = values(*p);
       const float nothing = p->bias ? 0 : 1;
       if (p->fixed && std::all_of(numbers.begin(), numbers.end(), [=](float v) { return v == nothing; })) continue;
-      // Its own shape where that stands beside [N, channels] or [N, channels, height, width], as numpy aligns them.
+      // Its own shape if that broadcasts against [N, channels] or [N, channels, height, width].
       Integers tail = p->shape;
       while (!tail.empty() && tail.front() == 1) tail.erase(tail.begin());
       const Integers expected = is_vector ? Integers{channels} : Integers{channels, 1, 1};
@@ -298,7 +299,7 @@ class Exporter {
     flat_[static_cast<std::size_t>(index)] = true;
   }
 
-  // A layer without a node.
+  // A layer that needs no node.
   void pass_on(int index) {
     output(index) = first_input(index);
     flat_[static_cast<std::size_t>(index)] = is_flat(layer(index).inputs[0]);
@@ -307,9 +308,9 @@ class Exporter {
   const ExportedModel& exported_;
   const Graph& graph_;
   OnnxModel model_;
-  std::vector<std::string> values_;  // the ONNX value that is a layer's output
-  std::vector<bool> flat_;           // whether that has two dimensions
-  std::map<int, int> folded_;        // from layers with weights to the normalisation that goes into them
+  std::vector<std::string> values_;  // the name of the ONNX value of each layer's output
+  std::vector<bool> flat_;           // whether that value has two dimensions
+  std::map<int, int> folded_;        // maps layers with weights to the normalisation folded into them
   std::set<std::string> names_ = {"input", "logits"};
 };
 

@@ -3,9 +3,9 @@
 //   ExportedModel exported = {graph, parameters, statistics, {{"mean", "0.5"}}};
 //   std::string bytes = to_bytes(export_onnx(exported, {.fold_batch_norm = true}));
 //
-// Input "input": float32 [N, channels, height, width], the normalised image (byte / 255 - mean) / std, as PyTorch would
-// be fed. Output "logits": float32 [N, classes]. Initializers have the names and shapes of Graph::parameters() and
-// Graph::statistics(). Dropout, which does nothing in inference, is left out.
+// Input "input": float32 [N, channels, height, width], the normalised image (byte / 255 - mean) / std, as for PyTorch.
+// Output "logits": float32 [N, classes]. Initializers have the names and shapes of Graph::parameters() and
+// Graph::statistics(). Dropout, the identity in inference, is omitted.
 #pragma once
 
 #include <map>
@@ -26,13 +26,12 @@ struct ExportedModel {
 };
 
 struct OnnxExportOptions {
-  // Every batch normalisation right behind a convolution or linear layer that nothing else reads becomes part of that
-  // layer's weights: w' = w * scale / sqrt(variance + epsilon), b' = (b - mean) * scale / sqrt(variance + epsilon) +
-  // shift.
+  // Folds every batch normalisation that is the only reader of a convolution or linear layer into that layer's weights:
+  // w' = w * scale / sqrt(variance + epsilon), b' = (b - mean) * scale / sqrt(variance + epsilon) + shift.
   bool fold_batch_norm = false;
 };
 
-// Throws Error(usage) for a layer that ONNX's operators do not have.
+// Throws Error(usage) for a layer that has no equivalent in ONNX.
 OnnxModel export_onnx(const ExportedModel& exported, const OnnxExportOptions& options);
 
 }  // namespace ddp

@@ -18,14 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The part of another file in which a tensor's data lie.
+// The part of another file that contains a tensor's data.
 struct Part {
-  std::string location;  // as the model says it
+  std::string location;  // as given in the model
   std::uint64_t offset = 0;
   std::optional<std::uint64_t> length;
 };
 
-// In bytes; 0 for types whose elements are no whole bytes, or that are not known here.
+// In bytes; 0 for types with elements smaller than a byte, and for unknown types.
 std::uint64_t element_size(int type) {
   using T = onnx::TensorProto;
   switch (type) {
@@ -86,7 +86,7 @@ class Inliner {
     const auto number = [&](const onnx::StringStringEntryProto& entry) {
       const std::string& text = entry.value();
       if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) {
-        fail(fmt::format("has an {} '{}', which is no number; export the model again", entry.key(), text));
+        fail(fmt::format("has an {} '{}', which is not a number; export the model again", entry.key(), text));
       }
       return std::uint64_t{std::stoull(text)};
     };
@@ -95,7 +95,7 @@ class Inliner {
       if (entry.key() == "offset") part.offset = number(entry);
       if (entry.key() == "length") part.length = number(entry);
     }
-    // A model must not make us read any file of the machine.
+    // A model must not be able to read arbitrary files.
     const fs::path location = part.location;
     bool inside = !location.empty() && location.is_relative();
     for (const fs::path& step : location) inside = inside && step != "..";
@@ -107,7 +107,7 @@ class Inliner {
     return part;
   }
 
-  // Nothing where the type has no size here.
+  // nullopt for types of unknown size.
   std::optional<std::uint64_t> bytes_by_shape(const onnx::TensorProto& tensor) const {
     std::uint64_t bytes = element_size(tensor.data_type());
     if (bytes == 0) return std::nullopt;
@@ -134,7 +134,7 @@ class Inliner {
                       "incomplete, export or copy both again",
                       count, part.offset, part.location, size));
     }
-    // Several tensors may name the same part, so the files' sizes bound nothing.
+    // Several tensors may refer to the same part, so file sizes do not bound the total.
     constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
     total_ += count;
     if (total_ > kMost) fail("and those before it have more than the 2 GiB that a model may have here");
@@ -150,7 +150,7 @@ class Inliner {
     if (found != files_.end()) return found->second;
     try {
       File file(context_.path().parent_path() / location, File::Mode::read, ExitCode::data);
-      static_cast<void>(file.size());  // throws for what is not a regular file
+      static_cast<void>(file.size());  // throws unless it is a regular file
       return files_.emplace(location, std::move(file)).first->second;
     } catch (const Error& error) {
       fail(fmt::format("lies in another file: {}", error.what()));
@@ -158,7 +158,7 @@ class Inliner {
   }
 
   const FileContext& context_;
-  std::string name_;  // of the tensor, or of the node that has it
+  std::string name_;  // of the tensor, or of the node that contains it
   std::map<std::string, File> files_;
   std::uint64_t total_ = 0;  // bytes
   bool changed_ = false;

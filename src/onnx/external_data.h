@@ -1,5 +1,5 @@
-// Tensors of an ONNX model whose data lie in other files ("external data"): PyTorch's newer exporter writes
-// net.onnx.data beside net.onnx, onnx.save_model() one file or one a tensor.
+// Tensors of an ONNX model with data in other files ("external data"): PyTorch's newer exporter writes net.onnx.data
+// beside net.onnx; onnx.save_model() writes one file, or one per tensor.
 //
 //   if (inline_external_data(proto, FileContext("net.onnx"))) bytes = serialize(proto);
 #pragma once
@@ -12,9 +12,9 @@ class ModelProto;
 
 namespace ddp {
 
-// Reads the data of initializers and of constants among the attributes of nodes into the model; whether there were any.
-// Locations are relative to the model's folder and stay in it. Throws Error(data) where a file cannot be read, a part
-// lies beyond its end, or its length is not that of the tensor's shape.
+// Reads the external data of initializers and of constant attributes into the model; returns whether there were any.
+// Locations are relative to the model's folder and must not leave it. Throws Error(data) if a file cannot be read, a
+// part extends beyond its end, or its length does not match the tensor's shape.
 bool inline_external_data(onnx::ModelProto& proto, const FileContext& context);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// Where in a file something was found, for messages.
+// Adds the file name to error messages.
 //
 //   context.damaged("there are two tensors 'w'");   // Error(data): "net.onnx: there are two tensors ...; the file ..."
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace ddp {
 
-// Refers to the path it is made of.
+// Keeps a reference to the path.
 class FileContext {
  public:
   explicit FileContext(const std::filesystem::path& path) : path_(path) {}

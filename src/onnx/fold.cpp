@@ -15,10 +15,10 @@ using Extents = std::vector<std::int64_t>;
 using Inputs = std::vector<const OnnxTensor*>;
 using Type = OnnxTensor::Type;
 
-// No constant of a network that we can train is larger; a forged file must not take all memory.
+// Larger than any constant of a supported network; a forged file must not exhaust memory.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
 
-// No constant that is put together from others has more elements, unless one of these has.
+// A computed constant has at most this many elements, unless an input has more.
 constexpr std::int64_t kMostGrown = std::int64_t{1} << 24;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ExitCode::usage, what); }
@@ -27,7 +27,7 @@ std::int64_t product(const Extents& shape) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) {
     if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements) {
-      refuse("it makes a constant that is too large");
+      refuse("it computes a constant that is too large");
     }
   }
   return elements;
@@ -43,11 +43,11 @@ const OnnxTensor& need(const Inputs& inputs, std::size_t index) {
 
 const Extents& need_integers(const Inputs& inputs, std::size_t index) {
   const OnnxTensor& tensor = need(inputs, index);
-  check(tensor.type == Type::integer, ExitCode::usage, "its input {} is not of whole numbers", index);
+  check(tensor.type == Type::integer, ExitCode::usage, "its input {} does not contain integers", index);
   return tensor.integers;
 }
 
-// Steps in a flat array for each dimension.
+// The strides of each dimension in a flat array.
 Extents strides_of(const Extents& shape) {
   Extents strides(shape.size(), 1);
   for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
@@ -114,7 +114,7 @@ OnnxTensor fold_constant_of_shape(const OnnxNode& node, const Inputs& inputs) {
   const Extents& shape = need_integers(inputs, 0);
   constexpr std::int64_t most = 1 << 20;
   const std::int64_t count = product(shape);
-  check(count <= most, ExitCode::usage, "it makes a constant of {} elements", count);
+  check(count <= most, ExitCode::usage, "it computes a constant of {} elements", count);
   const auto found = node.attributes.find("value");
   OnnxTensor value = OnnxTensor::of_reals({1}, {0});
   if (found != node.attributes.end() && std::holds_alternative<OnnxTensor>(found->second)) {
@@ -135,7 +135,7 @@ OnnxTensor cast(OnnxTensor tensor, Type to) {
   if (to == tensor.type) return tensor;
   OnnxTensor whole = OnnxTensor::of_integers(tensor.shape, {});
   for (const float value : tensor.reals) {
-    check(std::abs(value) < 9e15F, ExitCode::usage, "it makes a whole number of {}", value);
+    check(std::abs(value) < 9e15F, ExitCode::usage, "it computes the integer {}, which is too large", value);
     whole.integers.push_back(static_cast<std::int64_t>(value));
   }
   return whole;
@@ -148,7 +148,7 @@ OnnxTensor fold_cast(const OnnxNode& node, const Inputs& inputs) {
   const std::int64_t to = node.integer("to", 0);
   const bool to_real = std::find(reals.begin(), reals.end(), to) != reals.end();
   check(to_real || std::find(integers.begin(), integers.end(), to) != integers.end(), ExitCode::usage,
-        "it makes a type that is not supported");
+        "it converts to an unsupported type");
   return cast(need(inputs, 0), to_real ? Type::real : Type::integer);
 }
 
@@ -183,7 +183,7 @@ OnnxTensor fold_squeeze(const OnnxNode& node, const Inputs& inputs) {
     if (std::find(axes.begin(), axes.end(), static_cast<std::int64_t>(i)) == axes.end()) {
       shape.push_back(tensor.shape[i]);
     } else {
-      check(tensor.shape[i] == 1, ExitCode::usage, "it leaves out an axis of {} elements", tensor.shape[i]);
+      check(tensor.shape[i] == 1, ExitCode::usage, "it removes an axis of {} elements", tensor.shape[i]);
     }
   }
   return with_shape(tensor, shape);
@@ -199,7 +199,7 @@ OnnxTensor fold_unsqueeze(const OnnxNode& node, const Inputs& inputs) {
   return with_shape(tensor, shape);
 }
 
-// Along the first axis, which is all that shapes need.
+// Along the first axis, which suffices for shapes.
 OnnxTensor fold_concat(const OnnxNode& node, const Inputs& inputs) {
   OnnxTensor joined = need(inputs, 0);
   const auto rank = static_cast<std::int64_t>(joined.shape.size());
@@ -211,7 +211,7 @@ OnnxTensor fold_concat(const OnnxNode& node, const Inputs& inputs) {
     joined.reals.insert(joined.reals.end(), next.reals.begin(), next.reals.end());
     joined.integers.insert(joined.integers.end(), next.integers.begin(), next.integers.end());
     joined.shape[0] += next.shape[0];
-    check(joined.shape[0] <= kMostGrown, ExitCode::usage, "it makes a constant that is too large");
+    check(joined.shape[0] <= kMostGrown, ExitCode::usage, "it computes a constant that is too large");
   }
   return joined;
 }
@@ -220,13 +220,14 @@ OnnxTensor fold_gather(const OnnxNode& node, const Inputs& inputs) {
   const OnnxTensor& tensor = need(inputs, 0);
   const OnnxTensor& indices = need(inputs, 1);
   check(tensor.shape.size() == 1 && node.integer("axis", 0) == 0 && indices.type == Type::integer, ExitCode::usage,
-        "it picks from a constant of several dimensions");
+        "it selects from a constant with several dimensions");
   OnnxTensor picked;
   picked.type = tensor.type;
   picked.shape = indices.shape;
   for (std::int64_t index : indices.integers) {
     if (index < 0) index += tensor.shape[0];
-    check(index >= 0 && index < tensor.shape[0], ExitCode::usage, "it picks element {} of {}", index, tensor.shape[0]);
+    check(index >= 0 && index < tensor.shape[0], ExitCode::usage, "it selects element {} of {}", index,
+          tensor.shape[0]);
     const auto at = static_cast<std::size_t>(index);
     if (tensor.type == Type::integer) {
       picked.integers.push_back(tensor.integers[at]);
@@ -249,7 +250,7 @@ OnnxTensor fold_slice(const OnnxNode& node, const Inputs& inputs) {
   const Extents axes = list("axes", 3, all);
   const Extents steps = list("steps", 4, Extents(starts.size(), 1));
   check(ends.size() == starts.size() && axes.size() == starts.size() && steps.size() == starts.size(), ExitCode::usage,
-        "its lists are not of one length");
+        "its lists differ in length");
   Extents shape = tensor.shape;
   Extents strides = strides_of(tensor.shape);
   std::int64_t offset = 0;
@@ -274,13 +275,13 @@ OnnxTensor fold_slice(const OnnxNode& node, const Inputs& inputs) {
   return gathered(tensor, shape, strides, product(shape) == 0 ? 0 : offset);
 }
 
-// numpy's rule: extents of 1 are repeated.
+// numpy's broadcasting: extents of 1 are repeated.
 Extents broadcast_shape(const Extents& a, const Extents& b) {
   Extents shape(std::max(a.size(), b.size()));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     const std::int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1;
     const std::int64_t y = i < b.size() ? b[b.size() - 1 - i] : 1;
-    check(x == y || x == 1 || y == 1, ExitCode::usage, "its inputs do not fit each other");
+    check(x == y || x == 1 || y == 1, ExitCode::usage, "its input shapes cannot be broadcast");
     shape[shape.size() - 1 - i] = x == 1 ? y : x;
   }
   return shape;
@@ -323,7 +324,7 @@ OnnxTensor fold_arithmetic(const OnnxNode& node, const Inputs& inputs) {
   check(a.type == b.type, ExitCode::usage, "its inputs are of different types");
   const Extents shape = broadcast_shape(a.shape, b.shape);
   check(product(shape) <= std::max({kMostGrown, a.elements(), b.elements()}), ExitCode::usage,
-        "it makes a constant of {} elements", product(shape));
+        "it computes a constant of {} elements", product(shape));
   OnnxTensor result = repeated(a, shape);
   const OnnxTensor other = repeated(b, shape);
   for (std::size_t i = 0; i < result.integers.size(); ++i) {
@@ -340,7 +341,7 @@ OnnxTensor fold_shape(const OnnxNode& node, const Inputs& inputs) { return shape
 OnnxTensor fold_expand(const OnnxNode& /*node*/, const Inputs& inputs) {
   const OnnxTensor& tensor = need(inputs, 0);
   const Extents shape = broadcast_shape(tensor.shape, need_integers(inputs, 1));
-  check(product(shape) <= kMostGrown, ExitCode::usage, "it makes a constant of {} elements", product(shape));
+  check(product(shape) <= kMostGrown, ExitCode::usage, "it computes a constant of {} elements", product(shape));
   return repeated(tensor, shape);
 }
 
@@ -384,7 +385,7 @@ OnnxTensor fold(const OnnxNode& node, const std::vector<const OnnxTensor*>& inpu
 Extents integers_of(const OnnxNode& node, std::string_view attribute, const OnnxTensor* input,
                     const Extents& otherwise) {
   if (input == nullptr) return node.integers(attribute, otherwise);
-  check(input->type == Type::integer && input->shape.size() <= 1, ExitCode::usage, "its {} are no list of numbers",
+  check(input->type == Type::integer && input->shape.size() <= 1, ExitCode::usage, "its {} are not a list of numbers",
         attribute);
   return input->integers;
 }
@@ -404,11 +405,11 @@ Extents reshaped(const Extents& from, Extents target, bool zero_is_zero) {
   std::size_t open = target.size();
   for (std::size_t i = 0; i < target.size(); ++i) {
     if (target[i] == 0 && !zero_is_zero) {
-      check(i < from.size(), ExitCode::usage, "it takes over an extent that is not there");
+      check(i < from.size(), ExitCode::usage, "it copies an extent that does not exist");
       target[i] = from[i];
     }
     if (target[i] == -1) {
-      check(open == target.size(), ExitCode::usage, "it leaves two extents open");
+      check(open == target.size(), ExitCode::usage, "it infers two extents");
       open = i;
     } else {
       check(target[i] >= 0 && !__builtin_mul_overflow(known, target[i], &known), ExitCode::usage,
@@ -416,7 +417,7 @@ Extents reshaped(const Extents& from, Extents target, bool zero_is_zero) {
     }
   }
   if (open < target.size()) {
-    check(known != 0 && product(from) % known == 0, ExitCode::usage, "its shape does not fit the number of elements");
+    check(known != 0 && product(from) % known == 0, ExitCode::usage, "its shape does not match the number of elements");
     target[open] = product(from) / known;
   }
   return target;
@@ -436,7 +437,7 @@ OnnxTensor shape_part(const OnnxNode& node, const Extents& shape) {
 OnnxTensor transposed(const OnnxTensor& tensor, const Extents& permutation) {
   const auto rank = static_cast<std::int64_t>(tensor.shape.size());
   check(permutation.size() == tensor.shape.size() && normal_axes(permutation, rank).size() == permutation.size(),
-        ExitCode::usage, "its permutation does not fit {} dimensions", rank);
+        ExitCode::usage, "its permutation does not match {} dimensions", rank);
   const Extents strides = strides_of(tensor.shape);
   Extents shape;
   Extents steps;

@@ -1,5 +1,5 @@
-// Computes nodes whose inputs are all constants. Exporters leave many of these around weights (Transpose, Identity) and
-// around shapes (Shape, Gather, Concat before a Reshape).
+// Constant folding. Exporters leave many constant nodes around weights (Transpose, Identity) and around shapes (Shape,
+// Gather, Concat before a Reshape).
 //
 //   if (folds("Transpose")) OnnxTensor w = fold(node, {&weight});
 #pragma once
@@ -13,32 +13,31 @@
 
 namespace ddp {
 
-// Stands in shapes for the number of samples, which a network leaves open. It may be moved about, not computed with.
+// Represents the dynamic number of samples in shapes. It may be copied but not computed with.
 inline constexpr std::int64_t kBatchExtent = std::numeric_limits<std::int64_t>::min();
 
-// Whether fold() knows nodes of this type.
+// Whether fold() supports nodes of this type.
 bool folds(std::string_view type);
 
-// The first output. An input that is left out is null. Throws Error(usage) saying what of it is not supported.
+// Returns the first output. An omitted input is null. Throws Error(usage) naming what is not supported.
 OnnxTensor fold(const OnnxNode& node, const std::vector<const OnnxTensor*>& inputs);
 
-// A list of whole numbers from an attribute or, from some opset on, from a constant input; `otherwise` where neither is
-// there. Throws Error(usage) for an input that is no list of whole numbers.
+// A list of integers from an attribute or, in later opsets, from a constant input; `otherwise` if there is neither.
+// Throws Error(usage) if the input is not a list of integers.
 std::vector<std::int64_t> integers_of(const OnnxNode& node, std::string_view attribute, const OnnxTensor* input,
                                       const std::vector<std::int64_t>& otherwise);
 
-// The axes counted from 0, sorted. Throws Error(usage) for an axis that a tensor of `rank` dimensions does not have.
+// The axes as non-negative indices, sorted. Throws Error(usage) for an axis out of range of `rank` dimensions.
 std::vector<std::int64_t> normal_axes(std::vector<std::int64_t> axes, std::int64_t rank);
 
-// The shape that a Reshape to `target` makes of `elements` elements of a tensor of shape `from`: 0 takes over an
-// extent, -1 is what is left.
+// The result shape of a Reshape of a tensor of shape `from` to `target`: 0 copies an extent, -1 is inferred.
 std::vector<std::int64_t> reshaped(const std::vector<std::int64_t>& from, std::vector<std::int64_t> target,
                                    bool zero_is_zero);
 
-// What a Shape node gives for a tensor of this shape: all of it, or from its attribute "start" to "end".
+// The result of a Shape node for a tensor of this shape, with its attributes "start" and "end".
 OnnxTensor shape_part(const OnnxNode& node, const std::vector<std::int64_t>& shape);
 
-// Dimensions permuted as ONNX's Transpose does.
+// The dimensions permuted as by ONNX's Transpose.
 OnnxTensor transposed(const OnnxTensor& tensor, const std::vector<std::int64_t>& permutation);
 
 }  // namespace ddp

@@ -23,13 +23,13 @@ class GeluJoiner {
   }
 
  private:
-  // A factor of a product, and the other one.
+  // The two factors of a product.
   struct Scaled {
     std::string value;
     double factor = 1;
   };
 
-  // The one number that a value is, if it is a constant of one element.
+  // The value of a constant with one element; otherwise nullopt.
   std::optional<double> number(const std::string& name) const {
     const OnnxTensor* tensor = nullptr;
     if (const auto found = model_.initializers.find(name); found != model_.initializers.end()) tensor = &found->second;
@@ -43,7 +43,7 @@ class GeluJoiner {
 
   static bool near(double a, double b) { return std::abs(a - b) < 1e-3; }
 
-  // `node` as a value times a number: Mul or Div by a constant.
+  // Matches `node` as a value times a number: Mul or Div by a constant.
   std::optional<Scaled> scaled(const OnnxNode& node) const {
     if (node.type == "Div" && node.inputs.size() == 2) {
       if (const std::optional<double> divisor = number(node.inputs[1])) return Scaled{node.inputs[0], 1 / *divisor};
@@ -71,7 +71,7 @@ class GeluJoiner {
     return reader != nullptr && reader->type == type && reader->inputs.size() == 2 ? reader : nullptr;
   }
 
-  // The other input of a node of two.
+  // The other input of a node with two inputs.
   static const std::string& other(const OnnxNode& node, const std::string& one) {
     return node.inputs[node.inputs[0] == one ? 1 : 0];
   }

@@ -1,5 +1,4 @@
-// 16-bit floating-point numbers as ONNX and safetensors files keep them, made to floats. Exact: every one of them is a
-// float.
+// Converts 16-bit floating-point numbers of ONNX and safetensors files to float; the conversion is exact.
 //
 //   half_to_float(0x3c00)       1
 //   bfloat16_to_float(0x3f80)   1
@@ -21,7 +20,7 @@ constexpr float half_to_float(std::uint16_t bits) {
   const std::uint32_t fraction = bits & 0x3ffU;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000U | fraction << 13U);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112U) << 23U | fraction << 13U);
-  constexpr float kSmallest = 1.0F / 16777216.0F;  // 2^-24, the step of the subnormal numbers
+  constexpr float kSmallest = 1.0F / 16777216.0F;  // 2^-24, the spacing of subnormal numbers
   const float magnitude = static_cast<float>(fraction) * kSmallest;
   return sign != 0 ? -magnitude : magnitude;
 }

@@ -29,12 +29,12 @@ std::string extents_text(const std::vector<std::int64_t>& extents) {
   return "[" + join(words) + "]";
 }
 
-// Products of these do not overflow.
+// Products of extents up to this do not overflow.
 void check_size(const Shape& shape) {
   constexpr std::int64_t kMostPixels = 1 << 16;
   constexpr std::int64_t kMostChannels = 1 << 30;
   check(std::max(shape.height, shape.width) <= kMostPixels && shape.channels <= kMostChannels, ExitCode::usage,
-        "it makes an image of {}x{}x{}, which is too large", shape.channels, shape.height, shape.width);
+        "it produces an image of {}x{}x{}, which is too large", shape.channels, shape.height, shape.width);
 }
 
 std::vector<std::string> names_of(const std::vector<OnnxValue>& values) {
@@ -96,7 +96,8 @@ std::string Importer::known_types() {
 }
 
 Importer::Importer(const OnnxModel& model) : model_(model) {
-  // What small files may make, such as a weight that is one number expanded, and what exporters make of what is there.
+  // Limits what small files may expand to (for example a weight expanded from one number) without rejecting what
+  // exporters generate.
   constexpr std::int64_t kAlways = 1 << 24;
   constexpr std::int64_t kTimes = 16;
   for (const auto& [name, tensor] : model.initializers) {
@@ -122,7 +123,7 @@ ImportedModel Importer::run() {
   }
   for (const auto& [name, tensor] : model_.initializers) {
     ImportedValue& value = values_[name];
-    // Owned by the model, which outlives us.
+    // Owned by the model, which outlives this object.
     value.constant = std::shared_ptr<const OnnxTensor>(std::shared_ptr<void>(), &tensor);
     value.origin = name;
   }
@@ -150,12 +151,13 @@ void Importer::open_input() {
         input.has_shape ? extents_text(input.shape) : "?");
   for (std::size_t i = 1; i < 4; ++i) {
     constexpr std::int64_t kLargest = 1 << 16;
-    check(input.shape[i] >= 1 && input.shape[i] <= kLargest, ExitCode::usage,
-          "its input '{}' has the shape {}; only the number of samples may be open, export it with fixed images",
-          input.name, extents_text(input.shape));
+    check(
+        input.shape[i] >= 1 && input.shape[i] <= kLargest, ExitCode::usage,
+        "its input '{}' has the shape {}; only the number of samples may be dynamic, export it with a fixed image size",
+        input.name, extents_text(input.shape));
   }
   declared_batch_ = input.shape[0];
-  // Keras has the channels last; its exports begin with a Transpose, or, for one channel, a Reshape.
+  // Keras uses channels-last order; its exports begin with a Transpose or, with one channel, a Reshape.
   const std::vector<const OnnxNode*>& readers = readers_[input.name];
   const bool last = std::all_of(readers.begin(), readers.end(), [&](const OnnxNode* reader) {
     if (reader->type == "Reshape") return input.shape[3] == 1 && input.shape[1] > 1;
@@ -175,7 +177,7 @@ void Importer::open_input() {
 
 void Importer::translate(const OnnxNode& node) {
   if (node.outputs.empty()) return;
-  // All that is not supported is looked for before anything is said.
+  // All unsupported operators are collected before the error is reported.
   const bool behind = std::any_of(node.inputs.begin(), node.inputs.end(),
                                   [&](const std::string& input) { return unsupported_values_.contains(input); });
   if (!behind && try_fold(node)) return;
@@ -204,10 +206,10 @@ bool Importer::try_fold(const OnnxNode& node) {
   }
   ImportedValue result;
   result.constant = std::make_shared<OnnxTensor>(fold(node, inputs));
-  // A Constant is part of the file, and there once.
+  // A Constant is part of the file and counted once.
   if (node.type != "Constant") charge(result.constant->elements());
   result.origin = inputs.empty() || inputs[0] == nullptr ? node.outputs[0] : value(node, 0).origin;
-  // PyTorch's older exporter keeps equal tensors once; the others are made of that, under their own names.
+  // PyTorch's older exporter stores equal tensors once; the others are Identity nodes of it with their own names.
   if (node.type == "Identity" && !given_name(node.outputs[0]).empty()) result.origin = node.outputs[0];
   values_[node.outputs[0]] = std::move(result);
   return true;
@@ -223,7 +225,7 @@ void Importer::finish(const std::string& output) {
   const Graph& graph = result_.graph;
   const Shape& shape = graph.shape(last.layer);
   check(shape.height == 1 && shape.width == 1 && !last.padding.any(), ExitCode::usage,
-        "its output '{}' is no vector of logits [N, classes]", output);
+        "its output '{}' is not a vector of logits [N, classes]", output);
   check(graph.parameter_count() > 0, ExitCode::usage, "it has no weights to train");
   std::vector<bool> read(graph.layers().size(), false);
   read[static_cast<std::size_t>(last.layer)] = true;
@@ -234,7 +236,7 @@ void Importer::finish(const std::string& output) {
   if (unread != read.end()) {
     const auto layer = static_cast<std::size_t>(unread - read.begin());
     throw Error(ExitCode::usage,
-                fmt::format("only the shape of what its layer '{}' makes is read, which is not supported",
+                fmt::format("only the shape of the output of its layer '{}' is used, which is not supported",
                             graph.layers()[layer].name));
   }
   DDP_ASSERT(static_cast<std::int64_t>(result_.parameters.size()) == graph.parameter_count());
@@ -263,7 +265,7 @@ ImportedValue& Importer::activation(const OnnxNode& node, std::size_t input) {
   ImportedValue& found = value(node, input);
   check(found.constant == nullptr, ExitCode::usage, "its input '{}' is a constant, which is not supported there",
         node.input(input));
-  check(!found.softmax, ExitCode::usage, "it reads a Softmax, which is supported at the end only");
+  check(!found.softmax, ExitCode::usage, "it reads a Softmax, which is supported only at the end");
   build(found);
   return found;
 }
@@ -323,7 +325,7 @@ std::string Importer::given_name(const std::string& origin) const {
   return plain ? origin : "";
 }
 
-// Gives a parameter the name that it has in the module, unless another has it already.
+// Gives a parameter its name in the module, unless that is already in use.
 void Importer::rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape) {
   if (name.empty()) return;
   const std::vector<Parameter>& all = result_.graph.parameters();

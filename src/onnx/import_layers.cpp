@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// The output of `layer`, with what else is known of its input.
+// The output of `layer`, keeping the other attributes of its input.
 ImportedValue behind(const ImportedValue& input, int layer) {
   ImportedValue value = input;
   value.layer = layer;
@@ -39,8 +39,8 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   const std::int64_t groups = node.integer("group", 1);
   check(groups >= 1 && shape[0] >= 1 && shape[1] >= 1 && in.channels % groups == 0 && shape[0] % groups == 0 &&
             shape[1] == in.channels / groups,
-        ExitCode::usage, "weights for {} of {} groups' channels do not fit its {} input channels", shape[1], groups,
-        in.channels);
+        ExitCode::usage, "its weights have {} channels per group in {} groups, but its input has {} channels", shape[1],
+        groups, in.channels);
   Window2d window = window_of(node, shape[2], shape[3], in.height + x.padding.top + x.padding.bottom,
                               in.width + x.padding.left + x.padding.right)
                         .window;
@@ -60,13 +60,13 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   if (node.input(2).empty()) return result;
   layer.bias = numbers(node, 2, shape[0]);
   layer.bias_name = given_name(constant(node, 2)->origin);
-  // As PyTorch's two exporters call what they fold batch normalisation into.
+  // The names that PyTorch's two exporters give to convolutions with a folded batch normalisation.
   if (layer.bias_name.ends_with(".weight_bias") || weight->origin.starts_with("onnx::Conv_")) {
     layer.bias_name.clear();
     ++folded_norms_;
   }
-  // PyTorch's newer exporter computes a bias of zeros where the module has none; one that a module has, and shares with
-  // another through an Identity, has a name.
+  // PyTorch's newer exporter computes a bias of zeros if the module has none; a bias of a module that is shared with
+  // another through an Identity has a name.
   const bool computed = !model_.initializers.contains(node.input(2)) && is_made_up(constant(node, 2)->origin);
   if (computed && std::all_of(layer.bias.begin(), layer.bias.end(), [](float b) { return b == 0; })) layer.bias.clear();
   return result;
@@ -76,7 +76,7 @@ ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, b
   const ImportedValue& x = activation(node, 0);
   check(x.rank == 2, ExitCode::usage, "its input is an image; it must be flattened first");
   check(weight.type == OnnxTensor::Type::real && weight.shape.size() == 2, ExitCode::usage,
-        "its weights are no matrix of real numbers");
+        "its weights are not a matrix of real numbers");
   const OnnxTensor matrix = transpose ? transposed(weight, {1, 0}) : weight;
   const std::int64_t inputs = result_.graph.shape(x.layer).channels;
   check(matrix.shape[1] == inputs && matrix.shape[0] >= 1, ExitCode::usage, "its weights are for {} inputs, it has {}",
@@ -92,7 +92,7 @@ ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, b
   layer.weight_name = value(node, 1).origin;
   layer.weight = matrix.reals;
   layer.channels = matrix.shape[0];
-  // Where the module multiplies by a matrix of its own, [inputs, outputs], ours is the other way round.
+  // If the module multiplies by a parameter [inputs, outputs], ours is its transpose.
   const std::string name = given_name(layer.weight_name);
   const bool turned = transpose && !name.empty() && model_.initializers.contains(node.input(1));
   if (!turned) layer.kept_name = name;
@@ -110,7 +110,7 @@ ImportedValue Importer::gemm(const OnnxNode& node) {
   const ImportedValue* weight = constant(node, 1);
   check(weight != nullptr, ExitCode::usage, "it has no weights");
   ImportedValue result = linear(node, *weight->constant, node.integer("transB", 0) == 0);
-  // In the weights these factors would come out again as other weights.
+  // Folded into the weights, these factors would change the exported weights.
   const float alpha = node.real("alpha", 1);
   const bool has_bias = !node.input(2).empty();
   check(alpha == 1 && (!has_bias || node.real("beta", 1) == 1), ExitCode::usage,
@@ -154,11 +154,11 @@ ImportedValue Importer::batch_norm(const OnnxNode& node) {
         "it has a variance below 0");
   BatchNormLayer layer;
   layer.epsilon = node.real("epsilon", 1e-5F);
-  // ONNX's is the part that stays.
+  // ONNX's momentum is the fraction that is kept.
   layer.momentum = 1 - node.real("momentum", 0.9F);
   check(layer.epsilon > 0 && layer.epsilon < 1 && layer.momentum >= 0 && layer.momentum <= 1, ExitCode::usage,
         "its epsilon or momentum is out of range");
-  // PyTorch's affine=False: constants of ones and zeros, which are no parameters of the module.
+  // PyTorch's affine=False: constant ones and zeros that are not parameters of the module.
   const ImportedValue* shift = constant(node, 2);
   const bool of_keras = model_.producer.starts_with("tf2onnx");
   const auto is = [](const std::vector<float>& values, float wanted) {
@@ -184,13 +184,13 @@ ImportedValue Importer::batch_norm(const OnnxNode& node) {
 
 ImportedValue Importer::activate(const OnnxNode& node, Activation kind) {
   const ImportedValue& x = activation(node, 0);
-  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   return behind(x, result_.graph.activation(x.layer, kind));
 }
 
 ImportedValue Importer::gelu(const OnnxNode& node) {
   const ImportedValue& x = activation(node, 0);
-  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   const std::string approximate = node.text("approximate", "none");
   check(approximate == "none" || approximate == "tanh", ExitCode::usage,
         "its attribute approximate is '{}'; 'none' and 'tanh' are supported", approximate);
@@ -234,7 +234,7 @@ OnnxWindow pooling_window(const OnnxNode& node, const Shape& in, const Padding2d
 ImportedValue Importer::max_pool(const OnnxNode& node) {
   const ImportedValue& x = image(node, 0, /*padding=*/true);
   check(!x.padding.any() || non_negative(x.layer), ExitCode::usage,
-        "zeros from a Pad could win its maximum; that is supported behind a ReLU only");
+        "zeros from a Pad could win its maximum; this is supported only after a ReLU");
   PoolLayer layer;
   layer.kind = PoolSpec::Kind::maximum;
   return pool(node, layer, pooling_window(node, result_.graph.shape(x.layer), x.padding));
@@ -244,8 +244,8 @@ ImportedValue Importer::average_pool(const OnnxNode& node) {
   const ImportedValue& x = image(node, 0, /*padding=*/true);
   const OnnxWindow window = pooling_window(node, result_.graph.shape(x.layer), x.padding);
   const bool counts = node.integer("count_include_pad", 0) != 0;
-  // Zeros of a Pad are part of the image, those of the padding count on request, and what a window has beyond both
-  // never counts. Our windows count all or nothing.
+  // Zeros of a Pad are part of the image, those of the padding count with count_include_pad, and positions beyond both
+  // never count. Our windows count all or none.
   const bool own = window.window.padding.any();
   const bool with = x.padding.any() || (own && counts);
   const bool without = window.overhang.any() || (own && !counts);
@@ -277,9 +277,9 @@ ImportedValue Importer::lrn(const OnnxNode& node) {
   layer.beta = node.real("beta", 0.75F);
   layer.k = node.real("bias", 1);
   constexpr std::int64_t kLargest = 1 << 16;
-  // ONNX and PyTorch put the middle of an even number of channels differently.
+  // ONNX and PyTorch centre an even number of channels differently.
   check(layer.size >= 1 && layer.size <= kLargest && layer.size % 2 == 1, ExitCode::usage,
-        "it goes over {} channels; an odd number is supported", layer.size);
+        "it covers {} channels; only odd numbers are supported", layer.size);
   check(std::isfinite(layer.alpha) && std::isfinite(layer.beta) && layer.alpha >= 0 && layer.k > 0, ExitCode::usage,
         "its alpha, beta or bias is out of range");
   return image_of(result_.graph.lrn(image(node, 0).layer, layer));
@@ -287,7 +287,7 @@ ImportedValue Importer::lrn(const OnnxNode& node) {
 
 ImportedValue Importer::dropout(const OnnxNode& node) {
   const ImportedValue& x = activation(node, 0);
-  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   const float rate = constant(node, 1) != nullptr ? numbers(node, 1, 1)[0] : node.real("ratio", 0.5F);
   if (rate == 0) return x;
   return behind(x, result_.graph.dropout(x.layer, rate));

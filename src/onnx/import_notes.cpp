@@ -1,4 +1,5 @@
-// What an import says about a whole ONNX model: all that it does not support, and what an exporter has taken away.
+// Notes of an import about the whole ONNX model: all unsupported operators, and layers that an exporter has folded
+// away.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -14,7 +15,7 @@
 namespace ddp {
 namespace {
 
-// What people call the operators in PyTorch.
+// The names of the operators in PyTorch.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kInPyTorch = {{
     {"Abs", "torch.abs"},
     {"ArgMax", "torch.argmax"},
@@ -84,7 +85,7 @@ void Importer::refuse_unsupported() const {
                                            join(texts, ", "), known_types()));
 }
 
-// PyTorch's exporters fold batch normalisation into convolutions by default, and drop biases of zeros.
+// PyTorch's exporters fold batch normalisation into convolutions by default, and drop zero biases.
 void Importer::warn_of_folding() const {
   const std::vector<Layer>& layers = result_.graph.layers();
   std::vector<bool> shifted(layers.size(), false);

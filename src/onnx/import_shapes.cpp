@@ -1,4 +1,4 @@
-// What only moves or renames elements, in an ONNX model.
+// Nodes of an ONNX model that only move or rename elements.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 using Extents = std::vector<std::int64_t>;
 
-// Whether the order of channels and pixels makes no difference.
+// Whether the order of channels and pixels does not matter.
 bool one_order(const Shape& shape) { return shape.channels == 1 || shape.height * shape.width == 1; }
 
 const OnnxTensor* tensor_of(const ImportedValue* value) { return value == nullptr ? nullptr : value->constant.get(); }
@@ -31,7 +31,7 @@ ImportedValue Importer::flattened(const ImportedValue& from) {
 
 ImportedValue Importer::flatten(const OnnxNode& node) {
   const ImportedValue& x = activation(node, 0);
-  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   check(normal_axes({node.integer("axis", 1)}, x.rank)[0] == 1, ExitCode::usage,
         "its axis is {}; 1, all but the samples, is supported", node.integer("axis", 1));
   return flattened(x);
@@ -39,14 +39,14 @@ ImportedValue Importer::flatten(const OnnxNode& node) {
 
 ImportedValue Importer::reshape(const OnnxNode& node) {
   ImportedValue x = activation(node, 0);
-  check(!x.padding.any(), ExitCode::usage, "a Pad is supported right before a convolution or pooling only");
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   const OnnxTensor* wanted = tensor_of(constant(node, 1));
   check(wanted != nullptr && wanted->type == OnnxTensor::Type::integer, ExitCode::usage, "it has no shape");
   Extents target = wanted->integers;
   const Extents from = extents(x);
   const bool takes_over = node.integer("allowzero", 0) == 0;
-  check(!target.empty(), ExitCode::usage, "it makes a single number");
-  // One sample's elements on both sides; the samples are named, taken over, or what is left.
+  check(!target.empty(), ExitCode::usage, "it produces a single number");
+  // Compares the elements per sample; the number of samples is explicit, copied (0) or inferred (-1).
   const std::int64_t first = std::exchange(target[0], 1);
   const bool left_over = first == -1;
   check(left_over || is_batch(first) || (first == 0 && takes_over), ExitCode::usage,
@@ -54,14 +54,14 @@ ImportedValue Importer::reshape(const OnnxNode& node) {
   Extents sample(from.begin(), from.end());
   sample[0] = 1;
   check(!left_over || std::find(target.begin(), target.end(), -1) == target.end(), ExitCode::usage,
-        "it leaves two extents open");
+        "it infers two extents");
   target = reshaped(sample, std::move(target), !takes_over);
   const Shape shape = result_.graph.shape(x.layer);
   std::int64_t elements = 1;
   for (const std::int64_t extent : target) {
     check(!__builtin_mul_overflow(elements, extent, &elements), ExitCode::usage, "its shape is impossible");
   }
-  check(elements == shape.elements(), ExitCode::usage, "it makes {} elements of a sample's {}", elements,
+  check(elements == shape.elements(), ExitCode::usage, "it reshapes {} elements per sample to {}", elements,
         shape.elements());
   if (target == sample) return x;
   if (target.size() == 2) return flattened(x);
@@ -70,7 +70,7 @@ ImportedValue Importer::reshape(const OnnxNode& node) {
   const bool first_fits = target == Extents{1, shape.channels, shape.height, shape.width};
   const bool last_fits = target == Extents{1, shape.height, shape.width, shape.channels};
   check((first_fits || last_fits) && one_order(shape), ExitCode::usage,
-        "it makes another image; only [N, -1] is supported");
+        "it reshapes to another image; only [N, -1] is supported");
   value.channels_last = !first_fits;
   return value;
 }
@@ -81,7 +81,7 @@ ImportedValue Importer::squeeze(const OnnxNode& node) {
   const Extents axes = normal_axes(integers_of(node, "axes", tensor_of(constant(node, 1)), {}), x.rank);
   const Extents pixels = x.channels_last ? Extents{1, 2} : Extents{2, 3};
   check(x.rank == 4 && !x.padding.any() && shape.height == 1 && shape.width == 1 && axes == pixels, ExitCode::usage,
-        "only height and width of 1 can be left out");
+        "only height and width of 1 can be removed");
   return flattened(x);
 }
 
@@ -116,7 +116,7 @@ ImportedValue Importer::pad(const OnnxNode& node) {
   Extents axes = {0, 1, 2, 3};
   if (constant(node, 3) != nullptr) axes = integers_of(node, "axes", tensor_of(constant(node, 3)), {});
   const Extents pads = integers_of(node, "pads", tensor_of(constant(node, 1)), {});
-  check(pads.size() == 2 * axes.size(), ExitCode::usage, "its pads do not fit its dimensions");
+  check(pads.size() == 2 * axes.size(), ExitCode::usage, "its pads do not match its dimensions");
   std::array<std::int64_t, 4> before{};
   std::array<std::int64_t, 4> after{};
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -125,7 +125,7 @@ ImportedValue Importer::pad(const OnnxNode& node) {
     before[axis] = pads[i];
     after[axis] = pads[i + axes.size()];
     check(std::min(before[axis], after[axis]) >= 0 && std::max(before[axis], after[axis]) <= kLargest, ExitCode::usage,
-          "it cuts off, or adds too much");
+          "its padding is negative or too large");
   }
   const std::size_t rows = x.channels_last ? 1 : 2;
   const std::size_t channels = x.channels_last ? 3 : 1;
@@ -141,11 +141,11 @@ ImportedValue Importer::pad(const OnnxNode& node) {
 ImportedValue Importer::softmax(const OnnxNode& node) {
   ImportedValue value = activation(node, 0);
   const Shape& shape = result_.graph.shape(value.layer);
-  // Before opset 13 an axis of 1 meant it and all behind it.
+  // Before opset 13, an axis of 1 included all following axes.
   const std::int64_t axis = normal_axes({node.integer("axis", model_.opset < 13 ? 1 : -1)}, value.rank)[0];
   const std::int64_t channels = value.rank == 4 && value.channels_last ? 3 : 1;
   check(axis == channels && shape.height * shape.width == 1, ExitCode::usage, "it is not over the classes");
-  log_info("the {} at the end of the model is left out: the loss has it", node.type);
+  log_info("the {} at the end of the model is dropped: the loss includes it", node.type);
   value.softmax = true;
   return value;
 }
@@ -157,10 +157,10 @@ ImportedValue Importer::identity(const OnnxNode& node) {
 }
 
 ImportedValue Importer::cast(const OnnxNode& node) {
-  // TensorProto.DataType: FLOAT, FLOAT16, DOUBLE, BFLOAT16; all is float32 here.
+  // TensorProto.DataType: FLOAT, FLOAT16, DOUBLE, BFLOAT16; all are float32 here.
   constexpr std::array<std::int64_t, 4> reals = {1, 10, 11, 16};
   check(std::find(reals.begin(), reals.end(), node.integer("to", 0)) != reals.end(), ExitCode::usage,
-        "it makes no real numbers");
+        "it does not produce real numbers");
   return identity(node);
 }
 
@@ -168,9 +168,9 @@ ImportedValue Importer::cast_like(const OnnxNode& node) {
   const ImportedValue& from = value(node, 0);
   const ImportedValue& like = value(node, 1);
   const bool real = like.constant == nullptr || like.constant->type == OnnxTensor::Type::real;
-  check(real, ExitCode::usage, "it makes no real numbers");
+  check(real, ExitCode::usage, "it does not produce real numbers");
   if (from.constant == nullptr) return identity(node);
-  check(from.constant->type == OnnxTensor::Type::real, ExitCode::usage, "it makes real numbers of others");
+  check(from.constant->type == OnnxTensor::Type::real, ExitCode::usage, "it converts integers to real numbers");
   return from;
 }
 

@@ -23,10 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little, "ONNX keeps raw data in little-endian order");
+static_assert(std::endian::native == std::endian::little, "ONNX stores raw data in little-endian order");
 
 bool parse(const std::string& bytes, onnx::ModelProto& proto) {
-  // Above this protobuf itself cannot count.
+  // The limit of protobuf.
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
   return proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) && proto.has_graph();
 }
@@ -37,7 +37,7 @@ std::string type_name_of(int type) {
              : std::to_string(type);
 }
 
-// The number of elements; nothing where an extent is negative or the product exceeds any memory.
+// The number of elements; nullopt if an extent is negative or the product exceeds any memory.
 std::optional<std::int64_t> elements_of(const std::vector<std::int64_t>& shape) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) {
@@ -46,8 +46,8 @@ std::optional<std::int64_t> elements_of(const std::vector<std::int64_t>& shape) 
   return elements <= (std::int64_t{1} << 40) ? std::optional(elements) : std::nullopt;
 }
 
-// The elements of a tensor, which lie as bytes in raw_data or as numbers in the field of their type, as To. `from`
-// makes a To of the stored type.
+// The elements of a tensor as To, from bytes in raw_data or numbers in the field of their type. `from` converts the
+// stored type to To.
 template <class Stored, class To, class Field, class From>
 std::vector<To> values_of(const onnx::TensorProto& proto, const Field& field, std::int64_t count,
                           const FileContext& context, From from) {
@@ -87,7 +87,7 @@ OnnxTensor read_tensor(const onnx::TensorProto& proto, const FileContext& contex
   const std::optional<std::int64_t> count = elements_of(tensor.shape);
   if (!count) context.damaged(fmt::format("tensor '{}' has an impossible shape", proto.name()));
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
-    context.refuse(fmt::format("tensor '{}' lies in another file, and only this one is here", proto.name()));
+    context.refuse(fmt::format("tensor '{}' is stored in another file, which is not available", proto.name()));
   }
   using T = onnx::TensorProto;
   const auto reals = [&]<class S>(S /*stored*/, const auto& field, auto from) {
@@ -174,7 +174,7 @@ OnnxValue read_value(const onnx::ValueInfoProto& proto) {
   return value;
 }
 
-// The same bytes for the same message, which protobuf does not promise otherwise where it has maps.
+// Deterministic serialisation, which protobuf otherwise does not guarantee for maps.
 std::string serialize(const onnx::ModelProto& proto) {
   std::string bytes;
   {
@@ -240,7 +240,7 @@ void write_value(onnx::ValueInfoProto& proto, const OnnxValue& value) {
   }
 }
 
-// The version of ONNX's own operators.
+// The version of the default operator set.
 std::int64_t opset_of(const onnx::ModelProto& proto) {
   for (const auto& opset : proto.opset_import()) {
     if (opset.domain().empty() || opset.domain() == "ai.onnx") return opset.version();
@@ -251,7 +251,7 @@ std::int64_t opset_of(const onnx::ModelProto& proto) {
 }  // namespace
 
 std::string read_onnx_file(const fs::path& path) {
-  std::string bytes = read_text(path, ExitCode::data, std::uint64_t{1} << 31U);  // protobuf reads no more
+  std::string bytes = read_text(path, ExitCode::data, std::uint64_t{1} << 31U);  // the limit of protobuf
   const FileContext context(path);
   onnx::ModelProto proto;
   if (!parse(bytes, proto)) context.damaged("not a readable ONNX model");
@@ -282,7 +282,7 @@ OnnxModel parse_onnx(const std::string& bytes, const fs::path& path) {
   }
   for (const onnx::NodeProto& node : graph.node()) model.nodes.push_back(read_node(node, context));
   for (const onnx::ValueInfoProto& value : graph.input()) {
-    // Up to version 3 of the format initializers are inputs too.
+    // Up to version 3 of the format, initializers are also inputs.
     if (!model.initializers.contains(value.name())) model.inputs.push_back(read_value(value));
   }
   for (const onnx::ValueInfoProto& value : graph.output()) model.outputs.push_back(read_value(value));

@@ -1,4 +1,4 @@
-// In the place of model.cpp where the program is built without libonnx (-DDDP_ONNX=OFF).
+// Replaces model.cpp in builds without libonnx (-DDDP_ONNX=OFF).
 #include "base/error.h"
 #include "onnx/model.h"
 

@@ -11,7 +11,7 @@
 namespace ddp {
 namespace {
 
-// Words at the end of a name that say what a tensor is or computes, not whose it is.
+// Words at the end of a name that describe the kind of a tensor or operation, not the layer it belongs to.
 constexpr std::array<std::string_view, 24> kRoles = {"weight",    "weights",
                                                      "kernel",    "gamma",
                                                      "scale",     "W",
@@ -32,7 +32,7 @@ bool is_role(std::string_view word) {
   return std::find(kRoles.begin(), kRoles.end(), word) != kRoles.end();
 }
 
-// The steps of a name with slashes between; "layer1/layer1.0" are one step, as PyTorch names a scope in full.
+// The components of a slash-separated name; "layer1/layer1.0" is one component, because PyTorch writes scopes in full.
 std::vector<std::string> steps_of(std::string_view name) {
   std::vector<std::string> steps;
   while (!name.empty()) {
@@ -89,7 +89,7 @@ bool is_made_up(std::string_view name) {
 
 std::string LayerNames::choose(const std::string& weight, const OnnxNode& node) {
   std::string base = is_made_up(weight) ? "" : without_roles(weight);
-  // A node named after its output has no name of its own.
+  // A node named after its output has no meaningful name.
   const bool own = !node.outputs.empty() && node.name != node.outputs[0];
   if (base.empty() && own) base = without_roles(node.name);
   if (base.empty()) base = lower(clean(node.type));

@@ -1,5 +1,5 @@
-// Names of layers, from the names that an exporter gave to weights and nodes. Weights keep the names that PyTorch gave
-// them; what an exporter made up is replaced by the node's place in the model.
+// Layer names, derived from the names that an exporter gave to weights and nodes. Names of PyTorch parameters are kept;
+// generated names are replaced by the node's scope in the model.
 //
 //   LayerNames names;
 //   names.choose("layer1.0.conv1.weight", node)         "layer1.0.conv1"
@@ -20,7 +20,7 @@ bool is_made_up(std::string_view name);
 
 class LayerNames {
  public:
-  // A name that no layer before has, for the layer of `node` whose weights are the initializer `weight` ("": none).
+  // A unique name for the layer of `node` with the initializer `weight` ("": none) as weights.
   std::string choose(const std::string& weight, const OnnxNode& node);
 
  private:

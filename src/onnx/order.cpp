@@ -11,12 +11,13 @@
 namespace ddp {
 namespace {
 
-// Where a value comes from: a node's index, or -1 for inputs and initializers.
+// The producer of each value: a node index, or -1 for inputs and initializers.
 std::map<std::string, int> producers_of(const OnnxModel& model) {
   std::map<std::string, int> producers;
   const auto add = [&](const std::string& name, int producer) {
     if (name.empty()) return;
-    check(producers.emplace(name, producer).second, ExitCode::usage, "two nodes or inputs make the value '{}'", name);
+    check(producers.emplace(name, producer).second, ExitCode::usage, "two nodes or inputs produce the value '{}'",
+          name);
   };
   for (const OnnxValue& input : model.inputs) add(input.name, -1);
   for (const auto& [name, tensor] : model.initializers) add(name, -1);
@@ -32,11 +33,11 @@ std::vector<const OnnxNode*> live_nodes(const OnnxModel& model, const std::strin
   const std::map<std::string, int> producers = producers_of(model);
   const auto producer = [&](const std::string& value, const std::string& reader) {
     const auto found = producers.find(value);
-    check(found != producers.end(), ExitCode::usage, "{} reads '{}', which nothing makes and which is no initializer",
-          reader, value);
+    check(found != producers.end(), ExitCode::usage,
+          "{} reads '{}', which no node computes and which is not an initializer", reader, value);
     return found->second;
   };
-  // From the output backwards.
+  // Backward traversal from the output.
   std::vector<bool> live(model.nodes.size(), false);
   std::vector<int> open = {producer(output, "the output")};
   std::vector<std::set<int>> readers(model.nodes.size());
@@ -54,7 +55,7 @@ std::vector<const OnnxNode*> live_nodes(const OnnxModel& model, const std::strin
       open.push_back(before);
     }
   }
-  // Forwards, always the earliest node of the file that is ready (Kahn, 1962).
+  // Topological sort (Kahn, 1962), choosing the earliest ready node of the file.
   std::priority_queue<int, std::vector<int>, std::greater<>> ready;
   for (std::size_t i = 0; i < live.size(); ++i) {
     if (live[i] && waits_for[i] == 0) ready.push(static_cast<int>(i));
@@ -71,7 +72,7 @@ std::vector<const OnnxNode*> live_nodes(const OnnxModel& model, const std::strin
   const auto expected = static_cast<std::size_t>(std::count(live.begin(), live.end(), true));
   if (order.size() != expected) {
     for (std::size_t i = 0; i < live.size(); ++i) {
-      check(!live[i] || waits_for[i] == 0, ExitCode::usage, "node '{}' ({}) is part of a cycle or behind one",
+      check(!live[i] || waits_for[i] == 0, ExitCode::usage, "node '{}' ({}) is part of a cycle or depends on one",
             model.nodes[i].name, model.nodes[i].type);
     }
   }

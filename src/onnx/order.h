@@ -1,4 +1,4 @@
-// The nodes that an output needs, each behind those whose outputs it reads.
+// The nodes that an output depends on, in topological order.
 //
 //   for (const OnnxNode* node : live_nodes(model, "logits")) ...
 #pragma once
@@ -10,8 +10,7 @@
 
 namespace ddp {
 
-// In the file's order where that is possible. Throws Error(usage) for a value that nothing makes, one that two nodes
-// make, and nodes in a cycle.
+// Keeps the file's order if possible. Throws Error(usage) for a value without a producer or with two, and for cycles.
 std::vector<const OnnxNode*> live_nodes(const OnnxModel& model, const std::string& output);
 
 }  // namespace ddp

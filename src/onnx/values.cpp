@@ -1,4 +1,4 @@
-// The plain part of model.h.
+// The part of model.h that does not need protobuf.
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -14,7 +14,7 @@ T attribute_of(const OnnxNode& node, std::string_view attribute, T otherwise) {
   const auto found = node.attributes.find(attribute);
   if (found == node.attributes.end()) return otherwise;
   const T* value = std::get_if<T>(&found->second);
-  check(value != nullptr, ExitCode::usage, "its attribute '{}' is of another type than ONNX asks for", attribute);
+  check(value != nullptr, ExitCode::usage, "its attribute '{}' does not have the type required by ONNX", attribute);
   return *value;
 }
 

@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// Beyond these no image goes; products of them stay far from overflow.
+// Larger than any image; products of these cannot overflow.
 constexpr std::int64_t kLargest = 1 << 20;
 
 struct Ends {
@@ -17,7 +17,7 @@ struct Ends {
   std::int64_t after = 0;
 };
 
-// TensorFlow's "same": as many windows as strides fit into the image.
+// TensorFlow's "same" padding: the number of windows is the size divided by the stride, rounded up.
 Ends same_padding(std::int64_t extent, std::int64_t window, std::int64_t stride, bool lower) {
   const std::int64_t windows = (extent + stride - 1) / stride;
   const std::int64_t total = std::max<std::int64_t>(0, (windows - 1) * stride + window - extent);
@@ -25,8 +25,8 @@ Ends same_padding(std::int64_t extent, std::int64_t window, std::int64_t stride,
   return lower ? Ends{total - less, less} : Ends{less, total - less};
 }
 
-// Rows behind the padding that the last window covers where the number of windows is rounded up. A window that would
-// begin behind the image is none.
+// Rows beyond the padding that the last window covers if the number of windows is rounded up. A window must not start
+// beyond the image.
 std::int64_t overhang(std::int64_t extent, std::int64_t window, std::int64_t stride, const Ends& padding) {
   const std::int64_t padded = extent + padding.before + padding.after;
   if (padded < window) return 0;
@@ -51,7 +51,7 @@ OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t wid
   window.width = width;
   window.stride = strides[0];
   check(std::min({height, width, window.stride}) >= 1 && std::max({height, width, window.stride}) <= kLargest,
-        ExitCode::usage, "a window of {}x{} with stride {} cannot be", height, width, window.stride);
+        ExitCode::usage, "a window of {}x{} with stride {} is invalid", height, width, window.stride);
   Ends vertical;
   Ends horizontal;
   const std::string automatic = node.text("auto_pad", "NOTSET");
@@ -60,11 +60,11 @@ OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t wid
     horizontal = same_padding(columns, width, window.stride, automatic == "SAME_LOWER");
   } else {
     check(automatic == "NOTSET" || automatic == "VALID" || automatic.empty(), ExitCode::usage,
-          "its auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
+          "its auto_pad is not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
     const std::vector<std::int64_t> none = {0, 0, 0, 0};
     const std::vector<std::int64_t> pads = automatic == "VALID" ? none : node.integers("pads", none);
     check(pads.size() == 4 && std::all_of(pads.begin(), pads.end(), [](auto p) { return p >= 0 && p <= kLargest; }),
-          ExitCode::usage, "its pads are not four numbers from 0 on");
+          ExitCode::usage, "its pads are not four non-negative numbers");
     vertical = {pads[0], pads[2]};
     horizontal = {pads[1], pads[3]};
     if (node.integer("ceil_mode", 0) != 0) {

@@ -12,7 +12,7 @@ namespace ddp {
 
 struct OnnxWindow {
   Window2d window;
-  // Rows and columns beyond the padding that a last window in ceil_mode covers.
+  // Rows and columns beyond the padding that the last window covers in ceil_mode.
   Padding2d overhang = {};
 };
 

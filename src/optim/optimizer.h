@@ -24,12 +24,12 @@ struct OptimizerState {
   float* values = nullptr;
 };
 
-// What an update reads when it is carried out; one value each.
+// Read when the update executes; one value each.
 struct UpdateControl {
   const double* lr = nullptr;
-  const double* momentum = nullptr;  // of adam and lamb: beta1
+  const double* momentum = nullptr;  // beta1 for adam and lamb
   const double* step = nullptr;      // the number of the update, from 1
-  const double* skip = nullptr;      // nothing changes where it is not 0
+  const double* skip = nullptr;      // the update is skipped unless this is 0
 };
 
 class Optimizer {
@@ -37,10 +37,10 @@ class Optimizer {
   // The segments cover the flat buffer from its beginning to its end.
   Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings);
 
-  // One step: `gradient` is that of the mean loss over the global batch.
+  // One update; `gradient` is the gradient of the mean loss over the global batch.
   void update(float* parameters, const float* gradient, const UpdateControl& control);
   std::vector<OptimizerState> state();
-  // The moving average of the parameters, good after the first update; null where there is none.
+  // The moving average of the parameters, valid after the first update; null if there is none.
   const float* average() const { return arguments_.average; }
   // Bytes of the state.
   std::size_t bytes() const { return state_.bytes(); }
@@ -52,10 +52,10 @@ class Optimizer {
   Memory tables_;
 };
 
-// Buffers of one float for each parameter that an optimizer keeps.
+// The number of state buffers of an optimizer, with one float per parameter each.
 std::size_t state_buffers(const UpdateSettings& settings);
 
-// What the options ask for.
+// Converts the options.
 UpdateSettings update_settings(const OptimizerOptions& options);
 
 }  // namespace ddp

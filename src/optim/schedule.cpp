@@ -16,7 +16,7 @@ double cosine(double from, double to, double progress) {
 
 }  // namespace
 
-// As torch.optim.lr_scheduler.OneCycleLR with two phases, which end at rise T - 1 and T - 1.
+// Like torch.optim.lr_scheduler.OneCycleLR with two phases, which end at rise T - 1 and T - 1.
 double Schedule::one_cycle(const Position& at, double first, double top, double last) const {
   const double turn = config_.rise * at.length - 1;
   if (turn > 0 && at.done <= turn) return cosine(first, top, at.done / turn);

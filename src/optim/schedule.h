@@ -5,20 +5,20 @@
 //   double lr = schedule.lr(step);
 //   double momentum = schedule.momentum(step);
 //
-// After the warm-up, T being the steps of the rest and t those of it that are done:
+// T is the number of steps after the warm-up, t the number of these completed:
 //
 //   constant     lr
 //   step         lr gamma^floor(step / interval), counted from the beginning of training   (PyTorch's StepLR)
 //   multi-step   lr gamma^(milestones reached), likewise                                   (MultiStepLR)
 //   cosine       from lr to lr_min (Loshchilov and Hutter, 2017, without restarts)         (CosineAnnealingLR)
-//   one-cycle    by cosines from lr / div to lr, after rise T - 1, and to lr / (div final_div), at T - 1; where momenta
-//                are given, these from high to low and to high (Smith and Topin, 2018)      (OneCycleLR)
+//   one-cycle    cosine from lr / div to lr at rise T - 1, then to lr / (div final_div) at T - 1; the momentum, if
+//                given, from high to low and back (Smith and Topin, 2018)                  (OneCycleLR)
 //   polynomial   lr_min + (lr - lr_min) (1 - t / T)^power                                  (PolynomialLR)
 //   exponential  lr gamma^(t / interval), rounded down with staircase    (TensorFlow's exponential_decay,
 //   ExponentialLR)
 //
-// The warm-up is linear to the first of these values. By epoch, all of them but the warm-up change between epochs only,
-// as where PyTorch's step() is called once an epoch.
+// The warm-up is linear up to the initial value of the schedule. With by_epoch, values after the warm-up change only
+// between epochs, as when PyTorch's step() is called once per epoch.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ struct ScheduleConfig {
   double lr_min = 0;
   double gamma = 0.1;
   double interval_steps = 0;                  // between decays
-  std::vector<std::int64_t> milestones = {};  // rising; epochs where by_epoch, else steps
+  std::vector<std::int64_t> milestones = {};  // increasing; epochs with by_epoch, otherwise steps
   bool staircase = false;
   double power = 1;
   double rise = 0.3;
   double div = 25;
   double final_div = 1e4;
-  double high_momentum = 0;  // of one_cycle; of the others, and where both are the same, the momentum of all steps
+  double high_momentum = 0;  // of one_cycle; for other schedules the constant momentum
   double low_momentum = 0;
   bool by_epoch = false;
   double warmup_steps = 0;
@@ -64,7 +64,7 @@ class Schedule {
   struct Position {
     double now = 0;     // since the beginning of training
     double done = 0;    // since the end of the warm-up
-    double length = 1;  // of all that comes after the warm-up
+    double length = 1;  // of the schedule after the warm-up
   };
   Position position(std::int64_t step) const;
   double one_cycle(const Position& at, double first, double top, double last) const;
@@ -72,8 +72,8 @@ class Schedule {
   ScheduleConfig config_;
 };
 
-// What the options ask for. Total is the whole run, even where --max-steps ends it early: a short run is the beginning
-// of the long one.
+// Converts the options. total_steps covers all epochs even if --max-steps ends the run early, so that a short run is a
+// prefix of the long one.
 ScheduleConfig schedule_config(const OptimizerOptions& options, const BatchPlan& plan);
 
 }  // namespace ddp

@@ -20,7 +20,7 @@
 namespace ddp {
 namespace {
 
-// Files of /proc have no size to go by.
+// Files in /proc report no size.
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -35,7 +35,7 @@ struct ProcessStatus {
 
 std::optional<ProcessStatus> status_of(std::int64_t pid) {
   const std::string text = text_of(fmt::format("/proc/{}/stat", pid));
-  // "PID (NAME) STATE PPID ...": the name may hold blanks and brackets.
+  // "PID (NAME) STATE PPID ...": the name may contain blanks and parentheses.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(text.substr(name_end + 1));

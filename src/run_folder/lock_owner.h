@@ -27,10 +27,10 @@ LockOwner this_process();
 
 // One JSON object on one line.
 std::string to_text(const LockOwner& owner);
-// Nothing for any other text, such as a damaged lock.
+// nullopt for any other text, such as a damaged lock.
 std::optional<LockOwner> parse_owner(const std::string& text);
 
-// "MACHINE-PID-STARTED-TOKEN", for the name of a file: it says whose it is even where nothing was written yet.
+// "MACHINE-PID-STARTED-TOKEN", for file names: identifies the owner even if nothing has been written to the file yet.
 std::string name_of(const LockOwner& owner);
 // Whether a file of this name belongs to a process of this machine that has exited.
 bool abandoned(const std::string& name, const LockOwner& self);

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr ExitCode kCode = ExitCode::checkpoint;
 constexpr const char* kConfigFile = "config.cfg";
-// In RUN/earlier-N while things still move there: what moves, "all" or the step after which checkpoints do.
+// A file in RUN/earlier-N while a move is in progress: "all", or the step after which checkpoints are moved.
 constexpr const char* kMovingFile = ".moving";
 constexpr const char* kAll = "all\n";
 
@@ -35,7 +35,7 @@ void move(const fs::path& from, const fs::path& to) {
   check(!error, kCode, "cannot move {} to {}: {}; give another --output", from.string(), to.string(), error.message());
 }
 
-// The step of the checkpoint that a link like `best` names; nothing where it is no link to one that is there.
+// The step of the checkpoint that a link like `best` names; nullopt unless it is a link to an existing one.
 std::optional<std::int64_t> step_of_link(const fs::path& link) {
   std::error_code error;
   const fs::path target = fs::read_symlink(link, error);
@@ -62,14 +62,14 @@ std::optional<ResumePoint> RunFolder::find(const std::string& resume) {
     check(!fs::is_directory(fs::symlink_status(path_ / name, error)), kCode,
           "{} is a folder, but must be a file of the run; move it away", (path_ / name).string());
   }
-  // Lines of an evaluation that was not finished are written again; so is the row of its epoch.
+  // The lines of an unfinished evaluation and the row of its epoch are written again.
   const bool unfinished = !evaluation_ && point.state.epoch_samples > 0;
   kept_ = RunLog::read(path_, {point.state.step, unfinished});
   point.epoch_logged = kept_.epoch_logged;
   return point;
 }
 
-// RUN/earlier-N, made at the first call.
+// RUN/earlier-N, created by the first call.
 fs::path RunFolder::earlier_folder() {
   for (int n = 1; earlier_.empty(); ++n) {
     const fs::path candidate = path_ / fmt::format("earlier-{}", n);
@@ -84,7 +84,8 @@ void RunFolder::move_away(const std::string& name) {
   if (there(path_ / name)) move(path_ / name, earlier_folder() / name);
 }
 
-// Moves what `what` says to RUN/earlier-N; a start that is killed meanwhile leaves a note by which the next goes on.
+// Moves the files described by `what` to RUN/earlier-N; if killed meanwhile, the note lets the next start continue the
+// move.
 void RunFolder::move_to_earlier(const std::string& what) {
   replace_file(earlier_folder() / kMovingFile, what, kCode);
   if (what == kAll) {
@@ -103,7 +104,7 @@ void RunFolder::finish_moving() {
   for (int n = 1; fs::is_directory(path_ / fmt::format("earlier-{}", n), error); ++n) {
     const fs::path candidate = path_ / fmt::format("earlier-{}", n);
     if (!there(candidate / kMovingFile)) {
-      // Killed before the note was in its place: nothing has moved yet.
+      // Killed before the note was complete: nothing has been moved yet.
       for (const auto& entry : fs::directory_iterator(candidate, error)) {
         std::error_code ignored;
         if (entry.path().filename().string().starts_with(kTemporaryPrefix)) fs::remove(entry.path(), ignored);
@@ -125,14 +126,14 @@ void RunFolder::move_all() {
   for (const char* name : kRunFiles) move_away(name);
 }
 
-// A new run never writes over an earlier one.
+// A new run never overwrites an earlier one.
 void RunFolder::move_earlier_run() {
   if (std::none_of(kRunFiles.begin(), kRunFiles.end(), [&](const char* name) { return there(path_ / name); })) return;
   move_to_earlier(kAll);
   log_info("{} contained an earlier run, which was moved to {}", path_.string(), earlier_.string());
 }
 
-// Where a save was killed between its two renames, the checkpoint lies beside its place.
+// If a save was killed between its two renames, the checkpoint still has its temporary name.
 void RunFolder::settle_replaced() {
   const fs::path place = path_ / kCheckpointsFolder / step_folder_name(checkpoint_->state.step);
   if (checkpoint_->path.filename() == place.filename()) return;
@@ -164,7 +165,7 @@ void RunFolder::move_later(std::int64_t step) {
   sync_folder(path_ / kCheckpointsFolder, kCode);
 }
 
-// Going on from an older checkpoint leaves the later ones to those who want them.
+// Resuming from an older checkpoint keeps the later ones.
 void RunFolder::fork() {
   settle_replaced();
   const std::int64_t step = checkpoint_->state.step;
@@ -195,13 +196,13 @@ void RunFolder::open(const Content& content) {
   if (here_) repair_links();
 }
 
-// A run that was killed may have left links that are missing or behind.
+// A killed run may have left missing or outdated links.
 void RunFolder::repair_links() {
   const std::int64_t step = checkpoint_->state.step;
   if (step_of_link(path_ / "latest") != step) writer_->point_link("latest", step);
   const std::optional<std::int64_t> linked = step_of_link(path_ / "best");
   std::optional<std::int64_t> best = linked;
-  // Without a note, as older programs left it, the state says what was the best.
+  // Without evaluation.json, in runs of older versions, the state contains the best result.
   double accuracy = checkpoint_->state.best_accuracy;
   if (linked) {
     if (const auto found = read_evaluation(path_ / "best")) accuracy = found->accuracy;
@@ -210,7 +211,7 @@ void RunFolder::repair_links() {
     writer_->remove_link("best");
   }
   std::vector<CheckpointFolder> all = list_checkpoints(path_);
-  std::reverse(all.begin(), all.end());  // of equals the earliest stays
+  std::reverse(all.begin(), all.end());  // the earliest of equal ones wins
   for (const CheckpointFolder& found : all) {
     const auto evaluation = read_evaluation(found.path);
     if (!evaluation || !std::isfinite(evaluation->loss) || !(evaluation->accuracy > accuracy)) continue;

@@ -3,15 +3,15 @@
 //
 //   RunFolder folder("runs/lenet-glyphs");            // takes the lock
 //   auto resumed = folder.find("auto");               // reads and verifies, writes nothing
-//   ...                                               // everything else that may still fail
+//   ...                                               // all other checks that may fail
 //   folder.open({.config = text});                    // from here on it is written to
 //   folder.save(state, model_views, optimizer_views);
 //   folder.evaluated(state.step, {loss, accuracy}, /*best=*/true);
 //
 // Note [Prepare, then commit]
-// A run that is rejected, for whatever reason, leaves the folder unchanged. Everything that open() needs is therefore read
-// and verified before, so that it can fail only if the disk does. It deletes nothing: an earlier run, and checkpoints
-// later than the one resumed from, are moved to RUN/earlier-1, earlier-2, ...
+// A run that is rejected, for whatever reason, leaves the folder unchanged. Everything that open() needs is therefore
+// read and verified beforehand, so that it can only fail on disk errors. It deletes nothing: an earlier run, and
+// checkpoints later than the one resumed from, are moved to RUN/earlier-1, earlier-2, ...
 #pragma once
 
 #include <filesystem>
@@ -30,7 +30,7 @@ namespace ddp {
 // The checkpoint that a run resumes from, and what the run that wrote it had not finished.
 struct ResumePoint {
   TrainingState state;
-  std::optional<Evaluation> evaluation;  // of the checkpoint; nothing: it was not evaluated to the end
+  std::optional<Evaluation> evaluation;  // of the checkpoint; nullopt if its evaluation was not completed
   bool epoch_logged = true;              // summary.csv has the row of the state's step
 };
 
@@ -39,7 +39,7 @@ class RunFolder {
   // Throws Error(checkpoint) if the folder cannot be written or a living process holds its lock.
   explicit RunFolder(std::filesystem::path path, const LockTiming& timing = {});
 
-  // `resume` is the value of --resume: "none", "auto" (the newest intact checkpoint, if any) or a path. Returns nothing
+  // `resume` is the value of --resume: "none", "auto" (the newest intact checkpoint, if any) or a path. Returns nullopt
   // for a new run.
   std::optional<ResumePoint> find(const std::string& resume);
   // The checkpoint found, or null.
@@ -53,11 +53,12 @@ class RunFolder {
   void open(const Content& content);
 
   // Throws Error(checkpoint) if the folder no longer exists or the lock has been lost.
-  void check_held() { lock_.check_held(); }  // in every step
+  void check_held() { lock_.check_held(); }  // called in every step
   void check_held_now() { lock_.check_held_now(); }
   RunLog& log() { return *log_; }
   void save(const TrainingState& state, std::span<const TensorView> model, std::span<const TensorView> optimizer);
-  // Notes the result of an evaluation of the checkpoint of `step`, once the log has it; `best`: it is the best so far.
+  // Records the evaluation result of the checkpoint of `step` once it is in the log; `best`: whether it is the best so
+  // far.
   void evaluated(std::int64_t step, const Evaluation& evaluation, bool best);
 
   const std::filesystem::path& path() const { return path_; }
@@ -77,10 +78,10 @@ class RunFolder {
   std::filesystem::path path_;
   RunLock lock_;
   std::optional<Checkpoint> checkpoint_;
-  bool here_ = false;                     // the checkpoint is one of this folder
-  std::optional<Evaluation> evaluation_;  // of it
+  bool here_ = false;                     // the checkpoint is in this folder
+  std::optional<Evaluation> evaluation_;  // of that checkpoint
   RunLog::Kept kept_;
-  std::filesystem::path earlier_;  // made by this start; empty: nothing had to move
+  std::filesystem::path earlier_;  // created by this start; empty if nothing had to be moved
   std::optional<CheckpointWriter> writer_;
   std::optional<RunLog> log_;
 };

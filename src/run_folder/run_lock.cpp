@@ -32,7 +32,7 @@ constexpr const char* kTakeoverPrefix = ".takeover-";
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// When the file was renewed last, by the file server's clock.
+// The time of the last renewal, by the file server's clock.
 double time_of(const struct stat& status) {
   return static_cast<double>(status.st_mtim.tv_sec) + 1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
 }
@@ -42,7 +42,7 @@ bool set_time(const fs::path& path) {
   return ::utimensat(AT_FDCWD, path.c_str(), now_both.data(), AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-// Not as base/file.h reads, which is a heartbeat: the lock is looked at whether the run moves or not.
+// Does not use base/file.h, whose reads are heartbeats: the lock is checked regardless of the run's progress.
 std::string read_lock(const fs::path& path) {
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (descriptor.get() < 0) file_error(kLockCode, "read", path, errno);
@@ -60,13 +60,13 @@ std::string read_lock(const fs::path& path) {
 
 }  // namespace
 
-// A lock as it was found.
+// The state of an existing lock.
 struct RunLock::Seen {
   std::string text;
   double renewed = 0;
   std::optional<LockOwner> owner;
 
-  // Nothing where there is no such file (any more).
+  // nullopt if the file does not exist (any more).
   static std::optional<Seen> at(const fs::path& path) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) {
@@ -94,14 +94,14 @@ struct RunLock::Seen {
   }
 };
 
-// Follows a lock of others until it is known whether its owner lives.
+// Observes another process's lock until it is known whether its owner is alive.
 class RunLock::Watch {
  public:
   enum class Verdict { wait, lives, gone };
 
   Watch(const LockTiming& timing, LockOwner self) : timing_(timing), self_(std::move(self)) {}
 
-  // `server_time`: what the file server gives a file now.
+  // `server_time`: the current time by the file server's clock.
   Verdict judge(const Seen& seen, double server_time, const fs::path& path) {
     const bool local = seen.owner && same_machine(*seen.owner, self_);
     if (local && !ddp::lives(*seen.owner)) return Verdict::gone;
@@ -152,10 +152,10 @@ void RunLock::release() noexcept {
     std::error_code ignored;
     if (!claim_.empty()) fs::remove(claim_, ignored);
     if (std::exchange(held_, false) && problem().empty()) fs::remove(path_, ignored);
-    // rmdir() takes nothing but empty folders.
+    // rmdir() removes only empty folders.
     if (std::exchange(made_folder_, false)) (void)::rmdir(folder_.c_str());
   } catch (const std::exception&) {
-    // The lock stays behind, and the next process finds that its owner is gone.
+    // The lock is left behind, and the next process detects that its owner is gone.
   }
 }
 
@@ -173,12 +173,12 @@ void RunLock::write_claim() const {
   file.close();
 }
 
-// Whether this process, alone of all, made `path` with the content of the claim.
+// Whether this process created `path` exclusively, with the content of the claim.
 bool RunLock::create_exclusively(const fs::path& path) const {
   if (::link(claim_.c_str(), path.c_str()) == 0) return true;
   const int error_number = errno;
   struct stat status {};
-  // A network file system may report a failure of what it has done.
+  // A network file system may report failure of a link that it has created.
   if (::stat(claim_.c_str(), &status) == 0 && status.st_nlink == 2) return true;
   if (error_number == EEXIST || error_number == ENOENT) return false;
   const std::array without_links = {EPERM, ENOSYS, ENOTSUP, EMLINK, EINVAL};
@@ -244,12 +244,12 @@ void RunLock::acquire() {
                           path_.string()));
 }
 
-// Replaces the lock that was seen; false where another process was faster. On success the claim is the lock.
+// Replaces the observed lock; returns false if another process was faster. On success the claim is the lock.
 bool RunLock::take_over(const Seen& seen) const {
   const fs::path right = folder_ / (kTakeoverPrefix + digest_of(std::as_bytes(std::span(seen.text))).xxh3_128);
   std::error_code error;
   if (!create_exclusively(right)) {
-    // Who has the right needs it for an instant, unless that process died as well.
+    // The takeover right is held only for an instant, unless that process died as well.
     const std::optional<Seen> other = Seen::at(right);
     struct stat status {};
     if (!other || ::stat(claim_.c_str(), &status) != 0) return false;
@@ -268,7 +268,7 @@ bool RunLock::take_over(const Seen& seen) const {
   return taken;
 }
 
-// Removes claims that processes left which were killed while they asked for the lock.
+// Removes claims of processes that were killed while acquiring the lock.
 void RunLock::sweep() const {
   struct stat status {};
   if (::stat(path_.c_str(), &status) != 0) return;
@@ -295,7 +295,7 @@ void RunLock::sweep() const {
 
 void RunLock::renew() const noexcept {
   if (set_time(path_)) return;
-  // A file system without settable times: writing the same bytes again sets the time.
+  // On a file system without settable times, rewriting the same bytes updates the time.
   const int descriptor = ::open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return;
   (void)!::pwrite(descriptor, text_.data(), text_.size(), 0);
@@ -307,7 +307,7 @@ std::string RunLock::problem() const {
   try {
     seen = Seen::at(path_);
   } catch (const Error&) {
-    return "";  // the file system does not answer as it should, which says nothing about the lock
+    return "";  // the file system reports an error, which says nothing about the lock
   }
   if (seen && seen->text == text_) return "";
   if (seen) {

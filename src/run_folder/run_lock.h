@@ -4,11 +4,11 @@
 //   lock.check_held();                   // throws if the folder was deleted, moved or taken over
 //
 // Note [The lock on network file systems]
-// The lock is the file RUN/run.lock, made by link(2), which one process alone can succeed at on every file system;
-// flock() may hold on one host only. It says who made it. A process of this machine is looked up; one elsewhere
-// (another host, or another container) shows that it lives by the file's time, which it renews every 5 s. A lock
-// without a living owner is taken over: the right to do so is a second such file, named after the content that is to be
-// replaced. Ages are differences between times that the file server gave, so clocks need not agree.
+// The lock is the file RUN/run.lock, created by link(2), which succeeds for exactly one process on every file system,
+// whereas flock() may be local to a host. The file identifies its owner. A process on this machine is looked up; one
+// elsewhere (on another host or in another container) is alive if it renews the modification time of the file, every 5
+// s. A lock without a living owner is taken over: the right to do so is a second such file, named after the content to
+// be replaced. Ages are differences between times of the file server, so clocks need not agree.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class RunLock {
 
   // Uses the result of the last check, at most half a second ago; cheap enough for every step.
   void check_held();
-  // Checks now.
+  // Checks immediately.
   void check_held_now();
 
  private:

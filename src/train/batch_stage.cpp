@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-// Images copied to the device at a time.
+// The number of images copied to the device at a time.
 constexpr std::int64_t kImagesAtOnce = 4096;
 
 }  // namespace

@@ -1,13 +1,12 @@
-// Puts a loaded batch where the backend's operators read it.
+// Transfers a loaded batch to the memory of the backend.
 //
 //   BatchStage stage(backend, image_bytes, max_samples, resident);
-//   stage.set(batch);                          // now the host may load the next one
-//   stage.enqueue();                           // the copies to the device, part of its work
+//   stage.set(batch);                          // the host may then load the next one
+//   stage.enqueue();                           // enqueues the copies to the device
 //   network.forward(parameters, stage.samples(first, count), ...);
 //
-// Where all images lie in the device's memory (ResidentImages), only labels, keys and the numbers of the samples are
-// copied. Where device memory is host memory nothing is copied (backend/staging.h), and the batch must stay until its
-// work is done.
+// If all images are in device memory (ResidentImages), only labels, keys and sample indices are copied. If device
+// memory is host memory, nothing is copied (backend/staging.h), and the batch must stay valid until its work is done.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@
 
 namespace ddp {
 
-// All images of a data set in the device's memory, as bytes.
+// All images of a data set in device memory, as bytes.
 class ResidentImages {
  public:
   // Reads the whole data set on this thread and copies it.
@@ -37,15 +36,15 @@ class ResidentImages {
 
 class BatchStage {
  public:
-  // `resident` may be null: then batches bring their pixels. With `mixed` they bring second labels, too.
+  // If `resident` is null, batches contain pixels. With `mixed` they contain second labels and weights.
   BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples, const ResidentImages* resident,
              bool mixed = false);
 
-  // Takes over a batch; the copies of the one before must be done.
+  // Sets the batch to copy; the copies of the previous one must be done.
   void set(const Batch& batch);
   // Enqueues the copies of the batch to the device.
   void enqueue();
-  // `count` samples of the batch from `first` on, in the backend's memory.
+  // The samples [first, first + count) of the batch, in the backend's memory.
   Samples samples(std::int64_t first, std::int64_t count) const;
 
  private:
@@ -55,7 +54,7 @@ class BatchStage {
   bool mixed_;
   std::int64_t count_ = 0;
   Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_;
-  std::vector<std::int32_t> row_numbers_;  // of resident images
+  std::vector<std::int32_t> row_numbers_;  // indices of resident images
 };
 
 }  // namespace ddp

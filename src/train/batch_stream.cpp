@@ -38,7 +38,8 @@ std::optional<BatchRequest> BatchStream::next() {
     const Range samples = plan_.shard_samples(shard, batch);
     for (std::int64_t i = 0; i < samples.size(); ++i) {
       const std::int64_t neighbour = i % 2 == 0 ? i + 1 : i - 1;
-      const std::int64_t partner = neighbour < samples.size() ? neighbour : i;  // an odd one out keeps to itself
+      const std::int64_t partner =
+          neighbour < samples.size() ? neighbour : i;  // the last of an odd number is not mixed
       partners_.push_back(static_cast<std::uint32_t>(samples.begin - mine.begin + partner));
     }
   }

@@ -1,12 +1,12 @@
-// Which samples a rank computes, step after step: the one place that turns (seed, epoch, step) into samples.
+// The samples that a rank processes in each step: the only place that maps (seed, epoch, step) to samples.
 //
 //   BatchStream stream(plan, rank, samples, seed, {.epoch = 0, .step = 0}, last_step);
-//   while (auto request = stream.next()) ...   // this rank's samples of the step, shard after shard, and their keys
+//   while (auto request = stream.next()) ...   // this rank's samples of the step, shard by shard, and their keys
 //
-// The global batch of a step is a run of the epoch's order; it is cut into logical shards, and a rank's samples are
-// those of its shards. Within a shard neighbours are partners, which samples are mixed with; the order is random, so
-// they are random pairs. So the stream of all ranks together does not depend on their number, and a checkpoint needs
-// one cursor only.
+// The global batch of a step is a contiguous range of the epoch's order; it is split into logical shards, and a rank
+// processes the samples of its shards. Within a shard, neighbours are mixup partners; since the order is random, these
+// are random pairs. Therefore the samples of all ranks together do not depend on the number of ranks, and a checkpoint
+// needs only one cursor.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class BatchStream {
   BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, std::uint64_t seed, Cursor begin,
               std::int64_t steps);
 
-  // Valid until the next call; empty where the rank has no share of a small last batch.
+  // Valid until the next call; empty if the rank has no share of a small last batch.
   std::optional<BatchRequest> next();
 
  private:
@@ -46,7 +46,7 @@ class BatchStream {
   Cursor cursor_;
   std::int64_t left_;
   std::int64_t shuffled_epoch_ = -1;
-  // Of the batch given last.
+  // Of the last batch returned.
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> partners_;
 };

@@ -71,13 +71,13 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
     stage_.enqueue();
     double* sums = device_sums_.at<double>(0);
     network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
-    // The stage takes the next batch only when this one's copies are done.
+    // The stage accepts the next batch only after the copies of this one.
     backend_.queue().synchronize();
     heartbeat();
   }
   backend_.queue().download(sums_.data(), device_sums_.data(), device_sums_.bytes());
   backend_.queue().synchronize();
-  // Each chunk's sum comes from one rank and is zero on the others: exact, whatever the order of additions.
+  // Each chunk's sum is computed by one rank and zero on the others, so the total is exact in any order of additions.
   ranks_.all_reduce(sums_, ReduceOp::sum);
   if (stops > 0) return std::nullopt;
   EvalResult result;

@@ -1,10 +1,10 @@
-// The loss and accuracy over a whole data set, each sample counted exactly once.
+// The loss and accuracy over a whole data set, with each sample counted exactly once.
 //
 //   Evaluator evaluator(backend, network, test, nullptr, ranks, EvalOn::rank0, config);
 //   EvalResult result = evaluator.run({parameters, statistics.mean()});   // collective; the same result on all ranks
 //
-// On rank 0 alone, or on all ranks: the set is cut into chunks of the network's batch, the chunks are dealt out to the
-// ranks, and the sums are added in the order of the chunks, so that the number of ranks changes no bit.
+// Runs on rank 0 or on all ranks: the set is split into chunks of the network's batch size, which are distributed over
+// the ranks, and their sums are added in chunk order, so that the result is bit-identical for any number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ struct EvalResult {
 
 class Evaluator {
  public:
-  // `resident` holds the data set's images in the device's memory, or is null.
+  // `resident` holds the images of the data set in device memory, or is null.
   Evaluator(Backend& backend, Network& network, const Dataset& dataset, const ResidentImages* resident,
             Communicator& ranks, EvalOn where, const DataOptions& options);
 
   EvalResult run(const ModelState& state);
-  // Asks `stopped` before each chunk; nothing, on all ranks, where it said yes on any rank that evaluates.
+  // Calls `stopped` before each chunk; returns nullopt on all ranks if it returned true on any evaluating rank.
   std::optional<EvalResult> run_unless(const ModelState& state, const std::function<bool()>& stopped);
 
  private:

@@ -28,10 +28,10 @@
 namespace ddp {
 namespace {
 
-// Of data sets whose images must be decoded, --normalize standard looks at this many.
+// The number of images sampled by --normalize standard in data sets that must be decoded.
 constexpr std::int64_t kMeasuredImages = 512;
 
-// How weights begin; nothing: as the model's source has it.
+// The initialisation of weights; nullopt: that of the model's source.
 std::optional<Initial> initial_of(const ModelOptions& options) {
   switch (options.init) {
     case InitKind::model:
@@ -53,7 +53,7 @@ struct FoundPlan {
   std::string origin;
 };
 
-// Whether the checkpoint's kernels are there: another machine or oneDNN may lack some.
+// Whether the kernels of the checkpoint's plan are available; another machine or version of oneDNN may lack some.
 bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig config, const std::string& plan) {
   config.plan_only = true;
   try {
@@ -61,13 +61,13 @@ bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig co
     return true;
   } catch (const Error& error) {
     if (error.code() != ExitCode::preflight) throw;
-    log_warning("the checkpoint's kernels are not to be had here ({}); others are chosen{}", error.what(),
+    log_warning("kernels of the checkpoint are not available here ({}); others are chosen{}", error.what(),
                 e.options.optimizer.deterministic ? ", and the bits are no longer those of an uninterrupted run" : "");
     return false;
   }
 }
 
-// On rank 0: the checkpoint's plan, else the cached one, else a new one.
+// On rank 0: the plan of the checkpoint, otherwise of the cache, otherwise a new one.
 FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const NetworkConfig& config,
                     const std::optional<TrainingState>& resumed) {
   const bool fixed = e.options.optimizer.deterministic;
@@ -88,7 +88,8 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const Netwo
       (void)layout_plan_from_text(*text, stages);
       return {*text, "from the cache"};
     } catch (const Error& unreadable) {
-      log_info("the cached plan was made by another program; timing the kernels again ({})", unreadable.what());
+      log_info("the cached plan is from another version of the program; timing the kernels again ({})",
+               unreadable.what());
     }
   }
   const double begin = now();
@@ -104,7 +105,7 @@ Normalization normalization_of(const TrainingState& state) {
   return normalization;
 }
 
-// The factors that the checkpoint's network read pixels with, to the bit.
+// The exact factors with which the checkpoint's network scaled pixels.
 void take_pixels(const TrainingState& state, NetworkConfig& config) {
   for (std::size_t c = 0; c < state.mean.size(); ++c) {
     config.scale[c] = static_cast<float>(1 / (255.0 * state.deviation[c]));
@@ -112,7 +113,7 @@ void take_pixels(const TrainingState& state, NetworkConfig& config) {
   }
 }
 
-// A checkpoint's own normalisation, for its evaluation.
+// The normalisation of a checkpoint, for its evaluation.
 Normalization evaluated_normalization(const Normalization& options, const TrainingState& state) {
   if (state.mean.empty()) return options;
   Normalization own = normalization_of(state);
@@ -124,14 +125,15 @@ Normalization evaluated_normalization(const Normalization& options, const Traini
   };
   if (same(options.mean, own.mean) && same(options.deviation, own.deviation)) return options;
   check(options.mean.size() == own.mean.size(), ExitCode::checkpoint,
-        "the checkpoint is for images of {} channels, these data have {}; give --dataset and --data-dir of such images",
+        "the checkpoint is for images with {} channels, this data set has {}; use a --dataset and --data-dir with such "
+        "images",
         own.mean.size(), options.mean.size());
   log_info("images are normalized as in the checkpoint: mean {:.4g}, standard deviation {:.4g}; --normalize is ignored",
            fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
   return own;
 }
 
-// Parameters, optimizer state, and gradients: one buffer for the sum and one for each level of the tree over the rank's
+// Parameters, optimizer state, and gradient buffers: one for the sum and one for each level of the tree over the rank's
 // own shards.
 std::size_t bytes_beside_activations(const Experiment& e) {
   const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
@@ -168,7 +170,7 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
   const bool reflects = options.random_crop_fill == CropFill::reflect;
   check(
       !reflects || 2 * options.random_crop_padding < std::min(image.height, image.width), ExitCode::usage,
-      "--random-crop-fill reflect needs a --random-crop-padding of less than half the image, and {} is not for images "
+      "--random-crop-fill reflect requires a --random-crop-padding below half the image size, but it is {} for images "
       "of {}x{}",
       options.random_crop_padding, image.height, image.width);
   Augmentation augmentation{.random_resized_crop = options.random_resized_crop,
@@ -190,20 +192,20 @@ std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& d
   return std::make_unique<ResidentImages>(backend, dataset);
 }
 
-// The weights of the model's file, or drawn ones; and then, where `reads`, those that --init-from names.
+// The weights of the model's file, or random ones; then, if `reads`, those of --init-from.
 void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, bool reads) {
   const ModelOptions& options = e.options.model;
   const std::span<float> parameters = e.host_parameters->values();
   std::vector<float> statistics(static_cast<std::size_t>(e.graph.statistic_count()));
   initialize_statistics(e.graph, statistics);
-  // An --init of the user's own draws the weights of an ONNX file anew.
+  // An explicit --init re-initialises the weights of an ONNX file.
   if (imported && options.init == InitKind::model) {
     std::copy(imported->parameters.begin(), imported->parameters.end(), parameters.begin());
     statistics = imported->statistics;
   } else {
     initialize(e.graph, initial_of(options), e.options.optimizer.seed, parameters);
   }
-  // Constants are no weights to draw.
+  // Constants are not initialised.
   for (const Parameter& p : e.graph.parameters()) {
     if (!p.fixed) continue;
     DDP_ASSERT(imported.has_value());
@@ -218,7 +220,7 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 }  // namespace
 
 Reduction reduction_of(const Options& options) {
-  // Only the fixed tree adds in the same order whatever the number of ranks.
+  // Only the fixed tree adds in an order that is independent of the number of ranks.
   return options.optimizer.deterministic ? Reduction::tree : options.distributed.reduction;
 }
 
@@ -259,13 +261,13 @@ Normalization open_data(Experiment& e, const TrainingState* evaluated) {
 }
 
 // Collective: the ranks must have the same plan, and with --deterministic the same kernels and libraries. Otherwise
-// machines of several kinds may work together.
+// machines may be heterogeneous.
 void check_same_plan(Communicator& ranks, const Experiment& e) {
   Fingerprint plan = {plan_part(e.plan_text)};
   if (e.options.optimizer.deterministic) plan.push_back(kernels_part(*e.backend));
   check_same_on_all_ranks(ranks, plan, ExitCode::preflight,
-                          "give all ranks the same libraries, and with DDP_INSTRUCTION_SET=avx2 the same kernels, or "
-                          "leave out --deterministic");
+                          "use the same libraries on all ranks, and DDP_INSTRUCTION_SET=avx2 for the same kernels, or "
+                          "omit --deterministic");
 }
 
 }  // namespace
@@ -273,7 +275,7 @@ void check_same_plan(Communicator& ranks, const Experiment& e) {
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy, const TrainingState* evaluated) {
-  // Before anything that all ranks do alike.
+  // Before any collective work.
   check_same_on_all_ranks(ranks, options_fingerprint(options), ExitCode::preflight,
                           "start all ranks with the same program and options");
   Experiment e;
@@ -285,7 +287,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   Normalization normalization;
   std::optional<ImportedModel> imported;
   const auto phase = [&](auto&& work) { return together(session, work); };
-  // What can be wrong before any data is read, first. Rank 0 alone may see the file.
+  // First the checks that need no data. Only rank 0 may have access to the file.
   const std::string onnx =
       phase([&] { return session.rank() == 0 ? read_model(options.model.model, model_copy) : std::string(); });
   e.onnx = ranks.broadcast_text(onnx, 0);
@@ -335,7 +337,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
   const SumOrder order{reduction_of(options), e.batch.shards};
-  // A rank alone opens no NCCL.
+  // A single rank does not open NCCL.
   e.sums = ranks.size() == 1 ? make_message_communicator(ranks, *e.backend, order)
                              : open_sums(device, ranks, *e.backend, order);
   broadcast_floats(ranks, *e.host_parameters);

@@ -1,4 +1,4 @@
-// Everything that a run is made of, built from its options in one order on all ranks: data sets, batch plan, model,
+// All components of a run, built from its options in the same order on all ranks: data sets, batch plan, model,
 // backend, layout plan, network, parameters.
 //
 //   Experiment experiment = prepare_experiment(session, ranks, device, options, std::nullopt);
@@ -39,21 +39,21 @@ struct Experiment {
   DataSets data;
   BatchPlan batch;
   Graph graph{Shape{}};
-  std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a model of the zoo
-  std::string onnx_hash;  // of it, on all ranks
-  // What the run computes from besides its options: data, normalisation, network.
+  std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a built-in model
+  std::string onnx_hash;  // its hash, on all ranks
+  // The inputs of the run besides its options: data, normalisation, network.
   Fingerprint fingerprint;
   std::vector<float> scale;  // per channel: the network reads byte * scale + shift
   std::vector<float> shift;
   Device device;
   std::unique_ptr<Backend> backend;
-  // Sums over the ranks in the device's memory.
+  // All-reduce over the ranks in device memory.
   std::unique_ptr<DeviceCommunicator> sums;
   LayoutPlan plan;
   std::string plan_text;    // the plan as all ranks received it
-  std::string plan_origin;  // where it comes from, for people: "timed in 1.2 s", "from the cache"
+  std::string plan_origin;  // its origin, for the log: "timed in 1.2 s", "from the cache"
   std::unique_ptr<Network> network;
-  // The images in device memory, if that is not the host's and has room for them.
+  // The images in device memory, if that is not host memory and is large enough.
   std::unique_ptr<ResidentImages> resident_train;
   std::unique_ptr<ResidentImages> resident_test;
   Memory parameter_memory;
@@ -72,14 +72,14 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
                               const Options& options, const std::optional<TrainingState>& resumed,
                               const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
 
-// The order in which gradients are added over the ranks.
+// The algorithm that sums gradients over the ranks.
 Reduction reduction_of(const Options& options);
 
-// How a network of `batch` samples reads images.
+// The network configuration for `batch` samples.
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
                              std::int64_t batch);
 
-// Makes the buffer equal to what rank 0's mirror holds, on all ranks.
+// Collective: copies the contents of rank 0's mirror to the buffer of all ranks.
 void broadcast_floats(Communicator& ranks, HostMirror& mirror);
 
 }  // namespace ddp

@@ -24,7 +24,7 @@ const FingerprintPart* find(const Fingerprint& parts, const std::string& name) {
   return found == parts.end() ? nullptr : &*found;
 }
 
-// A line a part, which neither name nor value may break.
+// One line per part; neither name nor value may contain a line break.
 std::string to_lines(const Fingerprint& parts) {
   std::string text;
   for (const FingerprintPart& part : parts) text += one_line(part.name) + "\t" + one_line(part.value) + "\n";
@@ -41,8 +41,8 @@ Fingerprint from_lines(const std::string& text) {
   return parts;
 }
 
-// Options that may differ between ranks, and between a run and its continuation: where things lie, how work is shared
-// out, how long to wait, what is shown.
+// Options that may differ between ranks, and between a run and its continuation: paths, distribution of work, timeouts,
+// output.
 constexpr std::array<std::string_view, 22> kLocal = {"bind",
                                                      "checkpoint",
                                                      "data-dir",
@@ -72,7 +72,7 @@ std::string text_hash(std::string_view text) { return digest_of(std::as_bytes(st
 
 std::string shape_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels, s.height, s.width); }
 
-// Images of a set whose pixels are looked at, in equal steps; of files that must be decoded, fewer.
+// The number of evenly spaced images whose pixels are hashed; fewer for images that must be decoded.
 constexpr std::int64_t kSampledImages = 256;
 constexpr std::int64_t kSampledFiles = 8;
 
@@ -151,7 +151,7 @@ Fingerprint options_fingerprint(const std::string& config) {
 
 Fingerprint data_fingerprint(const DataSets& data, const Normalization& normalization) {
   Fingerprint parts;
-  // A set whose images are functions of memory is read at once; the others are files.
+  // Data sets in memory are cheap to read; others must decode files.
   const bool decodes = !data.test->fixed();
   add_set("training", *data.train, decodes, parts);
   add_set("test", *data.test, decodes, parts);
@@ -213,7 +213,7 @@ std::string differences(const Fingerprint& mine, const Fingerprint& other) {
 
 void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitCode code, std::string_view advice) {
   if (ranks.size() == 1) return;
-  // Through lines on both sides, so that what lines cannot hold makes no difference.
+  // Both sides are converted to lines, so that characters that lines cannot represent make no difference.
   const std::string own = to_lines(mine);
   const std::string first = ranks.broadcast_text(own, 0);
   const std::string host = ranks.broadcast_text(host_name(), 0);

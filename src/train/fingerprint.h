@@ -1,11 +1,10 @@
-// What a run computes from, as named parts, so that two runs can be compared and their differences named.
+// The inputs of a run as named parts, so that runs can be compared and differences named.
 //
 //   Fingerprint options = options_fingerprint(e.options);
 //   check_same_on_all_ranks(ranks, options, ExitCode::preflight);   // "rank 1 on host b has --lr 0.2, rank 0 ... 0.1"
 //
 // The parts are compared across ranks before the first step, stored in checkpoints (state.json), and compared again
-// where a run resumes or a checkpoint is evaluated. Values are short texts: numbers where people know them, hashes
-// (XXH3-128) of what is long.
+// when a run resumes or a checkpoint is evaluated. Values are short texts: numbers, or XXH3-128 hashes of long data.
 #pragma once
 
 #include <map>
@@ -33,37 +32,37 @@ struct FingerprintPart {
 };
 using Fingerprint = std::vector<FingerprintPart>;
 
-// Collective: throws JointError(code) on all ranks where the parts of any rank are not those of rank 0. The line names
-// the lowest such rank, its host, and the first parts that differ; `advice` ends it.
+// Collective: throws JointError(code) on all ranks if the parts of any rank differ from those of rank 0. The message
+// names the lowest such rank, its host and the first parts that differ, followed by `advice`.
 void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitCode code, std::string_view advice);
 
-// "NAME VALUE in place of OTHER" for the first parts that differ, those of `mine` first; "" where none does. Parts that
-// only one side has differ, too.
+// "NAME VALUE instead of OTHER" for the first parts that differ, those of `mine` first; "" if none does. Parts that
+// only one side has count as different.
 std::string differences(const Fingerprint& mine, const Fingerprint& other);
 
-// The version of the program, and the options that decide what is computed, one part each: not those of places,
-// threads, waiting, and what is shown.
+// The version of the program and the options that affect the result, one part each; not paths, threads, timeouts and
+// output.
 Fingerprint options_fingerprint(const Options& options);
-// The same of a configuration's text, as checkpoints keep it.
+// The same for the text of a configuration stored in a checkpoint.
 Fingerprint options_fingerprint(const std::string& config);
 
-// Count, shape, labels and the pixels of some images of both sets, and how pixels are normalised.
+// Count, shape, labels and pixels of some images of both splits, and the normalisation.
 Fingerprint data_fingerprint(const DataSets& data, const Normalization& normalization);
 
 // Layers, their settings, and the names and shapes of all tensors.
 FingerprintPart network_part(const Graph& graph);
 
-// The plan, and what its kernels are computed by (OpFactory::arithmetic()).
+// The plan and the arithmetic of its kernels (OpFactory::arithmetic()).
 FingerprintPart plan_part(const std::string& plan);
 FingerprintPart kernels_part(const Backend& backend);
 
-// The parts of a checkpoint's fingerprint (TrainingState::fingerprint) among `mine`, in the order of these.
+// Those parts of `mine` that a checkpoint's fingerprint (TrainingState::fingerprint) contains, in their order.
 Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored);
 
-// One part, of the names, shapes and values of tensors.
+// A part with the hash of the names, shapes and values of tensors.
 FingerprintPart tensors_part(const std::string& name, std::span<const TensorView> tensors);
 
-// The first tensor that holds a number that is infinite or NaN; "" where there is none.
+// The first tensor that contains a non-finite value; "" if there is none.
 std::string first_not_finite(std::span<const TensorView> tensors);
 
 }  // namespace ddp

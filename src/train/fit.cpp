@@ -11,8 +11,8 @@ std::size_t arena_bytes(Backend& backend, const Graph& graph, NetworkConfig conf
   return Network(backend, graph, config, plan).memory().arena_bytes;
 }
 
-// The largest batch up to `limit` whose arena fits into `bytes`; 0: none. Kernels are those of the fixed rule, since
-// timed ones hold for one batch size.
+// The largest batch up to `limit` whose arena fits into `bytes`; 0: none. Kernels are chosen by rule, since timings are
+// valid for one batch size only.
 std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig config, std::int64_t limit,
                            std::size_t bytes) {
   std::int64_t fits = 0;
@@ -42,9 +42,9 @@ void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& confi
       config.batch, format_bytes(arena + other_bytes), format_bytes(arena), format_bytes(other_bytes),
       format_bytes(available));
   check(fits > 0, ExitCode::out_of_memory,
-        "{}; not even 1 sample would fit: use another device or a larger share of it", need);
+        "{}; not even 1 sample would fit: use another device or raise its memory limit", need);
   throw Error(ExitCode::out_of_memory,
-              fmt::format("{}; {} would fit: raise --logical-shards, or lower the global batch", need, fits));
+              fmt::format("{}; {} would fit: raise --logical-shards or lower the global batch", need, fits));
 }
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// Whether a run fits its device's memory, asked before any of it is taken.
+// Checks whether a run fits into device memory before anything is allocated.
 //
 //   check_fits(backend, graph, network_config, plan, /*other_bytes=*/4 * parameter_bytes);
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace ddp {
 
-// Throws Error(out_of_memory) with the largest number of samples a shard that would fit, where the activations of
-// `config` and `other_bytes` (parameters, gradients, optimizer, messages) are more than the backend has. Says nothing
-// where the backend does not know what it has.
+// Throws Error(out_of_memory) with the largest number of samples per shard that would fit, if the activations of
+// `config` and `other_bytes` (parameters, gradients, optimizer, messages) exceed the backend's memory. Does nothing if
+// the backend does not report its memory.
 void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan,
                 std::size_t other_bytes);
 

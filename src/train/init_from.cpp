@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Other programs' files are known by how they begin: a header's length could never look like that.
+// Files of other programs are recognised by their first bytes, which cannot be a valid header length.
 void check_kind(const fs::path& path) {
   File file(path, File::Mode::read, ExitCode::checkpoint);
   std::array<char, 8> bytes{};
@@ -32,7 +32,7 @@ void check_kind(const fs::path& path) {
         path.string(), path.filename().string());
   check(!begin.starts_with("\x89HDF"), ExitCode::checkpoint,
         "--init-from {}: this is an HDF5 file, as Keras writes them, not a .safetensors file; export the model as ONNX "
-        "and give it as --model",
+        "and pass it as --model",
         path.string());
 }
 
@@ -46,7 +46,7 @@ SafetensorsFile open_weights(const fs::path& path) {
   return read_weights(open_checkpoint(path));
 }
 
-// The layer whose weights are the last: the classifier.
+// The last layer with weights: the classifier.
 int classifier_of(const Graph& graph) {
   int layer = -1;
   for (const Parameter& p : graph.parameters()) {

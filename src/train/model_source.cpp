@@ -41,7 +41,7 @@ NetworkSource make_network(const std::string& model, const std::string& onnx, co
   source.graph = source.imported->graph;
   const Shape& reads = source.graph.shape(source.graph.input());
   check(reads == image && source.graph.classes() == classes, ExitCode::usage,
-        "{} is for images of {}x{}x{} in {} classes, the data set has {}x{}x{} in {}; export it for these, or give "
+        "{} is for images of {}x{}x{} in {} classes, the data set has {}x{}x{} in {}; export it for these, or use "
         "another data set",
         model, reads.channels, reads.height, reads.width, source.graph.classes(), image.channels, image.height,
         image.width, classes);

@@ -1,5 +1,4 @@
-// What a run opens on its device: the backend, and the sums over the ranks. The one place that chooses among devices
-// and transports.
+// Opens the backend and the device communicator of a run. The only place that selects devices and transports.
 //
 //   std::unique_ptr<Backend> backend = open_backend(device);
 //   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, *backend, {Reduction::ring});

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// A plan is a line a stage.
+// A plan has one line per stage.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 26U;
 
 std::string hash_of(std::string_view text) { return digest_of(std::as_bytes(std::span(text))).xxh3_128; }
@@ -44,7 +44,7 @@ std::optional<std::string> PlanCache::find(const std::string& key) const {
   if (!std::filesystem::exists(file, error)) return std::nullopt;
   try {
     const std::string text = read_text(file, ExitCode::internal, kMaxBytes);
-    // The hash, which is the first line, is that of all that follows.
+    // The first line is the hash of the remaining text.
     const std::size_t end = text.find('\n');
     const std::string_view content = std::string_view(text).substr(end == std::string::npos ? text.size() : end + 1);
     if (text.substr(0, end) == hash_of(content) && content.starts_with(key)) {

@@ -1,11 +1,11 @@
-// Layout plans on disk, so that kernels are timed once for a model, batch and machine.
+// Layout plans on disk, so that kernels are timed once per model, batch size and machine.
 //
 //   PlanCache cache(folder);
 //   std::string key = PlanCache::key(backend, stages);
 //   if (auto text = cache.find(key)) ...
 //   cache.store(key, to_text(plan));
 //
-// A cache never fails a run: what cannot be read is timed again, what cannot be written is left out.
+// Errors of the cache never fail a run: an unreadable plan is timed again, an unwritable one is not stored.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +20,10 @@ namespace ddp {
 
 class PlanCache {
  public:
-  // Without a folder nothing is found or stored.
+  // Without a folder the cache is disabled.
   explicit PlanCache(std::optional<std::filesystem::path> folder) : folder_(std::move(folder)) {}
 
-  // All that the fastest plan depends on: the machine, the libraries, and every stage with its shape.
+  // Everything that the fastest plan depends on: the machine, the libraries, and every stage with its shape.
   static std::string key(const Backend& backend, std::span<const Stage> stages);
 
   std::optional<std::string> find(const std::string& key) const;

@@ -15,7 +15,7 @@
 namespace ddp {
 namespace {
 
-// The first words of a list.
+// Joins the first words of a list.
 std::string brief_list(std::vector<std::string> words) {
   constexpr std::size_t kShown = 8;
   const std::size_t all = words.size();
@@ -44,7 +44,7 @@ std::optional<ResumePoint> find_resume_point(const MpiSession& session, Communic
 void check_same_run(const Options& options, const TrainingState& state, const BatchPlan& plan) {
   const auto same = [](const char* key, const auto& now, const auto& then) {
     check(now == then, ExitCode::checkpoint,
-          "--resume: the checkpoint was made with --{} {}, this run has {}; give the same value, or start over with "
+          "--resume: the checkpoint was made with --{} {}, this run has {}; use the same value, or start over with "
           "--resume none",
           key, then, now);
   };
@@ -68,20 +68,22 @@ void check_same_data(const Experiment& e, const TrainingState& state) {
       return std::holds_alternative<AffineLayer>(layer.kind) || (flatten != nullptr && flatten->channels_last);
     };
     const bool other = std::any_of(e.graph.layers().begin(), e.graph.layers().end(), is_new);
-    check(
-        !other, ExitCode::checkpoint,
-        "--resume: the checkpoint was written by an older ddp_train, which took {} for another network (constants and "
-        "the order of columns went into its weights); resume with that, or start over with --resume none",
-        e.options.model.model);
+    check(!other, ExitCode::checkpoint,
+          "--resume: the checkpoint was written by an older ddp_train, which treated {} as another network (constants "
+          "and "
+          "the order of columns were folded into its weights); resume with that version, or start over with --resume "
+          "none",
+          e.options.model.model);
     const std::int64_t steps = e.batch.steps_per_epoch;
-    check(state.step_in_epoch < steps && state.step == state.epoch * steps + state.step_in_epoch, ExitCode::checkpoint,
-          "--resume: the checkpoint is at step {} of epoch {}, which does not fit {} steps an epoch: it was made with "
-          "another number of images; give the same data, or start over with --resume none",
-          state.step_in_epoch, state.epoch, steps);
+    check(
+        state.step_in_epoch < steps && state.step == state.epoch * steps + state.step_in_epoch, ExitCode::checkpoint,
+        "--resume: the checkpoint is at step {} of epoch {}, which does not match {} steps per epoch: it was made with "
+        "another number of images; use the same data, or start over with --resume none",
+        state.step_in_epoch, state.epoch, steps);
     log_info("the checkpoint was written by an older ddp_train, which did not record the data set; it is not compared");
     return;
   }
-  // Another test set changes no weight.
+  // Another test set does not affect the weights.
   Fingerprint mine = e.fingerprint;
   std::erase_if(mine, [](const FingerprintPart& part) { return part.name.starts_with("test "); });
   const std::string text = differences(mine, stored_parts(mine, state.fingerprint));
@@ -90,9 +92,10 @@ void check_same_data(const Experiment& e, const TrainingState& state) {
 
 void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
   if (state.classes.empty() || classes.empty()) return;
-  check(classes == state.classes, ExitCode::checkpoint,
-        "the checkpoint was trained on the classes {}, and these data have {}; give --data-dir the same folders",
-        brief_list(state.classes), brief_list(classes));
+  check(
+      classes == state.classes, ExitCode::checkpoint,
+      "the checkpoint was trained on the classes {}, but this data set has {}; use a --data-dir with the same folders",
+      brief_list(state.classes), brief_list(classes));
 }
 
 void check_same_network(const Experiment& experiment, const TrainingState& state) {
@@ -106,7 +109,7 @@ void check_same_network(const Experiment& experiment, const TrainingState& state
 
 void check_same_model(const Experiment& experiment, const TrainingState& state) {
   check(experiment.onnx_hash == state.model_hash, ExitCode::checkpoint,
-        "--model {} is another file than the one that the checkpoint was trained with; give that, or put it back as "
+        "--model {} is not the file that the checkpoint was trained with; use that file, or restore it as "
         "RUN/{}",
         experiment.options.model.model, kModelCopyFile);
 }
@@ -120,7 +123,7 @@ std::string changed_options(const TrainingState& state, const Options& options) 
     };
   };
   std::erase_if(now, unknown_to(then));
-  // A run that goes on has them from the checkpoint.
+  // A resumed run takes them from the checkpoint.
   std::erase_if(now, [](const FingerprintPart& part) { return part.name == "--logical-shards"; });
   std::erase_if(then, unknown_to(now));
   return differences(now, then);

@@ -28,7 +28,7 @@ std::vector<float> sample_logits(const Graph& graph, const WeightValues& weights
   Random random(kSeed, 0, 0);
   for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.uniform(0, 255.99F));
   const std::vector<std::int32_t> labels(kImages, 0);
-  // An evaluation reads them only, through the pointer that training writes by.
+  // An evaluation only reads them, but through the non-const pointer of training.
   std::vector<float> statistics(weights.statistics.begin(), weights.statistics.end());
   double loss = 0;
   double correct = 0;

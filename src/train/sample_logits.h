@@ -1,5 +1,4 @@
-// What a network answers to a few images that are the same everywhere: to see whether a network that was written to a
-// file and read back is still the same.
+// The logits of a network for a few fixed images, to check that a network written to a file and read back is unchanged.
 //
 //   std::vector<float> logits = sample_logits(graph, {parameters, statistics}, {scale, shift});
 //   double apart = relative_difference(logits, sample_logits(other, ...));
@@ -23,10 +22,10 @@ struct PixelValues {
   std::vector<float> shift;
 };
 
-// Of some random images, as an evaluation computes them on the CPU with kernels chosen by rule.
+// For some random images, as computed in evaluation on the CPU with kernels chosen by rule.
 std::vector<float> sample_logits(const Graph& graph, const WeightValues& weights, const PixelValues& pixels);
 
-// The largest difference by the largest absolute value of `wanted`; infinity where sizes differ or a number is not
+// The largest difference divided by the largest absolute value of `wanted`; infinity if sizes differ or a value is not
 // finite.
 double relative_difference(std::span<const float> found, std::span<const float> wanted);
 

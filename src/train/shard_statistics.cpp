@@ -36,7 +36,7 @@ void ShardStatistics::set(std::span<const float> values) {
   push();
 }
 
-// Gives the device what the host holds.
+// Copies the host's values to the device.
 void ShardStatistics::push() {
   for (std::int64_t shard = mine_.begin; shard < mine_.end; ++shard) {
     std::copy_n(row(shard).begin(), count_, host_own_->values().subspan(at(shard - mine_.begin)).begin());
@@ -48,7 +48,8 @@ void ShardStatistics::push() {
 void ShardStatistics::gather(Communicator& ranks) {
   if (count_ == 0) return;
   host_own_->fetch();
-  // Each shard's come from one rank and are zero on the others: exact, whatever the order of additions.
+  // The statistics of each shard come from one rank and are zero on the others, so the sum is exact in any order of
+  // additions.
   std::vector<double> sums(all_.size(), 0.0);
   std::copy_n(host_own_->values().begin(), at(mine_.size()),
               sums.begin() + static_cast<std::ptrdiff_t>(at(mine_.begin)));

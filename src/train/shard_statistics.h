@@ -1,6 +1,6 @@
-// The running statistics of batch normalisation. Each logical shard keeps its own, as each of N processes of one shard
-// would; an evaluation and a model's file take their mean over the shards, added in the order of the shards, so that
-// the number of ranks changes no bit.
+// The running statistics of batch normalisation. Each logical shard keeps its own, as if each shard had its own
+// process; evaluations and model files use their mean over the shards, added in shard order, so that the result is
+// bit-identical for any number of ranks.
 //
 //   ShardStatistics statistics(backend, graph, plan, rank);
 //   network.forward(Pass::training, {parameters, statistics.of_shard(shard)}, ...);
@@ -22,24 +22,25 @@ namespace ddp {
 
 class ShardStatistics {
  public:
-  // All as the graph begins them.
+  // Initialises the statistics of all shards as defined by the graph.
   ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank);
 
-  // Of one of this rank's shards, in the backend's memory. Null for a network without batch normalisation, as below.
+  // The statistics of one of this rank's shards, in the backend's memory. Like mean(), null for a network without batch
+  // normalisation.
   float* of_shard(std::int64_t shard) const;
   // The mean over the shards at the last gather(), in the backend's memory.
   float* mean() const { return count_ == 0 ? nullptr : mean_.at<float>(0); }
 
-  // Collective: tells all ranks the statistics of all shards, and takes their mean.
+  // Collective: exchanges the statistics of all shards between the ranks and computes their mean.
   void gather(Communicator& ranks);
-  // Collective: the other way, after rank 0's views were read from a checkpoint.
+  // Collective: the reverse, after a checkpoint was read into rank 0's views.
   void broadcast(Communicator& ranks);
-  // Begins all shards with these; for imported networks.
+  // Initialises all shards with these values; for imported networks.
   void set(std::span<const float> values);
 
-  // The mean by the names of Graph::statistics(), in the host's memory, as of the last gather().
+  // The mean in host memory, with the names of Graph::statistics(), as of the last gather().
   std::vector<TensorView> mean_views();
-  // What training goes on with: one tensor [shards][elements], or none.
+  // The state needed to continue training: one tensor [shards][elements], or none.
   std::vector<TensorView> shard_views();
 
  private:
@@ -48,10 +49,10 @@ class ShardStatistics {
   void push();
 
   std::vector<Statistic> statistics_;
-  std::size_t count_;  // floats of one shard
+  std::size_t count_;  // floats per shard
   int shards_;
   Range mine_;
-  Memory own_;  // of this rank's shards
+  Memory own_;  // the statistics of this rank's shards
   Memory mean_;
   std::unique_ptr<HostMirror> host_own_;
   std::unique_ptr<HostMirror> host_mean_;

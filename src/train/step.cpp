@@ -51,9 +51,9 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   compute(parameters, samples);
   backend_.queue().mark(Mark::reduction_mark);
   reducer_.finish();
-  // A rank's own losses are looked at, too: a loss can overflow where its gradient does not.
+  // The losses of this rank are checked too: a loss can overflow although its gradient does not.
   backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
-  // Every shard's loss comes from one rank and is zero on the others: the sums are exact, whatever their order.
+  // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
   optimizer_.update(parameters, reducer_.gradient(),
@@ -62,7 +62,7 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   backend_.queue().mark(Mark::end_mark);
 }
 
-// A step is recorded after one was enqueued as it is, so that libraries have set up what they set up lazily.
+// A step is recorded only after one ran unrecorded, so that libraries have completed their lazy initialisation.
 void TrainStep::replay_or_enqueue(float* parameters, const StepInput& input) {
   if (!record_ || input.samples != plan_.global_batch) {
     enqueue(parameters, input.samples);
@@ -90,9 +90,9 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   return result;
 }
 
-// The marks say what the device did between the step's begin and end; the host's clock sees one step. Forward and
-// backward of the last shard stand for those of all. What is left is the host's: on a GPU enqueueing and waiting to be
-// woken.
+// The marks give the device times between the begin and end of the step; the host's clock measures the whole step.
+// Forward and backward of the last shard are taken as representative of all shards. The remainder is host time: on a
+// GPU, enqueueing and wake-up latency.
 void TrainStep::split_time(double seconds) {
   const double shards = backend_.queue().seconds_between(Mark::begin_mark, Mark::reduction_mark);
   const double forward = backend_.queue().seconds_between(Mark::last_shard_mark, Mark::backward_mark);

@@ -1,15 +1,15 @@
-// One training step on one rank: forward and backward over its logical shards, the reduction behind them, the ranks'
-// agreement, the update.
+// One training step on one rank: forward and backward over its logical shards, the overlapped reduction, the agreement
+// of the ranks, the update.
 //
 //   TrainStep step({backend, network, reducer, optimizer, stage, clock}, plan, rank, /*record=*/true);
 //   StepResult result = step.run(parameters, batch, {.step = 7, .samples = 256, .lr = 0.1, .request = request});
-//   if (!result.finite) ...   // on all ranks; no parameter was touched
+//   if (!result.finite) ...   // on all ranks; no parameter was changed
 //
 // Note [A step without a stop]
-// Everything from the batch's copy to the update is enqueued on the backend, the ranks' agreement included: each writes
-// its losses and flags into a message of doubles, the message is summed over the ranks, and the update reads from it
-// whether to do anything. The host waits once, at the end. So a GPU never waits for the host within a step, and the
-// step can be recorded once and replayed as a whole; on the CPU each call simply does its work.
+// Everything from the batch's copy to the update is enqueued on the backend, including the agreement of the ranks: each
+// writes its losses and flags to a message of doubles, the message is summed over the ranks, and the update reads from
+// the sum whether to skip. The host waits once, at the end. So a GPU never waits for the host within a step, and the
+// step can be recorded once and replayed as a whole; on the CPU each call executes immediately.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@
 
 namespace ddp {
 
-// Requests from outside to a rank, by signals; the ranks agree on the union.
+// Requests to a rank by signals; the ranks agree on the union.
 struct Request {
   bool stop = false;
   bool checkpoint = false;
 };
 
 struct StepInput {
-  std::int64_t step = 0;     // its number, from 1
+  std::int64_t step = 0;     // step number, from 1
   std::int64_t samples = 0;  // of the global batch
   double lr = 0;
   double momentum = 0;  // or beta1
@@ -43,12 +43,12 @@ struct StepInput {
 
 struct StepResult {
   double loss = 0;           // mean over the global batch
-  std::int64_t correct = 0;  // of the global batch, before the update
-  bool finite = true;        // whether the loss and the gradient are numbers; if not, the weights were not updated
+  std::int64_t correct = 0;  // correct predictions in the global batch, before the update
+  bool finite = true;        // whether loss and gradient are finite; if not, the weights were not updated
   Request request;           // the same on all ranks
 };
 
-// The parts of a step, all of which outlive it.
+// The components of a step, which must outlive it.
 struct StepParts {
   Backend& backend;
   Network& network;
@@ -61,16 +61,16 @@ struct StepParts {
 
 class TrainStep {
  public:
-  // With `record` whole steps are recorded if backend and reducer support it.
+  // With `record`, whole steps are recorded if backend and reducer support it.
   TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record);
 
-  // `parameters`: the backend's memory, the same in every call.
+  // `parameters` is memory of the backend, the same in every call.
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
  private:
   // The message of a step: a loss sum for each shard, then these slots; those from `lr` on are not summed.
   enum Slot : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, momentum, number, slots };
-  // Marks in the queue, by which a step's time is split; each is the beginning of its phase.
+  // Marks in the queue that divide the time of a step; each is the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 
   double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }
@@ -95,7 +95,7 @@ class TrainStep {
   Memory host_message_;
   std::size_t message_bytes_;
   bool record_;
-  bool warm_ = false;  // a whole step was enqueued before
+  bool warm_ = false;  // a whole step was enqueued without recording before
   std::unique_ptr<Recording> recording_;
 };
 

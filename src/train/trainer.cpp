@@ -62,7 +62,7 @@ Request Trainer::requested() {
 
 namespace {
 
-// While the training loop runs, it is what acts on a request to stop; after it the program ends.
+// The training loop acts on a request to stop; after the loop the program ends.
 class StopsByStep {
  public:
   explicit StopsByStep(Signals* signals) : signals_(signals) {
@@ -115,13 +115,13 @@ ExitCode Trainer::run() {
     }
   }
   if (!run_.saved_now()) save();
-  // A run that was complete when it was resumed stays as it is.
+  // A run that was already complete when resumed is not changed.
   if (!run_.evaluated_now() && !evaluate()) return ExitCode::stopped;
   if (output_ != nullptr) output_->folder.check_held_now();
   return ExitCode::done;
 }
 
-// What the process that wrote the checkpoint did not come to: it may have been killed while it evaluated.
+// The evaluation that the process that wrote the checkpoint may not have completed, for example because it was killed.
 bool Trainer::finish_interrupted() {
   return run_.cursor().step != 0 || run_.epoch_sums().samples == 0 || end_epoch(/*saves=*/false);
 }
@@ -172,7 +172,7 @@ bool Trainer::evaluates_here() const {
   return run_.step() == total_steps_ || (every > 0 && run_.cursor().epoch % every == 0);
 }
 
-// Saved first, then evaluated: whatever goes wrong in an evaluation, or how long it takes, the epoch is not lost.
+// Save first, then evaluate, so that the epoch is not lost if the evaluation fails or takes long.
 bool Trainer::end_epoch(bool saves) {
   epoch_seconds_ = now() - epoch_began_;
   const bool evaluates = evaluates_here();
@@ -188,7 +188,7 @@ bool Trainer::end_epoch(bool saves) {
 void Trainer::log_epoch() {
   if (output_ == nullptr) return;
   EpochRecord record;
-  record.epoch = run_.cursor().epoch;  // the one that has ended, counted from 1
+  record.epoch = run_.cursor().epoch;  // the completed epoch, from 1
   record.step = run_.step();
   record.train_loss = run_.epoch_sums().loss / static_cast<double>(run_.epoch_sums().samples);
   if (run_.evaluated_now()) {
@@ -204,7 +204,8 @@ void Trainer::log_epoch() {
   output_->console.epoch(record);
 }
 
-// What is saved or evaluated must be finite and the same on all ranks: every resume would start from a bad checkpoint.
+// Saved and evaluated values must be finite and the same on all ranks; otherwise every resume would start from a bad
+// checkpoint.
 void Trainer::check_weights() {
   if (checked_step_ == run_.step()) return;
   run_.fetch();
@@ -254,7 +255,7 @@ void Trainer::save() {
   check_weights();
   run_.set_saved();
   if (output_ != nullptr) output_->folder.save(run_.capture(), run_.weights(), run_.optimizer_state());
-  // The others wait for it here, so that nobody books it as communication.
+  // The other ranks wait here, so that this is not attributed to communication.
   ranks_.barrier();
 }
 

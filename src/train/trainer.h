@@ -1,8 +1,8 @@
-// The training loop: steps, evaluations, checkpoints, and what is written and shown about them.
+// The training loop: steps, evaluations, checkpoints, and their logs and output.
 //
 //   TrainingRun run(experiment, ranks);
 //   Trainer trainer(experiment, run, ranks, signals, rank0_output);
-//   ExitCode code = trainer.run();   // done, or stopped on request with all state saved
+//   ExitCode code = trainer.run();   // completed, or stopped on request with all state saved
 //
 // Collective. Rank 0 owns the run folder; the other ranks only contribute their sums.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace ddp {
 
-// What only rank 0 has: the run folder, open by the time of Trainer::run(), and the person watching.
+// Only on rank 0: the run folder, which must be open before Trainer::run(), and the console.
 struct RunOutput {
   RunFolder& folder;
   Console& console;
@@ -35,16 +35,16 @@ struct RunOutput {
 
 class Trainer {
  public:
-  // Trains from where `run` stands. `output` is null on all ranks but 0; `signals` may be null.
+  // Trains starting from the state of `run`. `output` is null except on rank 0; `signals` may be null.
   Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output);
 
   bool reduction_overlaps() const { return reducer_.overlaps(); }
 
-  // Throws JointError on all ranks: non_finite where the loss, the gradient, or what would be saved is no longer a
-  // number, checkpoint where the ranks' weights are not the same.
+  // Throws JointError on all ranks: non_finite if the loss, the gradient or the state to be saved is not finite,
+  // checkpoint if the weights of the ranks differ.
   ExitCode run();
 
-  // One step on a given whole global batch's share of this rank, outside of any epoch: for measurements.
+  // One step on this rank's share of a given global batch, outside of any epoch; for measurements.
   StepResult step_on(const Batch& batch);
 
   std::int64_t total_steps() const { return total_steps_; }
@@ -52,7 +52,8 @@ class Trainer {
   PhaseTotals phase_totals() { return clock_.totals(); }
 
  private:
-  // These are false where a request to stop ended an evaluation; the checkpoint is there, and resuming makes up for it.
+  // These return false if a request to stop ended an evaluation; the checkpoint exists, and resuming repeats the
+  // evaluation.
   [[nodiscard]] bool after_step(const StepResult& result, double lr, std::int64_t samples);
   [[nodiscard]] bool end_epoch(bool saves);
   [[nodiscard]] bool finish_interrupted();
@@ -65,7 +66,7 @@ class Trainer {
   std::string kept_text() const;
   [[noreturn]] void stop_non_finite(const StepResult& result) const;
   Request requested();
-  // As people count, from 1.
+  // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
 
   Experiment& experiment_;
@@ -82,14 +83,14 @@ class Trainer {
   TrainStep train_step_;
   Evaluator evaluator_;
   std::int64_t checked_step_ = -1;
-  // Of this process: what the rate of the current epoch is computed from.
+  // Of this process, for the rate of the current epoch.
   double epoch_began_ = 0;
-  double epoch_seconds_ = 0;  // from there to the end of the epoch
+  double epoch_seconds_ = 0;  // from that point to the end of the epoch
   std::int64_t epoch_samples_here_ = 0;
   std::int64_t samples_since_line_ = 0;
 };
 
-// Updates of a whole run: epochs, cut short by --max-steps.
+// The number of updates of the whole run: all epochs, limited by --max-steps.
 std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& plan);
 
 }  // namespace ddp

@@ -1,6 +1,6 @@
-// The state of a training run, in one place: weights, running statistics, optimizer state, position in the data, sums
-// of the current epoch, best result. capture() and the two lists of tensors are what a checkpoint stores, and restore()
-// continues from them.
+// The complete state of a training run: weights, running statistics, optimizer state, position in the data, sums of the
+// current epoch, best result. A checkpoint stores capture() and the two lists of tensors; restore() continues from
+// them.
 //
 //   TrainingRun run(experiment, ranks);
 //   if (resumed) run.restore(session, *resumed, folder->checkpoint());
@@ -29,38 +29,38 @@ namespace ddp {
 
 class TrainingRun {
  public:
-  // A new run, with the experiment's first weights.
+  // A new run with the experiment's initial weights.
   TrainingRun(Experiment& experiment, Communicator& ranks);
 
   // Collective. Continues from `point`, whose tensors rank 0 reads from `checkpoint` (null on the other ranks). Throws
   // JointError(checkpoint) if the tensors do not match the network and the optimizer.
   void restore(const MpiSession& session, const ResumePoint& point, const Checkpoint* checkpoint);
-  // Everything that a checkpoint stores beside the tensors.
+  // Everything that a checkpoint stores besides the tensors.
   TrainingState capture() const;
 
-  // Collective: copies all tensors to the host, where weights() and optimizer_state() point.
+  // Collective: copies all tensors to the host memory that weights() and optimizer_state() refer to.
   void fetch();
   std::vector<TensorView> weights() const;
   std::vector<TensorView> optimizer_state();
 
   Optimizer& optimizer() { return optimizer_; }
 
-  // One update was made, with the mean `loss` over the `samples` of its global batch.
+  // Records one update, with the mean `loss` over the `samples` of its global batch.
   void advance(double loss, std::int64_t samples);
-  // The weights of the current step were evaluated; true if they are the best so far. NaN never is.
+  // Records an evaluation of the current weights; returns whether they are the best so far. NaN is never best.
   bool evaluated(const EvalResult& result);
 
-  std::int64_t step() const { return step_; }  // updates done
-  Cursor cursor() const { return cursor_; }    // of the next step
+  std::int64_t step() const { return step_; }  // completed updates
+  Cursor cursor() const { return cursor_; }    // position of the next step
   bool evaluated_now() const { return evaluated_step_ == step_; }
   const EvalResult& last_evaluation() const { return *last_evaluation_; }
   bool saved_now() const { return saved_step_ == step_; }
   void set_saved() { saved_step_ = step_; }
   std::int64_t saved_step() const { return saved_step_; }  // -1: none yet
-  // False between the last step of an epoch and the row of the epoch in the log.
+  // False between the last step of an epoch and the logging of the epoch.
   bool epoch_logged() const { return epoch_logged_; }
 
-  // Sums over the steps of the current epoch, or of the one that has just ended, of earlier processes too.
+  // Sums over the steps of the current or just completed epoch, including those of earlier processes.
   struct EpochSums {
     double loss = 0;  // over the samples
     std::int64_t samples = 0;
@@ -77,7 +77,7 @@ class TrainingRun {
   Experiment& experiment_;
   Communicator& ranks_;
   Optimizer optimizer_;
-  std::vector<NamedMirror> host_state_;  // of the optimizer
+  std::vector<NamedMirror> host_state_;  // optimizer state
   std::int64_t step_ = 0;
   Cursor cursor_;
   std::int64_t samples_seen_ = 0;
@@ -89,7 +89,7 @@ class TrainingRun {
   std::int64_t evaluated_step_ = -1;
 };
 
-// The weights and the mean of the shards' running statistics, by name, in the host's memory.
+// The weights and the mean of the shards' running statistics, by name, in host memory.
 std::vector<TensorView> weight_views(const Experiment& experiment);
 
 }  // namespace ddp

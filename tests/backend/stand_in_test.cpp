@@ -80,7 +80,7 @@ void expect_left_out(std::int64_t engine, Precision precision, ChoiceMode mode, 
   const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, spec);
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find(fmt::format("cudnn.{}", engine)), std::string::npos) << log;
-  EXPECT_NE(log.find("of cuDNN computes something else than the reference and is left out"), std::string::npos) << log;
+  EXPECT_NE(log.find("of cuDNN differs from the reference and is skipped"), std::string::npos) << log;
   for (const cuda::EngineChoice& choice : {kernels.forward, kernels.data, kernels.weights}) {
     EXPECT_NE(choice.engine, engine);
   }
@@ -149,10 +149,10 @@ TEST(StandInChoice, OtherConvolutionsAreCudnns) {
       const auto backend = make_cuda_backend({});
       const std::string kernels = "forward=own.depthwise data=own.depthwise weights=own.depthwise";
       static_cast<void>(backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, kernels));
-      ADD_FAILURE() << "a kernel was taken for what it does not compute: " << describe(spec);
+      ADD_FAILURE() << "a kernel was accepted for a convolution that it does not support: " << describe(spec);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::preflight);
-      EXPECT_NE(std::string(error.what()).find("the plan wants own.depthwise"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("the plan requires own.depthwise"), std::string::npos) << error.what();
     }
   }
 }

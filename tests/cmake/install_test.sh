@@ -33,6 +33,6 @@ if [ -e "$build/src/libddp_cuda.so" ]; then
   [ -e "$prefix/lib/ddp_train/libddp_cuda.so" ] || fail "the module for GPUs is not installed"
   if ldd "$prefix/lib/ddp_train/libddp_cuda.so" | grep -q 'not found'; then fail "the module lacks a library"; fi
   "$prefix/bin/ddp_train" check --device cuda >"$work/log" 2>&1 || true
-  if grep -q 'has no module for GPUs' "$work/log"; then fail "the module for GPUs is not found"; fi
+  if grep -q 'has no GPU module' "$work/log"; then fail "the module for GPUs is not found"; fi
 fi
 echo "install_test: the prefix is complete and can be moved"

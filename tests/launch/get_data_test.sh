@@ -213,7 +213,7 @@ says "usage:"
 run 2 mnist a b
 run 2 mnits
 one_line
-says "known are: mnist, fashion-mnist, cifar10"
+says "available: mnist, fashion-mnist, cifar10"
 PATH=$here/tools-none run 3 mnist "$here/none"
 one_line
 says "curl or wget"

@@ -39,7 +39,7 @@ void connect_with(int faulty, NcclFaults faults, CheckText check_text) {
 
 TEST(NcclFaults, WithoutAnIdNoRankConnects) {
   connect_with(0, {.id = ncclSystemError}, [](const std::string& text) {
-    EXPECT_THAT(text, AllOf(HasSubstr("NCCL cannot begin: "), HasSubstr("ncclGetUniqueId(&id) at "),
+    EXPECT_THAT(text, AllOf(HasSubstr("NCCL cannot start: "), HasSubstr("ncclGetUniqueId(&id) at "),
                             HasSubstr("an error on purpose (in the stand-in)"), HasSubstr("NCCL_DEBUG=INFO")));
   });
 }

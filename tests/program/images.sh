@@ -61,7 +61,7 @@ same_tensors "$folder/bad1/latest" "$folder/bad2/latest"
 
 # Orders that are none, and options that do not fit.
 run 4 30 2 --dataset folder --data-dir "$folder/nowhere"
-one_line 'nowhere is no folder'
+one_line 'nowhere is not a folder'
 rm -r "$data/val/grün"
 run 4 30 2 "${images[@]}"
 one_line "has no class 'grün'"

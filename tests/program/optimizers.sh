@@ -21,7 +21,7 @@ check lars --optimizer lars --lr 1 --momentum 0.9 --weight-decay 0.001 --lars-tr
 check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential --lr-decay-steps 5
 
 run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto
-one_line 'the checkpoint was made with --optimizer adamw, this run has adam; give the same value'
+one_line 'the checkpoint was made with --optimizer adamw, this run has adam; use the same value'
 run 8 60 1 "${exact[@]}" --optimizer adamw --output "$folder/adamw" --resume auto
 one_line "tensor 'ema\..* of the checkpoint is not in this run; use the .* options of"
 

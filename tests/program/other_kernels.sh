@@ -12,7 +12,7 @@ for switch in on off; do
   run=$folder/$switch
   run 0 120 1 "${kinds[@]}" --deterministic on --max-steps 1 --output "$run"
   DDP_INSTRUCTION_SET=baseline run 0 120 1 "${kinds[@]}" --deterministic "$switch" --max-steps 2 --output "$run" --resume auto
-  one_line 'warning: the checkpoint.s kernels are not to be had here .*baseline'
+  one_line 'warning: kernels of the checkpoint are not available here .*baseline'
   bits=$(grep -c 'bits are no longer' "$words/err")
   [ "$bits" -eq "$([ "$switch" = on ] && echo 1 || echo 0)" ] || fail "the bits are spoken of $bits times in $last"
   [ "$(grep -c '"loss"' "$run/metrics.jsonl")" -eq 2 ] || fail "the run did not go on in $last"

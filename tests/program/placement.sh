@@ -77,7 +77,7 @@ export STAND_IN_GPUS="$a $b"
 
 # What is wrong is said, and never "ready".
 STAND_IN_GPU_FAULT=product run 3 30 2 check
-one_line 'the device computes \[\[23, 28\], \[49, 64\]\], expected \[\[22, 28\], \[49, 64\]\]'
+one_line 'the device computed \[\[23, 28\], \[49, 64\]\], expected \[\[22, 28\], \[49, 64\]\]'
 STAND_IN_GPU_FAULT=sum run 3 30 2 check
 one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, expected \[\[44, 56\], \[98, 128\]\]'
 STAND_IN_GPU_FAULT=memory run 5 30 2 check

@@ -50,7 +50,7 @@ run 0 60 1 plan "${small[@]}"
 grep -q 'arena, shared by liveness' "$folder/out" || fail "plan does not print the arena"
 # Neither needs the files of a data set.
 run 0 60 1 plan --model lenet --dataset mnist --data-dir "$folder/nowhere" --global-batch 64
-grep -q 'random pixels of 1x28x28 stand for the images' "$folder/err" || fail "plan does not say what stands for the images"
+grep -q 'random pixels of 1x28x28 replace the images' "$folder/err" || fail "plan does not say what replaces the images"
 run 0 60 2 bench --dataset mnist --data-dir "$folder/nowhere" --global-batch 64
 run 0 60 2 bench --global-batch 64
 grep -q '"samples_per_second":' "$folder/out" || fail "bench prints no speed"

@@ -13,8 +13,8 @@ namespace {
 
 using lanes::NormKernels;
 
-// A mean in two floats, as one is not enough where it is large beside the deviations from it, and 1 / sqrt(variance +
-// epsilon).
+// The mean as a sum of two floats, since one is not precise enough if it is large compared with the deviations, and 1 /
+// sqrt(variance + epsilon).
 struct Normaliser {
   float mean = 0;
   float rest = 0;
@@ -26,7 +26,7 @@ struct Sums {
   double second = 0;
 };
 
-// The common part of both layouts: what is computed of a channel's sums.
+// Shared by all layouts: the computations from a channel's sums.
 class BatchNorm : public Op {
  public:
   BatchNorm(const BatchNormSpec& spec, Layout layout)
@@ -56,7 +56,7 @@ class BatchNorm : public Op {
     return normaliser(static_cast<double>(statistics[channel]),
                       static_cast<double>(statistics[spec_.shape.channels + channel]));
   }
-  // That of the active samples, from the sums of x and of x^2; moves the running statistics.
+  // The statistics of the active samples, from the sums of x and of x^2; updates the running statistics.
   Normaliser measured(std::int64_t channel, const Sums& sums, std::int64_t active, float* statistics) const {
     if (active == 0) return running(channel, statistics);
     const auto count = static_cast<double>(active * plane());
@@ -84,7 +84,7 @@ class BatchNorm : public Op {
   struct Slope {
     float scale, offset, slope;
   };
-  // From the sums of dy and of dy * (x - mean); gives the channel's gradients.
+  // From the sums of dy and of dy * (x - mean); writes the channel's gradients.
   Slope gradients(std::int64_t channel, const Normaliser& n, Sums sums, const BackwardArguments& a) const {
     const auto rest = static_cast<double>(n.rest);
     const auto inverse = static_cast<double>(n.inverse);
@@ -103,8 +103,8 @@ class BatchNorm : public Op {
   std::size_t activation_;
 };
 
-// plain and lanes16: a channel's values lie in rows of their own. One thread does a whole channel, so that its values
-// are in the cache when they are read again.
+// plain and lanes16: each row belongs to one channel. One thread processes a whole channel, so that its values are
+// still in the cache when they are read again.
 class RowBatchNorm final : public BatchNorm {
  public:
   using BatchNorm::BatchNorm;
@@ -170,7 +170,7 @@ class RowBatchNorm final : public BatchNorm {
   std::int64_t offset(std::int64_t row, std::int64_t channel) const {
     return (row * spec_.shape.channels + channel) * row_size();
   }
-  // Of the 16 places modulo 16 in a row, those that count.
+  // Which of the 16 positions modulo 16 in a row are active.
   std::int64_t lanes_of(std::int64_t row, std::int64_t active) const {
     return lanes16() ? std::min(kLanes, active - row * kLanes) : kLanes;
   }
@@ -183,7 +183,7 @@ class RowBatchNorm final : public BatchNorm {
               data + stored_elements(spec_.batch, spec_.shape, layout_), 0.0F);
   }
 
-  // The sums over a channel's active values, row by row: an order that no number of threads changes.
+  // The sums over a channel's active values, row by row: an order that is independent of the number of threads.
   template <class F>
   Sums sum(std::int64_t active, F add_row) const {
     Sums total;
@@ -199,7 +199,7 @@ class RowBatchNorm final : public BatchNorm {
   }
 };
 
-// nhwc: every row has all channels. Parts of a fixed number of rows are summed on their own, then in order.
+// nhwc: every row contains all channels. Parts with a fixed number of rows are summed separately, then added in order.
 class ChannelsBatchNorm final : public BatchNorm {
  public:
   ChannelsBatchNorm(const BatchNormSpec& spec, Layout layout) : BatchNorm(spec, layout) {
@@ -314,7 +314,7 @@ class ChannelsBatchNorm final : public BatchNorm {
 }  // namespace
 
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout) {
-  // Plain feature vectors are rows of all channels too.
+  // In plain feature vectors, rows contain all channels too.
   const bool rows_of_channels =
       layout == Layout::nhwc || (layout == Layout::plain && spec.shape.height == 1 && spec.shape.width == 1);
   if (rows_of_channels) return std::make_unique<ChannelsBatchNorm>(spec, layout);

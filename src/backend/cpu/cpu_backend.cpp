@@ -1,4 +1,4 @@
-// The CPU backend: which operator serves which spec and layout, and the choice among its kernels by timing.
+// The CPU backend: maps specs and layouts to operators and selects kernels by timing.
 #include <omp.h>
 #ifdef __x86_64__
 #include <xmmintrin.h>
@@ -25,12 +25,12 @@
 namespace ddp {
 namespace {
 
-// Timing a candidate on more samples than this tells nothing new about small images, nor does more work about large
-// ones.
+// Timing a candidate with more samples than this gives no new information for small images, nor does more work for
+// large ones.
 constexpr std::int64_t kTimingBatch = 64;
 constexpr double kTimingMultiplyAdds = 1e9;
 
-// The samples of an operator that its timing runs: whole vectors of lanes for every thread.
+// The number of samples for timing an operator: whole vectors of lanes for every thread.
 std::int64_t timing_batch(const OpSpec& spec) {
   const std::int64_t unit = std::int64_t{kLanes} * omp_get_max_threads();
   const std::int64_t most = std::min(batch_of(spec), kTimingBatch);
@@ -40,14 +40,14 @@ std::int64_t timing_batch(const OpSpec& spec) {
   return std::min(most, std::max(unit, static_cast<std::int64_t>(enough) / unit * unit));
 }
 
-// The time of a step when nothing is measured: memory moved at 10 GB/s and vectors multiplied at 50 GFLOP/s.
+// The estimated time without measurement: memory traffic at 10 GB/s and multiplications at 50 GFLOP/s.
 double guessed_seconds(const OpSpec& spec) {
   const auto bytes = static_cast<double>(batch_of(spec) * (input_of(spec).elements() + output_of(spec).elements()) * 8);
   return bytes / 10e9 + 3 * 2 * forward_multiply_adds(spec) / 50e9;
 }
 
-// Tries the candidates of one direction, the others as in `best`, and keeps the fastest. `seconds_of` times a choice,
-// and may end early when it takes longer than `least`.
+// Tries the candidates of one direction, with the others as in `best`, and keeps the fastest. `seconds_of` times a
+// choice and may stop early if it takes longer than `least`.
 template <class Choice, class Value, class Candidates, class Seconds>
 void search(Choice& best, Value Choice::*direction, const Candidates& candidates, double& least, Seconds seconds_of) {
   for (const auto& candidate : candidates) {
@@ -61,7 +61,7 @@ void search(Choice& best, Value Choice::*direction, const Candidates& candidates
   }
 }
 
-// The directions in turn; a later one sees the best of the earlier.
+// Optimises the directions one after the other, keeping the best of the earlier ones.
 KernelChoice choose_lanes_conv(const ConvSpec& spec) {
   Trial trial(spec, Layout::lanes16, Layout::lanes16);
   if (lanes_depthwise_supported(spec)) {
@@ -88,7 +88,7 @@ KernelChoice choose_onednn_conv(const ConvSpec& spec) {
   constexpr std::array kFormats = {"any", "winograd"};
   Trial trial(spec, Layout::nhwc, Layout::nhwc);
   OneDnnConvFormats best;
-  // What oneDNN has no kernel for is slower than all.
+  // Without a kernel in oneDNN: slower than all others.
   const auto forward_seconds = [&](const OneDnnConvFormats& formats, double least) {
     const auto op = make_onednn_conv(spec, formats);
     return op == nullptr ? Trial::kNoRival : trial.forward_seconds(*op, least);
@@ -117,8 +117,8 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-// Has this thread, and those that it starts later, take numbers below the smallest normal one for zero, and write zero
-// for them. Gradients that vanish are such numbers, and each operation on one takes a hundred cycles or more.
+// Enables denormals-are-zero and flush-to-zero in this thread and those that it starts later. Vanishing gradients
+// become denormal, and each operation on a denormal number takes a hundred cycles or more.
 void flush_denormals() {
 #ifdef __x86_64__
   constexpr unsigned kFlushToZero = 0x8000;
@@ -209,7 +209,7 @@ class CpuOps final : public OpFactory {
     return op;
   }
 
-  // Kernels of our own wherever they cover the shape; oneDNN's channels-last elsewhere.
+  // Own kernels wherever they support the shape; oneDNN's channels-last otherwise.
   static KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) {
     KernelChoice choice{"", guessed_seconds(spec)};
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
@@ -247,7 +247,7 @@ class CpuMath final : public FlatMath {
 }  // namespace
 
 std::unique_ptr<OpFactory> make_cpu_ops() {
-  // This thread is one of them; others of OpenMP may be there already.
+  // This thread is one of the team; other OpenMP threads may already exist.
 #pragma omp parallel
   flush_denormals();
   return std::make_unique<CpuOps>();

@@ -28,7 +28,7 @@ class Dropout final : public Op {
   }
 
  private:
-  // Only whole samples, or blocks of them, can be cleared at once; the rest of a block is done by drop().
+  // Only whole samples, or blocks of them, can be cleared at once; drop() handles the rest of a block.
   void clear_samples(float* data, std::int64_t active) const {
     std::fill(data + stored_elements(active, spec_.shape, layout_),
               data + stored_elements(spec_.batch, spec_.shape, layout_), 0.0F);
@@ -45,7 +45,7 @@ class Dropout final : public Op {
       for (std::int64_t i = 0; i < (active + kLanes - 1) / kLanes * elements; ++i) {
         const std::int64_t first = i / elements * kLanes;
         for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-          // Those beyond the active ones have no key.
+          // Samples beyond the active ones have no key.
           const bool matters = first + lane < active;
           to[i * kLanes + lane] = matters ? one(keys[first + lane], i % elements, from[i * kLanes + lane]) : 0.0F;
         }

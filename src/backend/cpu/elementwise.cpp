@@ -1,4 +1,4 @@
-// Activations and sums: every element by itself, alike in every layout.
+// Activations and sums: elementwise, in any layout.
 #include <type_traits>
 
 #include "backend/cpu/lanes_kernels.h"

@@ -5,14 +5,14 @@
 
 namespace ddp::lanes {
 
-// A table's index: none, ReLU, ReLU6, sigmoid, tanh, as in Activation.
+// The index into a table: none, ReLU, ReLU6, sigmoid, tanh, as in Activation.
 inline constexpr int kActivations = 5;
 
 struct ElementwiseKernels {
-  // y = activation(x + x2), or of x alone where x2 is null; y may be x.
+  // y = activation(x + x2), or activation(x) if x2 is null; y may be x.
   void (*forward[kActivations])(std::int64_t count, const float* x, const float* x2, float* y);
-  // The gradient of what went into the activation, from its result, to dx, and to dx2 too where that is not null; dx
-  // may be dy. Without an activation y is not read.
+  // Writes the gradient before the activation, from its output y, to dx, and to dx2 unless null; dx may be dy. Without
+  // an activation y is not read.
   void (*backward[kActivations])(std::int64_t count, const float* y, const float* dy, float* dx, float* dx2);
 };
 

@@ -67,7 +67,7 @@ void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
   } else {
     load_samples(spec, arguments);
   }
-  // A shard that is not full ends in samples of zeros, which all operators may read and none counts.
+  // A partial shard is padded with zero samples, which operators may read but do not count.
   const std::int64_t written = stored_elements(arguments.count, spec.cropped, spec.layout);
   float* const x = arguments.x.fp32();
   std::fill(x + written, x + stored_elements(spec.batch, spec.cropped, spec.layout), 0.0F);

@@ -14,18 +14,18 @@ namespace {
 
 using lanes::ConvShape;
 
-// Blocks of 16 samples whose gradients are worked through together: few enough to stay in the cache. As the two numbers
-// below it decides the order of additions, so it is a constant and does not depend on the number of threads.
+// Blocks of 16 samples whose gradients are processed together: few enough to stay in the cache. Like the two constants
+// below, it determines the order of additions, so it must not depend on the number of threads.
 constexpr std::int64_t kChunk = 4;
-// Positions that a weight gradient is summed over before the sums over lanes, which cost as much as about ten.
+// Positions over which a weight gradient is summed before the sums over lanes, which cost about as much as ten
+// positions.
 constexpr std::int64_t kPiece = 196;
-// Floats of a band's image: half of a second-level cache.
+// The size of a band's image in floats: half of the second-level cache.
 constexpr std::int64_t kBandElements = 256 * 1024;
 
 std::int64_t blocks_of(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
 
-// Rows of the result that are computed from one band: as many as its image has room for; even, so that pooled tiles
-// stay whole.
+// The rows of the result computed from one band: as many as fit its image; even, so that pooling windows are not split.
 int band_rows(const ConvShape& s) {
   int rows = 2;
   while (rows < s.out_h && band_elements(band_of(s, 0, rows + 2, false)) <= kBandElements) rows += 2;
@@ -88,7 +88,7 @@ class LanesConv final : public Op {
       copy_band(shape_, band, a.x.fp32() + b * x_block() + g * x_group(), image);
       const std::int64_t at = b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
       const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
-      // Four masks of 16 bits belong to 16 results.
+      // There are four 16-bit masks for 16 results.
       kernel(band.shape, image, packed + g * group_weights,
              spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y.fp32() + at,
              spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
@@ -116,7 +116,7 @@ class LanesConv final : public Op {
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
   std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
   std::int64_t x_group() const { return x_block() / spec_.groups; }
-  // Floats of the gradient before ReLU and pooling of a block.
+  // The size in floats of the gradient before ReLU and pooling of a block.
   std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
   std::int64_t dpre_group() const { return dpre_block() / spec_.groups; }
   float* band_image(std::byte* workspace) const { return bands_.in(workspace) + omp_get_thread_num() * band_size_; }
@@ -134,7 +134,7 @@ class LanesConv final : public Op {
     }
   }
 
-  // The gradient before ReLU and pooling: dy itself where neither is there.
+  // The gradient before ReLU and pooling; dy itself if there is neither.
   const float* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
     const std::int64_t plane = kLanes * spec_.output().height * spec_.output().width;
     const std::int64_t begin = first * spec_.output_channels * plane;
@@ -195,7 +195,7 @@ class LanesConv final : public Op {
     }
   }
 
-  // The weight gradient's part from some rows of some blocks.
+  // The contribution of some rows of some blocks to the weight gradient.
   void add_piece(const BackwardArguments& a, const float* x, const float* dy, std::int64_t blocks, int begin, int end,
                  bool is_first) const {
     const Band band = band_of(shape_, begin, end, false);

@@ -1,5 +1,5 @@
-// Convolution (+ReLU, +2x2 average pooling) in the lanes16 layout, forward and backward, with kernels of our own: of
-// any stride and number of groups, and a simpler one for depthwise convolutions.
+// Convolution (+ReLU, +2x2 average pooling) in the lanes16 layout, forward and backward, with own kernels for any
+// stride and number of groups, and a simpler one for depthwise convolutions.
 #pragma once
 
 #include <memory>
@@ -18,28 +18,28 @@ struct LanesConvTiles {
   int weights = 0;
 };
 
-// Whether the lanes16 kernels cover the convolution: all but a pooled one with stride.
+// Whether the lanes16 kernels support the convolution: all except pooling with stride.
 bool lanes_conv_supported(const ConvSpec& spec);
 
-// The tiles that can compute the convolution, each direction on its own.
+// The tiles that can compute the convolution, separately for each direction.
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
 std::vector<int> lanes_data_candidates(const ConvSpec& spec);
 std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
-// The tiles that waste the least, by a rule of shapes and registers alone.
+// The tiles with the least wasted work, by a rule that depends only on shapes and registers.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec);
 
-// What the forward kernels do with a result before they write it.
+// The operation that forward kernels apply to results before writing them.
 lanes::Epilogue epilogue_of(const ConvSpec& spec);
-// The kernel of a tile for a stride; null where there is none.
+// The kernel of a tile for a stride; null if there is none.
 lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, lanes::Epilogue last);
 
-// "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5" and back; Error(preflight) for tiles unknown here.
+// "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5" and back; throws Error(preflight) for unknown tiles.
 std::string to_text(const LanesConvTiles& tiles);
 LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
 
 std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 
-// lanes_depthwise.cpp: each output channel reads the one input channel of its number, and nothing follows.
+// lanes_depthwise.cpp: each output channel reads the input channel with the same index; no epilogue.
 inline constexpr const char* kLanesDepthwise = "lanes.depthwise";
 bool lanes_depthwise_supported(const ConvSpec& spec);
 std::unique_ptr<Op> make_lanes_depthwise(const ConvSpec& spec);

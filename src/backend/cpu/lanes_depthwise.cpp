@@ -11,8 +11,8 @@ namespace {
 
 using lanes::ConvShape;
 
-// The planes are read where they lie: at few multiply-adds for each value, a copy with a border would cost as much as
-// the convolution.
+// The planes are read in place: with few multiply-adds per value, a copy with a border would cost as much as the
+// convolution.
 class LanesDepthwise final : public Op {
  public:
   explicit LanesDepthwise(const ConvSpec& spec)

@@ -25,9 +25,9 @@ const Kernels& chosen() {
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0;
   const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   check(wanted.empty() || wanted == "avx512" || wanted == "avx2" || wanted == "baseline", ExitCode::usage,
-        "DDP_INSTRUCTION_SET is '{}'; it can be avx512, avx2 or baseline", wanted);
+        "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline", wanted);
   check((wanted != "avx512" || has_avx512) && (wanted != "avx2" || has_avx2), ExitCode::preflight,
-        "DDP_INSTRUCTION_SET asks for {}, which this processor does not have", wanted);
+        "DDP_INSTRUCTION_SET selects {}, which this processor does not support", wanted);
   if (wanted == "avx512" || (wanted.empty() && has_avx512)) return avx512::table();
   if (wanted == "avx2" || (wanted.empty() && has_avx2)) return avx2::table();
   return baseline::table();

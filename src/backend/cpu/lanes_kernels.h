@@ -1,11 +1,10 @@
-// Kernels of the lanes16 layout: 16 samples to a vector, blocks of output channels and positions held in registers.
+// Kernels of the lanes16 layout: 16 samples per vector, with blocks of output channels and positions in registers.
 //
 // The same source is compiled once for each instruction set (lanes_avx512.cpp, lanes_avx2.cpp, lanes_baseline.cpp) and
-// chosen when the program starts, so no standard library header may be used in lanes_kernels.inc: its inline functions
-// would be compiled for the wrong processor.
+// selected at program start, so lanes_kernels.inc must not use standard library headers: their inline functions would
+// be compiled for the wrong processor.
 //
-// A kernel family comes in several register tiles; which one is the fastest depends on the shape and is found by
-// timing.
+// Each kernel family has several register tiles; the fastest depends on the shape and is found by timing.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +19,13 @@ namespace ddp::lanes {
 
 // A convolution of one group of channels over blocks of 16 samples. The source planes have a border of zeros that the
 // kernel may read: row y, column x of the image lie at (y + border_h) and (x + border_w) of a plane of `source_h` x
-// `source_w`. Results may lie apart, as those of a data gradient of stride 2 do: row y, column x of channel c at vector
-// c * out_plane + y * out_row + x * out_step.
+// `source_w`. Results may be strided, as for a data gradient with stride 2: row y, column x of channel c is at vector c
+// * out_plane + y * out_row + x * out_step.
 struct ConvShape {
   int in_channels;
   int in_h, in_w;          // the image, without border
-  int border_h, border_w;  // rows and columns of zeros stored on each side
-  int pad_top, pad_left;   // of the window of output (0, 0) in front of the image; negative: it begins inside
+  int border_h, border_w;  // stored rows and columns of zeros on each side
+  int pad_top, pad_left;  // padding before the image of the window of output (0, 0); negative: the window begins inside
   int out_channels, out_h, out_w;
   int kernel_h, kernel_w;
   int stride;  // between the windows of neighbouring outputs
@@ -42,7 +41,7 @@ struct ConvShape {
 //   w       packed [out_channels/tile.channels][in_channels][kernel_h][kernel_w][tile.channels], zero-padded
 //   bias    [out_channels] or null
 //   y       as the shape says; pooled: [out_channels][out_h/2][out_w/2][16]
-//   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU is open
+//   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU passes the gradient
 using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, float* y,
                              std::uint16_t* mask, int first_row, int last_row);
 
@@ -81,7 +80,7 @@ using LinearWeights = void (*)(const LinearShape& shape, const float* x, const f
 
 struct ForwardTile {
   int channels, rows, columns;
-  ConvForward kernel[3];   // by Epilogue, for stride 1; null where it does not exist
+  ConvForward kernel[3];   // by Epilogue, for stride 1; null if it does not exist
   ConvForward strided[3];  // for any stride
 };
 struct WeightsTile {
@@ -89,7 +88,7 @@ struct WeightsTile {
   ConvWeights kernel;
 };
 
-// Convolution of one channel's plane, without border around it: y = conv(x, w) + bias.
+// Convolution of one channel's plane without a border: y = conv(x, w) + bias.
 //   w       [kernel_h][kernel_w]
 using PlaneForward = void (*)(const ConvShape& shape, const float* x, const float* w, float bias, float* y);
 // dw[tap] = sum over `blocks` planes, x_block and dy_block floats apart, of x * dy.
@@ -129,8 +128,8 @@ struct Kernels {
   GeluKernels gelu[2];  // by GeluForm
 };
 
-// The kernels for this processor: the best that it has, or those that the environment variable DDP_INSTRUCTION_SET
-// names (avx512, avx2, baseline), so that unequal machines can be made to compute the same bits. Throws
+// The kernels for this processor: the best that it supports, or those selected by the environment variable
+// DDP_INSTRUCTION_SET (avx512, avx2, baseline), so that different machines can compute the same bits. Throws
 // Error(preflight) for an instruction set that the processor does not have.
 const Kernels& kernels();
 

@@ -17,8 +17,8 @@ struct Line {
   int pad;  // before, of the convolution over the output's gradient
 };
 
-// dx[p + s q] = sum over m of w[a + s m] dy[q + (p + pad - a) / s - m] with a = (p + pad) mod s; m counts down there,
-// and up here.
+// dx[p + s q] = sum over m of w[a + s m] dy[q + (p + pad - a) / s - m] with a = (p + pad) mod s; here m runs in the
+// opposite direction.
 Line line_of(std::int64_t phase, std::int64_t size, std::int64_t kernel, std::int64_t pad, std::int64_t stride) {
   const std::int64_t pixels = (size - phase + stride - 1) / stride;
   const std::int64_t first_tap = (phase + pad) % stride;
@@ -108,7 +108,7 @@ void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int
 Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
   Band band{whole, 0, 1};
   ConvShape& s = band.shape;
-  // A window of one pixel skips all others.
+  // A 1x1 window skips all other pixels.
   if (s.kernel_h == 1 && s.kernel_w == 1 && s.pad_top == 0 && s.pad_left == 0 && s.border_w == 0) {
     band.step = s.stride;
     s.stride = 1;

@@ -23,7 +23,7 @@ std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single
   return usable;
 }
 
-// The phase of the data gradient with the fewest columns, which all tiles must fit.
+// The phase of the data gradient with the fewest columns, to which all tiles must fit.
 ConvShape narrowest_phase(const ConvSpec& spec) {
   const std::vector<DataPhase> phases = data_phases(spec);
   return std::min_element(phases.begin(), phases.end(),
@@ -31,8 +31,8 @@ ConvShape narrowest_phase(const ConvSpec& spec) {
       ->shape;
 }
 
-// Vector multiply-adds that a tile spends on a shape, with a penalty for tiles of few accumulators and, as measured,
-// for many columns that lie apart.
+// The cost of a tile for a shape in vector multiply-adds, with an empirical penalty for few accumulators and for many
+// strided columns.
 double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
   const auto up = [](int value, int unit) { return static_cast<double>((value + unit - 1) / unit * unit); };
   const double work = up(s.out_channels, tile.channels) * up(s.out_h, tile.rows) * up(s.out_w, tile.columns);
@@ -40,7 +40,7 @@ double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
   return work * (1.0 + 4.0 / (tile.channels * tile.rows * tile.columns) + apart);
 }
 
-// The same for the weight gradient, where many planes that are read at once cost time.
+// The same for the weight gradient, where reading many planes at once is expensive.
 double tile_cost(const ConvSpec& spec, const lanes::WeightsTile& tile) {
   const std::int64_t taps = spec.input.channels / spec.groups * spec.window.height * spec.window.width;
   const std::int64_t channels = spec.output_channels / spec.groups;
@@ -124,8 +124,8 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
       if (name(i) == wanted) return i;
     }
     throw Error(ExitCode::preflight,
-                fmt::format("the plan asks for the kernel '{}={}', which this machine ({}) does not have; the plan was "
-                            "made on another kind of processor",
+                fmt::format("the plan requires the kernel '{}={}', which this machine ({}) does not have; the plan was "
+                            "created on another kind of processor",
                             key, wanted, all.instruction_set));
   };
   LanesConvTiles tiles;

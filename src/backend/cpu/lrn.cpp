@@ -8,8 +8,8 @@
 namespace ddp {
 namespace {
 
-// A layout seen as rows of `width` neighbouring values of one channel, for each of `groups` groups all channels in
-// order. Where the width is 1, the channels themselves are neighbours.
+// A view of a layout as rows of `width` contiguous values of one channel; each of `groups` groups contains all channels
+// in order. If the width is 1, the channels themselves are contiguous.
 struct Rows {
   std::int64_t groups;
   std::int64_t width;
@@ -21,7 +21,7 @@ class Lrn final : public Op {
     terms_ = workspace_.add<float>(stored_elements(spec.batch, spec.shape, layout));
   }
 
-  // The sums that were raised to a power.
+  // The saved sums, before raising to the power.
   std::size_t saved_bytes() const override {
     return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.shape, layout_)) * sizeof(float);
   }
@@ -37,7 +37,7 @@ class Lrn final : public Op {
                 });
   }
 
-  // dx = dy s^-beta - 2 beta alpha / size x (sum over the channels whose windows have it of dy x s^(-beta - 1)).
+  // dx = dy s^-beta - 2 beta alpha / size x (sum of dy x s^(-beta - 1) over the channels whose windows contain it).
   void backward(const BackwardArguments& a) override {
     const auto* sums = static_cast<const float*>(static_cast<const void*>(a.saved));
     float* terms = terms_.in(a.workspace);
@@ -58,8 +58,8 @@ class Lrn final : public Op {
  private:
   static constexpr std::int64_t kPiece = 4096;
 
-  // Calls f(window, place of its first value) for all values, each with the channels from `before` before to `after`
-  // after its own.
+  // Calls f(window, index of its first value) for all values, with windows from `before` channels before to `after`
+  // channels after.
   template <class F>
   void each_window(const Rows& rows, std::int64_t before, std::int64_t after, F f) const {
     const std::int64_t channels = spec_.shape.channels;
@@ -71,7 +71,7 @@ class Lrn final : public Op {
       for (std::int64_t row = 0; row < rows.groups * channels; ++row) f(one(row % channels), row * rows.width);
       return;
     }
-    // The windows of most channels are whole.
+    // The windows of most channels are complete.
     const std::int64_t first = std::min(before, channels);
     const std::int64_t last = std::max(first, channels - after);
 #pragma omp parallel for schedule(static)

@@ -5,8 +5,8 @@
 
 namespace ddp::lanes {
 
-// `count` values of a row and their neighbours in other channels, which lie `step` floats apart: from `first` (0 or
-// below) to `last` (0 or above) of them.
+// `count` values of a row and their neighbours in other channels, `step` floats apart, from `first` (<= 0) to `last`
+// (>= 0).
 struct LrnWindow {
   std::int64_t count;
   std::int64_t step;

@@ -1,5 +1,5 @@
 // Kernels of batch normalisation, compiled once for each instruction set like those of lanes_kernels.h. Sums are
-// double, so that a variance does not drown in a large mean: squares of floats are exact there.
+// double, in which squares of floats are exact, so that a variance is not lost beside a large mean.
 //
 // A layout is either rows that belong to one channel each (plain, lanes16) or rows of all channels (nhwc).
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace ddp::lanes {
 
-// What follows the normalisation; a table's index.
+// The activation after the normalisation, as an index into a table.
 inline constexpr int kNormActivations = 3;  // none, ReLU, ReLU6
 
 // A row of one channel: y = activation(scale * (x - mean) + shift + x2).
@@ -29,7 +29,7 @@ struct NormRowGradient {
   std::int64_t count;
   float mean, scale, offset, slope;
 };
-// The same for `rows` rows of `channels` values, each channel with factors of its own.
+// The same for `rows` rows of `channels` values, with separate factors per channel.
 struct NormChannels {
   const float* x;
   const float* x2;
@@ -50,7 +50,7 @@ struct NormChannelsGradient {
 inline constexpr int kNormLanes = 16;
 
 struct NormKernels {
-  // sums[i] += x and sums[16 + i] += x^2 over the elements whose place in the row is i modulo 16.
+  // sums[i] += x and sums[16 + i] += x^2 over the elements whose index in the row is i modulo 16.
   void (*row_moments)(const float* x, std::int64_t count, double* sums);
   // The same of dy after the activation's mask, and of its product with x - mean.
   void (*row_products[kNormActivations])(const NormRowGradient& row, double* sums);

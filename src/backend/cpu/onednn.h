@@ -1,5 +1,5 @@
-// oneDNN, wrapped: its errors become ours, a primitive is bound to its memories once and executed many times, and what
-// differs between oneDNN 2.6 and 3 stands here and nowhere else.
+// A wrapper of oneDNN: converts errors, binds a primitive to its memories once for many executions, and hides the
+// differences between oneDNN 2.6 and 3.
 //
 //   const auto f = onednn::describe<dnnl::inner_product_forward>(attributes, prop_kind, x, w, b, y);
 //   BoundPrimitive forward{dnnl::inner_product_forward(f)};
@@ -38,14 +38,14 @@ inline dnnl::memory::desc floats(const dnnl::memory::dims& dims, dnnl::memory::f
   return {dims, dnnl::memory::data_type::f32, tag};
 }
 
-// Attributes with the scratchpad handed in, so that the plan knows all memory.
+// Attributes with a user-provided scratchpad, so that the plan accounts for all memory.
 inline dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
 }
 
-// ReLU behind the operation.
+// Appends ReLU to the operation.
 inline void append_relu(dnnl::primitive_attr& attributes) {
   dnnl::post_ops ops;
 #if DNNL_VERSION_MAJOR >= 3
@@ -77,7 +77,7 @@ typename Primitive::primitive_desc describe_backward(const Hint& hint, const dnn
 #endif
 }
 
-// A primitive with its arguments; memories are made without storage and pointed somewhere before each execution.
+// A primitive with its arguments; memories are created without storage and receive a pointer before each execution.
 class BoundPrimitive {
  public:
   BoundPrimitive() = default;
@@ -86,7 +86,7 @@ class BoundPrimitive {
   void bind(int argument, const dnnl::memory::desc& descriptor) {
     arguments_.insert_or_assign(argument, dnnl::memory(descriptor, engine(), DNNL_MEMORY_NONE));
   }
-  // The library takes no pointers to const, though it does not write to its inputs.
+  // The library does not accept pointers to const, although it does not write to its inputs.
   void point(int argument, const void* data) { arguments_.at(argument).set_data_handle(const_cast<void*>(data)); }
   void run(const char* what) {
     checked(what, [this] {
@@ -102,7 +102,7 @@ class BoundPrimitive {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-// Copies between two formats of the same tensor; nothing to do where they are equal.
+// Copies between two formats of the same tensor; does nothing if they are equal.
 class Reorder {
  public:
   Reorder() = default;
@@ -114,7 +114,7 @@ class Reorder {
     call_.bind(DNNL_ARG_TO, to);
   }
   bool needed() const { return static_cast<bool>(call_); }
-  // The place where the data lies in the format `to`: `from` itself where the formats are equal.
+  // Returns the data in the format `to`: `from` itself if the formats are equal.
   const void* apply(const void* from, void* to) {
     if (!needed()) return from;
     call_.point(DNNL_ARG_FROM, from);

@@ -14,7 +14,7 @@ using onednn::BoundPrimitive;
 using onednn::Reorder;
 using Tag = memory::format_tag;
 
-// The dimensions of one convolution as oneDNN wants them.
+// The dimensions of a convolution in oneDNN's form.
 struct Dims {
   memory::dims x, w, b, y, strides, pad_begin, pad_end;
 
@@ -51,7 +51,7 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, co
                                                      onednn::floats(d.y, tag), d.strides, d.pad_begin, d.pad_end);
 }
 
-// One direction: its primitive, the reorders around it and their places in the workspace.
+// One direction: its primitive, the surrounding reorders and their offsets in the workspace.
 struct Side {
   Reorder reorder;
   Workspace::Part<std::byte> part;
@@ -188,13 +188,13 @@ class OneDnnConv final : public Op {
     data_dy_ = Side(onednn::floats(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
     data_w_ = Side(onednn::floats(s.w, s.weights), d.weights_desc(), d.weights_desc(), space);
     data_dx_ = Side(d.diff_src_desc(), onednn::floats(s.x, Tag::nhwc), d.diff_src_desc(), space);
-    // The scratchpads of the two directions are never alive together.
+    // The scratchpads of the two directions are never in use at the same time.
     if (d.scratchpad_desc().get_size() > scratch_bytes_) {
       backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
     }
   }
 
-  // The convolution alone, as a hint for the backward directions.
+  // The convolution without post-ops, as a hint for the backward directions.
   ConvSpec plain() const {
     ConvSpec spec = spec_;
     spec.relu = false;
@@ -223,7 +223,8 @@ OneDnnConvFormats onednn_formats_from_text(const std::string& kernels) {
   const auto word = [&](const std::string& key) {
     const std::string wanted = key + "=onednn.";
     const std::size_t at = kernels.find(wanted);
-    check(at != std::string::npos, ExitCode::preflight, "the plan '{}' names no oneDNN kernel for '{}'", kernels, key);
+    check(at != std::string::npos, ExitCode::preflight, "the plan '{}' does not name a oneDNN kernel for '{}'", kernels,
+          key);
     const std::size_t begin = at + wanted.size();
     return kernels.substr(begin, kernels.find(' ', begin) - begin);
   };
@@ -231,7 +232,7 @@ OneDnnConvFormats onednn_formats_from_text(const std::string& kernels) {
 }
 
 std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats) {
-  // oneDNN 2.6.3 computes wrong data gradients by Winograd where the padding of two opposite sides differs.
+  // oneDNN 2.6.3 computes wrong data gradients with Winograd if the padding of opposite sides differs.
   const bool even =
       spec.window.padding.top == spec.window.padding.bottom && spec.window.padding.left == spec.window.padding.right;
   if (formats.data == "winograd" && spec.input_gradient && !even) return nullptr;

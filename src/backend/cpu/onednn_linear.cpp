@@ -11,7 +11,7 @@ using dnnl::memory;
 using onednn::BoundPrimitive;
 using Tag = memory::format_tag;
 
-// All formats are plain, so that parameters and gradients are used where they lie.
+// All formats are plain, so that parameters and gradients are used in place.
 class OneDnnLinear final : public Op {
  public:
   explicit OneDnnLinear(const LinearSpec& spec) : spec_(spec) {

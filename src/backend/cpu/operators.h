@@ -1,4 +1,4 @@
-// The operators of the CPU backend besides the lanes16 convolution; each file of this folder makes one kind.
+// The operators of the CPU backend besides the lanes16 convolution; each file of this folder implements one kind.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace ddp {
 
-// lanes_linear.cpp: x and y in lanes16, kernels of our own.
+// lanes_linear.cpp: x and y in lanes16, own kernels.
 std::unique_ptr<Op> make_lanes_linear(const LinearSpec& spec);
 
-// onednn_conv.cpp: x and y in nhwc. What oneDNN sees inside is chosen for each direction:
+// onednn_conv.cpp: x and y in nhwc. The format inside oneDNN is chosen for each direction:
 //   nhwc      its kernels for channels-last
-//   any       the blocked format it asks for, with reorders around it
+//   any       the blocked format it prefers, with reorders
 //   winograd  Winograd's algorithm in its blocked format
 // as "forward=onednn.nhwc data=onednn.any weights=onednn.any".
 struct OneDnnConvFormats {
@@ -24,7 +24,7 @@ struct OneDnnConvFormats {
 };
 std::string to_text(const OneDnnConvFormats& formats);
 OneDnnConvFormats onednn_formats_from_text(const std::string& kernels);
-// Null where oneDNN has no such kernel for the shape (Winograd for 5x5, say).
+// Null if oneDNN has no such kernel for the shape (for example Winograd for 5x5).
 std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats);
 
 // onednn_linear.cpp: x and y plain.

@@ -1,5 +1,5 @@
-// A layout seen as planes: `outer` planes of height x width positions with `inner` neighbouring values each. Operators
-// that treat all channels and samples alike are written once on this view and serve every layout.
+// A view of a layout as planes: `outer` planes of height x width positions with `inner` contiguous values each.
+// Operators that treat all channels and samples alike are written once on this view for every layout.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,9 @@ struct Planes {
   std::int64_t inner;
 };
 
-// Samples that an operator computes when `active` of `batch` matter: whole blocks of them in lanes16; elsewhere all,
-// because oneDNN computes all, and what it reads beyond the active ones must be finite (their gradients are zero).
+// The number of samples that an operator computes if `active` of `batch` are active: whole blocks in lanes16; all in
+// other layouts, because oneDNN computes all, and what it reads beyond the active ones must be finite (their gradients
+// are zero).
 inline std::int64_t computed_samples(std::int64_t active, std::int64_t batch, Layout layout) {
   return layout == Layout::lanes16 ? active : batch;
 }
@@ -32,14 +33,14 @@ inline Planes planes_of(std::int64_t samples, const Shape& shape, Layout layout)
   return {(samples + kLanes - 1) / kLanes * shape.channels, kLanes};
 }
 
-// Zeros for the samples that are not computed, which no gradient may come from.
+// Writes zeros for the samples that are not computed, so that they contribute no gradient.
 inline void clear_rest(float* data, std::int64_t active, std::int64_t batch, const Shape& shape, Layout layout) {
   const std::int64_t computed = stored_elements(computed_samples(active, batch, layout), shape, layout);
   std::fill(data + computed, data + stored_elements(batch, shape, layout), 0.0F);
 }
 
-// For elementwise operators: calls f(offset, count) for pieces of the computed samples that fit the first-level cache;
-// the threads share the pieces.
+// For elementwise operators: calls f(offset, count) for pieces of the computed samples that fit into the first-level
+// cache, in parallel.
 template <class F>
 void each_piece(std::int64_t active, std::int64_t batch, const Shape& shape, Layout layout, F f) {
   constexpr std::int64_t kPiece = 2048;

@@ -5,8 +5,8 @@
 
 namespace ddp::lanes {
 
-// The part of a window that lies inside the input: `rows` x `columns` positions of `inner` neighbouring values each,
-// `row_step` floats from one row to the next. Positions are counted row by row.
+// The part of a window inside the input: `rows` x `columns` positions of `inner` contiguous values each, `row_step`
+// floats from one row to the next. Positions are counted row by row.
 struct PoolWindow {
   std::int64_t rows;
   std::int64_t columns;
@@ -16,8 +16,8 @@ struct PoolWindow {
 
 template <class Index>
 struct MaximumKernels {
-  // y[k] is the largest of the values k, and places[k] the position that it has, unless places is null. The first of
-  // equal ones counts, and what is no number is larger than all.
+  // y[k] is the maximum of the values k, and places[k] its position, unless places is null. The first of equal ones
+  // wins, and NaN is larger than any number.
   void (*forward)(const PoolWindow& window, const float* x, float* y, Index* places);
   // dx gets dy[k] added at the position places[k].
   void (*backward)(const PoolWindow& window, const float* dy, const Index* places, float* dx);

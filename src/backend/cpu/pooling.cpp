@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// The part of a window that lies inside the input: rows and columns of the input from `first` on, below `last`.
+// The part of a window inside the input: rows and columns [first, last).
 struct Range {
   std::int64_t first;
   std::int64_t last;
@@ -103,8 +103,8 @@ class AveragePool final : public Pool {
   }
 };
 
-// Forward saves for each result the place of its maximum among the positions of the window that lie inside the input,
-// as Index, so that backward reads neither x nor y.
+// Forward saves for each result the position of its maximum within the part of the window inside the input, as Index,
+// so that backward reads neither x nor y.
 template <class Index>
 class MaximumPool final : public Pool {
  public:

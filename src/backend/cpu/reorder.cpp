@@ -5,7 +5,7 @@
 namespace ddp {
 namespace {
 
-// Offsets of neighbouring elements in a layout, in floats; samples of a lanes16 block lie next to one another.
+// The strides of a layout in floats; samples of a lanes16 block are contiguous.
 struct Strides {
   std::int64_t channel, row, column;
 };
@@ -65,7 +65,7 @@ class Reordering final : public Op {
   Layout to_;
 };
 
-// Only its reader knows the difference.
+// Only the reader interprets the order.
 class ChannelsLast final : public Op {
  public:
   explicit ChannelsLast(const ChannelsLastSpec& spec) : elements_(spec.batch * spec.input.elements()) {}

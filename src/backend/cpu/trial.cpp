@@ -10,12 +10,11 @@
 namespace ddp {
 namespace {
 
-// Rounds after the first, which finds the caches and the code cold.
+// Rounds after the first, which runs with cold caches.
 constexpr int kRounds = 4;
-// What takes long varies little: after this many seconds one round is enough.
+// Long runs vary little: above this many seconds one round is enough.
 constexpr double kEnough = 0.02;
-// A cold round may take so many times as long as a warm one of the same kernel, and what takes less than this costs
-// nothing to repeat.
+// A cold round may take this many times as long as a warm one; below the second limit, repeating costs nothing.
 constexpr double kColdFactor = 1.5;
 constexpr double kShort = 5e-4;
 

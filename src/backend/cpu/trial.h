@@ -1,8 +1,8 @@
-// The time that operators of one spec take, on random values of the trial's own.
+// Times operators of one spec on random values.
 //
 //   Trial trial(spec, Layout::lanes16, Layout::lanes16);
 //   double seconds = trial.forward_seconds(*op);
-//   double others = trial.forward_seconds(*other, seconds);   // gives up on it as soon as it is clearly slower
+//   double others = trial.forward_seconds(*other, seconds);   // stops as soon as it is clearly slower
 #pragma once
 
 #include <functional>
@@ -17,20 +17,20 @@ class Trial {
  public:
   static constexpr double kNoRival = std::numeric_limits<double>::infinity();
 
-  // Allocates what an operator of this spec reads and writes, and fills it: once for all candidates.
+  // Allocates and fills the tensors of an operator of this spec, once for all candidates.
   Trial(const OpSpec& spec, Layout x, Layout y);
 
-  // Seconds of one pass over the whole batch, the least of a few rounds; of one round only where that took much longer
+  // Seconds of one pass over the whole batch, the minimum of a few rounds; of only one round if that took much longer
   // than the rival's seconds.
   double forward_seconds(Op& op, double rival = kNoRival);
-  // Runs forward once before, for what the operator keeps.
+  // Runs forward once before, for the saved values.
   double backward_seconds(Op& op, double rival = kNoRival);
 
  private:
   void prepare(const Op& op);
 
-  Memory memory_;  // of all candidates
-  Memory own_;     // what this candidate keeps and its workspace
+  Memory memory_;  // shared by all candidates
+  Memory own_;     // saved values and workspace of this candidate
   ForwardArguments forward_;
   BackwardArguments backward_;
 };

@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-// In eight sums side by side: an order of additions that vectors can follow.
+// In eight interleaved sums: an order of additions that can be vectorised.
 template <class Square>
 double sum_of_squares(std::int64_t count, const Square& value) {
   constexpr std::int64_t kLanes = 8;
@@ -27,7 +27,7 @@ double sum_of_squares(std::int64_t count, const Square& value) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// For each chunk the squares of the gradient, and of the weights where norms of both are wanted.
+// For each chunk the sum of squares of the gradient, and of the weights if both norms are needed.
 void sum_squares(const UpdateArguments& a) {
   const bool weights = a.settings.rule == UpdateRule::lars;
 #pragma omp parallel for schedule(static)
@@ -52,7 +52,7 @@ ElementNumbers numbers_of(const UpdateArguments& a, const UpdateChunk& chunk) {
                          static_cast<double>(chunk.decay_scale), ratio);
 }
 
-// Lamb's averages, and for each chunk the squares of its direction and of the weights.
+// LAMB's moments, and for each chunk the sums of squares of its direction and of the weights.
 void update_lamb_moments(const UpdateArguments& a) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t c = 0; c < a.chunk_count; ++c) {

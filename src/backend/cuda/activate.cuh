@@ -1,4 +1,4 @@
-// An activation that is known when the kernel runs; all threads take the same branch.
+// An activation selected at run time; all threads take the same branch.
 #pragma once
 
 #include "backend/arithmetic.h"
@@ -23,7 +23,7 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
-// The gradient before the activation, from its result.
+// The gradient before the activation, from its output.
 __device__ inline float activation_gradient(Activation activation, float y, float dy) {
   switch (activation) {
     case Activation::none:
@@ -40,14 +40,14 @@ __device__ inline float activation_gradient(Activation activation, float y, floa
   return dy;
 }
 
-// No activation, ReLU or ReLU6, by the bounds of its result: a few instructions in kernels that are about memory.
+// No activation, ReLU or ReLU6, given by the bounds of its output: a few instructions in memory-bound kernels.
 struct Bounds {
   float low;
   float high;
 
-  // Numbers that are none pass through, as in arithmetic.h.
+  // NaNs propagate, as in arithmetic.h.
   __device__ float clamp(float x) const { return x < low ? low : x > high ? high : x; }
-  // Whether the gradient passes, by what went in or came out.
+  // Whether the gradient passes, from the input or the output.
   __device__ bool pass(float x) const { return !(x <= low || x >= high); }
 };
 inline Bounds bounds_of(Activation activation) {

@@ -7,8 +7,8 @@
 namespace ddp::cuda {
 namespace {
 
-// The kernels see active samples only. The others' results are zero: whatever a layer before made of them stays finite
-// through any number of layers behind.
+// The kernels process only active samples. The results of the others are set to zero, so that they stay finite through
+// any number of layers.
 class CudaBatchNorm final : public Op {
  public:
   CudaBatchNorm(const CudaContext& context, const BatchNormSpec& spec, Layout layout)

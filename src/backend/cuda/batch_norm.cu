@@ -1,4 +1,4 @@
-// Batch normalisation forward: moments of each channel, and what follows from them.
+// Batch normalisation forward: moments of each channel, and the normalisation.
 #include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -7,8 +7,8 @@ namespace ddp::cuda {
 namespace {
 
 // The moments of each chunk of rows: `partial` is [chunks][2][channels], means, then sums of squared deviations. All
-// threads take the chunk's first row as the shift, so that their sums are simply added up: rounding grows with the rows
-// of a chunk at most, and only where the first one lies far outside of the others.
+// threads use the chunk's first row as the shift, so that their sums can simply be added: rounding errors grow at most
+// with the rows of a chunk, and only if the first row is an outlier.
 template <class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
     moments_kernel(const Rows rows, const Tiling tiling, const T* x, float* partial) {
@@ -53,7 +53,7 @@ struct Statistics {
   float epsilon, momentum;
 };
 
-// Block of kChunkColumns x kChunkLines: moments of the chunks to those of the batch.
+// Block of kChunkColumns x kChunkLines: merges the moments of the chunks to those of the batch.
 __global__ void __launch_bounds__(kChunkThreads)
     statistics_kernel(const Rows rows, const Tiling tiling, const Statistics s) {
   __shared__ Moments tree[1][kChunkThreads];

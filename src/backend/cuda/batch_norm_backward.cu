@@ -3,8 +3,8 @@
 //   weight / sqrt(variance + epsilon) * (g - sum(g) / n - a * sum(g a) / n).
 //
 // Note [Which gradients pass]
-// Whether an activation lets a gradient pass follows from its result, which need not be read: without a second input
-// what went in is computed once more from x, which is read anyway; with one, forward has left a bit for each element.
+// Whether an activation passes a gradient follows from its output, which need not be read: without a second input, the
+// activation's input is recomputed from x, which is read anyway; with one, forward has saved a bit per element.
 #include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -21,7 +21,7 @@ struct Gradient {
   const T* dy;
   const std::uint8_t* mask;
   T* dx;
-  T* dx2;              // where g is written; null: nowhere
+  T* dx2;              // receives g; may be null
   const float* means;  // [2][channels]: means, then 1 / sqrt(variance + epsilon)
   const float* weight;
   const float* bias;
@@ -30,14 +30,14 @@ struct Gradient {
   Bounds bounds;
 };
 
-// What went into the activation is x * scale + shift. The coefficients of a block's channels lie in shared memory,
-// since registers are short; columns of no channel have none.
+// The input of the activation is x * scale + shift. The coefficients of a block's channels are in shared memory to save
+// registers; columns without a channel have none.
 template <unsigned kWidth>
 struct Inputs {
   float scale[kMostColumns][kWidth];
   float shift[kMostColumns][kWidth];
 
-  // By all threads of the block; all pass a barrier before the first use.
+  // Called by all threads of the block, followed by a barrier before the first use.
   template <class T>
   __device__ void fill(const Rows& rows, const Gradient<T>& g, std::uint32_t channel) {
     if (threadIdx.y != 0 || channel >= rows.channels) return;
@@ -49,7 +49,7 @@ struct Inputs {
   }
 };
 
-// What is read at one place.
+// The values read for one element.
 template <Passing kPassing, class T, unsigned kWidth>
 struct Loaded {
   Pack<T, kWidth> x, dy;
@@ -189,7 +189,7 @@ void launch_backward(cudaStream_t stream, const BatchNormBackward& a, const Rows
   launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), parameter_gradients_kernel, rows,
          tiling, parameters);
   if (a.dx2 != nullptr) {
-    // There the gradient before the activation lies ready.
+    // The gradient before the activation is stored there.
     gradient.dy = gradient.dx2;
     launch(stream, tiling.blocks(), tiling.threads(), input_gradient_kernel<Passing::all, T, A>, rows, tiling,
            gradient);

@@ -1,10 +1,10 @@
 // Bias, ReLU and 2x2 average pooling after a convolution or a matrix product, in both directions.
 //
 // Note [Sums in a fixed order]
-// The gradient of a bias is a sum over all rows, for each channel. The rows are cut into chunks by their number alone.
-// A block adds up one chunk: each of its 32 lines of threads takes every 32nd row, and the lines are added in order. A
-// second kernel adds the chunks: thread t takes every 256th, and a binary tree adds the threads. No atomics, so the sum
-// has the same bits in every run.
+// The gradient of a bias is a sum over all rows, for each channel. The division of rows into chunks depends only on
+// their number. A block adds one chunk: each of its 32 lines of threads takes every 32nd row, and the lines are added
+// in order. A second kernel adds the chunks: thread t takes every 256th, and a binary tree adds the threads. There are
+// no atomics, so the sum has the same bits in every run.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vector.cuh"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned kLines = 32;
 constexpr unsigned kColumns = 32;
-// Up to so many rows one chunk is enough, and the second kernel is saved.
+// Up to this many rows one chunk is used, which saves the second kernel.
 constexpr std::int64_t kRowsOfOneChunk = 512;
 constexpr std::int64_t kRowsPerChunk = 128;
 constexpr std::int64_t kMostChunks = 1024;
@@ -27,7 +27,7 @@ std::int64_t chunks_of(std::int64_t rows) {
 
 __device__ float bias_at(const float* bias, std::uint32_t channel) { return bias == nullptr ? 0.0F : bias[channel]; }
 
-// A thread takes kWidth neighbouring channels.
+// A thread processes kWidth contiguous channels.
 template <unsigned kWidth, class T>
 __global__ void add_bias_kernel(T* y, const float* bias, std::uint32_t vectors, std::uint32_t channels,
                                 bool with_relu) {
@@ -43,7 +43,7 @@ __global__ void add_bias_kernel(T* y, const float* bias, std::uint32_t vectors, 
   }
 }
 
-// One thread makes one pooled value. `height` and `width` are those of the convolution.
+// One thread computes one pooled value. `height` and `width` are those of the convolution.
 template <class T>
 __global__ void add_bias_relu_pool_kernel(const T* convolved, const float* bias, T* y, std::uint32_t count,
                                           std::uint32_t height, std::uint32_t width, std::uint32_t channels) {
@@ -101,8 +101,8 @@ __device__ float gradient_at(const Gradient<T>& g, std::size_t row, std::uint32_
   }
 }
 
-// Block (chunk, group of channels) of kColumns x kLines threads; see Note [Sums in a fixed order]. Without `sums` only
-// the gradient before bias and activation is written.
+// Block (chunk, group of channels) of kColumns x kLines threads; see Note [Sums in a fixed order]. If `sums` is null,
+// only the gradient before bias and activation is written.
 template <After kAfter, class T>
 __global__ void __launch_bounds__(kColumns* kLines)
     bias_backward_kernel(const Gradient<T> g, float* sums, std::size_t rows, std::size_t rows_per_chunk) {

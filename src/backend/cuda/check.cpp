@@ -43,7 +43,7 @@ ExitCode exit_code(cudaError_t code) {
 
 void check_cuda(cudaError_t code, const char* call, const char* file, int line) {
   if (code == cudaSuccess) return;
-  // An error of a call is taken back, so that cudaGetLastError() after a later launch does not report it again.
+  // Clears the error, so that cudaGetLastError() after a later launch does not report it again.
   static_cast<void>(cudaGetLastError());
   fail(exit_code(code), "CUDA", fmt::format("{} ({})", cudaGetErrorString(code), cudaGetErrorName(code)), call, file,
        line);

@@ -1,11 +1,12 @@
-// One place that checks what CUDA, cuDNN and cuBLAS return.
+// The checks of CUDA, cuDNN and cuBLAS calls.
 //
 //   DDP_CUDA(cudaMemsetAsync(data, 0, bytes, stream));
 //   DDP_CUDNN(cudnnCreate(&handle));
 //   DDP_CUBLAS(cublasLtCreate(&handle));
 //
-// A failed call throws Error with the call, the place, the host and the library's own words: ExitCode::out_of_memory
-// where memory ran out, ExitCode::preflight where driver or card do not fit this build, else ExitCode::internal.
+// A failed call throws Error with the call, the source location, the host and the library's message:
+// ExitCode::out_of_memory if out of memory, ExitCode::preflight if driver or GPU are incompatible with this build,
+// otherwise ExitCode::internal.
 #pragma once
 
 #include <cublasLt.h>

@@ -74,12 +74,12 @@ class CudaConv final : public Op {
   }
 
   std::int64_t taps() const { return spec_.window.height * spec_.window.width; }
-  // Channels that an output channel reads: a weight's.
+  // The number of channels that an output channel reads.
   std::int64_t group_channels() const { return spec_.input.channels / spec_.groups; }
   std::int64_t weight_count() const { return spec_.weights(); }
   std::int64_t rows() const { return spec_.batch * spec_.convolved().height * spec_.convolved().width; }
 
-  // Whether [K][C][R][S] at this place is what kernels want as [K][R][S][C].
+  // Whether [K][C][R][S] at this address can be used as [K][R][S][C] without a copy.
   bool lies_as_packed(const float* weights) const {
     return context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1) && is_aligned(weights);
   }
@@ -92,7 +92,7 @@ class CudaConv final : public Op {
     return spec_.bias ? parameters[1] : nullptr;
   }
 
-  // The gradient before bias, ReLU and pooling; the bias's gradient on the way.
+  // Computes the gradient before bias, ReLU and pooling, and the bias gradient.
   const void* open_gradient(const BackwardArguments& a) const {
     if (!spec_.bias && !spec_.relu) return a.dy.data();
     BiasBackward bias;
@@ -120,7 +120,7 @@ class CudaConv final : public Op {
   std::unique_ptr<ConvKernel> forward_, weights_, data_;
   Workspace saved_, forward_space_, backward_space_;
   Workspace::Part<std::byte> packed_, convolved_;
-  Workspace::Part<std::byte> packed_once_, convolved_once_;  // where nothing is kept for a backward pass
+  Workspace::Part<std::byte> packed_once_, convolved_once_;  // if nothing is saved for a backward pass
   Workspace::Part<std::byte> forward_scratch_, backward_scratch_, dpre_, packed_gradient_;
   Workspace::Part<float> partial_sums_;
 };

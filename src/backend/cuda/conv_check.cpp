@@ -11,15 +11,15 @@ namespace {
 
 constexpr const char* kCheckPurpose = "the check of kernels";
 
-// Parts of a result that kernels of this precision may be off by, as the operators' tests have it: fp32 rounds to 6e-8;
-// tf32 and bf16 round factors or results to 5e-4 and 4e-3.
+// The relative error allowed for kernels of this precision, as in the operators' tests: fp32 rounds to 6e-8; tf32 and
+// bf16 round factors or results to 5e-4 and 4e-3.
 double part_allowed(Precision precision) { return precision == Precision::fp32 ? 1e-5 : 1e-2; }
 
-// The operators' tests take values of up to 1, whose products have a root mean square of 1/3.
+// The operators' tests use values up to 1, whose products have a root mean square of 1/3.
 constexpr double kTestsProducts = 3;
-// A sum of n products in fp32, one after the other, is off by 2e-8 * sqrt(n) * sqrt(sum of squares), root mean square:
-// the partial sums grow like a random walk, and each addition rounds to 2.5e-8 of what is there by then. Hundreds of
-// samples are off by three times that, and no sum needs to be better.
+// A sequential fp32 sum of n products has a root mean square error of 2e-8 * sqrt(n) * sqrt(sum of squares): the
+// partial sums grow like a random walk, and each addition has a relative error of 2.5e-8. Among hundreds of samples the
+// maximum is about three times that, and no sum needs to be better.
 constexpr double kPlainSum = 1e-7;
 
 }  // namespace
@@ -51,7 +51,7 @@ std::string ConvCheck::difference(const void* result, std::size_t count) const {
   std::array<float, kConvSamples> values{};
   std::array<float, 2> comparison{};
   conv_results(context_.stream, problem_, result, values_.at<float>(0));
-  // Infinities and NaN differ from themselves.
+  // True for infinities and NaN.
   compare(context_.stream, context_.element(), result, result, count, comparison_.at<float>(0));
   queue_.download(values.data(), values_.data(), sizeof(values));
   queue_.download(comparison.data(), comparison_.data(), sizeof(comparison));

@@ -1,5 +1,5 @@
-// Elements of a convolution's result by its definition: sums in fp64 for some hundred points. Not fast, and not meant
-// to be: kernels that are fast are held against them.
+// Elements of a convolution's result by its definition: sums in fp64 for some hundred elements, a slow reference for
+// fast kernels.
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 
 using Count = std::uint32_t;  // operators refuse tensors with more elements
 
-// Threads that share the sum of a sample; each leaves a part of it.
+// The threads that share the sum of a sample; each computes a part of it.
 constexpr unsigned kPartsOfLong = 256;
 constexpr unsigned kPartsOfShort = 4;
 constexpr std::int64_t kLong = 8192;
@@ -51,7 +51,7 @@ Conv conv_of(const ConvProblem& problem) {
           count(out.channels / s.groups)};
 }
 
-// A number below `size`; with `edge` one of the first or last `depth` of them.
+// A random number below `size`; with `edge`, one of the first or last `depth` numbers.
 __device__ Count draw(Count seed, Count size, bool edge, Count depth) {
   const Count hash = scattered(seed);
   if (!edge || 2 * depth >= size) return hash % size;
@@ -59,14 +59,14 @@ __device__ Count draw(Count seed, Count size, bool edge, Count depth) {
   return i < depth ? i : size - 2 * depth + i;
 }
 
-// An element of an activation or of weights; for weights n and channel are an output's number and a channel of its
-// group, row and column those of the kernel.
+// An element of an activation or of weights; for weights, n is the output channel, channel a channel of its group, and
+// row and column are those of the kernel.
 struct SamplePoint {
   Count n, row, column, channel;
 };
 
-// A quarter of the samples of activations lie in a corner, half at another border and a quarter anywhere. Of weights,
-// one tap comes after the other.
+// Of the samples of activations, a quarter is in a corner, half at another border and a quarter anywhere. For weights,
+// the samples cycle through the taps.
 __device__ SamplePoint point_of(const Conv& c, Count sample) {
   const Count seed = sample * 4;
   if (c.direction == ConvDirection::weights) {
@@ -94,7 +94,7 @@ __device__ void term_of(const Conv& c, const SamplePoint& p, Count term, Use use
     const Count column = term % c.out_width;
     const Count row = term / c.out_width % c.out_height;
     const Count n = term / c.out_width / c.out_height;
-    // Above or left of the input, these are too large numbers.
+    // Positions above or left of the input wrap around to large numbers.
     const Count x_row = row * c.stride + p.row - c.pad_top;
     const Count x_column = column * c.stride + p.column - c.pad_left;
     if (x_row >= c.height || x_column >= c.width) return;
@@ -137,7 +137,7 @@ __global__ void reference_kernel(const Conv c, const T* a, const T* b, Count ter
   partial[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-// A thread a sample.
+// One thread per sample.
 __global__ void add_parts_kernel(const ConvSample* partial, Count parts, ConvSample* samples) {
   ConvSample sum{0, 0};
   for (Count i = 0; i < parts; ++i) {

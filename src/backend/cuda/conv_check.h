@@ -1,9 +1,9 @@
-// Whether a kernel computes a convolution, or a gradient of it, as the definition says: libraries have kernels that do
-// not, for some shapes on some GPUs.
+// Checks a kernel's result of a convolution or its gradient against the definition: libraries contain kernels that are
+// wrong for some shapes on some GPUs.
 //
 //   ConvCheck check(queue, context, problem, {.x = x, .w = w, .y = result});
 //   plan.execute(...);                                             // writes `result`, which was NaN before
-//   const std::string difference = check.difference(result, elements);   // empty: it is right
+//   const std::string difference = check.difference(result, elements);   // empty: correct
 //
 // Some hundred elements of the result are compared with sums in fp64, half of them at the borders, where padding
 // matters; all elements must be finite.
@@ -24,7 +24,7 @@ class ConvCheck {
   // Computes the reference from the two tensors that the problem reads.
   ConvCheck(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem, const ConvPointers& tensors);
 
-  // Where `result`, of `count` elements, is wrong, in words; empty where it is right. Waits for the device.
+  // Describes the error in `result`, of `count` elements; empty if it is correct. Waits for the device.
   std::string difference(const void* result, std::size_t count) const;
 
  private:
@@ -34,8 +34,8 @@ class ConvCheck {
   const CudaContext& context_;
   ConvProblem problem_;
   std::vector<ConvSample> samples_;
-  double size_ = 0;  // of the sums that rounding happens in
-  Memory values_;    // at the samples' places
+  double size_ = 0;  // magnitude of the sums in which rounding occurs
+  Memory values_;    // at the positions of the samples
   Memory comparison_;
 };
 

@@ -39,7 +39,7 @@ std::unique_ptr<ConvKernel> make_conv_kernel(const CudaContext& context, const C
   }
   std::unique_ptr<ConvKernel> kernel = make_own_conv_kernel(context, problem);
   check(kernel != nullptr, ExitCode::preflight,
-        "the plan wants {} for a convolution of {}x{}x{} by {}x{} in {} groups, which it does not compute",
+        "the plan requires {} for a convolution of {}x{}x{} by {}x{} in {} groups, which it does not support",
         choice.text(), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
         problem.spec.window.height, problem.spec.window.width, problem.spec.groups);
   return kernel;

@@ -1,4 +1,4 @@
-// A way to compute one direction of a convolution, cuDNN's or our own, and its name in a run's plan.
+// A kernel for one direction of a convolution, cuDNN's or our own, and its name in a run's plan.
 //
 //   std::unique_ptr<ConvKernel> kernel = make_conv_kernel(context, problem, EngineChoice::from_text("own.depthwise"));
 //   kernel->execute({.x = x, .w = packed, .y = y}, workspace);
@@ -17,11 +17,11 @@ namespace ddp::cuda {
 
 struct CudaContext;
 
-// "own.depthwise", or which of cuDNN's engines, turned how: "cudnn.28" or, with values of knobs, "cudnn.67,13:32,14:3".
+// "own.depthwise", or a cuDNN engine: "cudnn.28" or, with knob values, "cudnn.67,13:32,14:3".
 struct EngineChoice {
   std::int64_t engine = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> knobs;  // cuDNN's number of the knob, value
-  bool depthwise = false;                                    // the kernels of depthwise.cu, and no engine
+  std::vector<std::pair<std::int64_t, std::int64_t>> knobs;  // cuDNN's knob type, value
+  bool depthwise = false;                                    // the kernels of depthwise.cu instead of an engine
 
   std::string text() const;
   // Throws Error(preflight) for any other text.
@@ -39,14 +39,14 @@ class ConvKernel {
 
   virtual const EngineChoice& choice() const = 0;
   virtual std::size_t workspace_bytes() const = 0;
-  // Enqueues it.
+  // Enqueues the kernel.
   virtual void execute(const ConvPointers& pointers, void* workspace) = 0;
 };
 
-// Throws Error(preflight) where there is no such kernel for this convolution on this GPU.
+// Throws Error(preflight) if there is no such kernel for this convolution on this GPU.
 std::unique_ptr<ConvKernel> make_conv_kernel(const CudaContext& context, const ConvProblem& problem,
                                              const EngineChoice& choice);
-// The one of our own; null where there is none for this convolution.
+// Our own kernel; null if it does not support this convolution.
 std::unique_ptr<ConvKernel> make_own_conv_kernel(const CudaContext& context, const ConvProblem& problem);
 
 }  // namespace ddp::cuda

@@ -1,5 +1,5 @@
 // Forward and data gradient; see conv_mma.h. Each warp computes 16 pixels of kTiles times 8 channels at a time. With
-// pooling the four pixels of a window are neighbours among these 16, so lanes of one warp hold what is averaged.
+// pooling the four pixels of a window are adjacent among these 16, so the values to average are in lanes of one warp.
 #include <algorithm>
 
 #include "backend/cuda/conv_mma.h"
@@ -8,16 +8,16 @@
 namespace ddp::cuda {
 namespace {
 
-// With more channels cuDNN's kernels are at their best.
+// With more channels cuDNN's kernels are faster.
 constexpr std::int64_t kMostInputs = 64;
 constexpr std::int64_t kMostOutputs = 128;
 constexpr unsigned kMostWarps = 12;
 constexpr unsigned kRowsOfTile = 16;
 constexpr unsigned kWholeWarp = 0xFFFFFFFFU;
-// Tiles of 8 output channels that a warp computes at once, and more of them only in several blocks.
+// The maximum number of tiles of 8 output channels per warp; more are distributed over several blocks.
 constexpr std::uint32_t kMostTiles = 8;
 
-// What the host knows of a product; the result has `height` x `width` pixels of `outputs` channels before pooling.
+// Kernel parameters of a product; the result has `height` x `width` pixels of `outputs` channels before pooling.
 struct Product {
   TileSource source;
   Taps taps;
@@ -26,8 +26,8 @@ struct Product {
   std::uint32_t stride;
   std::int32_t pad_top, pad_left;
   std::uint32_t steps;
-  std::uint32_t bands, lines;   // a block takes so many lines of the result
-  std::uint32_t tile_lines;     // ... and reads so many
+  std::uint32_t bands, lines;   // a block computes this many lines of the result
+  std::uint32_t tile_lines;     // ... and reads this many
   std::uint32_t groups, tiles;  // of output channels
 };
 
@@ -47,7 +47,7 @@ std::uint32_t tiles_at_once(std::uint32_t outputs) {
   return kMostTiles;
 }
 
-// The lines that a block takes, 0 where not even one fits.
+// The lines per block; 0 if not even one fits.
 std::uint32_t lines_that_fit(const Product& p, std::uint32_t kernel_h, bool pool) {
   const std::uint32_t line = p.taps.tile_width * p.taps.pitch;
   const std::uint32_t tile_lines = kTileUnits / line;
@@ -96,7 +96,7 @@ std::size_t packed_elements(const Product& p) {
   return static_cast<std::size_t>(p.groups) * p.steps * p.tiles * kRowsOfTile * kChannelsOfUnit;
 }
 
-// --- packing: [group][step][tile][lane][4], a lane's part of B side by side.
+// --- packing: [group][step][tile][lane][4], with a lane's part of B contiguous.
 
 struct Packing {
   std::uint32_t tiles, steps, units, taps;
@@ -134,7 +134,7 @@ __global__ void pack_kernel(const float* weights, const Packing forward, __nv_bf
 
 // --- the product
 
-// Where pixel m of a band lies in it; windows of pooling one after the other.
+// The position of pixel m of a band; with pooling, ordered by windows.
 struct Pixel {
   std::uint32_t line, column;
 };
@@ -144,7 +144,7 @@ __device__ Pixel pixel_of(std::uint32_t m, std::uint32_t width, bool pool) {
   return {window / (width / 2) * 2 + m % 4 / 2, window % (width / 2) * 2 + m % 2};
 }
 
-// Two neighbouring channels; the second one may be beyond the last.
+// Two adjacent channels; the second one may be beyond the last.
 __device__ void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels,
                          float first, float second) {
   const std::size_t i = pixel * channels + channel;
@@ -156,7 +156,7 @@ __device__ void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32_t chan
   }
 }
 
-// A warp's 16 pixels from `first` on, of `pixels` in the band, which begins at pixel `band` of the result.
+// A warp's 16 pixels from `first` on, of `pixels` in the band, which starts at pixel `band` of the result.
 template <unsigned kTiles>
 __device__ void write_pixels(const Product& p, const Result& r, const float (&sums)[kTiles][4], std::uint32_t first,
                              std::uint32_t pixels, std::size_t band) {
@@ -214,7 +214,7 @@ __device__ void write_windows(const Product& p, const Result& r, const float (&s
   }
 }
 
-// What a warp multiplies in one step.
+// The operands of a warp in one step.
 template <unsigned kTiles>
 struct Factors {
   Matrices a;
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_mma_kernel(const Product
     float sums[kTiles][4] = {};
     Factors<kTiles> now = load_factors<kTiles>(row, places, weights, 0);
     for (std::uint32_t step = 0; step < p.steps; ++step) {
-      // The next ones are on their way meanwhile.
+      // The next ones are loaded meanwhile.
       const Factors<kTiles> next = load_factors<kTiles>(row, places, weights, step + 1 < p.steps ? step + 1 : step);
       for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
       now = next;

@@ -1,15 +1,15 @@
-// Convolutions of few channels on tensor cores, bf16: what cuDNN does with channels padded in memory, in several
-// kernels each, these do in one for each direction, with bias, ReLU and 2x2 average pooling inside.
+// Convolutions of few channels on tensor cores, bf16: one kernel per direction, including bias, ReLU and 2x2 average
+// pooling, where cuDNN uses several kernels and pads channels in memory.
 //
 // Note [Tiles of units]
-// A block brings a tile of the image, some lines of one sample with their borders, into shared memory as units of 8
-// channels; what is missing in the last unit, and around the image, is zero there. A product's depth is then a row of
-// units: unit q stands for 8 channels of one of the kernel's taps, and lies at the same distance from each output
-// pixel. Two units are a step of a matrix product (Note [Fragments]).
+// A block loads a tile of the image, some lines of one sample with their borders, into shared memory as units of 8
+// channels; missing channels of the last unit, and pixels outside the image, are zero. The depth of the matrix product
+// is a sequence of units: unit q is 8 channels of one tap of the kernel, at a fixed offset from each output pixel. Two
+// units are one step of a matrix product (Note [Fragments]).
 //   forward   [pixels][units] x [units][outputs]
 //   data      the same over the gradient, with the kernel turned around
 //   weights   [outputs][pixels] x [pixels][units]; one more unit, of ones, gives the bias's gradient
-// Sums are taken in an order that depends on shapes alone.
+// The order of additions depends only on shapes.
 //
 //   if (conv_mma_takes(spec)) conv_mma_forward(stream, spec, {.x = x, .packed = packed, .bias = bias, .y = y});
 #pragma once
@@ -23,16 +23,17 @@
 
 namespace ddp::cuda {
 
-// Whether the kernels can do it: tiles fit into shared memory, and stride 1 where the input's gradient is wanted.
+// Whether the kernels support the convolution: tiles fit into shared memory, and stride 1 if the input gradient is
+// needed.
 bool conv_mma_takes(const ConvSpec& spec);
 
-// The weights as forward and data read them, and how many bytes each takes; a null pointer is left out.
+// The packed weights for forward and data gradient, and their sizes in bytes; null pointers are skipped.
 std::size_t conv_mma_forward_bytes(const ConvSpec& spec);
 std::size_t conv_mma_data_bytes(const ConvSpec& spec);
 void conv_mma_pack(cudaStream_t stream, const ConvSpec& spec, const float* weights, void* forward, void* data);
 
-// `open`: with pooling a byte for each output element, bit i of which says whether ReLU lets the gradient of position i
-// (upper left, upper right, lower left, lower right) pass. May be null.
+// `open`: with pooling, a byte per output element whose bit i says whether ReLU passes the gradient of position i
+// (upper left, upper right, lower left, lower right). May be null.
 struct ConvMmaForward {
   const void* x = nullptr;
   const void* packed = nullptr;
@@ -50,7 +51,7 @@ struct ConvMmaGradient {
 void conv_mma_data(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient, const void* packed,
                    void* dx);
 
-// Floats that the next one needs as room.
+// The scratch size, in floats, of the next function.
 std::int64_t conv_mma_partial_sums(const ConvSpec& spec);
 void conv_mma_weights(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient, const void* x,
                       float* partial_sums, float* weight_gradient, float* bias_gradient);

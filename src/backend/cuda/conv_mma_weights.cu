@@ -1,6 +1,6 @@
 // Gradients of weight and bias; see conv_mma.h. The rows of the product are output channels, its columns units of taps,
-// and its depth is pixels. A block goes over some tiles of samples, and its warps share the 16-channel rows and, where
-// there are few of these, the pixels. A second kernel adds up the blocks.
+// and its depth is pixels. A block iterates over tiles of samples, and its warps share the 16-channel rows and, if
+// these are few, the pixels. A second kernel adds the blocks.
 #include <algorithm>
 
 #include "backend/cuda/conv_mma.h"
@@ -15,7 +15,7 @@ constexpr unsigned kUnits = 16;    // of taps in a block
 constexpr unsigned kMostPixels = 1024;
 constexpr unsigned kStepPixels = 16;
 constexpr std::uint32_t kOnes = 0x3F803F80U;  // two of bf16
-// Two for each multiprocessor of an H100.
+// Two per multiprocessor of an H100.
 constexpr std::uint32_t kBlocks = 264;
 
 // Blocks of the second kernel: columns and lines of threads.
@@ -27,7 +27,7 @@ struct WeightPlan {
   Taps taps;
   std::uint32_t stride;
   std::int32_t pad_top, pad_left;
-  std::uint32_t bands, lines;  // a tile shows so many lines of the gradient
+  std::uint32_t bands, lines;  // a tile contains this many lines of the gradient
   std::uint32_t tile_lines;    // ... and of x
   std::uint32_t pixels;        // of the gradient in a tile, a multiple of 16
   std::uint32_t gradient_pitch;
@@ -48,7 +48,7 @@ void set_lines(WeightPlan& p, std::uint32_t kernel_h, std::uint32_t lines) {
   p.pixels = (lines * p.gradient.width + kStepPixels - 1) / kStepPixels * kStepPixels;
 }
 
-// No lines where not even one fits.
+// No lines if not even one fits.
 WeightPlan plan_weights(const ConvSpec& s) {
   const Shape out = s.convolved();
   const auto u = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
@@ -114,12 +114,12 @@ __device__ inline void add_tile(const WeightPlan& p, const Unit* x, const Unit* 
   }
 }
 
-// Where a warp's sum i of unit j, of one of its lanes, lies in shared memory.
+// The index in shared memory of a lane's sum i of unit j.
 __device__ inline unsigned place_in_room(unsigned row, unsigned j, unsigned i, unsigned lane) {
   return ((row * kUnits + j) * 4 + i) * 32 + lane;
 }
 
-// The parts of the pixels, added in order in `room`.
+// Adds the parts of the pixels in order, in `room`.
 __device__ inline void add_parts(float* room, unsigned row, unsigned part, unsigned parts, const Sums& sums) {
   for (unsigned turn = 0; turn < parts; ++turn) {
     __syncthreads();

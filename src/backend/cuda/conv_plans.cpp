@@ -24,7 +24,7 @@ class PlanList {
     try {
       plan.emplace(graph_, std::move(config));
     } catch (const Error& error) {
-      // Proposed, but not possible for this shape: the next one may be.
+      // Proposed by the heuristic but not supported for this shape; try the next one.
       if (error.code() != ExitCode::preflight) throw;
       return;
     }
@@ -62,7 +62,7 @@ std::vector<ConvPlan> conv_plans(const ConvGraph& graph, Precision precision, co
     }
   }
   std::vector<ConvPlan> ready = plans.take();
-  // Engines that are compiled first take seconds each: only where nothing else is there.
+  // Run-time compiled engines take seconds each and are used only if there are no others.
   if (!ready.empty()) return ready;
   for (Descriptor& config : compiled) {
     if (plans.full()) break;
@@ -83,7 +83,7 @@ ConvKernels conv_kernels_from_text(const std::string& text, bool input_gradient)
     while (begin < text.size() && text.compare(begin, wanted.size(), wanted) != 0) {
       begin = std::min(text.find(' ', begin), text.size() - 1) + 1;
     }
-    check(begin < text.size(), ExitCode::preflight, "the plan '{}' names no kernel for '{}'", text, key);
+    check(begin < text.size(), ExitCode::preflight, "the plan '{}' does not name a kernel for '{}'", text, key);
     begin += wanted.size();
     return EngineChoice::from_text(text.substr(begin, text.find(' ', begin) - begin));
   };

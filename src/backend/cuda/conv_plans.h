@@ -1,4 +1,4 @@
-// Which plans cuDNN has for a convolution, and the names of a convolution's kernels in a run's plan.
+// The cuDNN plans for a convolution, and the names of a convolution's kernels in a run's plan.
 //
 //   const ConvGraph graph(problem, target);
 //   std::vector<ConvPlan> plans = conv_plans(graph, problem.precision, {.deterministic = true, .most = 1});
@@ -14,7 +14,7 @@
 
 namespace ddp::cuda {
 
-// Plans that need more workspace than this are skipped: cuDNN has others for every shape.
+// Plans that need more workspace than this are skipped; cuDNN has others for every shape.
 inline constexpr std::size_t kWorkspaceLimit = std::size_t{512} << 20U;
 
 struct PlanLimits {
@@ -23,13 +23,12 @@ struct PlanLimits {
   std::size_t most = 1;  // plans
 };
 
-// The plans that a run may use, the ones that cuDNN expects to be the fastest first; none where cuDNN has none.
-// Where `usable` is given, each is asked about in turn and counts only if the answer is true: a plan that can be made
-// may still fail when it runs.
+// The plans that a run may use, in the order of cuDNN's heuristic; empty if there are none. If given, `usable` is
+// called for each plan and filters it: a plan that can be built may still fail when it runs.
 std::vector<ConvPlan> conv_plans(const ConvGraph& graph, Precision precision, const PlanLimits& limits,
                                  const std::function<bool(ConvKernel&)>& usable = {});
 
-// A kernel for each direction; `data` counts only where the input's gradient is wanted.
+// A kernel for each direction; `data` is used only if the input gradient is needed.
 struct ConvKernels {
   EngineChoice forward;
   EngineChoice data;

@@ -1,4 +1,4 @@
-// What a kernel of a convolution computes: the result, or the gradient of the input or of the weights.
+// The computation of a convolution kernel: the result, or the gradient of the input or of the weights.
 //
 //   const ConvProblem problem{spec, ConvDirection::data, Precision::bf16};
 #pragma once
@@ -11,15 +11,15 @@ namespace ddp::cuda {
 enum class ConvDirection { forward, data, weights };
 
 struct ConvProblem {
-  ConvSpec spec;  // of its fields only those of the convolution itself matter
+  ConvSpec spec;  // only the fields of the convolution itself are used
   ConvDirection direction = ConvDirection::forward;
   Precision precision = Precision::fp32;
 };
 
-// Where tensors lie on the device: activations nhwc, weights [outputs][kernel_h][kernel_w][channels / groups].
+// Addresses of tensors on the device: activations nhwc, weights [outputs][kernel_h][kernel_w][channels / groups].
 struct ConvPointers {
-  const void* x = nullptr;  // for the data gradient: where it is written
-  const void* w = nullptr;  // for the weight gradient: where it is written
+  const void* x = nullptr;  // for the data gradient: the result
+  const void* w = nullptr;  // for the weight gradient: the result
   const void* y = nullptr;  // for the gradients: dy
 };
 

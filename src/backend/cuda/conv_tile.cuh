@@ -1,4 +1,4 @@
-// What the kernels of conv_mma.h share: tiles of an image in shared memory. See Note [Tiles of units].
+// Shared by the kernels of conv_mma.h: tiles of an image in shared memory. See Note [Tiles of units].
 //
 //   fill_tile(source, window, tile);
 //   __syncthreads();
@@ -13,7 +13,7 @@
 
 namespace ddp::cuda {
 
-// Shared memory of a block: units of its tiles, and places of the units of a product's depth.
+// The shared memory of a block: units of its tiles, and offsets of the units of a product's depth.
 inline constexpr unsigned kTileUnits = 2560;
 inline constexpr unsigned kMostPlaces = 1024;
 inline constexpr unsigned kChannelsOfUnit = 8;
@@ -21,7 +21,7 @@ inline constexpr unsigned kChannelsOfUnit = 8;
 constexpr std::uint32_t units_of(std::int64_t channels) {
   return static_cast<std::uint32_t>((channels + kChannelsOfUnit - 1) / kChannelsOfUnit);
 }
-// An odd distance between pixels: 8 neighbours lie in different banks.
+// An odd distance between pixels, so that 8 neighbours are in different banks.
 constexpr std::uint32_t pitch_of(std::uint32_t units) { return units | 1U; }
 
 // An image of bf16 in nhwc, or a gradient before ReLU and pooling that is computed while it is read.
@@ -34,7 +34,7 @@ struct TileSource {
   std::uint32_t height, width, channels;
 };
 
-// The part of a sample that a tile shows; what lies outside the image is zero.
+// The part of a sample in a tile; pixels outside the image are zero.
 struct TileWindow {
   std::uint32_t sample;
   std::int32_t first_line, first_column;
@@ -68,7 +68,7 @@ __device__ inline Pack<__nv_bfloat16, kWidth> tile_pack(const TileSource& s, std
   return pack;
 }
 
-// Channels beyond the window's in a pixel's last unit are left as they are: zero_tile() makes them zero.
+// Unused channels of a pixel's last unit are not written; zero_tile() clears them.
 template <unsigned kWidth>
 __device__ inline void fill_tile_by(const TileSource& s, const TileWindow& w, Unit* tile) {
   const std::uint32_t packs = w.channels / kWidth;
@@ -108,7 +108,7 @@ __device__ inline void zero_tile(Unit* tile, std::uint32_t units) {
   }
 }
 
-// How far unit q of a product's depth lies from a pixel.
+// The offset of unit q of a product's depth from a pixel.
 struct Taps {
   std::uint32_t units;    // of a pixel
   std::uint32_t columns;  // taps in a line of the kernel

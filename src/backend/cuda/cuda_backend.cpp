@@ -22,7 +22,7 @@ namespace ddp {
 namespace cuda {
 namespace {
 
-// A convolution's kernels in a plan, in place of those of cuDNN.
+// The name of our own convolution kernels in a plan.
 constexpr const char* kMmaKernels = "mma";
 
 const char* name_of(Precision precision) {
@@ -37,7 +37,7 @@ const char* name_of(Precision precision) {
   return "bf16";
 }
 
-// Makes the GPU this process's by the first call that touches CUDA; on failure there is time to ask for the reason.
+// Selects the GPU with the first CUDA call; the reason of a failure is determined afterwards.
 cudaDeviceProp take_gpu(const GpuBackendConfig& config) {
   const cudaError_t taken = cudaSetDevice(config.ordinal);
   if (taken != cudaSuccess) {
@@ -52,12 +52,13 @@ cudaDeviceProp take_gpu(const GpuBackendConfig& config) {
   return properties;
 }
 
-// A captured CUDA graph, ready to be launched again and again.
+// An instantiated CUDA graph.
 class CudaRecording final : public Recording {
  public:
   CudaRecording(const Graph& graph, cudaStream_t stream) : stream_(stream) {
     cudaGraphExec_t exec = nullptr;
-    // Without the flag all of it would run at the priority of `stream`, and sums of gradients would wait for kernels.
+    // Without the flag the whole graph would run at the priority of `stream`, and sums of gradients would wait for
+    // kernels.
     DDP_CUDA(cudaGraphInstantiate(&exec, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
     exec_ = GraphExec(exec);
     DDP_CUDA(cudaGraphUpload(exec, stream));
@@ -76,8 +77,8 @@ class CudaQueue final : public DeviceQueue {
         properties_(take_gpu(config)),
         budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)) {}
 
-  // Once libraries have taken their part of the memory. A build without code for this card fails here, before anything
-  // is read.
+  // Called after the libraries have allocated their memory. A build without code for this GPU fails here, before any
+  // data is read.
   void measure_memory() {
     budget_->set_reserve(0);  // until it can be measured
     const Memory probe = allocate(sizeof(float), "the first floats");
@@ -116,7 +117,7 @@ class CudaQueue final : public DeviceQueue {
     if (code == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       throw Error(ExitCode::out_of_memory,
-                  fmt::format("{} need {} of page-locked host memory and this machine cannot give that much; take a "
+                  fmt::format("{} need {} of page-locked host memory but this machine cannot provide that much; use a "
                               "smaller batch or more logical shards",
                               purpose, format_bytes(bytes)));
     }
@@ -137,7 +138,7 @@ class CudaQueue final : public DeviceQueue {
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
   void mark(std::size_t place) override {
-    // In a recording the event must be one that others may ask for the time.
+    // During capture the event must be external, so that its time can be queried.
     const unsigned flags = recording_ ? cudaEventRecordExternal : cudaEventRecordDefault;
     DDP_CUDA(cudaEventRecordWithFlags(marks_.at(place).get(), stream_.get(), flags));
   }
@@ -148,7 +149,7 @@ class CudaQueue final : public DeviceQueue {
     return static_cast<double>(milliseconds) / 1000;
   }
 
-  // Other threads may use CUDA meanwhile, and libraries may load code: the mode is the one that forbids least.
+  // Other threads may use CUDA meanwhile, and libraries may load code, so the capture mode is the most permissive.
   std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override {
     DDP_ASSERT(!recording_);
     DDP_CUDA(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed));
@@ -186,7 +187,7 @@ class CudaQueue final : public DeviceQueue {
     DDP_CUDA(cudaMemGetInfo(&free, &total));
     return free;
   }
-  // Anew where it counts: more code is loaded after the start, and NCCL takes its buffers.
+  // Measured again: more code has been loaded since the start, and NCCL has allocated its buffers.
   void measure_reserve() const {
     if (!budget_->capped()) return;
     const std::optional<std::size_t> counted = process_bytes_ ? process_bytes_() : std::nullopt;
@@ -197,7 +198,7 @@ class CudaQueue final : public DeviceQueue {
   }
 
   std::function<std::optional<std::size_t>()> process_bytes_;
-  // In this order: the card is taken before anything else is made.
+  // In this order: the GPU is selected before anything else is created.
   cudaDeviceProp properties_;
   std::shared_ptr<MemoryBudget> budget_;
   Stream stream_;
@@ -258,7 +259,7 @@ class CudaOps final : public OpFactory {
     };
     if (conv == nullptr) return priced("");
     const bool own = context_.element() == Element::bf16 && conv_mma_takes(*conv);
-    // Without timing, our own kernels are taken where cuDNN would pad channels in memory, again and again.
+    // Without timing, our own kernels are chosen if cuDNN would pad channels in memory.
     if (own && !timed && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)) return priced(kMmaKernels);
     const ConvKernels kernels =
         timed ? fastest_conv_kernels(queue_, context_, *conv) : first_conv_kernels(queue_, context_, *conv);
@@ -275,8 +276,7 @@ class CudaOps final : public OpFactory {
     const std::int64_t elements =
         std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
     check(elements <= kMostElements, ExitCode::out_of_memory,
-          "a tensor of {} elements is more than the kernels count to, {}; take more logical shards", elements,
-          kMostElements);
+          "a tensor of {} elements exceeds the kernels' limit of {}; use more logical shards", elements, kMostElements);
     return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, kernels); },
                                  [&](const LinearSpec& s) { return make_cuda_linear(context_, s); },
                                  [&](const ActivationSpec& s) { return make_cuda_activation(context_, s); },
@@ -298,7 +298,7 @@ class CudaOps final : public OpFactory {
     DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
     DDP_ASSERT(spec.cropped.channels == spec.image.channels && spec.scale.size() == spec.shift.size());
     check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
-          "images of {} channels are more than a GPU reads, {}", spec.scale.size(), kMostImageChannels);
+          "images of {} channels exceed the maximum of {} on a GPU", spec.scale.size(), kMostImageChannels);
     cuda::load_input(context_.stream, context_.element(), spec, arguments);
   }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
@@ -312,7 +312,7 @@ class CudaOps final : public OpFactory {
       return make_cuda_conv(context_, spec, conv_kernels_from_text(kernels, spec.input_gradient));
     }
     check(context_.element() == Element::bf16 && conv_mma_takes(spec), ExitCode::preflight,
-          "the plan names kernels '{}' for a convolution that they do not take", kernels);
+          "the plan names kernels '{}' for a convolution that they do not support", kernels);
     return make_mma_conv(context_, spec);
   }
 

@@ -1,6 +1,6 @@
-// NVIDIA GPUs: which there are, and the backend of one of them.
+// NVIDIA GPUs: enumeration, and the backend of one GPU.
 //
-//   for (const GpuInfo& gpu : visible_gpus()) ...        // throws Error(preflight) where there is none
+//   for (const GpuInfo& gpu : visible_gpus()) ...        // throws Error(preflight) if there is none
 //   std::unique_ptr<Backend> backend = make_cuda_backend({.ordinal = 0, .precision = Precision::bf16});
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace ddp {
 
-// The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES. Makes no context on any of them. Throws
-// Error(preflight) that says why there are none: no driver, a driver too old, no visible card.
+// The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES. Creates no context on any of them. Throws
+// Error(preflight) with the reason if there are none: no driver, driver too old, no visible GPU.
 std::vector<GpuInfo> visible_gpus();
 
 // "CUDA 13.0, driver 13.0, cuDNN 9.19.0"; works without a driver.
 std::string cuda_versions();
 
-// The backend of one visible GPU. It is the first to touch CUDA in a process that has called nothing but
-// visible_gpus(), so no other card ever holds a context of this process.
+// The backend of one visible GPU. If the process has called nothing but visible_gpus() before, it creates no context on
+// another GPU.
 std::unique_ptr<Backend> make_cuda_backend(const GpuBackendConfig& config);
 
 }  // namespace ddp

@@ -21,7 +21,7 @@ cudnnDataType_t type_of(Precision precision) {
   return precision == Precision::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 
-// [n][h][w][c] in memory, whatever the order in which cuDNN counts dimensions.
+// Strides of [n][h][w][c] in memory, in cuDNN's order of dimensions.
 Descriptor channels_last(std::int64_t id, cudnnDataType_t type, std::int64_t n, std::int64_t c, std::int64_t h,
                          std::int64_t w) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -48,7 +48,7 @@ Descriptor describe_convolution(const ConvSpec& s) {
   return convolution;
 }
 
-// The attributes that say the same for each direction.
+// The corresponding attributes of each direction.
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
@@ -141,7 +141,7 @@ Descriptor describe_plan(const ConvGraph& graph, const Descriptor& config) {
   return plan;
 }
 
-// Runs `build`; what cuDNN cannot do here is an error about the machine, not a defect.
+// Runs `build`; a configuration that cuDNN does not support is a preflight error, not an internal one.
 template <class Build>
 auto planned(const EngineChoice& choice, Build build) {
   try {
@@ -157,7 +157,7 @@ std::int64_t number_in(std::string_view text, const std::string& whole) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   check(error == std::errc() && end == text.data() + text.size(), ExitCode::preflight,
-        "'{}' names no kernel of cuDNN, such as cudnn.28 or cudnn.67,13:32", whole);
+        "'{}' is not a kernel of cuDNN, such as cudnn.28 or cudnn.67,13:32", whole);
   return value;
 }
 
@@ -198,7 +198,7 @@ Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, float value) {
   return set(name, CUDNN_TYPE_FLOAT, 1, &value);
 }
 
-// It changes what the handle stands for.
+// Changes the object behind the handle.
 // NOLINTNEXTLINE(readability-make-member-function-const)
 void Descriptor::finalize() { DDP_CUDNN(cudnnBackendFinalize(get())); }
 
@@ -248,7 +248,7 @@ EngineChoice EngineChoice::from_text(const std::string& text) {
   if (choice.depthwise) return choice;
   constexpr std::string_view kPrefix = "cudnn.";
   check(text.starts_with(kPrefix), ExitCode::preflight,
-        "'{}' names no kernel of a convolution, such as cudnn.28, cudnn.67,13:32 or {}", text, kDepthwise);
+        "'{}' is not a convolution kernel, such as cudnn.28, cudnn.67,13:32 or {}", text, kDepthwise);
   std::string_view rest = std::string_view(text).substr(kPrefix.size());
   const auto next = [&rest] {
     const std::size_t comma = rest.find(',');
@@ -277,7 +277,7 @@ ConvGraph::ConvGraph(const ConvProblem& problem, const PlanTarget& target)
     : target_(target),
       x_(channels_last(kX, type_of(problem.precision), problem.spec.batch, problem.spec.input.channels,
                        problem.spec.input.height, problem.spec.input.width)),
-      // With fewer channels than x has, cuDNN takes the convolution for a grouped one.
+      // With fewer channels than x, cuDNN treats the convolution as grouped.
       w_(channels_last(kW, type_of(problem.precision), problem.spec.output_channels,
                        problem.spec.input.channels / problem.spec.groups, problem.spec.window.height,
                        problem.spec.window.width)),
@@ -292,7 +292,7 @@ std::vector<Descriptor> ConvGraph::engine_configs(cudnnBackendHeurMode_t mode) c
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   if (target_.handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target_.described);
-  // A mode that has nothing to propose says so by failing.
+  // A mode without proposals reports this as an error.
   if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS) return {};
   return heuristics.children(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
 }
@@ -304,7 +304,7 @@ EngineChoice choice_of(const Descriptor& engine_config) {
   EngineChoice choice;
   choice.engine = engine[0].integer(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
   for (const Descriptor& knob :
-       // How many knobs were turned cuDNN does not say before it is asked for them.
+       // cuDNN does not report the number of knobs in advance.
        engine_config.children(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
                               CUDNN_KNOB_TYPE_COUNTS)) {
     const auto type = knob.list<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE);

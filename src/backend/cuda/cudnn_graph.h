@@ -1,12 +1,12 @@
-// cuDNN's graph interface, as little of it as one convolution needs: what is to be computed, which engines can do it on
-// a GPU, and a plan that does it.
+// The subset of cuDNN's graph API for a single convolution: the operation graph, the engines that support it on a GPU,
+// and an execution plan.
 //
 //   const ConvGraph graph({spec, ConvDirection::forward, Precision::bf16}, target);
 //   for (const Descriptor& config : graph.engine_configs(CUDNN_HEUR_MODE_A)) ...
 //   const ConvPlan plan(graph, EngineChoice::from_text("cudnn.28,2:5"));
 //   plan.execute({.x = x, .w = packed, .y = y}, workspace);
 //
-// All activations are nhwc and weights [K][R][S][C]. What is planned needs no GPU: a description of one will do.
+// All activations are nhwc and weights [K][R][S][C]. Planning needs no GPU, only a description of one.
 #pragma once
 
 #include <cudnn.h>
@@ -41,7 +41,7 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, float value);
   void finalize();
 
-  // What cuDNN tells about it. The attribute holds one integer, or a list of `T` (an enumeration of cuDNN's).
+  // Reads an attribute: one integer, or a list of `T` (a cuDNN enumeration).
   std::int64_t integer(cudnnBackendAttributeName_t name) const;
   template <class T>
   std::vector<T> list(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
@@ -52,7 +52,7 @@ class Descriptor {
     values.resize(static_cast<std::size_t>(count));
     return values;
   }
-  // Descriptors that belong to this one, of the given type; at most `most`, 0: as many as there are.
+  // The descriptors of the given type in an attribute; at most `most`, or all if 0.
   std::vector<Descriptor> children(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                    std::int64_t most = 0) const;
 
@@ -66,16 +66,16 @@ class Descriptor {
   std::unique_ptr<void, Destroy> descriptor_;
 };
 
-// The GPU that plans are for: one that is here, by a handle on it, or one that is only described.
+// The target GPU of plans: a present GPU, given by a handle, or one that is only described.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
-  const Descriptor* described = nullptr;  // where there is no handle
+  const Descriptor* described = nullptr;  // if there is no handle
 };
 
 // A GPU's description from cuDNN's JSON for it, e.g. {"deviceVer":900,...}.
 Descriptor describe_gpu(const std::string& json);
 
-// What cuDNN notes about an engine.
+// cuDNN's notes about an engine.
 struct EngineNotes {
   bool tensor_core = false;
   bool down_converts = false;     // computes in less than the type of its input
@@ -87,16 +87,15 @@ struct EngineNotes {
   bool compiles = false;          // is compiled at run time, in seconds
 };
 
-// Whether an engine computes what a run wants. Note that fp32 leaves out tensor cores: fed with fp32 they compute in
-// tf32, with 10 bits of mantissa; and Fourier and Winograd transforms, which cannot keep to 1e-5 as direct sums do.
+// Whether an engine satisfies the precision of a run. fp32 excludes tensor cores, which convert fp32 inputs to tf32
+// with 10 bits of mantissa, and Fourier and Winograd transforms, whose errors exceed 1e-5, unlike direct sums.
 bool engine_allowed(const EngineNotes& notes, Precision precision, bool deterministic);
 
 class ConvGraph {
  public:
   ConvGraph(const ConvProblem& problem, const PlanTarget& target);
 
-  // The engine configurations that cuDNN proposes, the ones that it expects to be the fastest first; none where it
-  // knows none.
+  // The engine configurations that cuDNN proposes, in the order of its heuristic; empty if there are none.
   std::vector<Descriptor> engine_configs(cudnnBackendHeurMode_t mode) const;
   const Descriptor& graph() const { return graph_; }
   const PlanTarget& target() const { return target_; }
@@ -112,7 +111,7 @@ class ConvGraph {
 EngineChoice choice_of(const Descriptor& engine_config);
 EngineNotes notes_of(const Descriptor& engine_config);
 
-// Ready to run. Throws Error(preflight) where cuDNN cannot do it this way on this GPU.
+// Builds the plan. Throws Error(preflight) if cuDNN does not support it on this GPU.
 class ConvPlan final : public ConvKernel {
  public:
   ConvPlan(const ConvGraph& graph, Descriptor engine_config);
@@ -128,7 +127,7 @@ class ConvPlan final : public ConvKernel {
   EngineChoice choice_;
   Descriptor plan_;
   std::size_t workspace_bytes_ = 0;
-  // What the plan was run on last: in training the same memory step after step.
+  // The memory of the last execution, which is the same in every training step.
   ConvPointers packed_for_;
   void* packed_workspace_ = nullptr;
   std::unique_ptr<Descriptor> pack_;

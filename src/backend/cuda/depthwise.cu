@@ -5,7 +5,7 @@
 namespace ddp::cuda {
 namespace {
 
-// Blocks that fill a GPU some times over; each thread has strips enough to make up for reading the weights.
+// Enough blocks to fill a GPU several times; each thread has enough strips to amortise reading the weights.
 constexpr unsigned kLeastStrips = 4;
 constexpr unsigned kMostBlocksOfStrips = 1U << 20U;
 
@@ -14,8 +14,8 @@ template <int kKernel, int kStride>
 inline constexpr int kStrip = kKernel == 5 && kStride == 2 ? 2 : 4;
 constexpr int kGradientStrip = 4;
 
-// The weights [channels][taps] of the block's channels as [taps][columns], turned around for a gradient by a window
-// that slides over dy.
+// The weights [channels][taps] of the block's channels as [taps][columns], rotated by 180 degrees for the gradient,
+// whose window slides over dy.
 template <int kTaps, unsigned kWidth, class T>
 __device__ void load_taps(const Depthwise& d, const StripTiling& tiling, const T* weights, bool turned,
                           Pack<float, kWidth> (&taps)[kTaps][kMostStripColumns]) {
@@ -31,8 +31,8 @@ __device__ void load_taps(const Depthwise& d, const StripTiling& tiling, const T
   __syncthreads();
 }
 
-// y = the windows of x times the weights, one result after the other in strips of a row. With `turned` and paddings to
-// match it is the gradient of the input of a convolution of stride 1.
+// y = the windows of x times the weights, one result after the other in strips of a row. With `turned` and matching
+// paddings it computes the input gradient of a convolution with stride 1.
 template <class T, int kKernel, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_kernel(const Depthwise d, const StripTiling tiling, const T* x, const T* weights, bool turned, T* y) {
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   });
 }
 
-// dx of stride 2. A strip begins where column + padding is even: of its first element the even taps count, of its
-// second the odd ones, and so on.
+// dx for stride 2. A strip begins where column + padding is even: its first element uses the even taps, its second the
+// odd ones, and so on.
 template <class T, int kKernel>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_data_kernel(const Depthwise d, const StripTiling tiling, const T* dy, const T* weights, T* dx) {

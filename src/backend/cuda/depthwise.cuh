@@ -1,10 +1,10 @@
-// How the threads of a grid share a depthwise convolution: each channel by itself, nhwc, windows of 3x3 or 5x5.
+// The mapping of a depthwise convolution to threads: nhwc, windows of 3x3 or 5x5.
 //
 // Note [Strips and columns]
-// A thread takes kWidth neighbouring channels of a strip: some neighbouring elements of a row of the tensor that the
-// loop goes over. It reads the rows below the strip's windows once and uses each element for all windows of the strip
-// that it lies in. The threads of a block along x are columns of channels, those along y take strip after strip of the
-// block's chunk. How many columns, lines and chunks there are is decided by the shape alone.
+// A thread processes kWidth contiguous channels of a strip: some adjacent elements of a row of the tensor that the loop
+// iterates over. It reads the rows covered by the strip's windows once and uses each element for all windows of the
+// strip that contain it. The threads of a block along x are columns of channels, those along y take the strips of the
+// block's chunk in turn. The numbers of columns, lines and chunks depend only on the shape.
 #pragma once
 
 #include <type_traits>
@@ -33,7 +33,7 @@ struct StripTiling {
   unsigned columns, lines, groups, chunks;
   unsigned strips, strips_per_chunk;
 
-  // At most `most_blocks` blocks, where threads have at least `least` strips.
+  // At most `most_blocks` blocks, with at least `least` strips per thread.
   StripTiling(int channels, unsigned width, unsigned strip_count, unsigned least, unsigned most_blocks)
       : strips(strip_count) {
     const unsigned vectors = static_cast<unsigned>(channels) / width;
@@ -49,7 +49,7 @@ struct StripTiling {
   dim3 blocks() const { return {groups * chunks}; }
   dim3 threads() const { return {columns, lines}; }
 
-  // Of the block that asks: its chunk and first column; the strips' ends.
+  // For the calling block: its chunk and first column, and the ends of the strips.
   __device__ unsigned chunk() const { return blockIdx.x / groups; }
   __device__ unsigned first_column() const { return blockIdx.x % groups * columns; }
   __device__ unsigned end_strip() const {
@@ -57,7 +57,7 @@ struct StripTiling {
     return end < strips ? end : strips;
   }
 
-  // Calls use(sample, row, place in the row) for each strip of the thread.
+  // Calls use(sample, row, position in the row) for each strip of the thread.
   template <class Use>
   __device__ void each_strip(unsigned strips_per_row, unsigned rows, Use use) const {
     const unsigned end = end_strip();
@@ -75,7 +75,7 @@ __device__ inline Pack<T, kWidth> get_column(const T* row, int column, int width
   return get_pack<kWidth>(row, static_cast<std::size_t>(column) * static_cast<unsigned>(channels));
 }
 
-// The first of the thread's channels in a row of an activation.
+// The index of the thread's first channel in a row of an activation.
 template <class T>
 __device__ inline T* row_of(T* activation, int sample, int row, int height, int width, int channels, unsigned channel) {
   const std::size_t rows =

@@ -1,5 +1,5 @@
-// The gradient of a depthwise convolution's weights: sums over all positions in a fixed order. A thread adds up its
-// strips (Note [Strips and columns] of depthwise.cuh), a block its lines, a second kernel the chunks.
+// The gradient of a depthwise convolution's weights: sums over all positions in a fixed order. A thread adds its strips
+// (Note [Strips and columns] of depthwise.cuh), a block its lines, a second kernel the chunks.
 #include "backend/cuda/depthwise.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -11,7 +11,7 @@ constexpr unsigned kLeastStrips = 8;
 constexpr unsigned kMostBlocksOfStrips = 1024;
 constexpr int kStrip = 4;  // results
 
-// Channels of a thread: as many sums for each of the taps as registers hold.
+// Channels per thread: limited by the registers for a sum per tap.
 template <int kKernel>
 inline constexpr unsigned kChannels = kKernel == 3 ? 4 : 2;
 

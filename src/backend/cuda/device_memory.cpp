@@ -19,7 +19,7 @@ std::size_t allowed_bytes(std::size_t total, double fraction, std::size_t limit)
 std::size_t runtime_reserve(std::optional<std::size_t> counted, std::size_t gone, std::size_t held) {
   const std::size_t all = counted.value_or(gone);
   const std::size_t beside = all - std::min(all, held) + kLaterReserve;
-  // What others hold is not this process's: then no more than the assumption.
+  // Memory of other processes is not counted: at most the assumed reserve.
   return counted ? beside : std::min(beside, kRuntimeReserve);
 }
 
@@ -45,21 +45,22 @@ void MemoryBudget::take(std::size_t bytes, const std::string& purpose) {
   held_ -= bytes;
   if (!capped()) {
     throw Error(ExitCode::out_of_memory,
-                fmt::format("{} need {}, but this process holds {} of the GPU's {} already; take a smaller batch or "
+                fmt::format("{} need {}, but this process holds {} of the GPU's {} already; use a smaller batch or "
                             "more logical shards",
                             purpose, format_bytes(bytes), format_bytes(before), format_bytes(total_)));
   }
-  throw Error(ExitCode::out_of_memory,
-              fmt::format("{} need {}, but of the {} that this process may take of the GPU's {} it holds {} already, "
-                          "and {} are for CUDA itself; take a smaller batch, more logical shards or a higher limit",
-                          purpose, format_bytes(bytes), format_bytes(allowed_), format_bytes(total_),
-                          format_bytes(before), format_bytes(allowed_ - most)));
+  throw Error(
+      ExitCode::out_of_memory,
+      fmt::format("{} need {}, but of the {} that this process may take of the GPU's {} it holds {} already, "
+                  "and {} are reserved for CUDA itself; use a smaller batch, more logical shards or a higher limit",
+                  purpose, format_bytes(bytes), format_bytes(allowed_), format_bytes(total_), format_bytes(before),
+                  format_bytes(allowed_ - most)));
 }
 
 void MemoryBudget::refused_by_card(std::size_t bytes, const std::string& purpose, std::size_t free) const {
   throw Error(ExitCode::out_of_memory,
-              fmt::format("{} need {}, but only {} of the GPU's {} are free, with {} held by this process; take a "
-                          "smaller batch or more logical shards, or end what else uses the GPU",
+              fmt::format("{} need {}, but only {} of the GPU's {} are free, with {} held by this process; use a "
+                          "smaller batch or more logical shards, or end other processes that use the GPU",
                           purpose, format_bytes(bytes), format_bytes(free), format_bytes(total_), format_bytes(held_)));
 }
 

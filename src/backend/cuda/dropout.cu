@@ -7,12 +7,12 @@ namespace {
 
 struct Dropout {
   std::uint32_t channels, positions;  // in memory [samples][positions][channels]
-  std::uint32_t active;               // samples; the others pass
+  std::uint32_t active;               // active samples; the others are copied
   std::uint32_t stream;
   float rate;
 };
 
-// Goes from element to element as they lie in memory, without a division for each.
+// Iterates over elements in memory order without a division per element.
 class MaskIndex {
  public:
   __device__ MaskIndex(const Dropout& d, std::uint32_t index)
@@ -21,7 +21,7 @@ class MaskIndex {
         sample_(index / d.channels / d.positions) {}
 
   __device__ std::uint32_t sample() const { return sample_; }
-  // In PyTorch's order within the sample.
+  // The index in PyTorch's order within the sample.
   __device__ std::uint32_t element(const Dropout& d) const { return channel_ * d.positions + position_; }
   __device__ void next(const Dropout& d) {
     if (++channel_ < d.channels) return;
@@ -60,7 +60,7 @@ void dropout(cudaStream_t stream, Element element, const DropoutSpec& spec, Layo
   if (count == 0) return;
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   const bool nhwc = layout == Layout::nhwc;
-  // In the plain layout elements lie in PyTorch's order.
+  // The plain layout has PyTorch's order.
   const Dropout settings{u32(nhwc ? spec.shape.channels : spec.shape.elements()),
                          u32(nhwc ? spec.shape.height * spec.shape.width : 1), u32(active), spec.stream, spec.rate};
   with_element(element, [&](auto zero) {

@@ -14,8 +14,8 @@ constexpr Element element_of(Precision precision) {
   return precision == Precision::bf16 ? Element::bf16 : Element::fp32;
 }
 
-// Libraries are promised addresses that are multiples of this. Memory of a backend is; a parameter within a flat buffer
-// need not be, and is copied where it is not.
+// The alignment of addresses passed to libraries. Memory of a backend has it; a parameter within a flat buffer that is
+// not aligned is copied.
 inline constexpr std::size_t kAlignment = 16;
 inline bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0; }
 

@@ -1,4 +1,4 @@
-// Kernels that treat each element alike, wherever it lies.
+// Elementwise kernels, independent of the layout.
 #include "backend/cuda/activate.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vector.cuh"
@@ -17,7 +17,7 @@ __global__ void activation_forward_kernel(Activation activation, const T* x, T* 
   }
 }
 
-// The gradient goes to dx and, where there is one, to dx2. Without activation y is not read.
+// Writes the gradient to dx and, unless null, to dx2. Without activation y is not read.
 template <class T>
 __global__ void activation_backward_kernel(Activation activation, const T* y, const T* dy, T* dx, T* dx2,
                                            std::size_t count) {

@@ -20,7 +20,7 @@ __global__ void check_sums_kernel(const double* sums, std::size_t count, double*
 __global__ void check_values_kernel(const float* values, std::size_t count, double* broken) {
   bool found = false;
   for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(values[i]);
-  // Whoever finds something writes the same; atomically, so that no two threads write at once.
+  // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
 }
 
@@ -32,7 +32,7 @@ __global__ void fill_random_kernel(T* data, std::size_t count, std::uint32_t see
   }
 }
 
-// Floats that are not negative are in the order of their bits.
+// Non-negative floats have the same order as their bits.
 __device__ void raise_to(float* maximum, float value) {
   atomicMax(reinterpret_cast<unsigned*>(maximum), __float_as_uint(value));
 }

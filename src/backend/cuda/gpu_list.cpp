@@ -18,7 +18,7 @@ namespace {
 GpuSearch search_gpus() {
   GpuSearch search;
   DDP_CUDA(cudaRuntimeGetVersion(&search.runtime_version));
-  // Without a driver this succeeds and gives 0.
+  // Without a driver this succeeds and returns 0.
   if (cudaDriverGetVersion(&search.driver_version) != cudaSuccess) search.driver_version = 0;
   int count = 0;
   search.result = cudaGetDeviceCount(&count);
@@ -40,7 +40,7 @@ std::string pci_id_of(int ordinal) {
   return text;
 }
 
-// Linux knows which memory a card is close to; -1: it does not say.
+// The NUMA node of a GPU according to Linux; -1: unknown.
 int numa_node_of(const std::string& pci_id) {
   std::ifstream file("/sys/bus/pci/devices/" + pci_id + "/numa_node");
   int node = -1;

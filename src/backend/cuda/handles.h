@@ -1,4 +1,4 @@
-// Owners of CUDA's handles: each is made by its constructor and destroyed with its owner.
+// RAII owners of CUDA handles.
 //
 //   Stream stream;                       // a non-blocking stream of the current device
 //   Event done;
@@ -16,7 +16,7 @@
 
 namespace ddp::cuda {
 
-// Owns a handle that `Destroy` destroys. What a destructor finds wrong nobody can act on, so it is not looked at.
+// Owns a handle that `Destroy` destroys. Errors in the destructor are ignored, since nothing can be done about them.
 template <class Handle, auto Destroy>
 class Owned {
  public:
@@ -43,7 +43,7 @@ class Stream : public Owned<cudaStream_t, cudaStreamDestroy> {
   }
 };
 
-// An event that keeps the time.
+// An event with timing enabled.
 class Event : public Owned<cudaEvent_t, cudaEventDestroy> {
  public:
   Event() : Owned(make()) {}

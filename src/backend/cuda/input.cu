@@ -5,16 +5,16 @@
 namespace ddp::cuda {
 namespace {
 
-// All that the kernel needs, passed by value.
+// Kernel parameters, passed by value.
 struct Input {
   const std::uint8_t* pixels;
   const std::int32_t* rows;
-  std::uint32_t active;    // elements of the samples that are given; those from here on become zero
+  std::uint32_t active;    // elements of the active samples; those beyond become zero
   std::uint32_t elements;  // of all samples
   std::uint32_t channels;
-  std::uint32_t height;  // of what is read
+  std::uint32_t height;  // of the cropped region
   std::uint32_t width;
-  std::uint32_t image_height;  // of what is stored
+  std::uint32_t image_height;  // of the stored images
   std::uint32_t image_width;
   bool nhwc;
   float scale[kMostImageChannels];

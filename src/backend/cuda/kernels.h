@@ -1,6 +1,6 @@
-// The kernels of our own, as functions that enqueue them on a stream. Activations are untyped pointers to elements of
-// the given kind, everything else is fp32 or what its type says. Each is deterministic: sums are taken in an order that
-// depends on shapes alone.
+// Our own kernels, as functions that enqueue them on a stream. Activations are untyped pointers to elements of the
+// given kind; everything else is fp32 or has its declared type. All are deterministic: the order of additions depends
+// only on shapes.
 //
 //   activation_forward(stream, Element::bf16, Activation::relu, x, y, count);
 #pragma once
@@ -19,10 +19,10 @@
 
 namespace ddp::cuda {
 
-// Kernels that take an index apart count in 32 bits; operators refuse larger activations.
+// Kernels that decompose an index use 32 bits; operators reject larger activations.
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 31U;
 
-// --- input.cu: bytes of images to the first activation.
+// --- input.cu: converts images to the first activation.
 
 inline constexpr std::size_t kMostImageChannels = 8;
 void load_input(cudaStream_t stream, Element element, const InputSpec& spec, const InputArguments& arguments);
@@ -33,20 +33,21 @@ void load_input(cudaStream_t stream, Element element, const InputSpec& spec, con
 
 void activation_forward(cudaStream_t stream, Element element, Activation activation, const void* x, void* y,
                         std::int64_t count);
-// dx = the gradient before the activation, by its result y (not read without one); dx2 = the same, where it is not
+// dx = the gradient before the activation, from its output y (not read without an activation); dx2 = the same, unless
 // null.
 void activation_backward(cudaStream_t stream, Element element, Activation activation, const void* y, const void* dy,
                          void* dx, void* dx2, std::int64_t count);
-// y = activation(a + b); y may lie where a or b does.
+// y = activation(a + b); y may alias a or b.
 void add_activations(cudaStream_t stream, Element element, Activation activation, const void* a, const void* b, void* y,
                      std::int64_t count);
-// The same values as fp32 or in another element.
+// Converts to fp32 or another element type.
 void convert(cudaStream_t stream, Element from, const void* source, Element to, void* target, std::int64_t count);
-// Samples of [rows][columns] to [columns][rows]: from nhwc (rows = positions, columns = channels) to plain, or back.
+// Transposes samples from [rows][columns] to [columns][rows]: from nhwc (rows = positions, columns = channels) to
+// plain, or back.
 void transpose_samples(cudaStream_t stream, Element element, const void* from, void* to, std::int64_t samples,
                        std::int64_t rows, std::int64_t columns);
 
-// --- weights.cu: a convolution's weights [K][C][RS], as PyTorch has them, to [K][RS][C] and gradients back.
+// --- weights.cu: converts a convolution's weights from PyTorch's [K][C][RS] to [K][RS][C], and gradients back.
 
 void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, std::int64_t outputs,
                   std::int64_t channels, std::int64_t taps);
@@ -55,14 +56,14 @@ void unpack_weights(cudaStream_t stream, Element element, const void* packed, fl
 
 // --- pooling.cu
 
-// Where the maxima stand, from forward to backward; 0 for averages.
+// Bytes for the positions of the maxima, saved by forward for backward; 0 for averages.
 std::size_t pool_saved_bytes(const PoolSpec& spec);
 void pool_forward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* x, void* y,
                   std::byte* saved);
 void pool_backward(cudaStream_t stream, Element element, const PoolSpec& spec, Layout layout, const void* dy, void* dx,
                    std::byte* saved);
 
-// --- batch_norm.cu, batch_norm_backward.cu: over the first `samples` of the batch; there is one, at least.
+// --- batch_norm.cu, batch_norm_backward.cu: over the first `samples` of the batch, at least one.
 
 struct BatchNormForward {
   std::int64_t samples = 0;
@@ -72,9 +73,9 @@ struct BatchNormForward {
   const float* weight = nullptr;
   const float* bias = nullptr;
   const float* input_bias = nullptr;  // null: none
-  float* statistics = nullptr;        // running ones, [2][channels]: changed in training, read in evaluation
+  float* statistics = nullptr;        // running statistics [2][channels]: updated in training, read in evaluation
   float* means = nullptr;             // in training, for backward, [2][channels]: means, 1 / sqrt(variance + epsilon)
-  float* partial_sums = nullptr;      // in training: room for batch_norm_partial_sums()
+  float* partial_sums = nullptr;      // in training: scratch of batch_norm_partial_sums()
   std::uint8_t* mask = nullptr;       // in training, for backward: batch_norm_mask_bytes(); null: none
 };
 struct BatchNormBackward {
@@ -89,11 +90,11 @@ struct BatchNormBackward {
   float* bias_gradient = nullptr;
   float* input_bias_gradient = nullptr;  // null: none
   const float* means = nullptr;
-  const std::uint8_t* mask = nullptr;  // as forward left it
+  const std::uint8_t* mask = nullptr;  // as saved by forward
   float* partial_sums = nullptr;
 };
 std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout);
-// Which gradients pass through the activation after a sum, a bit for each element; 0 where none is needed.
+// Bytes for the mask of gradients that pass the activation after a sum, one bit per element; 0 if not needed.
 std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, Layout layout);
 void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
                       const BatchNormForward& arguments);
@@ -105,42 +106,42 @@ void batch_norm_backward(cudaStream_t stream, Element element, const BatchNormSp
 // --- lrn.cu
 
 void lrn_forward(cudaStream_t stream, Element element, const LrnSpec& spec, Layout layout, const void* x, void* y);
-// `products`: room for a float for each element.
+// `products`: scratch with one float per element.
 void lrn_backward(cudaStream_t stream, Element element, const LrnSpec& spec, Layout layout, const void* x,
                   const void* dy, void* dx, float* products);
 
-// --- dropout.cu: forward from x to y and backward from dy to dx; samples from `active` on pass as they are.
+// --- dropout.cu: forward from x to y and backward from dy to dx; samples from `active` on are copied unchanged.
 
 void dropout(cudaStream_t stream, Element element, const DropoutSpec& spec, Layout layout, std::int64_t active,
              const std::uint64_t* keys, const void* from, void* to);
 
-// --- conv_check.cu: what kernels of a convolution should compute, at some places of the result; see conv_check.h.
+// --- conv_check.cu: the reference of a convolution at some elements of the result; see conv_check.h.
 
 inline constexpr unsigned kConvSamples = 256;
 struct ConvSample {
   double value;    // the sum of products, in fp64
   double squares;  // the sum of their squares
 };
-// Products that an element of the result is the sum of, those on padding included.
+// The number of products in the sum of a result element, including those on padding.
 std::int64_t conv_terms(const ConvProblem& problem);
-// Room for conv_reference().
+// Scratch of conv_reference().
 std::size_t conv_partial_bytes(const ConvProblem& problem);
-// Writes kConvSamples samples of what follows from the two tensors that the problem reads.
+// Writes kConvSamples samples of the result computed from the two tensors that the problem reads.
 void conv_reference(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, void* partial,
                     ConvSample* samples);
-// What is at their places in `result`.
+// Reads the corresponding elements of `result`.
 void conv_results(cudaStream_t stream, const ConvProblem& problem, const void* result, float* values);
 
-// --- depthwise.cu, depthwise_weights.cu: convolutions of each channel by itself, windows of 3x3 and 5x5, strides 1 and
-// 2, any padding, with vectors of 16 bytes of channels; sums in fp32.
+// --- depthwise.cu, depthwise_weights.cu: depthwise convolutions with windows of 3x3 and 5x5, strides 1 and 2, any
+// padding, with vectors of 16 bytes of channels; sums in fp32.
 
 bool depthwise_supports(Element element, const ConvSpec& spec);
 std::size_t depthwise_workspace_bytes(const ConvProblem& problem);
 void depthwise(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, void* workspace);
-// What depthwise() calls for the gradient of weights.
+// Called by depthwise() for the weight gradient.
 void depthwise_weights(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, float* partial);
 
-// --- bias.cu: what follows a convolution or a matrix product of `rows` x `channels` values.
+// --- bias.cu: epilogues of a convolution or a matrix product of `rows` x `channels` values.
 
 // y = activation(y + bias) in place; a null bias is 0, here and below.
 void add_bias(cudaStream_t stream, Element element, bool relu, void* y, const float* bias, std::int64_t rows,
@@ -149,7 +150,7 @@ void add_bias(cudaStream_t stream, Element element, bool relu, void* y, const fl
 void add_bias_relu_pool(cudaStream_t stream, Element element, const void* convolved, const float* bias, void* y,
                         std::int64_t samples, const Shape& convolved_shape);
 
-// The way back, and the bias's gradient with it: dpre is the gradient before bias and activation.
+// Backward, including the bias gradient: dpre is the gradient before bias and activation.
 struct BiasBackward {
   Element element = Element::fp32;
   std::int64_t rows = 0;  // samples x positions before pooling
@@ -160,9 +161,9 @@ struct BiasBackward {
   std::int64_t height = 0;          // with pooling: of that result
   std::int64_t width = 0;
   const float* bias = nullptr;     // with pooling
-  void* dpre = nullptr;            // written where there is a ReLU
+  void* dpre = nullptr;            // written if there is a ReLU
   float* bias_gradient = nullptr;  // null: there is no bias
-  float* partial_sums = nullptr;   // room for bias_partial_sums(rows, channels)
+  float* partial_sums = nullptr;   // scratch of bias_partial_sums(rows, channels)
 };
 std::int64_t bias_partial_sums(std::int64_t rows, std::int64_t channels);
 void bias_backward(cudaStream_t stream, const BiasBackward& arguments);
@@ -176,9 +177,9 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count);
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                  double* broken);
-// Values between -0.5 and 0.5 without a pattern, which depend on index and seed alone: to time and to check kernels on.
+// Pseudo-random values between -0.5 and 0.5 that depend only on index and seed, to time and to check kernels.
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed);
-// result[0] = the largest |a - b|, infinite where one of the two is no number, result[1] = the largest |a|.
+// result[0] = the largest |a - b|, infinite if either is NaN, result[1] = the largest |a|.
 void compare(cudaStream_t stream, Element element, const void* a, const void* b, std::size_t count, float* result);
 
 // --- update.cu

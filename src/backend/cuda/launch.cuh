@@ -1,4 +1,4 @@
-// What all kernels share: how many threads to start, loops over elements, and activations read and written as float.
+// Shared by all kernels: launch configurations, loops over elements, and access to activations as float.
 //
 //   template <class T>
 //   __global__ void relu_kernel(const T* x, T* y, std::size_t count) {
@@ -30,7 +30,7 @@ inline unsigned blocks_for(std::size_t count) {
 __device__ inline std::size_t first_index() { return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline std::size_t index_step() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
 
-// A number whose bits all depend on all of x's: the finalizer of MurmurHash3 (Appleby, 2011).
+// A bit mixer: the finalizer of MurmurHash3 (Appleby, 2011).
 __device__ inline std::uint32_t scattered(std::uint32_t x) {
   x = (x ^ (x >> 16U)) * 0x85EBCA6BU;
   x = (x ^ (x >> 13U)) * 0xC2B2AE35U;

@@ -10,8 +10,8 @@
 namespace ddp::cuda {
 namespace {
 
-// With ReLU the bias, where there is one, is added by a kernel of our own: the ReLU of cuBLASLt would turn a NaN into
-// zero, and a broken weight would not show in the loss. Without, cuBLASLt adds it.
+// With ReLU, the bias is added by our own kernel: the ReLU of cuBLASLt would turn NaN into zero and hide a broken
+// weight from the loss. Without ReLU, cuBLASLt adds it.
 class CudaLinear final : public Op {
  public:
   CudaLinear(const CudaContext& context, const LinearSpec& spec)
@@ -78,7 +78,7 @@ class CudaLinear final : public Op {
 
   void backward(const BackwardArguments& a) override {
     const bool small = takes_small_gradient(spec_);
-    // The kernel for few outputs takes the bias along.
+    // The kernel for few outputs includes the bias.
     const bool with_bias = small && !spec_.relu && spec_.bias;
     const void* dpre = with_bias ? a.dy.data() : open_gradient(a);
     if (small) {
@@ -105,7 +105,7 @@ class CudaLinear final : public Op {
     }
   }
 
-  // The gradient before bias and ReLU; the bias's gradient on the way.
+  // Computes the gradient before bias and ReLU, and the bias gradient.
   const void* open_gradient(const BackwardArguments& a) const {
     if (!spec_.bias && !spec_.relu) return a.dy.data();
     BiasBackward bias;
@@ -121,7 +121,7 @@ class CudaLinear final : public Op {
     return spec_.relu ? bias.dpre : bias.dy;
   }
 
-  // Whether cuBLASLt takes a parameter itself: its element and its address will do.
+  // Whether cuBLASLt can use a parameter directly, by its element type and alignment.
   bool is_usable(const float* parameter) const { return context_.element() == Element::fp32 && is_aligned(parameter); }
 
   const CudaContext& context_;

@@ -1,6 +1,6 @@
-// Softmax cross-entropy: logits to loss, gradient and count of right answers, in one block, so that the sum of the
-// loss has a fixed order without a second kernel. It is a small part of a step for any number of classes up to some
-// thousands.
+// Softmax cross-entropy: computes loss, gradient and number of correct predictions from logits, in one block, so that
+// the loss is summed in a fixed order without a second kernel. It is a small part of a step for up to some thousands of
+// classes.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
@@ -33,7 +33,7 @@ struct Largest {
   std::uint32_t index;
 };
 
-// The first of equal ones, as on the CPU.
+// The first of equal maxima, as on the CPU.
 template <unsigned kGroup>
 __device__ Largest group_largest(Largest mine) {
   for (unsigned step = kGroup / 2; step > 0; step /= 2) {
@@ -43,7 +43,7 @@ __device__ Largest group_largest(Largest mine) {
   return mine;
 }
 
-// Binary tree over the block; the result is thread 0's.
+// Binary tree over the block; thread 0 has the result.
 __device__ double block_sum(double* tree, double value) {
   tree[threadIdx.x] = value;
   __syncthreads();
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kBlock) softmax_cross_entropy_kernel(const Los
   const auto classes = static_cast<float>(in.classes);
   double loss = 0;
   double correct = 0;
-  // All threads go through the loop equally often, because those of a warp exchange values.
+  // All threads run the same number of iterations, because those of a warp exchange values.
   for (std::uint32_t first = 0; first < in.batch; first += kBlock / kGroup) {
     const std::uint32_t sample = first + threadIdx.x / kGroup;
     const bool active = sample < in.active;
@@ -125,7 +125,7 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
     using T = decltype(zero);
     const T* logits = as<T>(arguments.logits.data());
     T* gradient = as<T>(arguments.gradient.data());
-    // Few classes leave most of a warp idle: then 8 samples share one.
+    // With few classes, 8 samples share a warp, most of which would otherwise be idle.
     if (spec.classes <= 32) {
       launch(stream, 1, kBlock, softmax_cross_entropy_kernel<4, T>, in, logits, gradient);
     } else {

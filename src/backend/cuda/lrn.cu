@@ -19,7 +19,7 @@ __device__ std::uint32_t channel_of(const Lrn& l, std::size_t i) {
   return static_cast<std::uint32_t>(i) / l.apart % l.channels;
 }
 
-// Calls f with the place of each of `before` channels before that of element i, its own and `after` after it.
+// Calls f with the index of each of `before` channels before that of element i, its own, and `after` after it.
 template <class F>
 __device__ void each_neighbour(const Lrn& l, std::size_t i, std::uint32_t before, std::uint32_t after, F f) {
   const std::uint32_t channel = channel_of(l, i);
@@ -61,7 +61,7 @@ __global__ void lrn_backward_kernel(const Lrn l, const T* x, const T* dy, const 
                                     std::size_t count) {
   for (std::size_t i = first_index(); i < count; i += index_step()) {
     float sum = 0.0F;
-    // Windows reach as far back as they are reached from ahead.
+    // The transposed window: before and after are exchanged.
     each_neighbour(l, i, l.after, l.before, [&](std::size_t place) { sum += products[place]; });
     const float direct = get(dy, i) * std::pow(base_at(l, x, i), -l.beta);
     put(dx, i, direct - 2.0F * l.alpha * l.beta * get(x, i) * sum);

@@ -6,18 +6,18 @@
 namespace ddp::cuda {
 namespace {
 
-// What NVIDIA recommends for Hopper.
+// Recommended by NVIDIA for Hopper.
 constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20U;
 
-// An address as aligned as a bias will be, for when none is there yet; it is never read.
+// A placeholder with the alignment of a bias that does not exist yet; never read.
 alignas(kAlignment) constexpr std::byte kSomewhere{};
 
 cudaDataType_t type_of(Element element) { return element == Element::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// What an algorithm may do: take a bounded workspace, read at the alignment that run() is promised, and split a sum
-// only if it adds up the parts in fp32, from the workspace, in their order.
+// The restrictions of an algorithm: a bounded workspace, the alignment guaranteed by run(), and split sums only if the
+// parts are added in fp32, from the workspace, in order.
 Preference make_preference() {
   cublasLtMatmulPreference_t raw = nullptr;
   DDP_CUBLAS(cublasLtMatmulPreferenceCreate(&raw));
@@ -55,7 +55,7 @@ RowProduct::RowProduct(cublasLtHandle_t handle, const RowProductSpec& spec)
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product_.get(), b_.get(), a_.get(), c_.get(),
                                                                c_.get(), preference.get(), 1, &found, &count);
   check(status != CUBLAS_STATUS_NOT_SUPPORTED && (status != CUBLAS_STATUS_SUCCESS || count > 0), ExitCode::preflight,
-        "cuBLASLt has no way to multiply [{}][{}] by [{}][{}] on this GPU", spec.rows, spec.depth, spec.depth,
+        "cuBLASLt does not support multiplying [{}][{}] by [{}][{}] on this GPU", spec.rows, spec.depth, spec.depth,
         spec.columns);
   DDP_CUBLAS(status);
   DDP_CUBLAS(found.state);
@@ -80,7 +80,7 @@ RowProduct::Product RowProduct::describe_product(const RowProductSpec& spec) {
   return product;
 }
 
-// A matrix by rows, as cuBLAS sees it: its transpose by columns.
+// A row-major matrix as cuBLAS sees it: its column-major transpose.
 RowProduct::Matrix RowProduct::describe_matrix(Element element, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t raw = nullptr;
   DDP_CUBLAS(cublasLtMatrixLayoutCreate(&raw, type_of(element), static_cast<std::uint64_t>(columns),

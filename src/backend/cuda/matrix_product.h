@@ -1,13 +1,13 @@
-// One matrix product by cuBLASLt, planned once for its shape.
+// A matrix product by cuBLASLt, planned once for its shape.
 //
 // Note [Rows and columns]
-// cuBLAS stores matrices by columns, everything here by rows. A matrix by rows is its transpose by columns, in the same
-// memory, so a product by rows is computed as the product of the transposes in the other order:
-//   C = A B   by rows   is   C^T = B^T A^T   by columns.
-// RowProduct takes matrices by rows and swaps them inside. For a linear layer, with x [batch][inputs], W
+// cuBLAS uses column-major order, everything here row-major order. A row-major matrix is its transpose in column-major
+// order, in the same memory, so a row-major product is computed as the product of the transposes in reverse order:
+//   C = A B   row-major   is   C^T = B^T A^T   column-major.
+// RowProduct takes row-major matrices and swaps them internally. For a linear layer, with x [batch][inputs], W
 // [outputs][inputs] and y [batch][outputs]:
 //   y  = x W^T        dx = dy W        dW = dy^T x
-// The bias of y = x W^T + b is one value for each column of y, which cuBLAS sees as one for each row, as it wants.
+// The bias of y = x W^T + b is one value per column of y, which is one per row for cuBLAS, as it requires.
 //
 //   RowProduct product(cublas, {.rows = batch, .columns = outputs, .depth = inputs, .transpose_b = true, ...});
 //   product.run(stream, x, w, y, bias, workspace);
@@ -29,16 +29,16 @@ struct RowProductSpec {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t depth = 0;
-  bool transpose_a = false;  // A lies in memory as [depth][rows]
-  bool transpose_b = false;  // B lies in memory as [columns][depth]
+  bool transpose_a = false;  // A is stored as [depth][rows]
+  bool transpose_b = false;  // B is stored as [columns][depth]
   Precision precision = Precision::fp32;
   Element result = Element::fp32;  // A and B are elements of the precision
-  bool bias = false;               // of the result's element, one a column
+  bool bias = false;               // one per column, in the result's element type
 };
 
 class RowProduct {
  public:
-  // Throws Error(preflight) where cuBLASLt knows no way for this GPU.
+  // Throws Error(preflight) if cuBLASLt does not support it on this GPU.
   RowProduct(cublasLtHandle_t handle, const RowProductSpec& spec);
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }

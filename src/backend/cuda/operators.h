@@ -1,4 +1,4 @@
-// The operators on a GPU; each file named here makes one kind. All work goes to the context's stream.
+// The operators on a GPU; each file named here implements one kind. All work goes to the context's stream.
 //
 //   std::unique_ptr<Op> op = make_cuda_conv(context, spec, kernels);
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace ddp::cuda {
 
-// What every operator of a backend shares. The backend owns the handles and outlives its operators.
+// Shared by all operators of a backend, which owns the handles and outlives its operators.
 struct CudaContext {
   cudaStream_t stream = nullptr;
   cudnnHandle_t cudnn = nullptr;
@@ -26,9 +26,9 @@ struct CudaContext {
   Element element() const { return element_of(precision); }
 };
 
-// conv.cpp: x and y in nhwc, by cuDNN, and kernels of our own for depthwise ones, bias, ReLU and pooling.
+// conv.cpp: x and y in nhwc, by cuDNN, with our own kernels for depthwise convolutions, bias, ReLU and pooling.
 std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels);
-// own_conv.cpp: x and y in nhwc, by kernels of our own (conv_mma.h), where they take it.
+// own_conv.cpp: x and y in nhwc, by our own kernels (conv_mma.h), if they support the shape.
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
 // linear.cpp: x and y plain, by cuBLASLt.
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);

@@ -7,7 +7,7 @@
 namespace ddp::cuda {
 namespace {
 
-// All of a convolution by conv_mma.h.
+// All directions of a convolution by conv_mma.h.
 class MmaConv final : public Op {
  public:
   MmaConv(const CudaContext& context, const ConvSpec& spec) : context_(context), spec_(spec) {

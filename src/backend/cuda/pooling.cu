@@ -1,5 +1,5 @@
 // Pooling over windows. In the backward pass a thread gathers the gradients of its elements from the windows that cover
-// them, in row-major order. Maxima remember where in their window they stand: backward reads neither x nor y.
+// them, in row-major order. The positions of maxima in their windows are saved, so that backward reads neither x nor y.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
@@ -7,9 +7,9 @@
 namespace ddp::cuda {
 namespace {
 
-// Planes of height x width positions with `inner` values side by side at each: nhwc has samples as planes and channels
-// as inner values; plain has a plane for each channel of each sample and one inner value. Threads take kWidth inner
-// values each.
+// Planes of height x width positions with `inner` contiguous values each: in nhwc, planes are samples and inner values
+// are channels; in plain, there is a plane per channel and sample, with one inner value. A thread processes kWidth
+// inner values.
 struct Pool {
   std::uint32_t planes, inner;
   std::int32_t height, width;          // of x
@@ -23,7 +23,7 @@ struct Position {
   std::int32_t row, column;
 };
 
-// Of the index-th of `inner` values at each position of planes.
+// The coordinates of the index-th of `inner` values at each position of planes.
 __device__ Position position_of(std::uint32_t index, std::uint32_t height, std::uint32_t width, std::uint32_t inner) {
   Position at{};
   at.inner = index % inner;
@@ -35,13 +35,13 @@ __device__ Position position_of(std::uint32_t index, std::uint32_t height, std::
   return at;
 }
 
-// Where the values of a position lie.
+// The index of the values of a position.
 __device__ std::size_t place_of(const Pool& p, std::int32_t height, std::int32_t width, std::uint32_t plane,
                                 std::int32_t row, std::int32_t column, std::uint32_t inner) {
   return ((static_cast<std::size_t>(plane) * height + row) * width + column) * p.inner + inner;
 }
 
-// The part of a window that lies inside x, and where the window begins.
+// The part of a window inside x, and the origin of the window.
 struct Window {
   std::int32_t top, left;
   std::int32_t first_row, end_row, first_column, end_column;
@@ -54,7 +54,7 @@ struct Window {
         first_column(left < 0 ? 0 : left),
         end_column(left + p.window_w < p.width ? left + p.window_w : p.width) {}
 
-  // What each element has of the average.
+  // The weight of each element in the average.
   __device__ float share(const Pool& p) const {
     const std::int32_t inside = (end_row - first_row) * (end_column - first_column);
     return 1.0F / static_cast<float>(p.count_padding ? p.window_h * p.window_w : inside < 1 ? 1 : inside);
@@ -81,8 +81,7 @@ __global__ void average_forward_kernel(const Pool p, const T* x, T* y, std::uint
   }
 }
 
-// `places`, of type I: where in its window the first of the largest elements stands, counted row by row; null
-// where nobody will ask.
+// `places`, of type I: the position of the first maximum in its window, row by row; null if not needed.
 template <unsigned kWidth, class I, class T>
 __global__ void maximum_forward_kernel(const Pool p, const T* x, T* y, I* places, std::uint32_t count) {
   const std::uint32_t vectors = p.inner / kWidth;
@@ -160,8 +159,8 @@ __global__ void maximum_backward_kernel(const Pool p, const I* places, const T* 
   }
 }
 
-// One window that covers all of a plane: a block of columns x lines takes the plane's values of its columns, a line
-// every lines-th position; the lines are added by a binary tree.
+// One window that covers a whole plane: in a block of columns x lines, each line takes every lines-th position of its
+// columns; the lines are added by a binary tree.
 template <unsigned kWidth, class T>
 __global__ void global_average_kernel(const Pool p, const T* x, T* y, std::uint32_t groups) {
   __shared__ float tree[kWidth][kThreads];
@@ -207,7 +206,7 @@ bool covers_all(const PoolSpec& s) {
          s.window.width - s.window.padding.left >= s.input.width;
 }
 
-// Calls f with a value of the element's type and how many inner values a thread takes.
+// Calls f with a value of the element's type and the number of inner values per thread.
 template <class F>
 void with_width(Element element, const Pool& pool, F f) {
   with_element(element, [&](auto zero) {
@@ -220,10 +219,10 @@ void with_width(Element element, const Pool& pool, F f) {
   });
 }
 
-// Places in a window take a byte each where they fit.
+// Positions in a window take one byte if they fit.
 bool places_are_bytes(const PoolSpec& spec) { return spec.window.height * spec.window.width <= 256; }
 
-// Calls f with the bytes of `saved` as what they hold.
+// Calls f with `saved` cast to the type of its elements.
 template <class F>
 void with_places(const PoolSpec& spec, std::byte* saved, F f) {
   if (places_are_bytes(spec)) {

@@ -1,16 +1,15 @@
-// Activations as rows of channels, and how the threads of a grid share them, for kernels with something to do for each
-// channel: a coefficient, a sum.
+// Activations as rows of channels and their mapping to threads, for kernels with a coefficient or a sum per channel.
 //
 // Note [Rows and channels]
-// An activation is `rows` (samples x positions) times `channels`. A block takes some channels of a chunk of rows: its
-// threads along x are columns of kWidth channels each, those along y are lines, which take every lines-th row.
-//   nhwc   the channels of a row lie side by side, and so do columns; kWidth is 16 bytes where the channels allow it
-//   plain  the positions of a channel lie side by side: one column, and neighbouring lines take neighbouring positions
-// How many columns, lines and chunks there are is decided by the shape alone. Sums are taken by each line over its
-// rows, then over lines by a binary tree, then over chunks, again by lines and a tree: always in the same order.
+// An activation is `rows` (samples x positions) times `channels`. A block processes some channels of a chunk of rows:
+// its threads along x are columns of kWidth channels each, those along y are lines, which take every lines-th row.
+//   nhwc   the channels of a row are contiguous, and so are columns; kWidth is 16 bytes if the channels allow it
+//   plain  the positions of a channel are contiguous: one column, and adjacent lines take adjacent positions
+// The numbers of columns, lines and chunks depend only on the shape. Each line sums its rows, then lines are added by a
+// binary tree, then chunks, again by lines and a tree: always in the same order.
 //
-// Memory is kept busy by one wave of blocks: kMostTiles is what a GPU of 132 multiprocessors runs at once with
-// kTileBlocks blocks each, so no second wave leaves most of them idle.
+// One wave of blocks saturates memory: kMostTiles is the number that a GPU with 132 multiprocessors runs at once with
+// kTileBlocks blocks each, so that there is no partial second wave.
 //
 //   const Rows rows = rows_of(samples, shape, layout);
 //   with_rows(element, rows, [&](auto zero, auto access) {
@@ -29,7 +28,7 @@ namespace ddp::cuda {
 struct Rows {
   std::uint32_t rows;
   std::uint32_t channels;
-  std::uint32_t positions;  // of a sample in the plain layout; 0: the channels of a row lie side by side
+  std::uint32_t positions;  // per sample in the plain layout; 0: the channels of a row are contiguous
 };
 
 inline Rows rows_of(std::int64_t samples, const Shape& shape, Layout layout) {
@@ -38,7 +37,7 @@ inline Rows rows_of(std::int64_t samples, const Shape& shape, Layout layout) {
           layout == Layout::plain && positions > 1 ? positions : 0};
 }
 
-// How a kernel finds elements; see Note [Rows and channels].
+// The addressing of elements; see Note [Rows and channels].
 template <unsigned kChannels, bool kPlain>
 struct Access {
   static constexpr unsigned kWidth = kChannels;
@@ -53,7 +52,7 @@ struct Access {
   }
 };
 
-// Calls f with a value of the element's type and the Access that suits.
+// Calls f with a value of the element's type and the suitable Access.
 template <class F>
 void with_rows(Element element, const Rows& rows, F f) {
   with_element(element, [&](auto zero) {
@@ -68,7 +67,7 @@ void with_rows(Element element, const Rows& rows, F f) {
   });
 }
 
-// Blocks of a multiprocessor that kernels leave registers for.
+// Blocks per multiprocessor for which kernels leave registers.
 inline constexpr unsigned kTileBlocks = 3;
 
 inline constexpr unsigned kMostColumns = 32;
@@ -90,7 +89,7 @@ class Tiling {
   dim3 threads() const { return {columns_, lines_}; }
   __host__ __device__ std::uint32_t chunks() const { return chunks_; }
 
-  // Of the thread that asks: the chunk, its first channel, and its rows: every lines-th from first_row to end_row.
+  // For the calling thread: the chunk, its first channel, and its rows: every lines-th from first_row to end_row.
   __device__ std::uint32_t chunk() const { return blockIdx.x % chunks_; }
   __device__ std::uint32_t channel(unsigned width) const {
     return (blockIdx.x / chunks_ * columns_ + threadIdx.x) * width;
@@ -119,7 +118,7 @@ class Tiling {
   std::uint32_t rows_per_chunk_ = 0;
 };
 
-// Calls use(row, load(row)) for each row of the thread, kAtOnce loads ahead of the first use: memory is kept busy.
+// Calls use(row, load(row)) for each row of the thread, with kAtOnce loads in flight to hide memory latency.
 template <unsigned kAtOnce, class Load, class Use>
 __device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load load, Use use) {
   const std::uint32_t end = tiling.end_row(rows);
@@ -154,14 +153,14 @@ struct Sums {
 };
 __device__ inline Sums added(const Sums& a, const Sums& b) { return {a.first + b.first, a.second + b.second}; }
 
-// Blocks that go over the chunks' sums: few channels and many lines each.
+// Blocks that add the chunks' sums: few channels and many lines each.
 inline constexpr unsigned kChunkColumns = 8;
 inline constexpr unsigned kChunkLines = 64;
 inline constexpr unsigned kChunkThreads = kChunkColumns * kChunkLines;
 inline unsigned chunk_blocks(std::uint32_t channels) { return (channels + kChunkColumns - 1) / kChunkColumns; }
 
-// Calls use(chunk, sums) for each chunk of the thread's line; `partial` is [chunks][2][channels]. So many loads ahead
-// of the first use that one round is enough for most shapes: it takes as long as memory takes to answer.
+// Calls use(chunk, sums) for each chunk of the thread's line; `partial` is [chunks][2][channels]. Enough loads are in
+// flight that one round suffices for most shapes and takes only one memory latency.
 template <class Use>
 __device__ inline void each_chunk(const float* partial, std::uint32_t channels, std::uint32_t channel,
                                   std::uint32_t chunks, Use use) {

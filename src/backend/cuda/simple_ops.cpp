@@ -1,4 +1,4 @@
-// Operators that are a kernel or two of our own in each direction.
+// Operators with one or two own kernels per direction.
 #include "backend/cuda/check.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
@@ -147,7 +147,7 @@ class CudaReorder final : public Op {
   Layout to_;
 };
 
-// Only its reader knows the difference.
+// Only the reader interprets the order.
 class CudaChannelsLast final : public Op {
  public:
   CudaChannelsLast(const CudaContext& context, const ChannelsLastSpec& spec)

@@ -9,8 +9,8 @@ constexpr std::int64_t kOutputsOfLibraries = 8;
 constexpr unsigned kColumns = 32;
 constexpr unsigned kLines = 32;
 
-// Block (columns of x, output): each line takes every kLines-th sample, then the lines are added in order. One column
-// more, of ones, gives the bias's gradient.
+// Block (columns of x, output): each line takes every kLines-th sample, then the lines are added in order. An
+// additional column of ones gives the bias gradient.
 template <class T>
 __global__ void __launch_bounds__(kColumns* kLines)
     small_gradient_kernel(const T* dpre, const T* x, float* weights, float* bias, std::uint32_t batch,

@@ -1,5 +1,5 @@
-// Gradients of a linear layer with few outputs, in one kernel: libraries have none that reads rows of, say, 10 elements
-// well. Sums are taken in an order that depends on shapes alone.
+// Gradients of a linear layer with few outputs, in one kernel: libraries have no efficient kernels for rows of, say, 10
+// elements. The order of additions depends only on shapes.
 //
 //   if (takes_small_gradient(spec)) small_gradient(stream, element, spec, dy, x, weight_gradient, bias_gradient);
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace ddp::cuda {
 
-// Where the outputs' rows are not multiples of 16 bytes, which is what kernels for large products read at once.
+// For rows of outputs that are not multiples of 16 bytes, the vector size of kernels for large products.
 bool takes_small_gradient(const LinearSpec& spec);
-// weight_gradient = dpre^T x, bias_gradient = the sums of dpre's columns; a null bias_gradient is left out.
+// weight_gradient = dpre^T x, bias_gradient = the sums of dpre's columns; a null bias_gradient is skipped.
 void small_gradient(cudaStream_t stream, Element element, const LinearSpec& spec, const void* dpre, const void* x,
                     float* weight_gradient, float* bias_gradient);
 

@@ -20,15 +20,15 @@
 namespace ddp::cuda {
 namespace {
 
-// Kernels of one direction that are timed.
+// The maximum number of kernels timed per direction.
 constexpr std::size_t kCandidates = 8;
-// One measurement is of so many runs in a row, or of as many as take this long one by one.
+// A measurement consists of this many consecutive runs, or of as many as take this long individually.
 constexpr int kRepetitions = 20;
 constexpr double kLongEnough = 500e-6;
 constexpr int kMeasurements = 5;
 constexpr const char* kPurpose = "the trials of kernels";
 
-// `repetitions` runs in a row as a CUDA graph; empty where they cannot be recorded.
+// `repetitions` consecutive runs as a CUDA graph; empty if they cannot be captured.
 GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& run, int repetitions) {
   DDP_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   bool complete = true;
@@ -54,33 +54,33 @@ Memory filled(DeviceQueue& queue, const CudaContext& context, Element element, s
   return memory;
 }
 
-// How far two correct kernels may be apart, in parts of the largest result.
+// The allowed difference between two correct kernels, relative to the largest result.
 double tolerance_of(Precision precision) { return precision == Precision::fp32 ? 1e-4 : 3e-2; }
 
 std::string name_of(const EngineChoice& choice) {
   return choice.depthwise ? "the kernel " + choice.text() : choice.text() + " of cuDNN";
 }
 
-// Runs `run`, and waits for it. False where the kernel fails and the GPU goes on without it, with a line in the log;
-// where the GPU itself is lost, the error says by which kernel.
+// Runs `run` and waits for it. If the kernel fails but the GPU recovers, logs a line and returns false; if the GPU is
+// lost, throws an error naming the kernel.
 bool attempt(const CudaContext& context, const EngineChoice& choice, const std::function<void()>& run) {
   try {
     run();
     DDP_CUDA(cudaStreamSynchronize(context.stream));
     return true;
   } catch (const Error& error) {
-    // The first call may report the kernel's error once more; what the second one reports stays.
+    // The first call may report the kernel's error again; an error of the second call is persistent.
     static_cast<void>(cudaStreamSynchronize(context.stream));
     static_cast<void>(cudaGetLastError());
     if (cudaStreamSynchronize(context.stream) != cudaSuccess) {
       throw Error(error.code(), fmt::format("the GPU was lost in a trial of {}: {}", name_of(choice), error.what()));
     }
-    log_warning("{} does not run on this GPU and is left out ({})", name_of(choice), error.what());
+    log_warning("{} does not run on this GPU and is skipped ({})", name_of(choice), error.what());
     return false;
   }
 }
 
-// The tensors of one direction of a convolution, and room for the result of two kernels.
+// The tensors of one direction of a convolution, and memory for the results of two kernels.
 class ConvTrial {
  public:
   ConvTrial(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem)
@@ -95,7 +95,7 @@ class ConvTrial {
     count_ = counts.at(result_);
   }
 
-  // Whether the kernel runs, see attempt(), and computes what it should; else there is a line in the log.
+  // Whether the kernel runs, see attempt(), and computes the correct result; otherwise logs a line.
   bool works(ConvKernel& kernel) {
     if (kernel.workspace_bytes() > workspace_.bytes()) {
       workspace_ = {};
@@ -103,17 +103,16 @@ class ConvTrial {
     }
     if (!check_) check_.emplace(queue_, context_, problem_, pointers(tensors_.at(result_)));
     const Memory& result = tensors_.at(result_);
-    // What a kernel does not write stays NaN.
+    // Elements that a kernel does not write remain NaN.
     DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
     if (!attempt(context_, kernel.choice(), [&] { run(kernel, result); })) return false;
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_));
     if (difference.empty()) return true;
-    log_warning("{} computes something else than the reference and is left out: {}", name_of(kernel.choice()),
-                difference);
+    log_warning("{} differs from the reference and is skipped: {}", name_of(kernel.choice()), difference);
     return false;
   }
 
-  // Of a kernel that runs; none where it fails nonetheless.
+  // The time of a kernel; nullopt if it fails.
   std::optional<double> seconds(ConvKernel& kernel) const {
     double seconds = 0;
     const auto measure = [&] {
@@ -122,7 +121,7 @@ class ConvTrial {
     return attempt(context_, kernel.choice(), measure) ? std::optional(seconds) : std::nullopt;
   }
 
-  // Of kernels that run.
+  // The times of kernels that run.
   bool agree(ConvKernel& a, ConvKernel& b) {
     if (second_.bytes() == 0) {
       second_ = filled(queue_, context_, context_.element(), count_);
@@ -173,7 +172,7 @@ const char* name_of(ConvDirection direction) {
 
 using ConvKernelList = std::vector<std::unique_ptr<ConvKernel>>;
 
-// The kernels that `usable` lets pass, at most `most` of them: our own where there is one, then cuDNN's.
+// The kernels accepted by `usable`, at most `most`: our own first if there is one, then cuDNN's.
 ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& problem, std::size_t most,
                            const std::function<bool(ConvKernel&)>& usable) {
   ConvKernelList kernels;
@@ -189,7 +188,7 @@ ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& proble
   check(
       !kernels.empty(), ExitCode::preflight,
       "cuDNN has no kernel on this GPU that computes {} of a convolution of {}x{}x{} by {}x{} in {} groups correctly; "
-      "take another version of cuDNN, or --device cpu",
+      "use another version of cuDNN, or --device cpu",
       name_of(problem.direction), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
       problem.spec.window.height, problem.spec.window.width, problem.spec.groups);
   return kernels;
@@ -207,12 +206,12 @@ EngineChoice fastest_kernel(DeviceQueue& queue, const CudaContext& context, cons
   const EngineChoice& first = kernels[0]->choice();
   for (const auto& [seconds, i] : times) {
     if (i == 0 || trial.agree(*kernels[0], *kernels[i])) return kernels[i]->choice();
-    log_warning("{} computes something else than {} and is left out", name_of(kernels[i]->choice()), first.text());
+    log_warning("{} differs from {} and is skipped", name_of(kernels[i]->choice()), first.text());
   }
   return first;
 }
 
-// Tried once, unless there is no memory for that: the choice must not depend on how much there is.
+// Tried once, unless memory is insufficient: the choice must not depend on the free memory.
 EngineChoice first_kernel(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem) {
   std::optional<ConvTrial> trial;
   const auto usable = [&](ConvKernel& kernel) {
@@ -250,7 +249,7 @@ double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
     DDP_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
     return static_cast<double>(milliseconds) / 1000;
   };
-  run();  // loads the code, which a recording may not
+  run();  // loads the code, which is not allowed during capture
   const double plain = std::min(seconds_of(run), seconds_of(run));
   const int repetitions = plain * kRepetitions < kLongEnough ? kRepetitions : 1 + static_cast<int>(kLongEnough / plain);
   const GraphExec recording = record_repetitions(stream, run, repetitions);
@@ -261,7 +260,7 @@ double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
       for (int i = 0; i < repetitions; ++i) run();
     }
   };
-  repeat();  // brings the recording to the device
+  repeat();  // uploads the graph to the device
   double best = std::numeric_limits<double>::max();
   for (int i = 0; i < kMeasurements; ++i) best = std::min(best, seconds_of(repeat) / repetitions);
   return best;
@@ -320,7 +319,7 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& 
 }
 
 double guessed_seconds(const OpSpec& spec, const CudaContext& context) {
-  // About what a data-centre GPU does; only the order of sizes matters, to choose between layouts.
+  // Roughly a data-centre GPU; only the order of magnitude matters, to choose between layouts.
   constexpr double kBytesPerSecond = 2e12;
   constexpr double kOperationsPerSecond = 30e12;
   constexpr double kLaunchSeconds = 2e-6;

@@ -1,5 +1,5 @@
-// Optimizers over flat buffers. Sums are taken a block a chunk, then a block over the chunks: in an order that depends
-// on shapes alone.
+// Optimizers over flat buffers. One block sums each chunk, then one block sums the chunks, in an order that depends
+// only on shapes.
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
 #include "optim/rules/update.h"
@@ -7,7 +7,7 @@
 namespace ddp::cuda {
 namespace {
 
-// Binary tree over the block; all of its threads call this together, and all get the sum.
+// Binary tree over the block; called by all of its threads, all of which receive the sum.
 __device__ double block_sum(double* tree, double value) {
   tree[threadIdx.x] = value;
   __syncthreads();
@@ -22,7 +22,7 @@ __device__ double block_sum(double* tree, double value) {
 
 __device__ double squared(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
-// For each chunk the squares of the gradient, and of the weights.
+// For each chunk the sums of squares of the gradient and of the weights.
 __global__ void sum_squares_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
@@ -42,7 +42,7 @@ __global__ void sum_squares_kernel(const UpdateArguments a) {
   }
 }
 
-// All threads of a block together.
+// Called by all threads of a block.
 __device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
   double sum = 0;
   for (std::int64_t c = first + threadIdx.x; c < first + count; c += kThreads) sum += a.sums[2 * c + which];
@@ -56,7 +56,7 @@ __global__ void step_numbers_kernel(const UpdateArguments a) {
   if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.lr, *a.momentum, *a.step, square_sum);
 }
 
-// Lamb's averages, and for each chunk the squares of its direction and of the weights.
+// LAMB's moments, and for each chunk the sums of squares of its direction and of the weights.
 __global__ void lamb_moments_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   if (*a.skip != 0) return;
@@ -79,7 +79,7 @@ __global__ void lamb_moments_kernel(const UpdateArguments a) {
   }
 }
 
-// A block a segment.
+// One block per segment.
 __global__ void ratios_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   for (std::int64_t s = blockIdx.x; s < a.segment_count; s += gridDim.x) {

@@ -1,4 +1,4 @@
-// Several neighbouring elements at once, as float: memory is read and written 16 bytes at a time where there is room.
+// Vectorised access to several contiguous elements as float: memory is read and written 16 bytes at a time if possible.
 //
 //   template <class T>
 //   __global__ void relu_kernel(const T* x, T* y, std::size_t count) {
@@ -16,17 +16,17 @@
 
 namespace ddp::cuda {
 
-// Elements of 16 bytes.
+// Elements per 16 bytes.
 template <class T>
 inline constexpr unsigned kVector = kAlignment / sizeof(T);
 
-// What one access moves. Aligned to 16 bytes at most, as memory is.
+// The unit of one access, aligned to at most 16 bytes, like memory.
 template <class T, unsigned kWidth>
 struct alignas(sizeof(T) * kWidth < kAlignment ? sizeof(T) * kWidth : kAlignment) Pack {
   T values[kWidth];
 };
 
-// Elements i to i + kWidth - 1, where i is a multiple of kWidth; and what is in them.
+// Access to elements i to i + kWidth - 1, where i is a multiple of kWidth.
 template <unsigned kWidth, class T>
 __device__ inline Pack<T, kWidth> get_pack(const T* p, std::size_t i) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(p + i);
@@ -47,7 +47,7 @@ __device__ inline void put_some(T* p, std::size_t i, const float (&values)[kWidt
   *reinterpret_cast<Pack<T, kWidth>*>(p + i) = pack;
 }
 
-// Those of them that are below `count`; the others are read as 0.
+// The same for elements below `count`; the others are read as 0.
 template <unsigned kWidth, class T>
 __device__ inline void get_some(const T* p, std::size_t i, std::size_t count, float (&values)[kWidth]) {
   if (i + kWidth <= count) {

@@ -1,5 +1,5 @@
-// Matrix products of a warp on tensor cores: bf16 factors, fp32 sums. Tests have a file of the same name that computes
-// the same on the host.
+// Matrix products of a warp on tensor cores: bf16 factors, fp32 sums. Tests replace this file by one that computes the
+// same on the host.
 //
 // Note [Fragments]
 // A warp holds matrices in its registers. Lane l has, with row g = l / 4 and pair t = l % 4, of
@@ -7,9 +7,9 @@
 //   A, 16 rows by 16          four such matrices: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15
 //   B, 16 rows by 8 columns   two of them, transposed: rows 0-7, rows 8-15
 //   the sums, 16x8            (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
-// All threads of a warp call these functions together.
+// These functions must be called by all threads of a warp.
 //
-//   const Matrices a = load_matrices(row);      // row: where row l % 8 of matrix l / 8 lies in shared memory
+//   const Matrices a = load_matrices(row);      // row: the address of row l % 8 of matrix l / 8 in shared memory
 //   multiply_add(sums, a, b0, b1);              // sums += A B
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace ddp::cuda {
 
-// Eight elements side by side, as a row of an 8x8 matrix.
+// Eight contiguous elements: a row of an 8x8 matrix.
 struct alignas(16) Unit {
   __nv_bfloat16 values[8];
 };
@@ -30,10 +30,10 @@ struct Matrices {
   std::uint32_t values[4];
 };
 
-// After branches that not all threads of a warp took: the functions below want them side by side.
+// Reconverges the threads of a warp after divergent branches, as the functions below require.
 __device__ inline void converge() { __syncwarp(); }
 
-// Lane l names row l % 8 of matrix l / 8.
+// Lane l passes the address of row l % 8 of matrix l / 8.
 __device__ inline Matrices load_matrices(const Unit* row) {
   Matrices m;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -43,7 +43,7 @@ __device__ inline Matrices load_matrices(const Unit* row) {
   return m;
 }
 
-// The same, and each matrix is transposed.
+// The same, with each matrix transposed.
 __device__ inline Matrices load_transposed(const Unit* row) {
   Matrices m;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

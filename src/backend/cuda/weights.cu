@@ -1,5 +1,5 @@
-// A convolution's weights [K][C][taps] in another order and element, through shared memory, so that both sides are read
-// and written in order.
+// Reorders and converts a convolution's weights [K][C][taps] through shared memory, so that both sides are accessed
+// contiguously.
 #include <algorithm>
 
 #include "backend/cuda/kernels.h"
@@ -9,7 +9,7 @@ namespace ddp::cuda {
 namespace {
 
 // Weights of a tile: some channels of one output channel, with all taps. A convolution with more taps than this is
-// moved tap by tap.
+// copied tap by tap.
 constexpr std::uint32_t kTileWeights = 4608;
 
 struct Tiles {
@@ -21,8 +21,8 @@ struct Tiles {
 // The tile of this block.
 struct Tile {
   std::uint32_t channels, taps;
-  std::size_t plain;   // where it begins in [K][C][taps], in one piece
-  std::size_t packed;  // where its first tap begins in [K][taps][C]; the others follow at distances of `step`
+  std::size_t plain;   // its offset in [K][C][taps], where it is contiguous
+  std::size_t packed;  // the offset of its first tap in [K][taps][C]; the others follow with stride `step`
   std::uint32_t step;
 
   __device__ explicit Tile(const Tiles& t) : taps(t.taps), step(t.channels) {
@@ -34,7 +34,7 @@ struct Tile {
   }
 };
 
-// Calls use(i, load(i)) for the thread's share of 0 to count - 1, some loads ahead of the first use.
+// Calls use(i, load(i)) for the thread's share of 0 to count - 1, with several loads in flight.
 template <class Load, class Use>
 __device__ inline void each_of_block(std::uint32_t count, Load load, Use use) {
   constexpr unsigned kAtOnce = 6;
@@ -49,7 +49,7 @@ __device__ inline void each_of_block(std::uint32_t count, Load load, Use use) {
   }
 }
 
-// kWidth channels at once on the packed side: 1, or 2 where their number is even.
+// kWidth channels at once on the packed side: 1, or 2 if their number is even.
 template <unsigned kWidth, class T>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const Tiles tiles, const float* weights, T* packed) {
   __shared__ float values[kTileWeights];
@@ -103,7 +103,8 @@ void with_tiles(std::int64_t outputs, std::int64_t channels, std::int64_t taps, 
   }
 }
 
-// One element after the other, for filters of thousands of taps. Where packed element `index` lies in [K][C][taps].
+// Element by element, for filters with thousands of taps. Returns the offset in [K][C][taps] of the packed element
+// `index`.
 __device__ std::uint32_t plain_index(std::uint32_t index, std::uint32_t channels, std::uint32_t taps) {
   const std::uint32_t channel = index % channels;
   const std::uint32_t tap = index / channels % taps;

@@ -1,4 +1,4 @@
-// y = activation(x), element by element.
+// y = activation(x), elementwise.
 //
 //   ActivationSpec spec{.batch = 64, .shape = {20, 12, 12}, .activation = Activation::sigmoid};
 #pragma once

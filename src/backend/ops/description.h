@@ -1,4 +1,4 @@
-// The text of an operator's fields, of which keys for caches of plans are made.
+// The text of an operator's fields, for the keys of plan caches.
 //
 //   Description text;
 //   text.add("size", spec.size).add("relu", spec.relu);   // " size=5 relu=1"

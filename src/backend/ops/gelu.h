@@ -1,5 +1,5 @@
-// GELU (Hendrycks and Gimpel, 2016), element by element: y = x Phi(x), with Phi the distribution function of the
-// standard normal distribution.
+// GELU (Hendrycks and Gimpel, 2016), elementwise: y = x Phi(x), with Phi the distribution function of the standard
+// normal distribution.
 //
 //   GeluSpec spec{.batch = 64, .shape = {384, 8, 8}, .form = GeluForm::exact};
 //

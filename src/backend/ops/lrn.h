@@ -1,5 +1,5 @@
-// Local response normalisation over `size` neighbouring channels (Krizhevsky et al., 2012), as
-// torch.nn.LocalResponseNorm computes it:
+// Local response normalisation over `size` neighbouring channels (Krizhevsky et al., 2012), as in
+// torch.nn.LocalResponseNorm:
 //
 //   y = x / (k + alpha / size * sum of x^2 over channels c - size/2 .. c + (size-1)/2)^beta
 //

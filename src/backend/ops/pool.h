@@ -1,4 +1,4 @@
-// Average or maximum pooling over windows, in PyTorch's floor mode. Padding never wins a maximum.
+// Average or maximum pooling over windows, in PyTorch's floor mode. Padding is never the maximum.
 //
 //   PoolSpec spec{.batch = 64, .input = {64, 112, 112}, .kind = PoolSpec::Kind::maximum, .window = square(3, 2, 1)};
 #pragma once
@@ -20,7 +20,7 @@ struct PoolSpec {
   Shape input;
   Kind kind = Kind::average;
   Window2d window = square(2, 2);
-  bool count_padding = true;  // an average divides by the window's size; else by the elements inside the input
+  bool count_padding = true;  // averages divide by the window's size; false: by the number of elements inside the input
 
   constexpr Shape output() const { return window.slide(input); }
   void describe(Description& text) const {

@@ -29,7 +29,7 @@ void check_nccl(ncclResult_t code, const char* call, const char* file, int line)
 
 std::string nccl_reason(ncclResult_t code) {
   std::string text = ncclGetErrorString(code);
-  // The message of the last warning, on any communicator of this process; its argument is not used.
+  // The last warning of any communicator of this process; the argument is unused.
   const char* details = ncclGetLastError(nullptr);
   if (details != nullptr && *details != '\0') text += fmt::format(" ({})", details);
   std::replace(text.begin(), text.end(), '\n', ' ');

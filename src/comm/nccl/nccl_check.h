@@ -1,10 +1,10 @@
-// One place that checks what NCCL returns.
+// The check of every NCCL call.
 //
 //   DDP_NCCL(ncclGetUniqueId(&id));
 //
-// A failed call throws Error with the call, the place, the host and NCCL's own words: ExitCode::internal where the call
-// itself was wrong, ExitCode::rank_lost where the communication failed. ncclInProgress is no error: communicators that
-// never block return it, and NcclConnection waits for its end.
+// A failed call throws Error with the call, the source location, the host and NCCL's message: ExitCode::internal if the
+// call was invalid, ExitCode::rank_lost if the communication failed. ncclInProgress is not an error: non-blocking
+// communicators return it, and NcclConnection waits for completion.
 #pragma once
 
 #include <nccl.h>
@@ -15,10 +15,10 @@ namespace ddp {
 
 void check_nccl(ncclResult_t code, const char* call, const char* file, int line);
 
-// NCCL's words for a result, in one line.
+// NCCL's message for a result, on one line.
 std::string nccl_reason(ncclResult_t code);
 
-// "NCCL 2.28.9": the library's that runs, which need not be the one that this was compiled with.
+// "NCCL 2.28.9": the version at run time, which may differ from the one at compile time.
 std::string nccl_version();
 
 }  // namespace ddp

@@ -19,17 +19,17 @@
 namespace ddp {
 namespace {
 
-// How long the host polls without sleeping at the end of a step: longer than most steps, because the GPU idles from the
-// end of its work until the host has seen it.
+// How long the host polls without sleeping at the end of a step: longer than most steps, because the GPU idles until
+// the host notices that its work is done.
 constexpr double kEagerWait = 0.05;
 
-// How long the destructor waits for the end of what was aborted.
+// How long the destructor waits for aborted work to end.
 constexpr double kDrainSeconds = 10;
 
-// Sums between two waits whose ends are told apart; the rest count as the last of these.
+// The number of sums between two waits whose completion is tracked individually; further ones count as the last.
 constexpr std::size_t kMostMarks = 4096;
 
-// Before other work, so that a sum begins when a multiprocessor becomes free and not when backward is done.
+// High priority, so that a sum starts when a multiprocessor becomes free rather than when backward is done.
 cuda::Owned<cudaStream_t, cudaStreamDestroy> make_urgent_stream() {
   int least = 0;
   int greatest = 0;
@@ -77,7 +77,7 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   ~NcclCommunicator() override {
     connection_.reset();
-    // Copies behind an aborted sum still write to memory that ends with this.
+    // Copies enqueued after an aborted sum still write to memory that this object owns.
     Backoff backoff(kEagerWait);
     while (cudaStreamQuery(stream_.get()) == cudaErrorNotReady && backoff.waited() < kDrainSeconds) backoff.pause();
   }
@@ -94,7 +94,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   void all_reduce(double* values, std::size_t count) override { enqueue(values, count, ncclFloat64); }
 
   void join() override {
-    // Without a new sum there is nothing to wait for; and in a recording an event from outside of it would be an error.
+    // Without a new sum there is nothing to wait for, and during stream capture an event from outside the capture would
+    // be an error.
     if (!joined_) DDP_CUDA(cudaStreamWaitEvent(backend_stream_, summed_.get()));
     joined_ = true;
   }
@@ -102,7 +103,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   void wait(const std::string& what) override;
 
  private:
-  // What the sums since the last wait() are: all that is known of them after a failure.
+  // The kinds of the sums since the last wait(), for messages after a failure.
   enum class Kind : char { bucket, message };
 
   void enqueue(void* values, std::size_t count, ncclDataType_t type);
@@ -120,9 +121,9 @@ class NcclCommunicator final : public DeviceCommunicator {
   Memory numbers_;  // on the device: 0, 1, 2 ...
   Memory ended_;    // on the host: how many sums have ended, see Note [Which sum has not ended]
   std::vector<Kind> sums_;
-  bool waited_ = true;  // no sum was enqueued since the last wait(): what runs is a recording with the same sums
+  bool waited_ = true;  // no sum was enqueued since the last wait(): a recording with the same sums is running
   bool joined_ = true;
-  std::optional<NcclConnection> connection_;  // but for the destructor there always is one
+  std::optional<NcclConnection> connection_;  // always set except in the destructor
 };
 
 void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t type) {
@@ -141,7 +142,7 @@ void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t t
     DDP_NCCL_ON(*connection_, ncclAllReduce(values, values, count, type, ncclSum, connection_->get(), stream_.get()));
     DDP_CUDA(cudaEventRecord(summed_.get(), stream_.get()));
   } catch (const Error& error) {
-    // NCCL may speak of an earlier sum.
+    // NCCL may report an earlier sum.
     const std::string place = sums_.empty() ? "" : "; not known to have ended: " + first_not_ended();
     connection_->abort();
     throw Error(error.code(), fmt::format("rank {}: {}{}", rank_, error.what(), place));
@@ -175,7 +176,7 @@ void NcclCommunicator::wait(const std::string& what) {
   joined_ = true;
 }
 
-// "gradient bucket 2 of 5", of the sums since the last wait(), of which there is at least one.
+// "gradient bucket 2 of 5", of the sums since the last wait(); there is at least one.
 std::string NcclCommunicator::first_not_ended() const {
   const std::uint32_t ended = std::atomic_ref(*ended_.at<std::uint32_t>(0)).load();
   const auto sum = sums_.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(ended, sums_.size() - 1));

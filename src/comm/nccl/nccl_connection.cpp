@@ -15,19 +15,19 @@
 namespace ddp {
 namespace {
 
-// An all-reduce takes multiprocessors from backward, a block each. Sixteen of them fill a link within a node, and are
-// an eighth of a large GPU.
+// An all-reduce takes multiprocessors from backward, one per block. Sixteen of them saturate a link within a node and
+// are an eighth of a large GPU.
 constexpr int kMaxCtas = 16;
 
-// How long the ranks poll NCCL before they tell one another how far they are.
+// How long the ranks poll NCCL before they exchange their status.
 constexpr double kRoundSeconds = 0.02;
 
-// How long to wait for other ranks, and for graphs that are still to be destroyed, before a connection is left behind.
+// How long to wait for other ranks, and for graphs not yet destroyed, before a connection is abandoned.
 constexpr double kPartingSeconds = 10;
 
 constexpr double kEagerStart = 1e-3;
 
-// Rank 0's name for the communicator, on all ranks.
+// The unique ID of the communicator, created by rank 0, on all ranks.
 ncclUniqueId share_id(Communicator& ranks) {
   ncclUniqueId id{};
   std::string failure;
@@ -39,12 +39,12 @@ ncclUniqueId share_id(Communicator& ranks) {
     }
   }
   failure = ranks.broadcast_text(failure, 0);
-  check(failure.empty(), ExitCode::preflight, "NCCL cannot begin: {}; NCCL_DEBUG=INFO shows the reason", failure);
+  check(failure.empty(), ExitCode::preflight, "NCCL cannot start: {}; NCCL_DEBUG=INFO shows the reason", failure);
   ranks.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
   return id;
 }
 
-// How far a rank is in connecting, as the ranks tell it to one another.
+// The status of a rank while connecting, as exchanged between the ranks.
 enum Progress : std::int64_t { connected, connecting, failed };
 
 }  // namespace
@@ -79,7 +79,7 @@ void NcclConnection::begin(ncclUniqueId id) {
   DDP_NCCL(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config));
 }
 
-// Whether what is in progress has ended within `seconds`; throws where it failed.
+// Whether the operation in progress completed within `seconds`; throws if it failed.
 bool NcclConnection::poll(double seconds) const {
   Backoff backoff(kEagerStart);
   for (;;) {
@@ -91,7 +91,7 @@ bool NcclConnection::poll(double seconds) const {
   }
 }
 
-// A rank that NCCL has failed on leaves the others waiting inside of NCCL, so the ranks tell one another in rounds.
+// If NCCL fails on one rank, the others wait inside NCCL, so the ranks exchange their status in rounds.
 void NcclConnection::wait_for_all(Communicator& ranks, std::string failure) {
   const double begin = now();
   std::vector<std::int64_t> all(static_cast<std::size_t>(size_));
@@ -110,8 +110,8 @@ void NcclConnection::wait_for_all(Communicator& ranks, std::string failure) {
     ranks.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
     if (const auto broken = std::find(all.begin(), all.end(), Progress::failed); broken != all.end()) {
       const int rank = static_cast<int>(broken - all.begin());
-      throw Error(ExitCode::preflight, fmt::format("NCCL cannot connect the ranks: rank {}: {}; NCCL_DEBUG=INFO makes "
-                                                   "it say why",
+      throw Error(ExitCode::preflight, fmt::format("NCCL cannot connect the ranks: rank {}: {}; NCCL_DEBUG=INFO shows "
+                                                   "the reason",
                                                    rank, ranks.broadcast_text(failure, rank)));
     }
     if (std::count(all.begin(), all.end(), Progress::connected) == size_) return;
@@ -137,7 +137,7 @@ ncclResult_t NcclConnection::state() const {
   return code == ncclSuccess ? state : code;
 }
 
-// Whether the other ranks came to part, too.
+// Whether the other ranks also arrived to disconnect.
 bool NcclConnection::close() noexcept {
   try {
     DDP_NCCL(ncclCommFinalize(comm_));
@@ -157,7 +157,7 @@ void NcclConnection::abort() noexcept {
     abort_ended_ = task.get_future();
     std::thread(std::move(task)).detach();
   } catch (const std::exception&) {
-    // Without a thread there is nothing to be done: the end of the process is the end of NCCL's work.
+    // Without a thread nothing can be done; NCCL's work ends with the process.
     abort_ended_ = {};
   }
 }

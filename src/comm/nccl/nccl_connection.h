@@ -1,14 +1,14 @@
-// One rank's end of a NCCL communicator that never blocks: from connecting the ranks to parting, in peace or not.
+// One rank's handle of a non-blocking NCCL communicator, from connecting the ranks to finalize or abort.
 //
 //   NcclConnection connection(ranks);                                   // called by all ranks
 //   DDP_NCCL_ON(connection, ncclAllReduce(..., connection.get(), stream));
 //   if (is_failure(connection.state())) connection.abort();
 //
 // Note [Aborting]
-// ncclCommAbort tells this rank's kernels and threads to end at once, but returns only when nothing refers to the
-// communicator any more; since NCCL 2.26 that includes every CUDA graph with its sums (NVIDIA: "CUDA Graph Best
-// Practice", process hangs during teardown). The thread that found the failure still has to unwind to where such a
-// graph is destroyed, so abort() calls it on a thread of its own and does not wait.
+// ncclCommAbort stops this rank's kernels and threads at once, but returns only when nothing references the
+// communicator any more; since NCCL 2.26 that includes every CUDA graph that contains its operations (NVIDIA: "CUDA
+// Graph Best Practice", process hangs during teardown). The thread that detected the failure still has to unwind to the
+// point where such a graph is destroyed, so abort() calls ncclCommAbort on a separate thread and does not wait.
 #pragma once
 
 #include <nccl.h>
@@ -26,23 +26,23 @@ inline bool is_failure(ncclResult_t state) { return state != ncclSuccess && stat
 
 class NcclConnection {
  public:
-  // Throws Error(preflight) on all ranks, naming the rank that cannot and why, also after the ranks' timeout.
+  // Throws Error(preflight) on all ranks, naming the failing rank and the reason, also on timeout.
   explicit NcclConnection(Communicator& ranks);
-  // Parts from the other ranks; aborts where they do not come, after an error, and while an exception is under way.
+  // Finalizes together with the other ranks; aborts if they do not arrive, after an error, and during stack unwinding.
   ~NcclConnection();
   NcclConnection(const NcclConnection&) = delete;
   NcclConnection& operator=(const NcclConnection&) = delete;
 
   ncclComm_t get() const { return comm_; }
 
-  // Waits until what a call began is under way, so that the stream has it; `code` is what `call` returned. Throws what
-  // check_nccl() throws, and Error(rank_lost) after the ranks' timeout.
+  // Waits until the operation started by `call`, which returned `code`, is enqueued on the stream. Throws like
+  // check_nccl(), and Error(rank_lost) on timeout.
   void settle(ncclResult_t code, const char* call, const char* file, int line);
 
-  // What NCCL says of the work so far; a failure if any of it failed, on this rank or, where NCCL notices, on another.
+  // The asynchronous state of NCCL: a failure if any work failed on this rank or, if NCCL notices, on another.
   ncclResult_t state() const;
 
-  // Ends all work under way, see Note [Aborting]. The connection is of no use afterwards.
+  // Aborts all outstanding work, see Note [Aborting]. The connection is unusable afterwards.
   void abort() noexcept;
   bool aborted() const { return aborted_; }
 

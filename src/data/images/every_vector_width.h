@@ -1,5 +1,5 @@
-// DDP_EVERY_VECTOR_WIDTH in front of a function of plain integer loops has it compiled for AVX2 too; which one is taken
-// is decided when the program starts. Integers only: the results must not depend on it.
+// DDP_EVERY_VECTOR_WIDTH before a function with plain integer loops compiles it for AVX2 as well (target_clones); the
+// variant is selected at program start. For integers only, so that the results do not depend on the variant.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \

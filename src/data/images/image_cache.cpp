@@ -37,17 +37,17 @@ struct Header {
   std::array<char, 8> magic = kMagic;
   std::uint64_t side = 0;
   std::uint64_t images = 0;
-  std::uint64_t list_low = 0;  // XXH3-128 of the list of files
+  std::uint64_t list_low = 0;  // XXH3-128 of the file list
   std::uint64_t list_high = 0;
   std::uint64_t file_bytes = 0;
   std::uint64_t entries_hash = 0;
-  std::uint64_t hash = 0;  // of all before
+  std::uint64_t hash = 0;  // of all preceding fields
 
   std::uint64_t own_hash() const { return XXH3_64bits(this, offsetof(Header, hash)); }
 };
 static_assert(sizeof(Header) == 64 && sizeof(ImageCache::Entry) == 32);
 
-// Whether all bytes were there.
+// Returns whether all bytes were read.
 bool read_at(int descriptor, void* to, std::size_t count, std::uint64_t offset) {
   auto* bytes = static_cast<char*>(to);
   while (count > 0) {
@@ -80,7 +80,7 @@ void write_at(int descriptor, const void* from, std::size_t count, std::uint64_t
   }
 }
 
-// Names, sizes and times; a file that cannot be asked has none.
+// Names, sizes and modification times; the latter two are 0 if stat fails.
 XXH128_hash_t hash_list(const CachedImages& images) {
   std::string text;
   for (const std::string& file : images.files) {
@@ -93,7 +93,7 @@ XXH128_hash_t hash_list(const CachedImages& images) {
   return XXH3_128bits(text.data(), text.size());
 }
 
-// Images of one folder, size and number have one file.
+// There is one cache file per folder, size and number of images.
 fs::path cache_path(const fs::path& directory, const CachedImages& images) {
   std::error_code error;
   const fs::path folder = fs::weakly_canonical(images.folder, error);
@@ -103,13 +103,13 @@ fs::path cache_path(const fs::path& directory, const CachedImages& images) {
 
 struct Opened {
   std::unique_ptr<ImageCache> cache;
-  std::string reason;  // why there is none; empty where there is no file
+  std::string reason;  // why there is no cache; empty if there is no file
 };
 
-// Whether an image can be what an entry says. Hashes tell of accidents only, and a cache may come from anywhere.
+// Whether the values of an entry are plausible. Hashes detect only accidental damage, and the cache file is untrusted.
 bool fits(const ImageCache::Entry& entry, std::uint64_t file_bytes) {
-  if (entry.width == 0) return true;  // never looked at
-  // The program stores no image that is larger than its source, nor reads one of more pixels than these.
+  if (entry.width == 0) return true;  // not decodable, never read
+  // The program stores no image that is larger than its source, nor reads one with more pixels than this.
   const std::uint64_t source = std::uint64_t{entry.source_width} * entry.source_height;
   if (entry.height == 0 || entry.width > entry.source_width || entry.height > entry.source_height ||
       source > std::uint64_t{kMaxImagePixels}) {
@@ -128,11 +128,11 @@ Opened open_existing(const fs::path& path, const CachedImages& images, const XXH
   }
   if (header.side != static_cast<std::uint64_t>(images.side) || header.images != images.files.size() ||
       header.list_low != list.low64 || header.list_high != list.high64) {
-    return {nullptr, "is of other files"};
+    return {nullptr, "belongs to other files"};
   }
   const ::off_t size = ::lseek(file.get(), 0, SEEK_END);
   if (size < 0 || static_cast<std::uint64_t>(size) != header.file_bytes) {
-    return {nullptr, fmt::format("is truncated: {} bytes in place of {}", size, header.file_bytes)};
+    return {nullptr, fmt::format("is truncated: {} bytes instead of {}", size, header.file_bytes)};
   }
   std::vector<ImageCache::Entry> entries(images.files.size());
   const std::size_t bytes = entries.size() * sizeof(ImageCache::Entry);
@@ -154,7 +154,7 @@ ImageSize reduced(const ImageSize& size, std::int64_t side) {
           std::max(side, (size.height * side + shorter / 2) / shorter)};
 }
 
-// Decodes one image; an entry without width where that fails.
+// Decodes one image; on failure the width of the entry is 0.
 ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std::vector<std::uint8_t>& planes,
                                    std::vector<std::uint8_t>& pixels) {
   ImageCache::Entry entry;
@@ -163,7 +163,7 @@ ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std:
     decoder.load(path);
     ImageSize source;
     ImageSize stored;
-    // The size is known when the header is read: first only a look, then the whole at the size wanted.
+    // The size is known once the header is read: decode the header first, then the image at the target size.
     (void)decoder.decode({[&](const ImageSize& size) {
                             source = size;
                             return Region{0, 0, 1, 1};
@@ -188,13 +188,13 @@ ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std:
     entry.source_width = static_cast<std::uint32_t>(source.width);
     entry.source_height = static_cast<std::uint32_t>(source.height);
   } catch (const BadImage&) {
-    // Whoever reads the file is told why.
+    // The reason is reported when the file is read.
     pixels.clear();
   }
   return entry;
 }
 
-// Runs `work(i)` for 0 <= i < count on some threads, and throws what one of them threw.
+// Runs `work(i)` for 0 <= i < count on several threads and rethrows an exception of one of them.
 template <class Work>
 void for_each_index(std::size_t count, int threads, const Work& work) {
   std::atomic<std::size_t> next = 0;
@@ -215,7 +215,7 @@ void for_each_index(std::size_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Says every few seconds how far long work has come; any thread may count.
+// Logs the progress of long work every few seconds; thread-safe.
 class ProgressLines {
  public:
   ProgressLines(std::size_t total, std::string_view what) : total_(total), what_(what) {}
@@ -291,7 +291,7 @@ bool ImageCache::read(std::int64_t index, const RegionChooser& choose, const Sha
   const std::size_t bytes = std::size_t{3} * entry.width * entry.height;
   if (stored.size() < bytes) stored.resize(bytes);
   if (!read_at(descriptor_, stored.data(), bytes, entry.offset) || XXH3_64bits(stored.data(), bytes) != entry.hash) {
-    // Without it the next run makes a new one.
+    // Without the file, the next run creates a new one.
     if (!warned_.exchange(true)) {
       std::error_code ignored;
       fs::remove(path_, ignored);
@@ -327,7 +327,8 @@ std::unique_ptr<ImageCache> open_image_cache(const fs::path& directory, const Ca
   build(path, images, list, threads);
   found = open_existing(path, images, list);
   check(found.cache != nullptr, ExitCode::data,
-        "the image cache {} {} right after it was written; do the files change, or is the disk damaged? "
+        "the image cache {} {} right after it was written; check whether the files change and whether the disk is "
+        "damaged, or "
         "give --image-cache off",
         path.string(), found.reason);
   return std::move(found.cache);

@@ -3,13 +3,13 @@
 //   std::unique_ptr<ImageCache> cache = open_image_cache("cache", {"data/train", files, /*side=*/256}, /*threads=*/2);
 //   if (!cache->read(17, choose, shape, pixels)) ...   // not in it: decode the file
 //
-// An image is stored as RGB bytes with its shorter side reduced to `side` pixels, or as it is where that is smaller:
-// about 200 kB each for side 256. A region that is cut from it is a little less sharp than one cut from the original:
-// what RandomResizedCrop magnifies has at most `side` pixels along the shorter side to draw on.
+// An image is stored as RGB bytes with its shorter side reduced to `side` pixels, or unchanged if it is smaller: about
+// 200 kB each for side 256. A region cut from it is slightly less sharp than one cut from the original, since
+// RandomResizedCrop has at most `side` pixels along the shorter side to enlarge.
 //
 // The file: a header, an entry for each image, then the pixels. Header and entries are hashed (XXH3-64), the list of
-// files with their sizes and times too (XXH3-128), and each image, which is verified when it is read. It is read by
-// position rather than mapped, so that a file that is cut short under a run is an error and no signal.
+// files with their sizes and times is hashed with XXH3-128, and the hash of each image is verified when it is read. The
+// file is read with pread() rather than mapped, so that truncation during a run is an error and not SIGBUS.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace ddp {
 
-// What a cache is of.
+// The images that a cache contains.
 struct CachedImages {
   const std::filesystem::path& folder;    // of the split
   const std::vector<std::string>& files;  // below the folder: "cat/cat.0.jpg"
@@ -43,15 +43,15 @@ class ImageCache {
     std::uint32_t source_height = 0;
   };
 
-  // Takes over the descriptor.
+  // Takes ownership of the descriptor.
   ImageCache(int descriptor, std::filesystem::path path, std::vector<Entry> entries);
   ~ImageCache();
   ImageCache(const ImageCache&) = delete;
   ImageCache& operator=(const ImageCache&) = delete;
 
-  // The region of image `index` that `choose` picks, in the original's pixels, resized to `shape`. False where the file
-  // could not be decoded when the cache was made, and, with one warning, where the cache is damaged here. May be called
-  // by many threads at once.
+  // The region of image `index` that `choose` picks, in pixels of the original, resized to `shape`. Returns false if
+  // the file could not be decoded when the cache was created, or if this part of the cache is damaged, which is logged
+  // once. Thread-safe.
   bool read(std::int64_t index, const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels) const;
 
   const std::filesystem::path& path() const { return path_; }
@@ -63,9 +63,9 @@ class ImageCache {
   mutable std::atomic<bool> warned_ = false;
 };
 
-// Opens the cache in `directory`, and makes it where there is none or it is of other files, truncated or damaged, on
-// `threads` threads. Whoever comes meanwhile, other ranks too, waits for it. A crash leaves nothing that counts: the
-// file appears under its name when it is whole and on the disk. Throws Error(data) where it cannot be written.
+// Opens the cache in `directory`; creates it with `threads` threads if it is missing, belongs to other files, or is
+// truncated or damaged. Other processes, including other ranks, wait meanwhile. The file appears under its name only
+// when it is complete and synced, so a crash leaves no partial cache. Throws Error(data) if it cannot be written.
 std::unique_ptr<ImageCache> open_image_cache(const std::filesystem::path& directory, const CachedImages& images,
                                              int threads);
 

@@ -78,7 +78,7 @@ const Raster& ImageDecoder::decode(const RasterRequest& request) {
   } else if (starts_with(bytes, kPngMagic)) {
     decode_png(bytes, request, raster_);
   } else {
-    throw BadImage("is neither a JPEG nor a PNG file, whatever its name says");
+    throw BadImage("is neither a JPEG nor a PNG file, despite its name");
   }
   return raster_;
 }

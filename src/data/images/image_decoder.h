@@ -1,13 +1,13 @@
 // Decodes a region of a JPEG or PNG file straight to a data set's shape.
 //
-//   ImageDecoder decoder;   // one a thread; keeps its buffers
+//   ImageDecoder decoder;   // one per thread; reuses its buffers
 //   decoder.load(path);
 //   decoder.decode(chooser, {3, 224, 224}, pixels);   // throws BadImage: "is truncated"
 //
-// The first bytes tell the format. Only what the region needs is decoded: a JPEG is scaled down within
-// the inverse transform, by the largest of 2, 4 and 8 that leaves at least the pixels needed, and rows and blocks
-// outside of the region are skipped; a PNG is averaged over squares of as many pixels while it is read. Grey images and
-// palettes become RGB, CMYK too; transparency is ignored, as is a JPEG's remark on its orientation.
+// The format is detected from the first bytes. Only the region is decoded: a JPEG is scaled down in the inverse DCT by
+// the largest of 2, 4 and 8 that leaves at least the required pixels, and rows and blocks outside the region are
+// skipped; a PNG is averaged over squares of the same sizes while it is read. Greyscale, palette and CMYK images are
+// converted to RGB; transparency and the EXIF orientation are ignored.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@
 
 namespace ddp {
 
-// Why an image cannot be used: "is truncated". Whoever knows the file puts its name in front.
+// Why an image cannot be used: "is truncated". The caller adds the name of the file.
 class BadImage : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Images with more pixels are refused by their header, before anything is allocated for them.
+// Images with more pixels are rejected based on their header, before any allocation.
 constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 28;
-// The same for interlaced PNG and progressive JPEG files, which must be held whole.
+// The same for interlaced PNG and progressive JPEG files, which must be held in memory completely.
 constexpr std::int64_t kMaxWholePixels = std::int64_t{1} << 26;
 constexpr std::int64_t kMaxImageFileBytes = std::int64_t{1} << 30;
 
@@ -50,11 +50,11 @@ struct RasterRequest {
   ImageSize pixels;
 };
 
-// Each throws BadImage. Which images are refused does not depend on the region, but for damage within the pixels.
+// Each throws BadImage. Except for damaged pixel data, whether an image is rejected does not depend on the region.
 void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
 void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
 
-// The largest of 1, 2, 4 and 8 by which a region can be scaled down and still have the pixels.
+// The largest of 1, 2, 4 and 8 by which a region can be scaled down and still have at least `pixels` pixels.
 std::int64_t reduction_of(const Region& region, const ImageSize& pixels);
 
 // The pixels that a region touches along one axis of `size`: the half-open range.
@@ -66,14 +66,14 @@ PixelSpan touched_pixels(double begin, double length, std::int64_t size);
 
 class ImageDecoder {
  public:
-  // Reads a file whole.
+  // Reads a complete file.
   void load(const std::filesystem::path& path);
-  // Takes its bytes from elsewhere.
+  // Takes the bytes from the caller.
   void load(std::span<const std::uint8_t> bytes);
 
   // `shape` has three channels.
   void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels);
-  // The pixels as they come from the file, at least `request.pixels` for the region.
+  // The pixels as decoded, at least `request.pixels` for the region.
   const Raster& decode(const RasterRequest& request);
 
  private:
@@ -83,7 +83,7 @@ class ImageDecoder {
   Resampler resampler_;
 };
 
-// This thread's own decoder.
+// The decoder of this thread.
 ImageDecoder& thread_decoder();
 
 }  // namespace ddp

@@ -10,15 +10,15 @@
 #include "base/error.h"
 #include "data/images/image_decoder.h"
 
-// Needs what <cstdio> declares.
+// Requires <cstdio>.
 #include <jpeglib.h>
 
 namespace ddp {
 namespace {
 
-// libjpeg leaves by a jump, never by an exception: its frames are C's.
+// libjpeg's errors leave by longjmp, not by exceptions, because its frames are C code.
 struct ErrorManager {
-  jpeg_error_mgr base;  // first, as libjpeg hands out a pointer to it
+  jpeg_error_mgr base;  // must be first: libjpeg passes a pointer to it
   std::jmp_buf leave;
   std::array<char, JMSG_LENGTH_MAX> message;
 };
@@ -31,17 +31,17 @@ ErrorManager& manager_of(j_common_ptr info) { return *reinterpret_cast<ErrorMana
   std::longjmp(manager.leave, 1);  // NOLINT(modernize-avoid-setjmp-longjmp,cert-err52-cpp)
 }
 
-// Damage that libjpeg repairs as it goes is left to it, as Pillow does: much of what the web has is a little damaged.
+// Recoverable damage is left to libjpeg, as in Pillow: many images from the web are slightly damaged.
 void say_nothing(j_common_ptr /*info*/, int /*level*/) {}
 
-// Every scan of a progressive file goes over the whole image; those that people make have some ten. A small file with
-// thousands would take minutes.
+// Each scan of a progressive file covers the whole image; real files have about ten. A small malicious file with
+// thousands of scans would take minutes.
 constexpr int kMostScans = 100;
 
 void check_scans(j_common_ptr info) {
   if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
   ErrorManager& manager = manager_of(info);
-  // A string that owns memory would not survive the jump.
+  // A std::string would leak on longjmp.
   constexpr std::string_view kReason = "it has more than 100 scans";
   static_assert(kMostScans == 100 && kReason.size() < JMSG_LENGTH_MAX);
   *std::copy(kReason.begin(), kReason.end(), manager.message.begin()) = '\0';
@@ -65,7 +65,7 @@ class Decompressor {
 
   jpeg_decompress_struct& info() { return info_; }
 
-  // Runs `work`, which may call libjpeg and must own nothing that needs a destructor; false where libjpeg failed.
+  // Runs `work`, which may call libjpeg and must own nothing that needs a destructor; returns false if libjpeg failed.
   template <class Work>
   bool run(const Work& work) {
     if (setjmp(errors_.leave) != 0) return false;  // NOLINT(modernize-avoid-setjmp-longjmp,cert-err52-cpp)
@@ -84,7 +84,7 @@ class Decompressor {
   jpeg_progress_mgr progress_{};
 };
 
-// Aborts whatever is under way, so that the decompressor can take another file.
+// Aborts the current decompression, so that the decompressor can be reused.
 class Session {
  public:
   explicit Session(jpeg_decompress_struct& info) : info_(info) {}
@@ -96,7 +96,7 @@ class Session {
   jpeg_decompress_struct& info_;
 };
 
-// Whether the marker that ends an image comes behind the headers; data within a scan never look like one.
+// Whether an end-of-image marker follows the headers; entropy-coded data never contain one.
 bool has_end_marker(std::span<const std::uint8_t> rest) {
   constexpr std::array<std::uint8_t, 2> kEnd = {0xFF, 0xD9};
   return std::find_end(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) != rest.end();
@@ -142,8 +142,7 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
   const ImageSize size{info.image_width, info.image_height};
   const std::int64_t limit = jpeg_has_multiple_scans(&info) != 0 ? kMaxWholePixels : kMaxImagePixels;
   if (size.width * size.height > limit) {
-    throw BadImage(
-        fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, limit));
+    throw BadImage(fmt::format("is {}x{} pixels large, more than the maximum of {}", size.width, size.height, limit));
   }
   if (!has_end_marker({info.src->next_input_byte, info.src->bytes_in_buffer}))
     throw BadImage("is a truncated JPEG file");

@@ -19,7 +19,7 @@ struct Source {
   std::jmp_buf leave;
 };
 
-// libpng leaves by a jump, never by an exception: its frames are C's.
+// libpng's errors leave by longjmp, not by exceptions, because its frames are C code.
 [[noreturn]] void leave(png_structp png, png_const_charp message) {
   auto& source = *static_cast<Source*>(png_get_error_ptr(png));
   source.message = message;
@@ -30,7 +30,7 @@ void say_nothing(png_structp /*png*/, png_const_charp /*message*/) {}
 
 void read_bytes(png_structp png, png_bytep to, std::size_t count) {
   auto& source = *static_cast<Source*>(png_get_io_ptr(png));
-  if (count > source.left.size()) png_error(png, "its data end early");
+  if (count > source.left.size()) png_error(png, "its data is truncated");
   std::memcpy(to, source.left.data(), count);
   source.left = source.left.subspan(count);
 }
@@ -46,7 +46,7 @@ class Reader {
       throw Error(ExitCode::out_of_memory, "no memory for a PNG decoder");
     }
     png_set_read_fn(png_, &source_, read_bytes);
-    // Checked by their sum beforehand; other limits of libpng would refuse what the JPEG decoder takes.
+    // The total is checked beforehand; libpng's own limits would reject sizes that the JPEG decoder accepts.
     png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);
   }
   ~Reader() { png_destroy_read_struct(&png_, &info_, nullptr); }
@@ -55,7 +55,7 @@ class Reader {
 
   png_structp png() { return png_; }
   png_infop info() { return info_; }
-  // Runs `work`, which must own nothing that needs a destructor; throws where libpng failed.
+  // Runs `work`, which must own nothing that needs a destructor; throws if libpng failed.
   template <class Work>
   void run(const Work& work) {
     if (setjmp(source_.leave) != 0) {  // NOLINT(modernize-avoid-setjmp-longjmp,cert-err52-cpp)
@@ -75,7 +75,7 @@ std::uint32_t big_endian(const std::uint8_t* bytes) {
          std::uint32_t{bytes[3]};
 }
 
-// Walks over the chunks to the one that ends the image.
+// Searches the chunks for IEND.
 bool has_end_chunk(std::span<const std::uint8_t> file) {
   std::size_t at = 8;
   while (at + 12 <= file.size()) {
@@ -85,7 +85,7 @@ bool has_end_chunk(std::span<const std::uint8_t> file) {
   return false;
 }
 
-// Averages over squares of `side` by `side` pixels, fed row by row. Squares at the edges may be cut off.
+// Averages over squares of `side` by `side` pixels, fed row by row. Squares at the edges may be partial.
 class SquareMean {
  public:
   SquareMean(std::int64_t side, PixelSpan columns, std::int64_t image_width, std::vector<std::uint32_t>& sums)
@@ -124,7 +124,7 @@ class SquareMean {
   std::vector<std::uint32_t>& sums_;
 };
 
-// Everything becomes 8-bit RGB.
+// Converts every format to 8-bit RGB.
 void convert_to_rgb(png_structp png, png_infop info) {
   png_set_expand(png);
   png_set_scale_16(png);
@@ -143,8 +143,7 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
   const bool interlaced = file[28] != 0;
   const std::int64_t limit = interlaced ? kMaxWholePixels : kMaxImagePixels;
   if (size.width > 0 && size.height > limit / size.width) {
-    throw BadImage(
-        fmt::format("is {}x{} pixels large, more than the {} that are read", size.width, size.height, limit));
+    throw BadImage(fmt::format("is {}x{} pixels large, more than the maximum of {}", size.width, size.height, limit));
   }
   if (!has_end_chunk(file)) throw BadImage("is a truncated PNG file");
   Reader reader(file);

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kWeightBits = 14;
 constexpr std::int32_t kUnitWeight = 1 << kWeightBits;
-// Added to numbers that are not negative before their fraction is dropped.
+// Added to non-negative numbers before truncation.
 constexpr double kHalf = 0.5;
-// One axis of a resizing.
+// One axis of a resize operation.
 struct Axis {
   std::int64_t in = 0;  // pixels of the image
   double begin = 0;     // of the region
@@ -34,7 +34,7 @@ void make_filter(AxisFilter& filter, std::vector<double>& scratch, const Axis& a
   filter.starts.assign(static_cast<std::size_t>(out), 0);
   filter.weights.assign(static_cast<std::size_t>(out) * taps, 0);
   scratch.resize(taps);
-  // Only what the region touches counts.
+  // Only pixels that the region touches contribute.
   const std::int64_t low = std::max<std::int64_t>(0, static_cast<std::int64_t>(begin));
   const std::int64_t high = std::min(in, static_cast<std::int64_t>(std::ceil(begin + length)));
   std::int64_t used = 1;
@@ -63,7 +63,7 @@ void make_filter(AxisFilter& filter, std::vector<double>& scratch, const Axis& a
     weights[largest] = static_cast<std::int16_t>(weights[largest] + left);
     filter.starts[place] = static_cast<std::int32_t>(first);
   }
-  // Most filters need fewer taps than the widest that is possible.
+  // Most filters need fewer taps than the widest possible one.
   if (used == filter.taps) return;
   for (std::size_t i = 0; i < static_cast<std::size_t>(out); ++i) {
     for (std::size_t k = 0; k < static_cast<std::size_t>(used); ++k) {
@@ -73,7 +73,7 @@ void make_filter(AxisFilter& filter, std::vector<double>& scratch, const Axis& a
   filter.taps = used;
 }
 
-// Adds a row of bytes by its weight to the sums, which are in 64ths.
+// Adds a weighted row of bytes to the sums, which are in 64ths.
 DDP_EVERY_VECTOR_WIDTH
 void add_row(const std::uint8_t* row, std::int16_t weight, std::size_t count, std::int16_t* sums) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -95,7 +95,7 @@ void resample_portable(const ResampleTask& task) {
   const auto channels = static_cast<std::size_t>(task.source.channels);
   const std::size_t stride = static_cast<std::size_t>(task.source.width) * channels;
   const auto taps = static_cast<std::size_t>(task.horizontal.taps);
-  // Weights beyond the last column are zero, but are multiplied all the same.
+  // Weights beyond the last column are zero but still multiplied.
   task.scratch.assign(stride + taps * channels, 0);
   for (std::int64_t y = 0; y < task.height; ++y) {
     std::fill_n(task.scratch.begin(), stride, std::int16_t{0});

@@ -1,7 +1,7 @@
-// Resizing: a region of an image to a given size, by the triangle filter that is widened where the image shrinks, so
-// that nothing aliases. It is what Pillow's Image.crop(region).resize(size, BILINEAR) computes, to one level in 255.
+// Resizes a region of an image with a triangle filter that is widened on downscaling to avoid aliasing. The result
+// matches Pillow's Image.crop(region).resize(size, BILINEAR) to within one level of 255.
 //
-//   Resampler resampler;   // one a thread; keeps its buffers
+//   Resampler resampler;   // one per thread; reuses its buffers
 //   resampler.run({pixels, 640, 480, 3}, {100, 50, 300, 300}, {3, 224, 224}, out);
 //
 // All arithmetic on pixels is in integers, so the result is the same on every machine.
@@ -16,7 +16,7 @@
 
 namespace ddp {
 
-// Rows of pixels, each with its channels side by side.
+// Rows of pixels with interleaved channels.
 struct RasterView {
   const std::uint8_t* pixels = nullptr;  // [height][width][channels]
   std::int64_t width = 0;
@@ -24,7 +24,7 @@ struct RasterView {
   std::int64_t channels = 0;
 };
 
-// The inputs of each output along one axis: from starts[i] on, taps weights, which add up to 2^14.
+// The inputs of each output along one axis: `taps` inputs from starts[i] on, with weights that add up to 2^14.
 struct AxisFilter {
   std::int64_t taps = 0;
   std::vector<std::int32_t> starts;
@@ -33,8 +33,8 @@ struct AxisFilter {
 
 class Resampler {
  public:
-  // Writes `region` of `source`, resized, to `out` [shape.channels][shape.height][shape.width]. Pixels that
-  // the region does not touch do not count.
+  // Writes `region` of `source`, resized, to `out` [shape.channels][shape.height][shape.width]. Pixels outside the
+  // region do not contribute.
   void run(const RasterView& source, const Region& region, const Shape& shape, std::span<std::uint8_t> out);
 
  private:

@@ -1,5 +1,6 @@
-// Resizing with AVX2: sixteen rows of the result at a time. Down the rows a vector holds sixteen neighbours of a row;
-// the sums are turned, so that along the row a vector holds the same place of sixteen rows, and turned back as bytes.
+// Resizing with AVX2, sixteen rows of the result at a time. In the vertical pass a vector holds sixteen neighbours of a
+// row; the sums are transposed, so that in the horizontal pass a vector holds one column of sixteen rows, and
+// transposed back as bytes.
 #include "data/images/resample_kernels.h"
 
 #ifdef __AVX2__
@@ -28,7 +29,7 @@ __m128i* as_128(void* at) { return static_cast<__m128i*>(at); }
 const __m256i* as_256(const void* at) { return static_cast<const __m256i*>(at); }
 __m256i* as_256(void* at) { return static_cast<__m256i*>(at); }
 
-// Rows become columns: sixteen vectors of sixteen 16-bit numbers.
+// Transposes sixteen vectors of sixteen 16-bit numbers.
 inline void transpose(Block& b) {
   Block t;
   for (std::size_t i = 0; i < kLanes; i += 2) {
@@ -53,10 +54,10 @@ inline void transpose(Block& b) {
   }
 }
 
-// Sixteen vectors of sixteen bytes.
+// Transposes sixteen vectors of sixteen bytes.
 inline void transpose(std::array<__m128i, kLanes>& b) {
   std::array<__m128i, kLanes> t;
-  // Four times, neighbours half the way apart are interleaved.
+  // Four rounds; each interleaves vectors that are half the total apart.
   for (int round = 0; round < 4; ++round) {
     for (std::size_t i = 0; i < kLanes / 2; ++i) {
       t[2 * i] = _mm_unpacklo_epi8(b[i], b[i + kLanes / 2]);
@@ -74,7 +75,7 @@ struct RowInputs {
   std::array<std::array<std::int16_t, kHeld>, kLanes> weights;
 };
 
-// The sums down the columns of sixteen rows of the result, turned: tile[element][row].
+// The vertical sums of sixteen rows of the result, transposed: tile[element][row].
 template <std::size_t kTaps>
 void down(const ResampleTask& task, std::int64_t first_row, std::size_t begin, std::size_t end, std::int16_t* tile) {
   const std::size_t stride = static_cast<std::size_t>(task.source.width * task.source.channels);
@@ -116,7 +117,7 @@ void down(const ResampleTask& task, std::int64_t first_row, std::size_t begin, s
   };
   std::size_t at = begin;
   for (; at + kLanes <= end; at += kLanes) block_at(at);
-  // The block at the right edge begins earlier, so that nothing beyond the last row is read.
+  // The block at the right edge overlaps the previous one, so that nothing beyond the last row is read.
   if (at < end) block_at(end - kLanes);
 }
 
@@ -133,7 +134,7 @@ void down_any(const ResampleTask& task, std::int64_t row, std::size_t begin, std
   }
 }
 
-// The sums along sixteen rows, to bytes[channel][place][row].
+// The horizontal sums of sixteen rows, to bytes[channel][column][row].
 template <std::size_t kChannels>
 void along(const ResampleTask& task, const std::int16_t* tile, std::int64_t leftmost, std::uint8_t* bytes,
            std::size_t padded) {
@@ -159,7 +160,7 @@ void along(const ResampleTask& task, const std::int16_t* tile, std::int64_t left
   }
 }
 
-// Turns a channel's bytes[place][row] to rows of the result.
+// Transposes bytes[column][row] of a channel to rows of the result.
 void put_rows(const ResampleTask& task, std::int64_t channel, std::int64_t first_row, const std::uint8_t* bytes) {
   const std::int64_t rows = std::min(kRows, task.height - first_row);
   for (std::int64_t x = 0; x < task.width; x += static_cast<std::int64_t>(kLanes)) {
@@ -199,7 +200,7 @@ void resample(const ResampleTask& task) {
   const std::size_t bytes_size = padded * channels * kLanes / sizeof(std::int16_t);
   if (task.scratch.size() < tile_size + bytes_size) task.scratch.resize(tile_size + bytes_size);
   std::int16_t* tile = task.scratch.data();
-  // Places beyond the last column have the weight zero, but are multiplied all the same: any number will do.
+  // Columns beyond the last have weight zero, so the value does not matter.
   auto* bytes = static_cast<std::uint8_t*>(static_cast<void*>(tile + tile_size));
   for (std::int64_t row = 0; row < task.height; row += kRows) {
     down_any(task, row, begin, end, tile);

@@ -1,7 +1,7 @@
-// The loops over pixels of resizing, for different processors. All give the same bytes.
+// The pixel loops of resizing for different instruction sets. All give the same bytes.
 //
-// A pixel passes through two sums: down the rows, which gives 64ths of a level, and along the row, which gives 32nds.
-// Each product is rounded by itself, as the processor's multiplication of vectors of 16-bit numbers does (pmulhrsw).
+// There are two passes: the vertical one gives 64ths of a level, the horizontal one 32nds. Each product is rounded
+// individually, as by the 16-bit vector multiplication (pmulhrsw).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline std::int16_t scaled_product(std::int16_t a, std::int16_t b) {
 }
 
 void resample_portable(const ResampleTask& task);
-// For processors with AVX2; null where the program was built for others.
+// For processors with AVX2; null if not built for x86-64.
 using ResampleKernel = void (*)(const ResampleTask&);
 ResampleKernel resample_avx2();
 

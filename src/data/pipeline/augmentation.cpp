@@ -21,7 +21,7 @@ std::uint8_t clamped(std::int32_t value) { return static_cast<std::uint8_t>(std:
 
 std::int32_t fixed_point(double value) { return static_cast<std::int32_t>(std::lround(value * (1 << kFactorBits))); }
 
-// byte * factor + offset, both with kFactorBits of fraction.
+// byte * factor + offset, both with kFactorBits fractional bits.
 DDP_EVERY_VECTOR_WIDTH void scale_bytes(std::span<std::uint8_t> bytes, std::int32_t factor, std::int32_t offset) {
   const std::int32_t rounded = offset + (1 << (kFactorBits - 1));
   for (std::uint8_t& byte : bytes) byte = clamped((byte * factor + rounded) >> kFactorBits);
@@ -36,7 +36,7 @@ DDP_EVERY_VECTOR_WIDTH std::int32_t mean_grey(const Shape& shape, std::span<cons
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
   std::uint64_t sum = 0;
   for (std::size_t begin = 0; begin < plane; begin += 4096) {
-    // Short sums of 32 bits, which the compiler can add side by side.
+    // Partial sums of 32 bits, which the compiler can vectorise.
     const std::size_t end = std::min(plane, begin + 4096);
     std::uint32_t part = 0;
     if (shape.channels == 3) {
@@ -51,7 +51,7 @@ DDP_EVERY_VECTOR_WIDTH std::int32_t mean_grey(const Shape& shape, std::span<cons
   return static_cast<std::int32_t>((sum + plane / 2) / plane);
 }
 
-// Between each pixel and its grey.
+// Interpolates between each pixel and its grey value.
 DDP_EVERY_VECTOR_WIDTH void saturate(const Shape& shape, std::int32_t factor, std::span<std::uint8_t> pixels) {
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
   std::uint8_t* red = pixels.data();
@@ -87,7 +87,7 @@ Region random_region(const ImageSize& size, std::uint64_t key) {
     const std::int64_t y = below(random, size.height - height + 1);
     return {static_cast<double>(x), static_cast<double>(y), static_cast<double>(width), static_cast<double>(height)};
   }
-  // A very long image: the middle of it.
+  // For an extreme aspect ratio: a central crop.
   const double width = std::min(image_width, image_height * 4 / 3);
   const double height = std::min(image_height, image_width * 4 / 3);
   return {(image_width - width) / 2, (image_height - height) / 2, width, height};
@@ -130,7 +130,7 @@ void move_image(const Shape& shape, std::int64_t right, std::int64_t down, std::
   for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
     std::uint8_t* plane = pixels.data() + channel * shape.height * shape.width;
     for (std::int64_t i = 0; i < shape.height; ++i) {
-      // From the side to which the image moves, so that no row is read after it was written.
+      // In the direction opposite to the shift, so that no row is read after it was written.
       const std::int64_t y = down > 0 ? shape.height - 1 - i : i;
       std::uint8_t* row = plane + y * shape.width;
       const std::int64_t from_y = y - down;

@@ -2,10 +2,10 @@
 //
 //   auto train = std::make_unique<AugmentedDataset>(std::move(data.train), augmentation);
 //   train->read_training(17, key, pixels);   // a function of (17, key) alone
-//   train->read(17, pixels);                 // as it was
+//   train->read(17, pixels);                 // unaugmented
 //
-// Each kind draws from a stream of its own, so that switching one on leaves the others as they were. They are applied
-// in the order of the members below, on bytes: each rounds to the nearest.
+// Each augmentation draws from its own random stream, so that enabling one does not affect the others. They are applied
+// to bytes in the order of the members below; each rounds to nearest.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 namespace ddp {
 
 struct Augmentation {
-  // A part of 8% to 100% of the area and of aspect ratio 3/4 to 4/3, resized to the whole (Szegedy et al., "Going
-  // deeper with convolutions", 2015; drawn as torchvision's RandomResizedCrop does).
+  // A region with 8% to 100% of the area and an aspect ratio of 3/4 to 4/3, resized to the full size (Szegedy et al.,
+  // "Going deeper with convolutions", 2015; distributed as in torchvision's RandomResizedCrop).
   bool random_resized_crop = false;
   // Shifted by up to this many pixels in each direction; the uncovered border is black (torchvision's RandomCrop with
   // padding).
@@ -32,7 +32,7 @@ struct Augmentation {
   // Brightness, contrast and saturation times a factor from 1-x to 1+x, in random order (torchvision's ColorJitter).
   // Grey images have no saturation.
   std::array<double, 3> color_jitter = {0, 0, 0};
-  // A square of this side, centred anywhere, is painted over with `fill` (DeVries, Taylor: "Improved Regularization of
+  // A square of this side at a random centre is filled with `fill` (DeVries, Taylor: "Improved Regularization of
   // Convolutional Neural Networks with Cutout", 2017).
   std::int64_t cutout = 0;
   std::vector<std::uint8_t> fill;  // per channel; the mean, which normalization makes zero
@@ -43,10 +43,10 @@ struct Augmentation {
   }
 };
 
-// The part that random_resized_crop takes of an image, for a key.
+// The region that random_resized_crop selects for a key.
 Region random_region(const ImageSize& size, std::uint64_t key);
 
-// Factors of one colour jitter, and the order in which they are applied: 0 brightness, 1 contrast, 2 saturation.
+// The factors of a colour jitter, and the order in which they are applied: 0 brightness, 1 contrast, 2 saturation.
 struct JitterDraw {
   std::array<double, 3> factors = {1, 1, 1};
   std::array<std::uint32_t, 3> order = {0, 1, 2};
@@ -61,7 +61,7 @@ void move_image(const Shape& shape, std::int64_t right, std::int64_t down, std::
 // After move_image(): fills the uncovered border by reflection, without repeating the edge. |right| and |down| are less
 // than half of the image.
 void reflect_borders(const Shape& shape, std::int64_t right, std::int64_t down, std::span<std::uint8_t> pixels);
-// Paints the square of `side` around (x, y), as far as it lies within, with `fill`.
+// Fills the square of `side` around (x, y), clipped to the image, with `fill`.
 void paint_square(const Shape& shape, std::int64_t x, std::int64_t y, std::int64_t side,
                   std::span<const std::uint8_t> fill, std::span<std::uint8_t> pixels);
 

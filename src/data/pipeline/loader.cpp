@@ -38,7 +38,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch nex
 }
 
 Loader::~Loader() {
-  // All are told before the first is waited for.
+  // Request all to stop before joining the first.
   for (std::jthread& worker : workers_) worker.request_stop();
 }
 
@@ -91,7 +91,7 @@ void Loader::restart(NextBatch next_batch) {
   next_batch_ = std::move(next_batch);
 }
 
-// Gives the batch that follows to the workers; false where there is none.
+// Submits the next batch to the workers; returns false if there is none.
 bool Loader::submit_next() {
   const std::optional<BatchRequest> request = next_batch_();
   if (!request) return false;
@@ -131,7 +131,7 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
   }
 }
 
-// Mixes the samples of a batch that is loaded whole.
+// Mixes the samples of a fully loaded batch.
 void Loader::mix(Slot& target) const {
   const std::size_t bytes = dataset_.shape().size();
   for (std::size_t i = 0; i < target.indices.size(); ++i) {
@@ -147,8 +147,8 @@ void Loader::mix(Slot& target) const {
   }
 }
 
-// What a worker does: take some samples of the oldest unfinished batch, read them, and so on. All workers share a
-// batch, so that the one waited for comes first.
+// The loop of a worker: claim some samples of the oldest unfinished batch and read them. All workers share a batch, so
+// that the one waited for is finished first.
 void Loader::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (has_work_.wait(lock, stop, [this] { return working_ < submitted_; })) {
@@ -172,7 +172,7 @@ void Loader::work(const std::stop_token& stop) {
     target.loaded += end - begin;
     if (target.loaded == count) {
       if (config_.mixup > 0 && !target.error) {
-        // Nobody else touches a batch that is loaded and not yet ready.
+        // No other thread accesses a batch that is loaded but not yet ready.
         lock.unlock();
         mix(target);
         lock.lock();

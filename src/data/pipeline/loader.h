@@ -1,12 +1,12 @@
-// The loader: worker threads that read the coming batches while the current one is being computed on.
+// The data loader: worker threads read the next batches during computation on the current one.
 //
 //   Loader loader(train, {.max_batch = 128, .workers = 1, .prefetch = 2}, [&]() -> std::optional<BatchRequest> {
-//     if (step == steps) return std::nullopt;          // nothing more comes
+//     if (step == steps) return std::nullopt;          // end of data
 //     return BatchRequest{.indices = sampler.order().subspan(step++ * 128, 128), .keys = {}};
 //   });
 //   while (std::optional<Batch> batch = loader.next()) train_step(batch->pixels, batch->labels);
 //
-// Batches come in the order of their indices whatever the number of workers, and nothing is allocated per batch.
+// Batches are delivered in order regardless of the number of workers, and nothing is allocated per batch.
 #pragma once
 
 #include <condition_variable>
@@ -24,45 +24,45 @@
 
 namespace ddp {
 
-// A loaded batch: views into a slot of the loader, valid until its next next() or restart().
+// A loaded batch: views into a slot of the loader, valid until the following next() or restart().
 struct Batch {
-  std::span<const std::uint8_t> pixels;  // [count][channels][height][width]; empty where none are read
+  std::span<const std::uint8_t> pixels;  // [count][channels][height][width]; empty without read_pixels
   std::span<const std::int32_t> labels;  // [count]
   std::int64_t count = 0;
   std::span<const std::uint32_t> indices;  // [count], of the samples in the data set
   // [count], keys of the samples' random numbers; empty if the request had none
   std::span<const std::uint64_t> keys = {};
-  // Where samples are mixed (data/pipeline/mixup.h): the label of each one's partner, and the weight of its own, 0
-  // to 1.
+  // With mixup (data/pipeline/mixup.h): the label of each sample's partner, and the weight of its own label, 0 to 1.
   std::span<const std::int32_t> other_labels = {};  // [count], or empty
   std::span<const float> label_weights = {};        // [count], or empty
 };
 
-// The samples of a batch, in the order in which they shall lie.
+// The samples of a batch, in order.
 struct BatchRequest {
   std::span<const std::uint32_t> indices;
-  std::span<const std::uint64_t> keys = {};  // of the samples' random numbers (data/pipeline/sample_key.h); or none
-  // For each sample the place in the batch of the one that it is mixed with; partners have each other, and who has none
-  // has itself. Or none.
+  std::span<const std::uint64_t> keys =
+      {};  // of the samples' random numbers (data/pipeline/sample_key.h); may be empty
+  // For each sample the position in the batch of its mixup partner; partners refer to each other, and a sample without
+  // one to itself. May be empty.
   std::span<const std::uint32_t> partners = {};
 };
 
 struct LoaderConfig {
   std::int64_t max_batch = 0;  // samples of the largest batch
   int workers = 1;             // threads; 0: next() itself reads the samples
-  int prefetch = 2;            // batches read ahead of the one in use; at least 1, without meaning where workers is 0
-  bool read_pixels = true;     // false: labels and indices only, for images that lie in the device's memory
-  bool training = false;       // read the images as training sees them, by the keys of the batches
+  int prefetch = 2;            // batches read ahead of the one in use; at least 1; ignored if workers is 0
+  bool read_pixels = true;     // false: labels and indices only, for images kept in device memory
+  bool training = false;       // read augmented images, by the keys of the batches
   double mixup = 0;            // the parameter of mixup, for training; 0: off
 };
 
-// All public functions are for one thread. The destructor may be called at any time; it waits for the samples that the
-// workers have taken on, about half a batch at most.
+// Not thread-safe. The destructor may be called at any time; it waits for the samples that the workers have claimed,
+// about half a batch at most.
 class Loader {
  public:
-  // The batch that follows; nullopt where nothing more comes. It is called by next() on the caller's thread, up to
-  // `prefetch` batches ahead. The spans must stay valid until the call after; they may be empty (a rank without a share
-  // of a small last batch).
+  // Returns the next batch; nullopt at the end. Called by next() on the caller's thread, up to `prefetch` batches
+  // ahead. The spans must stay valid until the following call; they may be empty (a rank without a share of a small
+  // last batch).
   using NextBatch = std::function<std::optional<BatchRequest>()>;
 
   // `dataset` must outlive the loader.
@@ -71,15 +71,15 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch, or nullopt after the last one. What reading a sample throws is thrown here, at the batch that the
-  // sample belongs to, and again by every later call until restart().
+  // The next batch, or nullopt after the last one. An exception from reading a sample is rethrown here, at the batch of
+  // that sample, and by every later call until restart().
   std::optional<Batch> next();
 
-  // Drops what was read ahead and goes on with another sequence of batches.
+  // Discards prefetched batches and continues with another sequence of batches.
   void restart(NextBatch next_batch);
 
  private:
-  // Room for one batch. A batch with sequence number s lies in slots_[s % slots_.size()].
+  // The buffers of one batch. Batch number s is in slots_[s % slots_.size()].
   struct Slot {
     std::vector<std::uint32_t> indices;
     std::vector<std::uint64_t> keys;
@@ -88,7 +88,7 @@ class Loader {
     std::vector<std::int32_t> labels;
     std::vector<std::int32_t> other_labels;
     std::vector<float> label_weights;
-    std::size_t claimed = 0;  // samples that a worker has taken on
+    std::size_t claimed = 0;  // samples claimed by workers
     std::size_t loaded = 0;
     bool ready = false;
     std::exception_ptr error;
@@ -106,15 +106,15 @@ class Loader {
   std::vector<Slot> slots_;
   bool ended_ = false;          // next_batch_ has returned nullopt
   bool holding_ = false;        // the caller is using the batch released_
-  std::int64_t released_ = 0;   // sequence numbers below are done with
-  std::exception_ptr failure_;  // what next() throws from now on
+  std::int64_t released_ = 0;   // sequence numbers below are finished
+  std::exception_ptr failure_;  // rethrown by next() from now on
 
-  std::mutex mutex_;                      // guards what follows, and the slots from submission until they are ready
+  std::mutex mutex_;  // guards the members below, and the slots from submission until they are ready
   std::condition_variable_any has_work_;  // a batch was submitted
   std::condition_variable has_batch_;     // a batch became ready
-  std::int64_t submitted_ = 0;            // sequence numbers below were given to the workers
-  std::int64_t working_ = 0;              // the batch that the workers take samples from
-  std::vector<std::jthread> workers_;     // last, so that they end before what they use
+  std::int64_t submitted_ = 0;            // sequence numbers below were submitted to the workers
+  std::int64_t working_ = 0;              // the batch from which the workers claim samples
+  std::vector<std::jthread> workers_;  // last, so that they are joined before the members that they use are destroyed
 };
 
 }  // namespace ddp

@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-// Sets the shares apart from a sample's augmentation, whose streams are small numbers.
+// Separates the mixing weights from a sample's augmentation, whose streams have small numbers.
 constexpr std::uint64_t kMixupStream = 0x6d697875;
 
 // A gamma variate of shape `alpha` (Marsaglia, Tsang: "A Simple Method for Generating Gamma Variables", 2000), as its

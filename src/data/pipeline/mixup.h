@@ -1,10 +1,10 @@
-// mixup (Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond Empirical Risk Minimization", 2018): pairs of samples are
-// mixed, pixels and labels alike. Each sample of a pair has a share of its own.
+// mixup (Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond Empirical Risk Minimization", 2018): convex combinations of
+// pairs of samples and of their labels. Each sample of a pair has its own weight.
 //
-//   const std::int32_t share = mixing_share(0.2, key);   // of the sample itself, in 256ths
+//   const std::int32_t share = mixing_share(0.2, key);   // weight of the sample itself, in 256ths
 //   mix_pair(a, b, share, other_share);
 //
-// Pixels are rounded to whole bytes after mixing, which changes them by half a level at most.
+// Mixed pixels are rounded to bytes, an error of at most half a level.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ constexpr std::int32_t kWholeShare = 256;
 // Drawn from Beta(alpha, alpha), alpha > 0, and rounded to 256ths: a function of (alpha, key) alone.
 std::int32_t mixing_share(double alpha, std::uint64_t key);
 
-// a becomes share_a of itself and the rest of b; b becomes share_b of itself and the rest of what a was.
+// a = share_a a + (1 - share_a) b, and likewise b with the old value of a.
 void mix_pair(std::span<std::uint8_t> a, std::span<std::uint8_t> b, std::int32_t share_a, std::int32_t share_b);
 
 }  // namespace ddp

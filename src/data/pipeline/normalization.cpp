@@ -26,7 +26,7 @@ struct Sums {
   }
 };
 
-// Over the images number range.begin .. range.end - 1 of `samples` that are spread over the data set.
+// Over the images range.begin .. range.end - 1 of `samples` images spread evenly over the data set.
 Sums sums_over(const Dataset& dataset, std::int64_t samples, const Range& range) {
   const Shape shape = dataset.shape();
   Sums sums(static_cast<std::size_t>(shape.channels));

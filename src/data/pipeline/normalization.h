@@ -11,17 +11,17 @@
 
 namespace ddp {
 
-// Per channel, with pixels counted as fractions of 255.
+// Per channel, with pixels scaled to [0, 1].
 struct Normalization {
   std::vector<float> mean;
-  std::vector<float> deviation;  // 1 where all pixels of the channel are equal
+  std::vector<float> deviation;  // 1 if all pixels of the channel are equal
 };
 
-// Reads every image once, or `samples` of them in equal steps where that is not 0, on `threads` threads. Sums are taken
-// in integers, so the result is exact up to its last rounding.
+// Reads every image once, or `samples` evenly spaced ones unless that is 0, on `threads` threads. Sums are in integers,
+// so the result is exact up to the final rounding.
 Normalization measure_normalization(const Dataset& dataset, std::int64_t samples = 0, int threads = 1);
 
-// Of ImageNet's training images, as torchvision's models expect them: for three channels.
+// The statistics of ImageNet, as expected by torchvision's models; for three channels.
 Normalization imagenet_normalization();
 
 }  // namespace ddp

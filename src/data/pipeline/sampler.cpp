@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// Sets the sampler's random stream apart from those keyed by (seed, epoch, sample).
+// Separates the sampler's random stream from those keyed by (seed, epoch, sample).
 constexpr std::uint32_t kOrderSubstream = 0xFFFFFFFF;
 
 }  // namespace

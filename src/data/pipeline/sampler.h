@@ -1,5 +1,5 @@
-// The order in which an epoch goes through the samples: a function of (seed, epoch) alone, whatever the number of
-// ranks, loader threads, or epochs gone through before.
+// The order of samples in an epoch: a function of (seed, epoch) alone, independent of the number of ranks, of loader
+// threads and of earlier epochs.
 //
 //   Sampler sampler(train.size(), seed);
 //   sampler.begin_epoch(3);

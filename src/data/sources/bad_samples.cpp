@@ -10,7 +10,7 @@ void BadSamples::report(const std::string& file, const std::string& reason) {
   if (!files_.insert(file).second) return;
   const auto count = static_cast<std::int64_t>(files_.size());
   check(count <= allowed_ || allowed_ > 0, ExitCode::data,
-        "{}: {}; repair or remove it, or pass over up to N such files with --max-bad-samples N", file, reason);
+        "{}: {}; repair or remove it, or skip up to N such files with --max-bad-samples N", file, reason);
   check(count <= allowed_, ExitCode::data,
         "{}: {}; with it {} files could not be read, more than --max-bad-samples {}; repair or remove them", file,
         reason, count, allowed_);

@@ -1,9 +1,9 @@
-// Keeps count of the samples that cannot be read, each once, and ends the run where there are too many.
+// Counts unreadable samples, each once, and ends the run if there are too many.
 //
 //   BadSamples bad(/*allowed=*/10);
 //   bad.report("data/cats/7.jpg", "is truncated");   // a warning, or Error(data) at the eleventh
 //
-// report() may be called by many threads at once. Every rank counts those that it meets itself.
+// report() is thread-safe. Each rank counts only the samples that it reads itself.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ class BadSamples {
  public:
   explicit BadSamples(std::int64_t allowed) : allowed_(allowed) {}
 
-  // Throws Error(data) where `file` is one more than are allowed. A file that was reported before counts no second
-  // time.
+  // Throws Error(data) if `file` exceeds the allowed number. A file that was reported before is not counted again.
   void report(const std::string& file, const std::string& reason);
   std::int64_t count() const;
 

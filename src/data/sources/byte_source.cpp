@@ -23,7 +23,7 @@ class ByteSource::File {
   explicit File(const std::filesystem::path& path)
       : name_(path.string()),
         buffer_(std::size_t{1} << 18U),
-        descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not keep open() waiting
+        descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // open() must not block on a pipe
     check(descriptor_ >= 0, ExitCode::data, "{}: cannot be opened: {}", name_, errno_text(errno));
     struct stat status {};
     const bool regular = fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
@@ -39,20 +39,20 @@ class ByteSource::File {
   const std::string& name() const { return name_; }
   // The offset in the file of the first byte of available().
   std::uint64_t offset() const { return offset_; }
-  // The bytes that are read but not yet consumed.
+  // The bytes read but not yet consumed.
   std::span<std::uint8_t> available() { return std::span(buffer_).subspan(begin_, end_ - begin_); }
   void consume(std::size_t bytes) {
     begin_ += bytes;
     offset_ += bytes;
   }
-  // Reads on where nothing is available; false at the end of the file.
+  // Reads more if the buffer is empty; returns false at the end of the file.
   bool fill() {
     if (begin_ < end_) return true;
     begin_ = 0;
     end_ = read_some(buffer_);
     return end_ > 0;
   }
-  // Moves up to out.size() bytes to `out`, past the buffer where it is empty and `out` large.
+  // Moves up to out.size() bytes to `out`, bypassing the buffer if it is empty and `out` is large.
   std::size_t read(std::span<std::uint8_t> out) {
     std::size_t done = 0;
     while (done < out.size()) {
@@ -93,11 +93,11 @@ class ByteSource::File {
   std::uint64_t offset_ = 0;
 };
 
-// zlib's inflate over a File: one gzip member or several, one after the other.
+// zlib's inflate over a File with one or more concatenated gzip members.
 class ByteSource::Inflater {
  public:
   Inflater() {
-    const int result = inflateInit2(&stream_, 16 + MAX_WBITS);  // 16: gzip header and checksum, nothing else
+    const int result = inflateInit2(&stream_, 16 + MAX_WBITS);  // 16: gzip format only
     check(result == Z_OK, ExitCode::out_of_memory, "zlib cannot be started (code {}): out of memory", result);
   }
   ~Inflater() { inflateEnd(&stream_); }

@@ -1,11 +1,11 @@
-// The bytes of a file from front to back, decompressed on the way where the file is gzipped.
+// Reads the bytes of a file sequentially, decompressing if it is gzipped.
 //
 //   ByteSource source("train-labels-idx1-ubyte.gz");
 //   std::array<std::uint8_t, 8> header;
 //   if (source.read(header) < header.size()) ...   // the file ends here
 //
-// Whether a file is gzipped is told by its first two bytes, not by its name. Every failure is an Error(ExitCode::data)
-// that names the file and the byte.
+// gzip is detected by the first two bytes, not by the file name. Every failure is an Error(ExitCode::data) naming the
+// file and the byte offset.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ddp {
 
-// The file of this path, or of this path with .gz behind it; the first that is there.
+// The file `path` or `path`.gz, whichever exists first.
 std::optional<std::filesystem::path> find_plain_or_gzipped(const std::filesystem::path& path);
 
 class ByteSource {
@@ -26,10 +26,10 @@ class ByteSource {
   ByteSource(const ByteSource&) = delete;
   ByteSource& operator=(const ByteSource&) = delete;
 
-  // Fills `out` with the bytes that follow and returns how many these were: fewer than out.size() only at the end.
-  // Throws where the file cannot be read and where its gzip data (RFC 1952) is damaged or ends early.
+  // Fills `out` with the next bytes and returns their number, fewer than out.size() only at the end of the file. Throws
+  // if the file cannot be read, or if its gzip data (RFC 1952) is damaged or truncated.
   std::size_t read(std::span<std::uint8_t> out);
-  // Reads past up to `count` bytes and returns how many there were. A gzip checksum is verified on the way.
+  // Skips up to `count` bytes and returns the number skipped. gzip checksums are still verified.
   std::uint64_t skip(std::uint64_t count);
 
  private:

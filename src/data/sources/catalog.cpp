@@ -35,7 +35,7 @@ DataSets open_glyphs(const Request& request) {
           make_glyphs(Split::test, request.test_limit, request.threads)};
 }
 
-// Both splits of a source that open(source) reads.
+// Opens both splits with open(source).
 template <class Source, class Open>
 DataSets open_splits(Source source, const Request& request, Open open) {
   DataSets data;
@@ -92,7 +92,7 @@ DataSets open_synthetic(const Request& request) {
 struct Entry {
   const char* name;
   DataSets (*open)(const Request&);
-  // Of sets that lie in files and have one shape, in 10 classes; else {}.
+  // For data sets in files with a fixed shape and 10 classes; otherwise {}.
   Shape shape = {};
 };
 
@@ -140,7 +140,7 @@ DataSets open_dataset(const std::string& name, const std::string& data_dir, std:
   const std::vector<std::string> names = dataset_names();
   const std::string near = nearest(name, names);
   throw Error(ExitCode::usage,
-              fmt::format("unknown data set '{}'{}; known are: {}", name,
+              fmt::format("unknown data set '{}'{}; available: {}", name,
                           near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), join(names)));
 }
 
@@ -152,7 +152,7 @@ DataSets open_sample(const std::string& name, const std::string& data_dir, std::
     const auto* const entry =
         std::find_if(kEntries.begin(), kEntries.end(), [&](const Entry& each) { return name == each.name; });
     if (unreadable.code() != ExitCode::data || entry == kEntries.end() || entry->shape.size() == 0) throw;
-    log_info("random pixels of {}x{}x{} stand for the images ({})", entry->shape.channels, entry->shape.height,
+    log_info("random pixels of {}x{}x{} replace the images ({})", entry->shape.channels, entry->shape.height,
              entry->shape.width, unreadable.what());
     return {random_pixels(*entry, samples), random_pixels(*entry, 1)};
   }

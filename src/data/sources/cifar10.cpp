@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr Shape kCifarShape = {3, 32, 32};
 constexpr int kCifarClasses = 10;
 constexpr std::size_t kRecord = 3073;
-// Records that are read at a time, so that memory grows with what is there.
+// Records are read in chunks, so that memory grows with the actual file size.
 constexpr std::size_t kAtOnce = 100;
 
 struct Records {
@@ -51,7 +51,7 @@ fs::path find_folder(const Cifar10Source& source) {
                           looked_in, download_hint(source)));
 }
 
-// Adds the records of a file, up to `limit` in all, and checks those beyond.
+// Appends the records of a file, up to `limit` in total, and checks the remaining ones.
 void read_records(const fs::path& path, std::uint64_t limit, Records& records) {
   ByteSource source(path);
   std::vector<std::uint8_t> some(kAtOnce * kRecord);
@@ -59,8 +59,8 @@ void read_records(const fs::path& path, std::uint64_t limit, Records& records) {
   for (std::size_t found = some.size(); found == some.size();) {
     found = source.read(some);
     check(found % kRecord == 0, ExitCode::data,
-          "{}: its size of {} bytes is not a multiple of the record size of {} bytes: truncated, or not CIFAR-10's "
-          "binary form",
+          "{}: its size of {} bytes is not a multiple of the record size of {} bytes: truncated, or not in CIFAR-10's "
+          "binary format",
           path.string(), bytes + found, kRecord);
     for (std::size_t begin = 0; begin < found; begin += kRecord) {
       check(some[begin] < kCifarClasses, ExitCode::data, "{}: the label of record {} (byte {}) is {}, outside 0..{}",
@@ -89,9 +89,9 @@ std::unique_ptr<Dataset> open_cifar10(const Cifar10Source& source) {
     try {
       read_records(*path, limit, records);
     } catch (const Error& error) {
-      // The files may be the user's own, which a download must not replace.
+      // The files may be the user's own, so the message must not suggest to replace them by a download.
       throw Error(error.code(),
-                  fmt::format("{}; give CIFAR-10 as published or in its form, other images as folders with "
+                  fmt::format("{}; give CIFAR-10 as published or in its format, other images as folders with "
                               "--dataset folder",
                               error.what()));
     }

@@ -18,14 +18,15 @@
 namespace ddp {
 
 struct Cifar10Source {
-  std::vector<std::filesystem::path> folders;  // looked through in this order; the first with any of the files counts
-  std::filesystem::path data_dir;              // for what to call launch/get-data with
+  std::vector<std::filesystem::path>
+      folders;                     // searched in this order; the first that contains any of the files is used
+  std::filesystem::path data_dir;  // for the launch/get-data command in messages
   Split split = Split::train;
   std::int64_t limit = 0;  // 0: all samples
 };
 
-// Throws Error(data) that names the file where one is missing, is no whole number of records, holds none, or has a
-// label above 9. Files beyond the limit are not read.
+// Throws Error(data) naming the file if one is missing, is empty, has a size that is not a multiple of the record size,
+// or has a label above 9. Files beyond the limit are not read.
 std::unique_ptr<Dataset> open_cifar10(const Cifar10Source& source);
 
 }  // namespace ddp

@@ -17,40 +17,40 @@
 
 namespace ddp {
 
-// Which half of a data set.
+// The part of a data set.
 enum class Split { train, test };
 
-// read() and label() may be called by many threads at once.
+// read() and label() are thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
 
-  // As people write it: "fashion-mnist".
+  // The display name: "fashion-mnist".
   const std::string& name() const { return name_; }
   std::int64_t size() const { return size_; }
   Shape shape() const { return shape_; }
   // Labels are 0 .. classes()-1.
   int classes() const { return classes_; }
-  // What people call the classes, in the order of the labels; empty where labels speak for themselves.
+  // The class names, in the order of the labels; empty if there are none.
   const std::vector<std::string>& class_names() const { return class_names_; }
-  // `names`: one for each class.
+  // `names`: one per class.
   void name_classes(std::vector<std::string> names) { class_names_ = std::move(names); }
 
-  // Writes image `index`, 0 <= index < size(), as it is evaluated, to `pixels` [shape().size()]. Returns whose image
-  // it is: `index`, or where that cannot be read, the sample that stands in for it, with its label.
+  // Writes image `index`, 0 <= index < size(), as used in evaluation, to `pixels` [shape().size()]. Returns the index
+  // of the sample read: `index`, or a substitute if that cannot be read; the label is that of the returned sample.
   virtual std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
-  // The same for a part of the image as it is stored, resized to shape().
+  // The same for a region of the stored image, resized to shape().
   virtual std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
                                    std::span<std::uint8_t> pixels) const;
-  // The same as training sees it: a function of (index, key) alone.
+  // The same with augmentation: a function of (index, key) alone.
   virtual std::int64_t read_training(std::int64_t index, [[maybe_unused]] std::uint64_t key,
                                      std::span<std::uint8_t> pixels) const {
     return read(index, pixels);
   }
-  // Whether read_training() gives what read() gives, at the cost of a copy: the images may then as well be kept where
-  // they are computed on.
+  // Whether read_training() returns the same as read() at the cost of a copy, so that the images can be kept in device
+  // memory.
   virtual bool fixed() const { return true; }
   virtual int label(std::int64_t index) const = 0;
 

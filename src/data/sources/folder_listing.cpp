@@ -27,7 +27,7 @@ bool is_image_name(const fs::path& path) {
               fmt::format("{}: cannot be listed: {}; check its permissions", folder.string(), error.message()));
 }
 
-// The folders in `folder`, sorted; hidden ones do not count.
+// The folders in `folder`, sorted; hidden ones are ignored.
 std::vector<std::string> subfolders(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -49,7 +49,7 @@ void list_class(FolderSplit& split, const std::string& name, std::int32_t label)
     std::error_code ignored;
     if (entry->is_directory(ignored)) {
       if (is_hidden(entry->path())) entry.disable_recursion_pending();
-      // Links may lead round in circles.
+      // Symbolic links may form cycles.
       check(entry.depth() < 32, ExitCode::data, "{}: is more than 32 folders deep; does a link lead back up?",
             entry->path().string());
     } else if (is_hidden(entry->path()) || !is_image_name(entry->path())) {
@@ -70,7 +70,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// What is in `a` and not in `b`.
+// The elements of `a` that are not in `b`.
 std::vector<std::string> without(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   std::vector<std::string> rest;
   std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rest));
@@ -95,10 +95,11 @@ FolderListing list_image_folder(const fs::path& directory) {
   listing.train.folder = directory / "train";
   listing.test.folder = is_folder(directory / "val") ? directory / "val" : directory / "test";
   check(is_folder(directory), ExitCode::data,
-        "no image folder: {} is no folder; give --data-dir the folder that has train/CLASS/*.jpg and val/CLASS/*.jpg",
+        "no image folder: {} is not a folder; pass --data-dir the folder that contains train/CLASS/*.jpg and "
+        "val/CLASS/*.jpg",
         directory.string());
   check(is_folder(listing.train.folder), ExitCode::data,
-        "no image folder: {} is no folder; images are expected as {}/CLASS/*.jpg (or .jpeg or .png)",
+        "no image folder: {} is not a folder; images are expected as {}/CLASS/*.jpg (or .jpeg or .png)",
         listing.train.folder.string(), listing.train.folder.string());
   check(is_folder(listing.test.folder), ExitCode::data,
         "no image folder: {} has neither a folder val nor a folder test beside train; put some images of each class "

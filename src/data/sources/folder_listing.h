@@ -22,7 +22,7 @@ struct ListedFile {
 struct FolderSplit {
   std::filesystem::path folder;  // "data/cats-vs-dogs/train"
   std::vector<ListedFile> files;
-  std::int64_t passed_over = 0;  // files whose names are not those of images
+  std::int64_t passed_over = 0;  // files without an image extension
 };
 
 struct FolderListing {
@@ -31,9 +31,9 @@ struct FolderListing {
   FolderSplit test;
 };
 
-// Files whose names end in .jpg, .jpeg or .png, in any case, count as images, hidden ones excepted; folders within a
-// class are gone through too. Throws Error(data) where a folder is missing or cannot be read, where a class has no
-// image, and where the classes of both splits differ.
+// Files whose names end in .jpg, .jpeg or .png, case-insensitively, count as images, except hidden ones; subfolders of
+// a class are searched recursively. Throws Error(data) if a folder is missing or unreadable, if a class has no image,
+// or if the classes of the splits differ.
 FolderListing list_image_folder(const std::filesystem::path& directory);
 
 }  // namespace ddp

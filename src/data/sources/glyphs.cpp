@@ -20,8 +20,8 @@ namespace {
 constexpr int kSide = static_cast<int>(kGlyphSide);
 constexpr Shape kShape = {1, kGlyphSide, kGlyphSide};
 
-// How far digits differ from one another. Lengths are in pixels where nothing else is said; every amount is drawn
-// uniformly up to the bound given here.
+// The variation between digits. Lengths are in pixels unless stated otherwise; every amount is drawn uniformly up to
+// the bound given here.
 constexpr float kPointJitter = 0.06F;  // of a stroke's points, in the units of glyph_shapes.h
 constexpr float kElastic = 0.42F;      // of the displacement field's control points, in the same units
 constexpr float kHeightLow = 6.8F;     // half the height of a digit
@@ -36,12 +36,12 @@ constexpr float kPenHigh = 1.6F;
 constexpr float kPressure = 0.3F;  // change of the width from one end of a stroke to the other, relative
 constexpr float kBlurLow = 1.0F;   // width of a stroke's edge
 constexpr float kBlurHigh = 1.8F;
-constexpr int kMostClutter = 2;  // marks that belong to no digit
+constexpr int kMostClutter = 2;  // marks that are not part of a digit
 constexpr float kNoise = 0.2F;   // of full scale
 
 using Point = GlyphPoint;
 
-// For each pixel, how deep it lies within the ink: the distance to the edge of the nearest stroke, negative outside.
+// For each pixel, its depth in the ink: the distance to the edge of the nearest stroke, negative outside.
 using Depth = std::array<float, kGlyphPixels>;
 constexpr float kFarOutside = -100;
 
@@ -73,9 +73,9 @@ void draw_segment(Depth& depth, Point a, Point b, float pen_a, float pen_b) {
   }
 }
 
-// A smooth random displacement of the plane around a digit: cubic B-splines over a grid of random vectors. It plays the
-// part of the smoothed random field of Simard, Steinkraus, Platt: "Best Practices for Convolutional Neural Networks
-// Applied to Visual Document Analysis", ICDAR 2003.
+// A smooth random displacement of the plane around a digit: cubic B-splines over a grid of random vectors. It
+// corresponds to the smoothed random field of Simard, Steinkraus, Platt: "Best Practices for Convolutional Neural
+// Networks Applied to Visual Document Analysis", ICDAR 2003.
 class ElasticField {
  public:
   explicit ElasticField(Random& random) {
@@ -151,7 +151,7 @@ class Polyline {
     const std::size_t pieces = closed ? stroke.count : stroke.count - 1;
     const std::size_t steps = stroke.kind == GlyphStroke::Kind::line ? kLineSteps : kCurveSteps;
     const auto at = [&stroke,
-                     closed](std::size_t one_past) {  // the point before the asked one, so that none is below 0
+                     closed](std::size_t one_past) {  // the point before the requested one, so that no index is below 0
       if (closed) return stroke.points[(one_past + stroke.count - 1) % stroke.count];
       return stroke.points[std::min(std::max<std::size_t>(one_past, 1), stroke.count) - 1];
     };
@@ -220,7 +220,7 @@ void draw_clutter(Depth& depth, Random& random) {
   }
 }
 
-// The share of a pixel that is covered by ink, for an edge that is `blur` pixels wide.
+// The fraction of a pixel covered by ink, for an edge that is `blur` pixels wide.
 float coverage(float depth, float inverse_blur) { return clamp_unit(0.5F + depth * inverse_blur); }
 
 // The nearest of the 256 grey values; 0 is black and 1 white.
@@ -229,7 +229,7 @@ std::uint8_t to_byte(float value) {
   return static_cast<std::uint8_t>(static_cast<int>(shifted));
 }
 
-// Turns depths into grey values: contrast, an uneven ground, and triangular noise.
+// Converts depths to grey values, with contrast, an uneven background and triangular noise.
 void develop(const Depth& digit, const Depth& clutter, Random& random, std::span<std::uint8_t, kGlyphPixels> pixels) {
   constexpr float kMiddle = kSide / 2.0F;
   const float ground = random.uniform(0, 0.25F);
@@ -261,7 +261,7 @@ void develop(const Depth& digit, const Depth& clutter, Random& random, std::span
   }
 }
 
-// Each purpose has a random stream of its own.
+// Each use has its own random stream.
 enum Substream : std::uint32_t { kTrainImage, kTestImage, kTrainLabel, kTestLabel };
 
 }  // namespace

@@ -48,7 +48,7 @@ std::vector<std::uint32_t> read_header(ByteSource& source, const fs::path& path,
   return dimensions;
 }
 
-// The bytes of one item. Sides are kept below 2^16, so that no product of them overflows.
+// The bytes of one item. Sides are limited to below 2^16 so that their product cannot overflow.
 std::uint64_t item_bytes(std::span<const std::uint32_t> dimensions, const fs::path& path) {
   DDP_ASSERT(dimensions.size() <= 3);
   std::uint64_t bytes = 1;
@@ -60,7 +60,7 @@ std::uint64_t item_bytes(std::span<const std::uint32_t> dimensions, const fs::pa
   return bytes;
 }
 
-// Up to `count` bytes; the memory grows fourfold at a time, and its last step is exact.
+// Reads up to `count` bytes; the buffer grows by a factor of four, the last time to the exact size.
 std::vector<std::uint8_t> read_growing(ByteSource& source, std::uint64_t count) {
   std::vector<std::uint8_t> bytes;
   std::uint64_t size = std::min<std::uint64_t>(count, std::uint64_t{1} << 20U);
@@ -86,8 +86,8 @@ IdxPair names_of_pair(Split split) {
   return {prefix + "-images-idx3-ubyte", prefix + "-labels-idx1-ubyte"};
 }
 
-// The file of that name in `folder`, plain before gzipped; empty where there is none. The spelling with a dot before
-// "idx" is that of several archives.
+// The file `name` in `folder`, preferring the uncompressed one; empty if there is none. Several archives spell it with
+// a dot before "idx".
 std::optional<fs::path> find_spelling(const fs::path& folder, const std::string& name) {
   std::string dotted = name;
   dotted[dotted.rfind("-idx")] = '.';
@@ -101,7 +101,7 @@ std::string download_hint(const IdxSource& source) {
   return fmt::format("download it with: launch/get-data {} {}", source.name, source.folders.back().string());
 }
 
-// The folder that holds any of the files of either split.
+// The folder that contains any of the files of either split.
 fs::path find_folder(const IdxSource& source) {
   std::string looked_in;
   for (const fs::path& folder : source.folders) {
@@ -173,8 +173,8 @@ std::unique_ptr<Dataset> open_idx(const IdxSource& source) {
   try {
     return load(source, images, labels);
   } catch (const Error& error) {
-    // The files may be the user's own, which a download must not replace.
-    throw Error(error.code(), fmt::format("{}; give {} as published or in its form, other images as folders with "
+    // The files may be the user's own, so the message must not suggest to replace them by a download.
+    throw Error(error.code(), fmt::format("{}; give {} as published or in its format, other images as folders with "
                                           "--dataset folder",
                                           error.what(), source.name));
   }

@@ -20,26 +20,26 @@ namespace ddp {
 
 // The unsigned bytes of an IDX file.
 struct IdxArray {
-  std::vector<std::uint32_t> dimensions;  // as the file declares them
-  std::vector<std::uint8_t> elements;     // of the first `limit` items only, where limited
+  std::vector<std::uint32_t> dimensions;  // as declared by the file
+  std::vector<std::uint8_t> elements;     // of the first `limit` items, if limited
 };
 
 // Reads an IDX file of unsigned bytes with `rank` dimensions, keeping the first `limit` items (0: all). The whole file
-// is read and its length verified all the same. Memory grows with the bytes that are really there, so that a forged
-// header cannot make it large. Throws Error(data) that names file and byte.
+// is read and its length verified in any case. Memory grows with the bytes actually present, so that a forged header
+// cannot cause a large allocation. Throws Error(data) naming file and byte offset.
 IdxArray read_idx(const std::filesystem::path& path, std::size_t rank, std::int64_t limit = 0);
 
-// What to open: 28x28 grey images in 10 classes.
+// The data set to open: 28x28 greyscale images in 10 classes.
 struct IdxSource {
   std::string name;  // of the data set, for messages and launch/get-data
   std::vector<std::filesystem::path>
-      folders;  // looked through in this order; the first that has any of the files counts
+      folders;  // searched in this order; the first that contains any of the files is used
   Split split = Split::train;
   std::int64_t limit = 0;  // 0: all samples
 };
 
 // Opens the pair {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, with or without .gz. Throws
-// Error(data) where a file is missing or damaged, where images and labels do not match, or a label is out of range.
+// Error(data) if a file is missing or damaged, if images and labels do not match, or if a label is out of range.
 std::unique_ptr<Dataset> open_idx(const IdxSource& source);
 
 }  // namespace ddp

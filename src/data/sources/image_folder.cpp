@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-// The first `limit` files of all classes in turn, in the order of the listing.
+// The first `limit` files, taken from all classes in turn, in the order of the listing.
 std::vector<ListedFile> limited(const FolderSplit& split, std::size_t classes, std::int64_t limit) {
   const auto all = static_cast<std::int64_t>(split.files.size());
   if (limit == 0 || limit >= all) return split.files;

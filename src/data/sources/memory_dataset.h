@@ -1,4 +1,4 @@
-// A data set that is held in memory whole, once.
+// A data set held completely in memory.
 //
 //   MemoryDataset data("tiny", {1, 28, 28}, 10, std::move(pixels), std::move(labels));
 #pragma once

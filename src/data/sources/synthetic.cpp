@@ -14,7 +14,7 @@ namespace {
 constexpr int kClasses = 10;
 constexpr std::int64_t kChannels = 3;
 constexpr std::int64_t kBlock = 8;
-// Philox keys: one for the patterns of the classes, one for the noise of each split.
+// Philox keys: one for the class patterns, one for the noise of each split.
 constexpr std::uint32_t kPatternKey = 1;
 constexpr std::uint32_t kTrainKey = 2;
 constexpr std::uint32_t kTestKey = 3;

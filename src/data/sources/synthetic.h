@@ -1,9 +1,9 @@
-// synthetic: images of any size that need no files, for benchmarks and for trying out networks. Each class has a coarse
-// pattern of 8x8 pixel blocks per channel, with noise over it, so that a network can learn the classes.
+// synthetic: images of any size without files, for benchmarks and for testing networks. Each class has a coarse pattern
+// of 8x8 pixel blocks per channel with added noise, so that a network can learn the classes.
 //
 //   std::unique_ptr<Dataset> train = make_synthetic(Split::train, {.image_size = 224});
 //
-// Each image is a function of (split, index) alone and is drawn when it is read; nothing is kept in memory.
+// Each image is a function of (split, index) alone, generated on reading; nothing is kept in memory.
 #pragma once
 
 #include <cstdint>

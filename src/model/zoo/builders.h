@@ -1,5 +1,5 @@
-// The functions that build the models of model/zoo.h; each is named as its model. All take the shape of an image and
-// the number of classes, and throw Error(usage) for images that are too small.
+// The functions that build the models of model/zoo.h; each has the name of its model. All take the image shape and the
+// number of classes, and throw Error(usage) for images that are too small.
 #pragma once
 
 #include "model/graph.h"

@@ -8,7 +8,7 @@
 namespace ddp::zoo {
 namespace {
 
-// Caffe rounds the number of windows up; one that would begin beyond the image is left out.
+// Caffe rounds the number of windows up, except for a window that would start beyond the image.
 int caffe_max_pool(Graph& graph, int from, std::int64_t window, std::int64_t stride) {
   PoolLayer layer{.kind = PoolSpec::Kind::maximum, .window = square(window, stride)};
   const auto missing = [&](std::int64_t size) {
@@ -20,7 +20,7 @@ int caffe_max_pool(Graph& graph, int from, std::int64_t window, std::int64_t str
   return graph.pool(from, layer);
 }
 
-// Biases learn twice as fast, and caffenet's do not decay.
+// Biases have twice the learning rate; those of caffenet have no weight decay.
 void set_bias_rates(Graph& graph, float decay) {
   for (const Parameter& p : graph.parameters()) {
     if (!p.bias) continue;

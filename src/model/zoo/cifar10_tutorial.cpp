@@ -3,8 +3,8 @@
 namespace ddp::zoo {
 namespace {
 
-// TensorFlow's "SAME" for maximum pooling 3x3 with stride 2: as many outputs as steps of 2 begin, the odd row of
-// padding below and to the right.
+// TensorFlow's "SAME" padding for 3x3 max pooling with stride 2: the output size is rounded up, and odd padding is
+// added at the bottom and right.
 int pool3_same(Graph& graph, int from) {
   PoolLayer layer{.kind = PoolSpec::Kind::maximum, .window = square(3, 2)};
   const auto padding = [](std::int64_t size) { return size % 2 == 0 ? 1 : 2; };
@@ -17,7 +17,7 @@ int pool3_same(Graph& graph, int from) {
 }  // namespace
 
 // The network of TensorFlow's CIFAR-10 tutorial (tensorflow/models, tutorials/image/cifar10), meant for crops of 24x24.
-// L2 is for the weights of local3 and local4 alone.
+// L2 applies only to the weights of local3 and local4.
 Graph cifar10_tutorial(const Shape& image, std::int64_t classes) {
   // alpha is TensorFlow's 0.001 / 9 for each of the 9 channels.
   constexpr LrnLayer kNorm{.size = 9, .alpha = 0.001F, .beta = 0.75F, .k = 1};

@@ -1,4 +1,4 @@
-// MobileNetV2 (Sandler et al., "Inverted Residuals and Linear Bottlenecks", 2018), as torchvision.models has it.
+// MobileNetV2 (Sandler et al., "Inverted Residuals and Linear Bottlenecks", 2018), as in torchvision.models.
 #include <array>
 #include <string>
 
@@ -45,7 +45,7 @@ class MobilenetV2 {
         {.channels = channels, .window = square(kernel, stride, kernel / 2), .groups = groups, .bias = false});
   }
 
-  // Convolution, batch normalisation, ReLU6: a Conv2dNormActivation, whose parts PyTorch numbers.
+  // Convolution, batch normalisation, ReLU6: a Conv2dNormActivation of torchvision, whose parts are numbered.
   int unit(const std::string& name, int from, std::int64_t channels, std::int64_t kernel, std::int64_t stride,
            std::int64_t groups) {
     const int x = conv(name + "0", from, channels, kernel, stride, groups);

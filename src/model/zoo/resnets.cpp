@@ -9,8 +9,8 @@
 namespace ddp::zoo {
 namespace {
 
-// A shortcut is built before the branch that it is added to: so the branch's last batch normalisation, the sum and ReLU
-// stand side by side and become one operator.
+// The shortcut is built before the branch it is added to, so that the branch's last batch normalisation, the sum and
+// ReLU are adjacent and fused into one operator.
 class TorchvisionResnet {
  public:
   TorchvisionResnet(const Shape& image, bool bottleneck) : graph_(image), bottleneck_(bottleneck) {}
@@ -63,7 +63,7 @@ class TorchvisionResnet {
 
 }  // namespace
 
-// As torchvision.models has them.
+// As in torchvision.models.
 Graph resnet18(const Shape& image, std::int64_t classes) {
   return TorchvisionResnet(image, false).build({2, 2, 2, 2}, classes);
 }
@@ -100,7 +100,7 @@ Graph resnet18_d2l(const Shape& image, std::int64_t classes) {
 }
 
 // The nine-layer residual network for CIFAR-10 of many tutorials, after David Page's "How to Train Your ResNet" (2018):
-// maximum pooling in place of strides, sums without ReLU behind them.
+// max pooling instead of strides, sums without a following ReLU.
 Graph resnet9(const Shape& image, std::int64_t classes) {
   Graph graph(image);
   const auto block = [&](const std::string& name, int from, std::int64_t channels, bool pool) {

@@ -14,8 +14,8 @@ Graph lenet(const Shape& image, std::int64_t classes) {
   return graph;
 }
 
-// A network for MNIST in the manner of TF-Slim: batch normalisation without scale behind all layers but the last,
-// "SAME" convolutions, all weights from a truncated normal distribution. L2 is for weights alone.
+// A network for MNIST in the style of TF-Slim: batch normalisation without scale after all layers but the last, "SAME"
+// convolutions, all weights from a truncated normal distribution. L2 applies to weights only.
 Graph mnist_slim(const Shape& image, std::int64_t classes) {
   constexpr BatchNormLayer kNorm{.epsilon = 1e-3F, .momentum = 0.1F, .scale = false};
   Graph graph(image);
@@ -32,7 +32,7 @@ Graph mnist_slim(const Shape& image, std::int64_t classes) {
   return graph;
 }
 
-// The network of hand-written multi-tower examples of TensorFlow for MNIST.
+// The MNIST network of TensorFlow's multi-tower examples.
 Graph mnist_towers(const Shape& image, std::int64_t classes) {
   Graph graph(image);
   int x = graph.relu(graph.conv("conv1", graph.input(), {.channels = 12, .window = square(5, 1, 2)}));

@@ -13,7 +13,7 @@ struct Sgd {
   static constexpr bool first = kMomentum;
   static constexpr bool second = false;
 
-  // What is subtracted from the weight; updates the state.
+  // Returns the value to subtract from the weight; updates the state.
   DDP_HOST_DEVICE static float direction(const ElementNumbers& n, float gradient, float /*weight*/,
                                          const ElementState& at) {
     float direction = gradient;

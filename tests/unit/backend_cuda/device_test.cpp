@@ -105,7 +105,7 @@ TEST(MemoryBudgetTest, TheReserveIsWhatWasMeasured) {
   budget.set_reserve(3 * kGiB);
   EXPECT_EQ(budget.left(), 0U);
   const Error error = error_of([&] { budget.take(1, "the weights"); });
-  EXPECT_TRUE(contains(error.what(), "3.0 GiB are for CUDA itself")) << error.what();
+  EXPECT_TRUE(contains(error.what(), "3.0 GiB are reserved for CUDA itself")) << error.what();
 }
 
 TEST(RuntimeReserve, IsWhatTheDriverCountsBesideAllocations) {

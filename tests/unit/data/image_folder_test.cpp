@@ -141,8 +141,8 @@ TEST(ImageFolder, WhereNothingCanBeReadTheRunEnds) {
 TEST(ImageFolder, AnOrderThatIsNoneIsSaidInOneLine) {
   const TemporaryFolder root;
   const auto message = [&] { return error_of(ExitCode::data, [&] { list_image_folder(root.path()); }); };
-  EXPECT_THAT(error_of(ExitCode::data, [] { list_image_folder("/nowhere"); }), HasSubstr("/nowhere is no folder"));
-  EXPECT_THAT(message(), HasSubstr("train is no folder"));
+  EXPECT_THAT(error_of(ExitCode::data, [] { list_image_folder("/nowhere"); }), HasSubstr("/nowhere is not a folder"));
+  EXPECT_THAT(message(), HasSubstr("train is not a folder"));
   fs::create_directories(root.path() / "train");
   EXPECT_THAT(message(), HasSubstr("neither a folder val nor a folder test"));
   fs::create_directories(root.path() / "val");

@@ -154,7 +154,7 @@ TEST_F(ExternalData, RangesAndLengths) {
   }
   for (const std::string& bad : {std::string("-1"), std::string("1e3"), std::string(""), std::string(30, '9')}) {
     EXPECT_THAT(error_with("offset", bad),
-                HasSubstr(fmt::format("'fc.weight' has an offset '{}', which is no number", bad)));
+                HasSubstr(fmt::format("'fc.weight' has an offset '{}', which is not a number", bad)));
   }
   EXPECT_THAT(error_of([](onnx::TensorProto& tensor) { tensor.set_dims(0, std::int64_t{1} << 62); }),
               HasSubstr("'fc.weight' has an impossible shape"));

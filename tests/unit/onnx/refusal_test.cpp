@@ -63,7 +63,7 @@ TEST(OnnxRefusal, OutputsThatNoLayerMakesAreNamed) {
   const std::string extents = shape.node("Shape", {shape.node("Relu", {"input"})}, {{"end", std::int64_t{1}}});
   const std::string target = shape.node("Concat", {extents, shape.integers("two", {2})}, {{"axis", std::int64_t{0}}});
   shape.output(shape.node("Reshape", {logits, target}));
-  EXPECT_THAT(refusal(shape), HasSubstr("only the shape of what its layer 'relu' makes is read"));
+  EXPECT_THAT(refusal(shape), HasSubstr("only the shape of the output of its layer 'relu' is used"));
 }
 
 // A file of a few hundred bytes must not take gigabytes.
@@ -74,7 +74,7 @@ TEST(OnnxRefusal, ComputedConstantsHaveLimits) {
   const std::string sum =
       wide.node("Add", {wide.node("ConstantOfShape", {"column"}), wide.node("ConstantOfShape", {"row"})});
   wide.output(wide.node("MatMul", {wide.node("Flatten", {"input"}), sum}));
-  EXPECT_THAT(refusal(wide), HasSubstr("it makes a constant of 1073741824 elements"));
+  EXPECT_THAT(refusal(wide), HasSubstr("it computes a constant of 1073741824 elements"));
   ModelMaker many;
   many.integers("shape", {1 << 20});
   std::string last = many.node("ConstantOfShape", {"shape"});
@@ -86,9 +86,9 @@ TEST(OnnxRefusal, ComputedConstantsHaveLimits) {
 TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"dilations", Integers{2, 2}}}), HasSubstr("dilation of 2"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"strides", Integers{2, 1}}}), HasSubstr("one stride"));
-  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"group", std::int64_t{2}}}), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"group", std::int64_t{2}}}), HasSubstr("channels per group"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", Integers{-1, 0, 0, 0}}}), HasSubstr("pads"));
-  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", std::int64_t{1}}}), HasSubstr("'pads' is of another type"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", std::int64_t{1}}}), HasSubstr("'pads' does not have the type"));
   EXPECT_THAT(refusal_of("Conv", {"input"}), HasSubstr("computed from the image"));
   EXPECT_THAT(refusal_of("Conv", {}), HasSubstr("its weights"));
   EXPECT_THAT(refusal_of("Clip", {}, {{"min", -1.0F}, {"max", 1.0F}}), HasSubstr("clips to -1..1"));
@@ -107,7 +107,7 @@ TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Softmax", {}), HasSubstr("not over the classes"));
   EXPECT_THAT(refusal_of("Add", {"input"}), HasSubstr("with itself"));
   EXPECT_THAT(refusal_of("Mul", {"input"}), HasSubstr("only the product with a constant"));
-  EXPECT_THAT(refusal_of("Mul", {"w"}), HasSubstr("one number a channel"));
+  EXPECT_THAT(refusal_of("Mul", {"w"}), HasSubstr("one number per channel"));
   EXPECT_THAT(refusal_of("Mul", {"one"}), HasSubstr("'one' is one number for all channels"));
   EXPECT_THAT(refusal_of("Div", {"zero"}), HasSubstr("divides by 0"));
   EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{1}}}),
@@ -140,7 +140,7 @@ TEST(OnnxRefusal, InputsAndOutputs) {
   EXPECT_THAT(refusal(outputs), HasSubstr("2 outputs"));
   ModelMaker image;
   image.output(image.node("Conv", {"input", image.random("w", {2, 2, 3, 3})}));
-  EXPECT_THAT(refusal(image), HasSubstr("no vector of logits"));
+  EXPECT_THAT(refusal(image), HasSubstr("not a vector of logits"));
   ModelMaker nothing;
   nothing.output(nothing.node("GlobalAveragePool", {"input"}));
   EXPECT_THAT(refusal(nothing), HasSubstr("no weights to train"));
@@ -154,11 +154,11 @@ TEST(OnnxRefusal, GraphsThatCannotBe) {
   EXPECT_THAT(refusal(cycle), HasSubstr("node 'Relu_0' (Relu) is part of a cycle"));
   ModelMaker missing;
   missing.output(missing.node("Conv", {"input", "lost.weight"}));
-  EXPECT_THAT(refusal(missing), HasSubstr("node 'Conv_0' reads 'lost.weight', which nothing makes"));
+  EXPECT_THAT(refusal(missing), HasSubstr("node 'Conv_0' reads 'lost.weight', which no node computes"));
   ModelMaker twice;
   twice.output(twice.classifier("input", 72, 2));
   twice.model.nodes[0].outputs = twice.model.nodes[1].outputs;
-  EXPECT_THAT(refusal(twice), HasSubstr("two nodes or inputs make"));
+  EXPECT_THAT(refusal(twice), HasSubstr("two nodes or inputs produce"));
   ModelMaker old;
   old.model.opset = 6;
   old.output(old.classifier("input", 72, 2));

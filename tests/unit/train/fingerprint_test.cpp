@@ -144,7 +144,7 @@ TEST(Fingerprint, AnOldCheckpointMustFitTheNumberOfSteps) {
   EXPECT_NO_THROW(check_same_data(e, state));
   state.step_in_epoch = 11;
   state.step = 31;
-  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(e, state); }), HasSubstr("10 steps an epoch"));
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(e, state); }), HasSubstr("10 steps per epoch"));
   // What was read as other weights then.
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(experiment_of(100, true), TrainingState{}); }),
               HasSubstr("older ddp_train"));

@@ -110,7 +110,7 @@ TEST(GpuModule, ThatWasNotBuiltIsSaidToBeMissing) {
   const Answer answer = probe_at(folder.path() / "bin" / "probe");
   EXPECT_EQ(answer.code, 3);
   EXPECT_THAT(answer.text,
-              AllOf(HasSubstr("has no module for GPUs"), HasSubstr(folder.path() / "bin" / "libddp_cuda.so"),
+              AllOf(HasSubstr("has no GPU module"), HasSubstr(folder.path() / "bin" / "libddp_cuda.so"),
                     HasSubstr(folder.path() / "lib" / "ddp_train" / "libddp_cuda.so"), HasSubstr("DDP_CUDA_MODULE")));
 }
 
@@ -120,8 +120,9 @@ TEST(GpuModule, ThatIsNamedAndMissing) {
 }
 
 TEST(GpuModule, OfAnotherVersion) {
-  EXPECT_THAT(refusal_of(DDP_TEST_OTHER_VERSION),
-              AllOf(HasSubstr(DDP_TEST_OTHER_VERSION), HasSubstr("another version than this program, " DDP_VERSION)));
+  EXPECT_THAT(
+      refusal_of(DDP_TEST_OTHER_VERSION),
+      AllOf(HasSubstr(DDP_TEST_OTHER_VERSION), HasSubstr("a different version than this program, " DDP_VERSION)));
 }
 
 TEST(GpuModule, WithoutAnEntry) {
