@@ -2,7 +2,7 @@
 # program and its module for GPUs. Everything is found relative to the program or script, so the prefix can be moved.
 set(ddp_share share/ddp_train)
 
-install(PROGRAMS launch/run launch/get-data launch/slurm-train.sbatch launch/slurm-train-srun.sbatch
+install(PROGRAMS launch/run launch/supervise launch/get-data launch/slurm-train.sbatch launch/slurm-train-srun.sbatch
   DESTINATION ${ddp_share}/launch)
 install(FILES launch/common.sh launch/job.sh launch/slurm-job.sh DESTINATION ${ddp_share}/launch)
 install(DIRECTORY configs DESTINATION ${ddp_share})

@@ -49,3 +49,30 @@ build() {
     cmake --build --preset "$1" -j "$jobs" -- --quiet
   fi
 }
+
+# count_host_ranks LIST: the ranks that --hosts A:8,B:8 adds up to.
+count_host_ranks() {
+  local entry sum=0 entries=()
+  IFS=, read -ra entries <<<"$1"
+  for entry in "${entries[@]}"; do
+    [[ $entry =~ ^[A-Za-z0-9._-]+(:[1-9][0-9]{0,4})?$ ]] || usage_error "--hosts '$1' is not a list such as a:8,b:8"
+    [[ $entry == *:* ]] || entry+=:1
+    sum=$((sum + ${entry#*:}))
+  done
+  echo "$sum"
+}
+
+count_gpus() { if command -v nvidia-smi >/dev/null; then nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true; else echo 0; fi; }
+# Physical cores, but not more than this process may use.
+count_cores() {
+  local physical allowed
+  allowed=$(nproc)
+  physical=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l) || physical=$allowed
+  if [ "$physical" -ge 1 ] && [ "$physical" -lt "$allowed" ]; then echo "$physical"; else echo "$allowed"; fi
+}
+# Ranks on this machine: one per GPU, or per core without GPUs.
+default_ranks() {
+  local gpus
+  gpus=$(count_gpus)
+  if [ "$gpus" -ge 1 ]; then echo "$gpus"; else count_cores; fi
+}

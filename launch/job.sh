@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 #
 #   job_name=run                      # in front of its lines
+#   one_host=yes                      # the job runs on this host alone
 #   run_job mpirun -np 2 PROGRAM      # returns the exit code of the job
 #
 # - USR1, TERM and INT ask the ranks to save and stop, whenever they come; `stops` counts them. The second TERM or INT ends
@@ -12,6 +13,7 @@
 # - A launcher whose ranks are gone, or stopped after the others have left, is ended with 7.
 
 job_name=job
+one_host=no
 stops=0
 saves=0
 job=      # the process of the launcher while it runs
@@ -196,7 +198,7 @@ run_job() {
   launcher=$(basename "$1")
   notes=$(mktemp -d)
   # Otherwise all jobs of a user on this host share one folder, and a job that ends removes it while another one starts.
-  export OMPI_MCA_orte_local_tmpdir_base=${OMPI_MCA_orte_local_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-$notes}}
+  if [ "$one_host" = yes ]; then export OMPI_MCA_orte_tmpdir_base=${OMPI_MCA_orte_tmpdir_base:-$notes}; fi
   exec {filter_end}> >(filter_errors "$notes/killed")
   filter=$!
   # On a terminal there is nothing to run out of.

@@ -61,6 +61,8 @@ run_and_requeue() {
   local status=0 asked
   # shellcheck disable=SC2034  # read in job.sh
   job_name=slurm
+  # shellcheck disable=SC2034
+  [ "${SLURM_JOB_NUM_NODES:-2}" -ne 1 ] || one_host=yes
   run_job "$@" || status=$?
   asked=$((${asked_at:-$SECONDS} - begun))
   if [ "$status" -eq 75 ] && [ "$again" = yes ]; then

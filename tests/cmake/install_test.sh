@@ -14,7 +14,7 @@ fail() {
 cmake --install "$build" --prefix "$work/first place" >"$work/log" 2>&1 || fail "cmake --install"
 mv "$work/first place" "$work/other place"
 prefix="$work/other place"
-for file in bin/ddp_train share/ddp_train/launch/{run,get-data,slurm-train.sbatch,slurm-train-srun.sbatch,slurm-job.sh} \
+for file in bin/ddp_train share/ddp_train/launch/{run,supervise,get-data,slurm-train.sbatch,slurm-train-srun.sbatch,slurm-job.sh} \
   share/ddp_train/configs/quickstart.cfg share/doc/ddp_train/{README.md,LICENSE,docs/options.md}; do
   [ -e "$prefix/$file" ] || fail "$file is not installed"
 done

@@ -39,6 +39,7 @@ cat >"$folder/rsh" <<RSH
 #!/usr/bin/env bash
 host=\${1##*.1}
 shift
+[ ! -e $folder/down-\$host ] || exit 255
 exec ip netns exec $name-\$host unshare --uts sh -c 'hostname host'\$host'; exec sh -c "\$0"' "\$*"
 RSH
 chmod +x "$folder/rsh"
@@ -89,5 +90,27 @@ hosts 7 90 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-
   --epochs 100000 --eval-every 0 --checkpoint-every 1000000 --log-interval 1 --timeout 20 --output "$folder/run"
 wait
 grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "nothing names the host that is gone: $last"
+
+# Supervised, such a job goes on upon the hosts that are left, and ends with the bytes of an undisturbed one.
+inside bridge ip link set v1 up
+small=(--dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none --deterministic --epochs 30
+  --checkpoint-every 10 --global-batch 100 --logical-shards 2 --timeout 20)
+hosts 0 120 10.77.1.10:2 "${small[@]}" --output "$folder/whole"
+(
+  for ((i = 0; i < 200; i++)); do
+    [ ! -L "$folder/supervised/latest" ] || break
+    sleep 0.1
+  done
+  touch "$folder/down-1"
+  inside bridge ip link set v1 down
+) &
+got=0
+last="a supervised job on two hosts, one of which is lost"
+inside 0 unshare --uts sh -c 'hostname host0; exec "$@"' sh timeout -k 5 200 "$launch/supervise" \
+  --hosts 10.77.1.10:1,10.77.1.11:1 -- "${small[@]}" --output "$folder/supervised" >"$folder/said" 2>&1 || got=$?
+wait
+[ "$got" -eq 0 ] || fail "exit code $got from $last"
+grep -q '^supervise: hosts: 10.77.1.10:1, of 10.77.1.10:1,10.77.1.11:1' "$folder/said" || fail "no lost host in $last"
+cmp -s "$folder/whole/latest/model.safetensors" "$folder/supervised/latest/model.safetensors" || fail "other bytes from $last"
 
 [ "$failures" -eq 0 ] && echo "launch/run reaches hosts over the right network"

@@ -108,7 +108,7 @@ TMPDIR=/nowhere expect 0 'rank 1 of 2 says x in /dev/shm' "$launch/run" -np 2 --
 # Jobs of one user share no folder of MPI's, which one that ends would remove under one that starts; nothing of it stays.
 mkdir "$folder/tmp"
 TMPDIR=$folder/tmp expect 0 "rank 1 of 2 says x in $folder/tmp/tmp[.]" "$launch/run" -np 2 -- ranks 'x in' \
-  OMPI_MCA_orte_local_tmpdir_base
+  OMPI_MCA_orte_tmpdir_base
 if [ -n "$(ls -A "$folder/tmp")" ]; then
   echo "FAILED: left in TMPDIR: $(ls -A "$folder/tmp")"
   failures=$((failures + 1))
@@ -125,7 +125,7 @@ signals 75 'rank 1 saves' HUP TERM
 kills 'rank [01] on host .* was ended by signal 9' rank
 kills 'mpirun or a rank was ended by signal 9' mpirun
 
-for script in setup build run test quickstart lint; do
+for script in setup build run supervise test quickstart lint; do
   expect 0 "^${script}[: ]" "$launch/$script" --help
 done
 for script in setup build quickstart lint; do expect 2 'unknown argument' "$launch/$script" --nonsense; done

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# supervise.sh PROGRAM MPIRUN [KILLS]: a job of 4 ranks under launch/supervise is killed at random moments (a rank, mpirun, or
+# all at once) and ends by itself with the bytes and logs of an undisturbed run. Then what must not be restarted: usage
+# errors, missing data, requests to stop, runs without progress.
+set -u
+source "$(dirname "$0")/lib.sh"
+kills=${3:-20}
+supervise=$(realpath "$(dirname "$0")/../../launch/supervise")
+export DDP_TRAIN=$program
+run=$folder/run
+whole=$folder/whole
+length=(--epochs $((30 + 15 * kills)) --logical-shards 4 --timeout 30)
+
+# supervised CODE SECONDS ARGUMENTS...
+supervised() {
+  local code=$1 limit=$2 got=0
+  shift 2
+  last="supervise $*"
+  timeout -k 5 "$limit" "$supervise" "$@" >"$folder/out" 2>"$folder/err" || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+}
+said() { grep -qE -- "$1" "$folder/err" || fail "no line with '$1' from $last"; }
+
+"$mpirun" -q --oversubscribe --bind-to none -np 4 "$program" "${tiny[@]}" "${length[@]}" --output "$whole" \
+  >"$folder/out" 2>"$folder/err" || fail "the run that nobody disturbs"
+
+"$supervise" -np 4 --max-restarts 1000 -- "${tiny[@]}" "${length[@]}" --output "$run" >"$folder/out" 2>"$folder/err" &
+job=$!
+done_kills=0
+begin=$SECONDS
+while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
+  [ $((SECONDS - begin)) -lt $((120 + 20 * kills)) ] || { fail "only $done_kills kills" && break; }
+  sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+  # supervise, launch/run, mpirun, ranks
+  launcher=$(pgrep -P "$job" -d,) && launcher=$(pgrep -x -P "$launcher" mpirun) || continue
+  mapfile -t ranks < <(pgrep -P "$launcher" -f "^$program")
+  [ ${#ranks[@]} -eq 4 ] || continue
+  case $((RANDOM % 4)) in
+  0) victims=("$launcher") ;;
+  1) victims=("${ranks[@]}") ;;
+  *) victims=("${ranks[RANDOM % 4]}") ;;
+  esac
+  kill -KILL "${victims[@]}" 2>/dev/null && done_kills=$((done_kills + 1))
+done
+got=0
+wait "$job" || got=$?
+last="a supervised job of 4 ranks, killed $done_kills times"
+[ "$got" -eq 0 ] || fail "exit code $got from $last"
+[ "$done_kills" -eq "$kills" ] || fail "the run ended after $done_kills kills"
+same_run "$whole" "$run" "$last"
+restarts=$(grep -c 'restart [0-9]' "$run.supervise.log")
+[ "$restarts" -ge "$done_kills" ] || fail "$restarts restarts in the log of $last"
+grep -q "finished after $restarts restarts" "$run.supervise.log" || fail "the log does not say how $last ended"
+echo "$done_kills kills, $restarts restarts, $((SECONDS - begin)) s"
+
+# What a restart cannot mend.
+supervised 2 30 -np 1 -- --lr nonsense
+[ "$(wc -l <"$folder/err")" -eq 1 ] || fail "more than one line from $last"
+supervised 4 30 -np 1 -- --dataset mnist --data-dir "$folder/nowhere" --output "$folder/no-data"
+said '^supervise: ended with code 4 after 0 restarts'
+supervised 6 60 -np 1 -- "${tiny[@]}" --lr 1e6 --epochs 50 --output "$folder/infinite"
+said '^supervise: ended with code 6 after [01] restarts: values were not finite at step [0-9]+ again'
+supervised 2 30 --max-restarts many -- --lr 1
+supervised 2 30 -np 0 -- --lr 1
+supervised 2 30 --hosts 'a b' -- --lr 1
+supervised 2 30 -np 1 -- eval --run "$run"
+said "only training is supervised, not 'eval'"
+supervised 8 30 -np 1 --log /proc/nowhere/log -- "${tiny[@]}"
+
+# A run folder that cannot be written: a limited number of attempts, then its code.
+: >"$folder/file"
+supervised 8 60 -np 1 --max-stalled 1 --log "$folder/log" -- "${tiny[@]}" --output "$folder/file/run"
+said '^supervise: ended with code 8 after 1 restarts: 2 attempts without a new checkpoint'
+
+# A request to stop reaches the ranks, and is no failure.
+"$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 --output "$folder/stopped" >"$folder/out" 2>"$folder/err" &
+job=$!
+for ((i = 0; i < 300; i++)); do
+  [ ! -e "$folder/stopped/latest" ] || break
+  sleep 0.1
+done
+kill -TERM "$job"
+got=0
+wait "$job" || got=$?
+last="a supervised job that is told to stop"
+[ "$got" -eq 75 ] || fail "exit code $got in place of 75 from $last"
+said '^supervise: ended with code 75 after 0 restarts: it was asked to stop'
+
+# USR1 to the ranks alone, as from a scheduler: that is no request to this script.
+"$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 --output "$folder/again" >"$folder/out" 2>"$folder/err" &
+job=$!
+for ((i = 0; i < 300; i++)); do
+  [ ! -e "$folder/again/latest" ] || break
+  sleep 0.1
+done
+pkill -USR1 -f "^$program.*$folder/again"
+for ((i = 0; i < 300; i++)); do
+  ! grep -q 'restart 1 from step' "$folder/err" || break
+  sleep 0.1
+done
+last="a supervised job whose ranks get USR1"
+said '^supervise: code 75.* restart 1 from step [0-9]+$'
+kill -TERM "$job"
+wait "$job" 2>/dev/null
+finish
