@@ -17,7 +17,8 @@ namespace {
 // A signal handler takes no user argument, so it finds its object here. Only lock-free atomics are safe in a handler.
 std::atomic<Signals*> active{nullptr};
 static_assert(std::atomic<Signals*>::is_always_lock_free && std::atomic<double>::is_always_lock_free &&
-              std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+              std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<pid_t>::is_always_lock_free);
 
 // Blocks or unblocks signals for the calling thread; returns 0 or an errno value.
 int change_mask(int how, std::span<const int> numbers) noexcept {
@@ -57,8 +58,8 @@ Signals::Signals() {
   Signals* none = nullptr;
   check(active.compare_exchange_strong(none, this), ExitCode::internal, "internal error: two Signals at once");
   struct sigaction action {};
-  action.sa_handler = handle;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     check(sigaction(kSignals[i], &action, &previous_[i]) == 0, ExitCode::internal, "internal error: sigaction: {}",
@@ -73,17 +74,20 @@ Signals::~Signals() {
 
 bool Signals::stops_at_once() const {
   if (!stop_requested() || stop_mode_ != StopMode::at_once) return false;
-  return stop_signal_ != SIGTERM || !under_mpirun_ ||
-         now() - stopped_at_ > kMpirunKills;
+  return stop_signal_ != SIGTERM || !under_mpirun_ || now() - stopped_at_ > kMpirunKills;
 }
 
 Signals* Signals::current() { return active; }
 
-void Signals::handle(int number) {
-  if (Signals* const signals = active) signals->note(number);
+bool Signals::ended_by_launcher() const { return under_mpirun_ && term_sender_ != 0 && term_sender_ == getppid(); }
+
+void Signals::handle(int number, siginfo_t* info, void* /*context*/) {
+  Signals* const signals = active;
+  if (signals != nullptr) signals->note(number, info == nullptr ? 0 : info->si_pid);
 }
 
-void Signals::note(int number) {
+void Signals::note(int number, pid_t sender) {
+  if (number == SIGTERM) term_sender_ = sender;
   if (number == SIGHUP) {
     checkpoint_wanted_ = true;
     return;

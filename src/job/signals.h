@@ -9,6 +9,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -61,14 +62,16 @@ class Signals {
   // Whether to exit now because there is nothing to save. mpirun ends a job with TERM and, a second later, KILL: under
   // mpirun a TERM counts only if no KILL follows, so that the reason for the end remains the last message.
   bool stops_at_once() const;
+  // Whether the launcher has sent TERM, as mpirun does to end a job: KILL comes a second later.
+  bool ended_by_launcher() const;
   // The signal that requested the stop, "SIGUSR1", or "" if there was none.
   std::string_view stop_reason() const;
   // True once for each HUP, or for several together.
   bool take_checkpoint_request() { return checkpoint_wanted_.exchange(false); }
 
  private:
-  static void handle(int number);
-  void note(int number);
+  static void handle(int number, siginfo_t* info, void* context);
+  void note(int number, pid_t sender);
 
   static constexpr std::array kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
   std::array<struct sigaction, kSignals.size()> previous_{};
@@ -76,6 +79,7 @@ class Signals {
   const bool under_mpirun_ = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   std::atomic<int> stop_signal_{0};
   std::atomic<double> stopped_at_{0};
+  std::atomic<pid_t> term_sender_{0};
   std::atomic<StopMode> stop_mode_{StopMode::at_once};
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> checkpoint_wanted_{false};

@@ -38,6 +38,8 @@ constexpr double kAfterYou = 2;
 constexpr double kShortestSilence = 3;
 // How long a rank outlives its launcher; while MPI is active, MPI itself notices within a second.
 constexpr double kOrphaned = 1.5;
+// After mpirun's SIGTERM, how long a rank waits for the others to answer; SIGKILL follows a second after SIGTERM.
+constexpr double kBeforeKill = 0.4;
 // After a request to stop: the time the main thread has for an orderly exit, and the time a run may hang.
 constexpr double kOrderly = 2;
 constexpr double kHangsAfterStop = 10;
@@ -163,6 +165,7 @@ class Guard {
     if (signals == nullptr || !signals->stop_requested()) return;
     if (requested_at_ < 0) requested_at_ = clock_;
     const double since = clock_ - requested_at_;
+    leave_before_the_kill(*signals, since);
     switch (signals->stop_mode()) {
       case StopMode::at_once: {
         const bool running = stage_ == MpiStage::running;
@@ -185,6 +188,15 @@ class Guard {
       case StopMode::finished:
         return;
     }
+  }
+
+  // mpirun terminates the job, for example because another rank died, and kills this rank within a second. If it only
+  // waits for other ranks, nothing is being written, so it releases what it holds, such as the run folder's lock.
+  void leave_before_the_kill(const Signals& signals, double since) const {
+    if (!signals.ended_by_launcher() || since < kBeforeKill || stage_ != MpiStage::running) return;
+    if (!doing_.waits_for_ranks || last_beat_ > requested_at_) return;
+    perform_last_acts();
+    _exit(static_cast<int>(ExitCode::stopped));
   }
 
   std::thread::id main_thread_;

@@ -112,4 +112,7 @@ fi
 start "$folder/killed" 2
 kill -KILL "$(rank_pids | tail -1)"
 ends 137 10
+# Rank 0, which mpirun ends as well, has given the run folder back: nobody waits for it, or takes it over.
+[ -s "$folder/killed/metrics.jsonl" ] || fail "the run was not there"
+[ ! -e "$folder/killed/run.lock" ] || fail "the lock of a run whose other rank was killed is left behind"
 finish
