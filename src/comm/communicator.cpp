@@ -50,8 +50,7 @@ std::string rank_list(std::span<const int> ranks) {
 
 void Communicator::throw_if_unusable(const char* operation) const {
   if (failure_.empty()) return;
-  throw Error(ExitCode::rank_lost,
-              fmt::format("rank {}: no {} after an earlier error: {}", rank(), operation, failure_));
+  throw Error(ExitCode::rank_lost, fmt::format("no {} after an earlier error: {}", operation, failure_));
 }
 
 void Communicator::fail(const std::string& why) noexcept {
@@ -86,15 +85,15 @@ void Communicator::wait(const char* operation) {
       continue;
     }
     if (interrupted_.load()) {
-      throw Error(ExitCode::rank_lost, fmt::format("rank {}: {} was interrupted while it waited for {}", rank(),
-                                                   operation, rank_list(pending_peers())));
+      throw Error(ExitCode::rank_lost,
+                  fmt::format("{} was interrupted while it waited for {}", operation, rank_list(pending_peers())));
     }
     const double clock = waiting_clock();
     if (clock - std::max(begin, progress_elsewhere()) > timeout_) {
       throw Error(ExitCode::rank_lost,
-                  fmt::format("rank {} waited {:g} s for {} in {}: a rank hung or died; see its last message, or raise "
+                  fmt::format("waited {:g} s for {} in {}: a rank hung or died; see its last message, or raise "
                               "--timeout if it was only slow",
-                              rank(), timeout_, rank_list(pending_peers()), operation));
+                              timeout_, rank_list(pending_peers()), operation));
     }
     if (!told && clock - begin > kLongWait) told.emplace(operation, pending_peers().front());
     backoff.pause();

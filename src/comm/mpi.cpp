@@ -146,8 +146,7 @@ class MpiCommunicator final : public Communicator {
     int bytes = 0;
     DDP_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
     check(bytes == piece.receive_bytes, ExitCode::internal,
-          "internal error: rank {} expects {} bytes from rank {}, which sends {}", rank_, piece.receive_bytes,
-          piece.peer, bytes);
+          "internal error: {} bytes are expected from rank {}, which sends {}", piece.receive_bytes, piece.peer, bytes);
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

@@ -39,18 +39,10 @@ void check_mpi(int code, const char* call, const char* file, int line) {
   int error_class = MPI_ERR_UNKNOWN;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
-  int initialized = 0;
   static_cast<void>(MPI_Error_class(code, &error_class));
   static_cast<void>(MPI_Error_string(code, text.data(), &length));
-  static_cast<void>(MPI_Initialized(&initialized));
-  std::string who = "host " + host_name();
-  if (initialized != 0) {
-    int rank = -1;
-    static_cast<void>(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    who = fmt::format("rank {} on {}", rank, who);
-  }
   const std::string_view reason(text.data(), static_cast<std::size_t>(length));
-  throw Error(exit_code(error_class), fmt::format("{}: {} at {}:{}: {}", who, call, file, line, reason));
+  throw Error(exit_code(error_class), fmt::format("host {}: {} at {}:{}: {}", host_name(), call, file, line, reason));
 }
 
 }  // namespace ddp

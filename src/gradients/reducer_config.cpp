@@ -27,9 +27,9 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const auto begin = plans.begin() + static_cast<std::ptrdiff_t>(plan.size()) * rank;
     check(std::equal(plan.begin(), plan.end(), begin), ExitCode::internal,
-          "internal error: rank {} has other gradient buckets than rank {}; start all ranks with the same "
-          "program and options",
-          communicator.rank(), rank);
+          "internal error: rank {} has other gradient buckets; start all ranks with the same program and "
+          "options",
+          rank);
   }
 }
 

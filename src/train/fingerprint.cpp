@@ -230,7 +230,8 @@ void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitC
                               differences(from_lines(own), from_lines(first)), host,
                               count == 1 ? "" : fmt::format(" ({} ranks differ from it)", count), advice),
       rank);
-  throw JointError(code, line, ranks.rank() == rank);
+  // Whose line it is the prefix of a report says: the rank that differs would be named twice.
+  throw JointError(code, line, ranks.rank() == 0);
 }
 
 FingerprintPart tensors_part(const std::string& name, std::span<const TensorView> tensors) {

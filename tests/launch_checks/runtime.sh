@@ -96,7 +96,7 @@ setup_failures)
   ranks 2 1 setup number 0
   says 1 "error: rank 0: internal error: .*unknown type"
   ranks 3 7 setup hang 2
-  says 1 "rank 0: rank 0 waited 1 s for rank 2 in the agreement of all ranks"
+  says 1 "error: rank 0: waited 1 s for rank 2 in the agreement of all ranks"
   ranks 2 2 --lrr 3
   says 1 "unknown option --lrr .*did you mean --lr"
   ;;

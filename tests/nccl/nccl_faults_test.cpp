@@ -90,10 +90,9 @@ TEST(NcclFaults, ASumThatNeverEndsIsNamedOnAllRanks) {
           const std::string text =
               error_text(ExitCode::rank_lost, [&] { testing::run_step(rig, ranks, config, 3, kStep); });
           EXPECT_GE(now() - begin, kTimeout);
-          EXPECT_THAT(text,
-                      HasSubstr(fmt::format("step 7, gradient bucket {} of {}: rank {} waited 0.5 s for NCCL's sum "
-                                            "over 3 ranks: a rank hung or died",
-                                            silent + 1, config.buckets.size(), ranks.rank())));
+          EXPECT_THAT(text, HasSubstr(fmt::format("step 7, gradient bucket {} of {}: waited 0.5 s for NCCL's sum over "
+                                                  "3 ranks: a rank hung or died",
+                                                  silent + 1, config.buckets.size())));
         });
   }
 }
@@ -108,7 +107,7 @@ TEST(NcclFaults, AMessageThatNeverEndsIsNamed) {
     rig.reducer->finish();
     rig.reducer->sum(message.at<double>(0), 1);
     EXPECT_THAT(error_text(ExitCode::rank_lost, [&] { rig.reducer->wait(); }),
-                HasSubstr("step 7, the ranks' message: rank "));
+                HasSubstr("step 7, the ranks' message: waited 0.5 s"));
   });
 }
 
@@ -151,9 +150,8 @@ TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
         });
         rig.reducer->begin_step(kStep);
         recording->replay();
-        EXPECT_THAT(
-            error_text(ExitCode::rank_lost, [&] { rig.reducer->wait(); }),
-            HasSubstr(fmt::format("step 7, gradient bucket 2 of {}: rank {} waited 0.5 s", buckets, ranks.rank())));
+        EXPECT_THAT(error_text(ExitCode::rank_lost, [&] { rig.reducer->wait(); }),
+                    HasSubstr(fmt::format("step 7, gradient bucket 2 of {}: waited 0.5 s", buckets)));
         EXPECT_EQ(testing::nccl_counts().aborted, before.aborted) << "no communicator ends before its recordings";
         ranks.barrier();
       });
@@ -166,7 +164,7 @@ TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
     const Memory values = rig.backend->queue().allocate(sizeof(float), "a test");
     testing::break_streams(cudaErrorIllegalAddress);
     EXPECT_THAT(error_text(ExitCode::internal, [&] { rig.sums->wait("step 7"); }),
-                AllOf(HasSubstr("step 7: rank 0: "), HasSubstr("CUDA: "), HasSubstr("an error on purpose")));
+                AllOf(HasSubstr("step 7: "), HasSubstr("CUDA: "), HasSubstr("an error on purpose")));
     testing::break_streams(cudaSuccess);
     EXPECT_THAT(error_text(ExitCode::rank_lost, [&] { rig.sums->wait("step 8"); }),
                 HasSubstr("after an earlier error"));

@@ -17,7 +17,7 @@ job() {
 }
 
 job 0 fine '^10 steps reduced$'
-job 7 hang "step 7, gradient bucket 2 of [0-9]+: rank [02-9] waited 1 s for NCCL's sum over $ranks ranks: a rank hung or died"
+job 7 hang "rank [02-9]: step 7, gradient bucket 2 of [0-9]+: waited 1 s for NCCL's sum over $ranks ranks: a rank hung or died"
 # NCCL tells of it when the rank waits, or already when it enqueues a later sum.
-job 7 broken 'step 7, gradient bucket [2-9] of [0-9]+: rank 1: .*NCCL: .*remote error.*'
+job 7 broken 'rank 1: step 7, gradient bucket [2-9] of [0-9]+: .*NCCL: .*remote error.*'
 exit $((failures > 0))

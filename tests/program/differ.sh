@@ -41,7 +41,7 @@ differ() {
   timeout -s KILL 60 "$mpirun" -q --oversubscribe --bind-to none \
     -np 1 "$program" "${tiny[@]}" --output odd : -np 1 "$program" "${tiny[@]}" --output odd "$@" >out 2>err || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
-  one_line "rank 1 on host [^ ]+ has .*$pattern.*rank 0"
+  one_line "error: rank 0: rank 1 on host [^ ]+ has .*$pattern.*rank 0"
   [ ! -e odd/checkpoints ] || fail "$last has begun a run"
 }
 differ '--seed 5 instead of 1' 3 --seed 5

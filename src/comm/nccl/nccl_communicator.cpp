@@ -55,8 +55,7 @@ bool is_idle(cudaStream_t stream) {
 class NcclCommunicator final : public DeviceCommunicator {
  public:
   NcclCommunicator(Communicator& ranks, Backend& backend)
-      : rank_(ranks.rank()),
-        size_(ranks.size()),
+      : size_(ranks.size()),
         timeout_(ranks.timeout()),
         backend_stream_(static_cast<cudaStream_t>(backend.queue().native_stream())),
         stream_(make_urgent_stream()),
@@ -111,7 +110,6 @@ class NcclCommunicator final : public DeviceCommunicator {
   std::string first_not_ended() const;
   [[noreturn]] void fail(ExitCode code, const std::string& where, const std::string& why);
 
-  int rank_;
   int size_;
   double timeout_;
   cudaStream_t backend_stream_;
@@ -128,7 +126,7 @@ class NcclCommunicator final : public DeviceCommunicator {
 
 void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t type) {
   if (count == 0) return;
-  check(!connection_->aborted(), ExitCode::rank_lost, "rank {}: no sum after an earlier error", rank_);
+  check(!connection_->aborted(), ExitCode::rank_lost, "no sum after an earlier error");
   if (waited_) sums_.clear();
   waited_ = false;
   joined_ = false;
@@ -145,29 +143,28 @@ void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t t
     // NCCL may report an earlier sum.
     const std::string place = sums_.empty() ? "" : "; not known to have ended: " + first_not_ended();
     connection_->abort();
-    throw Error(error.code(), fmt::format("rank {}: {}{}", rank_, error.what(), place));
+    throw Error(error.code(), error.what() + place);
   }
   sums_.push_back(type == ncclFloat64 ? Kind::message : Kind::bucket);
 }
 
 void NcclCommunicator::wait(const std::string& what) {
-  check(!connection_->aborted(), ExitCode::rank_lost, "rank {}: no {} after an earlier error", rank_, what);
+  check(!connection_->aborted(), ExitCode::rank_lost, "no {} after an earlier error", what);
   Backoff backoff(kEagerWait);
   for (;;) {
     if (const ncclResult_t state = connection_->state(); is_failure(state)) {
-      fail(ExitCode::rank_lost, what, fmt::format("rank {}: NCCL: {}", rank_, nccl_reason(state)));
+      fail(ExitCode::rank_lost, what, fmt::format("NCCL: {}", nccl_reason(state)));
     }
     try {
       if (all_done()) break;
     } catch (const Error& error) {
-      fail(error.code(), what, fmt::format("rank {}: {}", rank_, error.what()));
+      fail(error.code(), what, error.what());
     }
     if (backoff.waited() > timeout_) {
-      fail(
-          ExitCode::rank_lost, what,
-          fmt::format("rank {} waited {:g} s for NCCL's sum over {} ranks: a rank hung or died; see what it said last, "
-                      "or raise --timeout if it was only slow",
-                      rank_, timeout_, size_));
+      fail(ExitCode::rank_lost, what,
+           fmt::format("waited {:g} s for NCCL's sum over {} ranks: a rank hung or died; see what it said last, "
+                       "or raise --timeout if it was only slow",
+                       timeout_, size_));
     }
     backoff.pause();
   }

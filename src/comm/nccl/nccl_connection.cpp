@@ -122,8 +122,8 @@ void NcclConnection::settle(ncclResult_t code, const char* call, const char* fil
   check_nccl(code, call, file, line);
   Backoff backoff(kEagerStart);
   while (code == ncclInProgress) {
-    check(backoff.waited() <= timeout_, ExitCode::rank_lost,
-          "rank {} waited {:g} s for {} to begin: a rank hung or died", rank_, timeout_, call);
+    check(backoff.waited() <= timeout_, ExitCode::rank_lost, "waited {:g} s for {} to begin: a rank hung or died",
+          timeout_, call);
     backoff.pause();
     code = state();
     check_nccl(code, call, file, line);

@@ -266,7 +266,7 @@ void silent_rank_is_named(Communicator& ranks) {
   copy->set_timeout(0.2);
   if (ranks.rank() != silent) {
     const std::string message = expect_error(ExitCode::rank_lost, [&] { copy->barrier(); });
-    EXPECT_THAT(message, HasSubstr("rank " + std::to_string(ranks.rank()) + " waited 0.2 s for rank"));
+    EXPECT_THAT(message, ::testing::StartsWith("waited 0.2 s for rank"));
     EXPECT_THAT(message, HasSubstr(" in barrier"));
     // Others wait for a rank that waits for it.
     if (ranks.rank() == 0) {
