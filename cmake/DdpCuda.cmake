@@ -104,6 +104,10 @@ endif()
 set(DDP_CUDA_FOUND TRUE)
 message(STATUS "The module for NVIDIA GPUs is built with CUDA ${CUDAToolkit_VERSION} for ${DDP_CUDA_ARCHITECTURES}")
 
+# For what the program says about GPUs that it has no kernels for. A definition with ';' would be two.
+string(REPLACE ";" "," ddp_cuda_architectures_definition "${DDP_CUDA_ARCHITECTURES}")
+set(ddp_cuda_architectures_definition DDP_CUDA_ARCHITECTURES="${ddp_cuda_architectures_definition}")
+
 # CMake before 3.26 does not know that nvcc has C++20.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)

@@ -25,6 +25,16 @@ struct GpuInfo {
   std::size_t total_bytes = 0;
 };
 
+// A GPU that this machine does not have, as cuDNN describes one.
+struct GpuDescription {
+  std::string json;  // cuDNN's own text
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  int major = 0;     // compute capability
+  int minor = 0;
+  int multiprocessors = 0;
+  std::size_t total_bytes = 0;
+};
+
 struct GpuBackendConfig {
   int ordinal = 0;
   Precision precision = Precision::fp32;

@@ -57,12 +57,7 @@ std::string linker_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
-}  // namespace
-
-std::shared_ptr<GpuModule> open_gpu_module() {
-  const std::string path = find_module().string();
-  // A module named by the user is loaded even without a driver; it reports its own errors.
-  if (std::getenv(kPathVariable) == nullptr) check_driver();
+std::shared_ptr<GpuModule> open_module(const std::string& path) {
   // RTLD_LOCAL keeps its symbols private, and it is never unloaded, because CUDA's libraries have threads and
   // destructors that cannot be.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -77,5 +72,16 @@ std::shared_ptr<GpuModule> open_gpu_module() {
         "{} belongs to a different version than this program, {}; build or install both together", path, DDP_VERSION);
   return std::shared_ptr<GpuModule>(module);
 }
+
+}  // namespace
+
+std::shared_ptr<GpuModule> open_gpu_module() {
+  const std::string path = find_module().string();
+  // A module named by the user is loaded even without a driver; it reports its own errors.
+  if (std::getenv(kPathVariable) == nullptr) check_driver();
+  return open_module(path);
+}
+
+std::shared_ptr<GpuModule> open_gpu_module_without_driver() { return open_module(find_module().string()); }
 
 }  // namespace ddp

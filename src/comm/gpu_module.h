@@ -33,12 +33,19 @@ class GpuModule {
   virtual std::vector<GpuInfo> visible() = 0;
   // Selects the GPU before any other CUDA call, so that the process creates no context on another GPU.
   virtual std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) = 0;
+  // A backend that plans for a GPU that is only described: it has operators, but no memory and no arithmetic. Throws
+  // Error(preflight) where this build or its cuDNN cannot plan for such a GPU, Error(usage) where cuDNN takes the text
+  // for no description.
+  virtual std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu,
+                                                          const GpuBackendConfig& config) = 0;
   // Collective: NCCL among `ranks`, each with its own GPU.
   virtual std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) = 0;
 };
 
 // Throws Error(preflight) if the module was not built, cannot be loaded, or has another version.
 std::shared_ptr<GpuModule> open_gpu_module();
+// The same on a machine without a driver, for what needs no GPU.
+std::shared_ptr<GpuModule> open_gpu_module_without_driver();
 
 // The only entry point of the module, with C linkage; returns null if `program_version` differs from the module's
 // version.

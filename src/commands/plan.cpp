@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -10,10 +11,24 @@
 #include "train/experiment.h"
 
 namespace ddp {
+namespace {
+
+// What is not known of a GPU that is only described.
+void print_estimates(const Device& device, const Experiment& e) {
+  fmt::print("{}\n", device.note);
+  fmt::print("available on it: {}, without what CUDA and its libraries take, about 1 GiB\n",
+             format_bytes(e.backend->queue().available_bytes()));
+  fmt::print(
+      "estimated, since the GPU is not here: forward and backward are not timed; on the GPU itself kernels are timed "
+      "and others may be chosen; the workspace of each linear layer is the most that it may be\n");
+}
+
+}  // namespace
 
 int run_plan(const MpiSession& session, const Options& options) {
   const Ranks ranks = open_ranks(session, options);
   log_device(ranks.device);
+  const bool described = ranks.device.described.has_value();
   const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device,
                                           with_one_batch(options, session.size()), std::nullopt);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
@@ -21,18 +36,29 @@ int run_plan(const MpiSession& session, const Options& options) {
              counted(static_cast<std::uint64_t>(e.batch.shards), "shard"), e.plan_origin, e.network->describe());
   std::vector<PlannedBuffer> buffers = e.network->memory().buffers;
   std::stable_sort(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  fmt::print("{:<28} {:>12} {:>8}\n", "buffer", "bytes", "alive");
+  constexpr std::string_view kArena = "arena, shared by liveness";
+  std::size_t widest = kArena.size();
+  for (const PlannedBuffer& buffer : buffers) widest = std::max(widest, buffer.name.size());
+  fmt::print("{:<{}} {:>14} {:>8}\n", "buffer", widest, "bytes", "alive");
   std::size_t separate = 0;
   for (const PlannedBuffer& buffer : buffers) {
     if (buffer.bytes == 0) continue;
     separate += buffer.bytes;
-    fmt::print("{:<28} {:>12} {:>3}-{:<3}\n", buffer.name, format_count(buffer.bytes), buffer.first, buffer.last);
+    fmt::print("{:<{}} {:>14} {:>4}-{:<3}\n", buffer.name, widest, format_count(buffer.bytes), buffer.first,
+               buffer.last);
   }
-  fmt::print("{:<28} {:>12}\n{:<28} {:>12}\n", "sum", format_count(separate), "arena, shared by liveness",
+  fmt::print("{:<{}} {:>14}\n{:<{}} {:>14}\n", "sum", widest, format_count(separate), kArena, widest,
              format_count(e.network->memory().arena_bytes));
   fmt::print("parameters {}, gradient of the same size\n",
              format_bytes(static_cast<std::uint64_t>(e.graph.parameter_count()) * sizeof(float)));
-  fmt::print("predicted forward and backward: {} per shard\n", format_duration(e.plan.predicted_seconds));
+  fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients and optimizer state\n",
+             format_bytes(e.network->memory().arena_bytes + e.state_bytes),
+             format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));
+  if (described) {
+    print_estimates(ranks.device, e);
+  } else {
+    fmt::print("predicted forward and backward: {} per shard\n", format_duration(e.plan.predicted_seconds));
+  }
   return static_cast<int>(ExitCode::done);
 }
 

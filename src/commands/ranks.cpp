@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "comm/gpu_module.h"
 #include "job/exchange.h"
+#include "job/report.h"
+#include "machine/described_gpu.h"
 
 namespace ddp {
 Ranks open_ranks(const MpiSession& session, const Options& options) {
@@ -14,7 +16,11 @@ Ranks open_ranks(const MpiSession& session, const Options& options) {
   ranks.binding = bind_ranks(session, ranks.topology, distributed, distributed.timeout);
   ranks.communicator = session.ranks().duplicate();
   ranks.communicator->set_timeout(distributed.timeout + kAfterWatchdog);
-  ranks.device = choose_device(*ranks.communicator, ranks.topology, options, open_gpu_module);
+  if (options.device.gpu_description.empty()) {
+    ranks.device = choose_device(*ranks.communicator, ranks.topology, options, open_gpu_module);
+  } else {
+    ranks.device = together(session, [&] { return describe_device(options, open_gpu_module_without_driver); });
+  }
   return ranks;
 }
 

@@ -22,6 +22,10 @@
 namespace ddp {
 namespace {
 
+// For users who want to know what they need before they have a GPU.
+constexpr const char* kPlanWithoutGpu =
+    "; to plan without a GPU, describe one: --gpu-description configs/gpus/h100.json";
+
 // The view of a rank is sent as lines: code, trouble, driver and the source of its GPU allocation; then one line per
 // GPU with tab-separated fields.
 
@@ -156,8 +160,11 @@ void decide(Device& device, int rank, const Options& options) {
     // Only the absence of a usable GPU leads to the CPU; a defective GPU is an error.
     const bool fall_back = options.device.device == DeviceChoice::automatic && view.trouble_code == ExitCode::preflight;
     const std::string trouble = trouble_of(device.views, lacking);
-    if (!fall_back)
-      throw Error(view.trouble_code, "--device " + std::string(to_string(options.device.device)) + ": " + trouble);
+    if (!fall_back) {
+      const bool could_plan = options.command == "plan" && view.trouble_code == ExitCode::preflight;
+      throw Error(view.trouble_code, fmt::format("--device {}: {}{}", to_string(options.device.device), trouble,
+                                                 could_plan ? kPlanWithoutGpu : ""));
+    }
     const auto given = std::find_if(device.views.begin(), device.views.end(),
                                     [](const RankView& other) { return !other.allocated.empty(); });
     check(given == device.views.end(), ExitCode::preflight,

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,12 @@ namespace ddp {
 struct Device {
   std::shared_ptr<GpuModule> gpus;  // null: the CPU
   GpuBackendConfig config;          // this rank's card
-  bool through_host = false;        // ranks share GPUs: gradients are reduced by MPI through host memory
-  std::string note;                 // for the log: why no GPU is used, or how GPUs are shared
-  std::vector<RankView> views;      // what each rank sees, by rank
-  std::vector<GpuInfo> cards;       // of all ranks, by rank; empty on the CPU
+  // The GPU that is planned for instead of one that is present; nothing can run on it.
+  std::optional<GpuDescription> described;
+  bool through_host = false;    // ranks share GPUs: gradients are reduced by MPI through host memory
+  std::string note;             // for the log: why no GPU is used, or how GPUs are shared
+  std::vector<RankView> views;  // what each rank sees, by rank
+  std::vector<GpuInfo> cards;   // of all ranks, by rank; empty on the CPU
 };
 
 // open_gpu_module() or a stand-in for it.

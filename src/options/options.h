@@ -67,6 +67,7 @@ struct DeviceOptions {
   bool oversubscribe_gpus = false;     // allow ranks to share a GPU
   double gpu_memory_fraction = 1;      // fraction of GPU memory that a rank may use
   std::uint64_t gpu_memory_limit = 0;  // bytes; 0: no limit
+  std::string gpu_description;         // a file that describes the GPU to plan for; empty: one that is here
   bool log_placement = false;
   GraphMode cuda_graph = GraphMode::automatic;
 

@@ -285,6 +285,11 @@ void check_combinations(const Options& options) {
         "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
   check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
         "--random-crop-fill requires --random-crop-padding > 0");
+  const DeviceOptions& device = options.device;
+  check(device.gpu_description.empty() || options.command == "plan", ExitCode::usage,
+        "--gpu-description applies to the command plan only: nothing runs on a GPU that is only described");
+  check(device.gpu_description.empty() || device.device != DeviceChoice::cpu, ExitCode::usage,
+        "--gpu-description has no effect with --device cpu; remove one of the two");
   check_batch_choice(options.batch);
 }
 

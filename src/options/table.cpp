@@ -115,6 +115,8 @@ void add_device(std::vector<OptionSpec>& table) {
   device.real("gpu-memory-fraction", &D::gpu_memory_fraction, {0, 1, false, true},
               "fraction of GPU memory that a rank may use");
   device.bytes("gpu-memory-limit", &D::gpu_memory_limit, "GPU memory that a rank may use; 0: no limit");
+  device.text("gpu-description", &D::gpu_description, "FILE", "a file such as configs/gpus/h100.json",
+              "plan: plan for the GPU that FILE describes, on a machine without it");
   device.on_off("log-placement", &D::log_placement, "print the host and GPU of each rank");
   device.choice("cuda-graph", &D::cuda_graph, "replay training steps as CUDA graphs; auto: if possible");
 }

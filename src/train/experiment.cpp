@@ -81,7 +81,8 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const Netwo
     }
     return {resumed->plan, "from the checkpoint"};
   }
-  const PlanCache cache(fixed ? std::nullopt : plan_cache_directory(e.options));
+  const bool described = e.device.described.has_value();
+  const PlanCache cache(fixed || described ? std::nullopt : plan_cache_directory(e.options));
   const std::string key = PlanCache::key(*e.backend, stages);
   if (const std::optional<std::string> text = cache.find(key)) {
     try {
@@ -93,8 +94,10 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const Netwo
     }
   }
   const double begin = now();
-  const std::string text = to_text(plan_layouts(*e.backend, stages, fixed ? ChoiceMode::fixed : ChoiceMode::timed));
+  const bool timed = !fixed && !described;
+  const std::string text = to_text(plan_layouts(*e.backend, stages, timed ? ChoiceMode::timed : ChoiceMode::fixed));
   cache.store(key, text);
+  if (described) return {text, "the kernels that cuDNN expects to be the fastest, neither timed nor tried"};
   return {text, fixed ? "by fixed rules" : fmt::format("timed in {}", format_duration(now() - begin))};
 }
 
@@ -326,8 +329,11 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     if (evaluated != nullptr) take_pixels(*evaluated, config);
     e.scale = config.scale;
     e.shift = config.shift;
-    check_fits(*e.backend, e.graph, config, e.plan, bytes_beside_activations(e));
+    e.state_bytes = bytes_beside_activations(e);
+    check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
+    config.plan_only = e.device.described.has_value();
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+    if (config.plan_only) return;
     const auto count = static_cast<std::size_t>(e.graph.parameter_count());
     e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
     e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
@@ -336,6 +342,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     if (options.data.mixup == 0) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
+  if (e.device.described) return e;
   const SumOrder order{reduction_of(options), e.batch.shards};
   // A single rank does not open NCCL.
   e.sums = ranks.size() == 1 ? make_message_communicator(ranks, *e.backend, order)

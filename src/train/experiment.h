@@ -50,6 +50,8 @@ struct Experiment {
   // All-reduce over the ranks in device memory.
   std::unique_ptr<DeviceCommunicator> sums;
   LayoutPlan plan;
+  // Device memory of this rank besides activations: parameters, gradients, optimizer state.
+  std::size_t state_bytes = 0;
   std::string plan_text;    // the plan as all ranks received it
   std::string plan_origin;  // its origin, for the log: "timed in 1.2 s", "from the cache"
   std::unique_ptr<Network> network;
@@ -65,7 +67,8 @@ struct Experiment {
 };
 
 // `resumed` is the state of the checkpoint to continue from, whose logical shards and plan are used. Parameters are
-// initialised; the caller loads those of a checkpoint. `model_copy`, on rank 0: the path of a possible copy of the
+// initialised; the caller loads those of a checkpoint. On a GPU that is only described, the network is planned and no
+// memory is taken: what comes behind `network` stays empty. `model_copy`, on rank 0: the path of a possible copy of the
 // model's ONNX file, which is preferred over the file itself. `evaluated` is the state of a checkpoint to evaluate:
 // images are normalised as for its training. Throws JointError(preflight) if options or data differ between ranks.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,

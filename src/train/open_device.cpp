@@ -3,6 +3,7 @@
 namespace ddp {
 
 std::unique_ptr<Backend> open_backend(const Device& device) {
+  if (device.described) return device.gpus->make_described_backend(*device.described, device.config);
   return device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
 }
 

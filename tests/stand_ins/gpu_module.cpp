@@ -116,6 +116,11 @@ class StandInModule final : public GpuModule {
     return std::make_unique<Backend>(std::make_unique<StandInQueue>(card, config.memory_limit),
                                      std::make_unique<StandInOps>(card), make_cpu_math());
   }
+  std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
+    const GpuInfo card{.name = gpu.name, .pci_id = "nowhere", .total_bytes = gpu.total_bytes};
+    return std::make_unique<Backend>(std::make_unique<StandInQueue>(card, config.memory_limit),
+                                     std::make_unique<StandInOps>(card), nullptr);
+  }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
     return std::make_unique<StandInNccl>(make_staged_communicator(ranks, backend));
   }

@@ -35,7 +35,7 @@ std::unique_ptr<ConvKernel> make_own_conv_kernel(const CudaContext& context, con
 std::unique_ptr<ConvKernel> make_conv_kernel(const CudaContext& context, const ConvProblem& problem,
                                              const EngineChoice& choice) {
   if (!choice.depthwise) {
-    return std::make_unique<ConvPlan>(ConvGraph(problem, {context.cudnn, nullptr}), choice);
+    return std::make_unique<ConvPlan>(ConvGraph(problem, context.plan_target()), choice);
   }
   std::unique_ptr<ConvKernel> kernel = make_own_conv_kernel(context, problem);
   check(kernel != nullptr, ExitCode::preflight,

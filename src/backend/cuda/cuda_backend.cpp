@@ -7,35 +7,18 @@
 #include <utility>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/conv_mma.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/gpu_list.h"
 #include "backend/cuda/handles.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/operators.h"
+#include "backend/cuda/op_set.h"
 #include "backend/cuda/timing.h"
 #include "base/error.h"
-#include "base/overloaded.h"
 #include "base/text.h"
 
 namespace ddp {
 namespace cuda {
 namespace {
-
-// The name of our own convolution kernels in a plan.
-constexpr const char* kMmaKernels = "mma";
-
-const char* name_of(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::tf32:
-      return "tf32";
-    case Precision::bf16:
-      break;
-  }
-  return "bf16";
-}
 
 // Selects the GPU with the first CUDA call; the reason of a failure is determined afterwards.
 cudaDeviceProp take_gpu(const GpuBackendConfig& config) {
@@ -211,14 +194,17 @@ class CudaOps final : public OpFactory {
   CudaOps(CudaQueue& queue, const GpuBackendConfig& config)
       : queue_(queue),
         cudnn_(queue.stream()),
-        context_{queue.stream(), cudnn_.get(), cublas_.get(), config.precision, config.deterministic} {}
+        context_{.stream = queue.stream(),
+                 .cudnn = cudnn_.get(),
+                 .cublas = cublas_.get(),
+                 .precision = config.precision,
+                 .deterministic = config.deterministic} {}
 
   std::string description() const override {
     int runtime = 0;
     DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    const std::size_t version = cudnnGetVersion();
-    return fmt::format("{}, {}, CUDA {}, cuDNN {}.{}.{}", queue_.properties().name, name_of(context_.precision),
-                       cuda_version_text(runtime), version / 10000, version % 10000 / 100, version % 100);
+    return fmt::format("{}, {}, CUDA {}, cuDNN {}", queue_.properties().name, name_of(context_.precision),
+                       cuda_version_text(runtime), cudnn_version_text());
   }
 
   std::string fingerprint() const override {
@@ -237,16 +223,7 @@ class CudaOps final : public OpFactory {
                        queue_.properties().minor, runtime, cudnnGetVersion(), cublasLtGetVersion());
   }
 
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    if (x == Layout::lanes16 || y == Layout::lanes16) return false;
-    return std::visit(
-        Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
-                   [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
-                   [](const ReorderSpec& /*s*/) { return true; },
-                   [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
-                                   DropoutSpec> auto& /*s*/) { return x == y; }},
-        spec);
-  }
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(spec, x, y); }
 
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     DDP_ASSERT(supports(spec, x, y));
@@ -258,37 +235,17 @@ class CudaOps final : public OpFactory {
       return KernelChoice{.kernels = kernels, .seconds = seconds};
     };
     if (conv == nullptr) return priced("");
-    const bool own = context_.element() == Element::bf16 && conv_mma_takes(*conv);
-    // Without timing, our own kernels are chosen if cuDNN would pad channels in memory.
-    if (own && !timed && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)) return priced(kMmaKernels);
+    if (!timed && mma_by_rule(context_, *conv)) return priced(kMmaKernels);
     const ConvKernels kernels =
         timed ? fastest_conv_kernels(queue_, context_, *conv) : first_conv_kernels(queue_, context_, *conv);
     KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
-    if (!own || !timed) return choice;
+    if (!timed || !mma_takes(context_, *conv)) return choice;
     KernelChoice other = priced(kMmaKernels);
     return other.seconds < choice.seconds ? other : choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    DDP_ASSERT(supports(spec, x, y));
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
-    const std::int64_t elements =
-        std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
-    check(elements <= kMostElements, ExitCode::out_of_memory,
-          "a tensor of {} elements exceeds the kernels' limit of {}; use more logical shards", elements, kMostElements);
-    return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, kernels); },
-                                 [&](const LinearSpec& s) { return make_cuda_linear(context_, s); },
-                                 [&](const ActivationSpec& s) { return make_cuda_activation(context_, s); },
-                                 [&](const GeluSpec& s) { return make_cuda_gelu(context_, s); },
-                                 [&](const PoolSpec& s) { return make_cuda_pool(context_, s, x); },
-                                 [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context_, s, x); },
-                                 [&](const AddSpec& s) { return make_cuda_add(context_, s); },
-                                 [&](const LrnSpec& s) { return make_cuda_lrn(context_, s, x); },
-                                 [&](const DropoutSpec& s) { return make_cuda_dropout(context_, s, x); },
-                                 [&](const ReorderSpec& s) { return make_cuda_reorder(context_, s, x, y); },
-                                 [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context_, s); }},
-                      spec);
+    return make_cuda_op(context_, spec, x, y, kernels);
   }
 
   bool takes_bias_into_norm() const override { return true; }
@@ -307,15 +264,6 @@ class CudaOps final : public OpFactory {
   }
 
  private:
-  std::unique_ptr<Op> make_conv(const ConvSpec& spec, const std::string& kernels) {
-    if (kernels != kMmaKernels) {
-      return make_cuda_conv(context_, spec, conv_kernels_from_text(kernels, spec.input_gradient));
-    }
-    check(context_.element() == Element::bf16 && conv_mma_takes(spec), ExitCode::preflight,
-          "the plan names kernels '{}' for a convolution that they do not support", kernels);
-    return make_mma_conv(context_, spec);
-  }
-
   CudaQueue& queue_;
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;

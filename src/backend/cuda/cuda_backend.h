@@ -24,4 +24,8 @@ std::string cuda_versions();
 // another GPU.
 std::unique_ptr<Backend> make_cuda_backend(const GpuBackendConfig& config);
 
+// Plans for a GPU that is only described, without a driver: operators can be chosen and made, but nothing is computed,
+// and there is no memory and no FlatMath. Throws as GpuModule::make_described_backend() does.
+std::unique_ptr<Backend> make_described_cuda_backend(const GpuDescription& gpu, const GpuBackendConfig& config);
+
 }  // namespace ddp

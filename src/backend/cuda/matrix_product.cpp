@@ -48,6 +48,10 @@ RowProduct::RowProduct(cublasLtHandle_t handle, const RowProductSpec& spec)
                          spec.transpose_b ? spec.depth : spec.columns)),
       c_(describe_matrix(spec.result, spec.rows, spec.columns)) {
   if (has_bias_) set_bias(&kSomewhere);
+  if (handle == nullptr) {
+    workspace_bytes_ = kMostWorkspace;
+    return;
+  }
   const Preference preference = make_preference();
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;

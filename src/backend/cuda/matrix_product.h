@@ -39,6 +39,7 @@ struct RowProductSpec {
 class RowProduct {
  public:
   // Throws Error(preflight) if cuBLASLt does not support it on this GPU.
+  // Without a handle, as for a GPU that is only described, it has the largest workspace allowed, and cannot run.
   RowProduct(cublasLtHandle_t handle, const RowProductSpec& spec);
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }

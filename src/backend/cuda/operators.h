@@ -22,7 +22,10 @@ struct CudaContext {
   cublasLtHandle_t cublas = nullptr;
   Precision precision = Precision::fp32;
   bool deterministic = false;
+  // In place of the stream and the handles where the GPU is only described: operators are made, and never run.
+  const Descriptor* described = nullptr;
 
+  PlanTarget plan_target() const { return {cudnn, described}; }
   Element element() const { return element_of(precision); }
 };
 

@@ -179,7 +179,7 @@ ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& proble
   std::unique_ptr<ConvKernel> own = make_own_conv_kernel(context, problem);
   if (own && usable(*own)) kernels.push_back(std::move(own));
   if (kernels.size() < most) {
-    const ConvGraph graph(problem, {context.cudnn, nullptr});
+    const ConvGraph graph(problem, context.plan_target());
     const PlanLimits limits{.deterministic = context.deterministic, .most = most - kernels.size()};
     for (ConvPlan& plan : conv_plans(graph, context.precision, limits, usable)) {
       kernels.push_back(std::make_unique<ConvPlan>(std::move(plan)));
@@ -274,6 +274,12 @@ ConvKernels fastest_conv_kernels(DeviceQueue& queue, const CudaContext& context,
 ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
   return for_each_direction(spec, context.precision,
                             [&](const ConvProblem& problem) { return first_kernel(queue, context, problem); });
+}
+
+ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& spec) {
+  return for_each_direction(spec, context.precision, [&](const ConvProblem& problem) {
+    return kernels_for(context, problem, 1, [](ConvKernel& /*kernel*/) { return true; }).front()->choice();
+  });
 }
 
 double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& spec, Op& op) {

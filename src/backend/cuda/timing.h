@@ -25,6 +25,9 @@ ConvKernels fastest_conv_kernels(DeviceQueue& queue, const CudaContext& context,
 // correct result.
 ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec);
 
+// Without trying any, for a GPU that is only described: our own kernel, or the first plan that cuDNN names.
+ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& spec);
+
 // Seconds of one forward and one backward pass.
 double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& spec, Op& op);
 

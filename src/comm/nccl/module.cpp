@@ -14,6 +14,9 @@ class CudaModule final : public GpuModule {
   std::string versions() const override { return cuda_versions() + ", " + nccl_version(); }
   std::vector<GpuInfo> visible() override { return visible_gpus(); }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override { return make_cuda_backend(config); }
+  std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
+    return make_described_cuda_backend(gpu, config);
+  }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
     return ddp::make_nccl_communicator(ranks, backend);
   }

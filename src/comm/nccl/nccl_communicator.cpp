@@ -162,7 +162,7 @@ void NcclCommunicator::wait(const std::string& what) {
     }
     if (backoff.waited() > timeout_) {
       fail(ExitCode::rank_lost, what,
-           fmt::format("waited {:g} s for NCCL's sum over {} ranks: a rank hung or died; see what it said last, "
+           fmt::format("waited {:g} s for NCCL's sum over {} ranks: a rank hung or died; see its last message, "
                        "or raise --timeout if it was only slow",
                        timeout_, size_));
     }

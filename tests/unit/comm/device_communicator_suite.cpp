@@ -173,7 +173,7 @@ void a_silent_rank_is_an_error(Communicator& ranks, const MakeDevice& make) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::rank_lost);
       EXPECT_THAT(error.what(), HasSubstr("waited 0.5 s for "));
-      EXPECT_THAT(error.what(), HasSubstr("a rank hung or died; see what it said last"));
+      EXPECT_THAT(error.what(), HasSubstr("a rank hung or died; see its last message"));
     }
   }
   ranks.barrier();

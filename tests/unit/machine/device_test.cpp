@@ -36,6 +36,9 @@ class StandInModule final : public GpuModule {
     return cards_;
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig&) override { return nullptr; }
+  std::unique_ptr<Backend> make_described_backend(const GpuDescription&, const GpuBackendConfig&) override {
+    return nullptr;
+  }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator&, Backend&) override { return nullptr; }
 
  private:

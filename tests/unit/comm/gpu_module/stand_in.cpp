@@ -19,6 +19,9 @@ class StandIn final : public GpuModule {
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
     throw Error(ExitCode::out_of_memory, "thrown by the module for GPU " + std::to_string(config.ordinal));
   }
+  std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig&) override {
+    throw Error(ExitCode::preflight, "thrown by the module for " + gpu.name);
+  }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
     return make_staged_communicator(ranks, backend);
   }

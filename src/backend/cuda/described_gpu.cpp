@@ -1,0 +1,160 @@
+#include "backend/cuda/described_gpu.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/gpu_list.h"
+#include "backend/cuda/op_set.h"
+#include "backend/cuda/timing.h"
+#include "backend/host_queue.h"
+#include "base/error.h"
+
+namespace ddp {
+namespace cuda {
+namespace {
+
+constexpr std::size_t kFirstDescribingCudnn = 90800;
+
+// One word of CUDA_ARCHITECTURES.
+struct Architecture {
+  int number = 0;       // 90: compute capability 9.0; 0: a word such as "native"
+  bool machine = true;  // has machine code
+  bool ptx = true;      // has PTX, which later GPUs compile
+  bool exact = false;   // "90a" runs on nothing else
+};
+
+Architecture architecture_of(std::string_view word) {
+  Architecture found;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), found.number);
+  if (error != std::errc()) return {};
+  const std::string_view rest = word.substr(static_cast<std::size_t>(end - word.data()));
+  found.exact = rest.starts_with('a');
+  found.machine = !rest.ends_with("-virtual");
+  found.ptx = !rest.ends_with("-real") && !found.exact;
+  return found;
+}
+
+// What the GPU has left for this process: its memory without that of CUDA, its libraries and NCCL.
+std::size_t usable_bytes(const GpuDescription& gpu, const GpuBackendConfig& config) {
+  const MemoryBudget budget(gpu.total_bytes, config.memory_fraction, config.memory_limit);
+  return std::min(budget.cap(), gpu.total_bytes - std::min(gpu.total_bytes, kRuntimeReserve));
+}
+
+// There is no memory behind it.
+class DescribedQueue final : public HostQueue {
+ public:
+  explicit DescribedQueue(std::size_t bytes) : bytes_(bytes) {}
+  bool on_host() const override { return false; }
+  std::size_t available_bytes() const override { return bytes_; }
+  Memory allocate(std::size_t /*bytes*/, const std::string& purpose) override { return refuse(purpose); }
+  Memory allocate_for_transfer(std::size_t /*bytes*/, const std::string& purpose) override { return refuse(purpose); }
+
+ private:
+  static Memory refuse(const std::string& purpose) {
+    throw Error(ExitCode::internal, fmt::format("{} were to lie on a GPU that is only described", purpose));
+  }
+
+  std::size_t bytes_;
+};
+
+Descriptor checked_description(const GpuDescription& gpu) {
+  check_can_describe(cudnnGetVersion());
+  check_has_kernels(DDP_CUDA_ARCHITECTURES, gpu.name, gpu.major, gpu.minor);
+  try {
+    return describe_gpu(gpu.json);
+  } catch (const Error& error) {
+    throw Error(ExitCode::usage, fmt::format("cuDNN {} does not take the description of {}: {}", cudnn_version_text(),
+                                             gpu.name, error.what()));
+  }
+}
+
+class DescribedOps final : public OpFactory {
+ public:
+  DescribedOps(GpuDescription gpu, const GpuBackendConfig& config)
+      : gpu_(std::move(gpu)),
+        described_(checked_description(gpu_)),
+        context_{.precision = config.precision, .deterministic = config.deterministic, .described = &described_} {}
+
+  std::string description() const override {
+    return fmt::format("{} as described, {}, cuDNN {}", gpu_.name, name_of(context_.precision), cudnn_version_text());
+  }
+  std::string fingerprint() const override {
+    return fmt::format("described cuda {} sm{}{} {} multiprocessors {}{} cudnn-{}", gpu_.name, gpu_.major, gpu_.minor,
+                       gpu_.multiprocessors, name_of(context_.precision),
+                       context_.deterministic ? " deterministic" : "", cudnnGetVersion());
+  }
+  std::string arithmetic() const override { return fingerprint(); }
+
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(spec, x, y); }
+  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode /*mode*/) override {
+    DDP_ASSERT(supports(spec, x, y));
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    KernelChoice choice{.kernels = "", .seconds = guessed_seconds(spec, context_)};
+    if (conv == nullptr) return choice;
+    choice.kernels = mma_by_rule(context_, *conv)
+                         ? kMmaKernels
+                         : to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
+    return choice;
+  }
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    return make_cuda_op(context_, spec, x, y, kernels);
+  }
+  bool takes_bias_into_norm() const override { return true; }
+  Element activation_element() const override { return context_.element(); }
+
+  void load_input(const InputSpec& /*spec*/, const InputArguments& /*arguments*/) override { nothing_runs(); }
+  void softmax_cross_entropy(const LossSpec& /*spec*/, const LossArguments& /*arguments*/) override { nothing_runs(); }
+
+ private:
+  [[noreturn]] static void nothing_runs() {
+    throw Error(ExitCode::internal, "work was given to a GPU that is only described");
+  }
+
+  GpuDescription gpu_;
+  Descriptor described_;
+  CudaContext context_;
+};
+
+}  // namespace
+
+void check_can_describe(std::size_t cudnn_version) {
+  check(cudnn_version >= kFirstDescribingCudnn, ExitCode::preflight,
+        "cuDNN {}.{}.{} plans for GPUs of this machine only; planning for one that is described requires cuDNN 9.8 or "
+        "later",
+        cudnn_version / 10000, cudnn_version % 10000 / 100, cudnn_version % 100);
+}
+
+bool runs_on(std::string_view architectures, int major, int minor) {
+  const int wanted = 10 * major + minor;
+  while (!architectures.empty()) {
+    const std::size_t comma = std::min(architectures.find(','), architectures.size());
+    const Architecture has = architecture_of(architectures.substr(0, comma));
+    architectures.remove_prefix(std::min(comma + 1, architectures.size()));
+    if (has.number == 0 || has.number == wanted) return true;
+    if (has.exact || has.number > wanted) continue;
+    if (has.ptx || (has.machine && has.number / 10 == major)) return true;
+  }
+  return false;
+}
+
+void check_has_kernels(std::string_view architectures, const std::string& gpu, int major, int minor) {
+  check(runs_on(architectures, major, minor), ExitCode::preflight,
+        "{} has compute capability {}.{}, and this program was compiled for {} (DDP_CUDA_ARCHITECTURES); describe "
+        "another "
+        "GPU, or compile for this one if its CUDA still supports it",
+        gpu, major, minor, architectures);
+}
+
+}  // namespace cuda
+
+std::unique_ptr<Backend> make_described_cuda_backend(const GpuDescription& gpu, const GpuBackendConfig& config) {
+  auto ops = std::make_unique<cuda::DescribedOps>(gpu, config);
+  return std::make_unique<Backend>(std::make_unique<cuda::DescribedQueue>(cuda::usable_bytes(gpu, config)),
+                                   std::move(ops), nullptr);
+}
+
+}  // namespace ddp

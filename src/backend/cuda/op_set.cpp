@@ -1,0 +1,84 @@
+#include "backend/cuda/op_set.h"
+
+#include <algorithm>
+
+#include "backend/cuda/conv_mma.h"
+#include "backend/cuda/kernels.h"
+#include "base/error.h"
+#include "base/overloaded.h"
+
+namespace ddp::cuda {
+namespace {
+
+std::unique_ptr<Op> make_conv(const CudaContext& context, const ConvSpec& spec, const std::string& kernels) {
+  if (kernels != kMmaKernels) {
+    return make_cuda_conv(context, spec, conv_kernels_from_text(kernels, spec.input_gradient));
+  }
+  check(mma_takes(context, spec), ExitCode::preflight,
+        "the plan names kernels '{}' for a convolution that they do not support", kernels);
+  return make_mma_conv(context, spec);
+}
+
+}  // namespace
+
+bool has_op(const OpSpec& spec, Layout x, Layout y) {
+  if (x == Layout::lanes16 || y == Layout::lanes16) return false;
+  return std::visit(
+      Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
+                 [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
+                 [](const ReorderSpec& /*s*/) { return true; },
+                 [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
+                                 DropoutSpec> auto& /*s*/) { return x == y; }},
+      spec);
+}
+
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y,
+                                 const std::string& kernels) {
+  DDP_ASSERT(has_op(spec, x, y));
+  const auto* conv = std::get_if<ConvSpec>(&spec);
+  const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
+  const std::int64_t elements =
+      std::max(std::max(input_of(spec).elements(), widest.elements()) * batch_of(spec), parameter_elements(spec, 0));
+  check(elements <= kMostElements, ExitCode::out_of_memory,
+        "a tensor of {} elements exceeds the kernels' limit of {}; use more logical shards", elements, kMostElements);
+  return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(context, s, kernels); },
+                               [&](const LinearSpec& s) { return make_cuda_linear(context, s); },
+                               [&](const ActivationSpec& s) { return make_cuda_activation(context, s); },
+                               [&](const GeluSpec& s) { return make_cuda_gelu(context, s); },
+                               [&](const PoolSpec& s) { return make_cuda_pool(context, s, x); },
+                               [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context, s, x); },
+                               [&](const AddSpec& s) { return make_cuda_add(context, s); },
+                               [&](const LrnSpec& s) { return make_cuda_lrn(context, s, x); },
+                               [&](const DropoutSpec& s) { return make_cuda_dropout(context, s, x); },
+                               [&](const ReorderSpec& s) { return make_cuda_reorder(context, s, x, y); },
+                               [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context, s); }},
+                    spec);
+}
+
+bool mma_takes(const CudaContext& context, const ConvSpec& spec) {
+  return context.element() == Element::bf16 && conv_mma_takes(spec);
+}
+
+// cuDNN would pad such channels in memory.
+bool mma_by_rule(const CudaContext& context, const ConvSpec& spec) {
+  return mma_takes(context, spec) && (spec.input.channels % 8 != 0 || spec.output_channels % 8 != 0);
+}
+
+const char* name_of(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return "fp32";
+    case Precision::tf32:
+      return "tf32";
+    case Precision::bf16:
+      break;
+  }
+  return "bf16";
+}
+
+std::string cudnn_version_text() {
+  const std::size_t version = cudnnGetVersion();
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,32 @@
+// Which operators a GPU has, in which layouts, and with which kernels where none are timed: the same for a GPU that is
+// here and for one that is only described.
+//
+//   if (has_op(spec, x, y)) op = make_cuda_op(context, spec, x, y, "forward=cudnn.28 ...");
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/cuda/operators.h"
+#include "backend/op.h"
+
+namespace ddp::cuda {
+
+// The name of our own convolution kernels in a plan: conv_mma.h.
+inline constexpr const char* kMmaKernels = "mma";
+
+bool has_op(const OpSpec& spec, Layout x, Layout y);
+// Throws Error(preflight) for kernels that do not exist on this GPU, Error(out_of_memory) for tensors that are too
+// large for any.
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y,
+                                 const std::string& kernels);
+
+bool mma_takes(const CudaContext& context, const ConvSpec& spec);
+// Whether `spec` is for our own kernels where none are timed.
+bool mma_by_rule(const CudaContext& context, const ConvSpec& spec);
+
+const char* name_of(Precision precision);
+// "9.19.0", of the library that is loaded.
+std::string cudnn_version_text();
+
+}  // namespace ddp::cuda

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# plan for a GPU that is only described, on a machine without one. STAND_IN_GPU_MODULE names the stand-in for the module
+# for GPUs; REAL_GPU_MODULE is "yes" where the program has the real one. GPU_DESCRIPTION is an H100's.
+set -u
+source "$(dirname "$0")/lib.sh"
+: "${STAND_IN_GPU_MODULE:?}" "${GPU_DESCRIPTION:?}" "${REAL_GPU_MODULE:?}"
+export CUDA_VISIBLE_DEVICES=""
+has() {
+  grep -qE -- "$1" "$folder/out" || fail "no '$1' in the output of $last"
+}
+described=(plan --device cuda --gpu-description)
+
+# Who has neither a GPU nor a description reads how to go on; who runs gets no such advice.
+run 3 30 1 plan --device cuda
+one_line '--device cuda: .*; to plan without a GPU, describe one: --gpu-description configs/gpus/h100.json$'
+run 3 30 1 --device cuda
+one_line '--device cuda: '
+if grep -q gpu-description "$folder/err"; then fail "--gpu-description is advised for $last"; fi
+
+# It is for plan only, and in place of the CPU.
+run 2 30 2 train --device cuda --gpu-description "$GPU_DESCRIPTION"
+one_line '--gpu-description applies to the command plan only'
+run 2 30 1 plan --device cpu --gpu-description "$GPU_DESCRIPTION"
+one_line '--gpu-description has no effect with --device cpu'
+
+# Files that describe no GPU, whatever module there is.
+head -c 200 "$GPU_DESCRIPTION" >"$folder/cut.json"
+echo 'seed = 1' >"$folder/other.cfg"
+: >"$folder/empty.json"
+sed 's/"deviceVer":900,//' "$GPU_DESCRIPTION" >"$folder/lacks.json"
+sed 's/"deviceVer":900/"deviceVer":370/; s/NVIDIA H100/Tesla K80/' "$GPU_DESCRIPTION" >"$folder/old.json"
+sed 's/"warpSize":32,//' "$GPU_DESCRIPTION" >"$folder/no-warps.json"
+mkfifo "$folder/fifo.json"
+export DDP_CUDA_MODULE=$STAND_IN_GPU_MODULE
+for file in cut.json other.cfg empty.json; do
+  run 2 30 2 "${described[@]}" "$folder/$file"
+  one_line "--gpu-description $folder/$file: is not a JSON object.*h100.json"
+done
+run 2 30 1 "${described[@]}" "$folder/lacks.json"
+one_line 'has no value of "deviceVer"'
+for file in none.json fifo.json .; do
+  run 2 30 1 "${described[@]}" "$folder/$file"
+  one_line "$folder/$file"
+done
+
+# Nothing is computed: the stand-in for a GPU has no arithmetic here.
+for ranks in 1 2; do
+  run 0 60 "$ranks" "${described[@]}" "$GPU_DESCRIPTION"
+  has '^NVIDIA H100 80GB HBM3 as described in .*h100.json, compute capability 9.0, 79.2 GiB$'
+  has 'neither timed nor tried'
+  has '^estimated, since the GPU is not here: '
+done
+unset DDP_CUDA_MODULE
+
+if [ "$REAL_GPU_MODULE" = yes ]; then
+  run 0 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model resnet18-d2l --precision bf16
+  has ' nhwc +forward=cudnn\..* data=cudnn\..* weights=cudnn\.'
+  has '^device memory of a rank: .* MiB; .* activations, .* optimizer state$'
+  has '^available on it: 78.2 GiB'
+  # The driver's module needs none of --device cuda's words; auto means the GPU as well.
+  run 0 120 1 plan --gpu-description "$GPU_DESCRIPTION"
+  has 'forward=cudnn\.'
+  run 5 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model resnet18-d2l --global-batch 4096 --gpu-memory-limit 4GiB
+  one_line '4096 samples per logical shard need .* but 3.0 GiB are available; [0-9]+ would fit'
+  run 3 30 1 "${described[@]}" "$folder/old.json"
+  one_line 'Tesla K80 80GB HBM3 has compute capability 3.7, and this program was compiled for .*DDP_CUDA_ARCHITECTURES'
+  run 2 30 1 "${described[@]}" "$folder/no-warps.json"
+  one_line 'does not take the description of NVIDIA H100'
+fi
+finish
