@@ -106,6 +106,10 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   ends 3
   says 'launch/build'
 done
+# A host that vanishes is noticed: mpirun asks after its daemons.
+start slurm-train.sbatch --lr 0
+ends 4
+says 'mpirun --bind-to none --mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3 '
 start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmix --kill-on-bad-exit=1 '

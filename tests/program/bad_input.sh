@@ -90,6 +90,18 @@ run 8 60 1 "${small[@]}" --epochs 1 --output "$folder/full"
 program=$whole
 one_line 'File too large'
 [ ! -e "$folder/full/latest" ] || fail "a checkpoint that could not be written has a link"
+# An export takes the place of an earlier one as a whole, or not at all.
+run 0 60 1 "${small[@]}" --epochs 1 --output "$folder/source"
+mkdir "$folder/exports"
+for name in net.safetensors net.onnx; do
+  echo 'an earlier export' >"$folder/exports/$name"
+  program=$folder/limited
+  run 8 60 1 export --run "$folder/source" --to "$folder/exports/$name"
+  program=$whole
+  one_line 'File too large'
+  [ "$(cat "$folder/exports/$name")" = 'an earlier export' ] || fail "an export that failed has changed $name"
+done
+[ "$(find "$folder/exports" -mindepth 1 | wc -l)" -eq 2 ] || fail "a failed export leaves $(ls -A "$folder/exports")"
 
 # Checkpoints.
 run 0 60 2 "${small[@]}" --epochs 2 --output "$folder/kept" --keep-checkpoints 2

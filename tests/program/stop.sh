@@ -30,8 +30,20 @@ ends() {
   [ "$got" -eq "$1" ] || fail "exit code $got in place of $1"
 }
 rank_pids() { pgrep -P "$job"; }
+# listening PID: the addresses at which a process waits for connections, as in /proc/net/tcp, but for the loopback.
+listening() {
+  local sockets
+  sockets=$(find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' 2>/dev/null | tr -dc '0-9\n')
+  awk -v sockets="$sockets" '
+    BEGIN { split(sockets, list, "\n"); for (i in list) mine[list[i]] }
+    $4 == "0A" && ($10 in mine) && $2 !~ /^0100007F:/ && $2 !~ /^0{24}01000000:/ { print $2 }
+  ' "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
+}
 
 start "$folder/usr1" 2
+for pid in $(rank_pids); do
+  [ -z "$(listening "$pid")" ] || fail "a rank of a job on one host listens at $(listening "$pid")"
+done
 kill -USR1 "$job"
 ends 75 10
 [ -s "$folder/usr1/latest/state.json" ] || fail "USR1 left no checkpoint"

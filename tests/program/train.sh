@@ -27,6 +27,11 @@ awk -v a="$first" -v b="$last_loss" 'BEGIN { exit !(a > 2.2 && a < 2.4 && b < 0.
 run 0 60 2 --config "$folder/run/config.cfg" --output "$folder/again"
 same_tensors "$folder/run/latest" "$folder/again/latest"
 
+# What the other ranks wait for while rank 0 writes a checkpoint is not communication: the phase is theirs, too.
+run 0 120 2 "${small[@]}" --epochs 1 --checkpoint-every 1 --progress lines --output "$folder/often"
+awk '$1 == "checkpoint" { found = 1; even = $2 > 0.75 * $5 } END { exit !(found && even) }' "$folder/out" ||
+  fail "the ranks do not share the time of the checkpoints: $(grep -E '^ *checkpoint' "$folder/out")"
+
 # eval tells what the last evaluation told.
 run 0 60 2 eval "${small[@]}" --output "$folder/run"
 accuracy=$(grep '"val_accuracy"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"val_accuracy":\([0-9.]*\).*/\1/')

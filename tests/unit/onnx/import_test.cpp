@@ -18,8 +18,10 @@ namespace ddp {
 namespace {
 
 using Integers = ModelMaker::Integers;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
 std::vector<std::string> parameter_names(const Graph& graph) {
   std::vector<std::string> names;
@@ -274,6 +276,28 @@ TEST(ImportOnnx, ScalesAndShiftsWithChannelsLast) {
   const ImportedModel wanted = imported(true, false, false);
   expect_same_logits(imported(false, true, false), wanted);
   expect_same_logits(imported(false, false, true), wanted);
+}
+
+// What PyTorch's default export leaves of convolution and batch normalisation trains as another network.
+TEST(ImportOnnx, SaysWhereBatchNormalizationIsMissing) {
+  const auto said = [](bool bias, bool norm) {
+    ModelMaker m;
+    std::vector<std::string> inputs = {"input", m.random("conv.weight", {4, 2, 3, 3})};
+    if (bias) inputs.push_back(m.random("conv.bias", {4}));
+    std::string x = m.node("Conv", inputs);
+    if (norm) {
+      x = m.node("BatchNormalization", {x, m.random("bn.weight", {4}), m.random("bn.bias", {4}),
+                                        m.random("bn.running_mean", {4}), m.random("bn.running_var", {4}, 0.5F, 2)});
+    }
+    m.output(m.classifier(m.node("Relu", {x}), 64, 3));
+    ::testing::internal::CaptureStderr();
+    (void)m.imported();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(false, false), AllOf(HasSubstr("1 of 1 convolutions have neither a bias nor batch normalisation"),
+                                        HasSubstr("docs/onnx.md has the calls that keep it")));
+  EXPECT_EQ(said(true, false), "");
+  EXPECT_EQ(said(false, true), "");
 }
 
 // A number in forward(): the weights stay what they are, and what is computed with is no parameter.
