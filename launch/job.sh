@@ -22,13 +22,28 @@ notes=    # a folder for what the helpers find out
 trap 'stops=$((stops + 1)); request_stop' INT TERM USR1
 trap 'saves=$((saves + 1)); request_save' HUP
 
+# Whether mpirun is MPICH's, Hydra, which has neither Open MPI's settings nor its word for hosts.
+mpirun_is_hydra() { mpirun --version 2>/dev/null | grep -qi hydra; }
+# Without these settings Open MPI's mpirun may never notice that a machine is gone.
+# shellcheck disable=SC2034  # used by the scripts that source this
+keep_alive=(--mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3)
+
 # The ranks on this host, and whatever else the launcher has started here, that have not ended: sets `children`, `stopped`
 # to those that are stopped, and `left` to how the last of those ended that the launcher has not asked after, as in wait(2).
 find_children() {
-  local all=() child fields
+  local all=() below=() child fields next
   children=() stopped=() left=
   read -ra all <"/proc/$job/task/$job/children" || true
-  for child in "${all[@]}"; do
+  for ((next = 0; next < ${#all[@]}; next++)); do
+    child=${all[next]}
+    # MPICH's mpirun has a process between itself and the ranks.
+    read -r fields <"/proc/$child/comm" || continue
+    if [ "$fields" = hydra_pmi_proxy ]; then
+      below=()
+      read -ra below <"/proc/$child/task/$child/children" || true
+      all+=("${below[@]}")
+      continue
+    fi
     read -r fields <"/proc/$child/stat" || continue
     fields=${fields##*) }
     case $fields in
@@ -90,13 +105,15 @@ signal_text() {
 }
 
 # The launcher's standard error: its banners are read, not shown, where ddp_train or the last line says the same. Writes
-# "RANK HOST SIGNAL" to the file $1 for a rank that a signal has ended.
+# "RANK HOST SIGNAL" to the file $1 for a rank that a signal has ended, and makes the file $notes/saved where ddp_train has
+# stopped on request.
 filter_errors() {
   trap '' INT TERM USR1 HUP
   # All that the launcher has to say.
   if [ -n "${DDP_MPI_VERBOSE:-}" ]; then exec cat >&2; fi
   local line block='' in_block=no bar='^-{60,}$'
   local killed='process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+) exited on signal ([0-9]+)'
+  local stopped='^ddp_train: (warning: )?(rank [0-9]+: )?stopped by '
   local task='^srun: error: ([^:]+): tasks? ([0-9]+)[^:]*: ([A-Z][A-Za-z ]*[a-z0-9])( \(core dumped\))?$'
   while IFS= read -r line || [ -n "$line" ]; do
     if [[ $line =~ $bar ]]; then
@@ -122,6 +139,7 @@ filter_errors() {
         esac
         [ -z "$number" ] || echo "${BASH_REMATCH[2]} ${BASH_REMATCH[1]} $number" >"$1"
       fi
+      if [[ $line =~ $stopped ]]; then : >"$notes/saved"; fi
       printf '%s\n' "$line" >&2
     fi
   done
@@ -243,6 +261,8 @@ run_job() {
 # The last line, where the ranks cannot say it themselves. Returns the exit code of the job.
 explain_status() {
   local rank host number
+  # MPICH's mpirun ends with the number of the signal that ended a rank; ddp_train has no such codes.
+  case $1 in 9 | 10 | 11 | 13 | 15) set -- $((128 + $1)) "${@:2}" ;; esac
   # Before a rank has its handlers, USR1 ends it; it had nothing to save.
   if [ "$stops" -gt 0 ] && { [ "$1" -eq 138 ] || [ "$1" -eq 143 ]; }; then
     echo "$job_name: stopped before the run began; there was nothing to save" >&2
@@ -265,6 +285,8 @@ explain_status() {
     echo "$job_name: $2 failed (code $1): it could not start the ranks, or lost a host; its words above say more" >&2
     return 7
   fi
+  # MPICH's mpirun sometimes ends with 0 after a signal, whatever its ranks end with.
+  if [ "$1" -eq 0 ] && [ "$stops" -gt 0 ] && [ -e "$notes/saved" ]; then return 75; fi
   if [ "$1" -eq 0 ] && [ -e "$notes/unwritten" ]; then
     echo "$job_name: cannot write the standard output: $(sed 's/.*: //' "$notes/unwritten"); free disk space or give another" >&2
     return 8

@@ -113,6 +113,25 @@ if [ -n "$(ls -A "$folder/tmp")" ]; then
   echo "FAILED: left in TMPDIR: $(ls -A "$folder/tmp")"
   failures=$((failures + 1))
 fi
+# MPICH's mpirun has words of its own, ends with the number of a signal, and sometimes with 0 after it has passed one on: the
+# job has stopped all the same.
+cat >"$folder/bin/mpirun" <<'HYDRA'
+#!/usr/bin/env bash
+case $* in
+--version) echo 'HYDRA build details:' && exit ;;
+*' killed') exit 9 ;;
+*' words') echo "mpirun $*" && exit ;;
+esac
+trap 'echo "ddp_train: stopped by SIGUSR1 after step 5; resume with --resume auto" >&2; exit 0' USR1
+touch "${@: -1}"/up.{0,1}
+for ((i = 0; i < 600; i++)); do sleep 0.1; done
+HYDRA
+chmod +x "$folder/bin/mpirun"
+PATH=$folder/bin:$PATH signals 75 'stopped by SIGUSR1 after step 5' TERM
+PATH=$folder/bin:$PATH expect 137 'ended by signal 9' "$launch/run" -np 2 -- killed
+PATH=$folder/bin:$PATH expect 0 '^mpirun --bind-to none -np 999 /' "$launch/run" -np 999 -- words
+PATH=$folder/bin:$PATH expect 0 '^mpirun --bind-to none -np 4 -hosts a:2,b:2 /' "$launch/run" --hosts a:2,b:2 -- words
+rm "$folder/bin/mpirun"
 for count in 0 -1 two ''; do expect 2 'is not a number of ranks|wants the number' "$launch/run" -np "$count" -- ranks x; done
 expect 2 'wants the number of ranks' "$launch/run" -np
 DDP_TRAIN=$folder/missing expect 3 'launch/build' "$launch/run" -np 1 -- ranks x

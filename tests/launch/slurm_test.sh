@@ -17,6 +17,7 @@ mkdir "$folder/bin"
 # A launcher that says how it was called, and then runs its last word as ddp_train would: until USR1, or at once.
 cat >"$folder/bin/srun" <<'LAUNCHER'
 #!/usr/bin/env bash
+case $* in --version) echo "${MPIRUN-mpirun (Open MPI) 4.1.4}" && exit ;; esac
 case $* in --mpi=list) echo "MPI plugin types are..." && printf '\t%s\n' none ${PLUGINS-cray_shasta pmi2 pmix} >&2 && exit ;; esac
 echo "$(basename "$0") $* in $PWD"
 case $* in
@@ -110,6 +111,9 @@ done
 start slurm-train.sbatch --lr 0
 ends 4
 says 'mpirun --bind-to none --mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3 '
+MPIRUN='HYDRA build details:' start slurm-train.sbatch --lr 0
+ends 4
+says "mpirun --bind-to none $folder/program --lr 0 in"
 start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmix --kill-on-bad-exit=1 '
