@@ -31,14 +31,14 @@ keep_alive=(--mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca
 # The ranks on this host, and whatever else the launcher has started here, that have not ended: sets `children`, `stopped`
 # to those that are stopped, and `left` to how the last of those ended that the launcher has not asked after, as in wait(2).
 find_children() {
-  local all=() below=() child fields next
+  local all=() below=() child name fields next
   children=() stopped=() left=
   read -ra all <"/proc/$job/task/$job/children" || true
   for ((next = 0; next < ${#all[@]}; next++)); do
     child=${all[next]}
     # MPICH's mpirun has a process between itself and the ranks.
-    read -r fields <"/proc/$child/comm" || continue
-    if [ "$fields" = hydra_pmi_proxy ]; then
+    read -r name <"/proc/$child/comm" || continue
+    if [ "$name" = hydra_pmi_proxy ]; then
       below=()
       read -ra below <"/proc/$child/task/$child/children" || true
       all+=("${below[@]}")
@@ -48,6 +48,8 @@ find_children() {
     fields=${fields##*) }
     case $fields in
     Z* | X*)
+      # What starts ranks has exit codes of its own.
+      case $name in srun | ssh | rsh) fields=0 ;; esac
       [ "${left:-0}" -ne 0 ] || left=${fields##* }
       continue
       ;;
@@ -171,7 +173,8 @@ watch_launcher() {
     read -r place <"/proc/$job/wchan" || true
     case $place in *write* | wait_woken) [ -e "$notes/stop" ] || alone=0 ;; esac
     stuck=$((${#stopped[@]} > 0 && ${#stopped[@]} == ${#children[@]} && ${#children[@]} < most ? stuck + 1 : 0))
-    if [ "$most" -gt 0 ] && [ "$alone" -ge 5 ]; then
+    # What it has started may have ended before anyone looked.
+    if { [ "$most" -gt 0 ] || [ -n "$left" ]; } && [ "$alone" -ge 5 ]; then
       end_launcher "its ranks on this host are gone"
       return 0
     fi

@@ -156,15 +156,21 @@ void end_all_ranks(int exit_code) noexcept {
   _exit(exit_code);
 }
 
-LibraryVersion mpi_version() {
-  // "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, ..." or "MPICH Version:\t4.0.2\n..."
-  const std::string text = mpi_library_text();
-  const std::size_t end = text.find_first_of(",\n");
-  const std::string first = text.substr(0, end);
-  const std::size_t digit = first.find_first_of("0123456789");
-  if (digit == std::string::npos) return {"MPI", first};
-  const std::size_t name_end = first.find_last_not_of(" \tv", digit - 1);
-  return {first.substr(0, name_end == std::string::npos ? 0 : name_end + 1), first.substr(digit)};
+LibraryVersion mpi_version() { return mpi_version_in(mpi_library_text()); }
+
+LibraryVersion mpi_version_in(const std::string& text) {
+  // "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, ...", "MPICH Version:\t4.0.2\n...", "MVAPICH2 Version : 2.3"
+  const std::string first = text.substr(0, text.find_first_of(",\n"));
+  std::size_t digit = first.find_first_of("0123456789");
+  while (digit != std::string::npos && digit > 0 &&
+         std::string_view(" \tv").find(first[digit - 1]) == std::string::npos) {
+    digit = first.find_first_of("0123456789", digit + 1);
+  }
+  if (digit == std::string::npos || digit == 0) return {"MPI", first};
+  std::string name = first.substr(0, first.find_last_not_of(" \t:v", digit - 1) + 1);
+  constexpr std::string_view kWord = " Version";
+  if (name.ends_with(kWord)) name.resize(name.size() - kWord.size());
+  return {name, first.substr(digit)};
 }
 
 }  // namespace ddp

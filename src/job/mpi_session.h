@@ -51,5 +51,7 @@ class MpiSession {
 
 // The name and version of the MPI library in use: {"Open MPI", "4.1.4"}; needs no session.
 LibraryVersion mpi_version();
+// The same from what MPI_Get_library_version() returns.
+LibraryVersion mpi_version_in(const std::string& text);
 
 }  // namespace ddp

@@ -121,6 +121,7 @@ case $* in
 --version) echo 'HYDRA build details:' && exit ;;
 *' killed') exit 9 ;;
 *' words') echo "mpirun $*" && exit ;;
+*' starters end') "$(dirname "$0")/srun" & exec sleep 60 ;;
 esac
 trap 'echo "ddp_train: stopped by SIGUSR1 after step 5; resume with --resume auto" >&2; exit 0' USR1
 touch "${@: -1}"/up.{0,1}
@@ -129,6 +130,10 @@ HYDRA
 chmod +x "$folder/bin/mpirun"
 PATH=$folder/bin:$PATH signals 75 'stopped by SIGUSR1 after step 5' TERM
 PATH=$folder/bin:$PATH expect 137 'ended by signal 9' "$launch/run" -np 2 -- killed
+# It waits for ever where what was to start its ranks has ended.
+printf '#!/bin/bash\nexit 6\n' >"$folder/bin/srun"
+chmod +x "$folder/bin/srun"
+PATH=$folder/bin:$PATH expect 7 '^run: ended mpirun, which hung: its ranks on this host are gone$' "$launch/run" -np 2 -- starters end
 PATH=$folder/bin:$PATH expect 0 '^mpirun --bind-to none -np 999 /' "$launch/run" -np 999 -- words
 PATH=$folder/bin:$PATH expect 0 '^mpirun --bind-to none -np 4 -hosts a:2,b:2 /' "$launch/run" --hosts a:2,b:2 -- words
 rm "$folder/bin/mpirun"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "job/joint_error.h"
+#include "job/mpi_session.h"
 
 namespace ddp {
 namespace {
@@ -20,6 +21,18 @@ Environment environment(const Variables& variables) {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   };
+}
+
+TEST(MpiVersion, IsReadFromTheWordsOfEachLibrary) {
+  const auto text = [](const std::string& words) {
+    const LibraryVersion version = mpi_version_in(words);
+    return version.name + " " + version.version;
+  };
+  EXPECT_EQ(text("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4"), "Open MPI 4.1.4");
+  EXPECT_EQ(text("MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n"), "MPICH 4.0.2");
+  EXPECT_EQ(text("MVAPICH2 Version : 2.3.7\n"), "MVAPICH2 2.3.7");
+  EXPECT_EQ(text("Intel(R) MPI Library 2021.9 for Linux* OS\n"), "Intel(R) MPI Library 2021.9 for Linux* OS");
+  EXPECT_EQ(text("unknown"), "MPI unknown");
 }
 
 // The refusal of one process to which MPI says that it is alone.
