@@ -10,8 +10,9 @@ UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
   UpdateTables tables;
   std::int64_t end = 0;
   for (const ParameterSegment& segment : segments) {
-    DDP_ASSERT(segment.offset == end && segment.count >= 0);
-    end += segment.count;
+    DDP_ASSERT(segment.offset >= end && segment.count >= 0);
+    tables.gaps = tables.gaps || segment.offset != end;
+    end = segment.offset + segment.count;
     tables.uniform = tables.uniform && segment.lr_scale == segments.front().lr_scale &&
                      segment.decay_scale == segments.front().decay_scale;
     const auto index = static_cast<std::int32_t>(tables.segments.size());

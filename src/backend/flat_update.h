@@ -43,8 +43,9 @@ struct UpdateTables {
   std::vector<UpdateChunk> chunks;
   std::vector<ChunksOfSegment> segments;
   bool uniform = true;  // all segments have the same factors
+  bool gaps = false;    // there are elements between segments
 };
-// The segments must cover the buffer from offset 0 without gaps or overlap.
+// The segments must follow one another in the buffer; gaps between them are no part of any chunk.
 UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments);
 
 // All pointers are device memory. Values that change with the step are read there when the work runs, so that an update

@@ -53,7 +53,7 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
   model.graph = std::move(source.graph);
   // Constants of the network are not stored in the checkpoint.
   if (source.imported) model.parameters = source.imported->parameters;
-  model.parameters.resize(static_cast<std::size_t>(model.graph.parameter_count()));
+  model.parameters.resize(static_cast<std::size_t>(model.graph.flat_elements()));
   model.statistics.resize(static_cast<std::size_t>(model.graph.statistic_count()));
   for (const Parameter& p : model.graph.parameters()) {
     if (!p.fixed) model.views.push_back({p.name, p.shape, model.parameters.data() + p.offset});

@@ -50,7 +50,7 @@ int run_plan(const MpiSession& session, const Options& options) {
   fmt::print("{:<{}} {:>14}\n{:<{}} {:>14}\n", "sum", widest, format_count(separate), kArena, widest,
              format_count(e.network->memory().arena_bytes));
   fmt::print("parameters {}, gradient of the same size\n",
-             format_bytes(static_cast<std::uint64_t>(e.graph.parameter_count()) * sizeof(float)));
+             format_bytes(static_cast<std::uint64_t>(e.graph.flat_elements()) * sizeof(float)));
   fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients and optimizer state\n",
              format_bytes(e.network->memory().arena_bytes + e.state_bytes),
              format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));

@@ -28,7 +28,7 @@ namespace {
 std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, TrainingRun& run, const Trainer& trainer,
                                    const std::optional<ResumePoint>& resumed) {
   const BatchPlan& batch = e.batch;
-  const auto parameters = static_cast<std::uint64_t>(e.graph.parameter_count());
+  const auto parameters = static_cast<std::uint64_t>(e.graph.flat_elements());
   const std::uint64_t floats = parameters * sizeof(float);
   const std::uint64_t optimizer = run.optimizer().bytes();
   const std::uint64_t activations = e.network->memory().arena_bytes;

@@ -60,7 +60,7 @@ class Reducer {
   // Begins a step; its number appears in errors.
   void begin_step(std::int64_t step);
   // The buffer for the gradient of the next shard: all elements of the flat buffer, uninitialised, aligned to
-  // kMemoryAlignment bytes. Valid until shard_done().
+  // kMemoryAlignment bytes. Elements that no backward ever writes are zero, in the sums too. Valid until shard_done().
   float* shard_gradient();
   // Backward of the current shard has finished all gradient elements from `parameter_begin` to the end of the buffer.
   void ready(std::size_t parameter_begin);

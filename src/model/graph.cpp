@@ -25,6 +25,10 @@ std::int64_t Parameter::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+std::int64_t Parameter::flat_elements() const {
+  return (elements() + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment;
+}
+
 Graph::Graph(const Shape& input) { add_layer("input", InputLayer{}, {}, input); }
 
 int Graph::add_layer(const std::string& name, const LayerKind& kind, std::vector<int> inputs, const Shape& output) {
@@ -33,8 +37,9 @@ int Graph::add_layer(const std::string& name, const LayerKind& kind, std::vector
 }
 
 void Graph::add_parameter(Parameter parameter) {
-  parameter.offset = parameter_count_;
+  parameter.offset = flat_elements_;
   parameter_count_ += parameter.elements();
+  flat_elements_ += parameter.flat_elements();
   parameters_.push_back(std::move(parameter));
 }
 

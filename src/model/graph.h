@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/memory.h"
 #include "backend/op.h"
 #include "backend/window.h"
 #include "base/shape.h"
@@ -98,11 +99,15 @@ struct Initial {
   float scale = 1;
 };
 
+// Parameters begin at multiples of this in the flat buffer, in floats: where libraries and vector loads want them. The
+// elements between two parameters are zero and stay so: no gradient reaches them, no norm or file has them.
+inline constexpr std::int64_t kParameterAlignment = kMemoryAlignment / sizeof(float);
+
 // A parameter tensor and its offset in the flat buffer.
 struct Parameter {
   std::string name;                 // e.g. "conv1.weight"
   std::vector<std::int64_t> shape;  // PyTorch's
-  std::int64_t offset = 0;          // floats from the beginning of the flat buffer
+  std::int64_t offset = 0;          // floats from the beginning of the flat buffer, a multiple of kParameterAlignment
   std::int64_t fan_in = 0;          // of its layer
   std::int64_t fan_out = 0;
   bool bias = false;
@@ -114,6 +119,8 @@ struct Parameter {
   bool fixed = false;  // a constant of the network: neither trained nor saved
 
   std::int64_t elements() const;
+  // With the zeros up to the next parameter.
+  std::int64_t flat_elements() const;
 };
 
 // A tensor of an AffineLayer, with its name in the source.
@@ -178,6 +185,8 @@ class Graph {
   // The total number of elements of all parameters, and of all running statistics.
   std::int64_t parameter_count() const { return parameter_count_; }
   std::int64_t statistic_count() const { return statistic_count_; }
+  // The number of elements of a flat buffer of parameters, with what lies between them.
+  std::int64_t flat_elements() const { return flat_elements_; }
   // The number of elements of the parameters that are not fixed: the usual parameter count.
   std::int64_t trained_count() const;
   // The number of logits.
@@ -192,6 +201,7 @@ class Graph {
   std::vector<Statistic> statistics_;
   std::vector<Constant> constants_;
   std::int64_t parameter_count_ = 0;
+  std::int64_t flat_elements_ = 0;
   std::int64_t statistic_count_ = 0;
 };
 

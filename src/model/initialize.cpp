@@ -46,7 +46,7 @@ float draw(const Initial& initial, const Parameter& parameter, Random& random) {
 }  // namespace
 
 void initialize(const Graph& graph, const std::optional<Initial>& weights, std::uint64_t seed, std::span<float> flat) {
-  DDP_ASSERT(static_cast<std::int64_t>(flat.size()) == graph.parameter_count());
+  DDP_ASSERT(static_cast<std::int64_t>(flat.size()) == graph.flat_elements());
   std::uint32_t index = 0;
   for (const Parameter& parameter : graph.parameters()) {
     Random random(seed, kStream, index++);

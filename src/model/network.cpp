@@ -8,7 +8,7 @@
 namespace ddp {
 
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
-    : backend_(backend), parameters_(graph.parameters()), config_(config) {
+    : backend_(backend), parameters_(graph.parameters()), flat_elements_(graph.flat_elements()), config_(config) {
   build_steps(graph, plan);
   const Value& images = values_.front();
   input_ = {config.batch, config.image, images.shape, images.layout, config.scale, config.shift};
@@ -162,12 +162,6 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
       if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
     }
   }
-}
-
-std::int64_t Network::parameter_count() const {
-  std::int64_t count = 0;
-  for (const Parameter& parameter : parameters_) count += parameter.elements();
-  return count;
 }
 
 std::string Network::describe() const {

@@ -7,8 +7,8 @@
 //
 // Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers refer to its
 // memory. Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in the
-// order of Graph::statistics(). Backward fills the gradient from end to beginning and reports after each stage the
-// offset from which it is final.
+// order of Graph::statistics(). Backward fills the gradient from end to beginning, except for the padding between
+// parameters, and reports after each stage the offset from which it is final.
 //
 // Note [Values]
 // Stages communicate by values: an activation and its gradient, each at an offset in the arena. The gradient of a value
@@ -74,8 +74,8 @@ class Network {
   Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan);
 
   std::int64_t batch() const { return config_.batch; }
-  // The number of elements of the flat parameters and of their gradient.
-  std::int64_t parameter_count() const;
+  // The number of elements of the flat parameters and of their gradient: Graph::flat_elements().
+  std::int64_t flat_elements() const { return flat_elements_; }
   // The memory of activations, gradients and workspaces, in bytes.
   const MemoryPlan& memory() const { return memory_; }
   // The stages with their layouts and kernels, one line each, human-readable.
@@ -141,6 +141,7 @@ class Network {
 
   Backend& backend_;
   const std::vector<Parameter> parameters_;
+  const std::int64_t flat_elements_;
   NetworkConfig config_;
   InputSpec input_;
   LossSpec loss_;

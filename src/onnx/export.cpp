@@ -317,7 +317,7 @@ class Exporter {
 }  // namespace
 
 OnnxModel export_onnx(const ExportedModel& exported, const OnnxExportOptions& options) {
-  DDP_ASSERT(static_cast<std::int64_t>(exported.parameters.size()) == exported.graph.parameter_count());
+  DDP_ASSERT(static_cast<std::int64_t>(exported.parameters.size()) == exported.graph.flat_elements());
   DDP_ASSERT(static_cast<std::int64_t>(exported.statistics.size()) == exported.graph.statistic_count());
   return Exporter(exported, options).run();
 }

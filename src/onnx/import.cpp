@@ -240,6 +240,13 @@ void Importer::finish(const std::string& output) {
                             graph.layers()[layer].name));
   }
   DDP_ASSERT(static_cast<std::int64_t>(result_.parameters.size()) == graph.parameter_count());
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
+  auto next = result_.parameters.cbegin();
+  for (const Parameter& p : graph.parameters()) {
+    std::copy_n(next, p.elements(), flat.begin() + p.offset);
+    next += p.elements();
+  }
+  result_.parameters = std::move(flat);
   DDP_ASSERT(static_cast<std::int64_t>(result_.statistics.size()) == graph.statistic_count());
 }
 

@@ -1,8 +1,18 @@
 #include "optim/optimizer.h"
 
+#include <limits>
+
 #include "base/error.h"
 
 namespace ddp {
+namespace {
+
+// Whether an update keeps a weight of 0 without gradient and state at 0; without an epsilon some rules divide 0 by 0.
+bool keeps_zeros(const UpdateSettings& settings) {
+  return settings.rule == UpdateRule::sgd || static_cast<float>(settings.epsilon) >= std::numeric_limits<float>::min();
+}
+
+}  // namespace
 
 Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings)
     : backend_(backend) {
@@ -10,14 +20,15 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   UpdateArguments& a = arguments_;
   a.settings = settings;
   a.count = segments.empty() ? 0 : segments.back().offset + segments.back().count;
-  a.uniform = tables.uniform;
+  a.uniform = tables.uniform && (!tables.gaps || keeps_zeros(settings));
   a.lr_scale = segments.empty() ? 1 : segments.front().lr_scale;
   a.decay_scale = segments.empty() ? 1 : segments.front().decay_scale;
 
   const auto count = static_cast<std::size_t>(a.count);
-  state_ = backend.queue().allocate(state_buffers(settings) * count * sizeof(float), "the optimizer's buffers");
+  const std::size_t state_bytes = aligned_bytes(count * sizeof(float));
+  state_ = backend.queue().allocate(state_buffers(settings) * state_bytes, "the optimizer's buffers");
   std::size_t used = 0;
-  const auto take_state = [&] { return state_.at<float>(count * sizeof(float) * used++); };
+  const auto take_state = [&] { return state_.at<float>(state_bytes * used++); };
   if (settings.has_first()) a.first = take_state();
   if (settings.has_second()) a.second = take_state();
   if (settings.has_average()) a.average = take_state();

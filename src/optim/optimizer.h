@@ -34,7 +34,7 @@ struct UpdateControl {
 
 class Optimizer {
  public:
-  // The segments cover the flat buffer from its beginning to its end.
+  // The segments lie in the flat buffer in this order. Between them, weights, gradient and state are zero and stay so.
   Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings);
 
   // One update; `gradient` is the gradient of the mean loss over the global batch.
@@ -42,6 +42,8 @@ class Optimizer {
   std::vector<OptimizerState> state();
   // The moving average of the parameters, valid after the first update; null if there is none.
   const float* average() const { return arguments_.average; }
+  // Elements of each buffer.
+  std::size_t elements() const { return static_cast<std::size_t>(arguments_.count); }
   // Bytes of the state.
   std::size_t bytes() const { return state_.bytes(); }
 

@@ -142,7 +142,7 @@ std::size_t bytes_beside_activations(const Experiment& e) {
   const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
   return (2 + state_buffers(update_settings(e.options.optimizer)) + levels) *
-         static_cast<std::size_t>(e.graph.parameter_count()) * sizeof(float);
+         static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
 }
 
 void check_gradient_precision(const Options& options, const Device& device) {
@@ -334,7 +334,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     config.plan_only = e.device.described.has_value();
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
     if (config.plan_only) return;
-    const auto count = static_cast<std::size_t>(e.graph.parameter_count());
+    const auto count = static_cast<std::size_t>(e.graph.flat_elements());
     e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
     e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
     e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank());

@@ -19,7 +19,7 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       statistics_(parts.statistics),
       plan_(plan),
       rank_(rank),
-      elements_(static_cast<std::size_t>(network_.parameter_count())),
+      elements_(static_cast<std::size_t>(network_.flat_elements())),
       message_bytes_((static_cast<std::size_t>(plan.shards) + Slot::slots) * sizeof(double)),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");

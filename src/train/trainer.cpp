@@ -18,7 +18,7 @@ namespace {
 ReducerConfig reducer_config(const Experiment& e) {
   const DistributedOptions& options = e.options.distributed;
   std::vector<std::size_t> sizes;
-  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.elements()));
+  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
   const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
   ReducerConfig config;
   config.algorithm = reduction_of(e.options);
@@ -26,7 +26,7 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.overlap = options.overlap;
   config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib), bytes(options.bucket_mib));
   config.shards = e.batch.shards;
-  config.elements = static_cast<std::size_t>(e.graph.parameter_count());
+  config.elements = static_cast<std::size_t>(e.graph.flat_elements());
   return config;
 }
 

@@ -38,8 +38,7 @@ TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
       optimizer_(*experiment.backend, segments_of(experiment.graph, experiment.options.optimizer.no_decay_on),
                  update_settings(experiment.options.optimizer)) {
   for (const OptimizerState& state : optimizer_.state()) {
-    host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values,
-                                                  static_cast<std::size_t>(experiment.graph.parameter_count()))});
+    host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values, optimizer_.elements())});
   }
 }
 

@@ -37,7 +37,7 @@ Graph make_graph() {
 
 struct Problem {
   Graph graph = make_graph();
-  std::vector<float> parameters = std::vector<float>(static_cast<std::size_t>(graph.parameter_count()));
+  std::vector<float> parameters = std::vector<float>(static_cast<std::size_t>(graph.flat_elements()));
   std::vector<float> statistics = std::vector<float>(static_cast<std::size_t>(graph.statistic_count()));
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;

@@ -36,12 +36,13 @@ struct Samples {
 };
 
 inline std::vector<float> initial_parameters(const Graph& graph) {
-  std::vector<float> flat;
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
+  std::uint32_t place = 0;
   for (const Parameter& p : graph.parameters()) {
     for (std::int64_t i = 0; i < p.elements(); ++i) {
-      const std::uint32_t hash = hash32(static_cast<std::uint32_t>(p.offset + i));
-      const double uniform = static_cast<double>(hash >> 8U) * 0x1p-24 - 0.5;
-      flat.push_back(static_cast<float>(uniform * (2 / std::sqrt(static_cast<double>(p.fan_in)))));
+      const double uniform = static_cast<double>(hash32(place++) >> 8U) * 0x1p-24 - 0.5;
+      flat[static_cast<std::size_t>(p.offset + i)] =
+          static_cast<float>(uniform * (2 / std::sqrt(static_cast<double>(p.fan_in))));
     }
   }
   return flat;

@@ -35,7 +35,7 @@ Moments moments_of(const Graph& graph, const std::vector<float>& flat, const std
 
 TEST(Initialize, FollowsTheFormulae) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
-  std::vector<float> flat(static_cast<std::size_t>(graph.parameter_count()));
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
   using Kind = Initial::Kind;
   // fc1 has 102,400 weights, 800 inputs and 128 outputs: its deviation is within 1% of the formula's.
   initialize(graph, Initial{Kind::normal, 0.01F}, 3, flat);
@@ -55,7 +55,7 @@ TEST(Initialize, FollowsTheFormulae) {
 
 TEST(Initialize, ModelsBeginAsTheirSources) {
   const Graph graph = make_model("mobilenet-v2", {3, 32, 32}, 10);
-  std::vector<float> flat(static_cast<std::size_t>(graph.parameter_count()));
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
   initialize(graph, std::nullopt, 3, flat);
   // features.18.0: 1280 x 320 weights of 1x1, N(0, 2/fan_out).
   EXPECT_NEAR(moments_of(graph, flat, "features.18.0.weight").deviation, std::sqrt(2.0 / 1280), 5e-4);
@@ -64,7 +64,7 @@ TEST(Initialize, ModelsBeginAsTheirSources) {
   EXPECT_EQ(moments_of(graph, flat, "features.0.1.bias").largest, 0);
   // mnist-slim's truncated normal ends at two deviations.
   const Graph slim = make_model("mnist-slim", {1, 28, 28}, 10);
-  flat.resize(static_cast<std::size_t>(slim.parameter_count()));
+  flat.resize(static_cast<std::size_t>(slim.flat_elements()));
   initialize(slim, std::nullopt, 3, flat);
   EXPECT_LE(moments_of(slim, flat, "fc1.weight").largest, 0.02F);
   EXPECT_GT(moments_of(slim, flat, "fc1.weight").largest, 0.0199);
@@ -74,7 +74,7 @@ TEST(Initialize, ModelsBeginAsTheirSources) {
 
 TEST(Initialize, IsAFunctionOfTheSeed) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
-  std::vector<float> a(static_cast<std::size_t>(graph.parameter_count()));
+  std::vector<float> a(static_cast<std::size_t>(graph.flat_elements()));
   std::vector<float> b = a;
   initialize(graph, std::nullopt, 7, a);
   initialize(graph, std::nullopt, 7, b);

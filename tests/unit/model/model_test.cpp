@@ -22,6 +22,22 @@ TEST(Zoo, LeNetHasThePublishedParameters) {
                                           "fc1.bias", "fc2.weight", "fc2.bias"));
 }
 
+// What libraries and vector loads want. LeNet has small biases, MobileNetV2 channels that are no multiple of 64.
+TEST(Zoo, ParametersAreAligned) {
+  for (const std::string model : {"lenet", "mobilenet-v2"}) {
+    const Graph graph = make_model(model, model == "lenet" ? Shape{1, 28, 28} : Shape{3, 32, 32}, 10);
+    std::int64_t end = 0;
+    for (const Parameter& p : graph.parameters()) {
+      EXPECT_EQ(static_cast<std::size_t>(p.offset) * sizeof(float) % kMemoryAlignment, 0U) << p.name;
+      EXPECT_GE(p.offset, end) << p.name;
+      EXPECT_LT(p.offset - end, kParameterAlignment) << p.name;
+      end = p.offset + p.elements();
+    }
+    EXPECT_GE(graph.flat_elements(), end);
+    EXPECT_GT(graph.flat_elements(), graph.parameter_count());
+  }
+}
+
 TEST(Zoo, AnUnknownModelSuggestsTheNearest) {
   EXPECT_THAT([] { make_model("lenett", {1, 28, 28}, 10); }, ThrowsMessage<Error>(HasSubstr("did you mean lenet?")));
 }

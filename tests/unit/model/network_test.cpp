@@ -62,7 +62,7 @@ Outcome run(Network& network, const std::vector<float>& parameters, const Proble
 class LeNet : public testing::Test {
  protected:
   LeNet() : backend(make_cpu_backend()), graph(make_model("lenet", {1, 28, 28}, 10)) {
-    parameters.resize(static_cast<std::size_t>(graph.parameter_count()));
+    parameters.resize(static_cast<std::size_t>(graph.flat_elements()));
     initialize(graph, std::nullopt, std::random_device{}(), parameters);
   }
 
@@ -152,7 +152,7 @@ TEST(Network, ElementwiseOperatorsWorkInPlace) {
   int y = graph.dropout(graph.conv("conv2", graph.dropout(x, 0.25F), {.channels = 4, .window = square(3, 1, 1)}), 0.5F);
   y = graph.activation(y, Activation::sigmoid);
   graph.linear("fc", graph.flatten(graph.add(y, x)), 10);
-  std::vector<float> parameters(static_cast<std::size_t>(graph.parameter_count()));
+  std::vector<float> parameters(static_cast<std::size_t>(graph.flat_elements()));
   initialize(graph, std::nullopt, std::random_device{}(), parameters);
   const Problem problem(32);
   std::vector<std::uint64_t> keys(32);

@@ -38,7 +38,10 @@ struct Trained {
     const auto fill = [&](std::vector<float>& values, std::int64_t count, bool signs) {
       for (std::int64_t i = 0; i < count; ++i) values.push_back(uniform(engine) * (signs && i % 3 == 0 ? -1.0F : 1.0F));
     };
-    fill(parameters, graph.parameter_count(), true);
+    for (const Parameter& p : graph.parameters()) {
+      fill(parameters, p.elements(), true);
+      parameters.resize(static_cast<std::size_t>(p.offset + p.flat_elements()));
+    }
     fill(statistics, graph.statistic_count(), false);
     fill(image, graph.shape(0).elements(), true);
   }
@@ -86,7 +89,7 @@ TEST(ExportOnnx, LayerThatTwoReadIsNotFolded) {
   const int conv = graph.conv("conv", graph.input(), {.channels = 2});
   const int sum = graph.add(graph.batch_norm("bn", conv), conv);
   graph.linear("fc", graph.flatten(sum), 2);
-  const std::vector<float> parameters(static_cast<std::size_t>(graph.parameter_count()), 0.5F);
+  const std::vector<float> parameters(static_cast<std::size_t>(graph.flat_elements()), 0.5F);
   const std::vector<float> statistics(static_cast<std::size_t>(graph.statistic_count()), 1.0F);
   const OnnxModel model = export_onnx({graph, parameters, statistics, {}}, {.fold_batch_norm = true});
   EXPECT_TRUE(has_node(model, "BatchNormalization"));
@@ -103,7 +106,7 @@ TEST(ExportOnnx, EveryModelOfTheZooComesBack) {
       graph = make_model(name, name.find("lenet") != std::string::npos ? Shape{1, 28, 28} : Shape{3, 224, 224}, 10);
     }
     if (graph.parameter_count() > 7'000'000) continue;  // seconds, and nothing that the others lack
-    std::vector<float> parameters(static_cast<std::size_t>(graph.parameter_count()));
+    std::vector<float> parameters(static_cast<std::size_t>(graph.flat_elements()));
     std::vector<float> statistics(static_cast<std::size_t>(graph.statistic_count()));
     initialize(graph, std::nullopt, 1, parameters);
     initialize_statistics(graph, statistics);

@@ -17,7 +17,7 @@ const std::vector<ParameterSegment> kFive = {{0, 5}};
 std::vector<std::string> names(const UpdateSettings& settings) {
   const auto backend = make_cpu_backend();
   Optimizer optimizer(*backend, kFive, settings);
-  EXPECT_EQ(optimizer.bytes(), state_buffers(settings) * 5 * sizeof(float));
+  EXPECT_EQ(optimizer.bytes(), state_buffers(settings) * aligned_bytes(5 * sizeof(float)));
   std::vector<std::string> result;
   for (const OptimizerState& state : optimizer.state()) result.push_back(state.name);
   EXPECT_EQ(result.size(), state_buffers(settings));
@@ -36,6 +36,57 @@ TEST(Optimizer, KeepsTheStateThatItsRuleNeeds) {
             (Names{"momentum", "square_avg", "ema"}));
   EXPECT_EQ(names({.rule = R::lars, .momentum = 0.9}), Names{"momentum"});
   EXPECT_EQ(names({.rule = R::lamb}), (Names{"exp_avg", "exp_avg_sq"}));
+}
+
+// Two tensors beside each other, or with `gap` zeros between them: weights and state after three updates.
+std::vector<float> updated(const UpdateSettings& settings, std::size_t gap) {
+  constexpr std::size_t kFirst = 5000;
+  constexpr std::size_t kSecond = 77;
+  const auto second = static_cast<std::int64_t>(kFirst + gap);
+  const std::vector<ParameterSegment> segments = {{0, kFirst}, {second, kSecond}};
+  const auto backend = make_cpu_backend();
+  Optimizer optimizer(*backend, segments, settings);
+  EXPECT_EQ(optimizer.elements(), kFirst + gap + kSecond);
+  std::mt19937 engine(3);
+  std::normal_distribution<float> normal;
+  const auto fill = [&](std::vector<float>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i < kFirst || i >= kFirst + gap) values[i] = normal(engine);
+    }
+  };
+  std::vector<float> weights(optimizer.elements());
+  std::vector<float> gradient(optimizer.elements());
+  fill(weights);
+  for (int step = 1; step <= 3; ++step) {
+    fill(gradient);
+    const double lr = 0.01;
+    const double momentum = settings.own_momentum();
+    const double number = step;
+    const double skip = 0;
+    optimizer.update(weights.data(), gradient.data(), {&lr, &momentum, &number, &skip});
+  }
+  std::vector<float> result;
+  const auto keep = [&](const float* values) {
+    for (std::size_t i = kFirst; i < kFirst + gap; ++i) EXPECT_EQ(values[i], 0.0F) << i;
+    result.insert(result.end(), values, values + kFirst);
+    result.insert(result.end(), values + kFirst + gap, values + kFirst + gap + kSecond);
+  };
+  keep(weights.data());
+  for (const OptimizerState& state : optimizer.state()) keep(state.values);
+  return result;
+}
+
+// Norms, clipping, decay and averages see no element of it; without an epsilon a rule would divide its zeros by zero.
+TEST(Optimizer, WhatLiesBetweenTensorsStaysZeroAndChangesNoBit) {
+  for (const UpdateRule rule :
+       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
+    for (const double epsilon : {1e-8, 0.0}) {
+      SCOPED_TRACE(testing::Message() << "rule " << static_cast<int>(rule) << " epsilon " << epsilon);
+      UpdateSettings settings{.rule = rule, .weight_decay = 0.1, .epsilon = epsilon, .clip_norm = 1};
+      settings.average_decay = 0.9;
+      EXPECT_EQ(updated(settings, 51), updated(settings, 0));
+    }
+  }
 }
 
 // What a run has after some updates, on this many threads.

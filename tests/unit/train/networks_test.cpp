@@ -24,7 +24,7 @@ std::uint32_t fnv1a(const std::string& name) {
 }
 
 std::vector<float> initial_parameters(const Graph& graph, bool norm_weights) {
-  std::vector<float> flat;
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
   for (const Parameter& p : graph.parameters()) {
     const std::uint32_t seed = fnv1a(p.name);
     for (std::int64_t k = 0; k < p.elements(); ++k) {
@@ -35,7 +35,7 @@ std::vector<float> initial_parameters(const Graph& graph, bool norm_weights) {
       } else if (p.norm && !p.bias) {
         value = norm_weights ? 1 + 0.2 * u : 1;
       }
-      flat.push_back(static_cast<float>(value));
+      flat[static_cast<std::size_t>(p.offset + k)] = static_cast<float>(value);
     }
   }
   return flat;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -30,8 +31,9 @@ TEST(GoldenFormulae, MakeWhatPyTorchTrainedOn) {
   for (const std::uint8_t byte : samples.pixels) sum += byte;
   EXPECT_EQ(sum, checks["sum_of_bytes_of_samples_0_to_63"]);
   for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(samples.labels[i], checks["labels_of_samples_0_to_15"][i]);
-  const std::vector<float> initial = golden::initial_parameters(make_model("lenet", {1, 28, 28}, 10));
-  EXPECT_EQ(initial.size(), checks["parameters"]);
+  const Graph graph = make_model("lenet", {1, 28, 28}, 10);
+  const std::vector<float> initial = golden::initial_parameters(graph);
+  EXPECT_EQ(graph.parameter_count(), checks["parameters"]);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(static_cast<double>(initial[i]), checks["initial_parameters_0_to_3"][i].get<double>());
   }
@@ -94,6 +96,35 @@ TEST(TrainStep, AnyNumberOfRanksIsTheSameComputation) {
       for (std::size_t s = 0; s < one.size(); ++s) {
         EXPECT_NEAR(many[s], one[s], 1e-5 * one[s]) << ranks << " ranks, step " << s;
       }
+    }
+  }
+}
+
+// The elements between parameters: no gradient of any rank reaches them, no update changes them.
+TEST(TrainStep, WhatLiesBetweenParametersStaysZero) {
+  for (const Reduction algorithm : {Reduction::tree, Reduction::ring, Reduction::root}) {
+    for (const int ranks : {1, 3}) {
+      RigConfig config;
+      config.global_batch = 64;
+      config.shards = 5;
+      config.algorithm = algorithm;
+      config.optimizer = {.rule = UpdateRule::adam, .weight_decay = 0.1, .clip_norm = 1};
+      run_as_threads(ranks, [&](Communicator& communicator) {
+        omp_set_num_threads(1);
+        TrainingRig rig(communicator, config);
+        for (std::int64_t s = 0; s < 3; ++s) (void)rig.run(s + 1, 64 * s, 64, 0.01);
+        std::vector<bool> between(rig.parameters.size(), true);
+        for (const Parameter& p : rig.graph.parameters()) {
+          std::fill_n(between.begin() + p.offset, p.elements(), false);
+        }
+        EXPECT_EQ(std::count(between.begin(), between.end(), true),
+                  rig.graph.flat_elements() - rig.graph.parameter_count());
+        for (std::size_t i = 0; i < between.size(); ++i) {
+          if (!between[i]) continue;
+          ASSERT_EQ(rig.parameters[i], 0.0F) << i;
+          ASSERT_EQ(rig.reducer.gradient()[i], 0.0F) << i;
+        }
+      });
     }
   }
 }

@@ -36,7 +36,7 @@ class TrainingRig {
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
-        optimizer(*backend, std::vector<ParameterSegment>{{0, graph.parameter_count()}}, config.optimizer),
+        optimizer(*backend, segments_of(graph), config.optimizer),
         sums(make_message_communicator(ranks, *backend, {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
         stage(*backend, 784, batch.per_rank, nullptr),
@@ -71,16 +71,21 @@ class TrainingRig {
     options.logical_shards = config.shards;
     return options;
   }
+  static std::vector<ParameterSegment> segments_of(const Graph& graph) {
+    std::vector<ParameterSegment> segments;
+    for (const Parameter& p : graph.parameters()) segments.push_back({p.offset, p.elements()});
+    return segments;
+  }
   ReducerConfig reducer_config(const RigConfig& config) const {
     std::vector<std::size_t> sizes;
-    for (const Parameter& p : graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.elements()));
+    for (const Parameter& p : graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
     ReducerConfig result;
     result.algorithm = config.algorithm;
     result.overlap = config.overlap;
     // Small buckets, so that there are several.
     result.buckets = plan_buckets(sizes, 8 << 10, 128 << 10);
     result.shards = batch.shards;
-    result.elements = static_cast<std::size_t>(graph.parameter_count());
+    result.elements = static_cast<std::size_t>(graph.flat_elements());
     return result;
   }
 
