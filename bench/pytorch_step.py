@@ -8,7 +8,8 @@
 A step is: forward, loss, backward, SGD update, on one batch that already lies in the device's memory as float32 in the
 layout of the net, so that reading and converting images costs PyTorch nothing. Where there is more than one way it takes
 the fastest it finds: layout (channels_last or not), optimizer implementation (fused or foreach) and, with --mode compile,
-the compiler's own mode. On the CPU the allocator keeps its memory and asks for huge pages, and denormals are flushed to
+the compiler's own mode; with it a line of the best way so far is printed after each way, as compiling a deep network takes
+minutes and may be cut off. On the CPU the allocator keeps its memory and asks for huge pages, and denormals are flushed to
 zero. On a GPU cuDNN times its kernels, and --mode graph replays the whole step as one CUDA graph.
 """
 
@@ -329,6 +330,20 @@ def measure(args):
 
     global_batch = args.batch or MODELS[args.model][3]
     batch = global_batch // ranks + (1 if rank < global_batch % ranks else 0)
+
+    def tell(candidate, repeats, complete):
+        if rank != 0:
+            return
+        build = torch.__config__.show()
+        print(json.dumps({
+            "framework": "pytorch", "version": torch.__version__, "model": args.model, "global_batch": global_batch,
+            "ranks": ranks, "threads": args.threads, "device": args.device, "mode": args.mode,
+            "precision": args.precision,
+            "samples_per_second": round(statistics.median(repeats), 1), "repeats": [round(r, 1) for r in repeats],
+            **candidate.way, "complete": complete,
+            "build": [line.strip(" -") for line in build.splitlines() if "MKL" in line or "CPU capability" in line][:3],
+        }), flush=True)
+
     best = None
     for way in ways(args):
         candidate = Candidate(torch, args, ranks, batch, way)
@@ -337,18 +352,11 @@ def measure(args):
         trial = agreed(min(candidate.seconds(steps, barrier) for _ in range(2)))
         if best is None or trial < best[0]:
             best = (trial, candidate, steps)
+        if args.mode == "compile":
+            tell(best[1], [global_batch / best[0]], complete=False)
     _, candidate, steps = best
     repeats = [global_batch / candidate.seconds(steps, barrier) for _ in range(args.repeats)]
-    if rank == 0:
-        build = torch.__config__.show()
-        print(json.dumps({
-            "framework": "pytorch", "version": torch.__version__, "model": args.model, "global_batch": global_batch,
-            "ranks": ranks, "threads": args.threads, "device": args.device, "mode": args.mode,
-            "precision": args.precision,
-            "samples_per_second": round(statistics.median(repeats), 1), "repeats": [round(r, 1) for r in repeats],
-            **candidate.way,
-            "build": [line.strip(" -") for line in build.splitlines() if "MKL" in line or "CPU capability" in line][:3],
-        }), flush=True)
+    tell(candidate, repeats, complete=True)
     if ranks > 1:
         dist.destroy_process_group()
 

@@ -52,7 +52,47 @@ expect 2 'matches no check' "$run" "${results[@]}" --only nothing first
 expect 0 '^7 passed, 0 failed$' "$run" "${results[@]}" --only '^check: |deterministic|too little memory' first faults
 [ "$(grep -c '^ok' "$folder/results of a run/summary.txt")" -eq 7 ] || fail "the summary lacks checks"
 [ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq 7 ] || fail "results.jsonl lacks checks"
-expect 0 '^1 passed, 0 failed$' "$run" "${results[@]}" --only 'USR1' faults
+expect 0 '^ok .*ended with 75 by SIGUSR1 to mpirun' "$run" "${results[@]}" --only 'USR1' faults
+# An mpirun that keeps the signal to itself: the rank is told.
+cat >"$folder/bin/mpirun" <<'LAUNCHER'
+#!/usr/bin/env bash
+trap : USR1
+while [[ $1 != /* ]]; do shift; done
+"$@" &
+until wait $!; code=$?; ((code < 128)) || ! kill -0 $! 2>/dev/null; do :; done
+exit "$code"
+LAUNCHER
+chmod +x "$folder/bin/mpirun"
+expect 0 '^ok .*ended with 75 by SIGUSR1 to the rank' "$run" "${results[@]}" --only 'USR1' faults
+rm "$folder/bin/mpirun"
+
+# compute-sanitizer's verdicts, by a stand-in that says SANITIZER; racecheck gets no CUDA graph, inside of which it fails.
+cat >"$folder/bin/compute-sanitizer" <<'SANITIZER'
+#!/usr/bin/env bash
+if [[ $* == *ddp_train* && $* != *"--cuda-graph off"* ]]; then echo "Sanitizer failed to handle a hardware exception"; fi
+echo "$SANITIZER"
+exit "${SANITIZER_CODE:-0}"
+SANITIZER
+chmod +x "$folder/bin/compute-sanitizer"
+race='========= RACECHECK SUMMARY:'
+SANITIZER="$race 0 hazards displayed (0 errors, 0 warnings)" expect 0 '^2 passed' "$run" "${results[@]}" --only racecheck faults
+SANITIZER="$race 3 hazards displayed (3 errors, 0 warnings)" expect 1 'racecheck: training steps .*: 3 errors' \
+  "$run" "${results[@]}" --only racecheck faults
+SANITIZER_CODE=99 SANITIZER='========= ERROR SUMMARY: 0 errors' expect 1 '^0 passed, 3 failed' \
+  "$run" "${results[@]}" --only memcheck faults
+SANITIZER='Error: Sanitizer failed to handle a hardware exception' expect 1 'compute-sanitizer itself failed' \
+  "$run" "${results[@]}" --only 'racecheck: training' faults
+
+# torch.compile that does not come to its end within its share of the stage: what it has measured until then is kept.
+cat >"$folder/bin/compiling" <<'PYTHON'
+#!/bin/sh
+echo '{"version": "2", "samples_per_second": 1234.5, "compiled": "default", "complete": false}'
+sleep 1000
+PYTHON
+chmod +x "$folder/bin/compiling"
+PYTHON=$folder/bin/compiling expect 0 "1,23[45] images/s, the best within [0-9]+ s, in the compiler's mode 'default'" \
+  "$run" "${results[@]}" --limit 95 --only 'PyTorch lenet, compile' compile
+grep -q '"images_per_second": 1234.5' "$folder/results of a run/results.jsonl" || fail "the figure is not kept"
 # A fault is found and counted, and the rest goes on.
 STAND_IN_GPU_FAULT=product expect 1 '^FAILED  first: check: one rank' "$run" "${results[@]}" --only '^check: ' first
 grep -qE '^0 passed, 2 failed$' "$folder/said" || fail "the failures are not counted"
@@ -72,6 +112,11 @@ printf '# Page\n\n<!-- gpus end -->\n' >"$folder/page.md"
 expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
 expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
 [ "$(grep -c '^### Stand-in' "$folder/page.md")" -eq 1 ] || fail "the section is not replaced"
+# A stage in a folder of its own, and one of another machine.
+cp -r "$folder/results of a run" "$folder/second"
+expect 0 'Stand-in, 4 results' "$tests/report" "$folder/results of a run" "$folder/second" --into "$folder/page.md"
+sed -i 's/Stand-in/Other/' "$folder/second/machine.json"
+expect 3 'second is of another GPU' "$tests/report" "$folder/results of a run" "$folder/second" --into "$folder/page.md"
 expect 3 'tests/gpu/run wrote' "$tests/report" "$folder" --into "$folder/page.md"
 
 if [ "$failures" -ne 0 ]; then exit 1; fi

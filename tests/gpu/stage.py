@@ -175,6 +175,10 @@ class Stage:
     def left(self):
         return self.deadline - time.monotonic()
 
+    def share(self, most, later):
+        """At most `most` seconds, of which the checks to come are left `later` together, as far as the stage has them."""
+        return max(1, min(most, self.left() - later))
+
     def check(self, name, function):
         if not self.only.search(name):
             return True

@@ -77,9 +77,10 @@ def losses_of(network, precision, graph):
                      "--cuda-graph", graph, "--output", str(folder)]
         check.expect(check.ddp(arguments, 120))
         reference = check.machine.reference.get("losses", {}).get(network)
-        if reference is None:
+        noisy = check.machine.reference.get("noisy", {}).get(network)
+        if reference is None or noisy is None:
             raise Failed("there are no CPU results to compare with; pack the bundle with them")
-        tolerances = networks.tolerances(precision, reference, check.machine.reference["again"][network])
+        tolerances = networks.tolerances(precision, reference, check.machine.reference["again"][network], noisy)
         worst, step, exceeds = training.largest_difference(training.losses(folder), reference, tolerances)
         check.figures.update(network=network, precision=precision, graph=graph, difference=worst, step=step)
         said = f"largest relative difference from the CPU {worst:.1e}, at step {step} (tolerance {tolerances[step - 1]:.1e})"
