@@ -15,6 +15,7 @@ int run_plan(const MpiSession& session, const Options& options);
 int run_bench(const MpiSession& session, const Options& options);
 int run_check(const MpiSession& session, const Options& options);
 int run_export(const MpiSession& session, const Options& options);
+int run_replay(const MpiSession& session, const Options& options);
 int run_devices(const MpiSession& session, const Options& options);
 
 // The text of --version with the libraries of all folders.

@@ -1,5 +1,7 @@
 #include "model/network.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -177,11 +179,31 @@ std::string Network::describe() const {
   return text;
 }
 
+void Network::show(bool backward, const std::string& where, const Value& value, ConstActivations values) const {
+  if (!observer_ || values == nullptr || active_ == 0) return;
+  observer_({backward, where, values, value.shape, value.layout, active_, config_.batch});
+}
+
+void Network::show_gradients(const Step& step, const BackwardArguments& arguments) const {
+  if (!observer_) return;
+  for (std::size_t p = 0; p < step.parameters.size(); ++p) {
+    const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
+    const ConstActivations values = static_cast<const float*>(arguments.parameter_gradients.at(p));
+    observer_({true, fmt::format("the gradient of '{}'", parameter.name), values, {1, 1, parameter.elements()}});
+  }
+  for (std::size_t input = 0; input < step.inputs.size(); ++input) {
+    const Value& value = values_[step.inputs[input]];
+    show(true, fmt::format("the gradient that layer '{}' passes to '{}'", step.name, value.name), value,
+         input == 0 ? arguments.dx : arguments.dx2);
+  }
+}
+
 void Network::forward(Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) {
   DDP_ASSERT(samples.count <= config_.batch);
   active_ = samples.count;
   keys_ = samples.keys;
   backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
+  show(false, "the input", values_.front(), values_.front().y);
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.x = values_[step.inputs[0]].y;
@@ -198,6 +220,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.training = pass == Pass::training;
     step.op->forward(arguments);
     heartbeat();
+    show(false, fmt::format("the output of layer '{}'", step.name), values_[step.output], arguments.y);
   }
   const Value& logits = values_.back();
   LossSpec loss = loss_;
@@ -206,6 +229,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   backend_.ops().softmax_cross_entropy(
       loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
              samples.other_labels, samples.label_weights});
+  if (pass == Pass::training) show(true, "the gradient of the logits", logits, logits.dy);
 }
 
 void Network::backward_step(int index, const float* parameters, float* gradient) {
@@ -230,6 +254,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.keys = keys_;
   step.op->backward(arguments);
   heartbeat();
+  show_gradients(step, arguments);
   for (const int p : step.parameters) {
     // Fixed parameters have zero gradients, which would otherwise contribute to norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];

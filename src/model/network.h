@@ -63,6 +63,17 @@ struct ModelState {
 // The mode of batch normalisation and dropout; backward requires training.
 enum class Pass { training, evaluation };
 
+// What an observer of a pass is shown: values just computed, which later work overwrites.
+struct Observed {
+  bool backward = false;
+  std::string where = {};        // "the output of layer 'conv1'"
+  ConstActivations values = {};  // in the backend's memory
+  Shape shape = {};              // of a sample; of a parameter's gradient all of it
+  Layout layout = Layout::plain;
+  std::int64_t samples = 0;         // 0: a parameter's gradient
+  std::int64_t stored_samples = 0;  // for which the memory is laid out
+};
+
 struct LossOutput {
   double* loss_sum = nullptr;  // written: the sum over the samples
   double* correct = nullptr;   // added to: right answers
@@ -86,6 +97,11 @@ class Network {
   // The logits of the last forward: [count][classes] in the plain layout.
   ConstActivations logits() const { return values_.back().y; }
   Layout logits_layout() const { return values_.back().layout; }
+
+  // Calls the observer with every value of the passes to come, in the order of computation; null: no longer. Recordings
+  // do not call it.
+  using Observer = std::function<void(const Observed&)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
 
   using Ready = std::function<void(std::int64_t)>;
   // Overwrites `gradient` with the gradient for the samples of the last forward; calls `ready(offset)` when all
@@ -125,6 +141,8 @@ class Network {
     std::array<std::optional<BufferId>, 2> aside{};
   };
 
+  void show(bool backward, const std::string& where, const Value& value, ConstActivations values) const;
+  void show_gradients(const Step& step, const BackwardArguments& arguments) const;
   std::size_t add_step(Step step, Layout out);
   std::size_t in_layout(std::size_t value, Layout layout);
   void build_steps(const Graph& graph, const LayoutPlan& plan);
@@ -149,6 +167,7 @@ class Network {
   std::vector<Step> steps_;
   MemoryPlan memory_;
   Memory arena_;
+  Observer observer_;
   std::int64_t active_ = 0;
   const std::uint64_t* keys_ = nullptr;
 };

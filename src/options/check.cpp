@@ -62,6 +62,8 @@ void check_optimizer(const OptimizerOptions& o) {
   check(o.clip_norm == 0 || o.clip_value == 0, ExitCode::usage, "--clip-norm and --clip-value are mutually exclusive");
   check(o.optimizer != K::lars || o.clip_value == 0, ExitCode::usage,
         "--optimizer lars does not support --clip-value, since its rates depend on the gradient norm; remove it");
+  check(o.nonfinite_limit == standard.nonfinite_limit || o.on_nonfinite != OnNonFinite::stop, ExitCode::usage,
+        "--nonfinite-limit has no effect with --on-nonfinite stop, only with skip, rollback; remove it");
   check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup requires --ema-decay > 0, such as 0.999");
 }
 

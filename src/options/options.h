@@ -40,6 +40,7 @@ enum class ScheduleBy { automatic, epoch, step };
 enum class LrScale { none, linear, sqrt };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
+enum class OnNonFinite { stop, skip, rollback };
 enum class ExportFormat { automatic, onnx, safetensors };
 enum class ProgressStyle { automatic, bar, lines, none };
 
@@ -149,6 +150,8 @@ struct OptimizerOptions {
   std::int64_t epochs = 10;
   std::int64_t max_steps = 0;  // 0: no limit
   std::uint64_t seed = 1;
+  OnNonFinite on_nonfinite = OnNonFinite::stop;
+  std::int64_t nonfinite_limit = 10;  // steps that skip and rollback put up with
   bool deterministic = false;
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
@@ -201,7 +204,7 @@ struct BenchOptions {
 };
 
 struct Options {
-  std::string command = "train";  // train, eval, plan, bench, check, devices or export
+  std::string command = "train";  // train, eval, plan, bench, check, devices, export or replay
   RunOptions run;
   ModelOptions model;
   DeviceOptions device;
@@ -212,6 +215,7 @@ struct Options {
   OutputOptions output;
   ExportOptions exported;
   BenchOptions bench;
+  std::string replay;      // the folder that the command replay is given
   std::string help_topic;  // with help: the topic, or empty for the overview
   bool help = false;
   bool version = false;
@@ -259,6 +263,7 @@ constexpr auto enum_names(ScheduleBy) { return std::to_array<std::string_view>({
 constexpr auto enum_names(LrScale) { return std::to_array<std::string_view>({"none", "linear", "sqrt"}); }
 constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"ring", "tree", "root"}); }
 constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"auto", "none"}); }
+constexpr auto enum_names(OnNonFinite) { return std::to_array<std::string_view>({"stop", "skip", "rollback"}); }
 constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
 constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }

@@ -35,6 +35,7 @@ struct Setting {
 
 struct CommandLine {
   std::string command = "train";
+  std::string replay;  // the folder behind the command replay
   std::vector<Setting> settings;
 };
 
@@ -139,6 +140,10 @@ CommandLine read_command_line(const Table& table, std::span<const char* const> a
   for (const po::option& option : split_command_line(table, args).options) {
     if (option.position_key >= 0) {
       for (const std::string& word : option.value) {
+        if (has_command && result.command == "replay" && result.replay.empty()) {
+          result.replay = word;
+          continue;
+        }
         if (has_command) {
           usage_error(fmt::format("unexpected '{}' on the command line; options start with --", shown(word)));
         }
@@ -309,9 +314,12 @@ Options parse_options(std::span<const char* const> args) {
   if (given.help && given.help_topic.empty() && is_topic(given.command)) given.help_topic = given.command;
   if (given.help || given.version) return given;
   check_command(command_line);
+  check(command_line.command != "replay" || !command_line.replay.empty(), ExitCode::usage,
+        "replay requires the folder that a run wrote about a step, such as: ddp_train replay RUN/nonfinite-7");
 
   Options options;
   options.command = command_line.command;
+  options.replay = command_line.replay;
   if (!given.run.config.empty()) {
     std::vector<Setting> settings = read_config(table, given.run.config);
     apply_settings(settings, options);

@@ -37,6 +37,7 @@ constexpr std::array kCommands = {
     CommandSpec{"bench", "time training steps on one batch held in memory, without file I/O"},
     CommandSpec{"check", "test the device of every rank and the communication between ranks"},
     CommandSpec{"export", "export a trained model to ONNX or safetensors"},
+    CommandSpec{"replay", "compute a step that was not finite once more, layer by layer: replay RUN/nonfinite-STEP"},
     CommandSpec{"devices", "list the GPUs of this machine: memory, utilization, temperature, processes"},
 };
 
@@ -240,6 +241,11 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.integer("epochs", &O::epochs, 1, 1'000'000'000, "passes over the training set").common = true;
   optimizer.integer("max-steps", &O::max_steps, 0, kUnbounded, "stop after this many steps; 0: no limit");
   optimizer.bits("seed", &O::seed, "seed for weights, sample order and augmentation").common = true;
+  optimizer.choice("on-nonfinite", &O::on_nonfinite,
+                   "what follows a step whose loss or gradient is not finite; stop: end with code 6; skip: go on "
+                   "without an update; rollback: go on with the weights of the newest checkpoint");
+  optimizer.integer("nonfinite-limit", &O::nonfinite_limit, 1, kUnbounded,
+                    "--on-nonfinite skip, rollback: end with code 6 after more than this many such steps");
   optimizer.on_off("deterministic", &O::deterministic,
                    "bit-identical results in every run with the same --logical-shards, on any number of ranks");
 }

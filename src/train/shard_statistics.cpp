@@ -45,6 +45,18 @@ void ShardStatistics::push() {
   host_mean_->push();
 }
 
+void ShardStatistics::keep() {
+  if (count_ == 0) return;
+  host_own_->fetch();
+  kept_.assign(host_own_->values().begin(), host_own_->values().end());
+}
+
+void ShardStatistics::put_back() {
+  if (count_ == 0) return;
+  std::copy(kept_.begin(), kept_.end(), host_own_->values().begin());
+  host_own_->push();
+}
+
 void ShardStatistics::gather(Communicator& ranks) {
   if (count_ == 0) return;
   host_own_->fetch();

@@ -40,6 +40,9 @@ class ShardStatistics {
 
   // The mean in host memory, with the names of Graph::statistics(), as of the last gather().
   std::vector<TensorView> mean_views();
+  // Keeps this rank's statistics, and puts them back: for a step that is dropped.
+  void keep();
+  void put_back();
   // The state needed to continue training: one tensor [shards][elements], or none.
   std::vector<TensorView> shard_views();
 
@@ -57,6 +60,7 @@ class ShardStatistics {
   std::unique_ptr<HostMirror> host_own_;
   std::unique_ptr<HostMirror> host_mean_;
   std::vector<float> all_;  // [shards][count]
+  std::vector<float> kept_;
 };
 
 }  // namespace ddp

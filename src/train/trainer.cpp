@@ -2,18 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "checkpoint/reader.h"
 #include "gradients/buckets.h"
 #include "job/joint_error.h"
 #include "train/fingerprint.h"
 
 namespace ddp {
 namespace {
+
+// `folder`, or with a number behind it if an earlier run has left one of that name.
+std::filesystem::path free_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::path path = folder;
+  for (int n = 2; std::filesystem::exists(path, error); ++n) {
+    path = folder;
+    path += fmt::format("-{}", n);
+  }
+  return path;
+}
 
 ReducerConfig reducer_config(const Experiment& e) {
   const DistributedOptions& options = e.options.distributed;
@@ -105,9 +120,10 @@ ExitCode Trainer::run() {
     const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
     const std::int64_t step = run_.step();
     const double lr = schedule_.lr(step);
+    if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
     const StepResult result = train_step_.run(experiment_.parameters(), *batch,
                                               {step + 1, samples, lr, schedule_.momentum(step), requested()});
-    if (!result.finite) stop_non_finite(result);
+    if (!result.finite) handle_non_finite(result, *batch, samples, lr);
     const bool complete = after_step(result, lr, samples);
     if (!complete || (result.request.stop && run_.step() < total_steps_)) {
       if (!run_.saved_now()) save();
@@ -137,7 +153,11 @@ StepResult Trainer::step_on(const Batch& batch) {
 
 bool Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
   const Cursor before = run_.cursor();
-  run_.advance(result.loss, samples);
+  if (result.finite) {
+    run_.advance(result.loss, samples);
+  } else {
+    run_.pass_over(samples);
+  }
   const std::int64_t step = run_.step();
   samples_since_line_ += samples;
   epoch_samples_here_ += samples;
@@ -264,13 +284,68 @@ std::string Trainer::kept_text() const {
                                : fmt::format("the checkpoint of step {} is kept", run_.saved_step());
 }
 
-void Trainer::stop_non_finite(const StepResult& result) const {
-  throw JointError(ExitCode::non_finite,
-                   fmt::format("step {} (epoch {}): the {} is not finite; the weights were not updated, and {}; "
-                               "lower --lr, or lengthen --warmup-epochs",
-                               run_.step() + 1, run_.cursor().epoch + 1,
-                               std::isfinite(result.loss) ? "gradient" : "loss", kept_text()),
-                   ranks_.rank() == 0);
+// Every rank knows that the step was not finite, and has not updated. All of them look for the cause; then the run ends,
+// or goes on behind this step.
+void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr) {
+  const Activity activity("searching for the cause of a non-finite step");
+  NonFinite found = find_non_finite(experiment_, run_, ranks_, stage_, batch, samples);
+  const std::string what =
+      fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
+                  std::isfinite(result.loss) ? "gradient" : "loss", found.text);
+  const std::string kept = keep_batch(found, result, lr);
+  const auto stop = [&](const std::string& why) {
+    throw JointError(
+        ExitCode::non_finite,
+        fmt::format("{}; the weights were not updated, {}and {}; {}; lower --lr, or lengthen --warmup-epochs", what,
+                    why, kept_text(), kept),
+        ranks_.rank() == 0);
+  };
+  if (options_.on_nonfinite == OnNonFinite::stop) stop("");
+  ++non_finite_steps_;
+  if (non_finite_steps_ > options_.nonfinite_limit) {
+    stop(fmt::format("this is the {}th such step and --nonfinite-limit {}, ", non_finite_steps_,
+                     options_.nonfinite_limit));
+  }
+  const std::string count = fmt::format("{} of at most {}", non_finite_steps_, options_.nonfinite_limit);
+  if (options_.on_nonfinite == OnNonFinite::skip) {
+    experiment_.statistics->put_back();
+    if (output_ != nullptr) log_warning("{}; the step is skipped ({}); {}", what, count, kept);
+    return;
+  }
+  if (run_.saved_step() < 0) stop("there is nothing to roll back to, ");
+  const std::int64_t from = roll_back();
+  if (output_ != nullptr) {
+    log_warning("{}; rolled back to the weights of step {} ({}); {}", what, from, count, kept);
+  }
+}
+
+// Writes RUN/nonfinite-STEP on rank 0; returns how to look at it, as a clause.
+std::string Trainer::keep_batch(NonFinite& found, const StepResult& result, double lr) {
+  if (output_ == nullptr) return "";
+  found.step = run_.step() + 1;
+  found.epoch = run_.cursor().epoch + 1;
+  found.lr = lr;
+  found.loss = result.loss;
+  const std::filesystem::path folder = free_folder(output_->folder.path() / fmt::format("nonfinite-{}", found.step));
+  try {
+    write_non_finite(folder, found, run_.capture(), run_.weights(), experiment_.onnx);
+  } catch (const Error& error) {
+    log_warning("the batch of step {} is not kept: {}", found.step, error.what());
+    return "its batch could not be kept";
+  }
+  return fmt::format("'ddp_train replay {}' shows the step layer by layer", folder.string());
+}
+
+// Takes over the weights of the newest checkpoint; returns its step, on rank 0.
+std::int64_t Trainer::roll_back() {
+  std::optional<Checkpoint> checkpoint;
+  if (output_ != nullptr) {
+    checkpoint = find_checkpoint(output_->folder.path());
+    check(checkpoint.has_value(), ExitCode::checkpoint, "{}: there is no checkpoint any more to roll back to",
+          output_->folder.path().string());
+  }
+  run_.roll_back(checkpoint ? &*checkpoint : nullptr);
+  return checkpoint ? checkpoint->state.step : -1;
 }
 
 }  // namespace ddp

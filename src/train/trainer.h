@@ -22,6 +22,7 @@
 #include "train/batch_stream.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"
+#include "train/non_finite.h"
 #include "train/step.h"
 #include "train/training_run.h"
 
@@ -64,7 +65,9 @@ class Trainer {
   void check_weights();
   void save();
   std::string kept_text() const;
-  [[noreturn]] void stop_non_finite(const StepResult& result) const;
+  void handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr);
+  std::string keep_batch(NonFinite& found, const StepResult& result, double lr);
+  std::int64_t roll_back();
   Request requested();
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
@@ -83,6 +86,7 @@ class Trainer {
   TrainStep train_step_;
   Evaluator evaluator_;
   std::int64_t checked_step_ = -1;
+  std::int64_t non_finite_steps_ = 0;
   // Of this process, for the rate of the current epoch.
   double epoch_began_ = 0;
   double epoch_seconds_ = 0;  // from that point to the end of the epoch

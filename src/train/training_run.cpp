@@ -52,10 +52,22 @@ void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, c
   epoch_sums_ = {state.epoch_loss_sum, state.epoch_samples};
   epoch_logged_ = point.epoch_logged;
   if (point.evaluation) (void)evaluated({point.evaluation->loss, point.evaluation->accuracy, 0});
-  together(session, [&] {
-    if (checkpoint == nullptr) return;
-    load(*checkpoint, model_label(experiment_.options.model.model), weights(), optimizer_state());
-  });
+  together(session, [&] { read(checkpoint); });
+  spread();
+}
+
+void TrainingRun::roll_back(const Checkpoint* checkpoint) {
+  read(checkpoint);
+  spread();
+}
+
+void TrainingRun::read(const Checkpoint* checkpoint) {
+  if (checkpoint == nullptr) return;
+  load(*checkpoint, model_label(experiment_.options.model.model), weights(), optimizer_state());
+}
+
+// What rank 0 has read, to all ranks.
+void TrainingRun::spread() {
   broadcast_floats(ranks_, *experiment_.host_parameters);
   experiment_.statistics->broadcast(ranks_);
   for (NamedMirror& each : host_state_) broadcast_floats(ranks_, each.mirror);
@@ -113,10 +125,16 @@ std::vector<TensorView> TrainingRun::optimizer_state() {
 }
 
 void TrainingRun::advance(double loss, std::int64_t samples) {
-  ++step_;
-  samples_seen_ += samples;
   epoch_sums_.loss += loss * static_cast<double>(samples);
   epoch_sums_.samples += samples;
+  move_on(samples);
+}
+
+void TrainingRun::pass_over(std::int64_t samples) { move_on(samples); }
+
+void TrainingRun::move_on(std::int64_t samples) {
+  ++step_;
+  samples_seen_ += samples;
   cursor_ = advanced(cursor_, experiment_.batch.steps_per_epoch);
   if (cursor_.step == 0) epoch_logged_ = false;
 }

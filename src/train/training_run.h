@@ -35,6 +35,9 @@ class TrainingRun {
   // Collective. Continues from `point`, whose tensors rank 0 reads from `checkpoint` (null on the other ranks). Throws
   // JointError(checkpoint) if the tensors do not match the network and the optimizer.
   void restore(const MpiSession& session, const ResumePoint& point, const Checkpoint* checkpoint);
+  // Collective. Takes over the weights and the optimizer's state of `checkpoint` (null on ranks other than 0); the
+  // position in the data stays.
+  void roll_back(const Checkpoint* checkpoint);
   // Everything that a checkpoint stores besides the tensors.
   TrainingState capture() const;
 
@@ -47,6 +50,8 @@ class TrainingRun {
 
   // Records one update, with the mean `loss` over the `samples` of its global batch.
   void advance(double loss, std::int64_t samples);
+  // The step was made without an update.
+  void pass_over(std::int64_t samples);
   // Records an evaluation of the current weights; returns whether they are the best so far. NaN is never best.
   bool evaluated(const EvalResult& result);
 
@@ -69,6 +74,9 @@ class TrainingRun {
   void finish_epoch();
 
  private:
+  void read(const Checkpoint* checkpoint);
+  void spread();
+  void move_on(std::int64_t samples);
   struct NamedMirror {
     std::string name;
     HostMirror mirror;

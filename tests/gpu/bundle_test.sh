@@ -21,7 +21,8 @@ expect() { # expect CODE PATTERN COMMAND...
 
 mkdir "$folder/bin" "$folder/reference"
 # The bytes of this build, which the unpacked bundle must repeat; all else that tests/gpu/reference writes takes minutes.
-expect 0 '' "$tests/reference" --program "$build/src/ddp_train" --out "$folder/reference" --only checkpoint
+"$tests/reference" --program "$build/src/ddp_train" --out "$folder/reference" --only checkpoint >"$folder/said" 2>&1 ||
+  fail "no CPU results to pack"
 expect 2 'OUT is missing' "$tests/pack"
 expect 2 'unknown option' "$tests/pack" --fast "$folder/out"
 expect 3 'there is no .*ddp_train' "$tests/pack" --build "$folder" "$folder/out"

@@ -1,0 +1,158 @@
+// ddp_train replay DIR: computes the step that a run has recorded as non-finite once more, value by value.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/safetensors.h"
+#include "commands/commands.h"
+#include "commands/ranks.h"
+#include "job/report.h"
+#include "options/parse.h"
+#include "train/fingerprint.h"
+#include "train/model_source.h"
+#include "train/non_finite.h"
+#include "train/open_device.h"
+#include "train/trace.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The options of the run, with the device and cores of this command.
+Options recorded_options(const Options& given) {
+  const std::string config = (fs::path(given.replay) / "config.cfg").string();
+  const std::array<const char*, 2> words = {"--config", config.c_str()};
+  Options options = parse_options(words);
+  options.command = given.command;
+  options.replay = given.replay;
+  options.device = given.device;
+  options.distributed.threads = given.distributed.threads;
+  options.distributed.bind = given.distributed.bind;
+  options.run = given.run;
+  return options;
+}
+
+// The kernels of the run, or others where those are not to be had.
+LayoutPlan plan_of(Backend& backend, const std::vector<Stage>& stages, const Graph& graph, const NetworkConfig& config,
+                   const std::string& text) {
+  try {
+    const LayoutPlan plan = layout_plan_from_text(text, stages);
+    NetworkConfig only_planned = config;
+    only_planned.plan_only = true;
+    (void)Network(backend, graph, only_planned, plan);
+    return plan;
+  } catch (const Error& error) {
+    log_warning("the run's kernels are not to be had here ({}); others are chosen, and values differ by rounding",
+                error.what());
+    return plan_layouts(backend, stages, ChoiceMode::fixed);
+  }
+}
+
+// The parameters of the folder, flat; those that are constants of the model's file are in no file of weights.
+std::vector<float> parameters_of(const fs::path& folder, const NetworkSource& source, const std::string& hash) {
+  std::vector<float> flat(static_cast<std::size_t>(source.graph.flat_elements()));
+  if (source.imported) flat = source.imported->parameters;
+  std::vector<float> statistics(static_cast<std::size_t>(source.graph.statistic_count()));
+  std::vector<TensorView> views;
+  for (const Parameter& p : source.graph.parameters()) {
+    if (!p.fixed) views.push_back({p.name, p.shape, flat.data() + p.offset});
+  }
+  for (const Statistic& s : source.graph.statistics()) {
+    views.push_back({s.name, {s.channels}, statistics.data() + s.offset});
+  }
+  const SafetensorsFile file = SafetensorsFile::read(folder / "weights.safetensors");
+  file.check_same(views);
+  file.copy_to(views);
+  check(tensors_part("weights", views).value == hash, ExitCode::checkpoint,
+        "{}: not the weights of the step that batch.json describes; use an intact copy of the folder",
+        (folder / "weights.safetensors").string());
+  return flat;
+}
+
+Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recorded) {
+  const fs::path folder = options.replay;
+  const std::string text = read_text(folder / "state.json", ExitCode::checkpoint);
+  const TrainingState state = parse_state(text, folder / "state.json");
+  check(state.image.size() == 3 &&
+            recorded.pixels.size() ==
+                recorded.indices.size() * static_cast<std::size_t>(state.image[0] * state.image[1] * state.image[2]),
+        ExitCode::checkpoint, "{}: its files do not belong together; use an intact copy of the folder",
+        folder.string());
+  const Shape image{state.image[0], state.image[1], state.image[2]};
+  const std::string& model = options.model.model;
+  const NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), image, state.class_count);
+  const std::unique_ptr<Backend> backend = open_backend(ranks.device);
+  NetworkConfig config;
+  config.batch = recorded.shard_batch;
+  config.image = image;
+  config.scale = recorded.scale;
+  config.shift = recorded.shift;
+  config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
+  const std::vector<Stage> stages = make_stages(source.graph, config.batch, backend->ops().takes_bias_into_norm());
+  Network network(*backend, source.graph, config, plan_of(*backend, stages, source.graph, config, state.plan));
+
+  const std::vector<float> flat = parameters_of(folder, source, recorded.weights_hash);
+  const Memory parameters = backend->queue().allocate(flat.size() * sizeof(float), "the parameters");
+  backend->queue().upload(parameters.data(), flat.data(), flat.size() * sizeof(float));
+  const auto samples = static_cast<std::int64_t>(recorded.indices.size());
+  BatchStage stage(*backend, image.size(), samples, nullptr, !recorded.other_labels.empty());
+  stage.set({recorded.pixels, recorded.labels, samples, recorded.indices, recorded.keys, recorded.other_labels,
+             recorded.label_weights});
+  stage.enqueue();
+  Trace all;
+  std::int64_t first = 0;
+  for (const std::int64_t count : recorded.shards) {
+    if (count == 0) continue;
+    add_shard(all,
+              trace_shard(*backend, network, parameters.at<float>(0), source.graph.statistic_count(),
+                          stage.samples(first, count), 1.0F / static_cast<float>(samples)),
+              first);
+    first += count;
+  }
+  return all;
+}
+
+void print(const NonFinite& recorded, const Trace& trace) {
+  const auto samples = static_cast<double>(recorded.indices.size());
+  fmt::print("step {} (epoch {}), {}, learning rate {:g}, weights {}\n\n{}\n", recorded.step, recorded.epoch,
+             counted(recorded.indices.size(), "sample"), recorded.lr, recorded.weights_hash, trace_table(trace.rows));
+  fmt::print("loss {} here, {} in the run\n", trace.loss_sum / samples, recorded.loss);
+  const TraceRow* first = first_not_finite(trace.rows);
+  if (first == nullptr) {
+    fmt::print("here: every value of every shard is finite\n");
+  } else {
+    std::vector<std::uint32_t> indices;
+    for (const std::int64_t sample : first->samples) {
+      indices.push_back(recorded.indices[static_cast<std::size_t>(sample)]);
+    }
+    std::sort(indices.begin(), indices.end());
+    fmt::print("here: first in {}{}\n", first->where, indices.empty() ? "" : ", " + sample_list(indices));
+  }
+  fmt::print("in the run: {}\n", recorded.text);
+}
+
+}  // namespace
+
+int run_replay(const MpiSession& session, const Options& given) {
+  Options options = given;
+  NonFinite recorded;
+  together(session, [&] {
+    check(session.size() == 1, ExitCode::usage, "replay runs on one rank; start it without mpirun, or with -np 1");
+    recorded = read_non_finite(given.replay);
+    options = recorded_options(given);
+  });
+  const Ranks ranks = open_ranks(session, options);
+  return or_abort(session, [&] {
+    print(recorded, compute(ranks, options, recorded));
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
+}  // namespace ddp

@@ -1,0 +1,235 @@
+#include "train/non_finite.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "checkpoint/safetensors.h"
+#include "train/fingerprint.h"
+#include "train/trace.h"
+
+namespace ddp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 30U;
+
+// What a rank has found in its shards.
+struct Found {
+  std::int64_t row = std::numeric_limits<std::int64_t>::max();  // the place of the value in the order of computation
+  std::string where;
+  std::vector<std::uint32_t> samples;  // by their numbers in the data set
+};
+
+Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch, std::int64_t samples, int rank) {
+  Trace all;
+  const Range shards = e.batch.shards_of(rank);
+  const Range mine = e.batch.rank_samples(rank, samples);
+  for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
+    const Range range = e.batch.shard_samples(shard, samples);
+    if (range.size() == 0) continue;
+    const std::int64_t first = range.begin - mine.begin;
+    add_shard(all,
+              trace_shard(*e.backend, *e.network, e.parameters(), e.graph.statistic_count(),
+                          stage.samples(first, range.size()), 1.0F / static_cast<float>(samples)),
+              first);
+  }
+  Found found;
+  const TraceRow* row = first_not_finite(all.rows);
+  if (row == nullptr) return found;
+  found.row = row - all.rows.data();
+  found.where = row->where;
+  for (const std::int64_t sample : row->samples) {
+    found.samples.push_back(batch.indices[static_cast<std::size_t>(sample)]);
+  }
+  return found;
+}
+
+// The findings of all ranks as one clause.
+std::string joint_text(Communicator& ranks, const Found& mine, const std::string& broken_weight) {
+  const std::string own = Json{{"row", mine.row}, {"where", mine.where}, {"samples", mine.samples}}.dump();
+  std::vector<Json> all;
+  for (const std::string& text : ranks.all_gather_text(own, "the search for non-finite values")) {
+    all.push_back(Json::parse(text));
+  }
+  const auto before = [](const Json& a, const Json& b) {
+    return a["row"].get<std::int64_t>() < b["row"].get<std::int64_t>();
+  };
+  const Json first = *std::min_element(all.begin(), all.end(), before);
+  if (first["where"].get<std::string>().empty()) {
+    return "every value of every shard is finite, so their sum over the batch overflows";
+  }
+  std::vector<int> where;
+  std::vector<std::uint32_t> samples;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank]["row"] != first["row"]) continue;
+    where.push_back(static_cast<int>(rank));
+    for (const Json& sample : all[rank]["samples"]) samples.push_back(sample.get<std::uint32_t>());
+  }
+  std::sort(samples.begin(), samples.end());
+  return fmt::format("first in {} on {}{}{}", first["where"].get<std::string>(), rank_list(where),
+                     samples.empty() ? "" : ", " + sample_list(samples),
+                     broken_weight.empty() ? "" : fmt::format(" ('{}' holds non-finite values)", broken_weight));
+}
+
+// The values of all ranks behind one another, on all of them.
+template <class T>
+std::vector<T> gathered(Communicator& ranks, std::span<const T> mine, const BatchPlan& plan, std::int64_t samples,
+                        std::size_t each) {
+  std::vector<T> all(static_cast<std::size_t>(samples) * each);
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const Range range = plan.rank_samples(rank, samples);
+    const std::span<T> part = std::span(all).subspan(static_cast<std::size_t>(range.begin) * each,
+                                                     static_cast<std::size_t>(range.size()) * each);
+    if (rank == ranks.rank()) std::copy(mine.begin(), mine.end(), part.begin());
+    if (!part.empty()) ranks.broadcast(std::as_writable_bytes(part), rank);
+  }
+  return all;
+}
+
+void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::int64_t samples, NonFinite& found) {
+  const auto image = static_cast<std::size_t>(e.data.train->shape().size());
+  std::vector<std::uint8_t> read;
+  std::span<const std::uint8_t> pixels = batch.pixels;
+  if (pixels.empty()) {  // the images lie in the device's memory
+    read.resize(static_cast<std::size_t>(batch.count) * image);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
+      e.data.train->read(batch.indices[i], std::span(read).subspan(i * image, image));
+    }
+    pixels = read;
+  }
+  found.pixels = gathered(ranks, pixels, e.batch, samples, image);
+  found.indices = gathered(ranks, batch.indices, e.batch, samples, 1);
+  found.labels = gathered(ranks, batch.labels, e.batch, samples, 1);
+  found.keys = gathered(ranks, batch.keys, e.batch, samples, 1);
+  if (e.options.data.mixup > 0) {
+    found.other_labels = gathered(ranks, batch.other_labels, e.batch, samples, 1);
+    found.label_weights = gathered(ranks, batch.label_weights, e.batch, samples, 1);
+  }
+}
+
+void write_all(const fs::path& path, std::string_view text) {
+  File file(path, File::Mode::create, ExitCode::checkpoint);
+  file.write(text);
+  file.sync();
+  file.close();
+}
+
+}  // namespace
+
+std::string sample_list(std::span<const std::uint32_t> indices) {
+  constexpr std::size_t kShown = 8;
+  const std::size_t shown = std::min(kShown, indices.size());
+  std::string text = indices.size() == 1 ? "sample " : "samples ";
+  for (std::size_t i = 0; i < shown; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", indices[i]);
+  return indices.size() == shown ? text : fmt::format("{} and {} more", text, indices.size() - shown);
+}
+
+NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, const BatchStage& stage,
+                          const Batch& batch, std::int64_t samples) {
+  NonFinite found;
+  const Found here = find_here(experiment, stage, batch, samples, ranks.rank());
+  run.fetch();
+  const std::vector<TensorView> weights = run.weights();
+  std::vector<TensorView> parameters;
+  for (const TensorView& view : weights) {
+    if (!view.name.ends_with(".running_mean") && !view.name.ends_with(".running_var")) parameters.push_back(view);
+  }
+  found.text = joint_text(ranks, here, first_not_finite(parameters));
+  found.weights_hash = tensors_part("weights", weights).value;
+  for (int shard = 0; shard < experiment.batch.shards; ++shard) {
+    found.shards.push_back(experiment.batch.shard_samples(shard, samples).size());
+  }
+  found.shard_batch = experiment.batch.per_shard;
+  found.scale = experiment.scale;
+  found.shift = experiment.shift;
+  gather_batch(experiment, ranks, batch, samples, found);
+  return found;
+}
+
+void write_non_finite(const fs::path& folder, const NonFinite& found, const TrainingState& state,
+                      std::span<const TensorView> weights, const std::string& onnx) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  check(!error, ExitCode::checkpoint, "cannot create {}: {}", folder.string(), error.message());
+  Json json;
+  json["step"] = found.step;
+  json["epoch"] = found.epoch;
+  json["seed"] = state.seed;
+  json["lr"] = found.lr;
+  json["loss"] = fmt::format("{}", found.loss);
+  json["first"] = found.text;
+  json["weights"] = found.weights_hash;
+  json["shards"] = found.shards;
+  json["shard_batch"] = found.shard_batch;
+  json["scale"] = found.scale;
+  json["shift"] = found.shift;
+  json["samples"] = found.indices;
+  json["labels"] = found.labels;
+  json["keys"] = found.keys;
+  json["other_labels"] = found.other_labels;
+  json["label_weights"] = found.label_weights;
+  write_all(folder / "pixels.bin",
+            {static_cast<const char*>(static_cast<const void*>(found.pixels.data())), found.pixels.size()});
+  (void)write_safetensors(folder / "weights.safetensors", weights, {{"format", "pt"}});
+  write_all(folder / "state.json", to_json(state));
+  write_all(folder / "config.cfg", state.config);
+  if (!onnx.empty()) write_all(folder / "model.onnx", onnx);
+  // Last: a folder with this file is complete.
+  write_all(folder / "batch.json", json.dump(1) + "\n");
+}
+
+NonFinite read_non_finite(const fs::path& folder) {
+  std::error_code error;
+  check(fs::is_regular_file(folder / "batch.json", error), ExitCode::checkpoint,
+        "{}: no batch.json; give a folder that a run wrote about a step, such as RUN/nonfinite-7", folder.string());
+  NonFinite found;
+  try {
+    const Json json = Json::parse(read_text(folder / "batch.json", ExitCode::checkpoint, kMostBytes));
+    json.at("step").get_to(found.step);
+    json.at("epoch").get_to(found.epoch);
+    json.at("lr").get_to(found.lr);
+    found.loss = std::stod(json.at("loss").get<std::string>());
+    json.at("first").get_to(found.text);
+    json.at("weights").get_to(found.weights_hash);
+    json.at("shards").get_to(found.shards);
+    json.at("shard_batch").get_to(found.shard_batch);
+    json.at("scale").get_to(found.scale);
+    json.at("shift").get_to(found.shift);
+    json.at("samples").get_to(found.indices);
+    json.at("labels").get_to(found.labels);
+    json.at("keys").get_to(found.keys);
+    json.at("other_labels").get_to(found.other_labels);
+    json.at("label_weights").get_to(found.label_weights);
+  } catch (const std::exception& damaged) {
+    throw Error(ExitCode::checkpoint, fmt::format("{}: damaged ({}); use an intact copy of the folder",
+                                                  (folder / "batch.json").string(), one_line(damaged.what())));
+  }
+  const std::string pixels = read_text(folder / "pixels.bin", ExitCode::checkpoint, kMostBytes);
+  found.pixels.assign(pixels.begin(), pixels.end());
+  const std::size_t samples = found.indices.size();
+  std::int64_t in_shards = 0;
+  bool fits = found.shard_batch > 0 && samples > 0;
+  for (const std::int64_t shard : found.shards) {
+    fits = fits && shard >= 0 && shard <= found.shard_batch;
+    in_shards += fits ? shard : 0;
+  }
+  const auto as_many = [samples](std::size_t count) { return count == 0 || count == samples; };
+  check(fits && in_shards == static_cast<std::int64_t>(samples) && found.labels.size() == samples &&
+            found.keys.size() == samples && as_many(found.other_labels.size()) &&
+            found.other_labels.size() == found.label_weights.size() && found.scale.size() == found.shift.size() &&
+            found.pixels.size() % samples == 0,
+        ExitCode::checkpoint, "{}: its files do not belong together; use an intact copy of the folder",
+        folder.string());
+  return found;
+}
+
+}  // namespace ddp

@@ -1,0 +1,62 @@
+// What is known and kept of a step whose loss or gradient was not finite.
+//
+//   const NonFinite found = find_non_finite(experiment, run, ranks, stage, batch, samples);   // collective
+//   found.text;     // "first in the output of layer 'conv2' on rank 1, samples 17, 203"
+//   write_non_finite(folder, found, run.capture(), run.weights(), onnx);                      // on rank 0
+//   NonFinite same = read_non_finite(folder);                                                 // for `ddp_train replay`
+//
+// The folder holds batch.json, pixels.bin and weights.safetensors, the state.json and config.cfg of the run and, for a
+// model that was one, model.onnx: all that the step can be computed from again, without the data set.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/state.h"
+#include "checkpoint/tensor_view.h"
+#include "comm/communicator.h"
+#include "train/batch_stage.h"
+#include "train/experiment.h"
+#include "train/training_run.h"
+
+namespace ddp {
+
+struct NonFinite {
+  std::int64_t step = 0;   // its number, from 1
+  std::int64_t epoch = 0;  // from 1
+  double lr = 0;
+  double loss = 0;   // mean over the global batch
+  std::string text;  // where it began
+  std::string weights_hash;
+  // The global batch, in the order of the shards.
+  std::vector<std::int64_t> shards;  // samples of each
+  std::int64_t shard_batch = 0;      // for how many samples the network was compiled
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::uint32_t> indices;
+  std::vector<std::int32_t> labels;
+  std::vector<std::uint64_t> keys;
+  std::vector<std::int32_t> other_labels;  // of mixed samples, or none
+  std::vector<float> label_weights;
+  // The network reads byte * scale + shift.
+  std::vector<float> scale;
+  std::vector<float> shift;
+};
+
+// Collective: every rank computes its share of the batch once more, value by value; the weights stay as they are.
+// `batch` is what `stage` was set to. Pixels, labels and keys of all ranks are gathered on all of them.
+NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, const BatchStage& stage,
+                          const Batch& batch, std::int64_t samples);
+
+// "sample 17" or "samples 17, 203, 411 and 5 more".
+std::string sample_list(std::span<const std::uint32_t> indices);
+
+// Writes the folder. Throws Error(checkpoint) if it cannot.
+void write_non_finite(const std::filesystem::path& folder, const NonFinite& found, const TrainingState& state,
+                      std::span<const TensorView> weights, const std::string& onnx);
+// Throws Error(checkpoint) for a folder that is none, or whose files do not belong together.
+NonFinite read_non_finite(const std::filesystem::path& folder);
+
+}  // namespace ddp
