@@ -303,7 +303,7 @@ void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, st
   if (options_.on_nonfinite == OnNonFinite::stop) stop("");
   ++non_finite_steps_;
   if (non_finite_steps_ > options_.nonfinite_limit) {
-    stop(fmt::format("this is the {}th such step and --nonfinite-limit {}, ", non_finite_steps_,
+    stop(fmt::format("{} steps were not finite, more than --nonfinite-limit {}, ", non_finite_steps_,
                      options_.nonfinite_limit));
   }
   const std::string count = fmt::format("{} of at most {}", non_finite_steps_, options_.nonfinite_limit);

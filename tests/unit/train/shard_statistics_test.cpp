@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "comm/threads.h"
 #include "model/zoo.h"
 
@@ -59,6 +62,30 @@ TEST(ShardStatistics, TheMeanDoesNotDependOnTheNumberOfRanks) {
       }
     });
   }
+}
+
+// A step that is dropped leaves no trace, though its forward pass has updated them, with NaN too.
+TEST(ShardStatistics, ArePutBack) {
+  const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  run_as_threads(2, [&](Communicator& communicator) {
+    const auto backend = make_cpu_backend();
+    const BatchPlan plan = plan_of(2);
+    const Range mine = plan.shards_of(communicator.rank());
+    ShardStatistics statistics(*backend, graph, plan, communicator.rank());
+    fill(statistics, mine, count);
+    statistics.gather(communicator);
+    const std::vector<float> mean(statistics.mean(), statistics.mean() + count);
+    statistics.keep();
+    for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
+      std::fill_n(statistics.of_shard(shard), count, std::numeric_limits<float>::quiet_NaN());
+    }
+    statistics.gather(communicator);
+    EXPECT_TRUE(std::isnan(statistics.mean()[0]));
+    statistics.put_back();
+    statistics.gather(communicator);
+    EXPECT_EQ(std::vector<float>(statistics.mean(), statistics.mean() + count), mean);
+  });
 }
 
 TEST(ShardStatistics, ANetworkWithoutThemHasNone) {

@@ -1,9 +1,10 @@
-// The first value of a step that is not finite, in every layout.
+// The first value of a step that is not finite.
 #include "train/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -61,7 +62,7 @@ TEST_F(TraceShard, HasARowForEveryOutputAndGradient) {
 
 TEST_F(TraceShard, NamesTheImageThatOverflows) {
   fill("conv1.weight", 1e38F);
-  for (const std::size_t white : {3U, 17U}) std::fill_n(pixels.begin() + 784 * white, 784, std::uint8_t{255});
+  for (const std::int64_t white : {3, 17}) std::fill_n(pixels.begin() + 784 * white, 784, std::uint8_t{255});
   const Trace found = trace();
   const TraceRow* first = first_not_finite(found.rows);
   ASSERT_NE(first, nullptr);
