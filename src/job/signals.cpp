@@ -17,8 +17,7 @@ namespace {
 // A signal handler takes no user argument, so it finds its object here. Only lock-free atomics are safe in a handler.
 std::atomic<Signals*> active{nullptr};
 static_assert(std::atomic<Signals*>::is_always_lock_free && std::atomic<double>::is_always_lock_free &&
-              std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
-              std::atomic<pid_t>::is_always_lock_free);
+              std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 // Blocks or unblocks signals for the calling thread; returns 0 or an errno value.
 int change_mask(int how, std::span<const int> numbers) noexcept {
