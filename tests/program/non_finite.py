@@ -130,6 +130,18 @@ def main():
     ended = start([*planted, "--on-nonfinite", "skip", "--nonfinite-limit", "1", "--output", str(scratch / "limit")])
     check(ended.returncode == 6 and "--nonfinite-limit 1" in ended.stderr, "the limit is not kept", ended)
 
+    # With batch normalisation, whose running statistics the skipped step has made infinite.
+    norm = [*black, "--model", "mnist-slim", "--global-batch", "16", "--lr", "0.001"]
+    start([*norm, "--max-steps", "1", "--lr", "0", "--output", str(scratch / "norm")])
+    with_value(scratch / "norm/latest/model.safetensors", scratch / "norm.safetensors", "conv1.weight", 1e38, True)
+    for ranks in (1, 2):
+        ended = start([*norm, "--init-from", str(scratch / "norm.safetensors"), "--epochs", "2", "--on-nonfinite", "skip",
+                       "--output", str(scratch / f"norm-{ranks}")], ranks)
+        check(ended.returncode == 0 and ended.stderr.count("the step is skipped") == 2, "statistics are not put back", ended)
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        same = [(scratch / f"norm-{ranks}" / "latest" / file).read_bytes() for ranks in (1, 2)]
+        check(same[0] == same[1], f"one rank and two differ in {file}")
+
     # Rolled back to the checkpoint of the step before, whose weights the next step begins with; without one it ends.
     ended = start([*planted, "--on-nonfinite", "rollback", "--checkpoint-every", "1", "--output", str(scratch / "back")])
     back = f"rolled back to the weights of step {steps[1] - 1} (1 of at most 10)"
