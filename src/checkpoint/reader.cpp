@@ -125,6 +125,13 @@ Checkpoint open_checkpoint(const fs::path& path) {
   return verify(folder);
 }
 
+void verify_files(const fs::path& folder, const Manifest& manifest) {
+  for (const auto& [name, digest] : manifest.files) {
+    check_size_of_file(folder / name, digest);
+    check_digest(folder / name, digest, digest_of_file(folder / name));
+  }
+}
+
 SafetensorsFile read_weights(const Checkpoint& checkpoint) { return read_verified(checkpoint, kModelFile); }
 
 void load(const Checkpoint& checkpoint, const std::string& model, std::span<const TensorView> tensors) {

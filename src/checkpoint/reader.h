@@ -36,6 +36,9 @@ std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& run_dir);
 // The checkpoint at `path`: its folder, a link to it, or a run folder, whose newest intact checkpoint is used.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
+// Throws Error(checkpoint) if a file in `folder` does not have the size and hash that the manifest states.
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest);
+
 // The model's tensors, to initialize another run.
 SafetensorsFile read_weights(const Checkpoint& checkpoint);
 

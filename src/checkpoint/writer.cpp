@@ -9,6 +9,7 @@
 #include "checkpoint/digest.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
 
 namespace ddp {
@@ -142,6 +143,7 @@ void CheckpointWriter::write_files(const fs::path& folder, const TrainingState& 
   write_text(folder / kManifestFile, to_json(manifest));
   begin("sync folder");
   sync_folder(folder, ExitCode::checkpoint);
+  verify_files(folder, manifest);
 }
 
 void CheckpointWriter::publish(const fs::path& temporary, std::int64_t step) {

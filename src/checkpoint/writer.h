@@ -5,7 +5,7 @@
 //   writer.note_evaluation(state.step, {loss, accuracy}, /*is_best=*/true);   // evaluation may take long, or fail
 //
 // Note [Order of writing]
-// A checkpoint is written under a temporary name; its files, then its folder are synced; it is renamed into place and
+// A checkpoint is written under a temporary name; its files, then its folder are synced, and read back; it is renamed into place and
 // the parent is synced; `latest` is moved; only then are older ones removed, each renamed to a temporary name first, so
 // that a name like step-00001234 never refers to a partial checkpoint. It is evaluated afterwards, so that a failure of
 // the evaluation cannot affect it; the result is written beside its files, and `best` is moved. An existing checkpoint

@@ -116,7 +116,8 @@ int run_train(const MpiSession& session, const Options& given) {
   // All checks have passed; the folder is written to from here on.
   together(session, [&] {
     if (!folder) return;
-    folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints});
+    folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints,
+                  options.output.on_checkpoint_failure == SaveFailure::retry});
     console->header(fmt::format("ddp_train {}", program_version()),
                     header_rows(experiment, ranks, run, trainer, resumed));
   });

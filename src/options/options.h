@@ -41,6 +41,7 @@ enum class LrScale { none, linear, sqrt };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
 enum class OnNonFinite { stop, skip, rollback };
+enum class SaveFailure { retry, stop };
 enum class ExportFormat { automatic, onnx, safetensors };
 enum class ProgressStyle { automatic, bar, lines, none };
 
@@ -175,6 +176,7 @@ struct OutputOptions {
   std::string resume = "none";        // "none", "auto" or the path of a checkpoint
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch
   int keep_checkpoints = 3;
+  SaveFailure on_checkpoint_failure = SaveFailure::retry;
   std::int64_t log_interval = 50;  // steps
   std::int64_t eval_every = 1;     // epochs; 0: only at the end
   EvalOn eval_on = EvalOn::rank0;
@@ -265,6 +267,7 @@ constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"
 constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"auto", "none"}); }
 constexpr auto enum_names(OnNonFinite) { return std::to_array<std::string_view>({"stop", "skip", "rollback"}); }
 constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
+constexpr auto enum_names(SaveFailure) { return std::to_array<std::string_view>({"retry", "stop"}); }
 constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
 

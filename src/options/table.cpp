@@ -283,6 +283,8 @@ void add_output(std::vector<OptionSpec>& table) {
                  "steps between checkpoints; 0: at the end of each epoch");
   output.integer("keep-checkpoints", &O::keep_checkpoints, 1, 1'000'000,
                  "number of most recent checkpoints to keep, in addition to the best");
+  output.choice("on-checkpoint-failure", &O::on_checkpoint_failure,
+                "if a checkpoint cannot be written during training; retry: warn, continue and write another one later");
   output.integer("log-interval", &O::log_interval, 1, kUnbounded, "steps between progress lines and training records");
   output.integer("eval-every", &O::eval_every, 0, kUnbounded, "epochs between evaluations; 0: only after the last");
   output.choice("eval-on", &O::eval_on, "ranks that evaluate");

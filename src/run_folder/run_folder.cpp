@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -23,6 +24,7 @@ constexpr const char* kConfigFile = "config.cfg";
 // A file in RUN/earlier-N while a move is in progress: "all", or the step after which checkpoints are moved.
 constexpr const char* kMovingFile = ".moving";
 constexpr const char* kAll = "all\n";
+constexpr double kLongestRetry = 60;  // seconds
 
 bool there(const fs::path& path) {
   std::error_code error;
@@ -190,6 +192,9 @@ void RunFolder::open(const Content& content) {
     move_earlier_run();
   }
   writer_.emplace(path_, content.keep_checkpoints);
+  retry_saves_ = content.retry_saves;
+  background_.emplace([this](const TrainingState& state, std::span<const TensorView> model,
+                             std::span<const TensorView> optimizer) { write_or_warn(state, model, optimizer); });
   replace_file(path_ / kConfigFile, content.config, kCode);
   if (!content.onnx.empty()) replace_file(path_ / kModelCopyFile, content.onnx, kCode);
   log_.emplace(path_, std::move(kept_));
@@ -221,15 +226,66 @@ void RunFolder::repair_links() {
   if (best && best != linked) writer_->point_link("best", *best);
 }
 
+void RunFolder::check_held() {
+  lock_.check_held();
+  if (!retry_saves_ && background_ && background_->failed()) background_->check();
+}
+
+void RunFolder::write(const TrainingState& state, std::span<const TensorView> model,
+                      std::span<const TensorView> optimizer) {
+  log_->sync();
+  (void)writer_->save(state, model, optimizer);
+  written_ = state.step;
+  failures_ = 0;
+}
+
+// On the thread of background_.
+void RunFolder::write_or_warn(const TrainingState& state, std::span<const TensorView> model,
+                              std::span<const TensorView> optimizer) {
+  try {
+    write(state, model, optimizer);
+  } catch (const Error& error) {
+    if (!retry_saves_) throw;
+    const double wait = std::min(std::ldexp(1.0, std::min(failures_++, 10)), kLongestRetry);
+    retry_at_ = now() + wait;
+    log_warning("the checkpoint of step {} was not written: {}; training continues, the next attempt is in {:g} s",
+                state.step, error.what(), wait);
+    throw;
+  }
+}
+
 void RunFolder::save(const TrainingState& state, std::span<const TensorView> model,
                      std::span<const TensorView> optimizer) {
   lock_.check_held_now();
-  log_->sync();
-  (void)writer_->save(state, model, optimizer);
+  background_->wait();
+  write(state, model, optimizer);
+  background_->forget_failure();
+}
+
+void RunFolder::save_in_background(const TrainingState& state, std::span<const TensorView> model,
+                                   std::span<const TensorView> optimizer) {
+  lock_.check_held_now();
+  background_->start(state, model, optimizer);
+}
+
+bool RunFolder::retry_due() const { return retry_saves_ && background_ && background_->failed() && now() >= retry_at_; }
+
+void RunFolder::finish_saving() {
+  background_->finish([this](const TrainingState& state, std::span<const TensorView> model,
+                             std::span<const TensorView> optimizer) {
+    lock_.check_held_now();
+    write(state, model, optimizer);
+  });
+}
+
+std::optional<std::int64_t> RunFolder::last_written() {
+  background_->wait();
+  return written_;
 }
 
 void RunFolder::evaluated(std::int64_t step, const Evaluation& evaluation, bool best) {
   lock_.check_held_now();
+  background_->wait();
   log_->sync();
   writer_->note_evaluation(step, evaluation, best);
 }

@@ -5,8 +5,9 @@
 //   auto resumed = folder.find("auto");               // reads and verifies, writes nothing
 //   ...                                               // all other checks that may fail
 //   folder.open({.config = text});                    // from here on it is written to
-//   folder.save(state, model_views, optimizer_views);
+//   folder.save_in_background(state, model_views, optimizer_views);
 //   folder.evaluated(state.step, {loss, accuracy}, /*best=*/true);
+//   folder.finish_saving();
 //
 // Note [Prepare, then commit]
 // A run that is rejected, for whatever reason, leaves the folder unchanged. Everything that open() needs is therefore
@@ -14,6 +15,7 @@
 // checkpoints later than the one resumed from, are moved to RUN/earlier-1, earlier-2, ...
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -23,6 +25,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "metrics/run_log.h"
+#include "run_folder/background_save.h"
 #include "run_folder/run_lock.h"
 
 namespace ddp {
@@ -49,14 +52,28 @@ class RunFolder {
     std::string config;
     std::string onnx;  // the model's file; empty for a model of the zoo
     int keep_checkpoints = 3;
+    // A checkpoint that cannot be written in the background is a warning, and retry_due() says when to write another.
+    bool retry_saves = true;
   };
   void open(const Content& content);
 
-  // Throws Error(checkpoint) if the folder no longer exists or the lock has been lost.
-  void check_held() { lock_.check_held(); }  // called in every step
+  // Throws Error(checkpoint) if the folder no longer exists, the lock has been lost, or, without Content::retry_saves, a
+  // checkpoint could not be written.
+  void check_held();  // called in every step
   void check_held_now() { lock_.check_held_now(); }
   RunLog& log() { return *log_; }
+  // Returns when the checkpoint is on disk; throws Error(checkpoint) if it cannot be written.
   void save(const TrainingState& state, std::span<const TensorView> model, std::span<const TensorView> optimizer);
+  // Copies the tensors and returns. The checkpoint is as good as one written by save(), but later.
+  void save_in_background(const TrainingState& state, std::span<const TensorView> model,
+                          std::span<const TensorView> optimizer);
+  // Whether the last checkpoint could not be written in the background and it is time to try another one: 1 s later, 2 s
+  // after the second failure in a row, ... 60 s.
+  bool retry_due() const;
+  // Waits; if the last checkpoint could not be written, tries again, and throws Error(checkpoint) if that fails.
+  void finish_saving();
+  // The step of the last checkpoint that this process wrote; waits for it.
+  std::optional<std::int64_t> last_written();
   // Records the evaluation result of the checkpoint of `step` once it is in the log; `best`: whether it is the best so
   // far.
   void evaluated(std::int64_t step, const Evaluation& evaluation, bool best);
@@ -74,6 +91,9 @@ class RunFolder {
   void fork();
   void settle_replaced();
   void repair_links();
+  void write(const TrainingState& state, std::span<const TensorView> model, std::span<const TensorView> optimizer);
+  void write_or_warn(const TrainingState& state, std::span<const TensorView> model,
+                     std::span<const TensorView> optimizer);
 
   std::filesystem::path path_;
   RunLock lock_;
@@ -84,6 +104,11 @@ class RunFolder {
   std::filesystem::path earlier_;  // created by this start; empty if nothing had to be moved
   std::optional<CheckpointWriter> writer_;
   std::optional<RunLog> log_;
+  bool retry_saves_ = true;
+  std::optional<std::int64_t> written_;
+  std::atomic<int> failures_{0};  // in a row
+  std::atomic<double> retry_at_{0};
+  std::optional<BackgroundSave> background_;  // last: its thread uses the members above
 };
 
 }  // namespace ddp

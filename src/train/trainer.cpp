@@ -72,7 +72,8 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
 
 Request Trainer::requested() {
   if (signals_ == nullptr) return {};
-  return {signals_->stop_requested(), signals_->take_checkpoint_request()};
+  const bool retry = output_ != nullptr && output_->folder.retry_due();
+  return {signals_->stop_requested(), signals_->take_checkpoint_request() || retry};
 }
 
 namespace {
@@ -112,7 +113,7 @@ ExitCode Trainer::run() {
                 [&] { return stream.next(); });
   epoch_began_ = now();
   (void)clock_.lap();
-  if (!finish_interrupted()) return ExitCode::stopped;
+  if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
     clock_.switch_to(Phase::data_wait);
     const std::optional<Batch> batch = loader.next();
@@ -126,15 +127,24 @@ ExitCode Trainer::run() {
     if (!result.finite) handle_non_finite(result, *batch, samples, lr);
     const bool complete = after_step(result, lr, samples);
     if (!complete || (result.request.stop && run_.step() < total_steps_)) {
-      if (!run_.saved_now()) save();
-      return ExitCode::stopped;
+      if (!run_.saved_now()) save(/*last=*/true);
+      return leave(ExitCode::stopped);
     }
   }
-  if (!run_.saved_now()) save();
+  if (!run_.saved_now()) save(/*last=*/true);
   // A run that was already complete when resumed is not changed.
-  if (!run_.evaluated_now() && !evaluate()) return ExitCode::stopped;
+  if (!run_.evaluated_now() && !evaluate()) return leave(ExitCode::stopped);
   if (output_ != nullptr) output_->folder.check_held_now();
-  return ExitCode::done;
+  return leave(ExitCode::done);
+}
+
+// The checkpoint of the last step may still be on its way to the disk.
+ExitCode Trainer::leave(ExitCode code) {
+  const Activity activity("writing a checkpoint");
+  const PhaseScope scope(clock_, Phase::checkpoint);
+  if (output_ != nullptr) output_->folder.finish_saving();
+  ranks_.barrier();
+  return code;
 }
 
 // The evaluation that the process that wrote the checkpoint may not have completed, for example because it was killed.
@@ -171,7 +181,7 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   if (run_.cursor().epoch != before.epoch) {
     return end_epoch(due || every == 0);
   }
-  if (due) save();
+  if (due) save(/*last=*/step == total_steps_);
   return true;
 }
 
@@ -196,7 +206,7 @@ bool Trainer::evaluates_here() const {
 bool Trainer::end_epoch(bool saves) {
   epoch_seconds_ = now() - epoch_began_;
   const bool evaluates = evaluates_here();
-  if ((saves || evaluates) && !run_.saved_now()) save();
+  if ((saves || evaluates) && !run_.saved_now()) save(/*last=*/run_.step() == total_steps_);
   if (evaluates && !run_.evaluated_now() && !evaluate()) return false;
   if (!run_.epoch_logged()) log_epoch();
   run_.finish_epoch();
@@ -269,19 +279,24 @@ bool Trainer::evaluate() {
   return true;
 }
 
-void Trainer::save() {
+void Trainer::save(bool last) {
   const Activity activity("writing a checkpoint");
   const PhaseScope scope(clock_, Phase::checkpoint);
   check_weights();
   run_.set_saved();
-  if (output_ != nullptr) output_->folder.save(run_.capture(), run_.weights(), run_.optimizer_state());
+  if (output_ != nullptr && last) output_->folder.save(run_.capture(), run_.weights(), run_.optimizer_state());
+  if (output_ != nullptr && !last) {
+    output_->folder.save_in_background(run_.capture(), run_.weights(), run_.optimizer_state());
+  }
   // The other ranks wait here, so that this is not attributed to communication.
   ranks_.barrier();
 }
 
-std::string Trainer::kept_text() const {
-  return run_.saved_step() < 0 ? "there is no checkpoint yet"
-                               : fmt::format("the checkpoint of step {} is kept", run_.saved_step());
+std::string Trainer::kept_text() {
+  // On rank 0, which reports it: what was saved last may not have been written.
+  const std::int64_t resumed = run_.resumed_step();
+  const std::int64_t kept = output_ != nullptr ? output_->folder.last_written().value_or(resumed) : run_.saved_step();
+  return kept < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is kept", kept);
 }
 
 // Every rank knows that the step was not finite, and has not updated. All of them look for the cause; then the run ends,
@@ -340,6 +355,8 @@ std::string Trainer::keep_batch(NonFinite& found, const StepResult& result, doub
 std::int64_t Trainer::roll_back() {
   std::optional<Checkpoint> checkpoint;
   if (output_ != nullptr) {
+    // The newest one may still be on its way to the disk.
+    (void)output_->folder.last_written();
     checkpoint = find_checkpoint(output_->folder.path());
     check(checkpoint.has_value(), ExitCode::checkpoint, "{}: there is no checkpoint any more to roll back to",
           output_->folder.path().string());

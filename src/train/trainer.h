@@ -63,8 +63,10 @@ class Trainer {
   bool evaluates_here() const;
   void log_epoch();
   void check_weights();
-  void save();
-  std::string kept_text() const;
+  // `last`: nothing follows, so that the checkpoint is written before this returns.
+  void save(bool last);
+  ExitCode leave(ExitCode code);
+  std::string kept_text();
   void handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr);
   std::string keep_batch(NonFinite& found, const StepResult& result, double lr);
   std::int64_t roll_back();

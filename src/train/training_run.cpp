@@ -49,6 +49,7 @@ void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, c
   samples_seen_ = state.samples_seen;
   best_accuracy_ = state.best_accuracy;
   saved_step_ = step_;
+  resumed_step_ = step_;
   epoch_sums_ = {state.epoch_loss_sum, state.epoch_samples};
   epoch_logged_ = point.epoch_logged;
   if (point.evaluation) (void)evaluated({point.evaluation->loss, point.evaluation->accuracy, 0});

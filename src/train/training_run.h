@@ -61,7 +61,8 @@ class TrainingRun {
   const EvalResult& last_evaluation() const { return *last_evaluation_; }
   bool saved_now() const { return saved_step_ == step_; }
   void set_saved() { saved_step_ = step_; }
-  std::int64_t saved_step() const { return saved_step_; }  // -1: none yet
+  std::int64_t saved_step() const { return saved_step_; }      // -1: none yet
+  std::int64_t resumed_step() const { return resumed_step_; }  // -1: a new run
   // False between the last step of an epoch and the logging of the epoch.
   bool epoch_logged() const { return epoch_logged_; }
 
@@ -93,6 +94,7 @@ class TrainingRun {
   EpochSums epoch_sums_;
   bool epoch_logged_ = true;
   std::int64_t saved_step_ = -1;
+  std::int64_t resumed_step_ = -1;
   std::optional<EvalResult> last_evaluation_;
   std::int64_t evaluated_step_ = -1;
 };

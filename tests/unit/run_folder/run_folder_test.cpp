@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <map>
 #include <random>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -40,7 +42,11 @@ class RunFolderTest : public ::testing::Test {
       folder.log().write(TrainRecord{.step = step, .epoch = 1});
       Sample sample(random_, step);
       sample.state.epoch_samples = 100;
-      folder.save(sample.state, sample.model.views(), sample.optimizer.views());
+      if (step == 20) {
+        folder.save(sample.state, sample.model.views(), sample.optimizer.views());
+      } else {
+        folder.save_in_background(sample.state, sample.model.views(), sample.optimizer.views());
+      }
       folder.log().write(EvalRecord{.step = step, .epoch = 1});
       folder.evaluated(step, {.loss = 1, .accuracy = step == 20 ? 0.9 : 0.5}, step != 30);
       folder.log().write(EpochRecord{.epoch = step / 10, .step = step});
@@ -71,6 +77,63 @@ class RunFolderTest : public ::testing::Test {
   std::mt19937_64 random_{seed_};
   ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
 };
+
+TEST_F(RunFolderTest, TrainingContinuesWhileACheckpointIsWritten) {
+  RunFolder folder(run_);
+  (void)folder.find("none");
+  folder.open(content());
+  EXPECT_EQ(folder.last_written(), std::nullopt);
+  for (const std::int64_t step : {10, 20}) {
+    Sample sample(random_, step);
+    const auto model = sample.model.bits();
+    const auto optimizer = sample.optimizer.bits();
+    folder.save_in_background(sample.state, sample.model.views(), sample.optimizer.views());
+    sample.model.clear();
+    sample.optimizer.clear();
+    EXPECT_EQ(folder.last_written(), step);
+    EXPECT_FALSE(folder.retry_due());
+    load(open_checkpoint(run_ / "latest"), "lenet", sample.model.views(), sample.optimizer.views());
+    EXPECT_EQ(sample.model.bits(), model);
+    EXPECT_EQ(sample.optimizer.bits(), optimizer);
+  }
+}
+
+TEST_F(RunFolderTest, ACheckpointThatCannotBeWrittenIsTriedAgain) {
+  for (const bool retry : {true, false}) {
+    RunFolder folder(run_);
+    (void)folder.find("none");
+    RunFolder::Content contents = content();
+    contents.retry_saves = retry;
+    folder.open(contents);
+    Sample sample(random_, 10);
+    folder.save_in_background(sample.state, sample.model.views(), sample.optimizer.views());
+    EXPECT_EQ(folder.last_written(), 10);
+    // Nothing can be created in a folder that is none, whoever asks.
+    fs::rename(run_ / kCheckpointsFolder, folder_.path() / "aside");
+    write_bytes(run_ / kCheckpointsFolder, "");
+    sample.state.step = 20;
+    folder.save_in_background(sample.state, sample.model.views(), sample.optimizer.views());
+    EXPECT_EQ(folder.last_written(), 10);
+    EXPECT_FALSE(folder.retry_due());
+    if (!retry) {
+      EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { folder.check_held(); }), HasSubstr("step-00000020"));
+    } else {
+      EXPECT_NO_THROW(folder.check_held());
+    }
+    EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { folder.finish_saving(); }), HasSubstr("step-00000020"));
+    fs::remove(run_ / kCheckpointsFolder);
+    fs::rename(folder_.path() / "aside", run_ / kCheckpointsFolder);
+    if (retry) {
+      for (int tenth = 0; tenth < 50 && !folder.retry_due(); ++tenth) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+      EXPECT_TRUE(folder.retry_due());
+    }
+    folder.finish_saving();
+    EXPECT_FALSE(folder.retry_due());
+    EXPECT_EQ(open_checkpoint(run_ / "latest").state.step, 20);
+  }
+}
 
 TEST_F(RunFolderTest, FindingChangesNothing) {
   write_run(run_);

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Checkpoints are written while training continues. One that cannot be written is a warning, and another one follows as soon as
+# the disk has room again; at the end, or with --on-checkpoint-failure stop, it ends the job. A limit on the size of files, which
+# prlimit sets while the job runs, stands for the full disk.
+set -u
+source "$(dirname "$0")/lib.sh"
+command -v prlimit >/dev/null || { echo "SKIPPED: there is no prlimit" && exit 77; }
+long=("${small[@]}" --deterministic --logical-shards 2 --checkpoint-every 4 --epochs 1000 --eval-every 0 --keep-checkpoints 2)
+
+# start NAME ARGUMENTS...: in the background on 2 ranks; returns when there is a checkpoint. Sets `job` and `rank0`.
+start() {
+  local name=$1 rank
+  shift
+  rm -rf "$folder/$name"
+  last="2 ranks: $*"
+  "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${long[@]}" --output "$folder/$name" "$@" \
+    >"$folder/out" 2>"$folder/err" &
+  job=$!
+  await test -L "$folder/$name/latest" || fail "no checkpoint from $last"
+  for rank in $(pgrep -P "$job"); do
+    if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx OMPI_COMM_WORLD_RANK=0; then rank0=$rank; fi
+  done
+}
+# await COMMAND...: up to 30 s.
+await() {
+  local i
+  for ((i = 0; i < 300; i++)); do
+    if "$@"; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
+full() { prlimit --pid "$rank0" --fsize=300000:unlimited; }
+warned() { [ "$(grep -c 'warning: .*the checkpoint of step [0-9]* was not written: .*File too large' "$folder/err")" -ge "$1" ]; }
+newest() { readlink "$folder/$1/latest"; }
+moved() { [ "$(newest run)" != "$before" ]; }
+ends() {
+  local got=0
+  wait "$job" || got=$?
+  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1 from $last"
+}
+
+# The disk is full for a while: nothing is lost, and the run goes on.
+start run
+full
+await warned 2 || fail "no warnings of a full disk from $last"
+before=$(newest run)
+[ -e "$folder/run/$before/MANIFEST.json" ] || fail "the last good checkpoint is gone"
+if compgen -G "$folder/run/checkpoints/.tmp*" >/dev/null; then fail "something is left of what could not be written"; fi
+prlimit --pid "$rank0" --fsize=unlimited
+await moved || fail "no checkpoint after there was room again, from $last"
+kill -USR1 "$job"
+ends 75
+step=$(basename "$(newest run)")
+run 0 120 1 "${long[@]}" --max-steps $((10#${step#step-})) --output "$folder/whole"
+same_tensors "$folder/whole/latest" "$folder/run/latest"
+
+# To the end: the code of a checkpoint that cannot be written.
+start last
+full
+await warned 1 || fail "no warning of a full disk from $last"
+kill -USR1 "$job"
+ends 8
+[ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "not one error from $last"
+
+# Or at once.
+start strict --on-checkpoint-failure stop
+full
+ends 8
+one_line 'File too large'
+finish
