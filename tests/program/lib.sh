@@ -23,7 +23,7 @@ run() {
   local code=$1 limit=$2 ranks=$3 got=0
   shift 3
   last="$ranks ranks: $*"
-  timeout -s KILL "$limit" "$mpirun" -q --oversubscribe --bind-to none -np "$ranks" "$program" "$@" \
+  OMPI_MCA_orte_tmpdir_base=$words timeout -s KILL "$limit" "$mpirun" -q --oversubscribe --bind-to none -np "$ranks" "$program" "$@" \
     >"$words/out" 2>"$words/err" || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
 }
