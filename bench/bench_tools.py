@@ -1,4 +1,4 @@
-"""What compare and scaling share: starting each side on its cores, reading its line of JSON, and the table."""
+"""Shared by compare and scaling: starting each side on its cores, reading its line of JSON, and the table."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEFAULT_BATCH = {"lenet": 256, "mnist-slim": 128, "mnist-towers": 128, "caffe-lenet": 64, "resnet18-d2l": 64,
                  "cifar10-tutorial": 128, "resnet9": 32, "mobilenet-v2": 16, "resnet50": 16}
-# Height and width of the images in colour that a model is for; the others take the embedded data set, 28x28 in grey.
+# Height and width of the colour images of a model; other models use the built-in data set, 28x28 greyscale.
 COLOUR_SIZE = {"cifar10-tutorial": 24, "resnet9": 32, "mobilenet-v2": 224, "resnet50": 224}
 
 
@@ -24,15 +24,15 @@ def fail(message, code=3):
 
 
 def cores(ranks, first=0):
-    """`ranks` of the cores that this process may use, from the one at `first` on, as taskset takes them."""
+    """`ranks` of the cores that this process may use, starting with number `first`, in the syntax of taskset."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < first + ranks:
-        fail(f"{first + ranks} ranks want a core each, and only {len(allowed)} may be used")
+        fail(f"{first + ranks} ranks need a core each, but only {len(allowed)} are available")
     return ",".join(str(core) for core in allowed[first:first + ranks])
 
 
 def fail_with_last_line(what, code, *outputs):
-    """Ends the script with the last line of the first of a command's outputs that has any."""
+    """Exits with the last line of the first non-empty output of a command."""
     said = next((output.strip() for output in outputs if output.strip()), "no output")
     fail(f"{what} ended with code {code}: {said.splitlines()[-1]}", 1)
 
@@ -50,23 +50,23 @@ def run_json(command, what, environment=None):
 
 
 def find_program(ranks):
-    """The path of ddp_train, and a check that mpirun is there where it is needed."""
+    """The path of ddp_train; checks that mpirun exists if it is needed."""
     program = os.environ.get("DDP_TRAIN", str(ROOT / "build/release/src/ddp_train"))
     if not os.access(program, os.X_OK):
-        fail(f"there is no program {program}; run launch/build first, or name it in DDP_TRAIN")
+        fail(f"program {program} not found; run launch/build first, or set DDP_TRAIN")
     if ranks > 1 and shutil.which("mpirun") is None:
-        fail("there is no mpirun; run launch/setup first")
+        fail("mpirun not found; run launch/setup first")
     return program
 
 
 def data_options(model):
-    """What makes ddp_train take images of the model's size."""
+    """The options that give ddp_train images of the model's size."""
     side = COLOUR_SIZE.get(model)
     return [] if side is None else ["--dataset", "synthetic", "--image-size", str(side)]
 
 
 def bench_command(program, model, ranks, batch, precision, data, first=0):
-    """The command that times the training step of ddp_train, and its environment; `data` as data_options() gives it, `first`
+    """The command that times the training step of ddp_train, and its environment; `data` from data_options(), `first`
     as for cores()."""
     command = ["taskset", "-c", cores(ranks, first)]
     environment = dict(os.environ)
@@ -87,7 +87,7 @@ def ddp_train(*args):
 
 
 class WaitingBench:
-    """A ddp_train that is ready to time its training step, and does so for a third of a second when it is asked.
+    """A ddp_train process that times its training step for a third of a second on request.
 
     with WaitingBench(program, "lenet", 2, 256, "fp32", []) as ranks:
         ranks.ask()
@@ -100,7 +100,7 @@ class WaitingBench:
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
         self.process = subprocess.Popen([*command, "--on-request"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, env=environment)
-        # The first answer comes after kernels are chosen and warm; only then the next one may begin to choose its own.
+        # The first answer comes after kernels are chosen and warmed up; only then the next process may start choosing its own.
         self.ask()
         self.answer()
 
@@ -128,7 +128,7 @@ class WaitingBench:
 
 
 def warn_when_busy():
-    """Says so when the cores are at work for others: such figures are worth little."""
+    """Warns if the cores are busy with other work, which makes the results unreliable."""
 
     def ticks():
         with open("/proc/stat", encoding="ascii") as stat:
@@ -145,7 +145,7 @@ def warn_when_busy():
 
 
 def measure_in_turn(rounds, first, second):
-    """Calls two (title, function giving samples per second) in turn, changing which goes first; prints a row a round and,
+    """Calls two (title, function returning samples per second) in turn, alternating the order; prints a row per round and,
     as the last line, the median ratio of first to second."""
     titles = [first[0], second[0]]
     widths = [max(len(title), 10) for title in titles]

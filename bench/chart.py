@@ -32,7 +32,7 @@ def rows(lines, *columns):
             cells = [cell.strip() for cell in row.strip("|\n ").split("|")]
             found[cells[0]] = [cells[header.index(column)] for column in columns]
         return found
-    sys.exit(f"{PAGE}: there is no table with the columns {', '.join(columns)}")
+    sys.exit(f"{PAGE}: no table with the columns {', '.join(columns)}")
 
 
 def number(text):

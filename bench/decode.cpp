@@ -1,9 +1,9 @@
-// Decoding and augmenting JPEG files on one core, beside libjpeg-turbo alone: the same files, the same regions, the
-// same scaled decoding, each in turn. bench/decode builds and starts it.
+// Compares decoding and augmenting JPEG files on one core with libjpeg-turbo alone: the same files, regions and scaled
+// decoding, alternating. bench/decode builds and runs it.
 //
-//   ddp_bench_decode FOLDER [REPEATS]   FOLDER: any, searched for .jpg files
+//   ddp_bench_decode FOLDER [REPEATS]   FOLDER: searched for .jpg files
 //
-// The last line is the ratio of the speeds: 0.85 says that resizing, mirroring and all else cost 15%.
+// The last line is the ratio of the speeds: 0.85 means that resizing, flipping and everything else take 15%.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/sample_key.h"
 
-// Needs what <cstdio> declares.
+// Requires <cstdio>.
 #include <jpeglib.h>
 
 namespace {
@@ -39,9 +39,9 @@ std::vector<Bytes> read_files(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() == ".jpg") paths.push_back(entry.path());
   }
-  ddp::check(!paths.empty(), ExitCode::data, "{}: has no .jpg files; name a folder of images", folder.string());
+  ddp::check(!paths.empty(), ExitCode::data, "{}: has no .jpg files; pass a folder of images", folder.string());
   std::sort(paths.begin(), paths.end());
-  // Spread over all classes.
+  // Evenly from all classes.
   std::vector<Bytes> files;
   const std::size_t step = std::max<std::size_t>(1, paths.size() / kMaxFiles);
   for (std::size_t i = 0; i < paths.size() && files.size() < kMaxFiles; i += step) {
@@ -51,7 +51,7 @@ std::vector<Bytes> read_files(const std::filesystem::path& folder) {
   return files;
 }
 
-// libjpeg-turbo as its manual says to use it, and nothing else. An error ends the program, as its manager does.
+// Plain libjpeg-turbo as in its manual. An error ends the program, as with the default error manager.
 void decode_alone(const Bytes& file, const ddp::RegionChooser& choose, Bytes& pixels) {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -112,7 +112,7 @@ void run(const std::filesystem::path& folder, int repeats) {
              files.size(), static_cast<double>(bytes) / 1000 / static_cast<double>(files.size()));
   std::array<std::vector<double>, 3> times;
   std::vector<double> ratios;
-  // The first round warms caches up and does not count.
+  // The first round warms up caches and is not counted.
   for (int round = 0; round <= repeats; ++round) {
     const auto key_of = [round](std::size_t i) { return ddp::sample_key(1, round, static_cast<std::uint32_t>(i)); };
     const auto augment = [&](std::size_t i, bool jitter) {
@@ -120,7 +120,7 @@ void run(const std::filesystem::path& folder, int repeats) {
       decoder.decode(region_for(key_of(i)), kShape, pixels);
       if (jitter) ddp::apply_jitter(ddp::draw_jitter({0.4, 0.4, 0.4}, key_of(i)), kShape, pixels);
     };
-    // File by file in turn, and every other one in the other order, so that whatever else goes on hurts all alike.
+    // Alternates by file, with the order reversed for every other file, so that disturbances affect all sides equally.
     std::array<double, 3> seconds{};
     for (std::size_t i = 0; i < files.size(); ++i) {
       for (std::size_t place = 0; place < seconds.size(); ++place) {

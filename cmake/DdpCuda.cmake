@@ -1,12 +1,13 @@
-# What the code for NVIDIA GPUs is built with: CUDA's compiler and toolkit, cuDNN and NCCL. Sets DDP_CUDA_FOUND, and then
+# Finds the dependencies of the code for NVIDIA GPUs: CUDA's compiler and toolkit, cuDNN and NCCL. Sets DDP_CUDA_FOUND,
+# and if true
 #
 #   ddp_cudnn, ddp_nccl      imported libraries with their headers
 #   ddp_cuda_library(NAME SOURCES ...)   as ddp_library, for folders with .cu files
 #
-# Where something is missing, one line says what, and the code for GPUs is left out.
-set(DDP_CUDA AUTO CACHE STRING "Build the module for NVIDIA GPUs: AUTO where all that it needs is found, ON or OFF")
+# If something is missing, one line names it, and the GPU module is not built.
+set(DDP_CUDA AUTO CACHE STRING "Build the module for NVIDIA GPUs: AUTO (if all dependencies are found), ON or OFF")
 set_property(CACHE DDP_CUDA PROPERTY STRINGS AUTO ON OFF)
-# The environment's variable of this name is the default where there is one, as for other settings of CMake.
+# The environment variable of the same name is the default, as for other CMake settings.
 set(ddp_cuda_architectures "80-real;90")
 if(DEFINED ENV{DDP_CUDA_ARCHITECTURES})
   set(ddp_cuda_architectures $ENV{DDP_CUDA_ARCHITECTURES})
@@ -14,33 +15,32 @@ endif()
 set(DDP_CUDA_ARCHITECTURES ${ddp_cuda_architectures} CACHE STRING
   "GPUs to compile for, as CMake's CUDA_ARCHITECTURES takes them")
 
-# What is missing, as a sentence for people; empty: nothing.
+# A message about the missing dependency; empty if there is none.
 set(ddp_cuda_missing "")
 
 if(DDP_CUDA STREQUAL "OFF")
   set(ddp_cuda_missing "DDP_CUDA is OFF")
 else()
   include(CheckLanguage)
-  # A compiler that is told no architecture takes one that its toolkit may not know.
+  # Without an architecture, the compiler uses a default that its toolkit may not support.
   set(CMAKE_CUDA_ARCHITECTURES ${DDP_CUDA_ARCHITECTURES})
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
-    # CMake 3.25 describes this target whether or not it is there, and CUDA 13 does not have it.
+    # CMake 3.25 defines this target even if the library does not exist, as in CUDA 13.
     if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
       add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
     endif()
     find_package(CUDAToolkit QUIET)
   endif()
   if(NOT CMAKE_CUDA_COMPILER)
-    set(ddp_cuda_missing "there is no CUDA compiler (nvcc)")
+    set(ddp_cuda_missing "CUDA compiler (nvcc) not found")
   elseif(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart_static)
-    set(ddp_cuda_missing "there is no CUDA toolkit with cudart")
+    set(ddp_cuda_missing "CUDA toolkit with cudart not found")
   endif()
 endif()
 
-# Python's packages of the CUDA libraries lie in nvidia/NAME/{include,lib}, where only the versioned name of a library
-# exists.
+# Python packages of the CUDA libraries are in nvidia/NAME/{include,lib}, with versioned library names only.
 set(ddp_cuda_hints "")
 if(NOT ddp_cuda_missing)
   find_program(DDP_PYTHON3 python3)
@@ -60,18 +60,18 @@ if(NOT ddp_cuda_missing)
   endforeach()
 endif()
 
-# ddp_find_cuda_part(NAME HEADER LIBRARY NAMES...): makes the imported library ddp_NAME or says that it is missing.
+# ddp_find_cuda_part(NAME HEADER LIBRARY NAMES...): defines the imported library ddp_NAME or reports that it is missing.
 function(ddp_find_cuda_part name header)
   if(ddp_cuda_missing)
     return()
   endif()
   string(TOUPPER ${name} upper)
   find_path(DDP_${upper}_INCLUDE_DIR ${header} HINTS ${ddp_cuda_hints} PATH_SUFFIXES include)
-  # Folder by folder, so that the library is that of the header.
+  # Folder by folder, so that library and header match.
   find_library(DDP_${upper}_LIBRARY NAMES ${ARGN} NAMES_PER_DIR HINTS ${ddp_cuda_hints} PATH_SUFFIXES lib lib64)
   mark_as_advanced(DDP_${upper}_INCLUDE_DIR DDP_${upper}_LIBRARY)
   if(NOT DDP_${upper}_INCLUDE_DIR OR NOT DDP_${upper}_LIBRARY)
-    set(ddp_cuda_missing "there is no ${header} with its library" PARENT_SCOPE)
+    set(ddp_cuda_missing "${header} with its library not found" PARENT_SCOPE)
     return()
   endif()
   add_library(ddp_${name} SHARED IMPORTED GLOBAL)
@@ -81,7 +81,7 @@ function(ddp_find_cuda_part name header)
 endfunction()
 ddp_find_cuda_part(cudnn cudnn.h cudnn libcudnn.so.9)
 ddp_find_cuda_part(nccl nccl.h nccl libnccl.so.2)
-# cuBLASLt is the toolkit's where that has it.
+# Prefer the toolkit's cuBLASLt.
 if(NOT TARGET CUDA::cublasLt)
   ddp_find_cuda_part(cublaslt cublasLt.h cublasLt libcublasLt.so.${CUDAToolkit_VERSION_MAJOR})
   if(TARGET ddp_cublaslt)
@@ -108,7 +108,7 @@ message(STATUS "The module for NVIDIA GPUs is built with CUDA ${CUDAToolkit_VERS
 string(REPLACE ";" "," ddp_cuda_architectures_definition "${DDP_CUDA_ARCHITECTURES}")
 set(ddp_cuda_architectures_definition DDP_CUDA_ARCHITECTURES="${ddp_cuda_architectures_definition}")
 
-# CMake before 3.26 does not know that nvcc has C++20.
+# CMake before 3.26 does not know that nvcc supports C++20.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
@@ -118,7 +118,7 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 
-# A register that spills to memory is a warning, and warnings are errors.
+# A register spill is a warning, and warnings are errors.
 set(ddp_cuda_warnings
   "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas -warn-spills>"
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)

@@ -1,5 +1,5 @@
 # cmake --install: launch scripts, configurations and documentation below PREFIX/share; src/CMakeLists.txt installs the
-# program and its module for GPUs. Everything is found relative to the program or script, so the prefix can be moved.
+# program and its GPU module. Everything is found relative to the program or script, so the prefix is relocatable.
 set(ddp_share share/ddp_train)
 
 install(PROGRAMS launch/run launch/supervise launch/get-data launch/slurm-train.sbatch launch/slurm-train-srun.sbatch

@@ -1,8 +1,8 @@
-# What of oneDNN serves: 2.6 to 3.x, with the threads of OpenMP, which are those that ddp_train gives to a rank.
+# Checks oneDNN: versions 2.6 to 3.x with the OpenMP runtime, whose threads ddp_train assigns to ranks.
 if(dnnl_VERSION VERSION_LESS 2.6 OR dnnl_VERSION VERSION_GREATER_EQUAL 4)
-  message(FATAL_ERROR "oneDNN ${dnnl_VERSION} in ${dnnl_DIR}: ddp_train needs 2.6 or newer, and older than 4")
+  message(FATAL_ERROR "oneDNN ${dnnl_VERSION} in ${dnnl_DIR}: ddp_train requires a version from 2.6 to 3.x")
 endif()
 if(DEFINED DNNL_CPU_RUNTIME AND NOT DNNL_CPU_RUNTIME MATCHES "^(OMP|SEQ)$")
-  message(FATAL_ERROR "oneDNN ${dnnl_VERSION} in ${dnnl_DIR} computes with ${DNNL_CPU_RUNTIME}; ddp_train needs one built "
-    "for OpenMP (conda: onednn=*=omp*, Spack: onednn cpu_runtime=omp). Install it, or name its folder in -Ddnnl_DIR=")
+  message(FATAL_ERROR "oneDNN ${dnnl_VERSION} in ${dnnl_DIR} uses the runtime ${DNNL_CPU_RUNTIME}; ddp_train requires one built "
+    "for OpenMP (conda: onednn=*=omp*, Spack: onednn cpu_runtime=omp). Install it, or set its folder with -Ddnnl_DIR=")
 endif()

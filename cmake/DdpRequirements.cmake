@@ -1,7 +1,7 @@
-# What must be found before anything is built: all that is missing is named at once, with the names of its packages.
+# Checks the requirements of the build: all missing ones are reported at once, with the names of their packages.
 #
-#   ddp_need(zlib ZLIB_FOUND)     notes that zlib is missing unless this holds, as if() takes it
-#   ddp_check_needs()             ends the configuration where anything is missing
+#   ddp_need(zlib ZLIB_FOUND)     notes that zlib is missing unless the condition, in the syntax of if(), holds
+#   ddp_check_needs()             ends the configuration if anything is missing
 #
 # The first column of launch/packages has the keys.
 set(ddp_missing "")
@@ -35,7 +35,7 @@ function(ddp_check_needs)
     string(APPEND text "\n  ${system}:${all_${system}}")
   endforeach()
   string(REPLACE ";" ", " missing "${ddp_missing}")
-  # launch/setup reads this line.
+  # launch/setup parses this line.
   message(STATUS "Missing: ${missing}")
   message(FATAL_ERROR "Missing: ${missing}. Install these packages, or add their prefixes to CMAKE_PREFIX_PATH:${text}\n")
 endfunction()

@@ -1,6 +1,6 @@
-# How every folder of src/ becomes a library and every file of tests/ a test.
+# Functions that define the libraries of src/ and the tests of tests/.
 
-# Warnings are errors, unless a compiler newer than ours is to be tried: -DCMAKE_COMPILE_WARNING_AS_ERROR=OFF.
+# Warnings are errors; -DCMAKE_COMPILE_WARNING_AS_ERROR=OFF is for newer compilers.
 if(NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
   set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
 endif()
@@ -8,11 +8,11 @@ add_library(ddp_warnings INTERFACE)
 set(ddp_warning_options
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
   -Wold-style-cast -Woverloaded-virtual
-  # GCC 12 finds overlaps in std::string that are none (its bug 105651).
+  # GCC 12 has false positives about overlaps in std::string (bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 target_compile_options(ddp_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ddp_warning_options}>")
 
-# The program's version, for --version and for the module for GPUs, which must be of the same.
+# The program's version, for --version and for the GPU module, which must have the same version.
 add_library(ddp_version INTERFACE)
 target_compile_definitions(ddp_version INTERFACE DDP_VERSION="${PROJECT_VERSION}")
 
@@ -22,18 +22,18 @@ if(DDP_SANITIZE)
   add_link_options(-fsanitize=${DDP_SANITIZE})
 endif()
 
-# Most of the time of a compiler goes into headers, which the sources of a target share.
-option(DDP_UNITY "Compile the sources of each target together: faster from nothing, slower after a change" OFF)
+# Most compile time is spent on headers, which the sources of a target share.
+option(DDP_UNITY "Compile the sources of each target together: faster full builds, slower incremental builds" OFF)
 function(ddp_compile_together target)
   if(DDP_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-    # Then no source is the main file, in which a type may have parts without linkage.
+    # Then no source is the main file, so this warning about types without linkage does not apply.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
-# ddp_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...])
-# makes the static library ddp_NAME, aliased ddp::NAME; headers are included from src/.
+# ddp_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...]) defines the static library ddp_NAME, aliased
+# ddp::NAME; headers are included from src/.
 function(ddp_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(ddp_${name} STATIC ${ARG_SOURCES})
@@ -43,9 +43,8 @@ function(ddp_library name)
   ddp_compile_together(ddp_${name})
 endfunction()
 
-# ddp_compile_quickly(TARGET LIB...): the test program TARGET, linked with these, is hardly optimised, as the code under test is,
-# and takes the headers of all tests from one precompiled file, as parsing them takes longer than compiling most tests; but
-# not where it is compiled for OpenMP.
+# ddp_compile_quickly(TARGET LIB...): compiles the test program TARGET with little optimisation (unlike the code under
+# test) and with precompiled headers, since parsing these takes longer than compiling most tests; except with OpenMP.
 function(ddp_compile_quickly target)
   ddp_compile_together(${target})
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
@@ -60,16 +59,17 @@ function(ddp_compile_quickly target)
     target_precompile_headers(ddp_test_headers PRIVATE <algorithm> <array> <filesystem> <functional> <map> <memory>
       <optional> <span> <string> <vector> <fmt/core.h> <gmock/gmock.h> <gtest/gtest.h>)
   endif()
-  target_link_libraries(${target} PRIVATE fmt::fmt)  # its macros are part of the headers
+  target_link_libraries(${target} PRIVATE fmt::fmt)  # for the compile definitions in the headers
   target_precompile_headers(${target} REUSE_FROM ddp_test_headers)
-  # GCC 12 takes what it inlines from such a file for our own code, and warns of what is none.
+  # GCC 12 gives false warnings about code inlined from precompiled headers.
   target_compile_options(${target} PRIVATE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
 endfunction()
 
-# ddp_test(NAME [WHOLE] SOURCES a.cpp ... LIBS lib ...) makes a GoogleTest program whose cases CTest lists one by one, or as
-# one test where they come as a WHOLE: those that load gigabytes of libraries, since CTest runs a program to list its cases,
-# and reading such libraries from a cold disk takes longer than all else. One thread each, as CTest starts several at a time; a test that wants more says so.
+# ddp_test(NAME [WHOLE] SOURCES a.cpp ... LIBS lib ...) defines a GoogleTest program whose cases CTest lists
+# individually, or with WHOLE as one test, for programs that load gigabytes of libraries: CTest runs a program to list
+# its cases, which is slow from a cold disk. Tests use one thread unless they set more, because CTest runs several at a
+# time.
 function(ddp_test name)
   cmake_parse_arguments(ARG "WHOLE" "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

@@ -1,35 +1,35 @@
-# How launch/run and the batch scripts run a job under mpirun or srun; they source it first of all, because signals count
-# from here on.
+# Runs a job under mpirun or srun for launch/run and the batch scripts, which source it first, because signals are
+# handled from here on.
 # shellcheck shell=bash
 #
-#   job_name=run                      # in front of its lines
-#   one_host=yes                      # the job runs on this host alone
+#   job_name=run                      # prefix of its messages
+#   one_host=yes                      # the job runs only on this host
 #   run_job mpirun -np 2 PROGRAM      # returns the exit code of the job
 #
-# - USR1, TERM and INT ask the ranks to save and stop, whenever they come; `stops` counts them. The second TERM or INT ends
-#   the job. HUP asks the ranks of this host to save and go on.
-# - Where a signal has ended a rank, the last line says which rank, on which host, and which signal. The launcher's banners
-#   about what ddp_train has explained are left out.
-# - A launcher whose ranks are gone, or stopped after the others have left, is ended with 7.
+# - USR1, TERM and INT request the ranks to save and stop, at any time; `stops` counts them. The second TERM or INT ends
+#   the job. HUP requests the ranks of this host to save and continue.
+# - If a signal ended a rank, the last line names the rank, the host and the signal. Banners of the launcher about errors
+#   that ddp_train has already reported are omitted.
+# - A launcher without ranks, or with stopped ranks after the others have exited, is ended with exit code 7.
 
 job_name=job
 one_host=no
 stops=0
 saves=0
-job=      # the process of the launcher while it runs
+job=      # PID of the launcher while it runs
 launcher= # mpirun or srun
-notes=    # a folder for what the helpers find out
+notes=    # a folder for the results of helper processes
 trap 'stops=$((stops + 1)); request_stop' INT TERM USR1
 trap 'saves=$((saves + 1)); request_save' HUP
 
-# Whether mpirun is MPICH's, Hydra, which has neither Open MPI's settings nor its word for hosts.
+# Whether mpirun is MPICH's Hydra, which lacks Open MPI's settings and has other options for hosts.
 mpirun_is_hydra() { mpirun --version 2>/dev/null | grep -qi hydra; }
-# Without these settings Open MPI's mpirun may never notice that a machine is gone.
+# Without these settings Open MPI's mpirun may never detect the loss of a host.
 # shellcheck disable=SC2034  # used by the scripts that source this
 keep_alive=(--mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3)
 
-# The ranks on this host, and whatever else the launcher has started here, that have not ended: sets `children`, `stopped`
-# to those that are stopped, and `left` to how the last of those ended that the launcher has not asked after, as in wait(2).
+# Finds the running children of the launcher on this host, i.e. ranks and helpers: sets `children`, `stopped` to the
+# stopped ones, and `left` to the wait(2) status of the last zombie among them.
 find_children() {
   local all=() below=() child name fields next
   children=() stopped=() left=
@@ -59,8 +59,8 @@ find_children() {
   done
 } 2>/dev/null
 
-# Until the launcher has ended: it may not listen yet, and swallow what comes too early. From the third time on the ranks are
-# told directly, too, since it may be stuck writing to a pipe that nobody reads.
+# Repeats until the launcher has ended: it may not handle signals yet and lose early ones. From the third time on, the
+# ranks are signalled directly too, since the launcher may be blocked on a pipe that nobody reads.
 tell_until_it_ends() {
   local round
   for ((round = 0; ; round++)); do
@@ -85,7 +85,7 @@ request_stop() {
     kill -TERM "$job" 2>/dev/null || true
   fi
 }
-# mpirun takes HUP as an end and cannot be told to pass it on: it goes to the ranks, which are its children.
+# mpirun exits on HUP and cannot forward it, so it is sent to the ranks, which are its children.
 request_save() {
   [ -n "$job" ] || return 0
   local children stopped
@@ -95,7 +95,7 @@ request_save() {
 
 signal_name() { kill -l "$1" 2>/dev/null || echo unknown; }
 
-# What a signal means to the user, for the last line.
+# Explains a signal to the user, for the last line.
 signal_text() {
   local text
   text="signal $1 ($(signal_name "$1"))"
@@ -106,12 +106,12 @@ signal_text() {
   echo "$text"
 }
 
-# The launcher's standard error: its banners are read, not shown, where ddp_train or the last line says the same. Writes
-# "RANK HOST SIGNAL" to the file $1 for a rank that a signal has ended, and makes the file $notes/saved where ddp_train has
-# stopped on request.
+# Filters the launcher's standard error: banners are suppressed if ddp_train or the last line reports the same. Writes
+# "RANK HOST SIGNAL" to the file $1 for a rank ended by a signal, and creates the file $notes/saved if ddp_train stopped on
+# request.
 filter_errors() {
   trap '' INT TERM USR1 HUP
-  # All that the launcher has to say.
+  # The complete output of the launcher.
   if [ -n "${DDP_MPI_VERBOSE:-}" ]; then exec cat >&2; fi
   local line block='' in_block=no bar='^-{60,}$'
   local killed='process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+) exited on signal ([0-9]+)'
@@ -148,19 +148,20 @@ filter_errors() {
   [ "$in_block" = no ] || printf '%s' "$block" >&2
 }
 
-# The launcher's standard output. mpirun ends with 0 even where it could not write it: this notes in the file $1 why not.
+# Copies the launcher's standard output. mpirun exits with 0 even if it cannot be written, so the reason is written to
+# the file $1.
 copy_output() {
   trap '' INT TERM USR1 HUP
   local status=0
   cat 2>"$1.words" || status=$?
   [ "$status" -eq 1 ] || return 0
   mv "$1.words" "$1"
-  # The job goes on.
+  # The job continues.
   exec cat >/dev/null
 }
 
-# Ends a launcher that has no ranks any more, or only stopped ones after others have left, which no rank can notice.
-# srun is left alone: it has no ranks of its own here. $1: seconds that a stopped rank is given.
+# Ends a launcher that has no ranks left, or only stopped ones after others have exited, which no rank can detect. Not
+# for srun, whose ranks are not its children. $1: seconds granted to a stopped rank.
 watch_launcher() {
   trap '' INT TERM USR1 HUP
   local most=0 alone=0 stuck=0 children stopped left said=no place
@@ -168,7 +169,7 @@ watch_launcher() {
     find_children
     [ ${#children[@]} -le "$most" ] || most=${#children[@]}
     alone=$((${#children[@]} == 0 ? alone + 1 : 0))
-    # It may be writing what nobody reads at the moment, as into a pager.
+    # It may be blocked on output, for example into a pager.
     place=
     read -r place <"/proc/$job/wchan" || true
     case $place in *write* | wait_woken) [ -e "$notes/stop" ] || alone=0 ;; esac
@@ -190,7 +191,7 @@ watch_launcher() {
   done
 }
 end_launcher() {
-  # It may be about to leave by itself.
+  # It may be about to exit by itself.
   sleep 0.5
   kill -0 "$job" 2>/dev/null || return 0
   echo "${left:-0} $1" >"$notes/ended"
@@ -200,7 +201,7 @@ end_launcher() {
   kill -KILL "$job" 2>/dev/null || true
 }
 
-# The value of --timeout among the words, in whole seconds.
+# The value of --timeout among the arguments, in whole seconds.
 timeout_of() {
   local word before='' seconds=600
   for word in "$@"; do
@@ -222,13 +223,13 @@ run_job() {
   if [ "$one_host" = yes ]; then export OMPI_MCA_orte_tmpdir_base=${OMPI_MCA_orte_tmpdir_base:-$notes}; fi
   exec {filter_end}> >(filter_errors "$notes/killed")
   filter=$!
-  # On a terminal there is nothing to run out of.
+  # A terminal cannot run out of space.
   if [ ! -t 1 ]; then
     exec {output}> >(copy_output "$notes/unwritten")
     copier=$!
   fi
-  # A session of its own, so that Ctrl-C reaches this script alone: on INT and TERM mpirun kills its ranks within 2 s,
-  # while USR1 goes through to them.
+  # A separate session, so that Ctrl-C reaches only this script: on INT and TERM mpirun kills its ranks within 2 s,
+  # whereas it forwards USR1.
   setsid "$@" >&"$output" 2>&"$filter_end" {filter_end}>&- &
   job=$!
   exec {filter_end}>&-
@@ -239,17 +240,17 @@ run_job() {
   fi
   [ "$stops" -eq 0 ] || request_stop
   [ "$saves" -eq 0 ] || request_save
-  # A signal interrupts `wait`, whose result is then not the job's.
+  # A signal interrupts `wait`, whose result is then not that of the job.
   while :; do
     before=$stops,$saves status=0
-    # bash would say that it was killed, which the last line does.
+    # Suppress bash's message that it was killed, since the last line says so.
     wait "$job" 2>/dev/null || status=$?
     [ "$before" != "$stops,$saves" ] || break
   done
   local ended=$job
   job=
-  # Whoever holds the other end, a rank that has lost its launcher, does not hold up this script; nor does a reader of the
-  # output that has stopped.
+  # A process that still holds the other end, such as a rank without a launcher, must not block this script, nor must a
+  # stopped reader of the output.
   for ((i = 0; i < 20; i++)); do
     kill -0 "$filter" 2>/dev/null || { [ -n "$copier" ] && kill -0 "$copier" 2>/dev/null; } || break
     sleep 0.1
@@ -261,12 +262,12 @@ run_job() {
   return "$status"
 }
 
-# The last line, where the ranks cannot say it themselves. Returns the exit code of the job.
+# Prints the last line if the ranks cannot do so themselves. Returns the exit code of the job.
 explain_status() {
   local rank host number
-  # MPICH's mpirun ends with the number of the signal that ended a rank; ddp_train has no such codes.
+  # MPICH's mpirun exits with the number of the signal that ended a rank; ddp_train has no such codes.
   case $1 in 9 | 10 | 11 | 13 | 15) set -- $((128 + $1)) "${@:2}" ;; esac
-  # Before a rank has its handlers, USR1 ends it; it had nothing to save.
+  # Before a rank has installed its handlers, USR1 ends it; it had nothing to save.
   if [ "$stops" -gt 0 ] && { [ "$1" -eq 138 ] || [ "$1" -eq 143 ]; }; then
     echo "$job_name: stopped before the run began; there was nothing to save" >&2
     return 75
@@ -285,7 +286,7 @@ explain_status() {
   elif [ "$1" -gt 128 ] && [ "$1" -lt 193 ]; then
     echo "$job_name: $2 or a rank was ended by $(signal_text $(($1 - 128)))" >&2
   elif [ "$1" -ge 193 ]; then
-    echo "$job_name: $2 failed (code $1): it could not start the ranks, or lost a host; its words above say more" >&2
+    echo "$job_name: $2 failed (code $1): it could not start the ranks, or lost a host; see its messages above" >&2
     return 7
   fi
   # MPICH's mpirun sometimes ends with 0 after a signal, whatever its ranks end with.

@@ -1,7 +1,7 @@
 # Shared by slurm-train.sbatch and slurm-train-srun.sbatch, which source it.
 # shellcheck shell=bash
 
-# First: signals count from here on. Which was the first one, and when it came:
+# First, because signals are handled from here on. The first signal and its time:
 again='' asked_at=''
 source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
 trap 'stops=$((stops + 1)); : "${again:=yes}" "${asked_at:=$SECONDS}"; request_stop' USR1
@@ -16,7 +16,7 @@ if [ ! -e "$program" ] && [ -x "$installed" ]; then program=$(readlink -f "$inst
   exit 3
 }
 if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-# Containers forbid the system call behind this way of copying, and Open MPI complains about it for every rank.
+# Containers forbid the system call of this single-copy mechanism, and Open MPI warns about it for every rank.
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
 
 # A job that was requeued, by this script or by Slurm after a node failure, resumes from its newest intact checkpoint.
@@ -24,8 +24,8 @@ resume=()
 # shellcheck disable=SC2034  # used by the scripts that source this
 [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || resume=(--resume auto)
 
-# choose_mpi_plugin: what srun must be told to start ranks of the program's MPI, as `mpi_plugin`; nothing where it lacks the
-# plugin, whose default may serve, or where SLURM_MPI_TYPE names one already.
+# choose_mpi_plugin: sets `mpi_plugin` to the srun option for the program's MPI; empty if srun lacks the plugin, in
+# which case its default may work, or if SLURM_MPI_TYPE is set.
 # shellcheck disable=SC2034  # used by the script that sources this
 choose_mpi_plugin() {
   local wanted=pmix
@@ -35,14 +35,14 @@ choose_mpi_plugin() {
   if srun --mpi=list 2>&1 | tr -s '[:space:],' '\n' | grep -qxF "$wanted"; then
     mpi_plugin=("--mpi=$wanted")
   else
-    echo "slurm: srun has no plugin $wanted for the program's MPI (srun --mpi=list), and takes its default" >&2
+    echo "slurm: srun has no plugin $wanted for the program's MPI (srun --mpi=list); using its default" >&2
   fi
 }
 
-# When the job began, for the guard in run_and_requeue.
+# The start time of the job, for run_and_requeue.
 begun=$SECONDS
 
-# Whether Slurm is preempting this job, and not only warning it of its time limit.
+# Whether Slurm is preempting this job rather than warning about its time limit.
 preempted() {
   local word
   for word in $(scontrol show job "$SLURM_JOB_ID" 2>/dev/null); do
@@ -52,11 +52,11 @@ preempted() {
 }
 
 # run_and_requeue LAUNCHER...: runs the job. USR1, which Slurm sends before the time limit and before a preemption, goes
-# to the launcher and from there to all ranks; they save and end with exit code 75, and the job is queued again. TERM
-# (scancel --batch --signal=TERM JOB) has them save and stop for good. Ends with the job's exit code.
+# to the launcher and from there to all ranks; they save and exit with code 75, and the job is requeued. TERM (scancel
+# --batch --signal=TERM JOB) makes them save and stop for good. Returns the exit code of the job.
 #
-# A job whose time limit is shorter than the warning gets its signal as soon as it starts, and would be queued again for
-# ever: one that is told to stop within its first seconds, and not because of a preemption, is not.
+# A job whose time limit is shorter than the warning time is signalled as soon as it starts and would be requeued
+# forever. Therefore a job that is signalled within its first seconds without a preemption is not requeued.
 run_and_requeue() {
   local status=0 asked
   # shellcheck disable=SC2034  # read in job.sh
@@ -67,10 +67,10 @@ run_and_requeue() {
   asked=$((${asked_at:-$SECONDS} - begun))
   if [ "$status" -eq 75 ] && [ "$again" = yes ]; then
     if [ "$asked" -lt "${DDP_REQUEUE_AFTER:-20}" ] && ! preempted; then
-      echo "slurm: asked to stop $asked s after the start, so the time limit is hardly longer than the warning before it" \
-        "(--signal); not queued again; give a longer --time" >&2
+      echo "slurm: asked to stop $asked s after the start, so the time limit is hardly longer than the warning time" \
+        "(--signal); not requeued; use a longer --time" >&2
     else
-      echo "slurm: saved; job $SLURM_JOB_ID goes back into the queue" >&2
+      echo "slurm: saved; job $SLURM_JOB_ID is requeued" >&2
       scontrol requeue "$SLURM_JOB_ID"
     fi
   fi

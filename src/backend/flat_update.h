@@ -1,6 +1,7 @@
 // Arguments of FlatMath::update(): one optimizer step over flat buffers. The arithmetic is in optim/rules/.
 //
-//   const UpdateTables tables = cut_into_chunks({{0, 180, 1, 1}, {180, 20, 2, 0}});   // weights, and biases
+//   const std::vector<ParameterSegment> segments = {{0, 180, 1, 1}, {180, 20, 2, 0}};   // weights and biases
+//   const UpdateTables tables = cut_into_chunks(segments);
 //   UpdateArguments arguments;
 //   arguments.settings = {.rule = UpdateRule::adam, .weight_decay = 0.01, .decoupled = true};
 //   ...
@@ -67,10 +68,8 @@ struct UpdateArguments : UpdateBuffers {
   double* sums = nullptr;    // two per chunk
   double* ratios = nullptr;  // one per segment
 
-  const double* lr = nullptr;        // one value
-  const double* momentum = nullptr;  // one value: replaces settings.own_momentum() in this update
-  const double* step = nullptr;      // one value: the number of this update, 1, 2, ...
-  const double* skip = nullptr;      // one value: no update unless it is 0
+  const StepControl* control = nullptr;  // one element
+  const double* skip = nullptr;          // one value: the update is skipped unless it is 0
 };
 
 }  // namespace ddp

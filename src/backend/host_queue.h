@@ -1,7 +1,7 @@
 // The queue of host memory: work is done when its call returns, and a mark is a reading of the clock.
 //
 //   class Bounded : public HostQueue {                             // in a test: a device with limited memory
-//     std::size_t available_bytes() const override { return bytes_; }
+//     std::size_t available_bytes() const override { return std::size_t{1} << 30; }
 //   };
 #pragma once
 

@@ -5,7 +5,7 @@
 //   OpSpec spec = ConvSpec{.batch = 64, .input = {1, 28, 28}, .output_channels = 20, .window = square(3)};
 //   KernelChoice choice = backend.ops().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::timed);
 //   std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::lanes16, Layout::lanes16, choice.kernels);
-//   op->forward({.x = x, .y = y, .parameters = {weight, bias}, .saved = saved, .workspace = workspace, ...});
+//   op->forward({.x = x, .y = y, .parameters = {weight, bias}, .saved = saved, .workspace = workspace, .active = 64});
 //
 // The caller passes all memory: an Op allocates nothing after construction. Parameters and their gradients are in
 // PyTorch's layouts. Gradients are sums over the samples and overwrite the buffer.

@@ -2,7 +2,7 @@
 //
 //   Workspace layout;
 //   Workspace::Part<float> packed = layout.add<float>(count);
-//   ... op.workspace_bytes() == layout.bytes() ...
+//   const std::size_t bytes = layout.bytes();   // the operator's workspace_bytes()
 //   float* p = packed.in(workspace);
 #pragma once
 

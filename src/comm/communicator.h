@@ -1,9 +1,7 @@
 // The ranks of a job and their communication: messages, and collectives built on them.
 //
-//   void all_agree(Communicator& ranks) {
-//     std::int64_t stop = wants_to_stop() ? 1 : 0;
-//     ranks.all_reduce(std::span(&stop, 1), ReduceOp::max);   // every rank gets the same answer
-//   }
+//   std::int64_t stop = wants_to_stop() ? 1 : 0;
+//   ranks.all_reduce(std::span(&stop, 1), ReduceOp::max);   // every rank gets the same result
 //
 // A transport (self.h, mpi.h, threads.h) only moves messages; every collective is implemented once, here, on top of
 // exchange(). Therefore all transports give the same results, and errors name the rank that does not respond. Each rank

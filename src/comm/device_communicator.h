@@ -1,7 +1,7 @@
 // All-reduce of buffers in a backend's memory, ordered by its queue: one interface for host memory and GPUs.
 //
-//   std::unique_ptr<DeviceCommunicator> sums = make_message_communicator(ranks, backend, {Reduction::ring});
-//   sums->all_reduce(gradient + begin, count);   // after backward's work so far; returns at once
+//   std::unique_ptr<DeviceCommunicator> sums = make_message_communicator(ranks, backend.queue(), {Reduction::ring});
+//   sums->all_reduce(gradient.data() + begin, count);   // after backward's work so far; returns at once
 //   ...                                          // more of backward is enqueued and runs concurrently
 //   sums->join();                                // work enqueued from here on sees the sums
 //   sums->wait("step 7");                        // the host waits; a rank that does not respond is an error
@@ -18,7 +18,8 @@
 #include <span>
 #include <string>
 
-#include "backend/backend.h"
+#include "backend/device_queue.h"
+#include "backend/tensor.h"
 #include "comm/communicator.h"
 #include "comm/reduce.h"
 
@@ -70,17 +71,17 @@ class DeviceCommunicator {
 
 // Sums by messages over a duplicate of `ranks`, directly from the backend's memory if that is host memory, otherwise
 // staged. With a single rank nothing is sent, and steps can be recorded.
-std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, Backend& backend,
+std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, DeviceQueue& queue,
                                                               const SumOrder& order = {});
 
 // From host memory. A thread, started by the first such sum, computes sums with Start::now concurrently with the
 // backend's work.
-std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, Backend& backend,
+std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, DeviceQueue& queue,
                                                            const SumOrder& order = {});
 
 // Staged through host memory for any backend: for more ranks than GPUs, for deterministic reductions on GPUs, and for
 // tests. Sums are computed in join().
-std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, Backend& backend,
+std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, DeviceQueue& queue,
                                                              const SumOrder& order = {});
 
 }  // namespace ddp

@@ -27,8 +27,8 @@ constexpr auto kLongThreadWait = std::chrono::milliseconds(200);
 
 class HostMemoryCommunicator final : public DeviceCommunicator {
  public:
-  HostMemoryCommunicator(Communicator& ranks, Backend& backend, const SumOrder& order)
-      : backend_(backend), sums_(ranks, order) {
+  HostMemoryCommunicator(Communicator& ranks, DeviceQueue& queue, const SumOrder& order)
+      : queue_(queue), sums_(ranks, order) {
     sums_.set_eager_seconds(0);
   }
   ~HostMemoryCommunicator() override;
@@ -50,7 +50,7 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   void join() override;
   void wait(const std::string& /*what*/) override {
     join();
-    backend_.queue().synchronize();
+    queue_.synchronize();
   }
 
  private:
@@ -61,7 +61,7 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   void wait_for_thread();
   void run_thread();
 
-  Backend& backend_;
+  DeviceQueue& queue_;
   MessageSums sums_;  // used by the thread, or by join() while the thread is idle
   std::thread thread_;
   std::mutex mutex_;  // guards what follows
@@ -180,9 +180,9 @@ void HostMemoryCommunicator::run_thread() {
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, Backend& backend,
+std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, DeviceQueue& queue,
                                                            const SumOrder& order) {
-  return std::make_unique<HostMemoryCommunicator>(ranks, backend, order);
+  return std::make_unique<HostMemoryCommunicator>(ranks, queue, order);
 }
 
 }  // namespace ddp

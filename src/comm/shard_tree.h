@@ -1,7 +1,7 @@
 // The sum over logical shards in one fixed binary tree: the same bits on any number of ranks.
 //
-//   const ShardTree tree(/*shards=*/8, ranks.size(), ranks.rank());
-//   // ... this rank adds its own shards: tree.accumulation() says which buffers, when ...
+//   ShardTree tree(/*shards=*/8, ranks.size(), ranks.rank());
+//   ...   // this rank adds its own shards as specified by tree.accumulation()
 //   tree.all_reduce_sum(ranks, partials, elements, scratch);   // the sum over all 8 shards, in partials[0]
 //
 // Note [One tree for any number of ranks]

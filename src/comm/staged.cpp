@@ -12,8 +12,8 @@ namespace {
 
 class StagedCommunicator final : public DeviceCommunicator {
  public:
-  StagedCommunicator(Communicator& ranks, Backend& backend, const SumOrder& order)
-      : backend_(backend), sums_(ranks, order) {
+  StagedCommunicator(Communicator& ranks, DeviceQueue& queue, const SumOrder& order)
+      : queue_(queue), sums_(ranks, order) {
     sums_.set_eager_seconds(kEagerInJoin);
   }
 
@@ -32,7 +32,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   void join() override;
   void wait(const std::string& /*what*/) override {
     join();
-    backend_.queue().synchronize();
+    queue_.synchronize();
   }
 
  private:
@@ -42,7 +42,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   void add_values(T* values, std::size_t count);
   void reserve(std::size_t bytes);
 
-  Backend& backend_;
+  DeviceQueue& queue_;
   MessageSums sums_;
   PendingSums pending_;
   Memory staging_;
@@ -80,12 +80,12 @@ void StagedCommunicator::add_floats(std::span<float* const> partials, std::size_
   staged_partials_.clear();
   for (std::size_t k = 0; k < partials.size(); ++k) {
     staged_partials_.push_back(staging_.at<float>(k * aligned_bytes(bytes)));
-    backend_.queue().download(staged_partials_[k], partials[k], bytes);
+    queue_.download(staged_partials_[k], partials[k], bytes);
   }
-  backend_.queue().synchronize();
+  queue_.synchronize();
   sums_.add(staged_partials_, count);
   // The next download overwrites this memory, but it is enqueued after this upload.
-  backend_.queue().upload(partials[0], staged_partials_[0], bytes);
+  queue_.upload(partials[0], staged_partials_[0], bytes);
 }
 
 template <class T>
@@ -94,30 +94,29 @@ void StagedCommunicator::add_values(T* values, std::size_t count) {
   const std::size_t bytes = count * sizeof(T);
   reserve(bytes);
   T* const staged = staging_.at<T>(0);
-  backend_.queue().download(staged, values, bytes);
-  backend_.queue().synchronize();
+  queue_.download(staged, values, bytes);
+  queue_.synchronize();
   sums_.add(std::span<T>(staged, count));
-  backend_.queue().upload(values, staged, bytes);
+  queue_.upload(values, staged, bytes);
 }
 
 // The host memory grows to the largest sum and is kept, so that later steps allocate nothing.
 void StagedCommunicator::reserve(std::size_t bytes) {
   if (staging_.bytes() >= bytes) return;
-  backend_.queue().synchronize();  // an upload may still read the old memory
-  staging_ = backend_.queue().allocate_for_transfer(bytes, "the staging of sums in host memory");
+  queue_.synchronize();  // an upload may still read the old memory
+  staging_ = queue_.allocate_for_transfer(bytes, "the staging of sums in host memory");
 }
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, Backend& backend,
+std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, DeviceQueue& queue,
                                                              const SumOrder& order) {
-  return std::make_unique<StagedCommunicator>(ranks, backend, order);
+  return std::make_unique<StagedCommunicator>(ranks, queue, order);
 }
 
-std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, Backend& backend,
+std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, DeviceQueue& queue,
                                                               const SumOrder& order) {
-  return backend.queue().on_host() ? make_host_communicator(ranks, backend, order)
-                                   : make_staged_communicator(ranks, backend, order);
+  return queue.on_host() ? make_host_communicator(ranks, queue, order) : make_staged_communicator(ranks, queue, order);
 }
 
 }  // namespace ddp

@@ -107,7 +107,9 @@ class Check {
       : session_(session),
         ranks_(*ranks.communicator),
         backend_(together(session, [&] { return open_backend(ranks.device); })),
-        sums_(or_abort(session, [&] { return open_sums(ranks.device, ranks_, *backend_, SumOrder{}); })) {}
+        sums_(or_abort(session, [&] {
+          return open_sums(ranks.device, ranks_, backend_->queue(), SumOrder{}, SingleRank::with_nccl);
+        })) {}
 
   std::string description() const {
     return fmt::format("device  {}\nsums    {}\n\n", backend_->ops().description(), sums_->description());

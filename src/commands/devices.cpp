@@ -25,18 +25,18 @@ std::string known(const std::optional<std::string>& value) { return value.value_
 
 std::string words_text(const std::vector<std::string>& words) { return words.empty() ? "no" : join(words); }
 
-std::string card_table(const std::vector<CardStatus>& cards) {
-  using MemoryUse = CardStatus::MemoryUse;
+std::string gpu_table(const std::vector<GpuStatus>& gpus) {
+  using MemoryUse = GpuStatus::MemoryUse;
   std::vector<std::vector<std::string>> rows = {
       {"GPU", "name", "PCI address", "memory used", "free", "load", "temperature", "clocks limited by", "processes"}};
-  for (const CardStatus& card : cards) {
-    rows.push_back({std::to_string(card.index), known(card.name), known(card.pci_id),
-                    known(card.memory, [](const MemoryUse& m) { return format_bytes(m.used); }),
-                    known(card.memory, [](const MemoryUse& m) { return format_bytes(m.free); }),
-                    known(card.utilisation, [](unsigned percent) { return fmt::format("{} %", percent); }),
-                    known(card.temperature, [](unsigned degrees) { return fmt::format("{} °C", degrees); }),
-                    known(card.throttling, words_text),
-                    known(card.processes, [](const auto& all) { return std::to_string(all.size()); })});
+  for (const GpuStatus& gpu : gpus) {
+    rows.push_back({std::to_string(gpu.index), known(gpu.name), known(gpu.pci_id),
+                    known(gpu.memory, [](const MemoryUse& m) { return format_bytes(m.used); }),
+                    known(gpu.memory, [](const MemoryUse& m) { return format_bytes(m.free); }),
+                    known(gpu.utilisation, [](unsigned percent) { return fmt::format("{} %", percent); }),
+                    known(gpu.temperature, [](unsigned degrees) { return fmt::format("{} °C", degrees); }),
+                    known(gpu.throttling, words_text),
+                    known(gpu.processes, [](const auto& all) { return std::to_string(all.size()); })});
   }
   constexpr auto kLeft = Align::left;
   constexpr auto kRight = Align::right;
@@ -44,11 +44,11 @@ std::string card_table(const std::vector<CardStatus>& cards) {
 }
 
 // Empty if no GPU reports a process.
-std::string process_table(const std::vector<CardStatus>& cards) {
+std::string process_table(const std::vector<GpuStatus>& gpus) {
   std::vector<std::vector<std::string>> rows = {{"GPU", "process", "memory", "program"}};
-  for (const CardStatus& card : cards) {
-    for (const CardProcess& process : card.processes.value_or(std::vector<CardProcess>())) {
-      rows.push_back({std::to_string(card.index), std::to_string(process.pid), known(process.bytes, format_bytes),
+  for (const GpuStatus& gpu : gpus) {
+    for (const GpuProcess& process : gpu.processes.value_or(std::vector<GpuProcess>())) {
+      rows.push_back({std::to_string(gpu.index), std::to_string(process.pid), known(process.bytes, format_bytes),
                       process.name.empty() ? kUnknownCell : process.name});
     }
   }
@@ -65,10 +65,10 @@ std::string device_text() {
   const std::string cpu = cpu_text();
   try {
     const Nvml nvml;
-    const std::vector<CardStatus> cards = nvml.cards();
-    check(!cards.empty(), ExitCode::preflight, "the NVIDIA driver reports no GPU");
+    const std::vector<GpuStatus> gpus = nvml.gpus();
+    check(!gpus.empty(), ExitCode::preflight, "the NVIDIA driver reports no GPU");
     return fmt::format("NVIDIA driver {}; {}\n\n{}{}", nvml.driver_version().value_or("of unknown version"), cpu,
-                       card_table(cards), process_table(cards));
+                       gpu_table(gpus), process_table(gpus));
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}; available: CPU, {}", error.what(), cpu));
   }

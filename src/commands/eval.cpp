@@ -33,9 +33,9 @@ int run_eval(const MpiSession& session, const Options& options) {
   // Only rank 0 may have access to the checkpoint.
   const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
   const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
-  Experiment experiment =
-      prepare_experiment(session, communicator, ranks.device, options, std::nullopt,
-                         checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), &state);
+  Experiment experiment = prepare_experiment(
+      session, communicator, ranks.device, options,
+      {.model_copy = checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), .evaluated = &state});
   together(session, [&] {
     if (!checkpoint) return;
     check_same_classes(experiment.data.test->class_names(), checkpoint->state);

@@ -30,7 +30,7 @@ int run_plan(const MpiSession& session, const Options& options) {
   log_device(ranks.device);
   const bool described = ranks.device.described.has_value();
   const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device,
-                                          with_one_batch(options, session.size()), std::nullopt);
+                                          with_one_batch(options, session.size()), {.data = DataUse::sample});
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   fmt::print("{}, {} samples per shard, {} ({})\n\n{}\n", options.model.model, e.batch.per_shard,
              counted(static_cast<std::uint64_t>(e.batch.shards), "shard"), e.plan_origin, e.network->describe());

@@ -34,7 +34,7 @@ Options with_one_batch(const Options& options, int ranks) {
 }
 
 void log_device(const Device& device) {
-  if (!device.gpus && !device.note.empty()) log_info("on the CPU; {}", device.note);
+  if (!device.gpu_module && !device.note.empty()) log_info("on the CPU; {}", device.note);
 }
 
 }  // namespace ddp

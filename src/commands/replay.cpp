@@ -102,7 +102,7 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   const Memory parameters = backend->queue().allocate(flat.size() * sizeof(float), "the parameters");
   backend->queue().upload(parameters.data(), flat.data(), flat.size() * sizeof(float));
   const auto samples = static_cast<std::int64_t>(recorded.indices.size());
-  BatchStage stage(*backend, image.size(), samples, nullptr, !recorded.other_labels.empty());
+  BatchStage stage(backend->queue(), image.size(), samples, nullptr, !recorded.other_labels.empty());
   stage.set({recorded.pixels, recorded.labels, samples, recorded.indices, recorded.keys, recorded.other_labels,
              recorded.label_weights});
   stage.enqueue();

@@ -103,9 +103,10 @@ int run_train(const MpiSession& session, const Options& given) {
   std::unique_ptr<RunFolder> folder;
   const std::optional<ResumePoint> resumed = find_resume_point(session, communicator, options, folder);
   const Checkpoint* checkpoint = folder ? folder->checkpoint() : nullptr;
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options,
-                                             resumed ? std::optional(resumed->state) : std::nullopt,
-                                             checkpoint != nullptr ? model_copy_of(checkpoint->path) : "");
+  Experiment experiment =
+      prepare_experiment(session, communicator, ranks.device, options,
+                         {.resumed = resumed ? std::optional(resumed->state) : std::nullopt,
+                          .model_copy = checkpoint != nullptr ? model_copy_of(checkpoint->path) : ""});
   Signals& signals = *Signals::current();
   std::optional<Console> console;
   std::optional<RunOutput> output;

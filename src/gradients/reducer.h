@@ -9,7 +9,7 @@
 //     reducer.shard_done();
 //   }
 //   reducer.finish();
-//   optimizer.update(reducer.gradient());   // the sum over all shards of all ranks
+//   optimizer.update(parameters, reducer.gradient(), control, skip);   // the sum over all shards of all ranks
 //   reducer.wait();
 //
 // The reducer decides what is added and when; the DeviceCommunicator knows where memory resides and how ranks

@@ -56,7 +56,7 @@ GpuDescription read_gpu_description(const std::filesystem::path& path) {
 Device describe_device(const Options& options, const GpuModuleOpener& open) {
   Device device;
   device.described = read_gpu_description(options.device.gpu_description);
-  device.gpus = open();
+  device.gpu_module = open();
   device.note = fmt::format("{} as described in {}, compute capability {}.{}, {}", device.described->name,
                             options.device.gpu_description, device.described->major, device.described->minor,
                             format_bytes(device.described->total_bytes));

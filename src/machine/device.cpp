@@ -38,9 +38,9 @@ std::string plain(std::string text) {
 std::string to_text(const RankView& view) {
   std::string text = fmt::format("{}\t{}\t{}\t{}\n", static_cast<int>(view.trouble_code), plain(view.trouble),
                                  plain(view.driver), plain(view.allocated));
-  for (const GpuInfo& card : view.cards) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", card.ordinal, plain(card.name), plain(card.pci_id),
-                        card.numa_node, card.major, card.minor, card.total_bytes);
+  for (const GpuInfo& gpu : view.gpus) {
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", gpu.ordinal, plain(gpu.name), plain(gpu.pci_id), gpu.numa_node,
+                        gpu.major, gpu.minor, gpu.total_bytes);
   }
   return text;
 }
@@ -80,24 +80,24 @@ RankView from_text(const std::string& text, const Topology::RankHost& place) {
   while (std::getline(lines, line)) {
     const std::vector<std::string> fields = split(line);
     DDP_ASSERT(fields.size() == 7);
-    view.cards.push_back({.ordinal = number<int>(fields[0]),
-                          .name = fields[1],
-                          .pci_id = fields[2],
-                          .numa_node = number<int>(fields[3]),
-                          .major = number<int>(fields[4]),
-                          .minor = number<int>(fields[5]),
-                          .total_bytes = number<std::size_t>(fields[6])});
+    view.gpus.push_back({.ordinal = number<int>(fields[0]),
+                         .name = fields[1],
+                         .pci_id = fields[2],
+                         .numa_node = number<int>(fields[3]),
+                         .major = number<int>(fields[4]),
+                         .minor = number<int>(fields[5]),
+                         .total_bytes = number<std::size_t>(fields[6])});
   }
   return view;
 }
 
 // The view of this rank. Any error is sent to the other ranks, which would otherwise wait for this one.
-RankView look(std::shared_ptr<GpuModule>& gpus, const GpuModuleOpener& open, bool with_driver) {
+RankView look(std::shared_ptr<GpuModule>& module, const GpuModuleOpener& open, bool with_driver) {
   RankView view;
   try {
-    gpus = open();
-    view.cards = gpus->visible();
-    if (view.cards.empty()) view.trouble = "no GPU is visible";
+    module = open();
+    view.gpus = module->visible();
+    if (view.gpus.empty()) view.trouble = "no GPU is visible";
     if (with_driver) view.driver = driver_version();
   } catch (const Error& error) {
     view.trouble_code = error.code();
@@ -109,7 +109,7 @@ RankView look(std::shared_ptr<GpuModule>& gpus, const GpuModuleOpener& open, boo
     view.trouble_code = ExitCode::internal;
     view.trouble = fmt::format("internal error: {}; please report it", error.what());
   }
-  if (!view.trouble.empty()) view.cards.clear();
+  if (!view.trouble.empty()) view.gpus.clear();
   return view;
 }
 
@@ -122,12 +122,12 @@ std::string trouble_of(const std::vector<RankView>& views, int rank) {
 }
 
 std::string sharing_note(const Placement& placement, std::span<const RankView> views) {
-  std::set<std::pair<int, std::string>> cards;
-  for (std::size_t rank = 0; rank < views.size(); ++rank) cards.emplace(views[rank].host, placement.cards[rank].pci_id);
-  if (views.size() == 1) return fmt::format("the GPU at {}", placement.cards[0].pci_id);
-  if (!placement.shared) return fmt::format("{} GPUs, one per rank", cards.size());
+  std::set<std::pair<int, std::string>> gpus;
+  for (std::size_t rank = 0; rank < views.size(); ++rank) gpus.emplace(views[rank].host, placement.gpus[rank].pci_id);
+  if (views.size() == 1) return fmt::format("the GPU at {}", placement.gpus[0].pci_id);
+  if (!placement.shared) return fmt::format("{} GPUs, one per rank", gpus.size());
   return fmt::format("{} ranks share {}, gradients are reduced by MPI through host memory", views.size(),
-                     counted(cards.size(), "GPU"));
+                     counted(gpus.size(), "GPU"));
 }
 
 void check_precision_of_cpu(const Options& options, const std::string& reason) {
@@ -154,7 +154,7 @@ std::function<std::optional<std::size_t>()> memory_counter(const std::string& pc
 }
 
 void decide(Device& device, int rank, const Options& options) {
-  const int lacking = first_without_card(device.views);
+  const int lacking = first_without_gpu(device.views);
   if (lacking >= 0) {
     const RankView& view = device.views[static_cast<std::size_t>(lacking)];
     // Only the absence of a usable GPU leads to the CPU; a defective GPU is an error.
@@ -174,24 +174,24 @@ void decide(Device& device, int rank, const Options& options) {
     device.note = "no GPU: " + trouble.substr(0, trouble.find(';'));
     check_precision_of_cpu(options, device.note);
     const bool mixed = std::any_of(device.views.begin(), device.views.end(),
-                                   [](const RankView& other) { return !other.cards.empty(); });
+                                   [](const RankView& other) { return !other.gpus.empty(); });
     if (mixed && rank == 0) log_warning("all ranks use the CPU although some have a GPU: {}", trouble);
     return;
   }
   const Placement placement = place_ranks(device.views, options.device);
-  device.cards = placement.cards;
+  device.gpus = placement.gpus;
   device.through_host = placement.shared;
   device.note = sharing_note(placement, device.views);
-  const std::string idle = idle_gpus(device.views, device.cards);
+  const std::string idle = idle_gpus(device.views, device.gpus);
   if (rank == 0 && options.device.gpus.empty() && !idle.empty()) {
     log_warning("allocated GPUs are idle on {}; start one rank per GPU", idle);
   }
-  device.config = {.ordinal = placement.cards[static_cast<std::size_t>(rank)].ordinal,
+  device.config = {.ordinal = placement.gpus[static_cast<std::size_t>(rank)].ordinal,
                    .precision = options.model.precision,
                    .deterministic = options.optimizer.deterministic,
                    .memory_fraction = options.device.gpu_memory_fraction,
                    .memory_limit = options.device.gpu_memory_limit,
-                   .process_bytes = memory_counter(placement.cards[static_cast<std::size_t>(rank)].pci_id)};
+                   .process_bytes = memory_counter(placement.gpus[static_cast<std::size_t>(rank)].pci_id)};
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
     alike([&] { check_precision_of_cpu(options, ""); });
     for (const Topology::RankHost& place : topology.ranks) device.views.push_back(from_text("0\t\t\t\n", place));
   } else {
-    RankView mine = look(device.gpus, open, options.device.log_placement);
+    RankView mine = look(device.gpu_module, open, options.device.log_placement);
     mine.allocated = allocated_gpus(process_environment(), options.device);
     const std::vector<std::string> texts = ranks.all_gather_text(to_text(mine), "the exchange of the ranks' GPUs");
     DDP_ASSERT(texts.size() == topology.ranks.size());
@@ -218,10 +218,10 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
       device.views.push_back(from_text(texts[rank], topology.ranks[rank]));
     }
     alike([&] { decide(device, ranks.rank(), options); });
-    if (device.cards.empty()) device.gpus.reset();
+    if (device.gpus.empty()) device.gpu_module.reset();
   }
   if (options.device.log_placement && ranks.rank() == 0) {
-    fmt::print("{}\n", placement_table(device.views, device.cards));
+    fmt::print("{}\n", placement_table(device.views, device.gpus));
   }
   return device;
 }

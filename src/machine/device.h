@@ -1,7 +1,8 @@
 // The device of this job: the CPU, or one GPU per rank.
 //
 //   const Device device = choose_device(communicator, topology, options, open_gpu_module);
-//   std::unique_ptr<Backend> backend = device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
+//   std::unique_ptr<Backend> backend =
+//       device.gpu_module ? device.gpu_module->make_backend(device.config) : make_cpu_backend();
 //
 // All ranks use the same kind of device, since they reduce their gradients by one transport.
 #pragma once
@@ -22,14 +23,14 @@
 namespace ddp {
 
 struct Device {
-  std::shared_ptr<GpuModule> gpus;  // null: the CPU
-  GpuBackendConfig config;          // this rank's card
-  // The GPU that is planned for instead of one that is present; nothing can run on it.
+  std::shared_ptr<GpuModule> gpu_module;  // null: the CPU
+  GpuBackendConfig config;                // this rank's GPU
+  // The GPU to plan for instead of one that is present; nothing can run on it.
   std::optional<GpuDescription> described;
   bool through_host = false;    // ranks share GPUs: gradients are reduced by MPI through host memory
   std::string note;             // for the log: why no GPU is used, or how GPUs are shared
   std::vector<RankView> views;  // what each rank sees, by rank
-  std::vector<GpuInfo> cards;   // of all ranks, by rank; empty on the CPU
+  std::vector<GpuInfo> gpus;    // of all ranks, by rank; empty on the CPU
 };
 
 // open_gpu_module() or a stand-in for it.

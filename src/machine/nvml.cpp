@@ -22,7 +22,7 @@ using NvmlStatus = int;
 constexpr NvmlStatus kSuccess = 0;
 constexpr NvmlStatus kInsufficientSize = 7;
 constexpr NvmlStatus kFunctionNotFound = 13;
-using Card = struct OpaqueCard*;
+using Gpu = struct OpaqueGpu*;
 
 struct PciInfo {
   std::array<char, 16> bus_id_legacy;
@@ -130,16 +130,16 @@ class Nvml::Library {
   NvmlStatus (*shutdown)() = nullptr;
   const char* (*error_string)(NvmlStatus) = nullptr;
   NvmlStatus (*driver_version)(char*, unsigned) = nullptr;
-  NvmlStatus (*card_count)(unsigned*) = nullptr;
-  NvmlStatus (*card_at)(unsigned, Card*) = nullptr;
-  NvmlStatus (*name)(Card, char*, unsigned) = nullptr;
-  NvmlStatus (*uuid)(Card, char*, unsigned) = nullptr;
-  NvmlStatus (*pci_info)(Card, PciInfo*) = nullptr;
-  NvmlStatus (*memory_info)(Card, MemoryInfo*) = nullptr;
-  NvmlStatus (*utilisation)(Card, Utilisation*) = nullptr;
-  NvmlStatus (*temperature)(Card, int, unsigned*) = nullptr;
-  NvmlStatus (*reasons)(Card, unsigned long long*) = nullptr;
-  NvmlStatus (*processes)(Card, unsigned*, ProcessInfo*) = nullptr;
+  NvmlStatus (*gpu_count)(unsigned*) = nullptr;
+  NvmlStatus (*gpu_at)(unsigned, Gpu*) = nullptr;
+  NvmlStatus (*name)(Gpu, char*, unsigned) = nullptr;
+  NvmlStatus (*uuid)(Gpu, char*, unsigned) = nullptr;
+  NvmlStatus (*pci_info)(Gpu, PciInfo*) = nullptr;
+  NvmlStatus (*memory_info)(Gpu, MemoryInfo*) = nullptr;
+  NvmlStatus (*utilisation)(Gpu, Utilisation*) = nullptr;
+  NvmlStatus (*temperature)(Gpu, int, unsigned*) = nullptr;
+  NvmlStatus (*reasons)(Gpu, unsigned long long*) = nullptr;
+  NvmlStatus (*processes)(Gpu, unsigned*, ProcessInfo*) = nullptr;
 
  private:
   template <class F>
@@ -178,8 +178,8 @@ void Nvml::Library::find_functions() {
   find(shutdown, "nvmlShutdown");
   find(error_string, "nvmlErrorString");
   find(driver_version, "nvmlSystemGetDriverVersion");
-  find(card_count, "nvmlDeviceGetCount_v2");
-  find(card_at, "nvmlDeviceGetHandleByIndex_v2");
+  find(gpu_count, "nvmlDeviceGetCount_v2");
+  find(gpu_at, "nvmlDeviceGetHandleByIndex_v2");
   find(name, "nvmlDeviceGetName");
   find(uuid, "nvmlDeviceGetUUID");
   find(pci_info, "nvmlDeviceGetPciInfo_v3");
@@ -193,45 +193,45 @@ void Nvml::Library::find_functions() {
 namespace {
 
 template <class Library>
-std::optional<std::vector<CardProcess>> processes_of(const Library& library, Card card) {
+std::optional<std::vector<GpuProcess>> processes_of(const Library& library, Gpu gpu) {
   if (library.processes == nullptr) return std::nullopt;
   std::vector<ProcessInfo> infos;
   NvmlStatus result = kInsufficientSize;
   // More processes may start between querying their number and listing them.
   for (int attempt = 0; attempt < 5 && result == kInsufficientSize; ++attempt) {
     auto count = static_cast<unsigned>(infos.size());
-    result = library.processes(card, &count, infos.empty() ? nullptr : infos.data());
+    result = library.processes(gpu, &count, infos.empty() ? nullptr : infos.data());
     infos.resize(result == kInsufficientSize ? count + kSpareProcesses : std::min<std::size_t>(count, infos.size()));
   }
   if (result != kSuccess) return std::nullopt;
-  std::vector<CardProcess> processes;
+  std::vector<GpuProcess> processes;
   for (const ProcessInfo& info : infos) {
-    CardProcess& process = processes.emplace_back(CardProcess{info.pid, process_name(info.pid), std::nullopt});
+    GpuProcess& process = processes.emplace_back(GpuProcess{info.pid, process_name(info.pid), std::nullopt});
     if (info.used_memory != kNotAvailable) process.bytes = info.used_memory;
   }
   return processes;
 }
 
 template <class Library>
-CardStatus status_of(const Library& library, Card card, unsigned index) {
-  CardStatus status;
+GpuStatus status_of(const Library& library, Gpu gpu, unsigned index) {
+  GpuStatus status;
   status.index = index;
   std::array<char, 96> text{};
-  if (ask(library.name, card, text.data(), static_cast<unsigned>(text.size()))) status.name = text_in(text);
-  if (ask(library.uuid, card, text.data(), static_cast<unsigned>(text.size()))) status.uuid = text_in(text);
+  if (ask(library.name, gpu, text.data(), static_cast<unsigned>(text.size()))) status.name = text_in(text);
+  if (ask(library.uuid, gpu, text.data(), static_cast<unsigned>(text.size()))) status.uuid = text_in(text);
   PciInfo pci{};
-  if (ask(library.pci_info, card, &pci)) status.pci_id = cuda_pci_id(pci);
+  if (ask(library.pci_info, gpu, &pci)) status.pci_id = cuda_pci_id(pci);
   MemoryInfo memory{};
-  if (ask(library.memory_info, card, &memory)) {
+  if (ask(library.memory_info, gpu, &memory)) {
     status.memory = {.total = memory.total, .used = memory.used, .free = memory.free};
   }
   Utilisation utilisation{};
-  if (ask(library.utilisation, card, &utilisation)) status.utilisation = utilisation.gpu;
+  if (ask(library.utilisation, gpu, &utilisation)) status.utilisation = utilisation.gpu;
   unsigned temperature = 0;
-  if (ask(library.temperature, card, kGpuSensor, &temperature)) status.temperature = temperature;
+  if (ask(library.temperature, gpu, kGpuSensor, &temperature)) status.temperature = temperature;
   unsigned long long reasons = 0;
-  if (ask(library.reasons, card, &reasons)) status.throttling = reason_words(reasons);
-  status.processes = processes_of(library, card);
+  if (ask(library.reasons, gpu, &reasons)) status.throttling = reason_words(reasons);
+  status.processes = processes_of(library, gpu);
   return status;
 }
 
@@ -246,27 +246,27 @@ std::optional<std::string> Nvml::driver_version() const {
   return text_in(text);
 }
 
-std::vector<CardStatus> Nvml::cards() const {
+std::vector<GpuStatus> Nvml::gpus() const {
   unsigned count = 0;
-  const NvmlStatus result = library_->card_count == nullptr ? kFunctionNotFound : library_->card_count(&count);
+  const NvmlStatus result = library_->gpu_count == nullptr ? kFunctionNotFound : library_->gpu_count(&count);
   check(result == kSuccess, ExitCode::preflight, "the NVIDIA driver cannot enumerate the GPUs: {}",
         library_->text_of(result));
-  std::vector<CardStatus> cards;
+  std::vector<GpuStatus> gpus;
   for (unsigned index = 0; index < count; ++index) {
-    Card card = nullptr;
-    CardStatus status;
+    Gpu gpu = nullptr;
+    GpuStatus status;
     status.index = index;
     // A lost GPU has no handle but is still counted.
-    if (ask(library_->card_at, index, &card)) status = status_of(*library_, card, index);
-    cards.push_back(std::move(status));
+    if (ask(library_->gpu_at, index, &gpu)) status = status_of(*library_, gpu, index);
+    gpus.push_back(std::move(status));
   }
-  return cards;
+  return gpus;
 }
 
 std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid) {
-  for (const CardStatus& card : nvml.cards()) {
-    if (card.pci_id != pci_id || !card.processes) continue;
-    for (const CardProcess& process : *card.processes) {
+  for (const GpuStatus& gpu : nvml.gpus()) {
+    if (gpu.pci_id != pci_id || !gpu.processes) continue;
+    for (const GpuProcess& process : *gpu.processes) {
       if (process.pid == pid) return process.bytes;
     }
   }

@@ -2,7 +2,7 @@
 //
 //   const Nvml nvml;                                   // throws Error(preflight) if there is no driver
 //   nvml.driver_version();                             // "580.95.05"
-//   for (const CardStatus& card : nvml.cards()) ...    // all GPUs, regardless of CUDA_VISIBLE_DEVICES
+//   for (const GpuStatus& gpu : nvml.gpus()) ...    // all GPUs, regardless of CUDA_VISIBLE_DEVICES
 //
 // The library is libnvidia-ml.so.1, or the file in DDP_NVML_LIBRARY. Values that a GPU does not report are empty.
 #pragma once
@@ -16,13 +16,13 @@
 namespace ddp {
 
 // A process that holds GPU memory.
-struct CardProcess {
+struct GpuProcess {
   unsigned pid = 0;
   std::string name;                    // empty if it is not visible, as from within a container
   std::optional<std::uint64_t> bytes;  // of GPU memory
 };
 
-struct CardStatus {
+struct GpuStatus {
   unsigned index = 0;  // in the order of PCI addresses, as nvidia-smi counts
   std::optional<std::string> name;
   std::optional<std::string> pci_id;  // "0000:3b:00.0", as in GpuInfo
@@ -36,7 +36,7 @@ struct CardStatus {
   std::optional<unsigned> utilisation;                 // percent of the time in which a kernel ran
   std::optional<unsigned> temperature;                 // degrees Celsius
   std::optional<std::vector<std::string>> throttling;  // reasons for a reduced clock; empty: none
-  std::optional<std::vector<CardProcess>> processes;   // compute processes
+  std::optional<std::vector<GpuProcess>> processes;    // compute processes
 };
 
 class Nvml {
@@ -48,7 +48,7 @@ class Nvml {
 
   std::optional<std::string> driver_version() const;
   // Throws Error(preflight) if the driver cannot count its GPUs.
-  std::vector<CardStatus> cards() const;
+  std::vector<GpuStatus> gpus() const;
 
  private:
   class Library;

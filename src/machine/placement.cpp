@@ -18,45 +18,45 @@ namespace {
 constexpr const char* kSharing =
     "--oversubscribe-gpus allows ranks to share a GPU (gradients are then reduced by MPI through host memory)";
 
-void check_named_once(const std::vector<int>& gpus) {
+void check_named_once(const std::vector<int>& named) {
   std::set<int> seen;
-  for (const int gpu : gpus) {
+  for (const int gpu : named) {
     check(seen.insert(gpu).second, ExitCode::usage, "--gpus {} lists GPU {} twice; list each GPU once",
-          fmt::join(gpus, ","), gpu);
+          fmt::join(named, ","), gpu);
   }
 }
 
 // The GPUs for ranks with this view, in order.
-std::vector<GpuInfo> candidates(const RankView& view, int rank, const std::vector<int>& gpus) {
-  if (gpus.empty()) return view.cards;
+std::vector<GpuInfo> candidates(const RankView& view, int rank, const std::vector<int>& named) {
+  if (named.empty()) return view.gpus;
   std::vector<GpuInfo> chosen;
-  for (const int gpu : gpus) {
-    check(static_cast<std::size_t>(gpu) < view.cards.size(), ExitCode::usage,
+  for (const int gpu : named) {
+    check(static_cast<std::size_t>(gpu) < view.gpus.size(), ExitCode::usage,
           "--gpus {}: there is no GPU {} for rank {} on host {}, which sees {}, numbered from 0 in the order of "
           "CUDA_VISIBLE_DEVICES",
-          fmt::join(gpus, ","), gpu, rank, view.host_name, counted(view.cards.size(), "GPU"));
-    chosen.push_back(view.cards[static_cast<std::size_t>(gpu)]);
+          fmt::join(named, ","), gpu, rank, view.host_name, counted(view.gpus.size(), "GPU"));
+    chosen.push_back(view.gpus[static_cast<std::size_t>(gpu)]);
   }
   return chosen;
 }
 
 // Ranks of a host that choose from the same GPUs in the same order.
 struct Group {
-  std::vector<GpuInfo> cards;
+  std::vector<GpuInfo> gpus;
   std::vector<int> ranks;
 };
 
-std::vector<Group> group_ranks(std::span<const RankView> views, int host, const std::vector<int>& gpus) {
+std::vector<Group> group_ranks(std::span<const RankView> views, int host, const std::vector<int>& named) {
   std::vector<Group> groups;
-  const auto same_cards = [](const std::vector<GpuInfo>& a, const std::vector<GpuInfo>& b) {
+  const auto same_gpus = [](const std::vector<GpuInfo>& a, const std::vector<GpuInfo>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](const GpuInfo& x, const GpuInfo& y) { return x.pci_id == y.pci_id; });
   };
   for (std::size_t rank = 0; rank < views.size(); ++rank) {
     if (views[rank].host != host) continue;
-    std::vector<GpuInfo> cards = candidates(views[rank], static_cast<int>(rank), gpus);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return same_cards(g.cards, cards); });
-    if (group == groups.end()) group = groups.insert(groups.end(), Group{std::move(cards), {}});
+    std::vector<GpuInfo> gpus = candidates(views[rank], static_cast<int>(rank), named);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return same_gpus(g.gpus, gpus); });
+    if (group == groups.end()) group = groups.insert(groups.end(), Group{std::move(gpus), {}});
     group->ranks.push_back(static_cast<int>(rank));
   }
   return groups;
@@ -65,34 +65,34 @@ std::vector<Group> group_ranks(std::span<const RankView> views, int host, const 
 // Assigns the GPUs of a group to its ranks one by one, starting again from the first if there are more ranks.
 void share_out(const Group& group, const std::string& host_name, const DeviceOptions& options, Placement& placement) {
   const std::size_t ranks = group.ranks.size();
-  const std::size_t cards = group.cards.size();
-  if (ranks > cards && !options.oversubscribe_gpus) {
-    const std::string problem =
-        options.gpus.empty() ? fmt::format("{} ranks on host {} see {}", ranks, host_name, counted(cards, "GPU"))
-                             : fmt::format("--gpus {} lists {} for {} ranks on host {}", fmt::join(options.gpus, ","),
-                                           counted(cards, "GPU"), ranks, host_name);
+  const std::size_t gpus = group.gpus.size();
+  if (ranks > gpus && !options.oversubscribe_gpus) {
+    const std::string problem = options.gpus.empty()
+                                    ? fmt::format("{} ranks on host {} see {}", ranks, host_name, counted(gpus, "GPU"))
+                                    : fmt::format("--gpus {} lists {} for {} ranks on host {}",
+                                                  fmt::join(options.gpus, ","), counted(gpus, "GPU"), ranks, host_name);
     throw Error(
         ExitCode::preflight,
         fmt::format("{}: ranks {} and {} would share the GPU at {}; start {} there, or use --device cpu; {}", problem,
-                    group.ranks[0], group.ranks[cards], group.cards[0].pci_id, counted(cards, "rank"), kSharing));
+                    group.ranks[0], group.ranks[gpus], group.gpus[0].pci_id, counted(gpus, "rank"), kSharing));
   }
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-    placement.cards[static_cast<std::size_t>(group.ranks[i])] = group.cards[i % group.cards.size()];
+    placement.gpus[static_cast<std::size_t>(group.ranks[i])] = group.gpus[i % group.gpus.size()];
   }
 }
 
 // Whether ranks of this host share a GPU; an error unless that was requested.
-bool find_shared(std::span<const RankView> views, int host, bool allowed, const std::vector<GpuInfo>& cards) {
+bool find_shared(std::span<const RankView> views, int host, bool allowed, const std::vector<GpuInfo>& gpus) {
   std::map<std::string, std::size_t> owners;
   bool shared = false;
   for (std::size_t rank = 0; rank < views.size(); ++rank) {
     if (views[rank].host != host) continue;
-    const auto [owner, first] = owners.try_emplace(cards[rank].pci_id, rank);
+    const auto [owner, first] = owners.try_emplace(gpus[rank].pci_id, rank);
     check(
         first || allowed, ExitCode::preflight,
         "ranks {} and {} on host {} would both use the GPU at {} ({}); make a different GPU visible to each rank, with "
         "CUDA_VISIBLE_DEVICES or Slurm's --gpus-per-task=1; {}",
-        owner->second, rank, views[rank].host_name, cards[rank].pci_id, cards[rank].name, kSharing);
+        owner->second, rank, views[rank].host_name, gpus[rank].pci_id, gpus[rank].name, kSharing);
     shared = shared || !first;
   }
   return shared;
@@ -101,15 +101,15 @@ bool find_shared(std::span<const RankView> views, int host, bool allowed, const 
 }  // namespace
 
 Placement place_ranks(std::span<const RankView> views, const DeviceOptions& options) {
-  DDP_ASSERT(first_without_card(views) == -1);
+  DDP_ASSERT(first_without_gpu(views) == -1);
   check_named_once(options.gpus);
   Placement placement;
-  placement.cards.resize(views.size());
+  placement.gpus.resize(views.size());
   std::map<int, std::string> hosts;
   for (const RankView& view : views) hosts.emplace(view.host, view.host_name);
   for (const auto& [host, name] : hosts) {
     for (const Group& group : group_ranks(views, host, options.gpus)) share_out(group, name, options, placement);
-    const bool shared = find_shared(views, host, options.oversubscribe_gpus, placement.cards);
+    const bool shared = find_shared(views, host, options.oversubscribe_gpus, placement.gpus);
     placement.shared = placement.shared || shared;
   }
   return placement;
@@ -128,20 +128,20 @@ std::string allocated_gpus(const Environment& environment, const DeviceOptions& 
   return "";
 }
 
-std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards) {
+std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> gpus) {
   std::map<int, std::map<std::string, std::string>> idle;  // by host and address
   std::map<int, std::size_t> allocated;
   std::map<int, std::string> names;
   for (const RankView& view : views) {
     if (view.allocated.empty()) continue;
     names[view.host] = view.host_name;
-    for (const GpuInfo& card : view.cards) {
-      idle[view.host][card.pci_id] = fmt::format("{} {} at {}", card.ordinal, card.name, card.pci_id);
+    for (const GpuInfo& gpu : view.gpus) {
+      idle[view.host][gpu.pci_id] = fmt::format("{} {} at {}", gpu.ordinal, gpu.name, gpu.pci_id);
     }
   }
   for (const auto& [host, all] : idle) allocated[host] = all.size();
   for (std::size_t rank = 0; rank < views.size(); ++rank) {
-    if (const auto host = idle.find(views[rank].host); host != idle.end()) host->second.erase(cards[rank].pci_id);
+    if (const auto host = idle.find(views[rank].host); host != idle.end()) host->second.erase(gpus[rank].pci_id);
   }
   std::vector<std::string> texts;
   for (const auto& [host, left] : idle) {
@@ -154,24 +154,24 @@ std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> 
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-int first_without_card(std::span<const RankView> views) {
-  const auto found = std::find_if(views.begin(), views.end(), [](const RankView& view) { return view.cards.empty(); });
+int first_without_gpu(std::span<const RankView> views) {
+  const auto found = std::find_if(views.begin(), views.end(), [](const RankView& view) { return view.gpus.empty(); });
   return found == views.end() ? -1 : static_cast<int>(found - views.begin());
 }
 
-std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> cards) {
+std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> gpus) {
   std::vector<std::vector<std::string>> rows = {
       {"rank", "host", "GPU", "PCI address", "NUMA node", "driver", "memory"}};
   for (std::size_t rank = 0; rank < views.size(); ++rank) {
     std::vector<std::string> row = {std::to_string(rank), views[rank].host_name};
-    if (cards.empty()) {
+    if (gpus.empty()) {
       row.insert(row.end(), {"CPU", kUnknownCell, kUnknownCell, kUnknownCell, kUnknownCell});
     } else {
-      const GpuInfo& card = cards[rank];
+      const GpuInfo& gpu = gpus[rank];
       const std::string& driver = views[rank].driver;
-      row.insert(row.end(), {fmt::format("{} {}", card.ordinal, card.name), card.pci_id,
-                             card.numa_node < 0 ? kUnknownCell : std::to_string(card.numa_node),
-                             driver.empty() ? kUnknownCell : driver, format_bytes(card.total_bytes)});
+      row.insert(row.end(), {fmt::format("{} {}", gpu.ordinal, gpu.name), gpu.pci_id,
+                             gpu.numa_node < 0 ? kUnknownCell : std::to_string(gpu.numa_node),
+                             driver.empty() ? kUnknownCell : driver, format_bytes(gpu.total_bytes)});
     }
     rows.push_back(std::move(row));
   }

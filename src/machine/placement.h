@@ -2,7 +2,7 @@
 //
 //   std::vector<RankView> views;                             // the GPUs that each rank sees, by rank
 //   const Placement placement = place_ranks(views, options.device);
-//   placement.cards[rank].ordinal;                           // the GPU, among those that the rank sees
+//   placement.gpus[rank].ordinal;                           // the GPU, among those that the rank sees
 //
 // Ranks of a host that see the same GPUs use one each, in the order of CUDA_VISIBLE_DEVICES or --gpus. Ranks that each
 // see GPUs of their own, as with Slurm's --gpus-per-task=1, use the first one. GPUs are identified by PCI address.
@@ -23,16 +23,16 @@ namespace ddp {
 struct RankView {
   int host = 0;
   std::string host_name;
-  std::vector<GpuInfo> cards;  // in the order of CUDA_VISIBLE_DEVICES
-  std::string driver;          // the driver version of its host, for messages
-  std::string allocated;       // the setting that allocated its GPUs: "SLURM_JOB_GPUS=0,1", or ""
-  // Why it sees none, if `cards` is empty.
+  std::vector<GpuInfo> gpus;  // in the order of CUDA_VISIBLE_DEVICES
+  std::string driver;         // the driver version of its host, for messages
+  std::string allocated;      // the setting that allocated its GPUs: "SLURM_JOB_GPUS=0,1", or ""
+  // Why it sees none, if `gpus` is empty.
   ExitCode trouble_code = ExitCode::preflight;
   std::string trouble;
 };
 
 struct Placement {
-  std::vector<GpuInfo> cards;  // by rank
+  std::vector<GpuInfo> gpus;  // by rank
   bool shared = false;  // some GPU has several ranks: gradients go through host memory by MPI, as NCCL refuses that
 };
 
@@ -47,12 +47,12 @@ std::string allocated_gpus(const Environment& environment, const DeviceOptions& 
 
 // The GPUs that were allocated to the ranks of a host and that no rank uses: "host a: 2 of 4 GPUs (1 NVIDIA H200 at
 // 0000:3b:00.0, ...)"; "" if there are none.
-std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> cards);
+std::string idle_gpus(std::span<const RankView> views, std::span<const GpuInfo> gpus);
 
 // The lowest rank that sees no GPU, or -1.
-int first_without_card(std::span<const RankView> views);
+int first_without_gpu(std::span<const RankView> views);
 
-// Rank, host, GPU, PCI address, NUMA node, driver, memory of each rank. On the CPU `cards` is empty.
-std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> cards);
+// Rank, host, GPU, PCI address, NUMA node, driver, memory of each rank. On the CPU `gpus` is empty.
+std::string placement_table(std::span<const RankView> views, std::span<const GpuInfo> gpus);
 
 }  // namespace ddp

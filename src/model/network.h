@@ -1,8 +1,8 @@
 // A model compiled for one batch size on one backend: all memory planned, nothing allocated in a step.
 //
-//   Network network(backend, graph, {.batch = 64, .image = {1, 28, 28}, .scale = {...}, .shift = {...}}, plan);
+//   Network network(backend, graph, {.batch = 64, .image = {1, 28, 28}, .scale = {1 / 255.0F}, .shift = {0}}, plan);
 //   network.forward(Pass::training, {parameters, statistics}, {pixels, nullptr, labels, count},
-//                   {.gradient_scale = 1.0F / global_batch, ...});
+//                   {loss_sum, correct, /*gradient_scale=*/1.0F / global_batch});
 //   network.backward(parameters, gradient, [&](std::int64_t offset) { reducer.ready(offset); });
 //
 // Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers refer to its

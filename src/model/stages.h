@@ -1,5 +1,7 @@
 // Lowers the layers of a graph to the operators of a backend.
 //
+//   std::vector<Stage> stages = make_stages(graph, batch, backend.ops().takes_bias_into_norm());
+//
 // Two rewrites are applied, neither of which changes a result:
 //   cropping  Pooling in floor mode and strides leave rows and columns at the lower right unread. These are
 //             not computed: every earlier layer shrinks, up to the image itself (LeNet's 26x26 becomes 24x24). Batch
@@ -9,8 +11,6 @@
 // A third one applies if the backend's takes_bias_into_norm() is true: the bias of a convolution or linear layer before
 // batch normalisation becomes the input bias of the normalisation. It does not affect the loss, so training skips
 // adding it and summing its gradient, which is then exactly zero instead of rounding errors.
-//
-//   std::vector<Stage> stages = make_stages(graph, batch, backend.ops().takes_bias_into_norm());
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Converts 16-bit floating-point numbers of ONNX and safetensors files to float; the conversion is exact.
 //
-//   half_to_float(0x3c00)       1
-//   bfloat16_to_float(0x3f80)   1
+//   half_to_float(0x3c00);       // 1
+//   bfloat16_to_float(0x3f80);   // 1
 #pragma once
 
 #include <bit>

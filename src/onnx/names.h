@@ -2,9 +2,9 @@
 // generated names are replaced by the node's scope in the model.
 //
 //   LayerNames names;
-//   names.choose("layer1.0.conv1.weight", node)         "layer1.0.conv1"
-//   names.choose("onnx::Conv_193", node)                "layer1.0.conv2", of the node "/layer1/layer1.0/conv2/Conv"
-//   names.choose("model/dense/MatMul/ReadVariableOp:0", node)   "model.dense"
+//   names.choose("layer1.0.conv1.weight", node);   // "layer1.0.conv1"
+//   names.choose("onnx::Conv_193", node);   // "layer1.0.conv2", of the node "/layer1/layer1.0/conv2/Conv"
+//   names.choose("model/dense/MatMul/ReadVariableOp:0", node);   // "model.dense"
 #pragma once
 
 #include <set>

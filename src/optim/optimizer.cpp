@@ -61,14 +61,12 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   backend.queue().synchronize();
 }
 
-void Optimizer::update(float* parameters, const float* gradient, const UpdateControl& control) {
+void Optimizer::update(float* parameters, const float* gradient, const StepControl* control, const double* skip) {
   UpdateArguments arguments = arguments_;
   arguments.weights = parameters;
   arguments.gradient = gradient;
-  arguments.lr = control.lr;
-  arguments.momentum = control.momentum;
-  arguments.step = control.step;
-  arguments.skip = control.skip;
+  arguments.control = control;
+  arguments.skip = skip;
   backend_.math().update(arguments);
 }
 

@@ -1,7 +1,8 @@
 // Optimizers over flat buffers of a backend: they see no model, only parameters, their gradient and their own state.
 //
-//   Optimizer adam(backend, {{0, parameter_count}}, {.rule = UpdateRule::adam, .weight_decay = 0.01});
-//   adam.update(parameters, gradient, {.lr = lr, .momentum = beta1, .step = step, .skip = broken});
+//   const std::vector<ParameterSegment> segments = {{0, parameter_count}};
+//   Optimizer adam(backend, segments, {.rule = UpdateRule::adam, .weight_decay = 0.01});
+//   adam.update(parameters, gradient, control, broken);
 //
 // An update is enqueued (Note [Order of work] in backend/device_queue.h); all pointers are memory of the backend. Each
 // parameter is updated independently, in fp32, by the rules of optim/rules/update.h; norms are summed in a fixed order,
@@ -24,21 +25,14 @@ struct OptimizerState {
   float* values = nullptr;
 };
 
-// Read when the update executes; one value each.
-struct UpdateControl {
-  const double* lr = nullptr;
-  const double* momentum = nullptr;  // beta1 for adam and lamb
-  const double* step = nullptr;      // the number of the update, from 1
-  const double* skip = nullptr;      // the update is skipped unless this is 0
-};
-
 class Optimizer {
  public:
   // The segments lie in the flat buffer in this order. Between them, weights, gradient and state are zero and stay so.
   Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings);
 
-  // One update; `gradient` is the gradient of the mean loss over the global batch.
-  void update(float* parameters, const float* gradient, const UpdateControl& control);
+  // One update; `gradient` is the gradient of the mean loss over the global batch. `control` and `skip` are read when
+  // the update executes; it is skipped unless *skip is 0.
+  void update(float* parameters, const float* gradient, const StepControl* control, const double* skip);
   std::vector<OptimizerState> state();
   // The moving average of the parameters, valid after the first update; null if there is none.
   const float* average() const { return arguments_.average; }

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/rules/settings.h"
 #include "options/batch.h"
 #include "options/options.h"
 
@@ -58,6 +59,8 @@ class Schedule {
   double lr(std::int64_t step) const;
   // The momentum of step 0, 1, ...; beta1 for the rules that have one.
   double momentum(std::int64_t step) const;
+  // The control of the update in step 0, 1, ..., which has number step + 1.
+  StepControl control(std::int64_t step) const { return {lr(step), momentum(step), static_cast<double>(step + 1)}; }
 
  private:
   // In epochs or steps, as the schedule counts.

@@ -13,39 +13,39 @@ constexpr std::int64_t kImagesAtOnce = 4096;
 
 }  // namespace
 
-ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset) {
+ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
   const std::size_t image = dataset.shape().size();
-  pixels_ = backend.queue().allocate(static_cast<std::size_t>(dataset.size()) * image, "the images of the data set");
+  pixels_ = queue.allocate(static_cast<std::size_t>(dataset.size()) * image, "the images of the data set");
   const std::int64_t at_once = std::min(kImagesAtOnce, dataset.size());
-  const Memory some = backend.queue().allocate_for_transfer(static_cast<std::size_t>(at_once) * image,
-                                                            "the images on their way to the device");
+  const Memory some =
+      queue.allocate_for_transfer(static_cast<std::size_t>(at_once) * image, "the images on their way to the device");
   for (std::int64_t begin = 0; begin < dataset.size(); begin += at_once) {
     const std::int64_t count = std::min(at_once, dataset.size() - begin);
     for (std::int64_t i = 0; i < count; ++i) {
       dataset.read(begin + i, {some.at<std::uint8_t>(static_cast<std::size_t>(i) * image), image});
     }
-    backend.queue().upload(pixels_.data() + static_cast<std::size_t>(begin) * image, some.data(),
-                           static_cast<std::size_t>(count) * image);
-    backend.queue().synchronize();
+    queue.upload(pixels_.data() + static_cast<std::size_t>(begin) * image, some.data(),
+                 static_cast<std::size_t>(count) * image);
+    queue.synchronize();
   }
 }
 
-BatchStage::BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples,
+BatchStage::BatchStage(DeviceQueue& queue, std::size_t image_bytes, std::int64_t max_samples,
                        const ResidentImages* resident, bool mixed)
     : image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident), mixed_(mixed) {
   DDP_ASSERT(!mixed || resident == nullptr);
   const auto samples = static_cast<std::size_t>(max_samples);
-  labels_ = Staging(backend.queue(), samples * sizeof(std::int32_t), "the labels of a batch");
-  keys_ = Staging(backend.queue(), samples * sizeof(std::uint64_t), "the keys of a batch's samples");
+  labels_ = Staging(queue, samples * sizeof(std::int32_t), "the labels of a batch");
+  keys_ = Staging(queue, samples * sizeof(std::uint64_t), "the keys of a batch's samples");
   if (mixed) {
-    other_labels_ = Staging(backend.queue(), samples * sizeof(std::int32_t), "the second labels of a batch");
-    label_weights_ = Staging(backend.queue(), samples * sizeof(float), "the weights of a batch's labels");
+    other_labels_ = Staging(queue, samples * sizeof(std::int32_t), "the second labels of a batch");
+    label_weights_ = Staging(queue, samples * sizeof(float), "the weights of a batch's labels");
   }
   if (resident != nullptr) {
-    rows_ = Staging(backend.queue(), samples * sizeof(std::int32_t), "the numbers of a batch's samples");
+    rows_ = Staging(queue, samples * sizeof(std::int32_t), "the numbers of a batch's samples");
     row_numbers_.resize(samples);
   } else {
-    pixels_ = Staging(backend.queue(), samples * image_bytes, "the images of a batch");
+    pixels_ = Staging(queue, samples * image_bytes, "the images of a batch");
   }
 }
 

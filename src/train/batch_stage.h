@@ -1,9 +1,9 @@
 // Transfers a loaded batch to the memory of the backend.
 //
-//   BatchStage stage(backend, image_bytes, max_samples, resident);
+//   BatchStage stage(backend.queue(), image_bytes, max_samples, resident);
 //   stage.set(batch);                          // the host may then load the next one
 //   stage.enqueue();                           // enqueues the copies to the device
-//   network.forward(parameters, stage.samples(first, count), ...);
+//   network.forward(Pass::training, state, stage.samples(first, count), results);
 //
 // If all images are in device memory (ResidentImages), only labels, keys and sample indices are copied. If device
 // memory is host memory, nothing is copied (backend/staging.h), and the batch must stay valid until its work is done.
@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device_queue.h"
 #include "backend/staging.h"
 #include "data/pipeline/loader.h"
 #include "data/sources/dataset.h"
@@ -25,7 +25,7 @@ namespace ddp {
 class ResidentImages {
  public:
   // Reads the whole data set on this thread and copies it.
-  ResidentImages(Backend& backend, const Dataset& dataset);
+  ResidentImages(DeviceQueue& queue, const Dataset& dataset);
 
   const std::uint8_t* pixels() const { return pixels_.at<std::uint8_t>(0); }
   std::size_t bytes() const { return pixels_.bytes(); }
@@ -37,7 +37,7 @@ class ResidentImages {
 class BatchStage {
  public:
   // If `resident` is null, batches contain pixels. With `mixed` they contain second labels and weights.
-  BatchStage(Backend& backend, std::size_t image_bytes, std::int64_t max_samples, const ResidentImages* resident,
+  BatchStage(DeviceQueue& queue, std::size_t image_bytes, std::int64_t max_samples, const ResidentImages* resident,
              bool mixed = false);
 
   // Sets the batch to copy; the copies of the previous one must be done.

@@ -1,6 +1,6 @@
 // The loss and accuracy over a whole data set, with each sample counted exactly once.
 //
-//   Evaluator evaluator(backend, network, test, nullptr, ranks, EvalOn::rank0, config);
+//   Evaluator evaluator(backend, network, test, nullptr, ranks, EvalOn::rank0, options.data);
 //   EvalResult result = evaluator.run({parameters, statistics.mean()});   // collective; the same result on all ranks
 //
 // Runs on rank 0 or on all ranks: the set is split into chunks of the network's batch size, which are distributed over

@@ -83,7 +83,7 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const Netwo
   }
   const bool described = e.device.described.has_value();
   const PlanCache cache(fixed || described ? std::nullopt : plan_cache_directory(e.options));
-  const std::string key = PlanCache::key(*e.backend, stages);
+  const std::string key = PlanCache::key(e.backend->ops(), stages);
   if (const std::optional<std::string> text = cache.find(key)) {
     try {
       (void)layout_plan_from_text(*text, stages);
@@ -147,7 +147,7 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 
 void check_gradient_precision(const Options& options, const Device& device) {
   if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
-  check(device.gpus != nullptr, ExitCode::usage,
+  check(device.gpu_module != nullptr, ExitCode::usage,
         "--gradient-precision bf16 requires GPUs, but this run uses the CPU; use --gradient-precision fp32");
   check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
         "--gradient-precision bf16 requires --reduction ring and cannot be combined with --deterministic");
@@ -192,7 +192,7 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
 std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
   const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
   if (!dataset.fixed() || !worth_keeping_on_device(backend.queue(), bytes)) return nullptr;
-  return std::make_unique<ResidentImages>(backend, dataset);
+  return std::make_unique<ResidentImages>(backend.queue(), dataset);
 }
 
 // The weights of the model's file, or random ones; then, if `reads`, those of --init-from.
@@ -248,16 +248,16 @@ void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
 namespace {
 
 // Opens the data sets of the run, augmented for training; returns the normalisation of their pixels.
-Normalization open_data(Experiment& e, const TrainingState* evaluated) {
+Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
   const DataOptions& data = e.options.data;
   const FolderOptions folder{
       .image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache};
-  const bool any_pixels = e.options.command == "bench" || e.options.command == "plan";
-  e.data = any_pixels ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
-                      : open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit,
-                                     omp_get_max_threads(), folder);
+  e.data =
+      inputs.data == DataUse::sample
+          ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
+          : open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(), folder);
   Normalization normalization = choose_normalization(data, *e.data.train);
-  if (evaluated != nullptr) normalization = evaluated_normalization(normalization, *evaluated);
+  if (inputs.evaluated != nullptr) normalization = evaluated_normalization(normalization, *inputs.evaluated);
   const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
   if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
   return normalization;
@@ -276,11 +276,11 @@ void check_same_plan(Communicator& ranks, const Experiment& e) {
 }  // namespace
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
-                              const Options& options, const std::optional<TrainingState>& resumed,
-                              const std::filesystem::path& model_copy, const TrainingState* evaluated) {
+                              const Options& options, const ExperimentInputs& inputs) {
   // Before any collective work.
   check_same_on_all_ranks(ranks, options_fingerprint(options), ExitCode::preflight,
                           "start all ranks with the same program and options");
+  const std::optional<TrainingState>& resumed = inputs.resumed;
   Experiment e;
   e.device = device;
   e.options = options;
@@ -292,13 +292,13 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   const auto phase = [&](auto&& work) { return together(session, work); };
   // First the checks that need no data. Only rank 0 may have access to the file.
   const std::string onnx =
-      phase([&] { return session.rank() == 0 ? read_model(options.model.model, model_copy) : std::string(); });
+      phase([&] { return session.rank() == 0 ? read_model(options.model.model, inputs.model_copy) : std::string(); });
   e.onnx = ranks.broadcast_text(onnx, 0);
   e.onnx_hash = model_hash(e.onnx);
   phase([&] {
     check_gradient_precision(options, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
-    normalization = open_data(e, evaluated);
+    normalization = open_data(e, inputs);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
     if (resumed) {
       check_same_run(e.options, *resumed, e.batch);
@@ -326,7 +326,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.fingerprint.push_back(kernels_part(*e.backend));
   phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
-    if (evaluated != nullptr) take_pixels(*evaluated, config);
+    if (inputs.evaluated != nullptr) take_pixels(*inputs.evaluated, config);
     e.scale = config.scale;
     e.shift = config.shift;
     e.state_bytes = bytes_beside_activations(e);
@@ -343,10 +343,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
   if (e.device.described) return e;
-  const SumOrder order{reduction_of(options), e.batch.shards};
-  // A single rank does not open NCCL.
-  e.sums = ranks.size() == 1 ? make_message_communicator(ranks, *e.backend, order)
-                             : open_sums(device, ranks, *e.backend, order);
+  e.sums = open_sums(device, ranks, e.backend->queue(), {reduction_of(options), e.batch.shards});
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;

@@ -1,13 +1,14 @@
 // All components of a run, built from its options in the same order on all ranks: data sets, batch plan, model,
 // backend, layout plan, network, parameters.
 //
-//   Experiment experiment = prepare_experiment(session, ranks, device, options, std::nullopt);
-//   experiment.network->forward(experiment.parameters(), ...);
+//   Experiment experiment = prepare_experiment(session, ranks, device, options);
+//   experiment.network->forward(Pass::evaluation, {experiment.parameters()}, stage.samples(0, count), results);
 //   experiment.host_parameters->fetch();   // for checkpoints
 //
 // A failure of any rank ends the preparation on all of them with the same error (job/report.h).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -66,14 +67,27 @@ struct Experiment {
   float* parameters() const { return parameter_memory.at<float>(0); }
 };
 
-// `resumed` is the state of the checkpoint to continue from, whose logical shards and plan are used. Parameters are
-// initialised; the caller loads those of a checkpoint. On a GPU that is only described, the network is planned and no
-// memory is taken: what comes behind `network` stays empty. `model_copy`, on rank 0: the path of a possible copy of the
-// model's ONNX file, which is preferred over the file itself. `evaluated` is the state of a checkpoint to evaluate:
-// images are normalised as for its training. Throws JointError(preflight) if options or data differ between ranks.
+enum class DataUse : std::uint8_t {
+  all,
+  sample,  // any images of the right shape: random ones replace files that cannot be read
+};
+
+// What a command provides besides the options.
+struct ExperimentInputs {
+  // The state of the checkpoint to continue from, whose logical shards and plan are used.
+  std::optional<TrainingState> resumed = std::nullopt;
+  // On rank 0: the path of a possible copy of the model's ONNX file, which is preferred over the file itself.
+  std::filesystem::path model_copy = {};
+  // The state of a checkpoint to evaluate, if any: images are normalised as for its training.
+  const TrainingState* evaluated = nullptr;
+  DataUse data = DataUse::all;
+};
+
+// Parameters are initialised; the caller loads those of a checkpoint. On a GPU that is only described, the network is
+// planned and no memory is allocated: the members after `network` stay empty. Throws JointError(preflight) if options or
+// data differ between ranks.
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
-                              const Options& options, const std::optional<TrainingState>& resumed,
-                              const std::filesystem::path& model_copy = {}, const TrainingState* evaluated = nullptr);
+                              const Options& options, const ExperimentInputs& inputs = {});
 
 // The algorithm that sums gradients over the ranks.
 Reduction reduction_of(const Options& options);

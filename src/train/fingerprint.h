@@ -1,7 +1,7 @@
 // The inputs of a run as named parts, so that runs can be compared and differences named.
 //
 //   Fingerprint options = options_fingerprint(e.options);
-//   check_same_on_all_ranks(ranks, options, ExitCode::preflight);   // "rank 1 on host b has --lr 0.2, rank 0 ... 0.1"
+//   check_same_on_all_ranks(ranks, options, ExitCode::preflight, "use the same options on all ranks");
 //
 // The parts are compared across ranks before the first step, stored in checkpoints (state.json), and compared again
 // when a run resumes or a checkpoint is evaluated. Values are short texts: numbers, or XXH3-128 hashes of long data.

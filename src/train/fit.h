@@ -1,6 +1,6 @@
 // Checks whether a run fits into device memory before anything is allocated.
 //
-//   check_fits(backend, graph, network_config, plan, /*other_bytes=*/4 * parameter_bytes);
+//   check_fits(backend, graph, network_config, layout_plan, /*other_bytes=*/4 * parameter_bytes);
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Initial weights from a file: a safetensors file of any program, or a checkpoint of another run.
 //
-//   load_initial("resnet18.safetensors", graph, {parameters, statistics, /*new_classifier=*/true});
+//   load_initial("resnet18.safetensors", graph, {weights, running_statistics, /*new_classifier=*/true});
 #pragma once
 
 #include <filesystem>

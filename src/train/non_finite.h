@@ -2,8 +2,8 @@
 //
 //   const NonFinite found = find_non_finite(experiment, run, ranks, stage, batch, samples);   // collective
 //   found.text;     // "first in the output of layer 'conv2' on rank 1, samples 17, 203"
-//   write_non_finite(folder, found, run.capture(), run.weights(), onnx);                      // on rank 0
-//   NonFinite same = read_non_finite(folder);                                                 // for `ddp_train replay`
+//   write_non_finite(path, found, run.capture(), run.weights(), onnx);                      // on rank 0
+//   NonFinite same = read_non_finite(path);                                                   // for `ddp_train replay`
 //
 // The folder holds batch.json, pixels.bin and weights.safetensors, the state.json and config.cfg of the run and, for a
 // model that was one, model.onnx: all that the step can be computed from again, without the data set.

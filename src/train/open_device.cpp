@@ -3,14 +3,16 @@
 namespace ddp {
 
 std::unique_ptr<Backend> open_backend(const Device& device) {
-  if (device.described) return device.gpus->make_described_backend(*device.described, device.config);
-  return device.gpus ? device.gpus->make_backend(device.config) : make_cpu_backend();
+  if (device.described) return device.gpu_module->make_described_backend(*device.described, device.config);
+  return device.gpu_module ? device.gpu_module->make_backend(device.config) : make_cpu_backend();
 }
 
-std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, Backend& backend,
-                                              const SumOrder& order) {
-  const bool nccl = device.gpus && !device.through_host && order.algorithm == Reduction::ring;
-  return nccl ? device.gpus->make_nccl_communicator(ranks, backend) : make_message_communicator(ranks, backend, order);
+std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, DeviceQueue& queue,
+                                              const SumOrder& order, SingleRank single) {
+  const bool supported = device.gpu_module && !device.through_host && order.algorithm == Reduction::ring;
+  const bool nccl = supported && (ranks.size() > 1 || single == SingleRank::with_nccl);
+  return nccl ? device.gpu_module->make_nccl_communicator(ranks, queue)
+              : make_message_communicator(ranks, queue, order);
 }
 
 }  // namespace ddp

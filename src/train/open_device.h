@@ -1,9 +1,10 @@
 // Opens the backend and the device communicator of a run. The only place that selects devices and transports.
 //
 //   std::unique_ptr<Backend> backend = open_backend(device);
-//   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, *backend, {Reduction::ring});
+//   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, backend->queue(), {Reduction::ring});
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "backend/backend.h"
@@ -15,9 +16,15 @@ namespace ddp {
 
 std::unique_ptr<Backend> open_backend(const Device& device);
 
-// Collective. NCCL where every rank has a GPU of its own; messages on the CPU, where ranks share a GPU, and for
-// SumOrders that NCCL does not know.
-std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, Backend& backend,
-                                              const SumOrder& order);
+// How a single rank, which has nothing to sum, opens the sums.
+enum class SingleRank : std::uint8_t {
+  without_nccl,  // for speed: starting NCCL takes seconds
+  with_nccl,     // like several ranks, to test NCCL
+};
+
+// Collective. NCCL if every rank has its own GPU; messages on the CPU, if ranks share a GPU, and for SumOrders that NCCL
+// does not support.
+std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, DeviceQueue& queue,
+                                              const SumOrder& order, SingleRank single = SingleRank::without_nccl);
 
 }  // namespace ddp

@@ -27,8 +27,8 @@ std::string inputs_text(const Stage& stage) {
 
 }  // namespace
 
-std::string PlanCache::key(const Backend& backend, std::span<const Stage> stages) {
-  std::string text = backend.ops().fingerprint() + "\n";
+std::string PlanCache::key(const OpFactory& ops, std::span<const Stage> stages) {
+  std::string text = ops.fingerprint() + "\n";
   for (const Stage& stage : stages) {
     text += fmt::format("{} {}{}\n", stage.name, describe(stage.spec), inputs_text(stage));
   }

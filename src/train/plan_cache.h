@@ -1,9 +1,9 @@
 // Layout plans on disk, so that kernels are timed once per model, batch size and machine.
 //
-//   PlanCache cache(folder);
-//   std::string key = PlanCache::key(backend, stages);
+//   PlanCache cache(plan_cache_directory(options));
+//   std::string key = PlanCache::key(backend.ops(), stages);
 //   if (auto text = cache.find(key)) ...
-//   cache.store(key, to_text(plan));
+//   cache.store(key, to_text(layout_plan));
 //
 // Errors of the cache never fail a run: an unreadable plan is timed again, an unwritable one is not stored.
 #pragma once
@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-#include "backend/backend.h"
+#include "backend/op_factory.h"
 #include "model/stages.h"
 
 namespace ddp {
@@ -24,7 +24,7 @@ class PlanCache {
   explicit PlanCache(std::optional<std::filesystem::path> folder) : folder_(std::move(folder)) {}
 
   // Everything that the fastest plan depends on: the machine, the libraries, and every stage with its shape.
-  static std::string key(const Backend& backend, std::span<const Stage> stages);
+  static std::string key(const OpFactory& ops, std::span<const Stage> stages);
 
   std::optional<std::string> find(const std::string& key) const;
   void store(const std::string& key, const std::string& plan) const;

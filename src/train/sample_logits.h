@@ -1,7 +1,8 @@
 // The logits of a network for a few fixed images, to check that a network written to a file and read back is unchanged.
 //
-//   std::vector<float> logits = sample_logits(graph, {parameters, statistics}, {scale, shift});
-//   double apart = relative_difference(logits, sample_logits(other, ...));
+//   const WeightValues values{weights, running_statistics};
+//   std::vector<float> logits = sample_logits(graph, values, {scale, shift});
+//   double difference = relative_difference(logits, sample_logits(read_back, values, {scale, shift}));
 #pragma once
 
 #include <span>

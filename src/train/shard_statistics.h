@@ -3,9 +3,9 @@
 // bit-identical for any number of ranks.
 //
 //   ShardStatistics statistics(backend, graph, plan, rank);
-//   network.forward(Pass::training, {parameters, statistics.of_shard(shard)}, ...);
+//   network.forward(Pass::training, {parameters, statistics.of_shard(shard)}, stage.samples(0, count), results);
 //   statistics.gather(ranks);                                          // collective, after a step
-//   network.forward(Pass::evaluation, {parameters, statistics.mean()}, ...);
+//   network.forward(Pass::evaluation, {parameters, statistics.mean()}, stage.samples(0, count), results);
 #pragma once
 
 #include <span>

@@ -20,7 +20,7 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       plan_(plan),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.flat_elements())),
-      message_bytes_((static_cast<std::size_t>(plan.shards) + Slot::slots) * sizeof(double)),
+      message_bytes_(summed_bytes() + sizeof(StepControl)),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   host_message_ = backend_.queue().allocate_for_transfer(message_bytes_, "the messages of a step");
@@ -56,8 +56,7 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
-  optimizer_.update(parameters, reducer_.gradient(),
-                    {device(Slot::lr), device(Slot::momentum), device(Slot::number), device(Slot::broken)});
+  optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(summed_bytes()), device(Slot::broken));
   backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
   backend_.queue().mark(Mark::end_mark);
 }
@@ -111,14 +110,12 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   DDP_ASSERT(batch.count == plan_.rank_samples(rank_, input.samples).size());
   clock_.switch_to(Phase::other);
   const double begin = now();
-  std::fill_n(host_message_.at<double>(0), static_cast<std::size_t>(plan_.shards) + Slot::slots, 0.0);
+  std::fill_n(host_message_.at<double>(0), summed_bytes() / sizeof(double), 0.0);
   host(Slot::stop) = input.request.stop ? 1 : 0;
   host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
-  host(Slot::lr) = input.lr;
-  host(Slot::momentum) = input.momentum;
-  host(Slot::number) = static_cast<double>(input.step);
+  *host_message_.at<StepControl>(summed_bytes()) = input.control;
   stage_.set(batch);
-  reducer_.begin_step(input.step);
+  reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
   replay_or_enqueue(parameters, input);
   reducer_.wait();
   clock_.switch_to(Phase::other);

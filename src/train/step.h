@@ -2,7 +2,8 @@
 // of the ranks, the update.
 //
 //   TrainStep step({backend, network, reducer, optimizer, stage, clock}, plan, rank, /*record=*/true);
-//   StepResult result = step.run(parameters, batch, {.step = 7, .samples = 256, .lr = 0.1, .request = request});
+//   StepResult result =
+//       step.run(parameters, batch, {.control = schedule.control(6), .samples = 256, .request = request});
 //   if (!result.finite) ...   // on all ranks; no parameter was changed
 //
 // Note [A step without a stop]
@@ -34,10 +35,8 @@ struct Request {
 };
 
 struct StepInput {
-  std::int64_t step = 0;     // step number, from 1
+  StepControl control;
   std::int64_t samples = 0;  // of the global batch
-  double lr = 0;
-  double momentum = 0;  // or beta1
   Request request;
 };
 
@@ -68,13 +67,14 @@ class TrainStep {
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
  private:
-  // The message of a step: a loss sum for each shard, then these slots; those from `lr` on are not summed.
-  enum Slot : std::size_t { correct, broken, stop, checkpoint, summed, lr = summed, momentum, number, slots };
+  // The message of a step: a loss sum for each shard, then these slots, then the StepControl, which is not summed.
+  enum Slot : std::size_t { correct, broken, stop, checkpoint, summed };
   // Marks in the queue that divide the time of a step; each is the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 
   double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }
   double& host(Slot slot) const { return *(host_message_.at<double>(0) + plan_.shards + slot); }
+  std::size_t summed_bytes() const { return (static_cast<std::size_t>(plan_.shards) + Slot::summed) * sizeof(double); }
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);
   void replay_or_enqueue(float* parameters, const StepInput& input);

@@ -1,7 +1,8 @@
 // Runs a shard forward and backward and looks at every value on the way: which layer was the first to compute something
 // that is not finite, and for which samples.
 //
-//   const Trace trace = trace_shard(backend, network, parameters, graph.statistic_count(), samples, 1.0F / batch);
+//   const Trace trace = trace_shard(backend, network, parameters, graph.statistic_count(), stage.samples(0, count),
+//                                   1.0F / global_batch);
 //   const TraceRow* first = first_not_finite(trace.rows);   // null if everything is finite
 //   first->where;     // "the output of layer 'conv2'"
 //   first->samples;   // {3, 17}: within the shard

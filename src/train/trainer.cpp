@@ -62,7 +62,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       total_steps_(total_steps_of(options_, experiment.batch)),
       schedule_(schedule_config(options_, experiment.batch)),
       reducer_(ranks, *experiment.backend, *experiment.sums, reducer_config(experiment)),
-      stage_(*experiment.backend, experiment.data.train->shape().size(), experiment.batch.per_rank,
+      stage_(experiment.backend->queue(), experiment.data.train->shape().size(), experiment.batch.per_rank,
              experiment.resident_train.get(), experiment.options.data.mixup > 0),
       train_step_({*experiment.backend, *experiment.network, reducer_, run.optimizer(), stage_, clock_,
                    experiment.statistics.get()},
@@ -119,13 +119,11 @@ ExitCode Trainer::run() {
     const std::optional<Batch> batch = loader.next();
     DDP_ASSERT(batch.has_value());
     const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
-    const std::int64_t step = run_.step();
-    const double lr = schedule_.lr(step);
+    const StepControl control = schedule_.control(run_.step());
     if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
-    const StepResult result = train_step_.run(experiment_.parameters(), *batch,
-                                              {step + 1, samples, lr, schedule_.momentum(step), requested()});
-    if (!result.finite) handle_non_finite(result, *batch, samples, lr);
-    const bool complete = after_step(result, lr, samples);
+    const StepResult result = train_step_.run(experiment_.parameters(), *batch, {control, samples, requested()});
+    if (!result.finite) handle_non_finite(result, *batch, samples, control.lr);
+    const bool complete = after_step(result, control.lr, samples);
     if (!complete || (result.request.stop && run_.step() < total_steps_)) {
       if (!run_.saved_now()) save(/*last=*/true);
       return leave(ExitCode::stopped);
@@ -154,11 +152,7 @@ bool Trainer::finish_interrupted() {
 
 StepResult Trainer::step_on(const Batch& batch) {
   return train_step_.run(experiment_.parameters(), batch,
-                         {run_.step() + 1,
-                          experiment_.batch.global_batch,
-                          schedule_.lr(run_.step()),
-                          schedule_.momentum(run_.step()),
-                          {}});
+                         {schedule_.control(run_.step()), experiment_.batch.global_batch, {}});
 }
 
 bool Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {

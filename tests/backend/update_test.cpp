@@ -37,7 +37,8 @@ struct OnDevice {
         numbers(device, std::vector<StepNumbers>(1)),
         sums(device, std::vector<double>(2 * tables.chunks.size())),
         ratios(device, std::vector<double>(segments.size())),
-        control(device, {0, 0, 0, 0}) {
+        control(device, std::vector<StepControl>(1)),
+        skipped(device, std::vector<double>(1)) {
     a.settings = settings;
     a.weights = weights.data();
     if (settings.has_first()) a.first = first.data();
@@ -54,17 +55,16 @@ struct OnDevice {
     a.numbers = numbers.data();
     a.sums = sums.data();
     a.ratios = ratios.data();
-    a.lr = control.data();
-    a.momentum = control.data() + 1;
-    a.step = control.data() + 2;
-    a.skip = control.data() + 3;
+    a.control = control.data();
+    a.skip = skipped.data();
   }
 
   // `momentum`: or beta1; by default that of the settings.
   void update(const std::vector<float>& gradient, double lr, double step, double skip,
               std::optional<double> momentum = std::nullopt) {
     const DeviceArray<float> g(backend, gradient);
-    control.set({lr, momentum.value_or(a.settings.own_momentum()), step, skip});
+    control.set({StepControl{lr, momentum.value_or(a.settings.own_momentum()), step}});
+    skipped.set({skip});
     a.gradient = g.data();
     backend.math().update(a);
     backend.queue().synchronize();
@@ -76,7 +76,9 @@ struct OnDevice {
   DeviceArray<UpdateChunk> chunks;
   DeviceArray<ChunksOfSegment> of_segments;
   DeviceArray<StepNumbers> numbers;
-  DeviceArray<double> sums, ratios, control;
+  DeviceArray<double> sums, ratios;
+  DeviceArray<StepControl> control;
+  DeviceArray<double> skipped;
   UpdateArguments a;
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# damages.sh PROGRAM MPIRUN [TRIALS]: something in a finished run folder is damaged at random, and the run is evaluated,
-# resumed or exported. Each time the damage is named in an error (code 8, or 2 for a configuration) or harmless: what is
-# computed has the right bytes. Nothing takes 10 s, and nothing of what was good is lost.
+# damages.sh PROGRAM MPIRUN [TRIALS]: damages a finished run folder at random, and evaluates, resumes or exports the
+# run. Each time the damage must be reported by an error (code 8, or 2 for a configuration) or be harmless, with a
+# bit-identical result. No command may take 10 s, and no intact file may be lost.
 set -u
 source "$(dirname "$0")/lib.sh"
 trials=${3:-40}
@@ -15,7 +15,7 @@ right_values=$(sed 's/.*"val_loss"/"val_loss"/' "$folder/out")
 mapfile -t names < <(cd "$folder/source" && find . -mindepth 1 | sort)
 
 random_below() { echo $(((RANDOM << 15 | RANDOM) % $1)); }
-# damage PATH: in one of many ways; says which.
+# damage PATH: damages it in a random way and sets `what` to a description.
 damage() {
   local path=$1 size
   size=$(stat -c %s "$path" 2>/dev/null || echo 0)
@@ -48,7 +48,7 @@ damage() {
   esac
 }
 
-# What lies in the run, and since when.
+# The files of the run with their modification times.
 listing() { find "$run" \( -type d -printf '%P\n' -o -printf '%P %y %s %T@ %l\n' \) | sort; }
 
 declare -A outcomes

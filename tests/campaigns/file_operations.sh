@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# file_operations.sh PROGRAM MPIRUN LIBKILL_AT [EVERY]: a run is killed before each of its operations on files in turn (or
-# before every EVERYth) and resumed. It must then end as if nothing had happened, and lose no checkpoint on the way.
+# file_operations.sh PROGRAM MPIRUN LIBKILL_AT [EVERY]: kills a run before each of its file operations (or every EVERYth
+# one) and resumes it. It must end like an undisturbed run and lose no checkpoint.
 set -u
 source "$(dirname "$0")/lib.sh"
 library=$3 every=${4:-1}
@@ -15,8 +15,8 @@ killed_at() {
 }
 kept_checkpoints() { find "$run" -name 'step-*' -path '*checkpoints/step-*' -printf '%f\n' | sort -u; }
 
-# trials NAME CHECKPOINTS RESUME ARGUMENTS...: kills the command in a copy of $folder/before, at each operation; with RESUME
-# it must go on to what it comes to without a kill, and CHECKPOINTS must be there throughout.
+# trials NAME CHECKPOINTS RESUME ARGUMENTS...: kills the command in a copy of $folder/before at each operation; with
+# --resume RESUME it must reach the same result as without a kill, and CHECKPOINTS must exist throughout.
 trials() {
   local name=$1 checkpoints=$2 resume=$3 operations n got kept trial=0
   shift 3
@@ -50,18 +50,18 @@ trials() {
 }
 
 also_true() { :; }
-# A new run; and one that goes on, of which the checkpoint is let go by and by.
+# A new run, and a resumed one whose old checkpoint is removed eventually.
 mkdir "$folder/before"
 trials "a new run" "" auto --epochs 4
 rm -rf "$folder/before"
 alone "${tiny[@]}" --epochs 4 --max-steps 4 --output "$folder/before" || fail "the first half"
 trials "a resumed run" "" auto --epochs 4 --resume auto
-# Going on from an older step: the later ones are kept elsewhere.
+# Resuming from an older step: the later checkpoints are moved.
 rm -rf "$folder/before"
 alone "${tiny[@]}" --epochs 4 --output "$folder/before" || fail "the run with later steps"
 trials "a fork" "step-00000009 step-00000012" "$run/checkpoints/step-00000009" --epochs 4 \
   --resume "$run/checkpoints/step-00000009"
-# A new run in the folder of another one, of which nothing may be lost.
+# A new run in the folder of another one, which must be kept completely.
 rm -rf "$folder/before"
 alone "${tiny[@]}" --epochs 4 --seed 2 --output "$folder/before" || fail "the earlier run"
 also_true() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# kills.sh PROGRAM MPIRUN [KILLS]: runs on two ranks, under mpirun and under launch/run in turn, are killed by SIGKILL at
-# random moments (a rank, mpirun, or all at once; while they start, train, write, resume and end) and resumed until they are
-# through. Each must end with the bytes and logs of a run that nobody disturbed, and every job within 3 s of the kill; a
-# tenth more at most where other work has the cores, of which mpirun takes 2 s to end ranks that outlive another one.
+# kills.sh PROGRAM MPIRUN [KILLS]: kills runs on two ranks, alternately under mpirun and launch/run, with SIGKILL at
+# random times (a rank, mpirun, or all at once; during startup, training, writing, resuming and shutdown), and resumes
+# them until they are complete. Each must end with the bytes and logs of an undisturbed run, and every job within 3 s of
+# the kill (10% more on busy cores), of which mpirun takes 2 s to end the remaining ranks.
 set -u
 source "$(dirname "$0")/lib.sh"
 kills=${3:-20}
@@ -12,7 +12,7 @@ length=(--epochs 20 --timeout 30)
 launch_run=$(dirname "$0")/../../launch/run
 limit=3300
 
-# start: the job in the background, of which $job is mpirun or launch/run.
+# start: starts the job in the background; $job is the PID of mpirun or launch/run.
 start() {
   if [ $((runs % 2)) -eq 0 ]; then
     DDP_TRAIN=$program "$launch_run" -np 2 -- "${tiny[@]}" "${length[@]}" --output "$run" --resume auto \
@@ -24,13 +24,13 @@ start() {
   job=$!
 }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
-# Those that have ended but were not asked after (zombies) do not live.
+# Zombies do not count as alive.
 lives() {
   local fields
   read -r fields <"/proc/$1/stat" || return 1
   [[ ${fields##*) } != [ZX]* ]]
 } 2>/dev/null
-# percentile P SORTED...: the smallest that P % are not above.
+# percentile P SORTED...: the nearest-rank percentile.
 percentile() {
   local sorted=("${@:2}")
   echo "${sorted[$(((${#sorted[@]} * $1 + 99) / 100 - 1))]}"
@@ -55,7 +55,7 @@ while [ "$done_kills" -lt "$kills" ]; do
   runs=$((runs + 1))
   for attempt in $(seq 12); do
     start
-    # At the twelfth the run may end.
+    # The twelfth attempt is not killed.
     [ "$attempt" -eq 12 ] || [ "$done_kills" -ge "$kills" ] && break
     delay=$((RANDOM % (duration + duration / 10)))
     sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
@@ -103,11 +103,11 @@ while [ "$done_kills" -lt "$kills" ]; do
     fail "$last: the last attempt ends with $got"
     continue
   fi
-  # Every earlier start that had no checkpoint yet left its few lines.
+  # Every earlier start without a checkpoint left a few lines.
   same_run "$whole" "$run" "$last"
 done
 echo "$done_kills kills in $runs runs, each of $duration ms where nobody disturbs it"
-# Open MPI 4.1.4 may lock itself up at its end, in PMIx. launch/run ends it then.
+# Open MPI 4.1.4 may deadlock in PMIx during shutdown; launch/run ends it then.
 [ "$hung" -eq 0 ] || echo "$hung of the mpirun without launch/run had no ranks any more and did not end by themselves"
 summary "all" "${all[@]}"
 summary "a rank" ${of_ranks[@]+"${of_ranks[@]}"}

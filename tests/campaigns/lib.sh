@@ -1,21 +1,21 @@
-# What the campaigns share; they source it as `source lib.sh PROGRAM MPIRUN`. Each takes a number of trials as its last
-# argument: a small one as a test, a large one by hand.
+# Shared by the campaigns, which source it as `source lib.sh PROGRAM MPIRUN`. Each takes the number of trials as its
+# last argument: few as a test, many by hand.
 # shellcheck shell=bash
 source "$(dirname "${BASH_SOURCE[0]}")/../program/lib.sh"
 
-# 60 images in 3 steps an epoch: a run of a fraction of a second in which everything happens.
+# 60 images in 3 steps per epoch: a complete run in a fraction of a second.
 # shellcheck disable=SC2034
 tiny=(--dataset glyphs --train-limit 60 --test-limit 20 --global-batch 20 --lr 0.05 --momentum 0.9 --threads 1
   --progress none --deterministic --log-interval 1 --keep-checkpoints 2 --logical-shards 2)
 
-# alone ARGUMENTS...: one process without mpirun; its exit code.
+# alone ARGUMENTS...: runs one process without mpirun and returns its exit code.
 alone() { timeout -s KILL 20 "$program" "$@" >"$folder/out" 2>"$folder/err"; }
 
 losses() { grep '"loss"' "$1/metrics.jsonl" | sed 's/,"images_per_second.*//'; }
 evaluations() { grep '"val_loss"' "$1/metrics.jsonl"; }
 
-# same_run EXPECTED RUN WHEN: a finished run that nothing disturbed, and one that was killed and resumed: the same
-# weights, optimizer, evaluations and logs, the same links, and nothing left over.
+# same_run EXPECTED RUN WHEN: compares an undisturbed run with one that was killed and resumed: the same weights,
+# optimizer state, evaluations, logs and links, and no temporary files.
 same_run() {
   local expected=$1 run=$2 link
   for link in latest best; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# two_runs.sh PROGRAM MPIRUN [TIMES]: two runs are started in one folder at about the same moment: exactly one of them gets
-# it and ends as if it had been alone, the other ends with 8, and no byte of an earlier run is lost.
+# two_runs.sh PROGRAM MPIRUN [TIMES]: starts two runs in one folder at about the same time: exactly one of them must get
+# it and complete normally, the other must exit with 8, and no byte of an earlier run may be lost.
 set -u
 source "$(dirname "$0")/lib.sh"
 times=${3:-10}
@@ -34,7 +34,7 @@ for ((n = 1; n <= times; n++)); do
   "0 8") winner=1 loser=2 ;;
   "8 0") winner=2 loser=1 ;;
   "0 0")
-    # The first one had ended before the second began to look: then nothing of it may be missing.
+    # The first run had ended before the second started: then it must be complete.
     both=$((both + 1))
     [ -d "$run/earlier-1" ] || fail "trial $n: both ended with 0, and one is gone"
     continue

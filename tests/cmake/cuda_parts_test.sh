@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cuBLASLt, cuDNN and NCCL are found in Python's packages where the toolkit has none of them.
+# cuBLASLt, cuDNN and NCCL are found in Python packages if the toolkit lacks them.
 #
 #   cuda_parts_test.sh SOURCE_DIR NVCC CUDART_STATIC CUBLASLT
 set -euo pipefail
@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 major=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)[.].*/\1/p')
 nvidia=$work/python/nvidia
-# As pip lays them out: only the versioned name of a library.
+# The layout of pip packages: libraries with versioned names only.
 package() {
   mkdir -p "$nvidia/$1/include" "$nvidia/$1/lib"
   touch "$nvidia/$1/include/$2" "$nvidia/$1/lib/$3"
@@ -28,10 +28,10 @@ get_target_property(place CUDA::cublasLt IMPORTED_LOCATION)
 message(STATUS "cuBLASLt is \${place}")
 EOF
 
-# Libraries of the toolkit are out of sight, but for cudart; so is all else that has cuBLASLt.
+# Hides the libraries of the toolkit except cudart, and all other copies of cuBLASLt.
 hidden=""
 toolkit=$(dirname "$(dirname "$nvcc")")
-# nvcc may be a script elsewhere that calls the toolkit's own.
+# nvcc may be a wrapper script outside the toolkit.
 top=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#[$] TOP=//p')
 for folder in "$(dirname "$cublaslt")" {"$toolkit","${top:-$toolkit}",/usr/local/cuda*}/{,targets/x86_64-linux/}lib{,64} \
   /usr{,/local}/lib{,64} /usr/lib/x86_64-linux-gnu; do
@@ -54,4 +54,4 @@ grep -qF "cuBLASLt is $nvidia/cu$major/lib/libcublasLt.so.$major" <<<"$log" || f
 rm "$nvidia/cu$major/lib/libcublasLt.so.$major"
 rm -r "$work/build"
 log=$(configure) && fail "found, but it is nowhere"
-grep -q "there is no cublasLt.h" <<<"$log" || fail "the error says something else"
+grep -q "cublasLt.h with its library not found" <<<"$log" || fail "the error says something else"

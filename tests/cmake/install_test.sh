@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_test.sh BUILD_DIR: cmake --install into a prefix with a space in its name, which is then moved: the program, its
-# module for GPUs, the scripts and configurations are found there, without the build tree and from another folder.
+# install_test.sh BUILD_DIR: cmake --install into a prefix with a space in its name, which is then moved: the program,
+# its GPU module, the scripts and configurations must work there, without the build tree and from another folder.
 set -euo pipefail
 build=$1
 work=$(mktemp -d)
@@ -21,14 +21,14 @@ done
 if grep -qF "$build" "$prefix/share/ddp_train/launch/run"; then fail "launch/run names the build tree"; fi
 if readelf -d "$prefix/bin/ddp_train" | grep -qE "R(UN)?PATH.*${build}"; then fail "the program searches the build tree"; fi
 
-# Trains with what is in the prefix only.
+# Trains using only the prefix.
 mkdir "$work/elsewhere" && cd "$work/elsewhere"
 unset DDP_TRAIN DDP_CUDA_MODULE
 "$prefix/share/ddp_train/launch/run" -np 2 -- --config "$prefix/share/ddp_train/configs/quickstart.cfg" --device cpu \
   --train-limit 256 --test-limit 64 --epochs 1 --max-steps 2 --output "$work/run" >"$work/log" 2>&1 || fail "launch/run"
 [ -e "$work/run/latest/model.safetensors" ] || fail "there is no checkpoint"
 
-# The module for GPUs is found in the prefix: without a driver the program says that this is what is missing.
+# The GPU module is found in the prefix: without a driver, the error is about the driver.
 if [ -e "$build/src/libddp_cuda.so" ]; then
   [ -e "$prefix/lib/ddp_train/libddp_cuda.so" ] || fail "the module for GPUs is not installed"
   if ldd "$prefix/lib/ddp_train/libddp_cuda.so" | grep -q 'not found'; then fail "the module lacks a library"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# environments_test.sh ROOT: launch/environment.yml and launch/spack.yaml list every package of launch/packages that is
-# needed to build. MPI may come from the cluster, and conda's environment has none.
+# environments_test.sh ROOT: launch/environment.yml and launch/spack.yaml must list every build dependency in
+# launch/packages, except MPI in the conda environment, which comes from the cluster.
 set -euo pipefail
 cd "$1/launch"
 failures=0

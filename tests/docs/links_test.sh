@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# links_test.sh ROOT: every relative link and image in the Markdown files leads to a file, and README.md stays short.
+# links_test.sh ROOT: checks that every relative link and image in the Markdown files exists, and that README.md is
+# short.
 set -euo pipefail
 cd "$1"
 longest=130
 failures=0
-# without_code FILE: its lines outside of fenced code blocks.
+# without_code FILE: prints its lines outside of fenced code blocks.
 without_code() { awk '/^ *```/ { code = !code; next } !code' "$1"; }
 mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | grep -v '/\.' | sort)
 for page in "${pages[@]}"; do

@@ -2,14 +2,17 @@
 """collect.py SRC OUT ROOMS...: writes one source file with the examples that open the headers of some folders of SRC.
 
 The example of a header is the part of the comment at its head that is indented by three blanks. It becomes the body of a
-function, and may use the names of prelude.h; "..." stands for a statement.
+function, and may use the names of prelude.h and, if it exists, of the room's own header (data_sources.h for data/sources);
+"..." stands for a statement.
 """
 import pathlib
 import re
 import sys
 
-# These show a file or an output.
-NOT_CODE = {"checkpoint/layout.h", "checkpoint/manifest.h", "metrics/progress_text.h", "metrics/time_summary.h"}
+# These show a file, an output or a formula; external_data.h needs protobuf.
+NOT_CODE = {"checkpoint/layout.h", "checkpoint/manifest.h", "metrics/progress_text.h", "metrics/time_summary.h",
+            "backend/tensor.h", "onnx/external_data.h", "optim/rules/adam.h", "optim/rules/lamb.h", "optim/rules/lars.h",
+            "optim/rules/rmsprop.h", "optim/rules/sgd.h"}
 
 
 def example(lines):
@@ -31,15 +34,17 @@ def example(lines):
 def main():
     source, target, rooms = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
     includes, bodies = ['#include "examples/prelude.h"'], []
-    for header in sorted(path for room in rooms for path in (source / room).glob("*.h")):
+    names = {room: room.replace("/", "_") for room in rooms}
+    includes += [f'#include "examples/{own}.h"' for own in names.values() if (pathlib.Path(__file__).parent / f"{own}.h").exists()]
+    for room, header in sorted((room, path) for room in rooms for path in (source / room).glob("*.h")):
         name = str(header.relative_to(source))
         found = example(header.read_text().splitlines())
         if found is None or name in NOT_CODE:
             continue
         includes.append(f'#include "{name}"')
         space = "example_" + re.sub(r"\W", "_", name[:-2])
-        bodies += [f"namespace ddp::{space} {{", "[[maybe_unused]] static void run() {", f'#line {found[0]} "{header}"',
-                   *found[1], "}", f"}}  // namespace ddp::{space}"]
+        bodies += [f"namespace ddp::{names[room]}_examples::{space} {{", "[[maybe_unused]] static void example() {",
+                   f'#line {found[0]} "{header}"', *found[1], "}", "}"]
     if not bodies:
         sys.exit(f"there are no examples in {', '.join(rooms)} of {source}")
     target.write_text("\n".join(includes + bodies) + "\n")

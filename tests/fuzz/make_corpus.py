@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_corpus.py [FOLDER]: writes the seeds of the fuzz programs, FOLDER/NAME/*, by default into corpus/ beside this script.
 
-Each is small and of one kind. Files of other names stay: they are inputs of defects that fuzzing found. Needs nothing but Python.
+Each seed is small and tests one feature. Files with other names are kept: they are inputs of defects found by fuzzing. Needs only Python.
 """
 
 import gzip
@@ -26,7 +26,7 @@ def gzipped(content: bytes) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-# JPEG (ITU-T T.81): blocks of one level each, by Huffman tables of two codes, so that no coder is needed.
+# JPEG (ITU-T T.81): blocks with a single level, and Huffman tables with two codes, so that no encoder is needed.
 
 
 def marker(code: int, content: bytes) -> bytes:

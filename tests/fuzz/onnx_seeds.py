@@ -59,7 +59,7 @@ def node(kind, inputs, outputs, name="", **attributes):
 
 
 def value(name, extents):
-    """An extent that is a word is open."""
+    """An extent given as a string is dynamic."""
     dims = b"".join(block(1, block(2, each) if isinstance(each, str) else number(1, each)) for each in extents)
     return block(1, name) + block(2, block(1, number(1, FLOAT) + block(2, dims)))
 
@@ -119,7 +119,7 @@ def onnx_seeds():
         node("MatMul", ["f", "fc.weight"], ["y"]),
     ]
     limits = [integers("pads", [0, 0, 1, 1, 0, 0, 1, 1]), tensor("low", [], [0.0]), tensor("high", [], [6.0])]
-    # Each of these once ended in an internal error, or took all memory.
+    # Each of these once caused an internal error or exhausted memory.
     shape_alone = [
         node("Flatten", ["x"], ["f"]),
         node("Gemm", ["f", "fc.weight"], ["h"], transB=1),

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/images: small images in all kinds of JPEG and PNG, and what Pillow reads of their regions.
+"""Generates tests/golden/images: small images in all kinds of JPEG and PNG, and their regions as read by Pillow.
 
     python3 -m venv ~/pillow && ~/pillow/bin/pip install pillow numpy
     ~/pillow/bin/python tests/golden/make_images.py
 
-The picture is a sum of smooth waves with an edge in it. cases.txt has a line for each region: file, x, y, width, height of the
-region, side of the result, reduction, and where its bytes [3][side][side] begin in expected.bin. The result is
-Image.crop(region).resize((side, side), BILINEAR) in 8-bit RGB. With a reduction R the image is made smaller first, by
-Image.draft (which scales within the JPEG decoder) or, for PNG, by Image.reduce(R). All are made with Pillow alone but for the
-interlaced PNG, which is put together here, as Pillow writes none.
+The picture is a sum of smooth waves with an edge. cases.txt has a line for each region: file, x, y, width, height of the
+region, side of the result, reduction, and the offset of its bytes [3][side][side] in expected.bin. The result is
+Image.crop(region).resize((side, side), BILINEAR) in 8-bit RGB. With a reduction R the image is reduced first, by
+Image.draft (which scales within the JPEG decoder) or, for PNG, by Image.reduce(R). All files are written by Pillow except the
+interlaced PNG, which is assembled here because Pillow does not support it.
 """
 
 import pathlib

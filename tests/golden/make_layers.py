@@ -4,15 +4,15 @@
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy
     /tmp/torch/bin/python tests/golden/make_layers.py
 
-Inputs, parameters, incoming gradients, running statistics and keys of samples are formulae over integers, so that the C++ test makes
-the same ones bit by bit; hash32() is that of make_lenet.py. Element k of array `which` of a case with the number `seed` is
+Inputs, parameters, incoming gradients, running statistics and keys of samples are formulae over integers, so that the C++ test generates
+bit-identical ones; hash32() is that of make_lenet.py. Element k of array `which` of a case with the number `seed` is
     u = (hash32(65536 * (8 * seed + which) + k) >> 8) * 2^-23 - 1,    from -1 to 1, exact in float32
 with which = 0: x, 1: x2, 2: weight, 3: bias, 4: dy, 5: running means, 6: running variances (1.5 + u), 7: keys (hash32 alone).
 x and x2 are u * input_scale of the case, the weights u * weight_scale; labels are the keys modulo the classes.
 
-PyTorch computes in float64 from these; layers.json holds y, the gradients of sum(y * dy), running statistics after the training step,
-and y of the evaluation that follows, rounded to 9 digits. No value lies so near to a kink of an activation or a tie of a maximum that
-rounding in single precision decides there: the seed of a case is the first for which that holds.
+PyTorch computes in float64 from these; layers.json contains y, the gradients of sum(y * dy), running statistics after the training step,
+and y of the evaluation that follows, rounded to 9 digits. No value is so close to a kink of an activation or a tie of a maximum that
+rounding in single precision matters: the seed of a case is the first for which this holds.
 """
 
 import json

@@ -4,8 +4,8 @@
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy
     /tmp/torch/bin/python tests/golden/make_lenet.py
 
-Nothing binary is shipped: images, labels and initial weights are formulae over integers, so that the C++ test makes the
-same ones bit by bit. All integers are unsigned and 32 bits wide; sums and products wrap around modulo 2^32.
+There are no binary files: images, labels and initial weights are formulae over integers, so that the C++ test generates
+bit-identical ones. All integers are unsigned and 32 bits wide; sums and products wrap around modulo 2^32.
 
 hash32(h), the finaliser of MurmurHash3 (Austin Appleby, public domain):
     h ^= h >> 16;  h *= 0x85ebca6b;  h ^= h >> 13;  h *= 0xc2b2ae35;  h ^= h >> 16
@@ -15,10 +15,10 @@ Sample i (0, 1, 2, ... over the whole run: step s of batch B, counted from 0, ta
     For pixel p = 28*y + x of the image of 1x28x28, divisions rounding down:
     pattern    = hash32(0x20000000 + 49*label(i) + 7*(y/4) + x/4) >> 24      a field of 7x7 squares for each class
     noise      = hash32(0x80000000 + 784*i + p) >> 24
-    byte(i, p) = 128 + (noise >> 1) where pattern < 64, else noise >> 3      a quarter of the squares is bright
+    byte(i, p) = 128 + (noise >> 1) if pattern < 64, else noise >> 3         a quarter of the squares is bright
     The network's input is float32(byte) / float32(255).
 
-Initial parameters. All parameters lie one after the other in one flat buffer, in the order conv1.weight, conv1.bias,
+Initial parameters. All parameters are stored in one flat buffer, in the order conv1.weight, conv1.bias,
 conv2.weight, conv2.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias, each in PyTorch's layout (row-major: conv
 [out][in][kh][kw], linear [out][in]). Element k of that buffer starts as
     float32( ((hash32(k) >> 8) * 2^-24 - 0.5) * (2 / sqrt(fan_in)) )       computed in float64, rounded once
@@ -28,18 +28,18 @@ Network (LeNet as in d2l.ai): conv 1->20 3x3, ReLU, average pool 2, conv 20->50 
 (28 -> 26 -> 13 -> 9 -> 4), linear 800->128, ReLU, linear 128->10. No padding; pooling with stride 2 drops the last row
 and column of 9. Loss: softmax cross-entropy, averaged over the batch.
 
-SGD as PyTorch has it, on all parameters, biases included: g += weight_decay*w; v = momentum*v + g (v = g at first);
+SGD as in PyTorch, on all parameters including biases: g += weight_decay*w; v = momentum*v + g (v = g at first);
 w -= lr * (g + momentum*v with nesterov, else v).
 
-Each run is made twice, in float64 and in float32, from the same float32 inputs and weights. The learning rates are low
-for a reason: a ReLU input within rounding of zero is let through here and not there, which changes a gradient by 1e-3 of
-itself, and at higher rates 100 steps make of that a difference of 1e-3 in the loss between any two correct programs.
+Each run is done twice, in float64 and in float32, from the same float32 inputs and weights. The learning rates are low
+because a ReLU input within rounding error of zero passes in one program and not in the other, which changes a gradient by
+a relative 1e-3; with higher rates, 100 steps amplify that to a difference of 1e-3 in the loss of two correct programs.
 
-The file holds
+The file contains
     made_by    the version of PyTorch
-    checks     values of the formulae, to find a mistake there before it shows in a loss
-    runs       for each recipe: the loss of each step before its update, in float64 (the reference) and in float32 (how
-               near single precision comes), and the sum and the sum of squares of each parameter after the last step
+    checks     values of the formulae, to detect mistakes there before they show in a loss
+    runs       for each recipe: the loss of each step before its update, in float64 (the reference) and in float32 (the
+               accuracy of single precision), and the sum and the sum of squares of each parameter after the last step
 """
 
 import json
@@ -173,7 +173,7 @@ def main():
     result = {"made_by": f"PyTorch {torch.__version__}, tests/golden/make_lenet.py", "checks": checks(),
               "runs": [run(recipe) for recipe in RECIPES]}
     text = json.dumps(result, indent=1)
-    # Arrays of numbers on lines of their own would make the file thousands of lines long.
+    # With one number per line, the file would have thousands of lines.
     path = pathlib.Path(__file__).with_name("lenet_sgd.json")
     path.write_text(pack_arrays(text) + "\n", encoding="utf-8")
     print(f"wrote {path.name}: {path.stat().st_size} bytes")

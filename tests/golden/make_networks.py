@@ -4,8 +4,8 @@
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch torchvision numpy
     /tmp/torch/bin/python tests/golden/make_networks.py
 
-As in make_lenet.py, images, labels, first weights and dropout masks are formulae over integers, so that the C++ test makes the same
-ones bit by bit; hash32() and label() are those of make_lenet.py.
+As in make_lenet.py, images, labels, first weights and dropout masks are formulae over integers, so that the C++ test generates bit-identical
+ones; hash32() and label() are those of make_lenet.py.
 
 Sample i, channel c, row y, column x of an image [C, H, W]:
     pattern = hash32(0x20000000 + 4096*label(i) + 256*c + 16*(y/4) + x/4) >> 24
@@ -18,13 +18,13 @@ u = (hash32(s + k) >> 8) * 2^-24 - 0.5, computed in float64 and rounded once:
     batch norm's weight        1 + 0.2 * u                  (mnist-slim has none: 1)
     the others                 0.1 * u
 
-Dropout keeps element e of sample i, counted from 0 over the whole run, where the upper 24 bits of SplitMix64's finaliser of
+Dropout keeps element e of sample i, counted from 0 over the whole run, if the upper 24 bits of SplitMix64's finaliser of
     key + 0x9E3779B97F4A7C15 * (stream * 2^32 + e + 1),    key = hash32(i) + 2^32 * hash32(i + 1)
-are at least rate * 2^24; `stream` is the number of the layer in ddp_train's graph. Means of the logits' losses, SGD with momentum 0.9 as
-PyTorch has it. Low learning rates, for the reason given in make_lenet.py.
+are at least rate * 2^24; `stream` is the number of the layer in ddp_train's graph. Means of the logits' losses, SGD with momentum 0.9 as in
+PyTorch. Learning rates are low for the reason given in make_lenet.py.
 
-Each run is made in float64 (the reference), in float32 (how near single precision comes), and once more without updates, which says
-how much of the losses is learning.
+Each run is done in float64 (the reference), in float32 (the accuracy of single precision), and once more without updates, which shows
+how much the losses change by learning.
 """
 
 import json
@@ -39,7 +39,7 @@ from make_lenet import dropout_keeps, hash32, labels, pack_arrays
 
 
 class Dropout(nn.Module):
-    """Dropout whose masks are the formula's."""
+    """Dropout with the masks of the formula."""
 
     def __init__(self, rate, stream):
         super().__init__()

@@ -4,17 +4,17 @@
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy
     /tmp/torch/bin/python tests/golden/make_optimizers.py
 
-All of it is computed in float64 from inputs that float32 holds exactly. The file holds
+Everything is computed in float64 from inputs that are exact in float32. The file contains
     made_by      the version of PyTorch
     segments     offset and count of the parts of the flat buffer, each a tensor to PyTorch
-    initial      the weights at first
+    initial      the initial weights
     gradients    of each step
-    lr           of each step: it changes, as some rules have the learning rate inside of their momentum
+    lr           of each step: it varies, because some optimizers apply the learning rate inside the momentum
     optimizers   for each case: its settings by the names of UpdateSettings, factors of the segments, and the weights
-                 after some steps; with average_decay the moving average too
+                 after some steps; with average_decay also the moving average
     schedules    for each case: the settings by the names of ScheduleConfig and the learning rate of each step
 
-What PyTorch does not have is written out here after its source: Keras' RMSprop (keras/src/optimizers/rmsprop.py of Keras
+Optimizers that PyTorch lacks are implemented here after their sources: Keras' RMSprop (keras/src/optimizers/rmsprop.py of Keras
 3), LARS (You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, algorithm 1), LAMB (You et al.,
 Large Batch Optimization for Deep Learning, ICLR 2020, algorithm 2, with phi the identity), SGD with the decoupled decay
 of torch.optim.AdamW, and tf.compat.v1.train.exponential_decay.
@@ -104,7 +104,7 @@ class DecoupledSgd(torch.optim.SGD):
         super().step()
 
 
-# The settings of a case, and how PyTorch is given them.
+# The settings of a case, and their equivalents in PyTorch.
 def cases():
     o = torch.optim
     adam = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}

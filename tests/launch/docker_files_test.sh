@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docker_files_test.sh ROOT: both Dockerfiles, without an engine: CMake configures from exactly the files that they copy and
-# that .dockerignore lets through, and the files of the final image are there.
+# docker_files_test.sh ROOT: tests both Dockerfiles without a Docker engine: CMake configures from exactly the files
+# that they copy and that .dockerignore admits, and the files of the final image exist.
 set -euo pipefail
 root=$1
 folder=$(mktemp -d)
@@ -11,14 +11,14 @@ fail() {
   failures=$((failures + 1))
 }
 
-# The context: what .dockerignore, a list of exceptions after "*", lets through.
+# The context: the files admitted by .dockerignore, a list of exceptions after "*".
 [ "$(head -n 1 "$root/.dockerignore")" = '*' ] || fail ".dockerignore does not begin with '*'"
 mkdir "$folder/context"
 while IFS= read -r name; do
-  cp -r "$root/$name" "$folder/context/" || fail ".dockerignore names $name, which is not there"
+  cp -r "$root/$name" "$folder/context/" || fail ".dockerignore names $name, which does not exist"
 done < <(sed -n 's/^!//p' "$root/.dockerignore")
 
-# copies FILE build|final: lines "what... where" of a stage, without what comes from another stage.
+# copies FILE build|final: lines "SOURCE... TARGET" of a stage, without copies from another stage.
 copies() {
   awk -v wanted="$2" '
     /^FROM/ { stage = / AS build$/ ? "build" : "final" }
@@ -41,7 +41,7 @@ for file in Dockerfile Dockerfile.cpu; do
     done < <(copies "$root/docker/$file" $stage)
   done
   build=$folder/$file-build
-  # The module for GPUs has its own sources, which are part of src; here it would only take time.
+  # The sources of the GPU module are part of src; configuring it here would only take time.
   if ! cmake -S "$build" -B "$build/build" -G Ninja -DDDP_BUILD_TESTS=OFF -DDDP_CUDA=OFF >"$folder/log" 2>&1; then
     fail "$file: CMake does not configure from the files that it copies"
     tail -n 15 "$folder/log"
@@ -49,7 +49,7 @@ for file in Dockerfile Dockerfile.cpu; do
   for needed in launch/run launch/get-data launch/common.sh configs/quickstart.cfg LICENSE; do
     [ -e "$folder/$file-final/$needed" ] || fail "$file: the image lacks $needed"
   done
-  grep -q '^ENTRYPOINT \["/' "$root/docker/$file" || fail "$file: the entry point is no absolute path"
+  grep -q '^ENTRYPOINT \["/' "$root/docker/$file" || fail "$file: the entry point is not an absolute path"
   grep -q -- '--uid 1000' "$root/docker/$file" || fail "$file: the user's number is not pinned to 1000"
 done
 [ "$failures" -eq 0 ] || exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests launch/get-data against a web server of its own on this machine, with small files in place of the real ones.
+# Tests launch/get-data with a local web server and small files instead of the real ones.
 #
 #   get_data_test.sh path/to/get-data
 set -uo pipefail
@@ -26,7 +26,7 @@ broken() {
   failures=$((failures + 1))
 }
 
-# run CODE ARGUMENTS...: runs the script under test and expects this exit code; $output is what it printed.
+# run CODE ARGUMENTS...: runs the script under test and expects this exit code; sets $output to its output.
 run() {
   local expected=$1 code=0
   shift
@@ -35,14 +35,14 @@ run() {
 }
 says() { [[ $output == *"$1"* ]] || broken "'$1' is not in: $output"; }
 one_line() { [[ $(wc -l <<<"$output") -eq 1 ]] || broken "not one line: $output"; }
-# holds FOLDER COUNT: the folder holds this many files and no half ones.
+# holds FOLDER COUNT: the folder contains this many files and no partial ones.
 holds() {
   local count
   count=$(find "$1" -type f 2>/dev/null | wc -l)
   [[ $count -eq $2 ]] || broken "$1 holds $count files, not $2: $(ls -A "$1")"
   [[ -z $(find "$1" -name '*.part*' 2>/dev/null) ]] || broken "half files in $1: $(ls -A "$1")"
 }
-# await COMMAND...: tries it for up to 30 s.
+# await COMMAND...: retries it for up to 30 s.
 await() {
   for _ in $(seq 600); do
     "$@" && return 0
@@ -51,7 +51,7 @@ await() {
   return 1
 }
 
-# --- The web server: it answers /whole/..., breaks off in the middle of /short/..., and stops there in /hang/....
+# --- The web server: it serves /whole/..., aborts in the middle of /short/..., and hangs in the middle of /hang/....
 cat >"$here/server.pl" <<'PERL'
 use strict;
 use IO::Socket::INET;
@@ -84,7 +84,7 @@ await test -s "$here/port" || { echo "FAILED: the web server does not start: $(<
 base=http://127.0.0.1:$(<"$here/port")
 requests() { wc -l 2>/dev/null <"$here/requests" || echo 0; }
 
-# --- Small files for the site, and a copy of the script that has their checksums instead of the published ones.
+# --- Small files for the site, and a copy of the script with their checksums.
 mapfile -t published < <(grep -E '^[0-9a-f]{32} ' "$script")
 [[ ${#published[@]} -eq 9 ]] || broken "${#published[@]} published checksums, not 9"
 substitutions=()
@@ -108,7 +108,7 @@ done
 sed "${substitutions[@]}" "$script" >"$here/get-data"
 chmod +x "$here/get-data"
 
-# A folder of tools with only one of curl and wget, or neither.
+# Tool folders with only curl, only wget, or neither.
 tools() {
   mkdir -p "$here/tools-$1"
   for tool in bash env md5sum tar gzip mktemp mv ln cmp rm mkdir chmod dirname basename tail cat sleep ${2:-}; do
@@ -133,7 +133,7 @@ for downloader in curl wget; do
     cmp -s "$here/site/$name/t10k-labels-idx1-ubyte.gz" "$data/$name/t10k-labels-idx1-ubyte.gz" || broken "wrong contents"
   done
 
-  # An archive is unpacked, and again where something of it is gone.
+  # An archive is unpacked, and again if a file is missing.
   for _ in once again; do
     in_tools 0 cifar10 "$data"
     holds "$data/cifar10" 3
@@ -142,26 +142,26 @@ for downloader in curl wget; do
     rm "$data/cifar10/cifar-10-batches-bin/data_batch_1.bin"
   done
 
-  # What is there and good is not asked for again; what is there and other, perhaps the user's own, stays as it is.
+  # Existing valid files are not downloaded again; other existing files, perhaps the user's own, are not changed.
   before=$(requests)
   in_tools 0 mnist "$data"
   says "there already"
   [[ $(requests) -eq $before ]] || broken "good files were downloaded again"
   echo mine >"$data/mnist/train-labels-idx1-ubyte.gz"
   in_tools 4 mnist "$data"
-  says "$data/mnist/train-labels-idx1-ubyte.gz is there, and is not the published file"
+  says "$data/mnist/train-labels-idx1-ubyte.gz exists but is not the published file"
   [[ $(requests) -eq $before ]] || broken "a file was downloaded over another"
   [[ $(<"$data/mnist/train-labels-idx1-ubyte.gz") == mine ]] || broken "a file was overwritten"
   echo mine >"$data/cifar10/cifar-10-batches-bin/test_batch.bin"
   in_tools 4 cifar10 "$data"
-  says "test_batch.bin is there, and is not that of"
+  says "test_batch.bin exists but differs from the one in"
   [[ $(<"$data/cifar10/cifar-10-batches-bin/test_batch.bin") == mine ]] || broken "an unpacked file was overwritten"
   holds "$data/cifar10" 3
   rm "$data/mnist/train-labels-idx1-ubyte.gz"
   in_tools 0 mnist "$data"
   cmp -s "$here/site/mnist/train-labels-idx1-ubyte.gz" "$data/mnist/train-labels-idx1-ubyte.gz" || broken "not downloaded"
 
-  # A transfer that breaks off leaves nothing, and leaves what was there before.
+  # An aborted transfer leaves no partial file and does not change existing ones.
   export DDP_DATA_MIRROR=$base/short
   in_tools 4 mnist "$here/short-$downloader"
   one_line
@@ -171,21 +171,21 @@ for downloader in curl wget; do
   in_tools 4 mnist "$data"
   holds "$data/mnist" 3
 
-  # A file that the site does not have.
+  # A file that does not exist on the site.
   export DDP_DATA_MIRROR=$base/whole/elsewhere
   in_tools 4 mnist "$here/missing-$downloader"
   one_line
   says "404"
   holds "$here/missing-$downloader" 0
 
-  # No site at all: nobody listens on port 1.
+  # No server: nothing listens on port 1.
   export DDP_DATA_MIRROR=http://127.0.0.1:1
   in_tools 4 fashion-mnist "$here/nobody-$downloader"
   one_line
   says "check the network"
   holds "$here/nobody-$downloader" 0
 
-  # The published checksums do not fit these files.
+  # These files do not match the published checksums.
   tested=$script
   export DDP_DATA_MIRROR=$base/whole
   in_tools 4 mnist "$here/wrong-$downloader"
@@ -195,7 +195,7 @@ for downloader in curl wget; do
   holds "$here/wrong-$downloader" 0
 done
 
-# --- Stopped in the middle of a transfer, it leaves no half file.
+# --- Stopped in the middle of a transfer, it leaves no partial file.
 export DDP_DATA_MIRROR=$base/hang
 setsid "$here/get-data" mnist "$here/stopped" 2>/dev/null &
 running=$!

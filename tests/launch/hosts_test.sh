@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# hosts_test.sh LAUNCH_FOLDER PROGRAM: launch/run --hosts over three hosts that are network namespaces of this machine, each
-# with a docker0 of its own that has the same address; a slow link. It needs root, ip, tc and
-# the right to make namespaces, and says so with exit code 77 where it lacks them.
+# hosts_test.sh LAUNCH_FOLDER PROGRAM: tests launch/run --hosts with three network namespaces as hosts, each with a
+# docker0 with the same address, and a slow link. It requires root, ip, tc and permission to create namespaces, and
+# otherwise exits with 77 and the reason.
 set -u
 launch=$1 program=$(realpath "$2")
 skip() {
@@ -34,7 +34,7 @@ for host in 0 1 2; do
   inside $host ip addr add 172.17.0.1/16 dev docker0
   inside $host ip link set docker0 up
 done
-# In place of ssh: HOST COMMAND...
+# Replaces ssh: HOST COMMAND...
 cat >"$folder/rsh" <<RSH
 #!/usr/bin/env bash
 host=\${1##*.1}
@@ -56,7 +56,7 @@ hosts() {
   last="--hosts $3 ${*:4}"
   inside 0 unshare --uts sh -c 'hostname host0; exec "$@"' sh timeout -k 5 "$limit" "$launch/run" --hosts "$3" -- "${@:4}" \
     >"$folder/said" 2>&1 || got=$?
-  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+  [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
 }
 
 all=10.77.1.10:1,10.77.1.11:1,10.77.1.12:1
@@ -66,7 +66,7 @@ grep -q '^ready$' "$folder/said" || fail "not ready: $last"
 grep -qE '^links +3 between 3 hosts: .*' "$folder/said" || fail "no links from $last"
 if grep -q '^slow' "$folder/said"; then fail "a slow host where there is none: $last"; fi
 
-# One host's link is slow: it has a name, within 30 s.
+# The slow link of a host is reported within 30 s.
 inside 2 tc qdisc add dev eth0 root tbf rate 10mbit burst 32k limit 1m 2>"$folder/said" || fail "no slow link to be had"
 inside bridge tc qdisc add dev v2 root tbf rate 10mbit burst 32k limit 1m
 begin=$SECONDS
@@ -75,7 +75,7 @@ took=$((SECONDS - begin))
 [ "$took" -le 30 ] || fail "$took s for the check of a slow link"
 grep -qE '^slow +host2: ' "$folder/said" || fail "the slow host is not named: $last"
 
-# A host that vanishes ends the job, with its reason in the last line.
+# Losing a host ends the job, with the reason in the last line.
 inside 2 tc qdisc del dev eth0 root
 inside bridge tc qdisc del dev v2 root
 (

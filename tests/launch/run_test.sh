@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run_test.sh LAUNCH_FOLDER: launch/run with a small program in place of ddp_train: exit codes, signals, bad arguments.
+# run_test.sh LAUNCH_FOLDER: tests launch/run with a small program instead of ddp_train: exit codes, signals, invalid
+# arguments.
 set -euo pipefail
 launch=$1
 folder=$(mktemp -d)
@@ -25,7 +26,7 @@ PROGRAM
 chmod +x "$folder/program"
 export DDP_TRAIN=$folder/program
 
-# expect CODE PATTERN COMMAND...: it ends with this code, and its words match.
+# expect CODE PATTERN COMMAND...: the command exits with this code, and its output matches.
 expect() {
   local code=$1 pattern=$2 got=0
   shift 2
@@ -34,12 +35,12 @@ expect() {
 }
 judge() {
   if [ "$1" -ne "$2" ] || ! grep -qE -- "$3" "$folder/out"; then
-    echo "FAILED: exit code $2 in place of $1, or no line with '$3', from: $4"
+    echo "FAILED: exit code $2 instead of $1, or no line with '$3', from: $4"
     sed 's/^/    /' "$folder/out"
     failures=$((failures + 1))
   fi
 }
-# Two ranks that wait; sets `job` once they are up.
+# Starts two waiting ranks; sets `job` once they are running.
 start_waiting() {
   rm -f "$folder"/up.*
   # Background jobs of this shell would ignore INT.
@@ -50,7 +51,7 @@ start_waiting() {
     sleep 0.1
   done
 }
-# kills PATTERN rank|mpirun: SIGKILL ends the job within 3 s, with nothing but the line that explains it.
+# kills PATTERN rank|mpirun: SIGKILL ends the job within 3 s, with a single line that explains it.
 kills() {
   local job victim got=0 begin took
   start_waiting
@@ -67,7 +68,7 @@ kills() {
     failures=$((failures + 1))
   fi
 }
-# signals CODE PATTERN SIGNAL...: the job gets these signals once all ranks are up.
+# signals CODE PATTERN SIGNAL...: sends these signals to the job once all ranks are running.
 signals() {
   local code=$1 pattern=$2 job got=0 name
   shift 2
@@ -90,12 +91,13 @@ if grep -q 'mpirun' "$folder/out"; then
   sed 's/^/    /' "$folder/out"
   failures=$((failures + 1))
 fi
-# mpirun itself ends with 0 where its output cannot be written.
+# mpirun itself exits with 0 if its output cannot be written.
 got=0
 "$launch/run" -np 2 -- ranks x >/dev/full 2>"$folder/out" || got=$?
 judge 8 "$got" '^run: cannot write the standard output: No space left on device' 'an output that is full'
 expect 139 'ended by signal 11 \(SEGV\)' "$launch/run" -np 2 -- crash
-# MPI that cannot start ends with 1 and says nothing: launch/run says what to do, and where shared memory is short, that.
+# If MPI cannot start, it exits with 1 and no message: launch/run gives the remedy, or reports insufficient shared
+# memory.
 mkdir "$folder/bin"
 # shellcheck disable=SC2016  # for the script that is written
 printf '#!/usr/bin/env bash\necho Filesystem\necho "shm 1 0 $FREE 0%% /dev/shm"\n' >"$folder/bin/df"
@@ -103,9 +105,10 @@ chmod +x "$folder/bin/df"
 FREE=1 PATH=$folder/bin:$PATH expect 3 '^run: MPI could not start 2 ranks: /dev/shm has 1 MB free.*--shm-size' "$launch/run" -np 2 -- break
 FREE=64 PATH=$folder/bin:$PATH expect 1 '^run: exit code 1 .*DDP_MPI_VERBOSE=1$' "$launch/run" -np 2 -- break
 DDP_MPI_VERBOSE=1 expect 4 'mpirun' "$launch/run" -np 2 -- fail
-# Where /tmp cannot be written to, as in a container with --read-only, MPI's files lie in shared memory.
+# If /tmp is not writable, as in a container with --read-only, MPI's files are in shared memory.
 TMPDIR=/nowhere expect 0 'rank 1 of 2 says x in /dev/shm' "$launch/run" -np 2 -- ranks 'x in' TMPDIR
-# Jobs of one user share no folder of MPI's, which one that ends would remove under one that starts; nothing of it stays.
+# Each job has its own session directory of MPI, since a job that ends would remove a shared one; no files are left
+# behind.
 mkdir "$folder/tmp"
 TMPDIR=$folder/tmp expect 0 "rank 1 of 2 says x in $folder/tmp/tmp[.]" "$launch/run" -np 2 -- ranks 'x in' \
   OMPI_MCA_orte_tmpdir_base

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# launch/slurm-train*.sbatch without a cluster: which signal leads to what, and what the launcher is given. Slurm's and
-# MPI's commands are stand-ins. slurm_test.sh ROOT
+# slurm_test.sh ROOT: tests launch/slurm-train*.sbatch without a cluster: the effects of signals, and the launcher's
+# arguments. The commands of Slurm and MPI are stand-ins.
 # shellcheck disable=SC2016  # scripts in single quotes
 set -u
 root=$1
@@ -14,7 +14,7 @@ fail() {
 }
 
 mkdir "$folder/bin"
-# A launcher that says how it was called, and then runs its last word as ddp_train would: until USR1, or at once.
+# A launcher that prints its arguments and then behaves like ddp_train: it runs until USR1 or exits at once.
 cat >"$folder/bin/srun" <<'LAUNCHER'
 #!/usr/bin/env bash
 case $* in --version) echo "${MPIRUN-mpirun (Open MPI) 4.1.4}" && exit ;; esac
@@ -45,7 +45,7 @@ chmod +x "$folder"/bin/* "$folder/program"
 export DDP_REQUEUE_AFTER=0
 export PATH=$folder/bin:$PATH SLURM_SUBMIT_DIR=$root SLURM_JOB_ID=17 DDP_TRAIN=$folder/program
 
-# start SCRIPT ARGUMENTS...: the batch script in the background, as $job.
+# start SCRIPT ARGUMENTS...: starts the batch script in the background, as $job.
 start() {
   last="$*"
   : >"$folder/said"
@@ -55,7 +55,7 @@ start() {
 ends() { # ends CODE
   local got=0
   wait "$job" || got=$?
-  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1 from $last"
+  [ "$got" -eq "$1" ] || fail "exit code $got instead of $1 from $last"
 }
 signal() {
   for _ in $(seq 200); do
@@ -74,17 +74,17 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   says "$folder/program --epochs 3"
   silent --resume
   says 'scontrol requeue 17'
-  # A signal right after the start comes again after every start, and it would be queued for ever.
+  # A signal right after the start would recur after every start, and the job would be requeued forever.
   DDP_REQUEUE_AFTER='' start $script --epochs 3
   signal USR1
   ends 75
   silent 'scontrol requeue'
-  says 'give a longer --time'
+  says 'use a longer --time'
   PREEMPT_TIME=2026-01-01T00:00:00 DDP_REQUEUE_AFTER='' start $script --epochs 3
   signal USR1
   ends 75
   says 'scontrol requeue 17'
-  # Before the launcher listens, as a stand-in that is ended by the signal.
+  # Before the launcher handles signals: the stand-in is killed by the signal.
   start $script --early
   signal USR1
   ends 75
@@ -93,7 +93,7 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   signal TERM
   ends 75
   silent 'scontrol requeue'
-  # Saved and stopped by another's request: the job is not queued again.
+  # Saved and stopped by a request to another rank: the job is not requeued.
   start $script --full
   ends 75
   silent 'scontrol requeue'
@@ -117,7 +117,7 @@ says "mpirun --bind-to none $folder/program --lr 0 in"
 start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmix --kill-on-bad-exit=1 '
-# The plugin is that of the program's MPI, where srun has it; SLURM_MPI_TYPE goes before all.
+# The plugin is that of the program's MPI, if srun has it; SLURM_MPI_TYPE takes precedence.
 MPI=MPICH start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmi2 --kill-on-bad-exit=1 '
@@ -129,8 +129,8 @@ SLURM_MPI_TYPE=openmpi start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --kill-on-bad-exit=1 '
 
-# Slurm runs a copy of the script, and sbatch may have been called from any folder: the job runs there, with the program of
-# the repository that the original belongs to.
+# Slurm runs a copy of the script, and sbatch may be called from any folder: the job runs there, with the program of the
+# repository of the original script.
 mkdir -p "$folder/repository/build/release/src" "$folder/spool" "$folder/my data"
 cp -r "$root/launch" "$folder/repository/"
 cp "$folder/program" "$folder/repository/build/release/src/ddp_train"

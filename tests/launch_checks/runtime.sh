@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# runtime.sh CHECK MPIRUN PROBE: runs the probe under mpirun and holds its exit code and words against what is promised.
+# runtime.sh CHECK MPIRUN PROBE: runs the probe under mpirun and checks its exit code and output.
 set -u
 check=$1 mpirun=$2 probe=$3
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -15,33 +15,33 @@ fail() {
   failures=$((failures + 1))
 }
 
-# run CODE COMMAND...: the command ends within the limit and with this exit code; its words lie in $folder/{out,err}.
+# run CODE COMMAND...: the command ends within the time limit with this exit code; its output is in $folder/{out,err}.
 run() {
   local code=$1
   shift
   timeout -s KILL "$limit" "$@" >"$folder/out" 2>"$folder/err"
   local got=$?
   last="$*"
-  if [ "$got" -ne "$code" ]; then fail "exit code $got in place of $code from: $last"; fi
+  if [ "$got" -ne "$code" ]; then fail "exit code $got instead of $code from: $last"; fi
 }
 ranks() {
   local count=$1
   shift
   run "$1" "$mpirun" --oversubscribe -np "$count" "$probe" "$count" "${@:2}"
 }
-# says TIMES PATTERN: so many lines of standard error match.
+# says TIMES PATTERN: this many lines of standard error match.
 says() {
   local count
   count=$(grep -cE -- "$2" "$folder/err")
-  if [ "$count" -ne "$1" ]; then fail "$count lines with '$2' in place of $1 from: $last"; fi
+  if [ "$count" -ne "$1" ]; then fail "$count lines with '$2' instead of $1 from: $last"; fi
 }
 prints() {
   local count
   count=$(grep -cE -- "$2" "$folder/out")
-  if [ "$count" -ne "$1" ]; then fail "$count lines with '$2' in place of $1 from: $last"; fi
+  if [ "$count" -ne "$1" ]; then fail "$count lines with '$2' instead of $1 from: $last"; fi
 }
 
-# A job that fails ends within 10 s of the time that a healthy one takes here.
+# A failing job takes at most 10 s longer than a successful one.
 limit_failing_jobs() {
   local begin=$SECONDS
   ranks 3 0
@@ -52,8 +52,8 @@ case $check in
 start)
   run 0 "$probe" 1
   prints 1 "rank 0 of 1, local 0 of 1, hosts 1"
-  # One rank without mpirun takes no folder that others may take away. It ends in less than the second for which Open MPI
-  # sleeps when it has looked for fast networks; on a machine under load one of five times is enough.
+  # One rank without mpirun uses no shared session directory. It ends in less than the second for which Open MPI sleeps
+  # after probing for fast networks; on a loaded machine one of five attempts suffices.
   run 0 env TMPDIR=/proc/nowhere "$probe" 1
   quick=no
   for _ in 1 2 3 4 5; do
@@ -70,7 +70,7 @@ start)
     says 1 "^ddp_train: $count ranks? on 1 host, "
     says 0 "error"
   done
-  # Fewer ranks than asked for is a failure, never a pass.
+  # Fewer ranks than requested is a failure.
   run 3 "$mpirun" --oversubscribe -np 2 "$probe" 3
   says 1 "3 ranks wanted, 2 there"
   ;;
@@ -118,7 +118,7 @@ run_failures)
   ranks 3 137 run kill 1
   ;;
 launchers)
-  # Copies of a one-rank job, as another MPI's launcher or a bare torchrun would start them.
+  # Copies of a one-rank job, as started by the launcher of another MPI or by torchrun.
   run 3 env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$probe" 1
   says 1 "OMPI_COMM_WORLD_SIZE is 2, but MPI \(Open MPI .*use the mpirun of that"
   run 3 env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "$probe" 1
@@ -129,7 +129,7 @@ launchers)
   says 1 "WORLD_SIZE is 4, "
   run 3 env SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$probe" 1
   says 1 "srun --mpi=pmix"
-  # mpirun within a Slurm job: every rank sees the batch script's variables.
+  # mpirun within a Slurm job: every rank has the batch script's variables.
   run 0 env SLURM_PROCID=0 SLURM_NTASKS=8 "$mpirun" --oversubscribe -np 2 "$probe" 2
   run 0 env WORLD_SIZE=8 "$mpirun" --oversubscribe -np 2 "$probe" 2
   run 0 env WORLD_SIZE=8 "$probe" 1
@@ -138,15 +138,15 @@ launchers)
 binding)
   cores=$(nproc)
   first=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
-  # expand: "0-2,5" from standard input as "0 1 2 5".
+  # expand: converts "0-2,5" on standard input to "0 1 2 5".
   expand() {
     tr ',' '\n' | while IFS=- read -r low high; do seq "$low" "${high:-$low}"; done | xargs
   }
-  # Open MPI's own default holds one rank to one core; the probe takes all that mpirun has.
+  # By default, Open MPI binds one rank to one core; the probe uses all cores of mpirun.
   run 0 "$mpirun" -np 1 "$probe" 1
   mine=$(taskset -cp $$ | sed 's/.*: //' | expand)
   if [ "$(sed 's/.*cpus //' "$folder/out" | expand)" != "$mine" ]; then fail "cpus other than $mine from: $last"; fi
-  # What was asked for stays.
+  # Requested binding is kept.
   run 0 "$mpirun" --bind-to core -np 1 "$probe" 1
   says 1 "1 rank on 1 host, 1 thread, bound to cores? "
   run 0 taskset -c "$first" "$probe" 1
@@ -158,7 +158,7 @@ binding)
   run 0 "$probe" 1 --bind none --threads 1
   prints 1 "threads 1, omp 1,"
   says 1 "1 rank on 1 host, 1 thread, not bound"
-  # All ranks on one core take turns, and are told so once.
+  # All ranks share one core, with a single warning.
   run 0 taskset -c "$first" "$mpirun" --oversubscribe -np 3 "$probe" 3
   prints 3 "threads 1, omp 1, cpus $first$"
   says 1 "warning: .*3 ranks share 1 core on host"
@@ -170,7 +170,7 @@ binding)
   fi
   ;;
 signals)
-  # await PATTERN: until standard output holds such a line, for 30 s at most.
+  # await PATTERN: waits up to 30 s for a matching line on standard output.
   await() {
     for _ in $(seq 600); do
       if grep -qE -- "$1" "$folder/out"; then return; fi
@@ -178,8 +178,8 @@ signals)
     done
     fail "never printed: $1"
   }
-  # send SIGNAL[:PATTERN]...: sends these signals to a waiting probe, each after the words awaited from the one before,
-  # and leaves its exit code in $code.
+  # send SIGNAL[:PATTERN]...: sends these signals to a waiting probe, each after the output expected from the previous
+  # one, and sets $code to its exit code.
   send() {
     last="signals $*"
     : >"$folder/out"

@@ -1,10 +1,10 @@
-"""Holds `ddp_train export` against PyTorch and ONNX Runtime: a few models train for two steps and are exported. Their
-safetensors files must load strictly into the modules of the same name, and modules, ONNX files in ONNX Runtime (batch
+"""Compares `ddp_train export` with PyTorch and ONNX Runtime: some models are trained for two steps and exported. Their
+safetensors files must load strictly into the modules of the same name, and the modules, the ONNX files in ONNX Runtime (batch
 norm folded or not) and the program's own network must give the same logits.
 
   exports.py PATH/TO/ddp_train PATH/TO/forward_onnx
 
-Ends with 0 where all agree, 1 where something differs, 77 where PyTorch is not there."""
+Exits with 0 if all agree, 1 if something differs, 77 if PyTorch is not installed."""
 
 import json
 import os

@@ -1,10 +1,10 @@
-"""Holds import and training of ONNX files from Keras against Keras itself: each network is exported by Keras and imported
-by `forward_onnx`, whose logits must be those of Keras. Then ddp_train trains on from the file, whole data set by whole
-data set, and its losses must be those that Keras' own training has.
+"""Compares import and training of ONNX files from Keras with Keras itself: each network is exported by Keras and imported
+by `forward_onnx`, which must give the logits of Keras. Then ddp_train continues training from the file with full-batch steps,
+and its losses must be those of Keras' own training.
 
   keras_models.py PATH/TO/ddp_train PATH/TO/forward_onnx
 
-Ends with 0 where all agree, 1 where something differs, 77 where Keras or tf2onnx is not there
+Exits with 0 if all agree, 1 if something differs, 77 if Keras or tf2onnx is not installed
 (pip install tensorflow-cpu tf2onnx)."""
 
 import json

@@ -1,12 +1,12 @@
-"""Holds import and export of ONNX against PyTorch and ONNX Runtime: each network is exported by PyTorch and imported by
-`forward_onnx`, whose logits must be PyTorch's, and the parameters' names and shapes those of the module. What
-`forward_onnx` exports must pass ONNX's checker and give the same logits in ONNX Runtime, batch norm folded or not. Weights
-in files beside the model make no difference.
+"""Compares import and export of ONNX with PyTorch and ONNX Runtime: each network is exported by PyTorch and imported by
+`forward_onnx`, which must give PyTorch's logits and the names and shapes of the module's parameters. The exports of
+`forward_onnx` must pass ONNX's checker and give the same logits in ONNX Runtime, batch norm folded or not. Weights in
+external files must make no difference.
 
   onnx_models.py PATH/TO/forward_onnx
 
-Ends with 0 where all agree, 1 where something differs, 77 where PyTorch is not there. The newer of PyTorch's two
-exporters is tried where its package onnxscript is there."""
+Exits with 0 if all agree, 1 if something differs, 77 if PyTorch is not installed. The newer of PyTorch's two exporters is
+tested if its package onnxscript is installed."""
 
 import logging
 import os

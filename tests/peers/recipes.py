@@ -1,11 +1,11 @@
-"""What modules have beside layers: numbers in forward(), buffers, free parameters, batch norm without parameters, biases of
-zeros, a flatten with the channels last. Each is exported by the calls of docs/onnx.md, trained by the program for three steps
-on one batch, and exported as safetensors; these must load strictly and be the weights that PyTorch has after the same steps.
-Trained with rate 0 they must be the first ones, to the bit.
+"""Parts of modules besides layers: numbers in forward(), buffers, free parameters, batch norm without parameters, zero
+biases, a flatten with channels last. Each module is exported by the calls of docs/onnx.md, trained by the program for three
+steps on one batch, and exported as safetensors, which must load strictly and agree with PyTorch's weights after the same
+steps. With learning rate 0 the weights must be exactly the initial ones.
 
   recipes.py PATH/TO/ddp_train
 
-Ends with 0 where all agree, 1 where something differs, 77 where PyTorch is not there."""
+Exits with 0 if all agree, 1 if something differs, 77 if PyTorch is not installed."""
 
 import copy
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every bad input: one clear line, the documented exit code on all ranks, within seconds, and no damaged file.
+# Every invalid input gives one clear line and the documented exit code on all ranks within seconds, and damages no
+# file.
 set -u
 source "$(dirname "$0")/lib.sh"
 
@@ -7,13 +8,13 @@ source "$(dirname "$0")/lib.sh"
 bad_on() {
   local words=$folder/$1-ranks failures=0
   mkdir -p "$words"
-  # Each has a run folder of its own, as one process at a time may have it.
+  # Each has its own run folder, because only one process at a time can use it.
   run "$2" 10 "$1" --output "$folder/run-$1" "${@:4}"
   one_line "$3"
   return "$failures"
 }
 
-# bad CODE PATTERN ARGUMENTS...: on one rank and on two, both at once, as most of a failing job's time is mpirun's waiting.
+# bad CODE PATTERN ARGUMENTS...: on one rank and on two, simultaneously, because a failing job mostly waits for mpirun.
 bad() {
   local job
   for ranks in 1 2; do bad_on "$ranks" "$@" & done
@@ -36,7 +37,7 @@ one_line 'global-batch'
 run 2 10 2 -b 32
 one_line 'global-batch.*batch-per-rank'
 
-# Data: a small set of files, each damaged in turn.
+# Data: a small set of files, each of which is damaged.
 idx() { # idx IMAGES LABELS: an IDX pair of 28x28 zeros
   printf '%b' "\\0\\0\\010\\03\\0\\0\\0$(printf '\\0%o' "$1")\\0\\0\\0\\034\\0\\0\\0\\034" && head -c $((784 * $1)) /dev/zero
 }
@@ -81,7 +82,7 @@ touch "$folder/file"
 bad 8 'file' "${small[@]}" --output "$folder/file/run"
 if [ -w /proc/sys ] || [ "$(id -u)" -eq 0 ]; then bad 8 '/proc' "${small[@]}" --output /proc/run; fi
 
-# A full disk, as a limit on the size of files: the job ends, and nothing points to what could not be written.
+# A full disk, simulated by a file size limit: the job ends, and no link points to an incomplete checkpoint.
 whole=$program
 printf '#!/usr/bin/env bash\nulimit -f 300\nexec "%s" "$@"\n' "$whole" >"$folder/limited"
 chmod +x "$folder/limited"
@@ -116,7 +117,7 @@ bad 8 'model.safetensors' "${small[@]}" --resume "$newest"
 rm -rf "$newest" && cp -r "$folder/good" "$newest"
 printf 'X' | dd of="$newest/optimizer.safetensors" bs=1 seek=3000 conv=notrunc status=none
 bad 8 'optimizer.safetensors' "${small[@]}" --resume "$newest"
-# --resume auto falls back to the newest good one, and says so.
+# --resume auto falls back to the newest intact one and reports it.
 run 0 60 2 "${small[@]}" --epochs 2 --output "$folder/kept" --resume auto
 grep -q 'step-00000016' "$folder/err" || fail "the damaged checkpoint is not named"
 rm -rf "$folder/other" && cp -r "$folder/good" "$folder/other"
@@ -126,19 +127,19 @@ bad 8 'seed' "${small[@]}" --seed 5 --resume "$folder/good"
 bad 8 'momentum|optimizer' "${small[@]}" --momentum 0 --resume "$folder/good"
 [ "$(sum "$older")" = "$before" ] || fail "an older checkpoint was changed"
 
-# A loss that is no longer a number: no update, the checkpoint before it stays.
+# A non-finite loss: no update, and the previous checkpoint is kept.
 run 6 60 2 "${small[@]}" --epochs 3 --lr 1000000 --output "$folder/inf" --log-interval 1
 one_line 'is not finite.*--lr'
-# Losses that are numbers, but running statistics that are none: nothing of them is saved.
+# Finite losses but non-finite running statistics: nothing is saved.
 run 6 60 2 "${small[@]}" --model mnist-slim --weight-decay 1000 --decay decoupled --lr 100000 --checkpoint-every 1 \
   --output "$folder/diverged"
 one_line "running_var' contains non-finite values; it was not saved, and the checkpoint of step 2 is kept"
 [ "$(readlink "$folder/diverged/latest")" = checkpoints/step-00000002 ] || fail "latest is not the checkpoint before"
-# Weights that are numbers, outputs that are none: never the best, and no evaluation.
+# Finite weights but non-finite outputs: never the best, and no evaluation result.
 run 0 60 2 "${small[@]}" --lr 30000 --schedule constant --max-steps 2 --output "$folder/overflow"
-[ ! -e "$folder/overflow/best" ] || fail "outputs that are no numbers are the best"
+[ ! -e "$folder/overflow/best" ] || fail "non-finite outputs are the best"
 grep -q '"val_loss":null' "$folder/overflow/metrics.jsonl" || fail "no val_loss null"
 run 6 60 2 eval "${small[@]}" --device cpu --resume "$folder/overflow"
 one_line 'loss on the test set is not finite'
-[ ! -s "$folder/out" ] || fail "eval prints a line of what is no number"
+[ ! -s "$folder/out" ] || fail "eval prints a line with a non-finite loss"
 finish

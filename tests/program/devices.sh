@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The commands about devices, and where a run computes, on a machine without a GPU. STAND_IN_NVML_LIBRARY names the stand-in for
-# NVIDIA's management library that the tests build.
+# The commands about devices, and the choice of device, on a machine without a GPU. STAND_IN_NVML_LIBRARY is the path of
+# the tests' stand-in for NVIDIA's management library.
 set -u
 source "$(dirname "$0")/lib.sh"
 : "${STAND_IN_NVML_LIBRARY:?}"
-# No GPU here, whatever machine this is.
+# Hide any GPU of this machine.
 export CUDA_VISIBLE_DEVICES="" DDP_NVML_LIBRARY=/nonexistent/libnvidia-ml.so.1
 
-# prints PATTERN: such a line is in the output.
+# prints PATTERN: the output contains a matching line.
 prints() {
   grep -qE -- "$1" "$folder/out" || fail "no '$1' in the output of $last"
 }
@@ -43,7 +43,7 @@ for ranks in 1 2 3 4; do
 done
 prints 'algorithm GB/s +bus GB/s'
 
-# Where a run computes: the CPU with one line that says why, or an error.
+# The choice of device: the CPU with one line that gives the reason, or an error.
 run 0 60 2 "${small[@]}" --max-steps 2 --output "$folder/run" --log-placement
 prints '^ *device +CPU .*; no GPU: .'
 prints '^rank +host +GPU'

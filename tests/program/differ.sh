@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Ranks that were started with other options or data, runs that go on with other data, and evaluations: what differs is
-# named in one line, and nothing is trained.
+# Ranks started with different options or data, runs resumed with different data, and evaluations: differences are named
+# in one line, and nothing is trained.
 set -u
 source "$(dirname "$0")/lib.sh"
 cd "$folder" || exit 1
 
-# make_idx DIR COUNT LABEL: a data set in the form of MNIST's files, of noise; all labels but the first are i mod 10.
+# make_idx DIR COUNT LABEL: creates a data set of noise in MNIST's format; all labels but the first are i mod 10.
 make_idx() {
   local split count
   mkdir -p "$1/mnist"
@@ -33,7 +33,7 @@ make_idx pixels.d 200 0
 tiny=(--dataset mnist --data-dir data --global-batch 20 --lr 0.05 --momentum 0.9 --threads 1 --progress none --epochs 1
   --device cpu --timeout 30)
 
-# differ PATTERN CODE ARGUMENTS...: rank 1 of two has these arguments besides.
+# differ PATTERN CODE ARGUMENTS...: rank 1 of two has these additional arguments.
 differ() {
   local pattern=$1 code=$2 got=0
   shift 2
@@ -54,12 +54,12 @@ differ '--train-limit 60 instead of 0' 3 --train-limit 60
 differ 'training labels' 3 --data-dir labels
 differ 'training images 100 of 1x28x28' 3 --data-dir fewer
 differ 'training pixels' 3 --data-dir pixels.d
-# Where things lie and how many threads compute makes no difference.
+# Paths and the number of threads may differ.
 cp -r data elsewhere
 timeout -s KILL 60 "$mpirun" -q --oversubscribe --bind-to none -np 1 "$program" "${tiny[@]}" --output same \
   : -np 1 "$program" "${tiny[@]}" --output same --data-dir elsewhere --workers 2 >out 2>err || fail "ranks with data elsewhere"
 
-# refuse PATTERN ARGUMENTS...: the run does not go on with these.
+# refuse PATTERN ARGUMENTS...: the run cannot be resumed with these.
 refuse() {
   local pattern=$1
   shift
@@ -77,7 +77,7 @@ grep -q 'with --lr 0.02 instead of 0.05' out || fail "another rate is not said"
 run 0 60 2 "${tiny[@]}" --normalize standard --output normal
 loss() { grep -o '"val_loss":[^,]*' "$1" | tail -1 | cut -d : -f 2; }
 run 0 60 1 eval "${tiny[@]}" --run normal
-# Other batches, so other kernels: rounding.
+# Different batches use different kernels, so results differ by rounding.
 awk -v a="$(loss out)" -v b="$(loss normal/metrics.jsonl)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (1e-5 * b) ^ 2) }' ||
   fail "eval with another --normalize gives another loss than $(loss normal/metrics.jsonl)"
 grep -q 'normalized as in the checkpoint' err || fail "eval does not say whose normalisation it takes"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The run folder belongs to one run: locked, never half written, nothing in it lost, and every ending finished.
+# The run folder belongs to one run: locked, never partially written, nothing lost, and interrupted endings completed.
 set -u
 source "$(dirname "$0")/lib.sh"
 exact=("${small[@]}" --deterministic --logical-shards 2 --epochs 3)
 
 everything() { (cd "$1" && find . -type f -exec md5sum {} + && find . -type l -printf '%p %l\n') | sort; }
-# start OUTPUT ARGUMENTS...: one rank in the background, that has begun to train.
+# start OUTPUT ARGUMENTS...: starts one rank in the background and waits until it trains.
 start() {
   "$program" "${small[@]}" --epochs 5000 --output "$@" >"$folder/started.out" 2>"$folder/started.err" &
   job=$!
@@ -20,10 +20,10 @@ ends() { # ends CODE SECONDS
   timeout "$2" tail --pid="$job" -f /dev/null || fail "the run did not end within $2 s"
   kill -9 "$job" 2>/dev/null
   wait "$job" || got=$?
-  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1 of the run in the background: $(cat "$folder/started.err")"
+  [ "$got" -eq "$1" ] || fail "exit code $got instead of $1 of the run in the background: $(cat "$folder/started.err")"
 }
 
-# Two runs in one folder: the second ends with 8, whatever it wants, and the first does not notice.
+# Two runs in one folder: the second always exits with 8, and the first is not affected.
 start "$folder/one"
 for resume in none auto "$folder/one/latest"; do
   run 8 20 2 "${small[@]}" --output "$folder/one" --resume "$resume"
@@ -33,7 +33,7 @@ kill -USR1 "$job"
 ends 75 20
 if [ -e "$folder/one/earlier-1" ] || [ -e "$folder/one/run.lock" ]; then fail "the second run left traces"; fi
 
-# A lock whose process was killed holds nobody up.
+# The lock of a killed process does not block others.
 start "$folder/killed"
 kill -KILL "$job"
 ends 137 5
@@ -41,7 +41,7 @@ ends 137 5
 run 0 20 1 "${small[@]}" --output "$folder/killed" --resume auto --epochs 5000 --max-steps 1
 grep -q 'took over the lock of process' "$folder/err" || fail "nothing says that the lock was taken over"
 
-# A folder that is deleted or moved while the run writes to it.
+# A folder deleted or moved while the run writes to it.
 for way in moved deleted; do
   start "$folder/gone"
   if [ "$way" = moved ]; then mv "$folder/gone" "$folder/moved"; else until rm -rf "$folder/gone" 2>/dev/null; do :; done; fi
@@ -50,7 +50,7 @@ for way in moved deleted; do
   [ ! -e "$folder/gone" ] || fail "$way: the folder was made anew"
 done
 
-# Of a run that is refused, nothing changes, however late the refusal.
+# A rejected run changes nothing, however late it is rejected.
 run 0 60 1 "${exact[@]}" --output "$folder/run"
 before=$(everything "$folder/run")
 for refused in "--seed 5" "--momentum 0" "--model mnist-slim" "--global-batch 100" "--resume $folder/nowhere"; do
@@ -61,7 +61,7 @@ run 2 20 1 "${exact[@]}" --output "$folder/run" --lr nonsense
 run 4 20 1 "${exact[@]}" --output "$folder/run" --dataset mnist --data-dir "$folder/nowhere"
 [ "$(everything "$folder/run")" = "$before" ] || fail "a refused run changed the folder"
 
-# Going on from an older step forks; from another run's, the one here moves away. Nothing is deleted.
+# Resuming from an older step forks the run; resuming from another run moves the one here. Nothing is deleted.
 run 0 60 1 "${exact[@]}" --output "$folder/run" --resume "$folder/run/checkpoints/step-00000008"
 grep -q 'the checkpoints of later steps were moved to .*earlier-1' "$folder/err" || fail "nothing says where they are"
 same_tensors "$folder/run/checkpoints/step-00000024" "$folder/run/earlier-1/checkpoints/step-00000024"
@@ -82,7 +82,7 @@ SLURM_JOB_ID=7 SLURM_ARRAY_TASK_ID=3 run 0 20 1 "${small[@]}" --max-steps 1 --ou
 run 0 20 1 --config "$folder/slurm/7-3/config.cfg" --resume auto
 unset SLURM_JOB_ID
 
-# Links in the places of files are replaced, not written through.
+# Links in place of files are replaced, not followed.
 echo mine >"$folder/mine"
 mkdir "$folder/links"
 ln -s "$folder/mine" "$folder/links/config.cfg"
@@ -94,7 +94,7 @@ run 0 20 1 export --run "$folder/links" --format safetensors --to "$folder/model
 [ "$(cat "$folder/mine")" = mine ] || fail "a link was written through"
 if [ -L "$folder/links/config.cfg" ] || [ -L "$folder/model.safetensors" ]; then fail "a link is still there"; fi
 
-# Saved first, evaluated then: images that cannot be read cost no epoch, and the evaluation is made up for.
+# Save first, then evaluate: unreadable images do not lose the epoch, and the evaluation is repeated later.
 images=(--dataset folder --data-dir "$folder/images" --image-size 28 --global-batch 8 --epochs 2 --lr 0.01 --threads 1
   --progress none --deterministic)
 golden=$(dirname "$0")/../golden/images
@@ -120,7 +120,7 @@ cut -d, -f1-6 "$folder/pictures/summary.csv" >"$folder/b"
 same_files "$folder/a" "$folder/b"
 same_files "$folder/pictures-whole/latest/evaluation.json" "$folder/pictures/latest/evaluation.json"
 
-# What is measured in an epoch that was resumed is this process's images by this process's time.
+# The rate of a resumed epoch uses only the images and time of this process.
 run 0 60 1 "${small[@]}" --epochs 1 --max-steps 7 --output "$folder/rate"
 run 0 60 1 "${small[@]}" --epochs 1 --output "$folder/rate" --resume auto
 awk -F, 'END { images = $7 * $8; exit !(images > 103 && images < 105) }' "$folder/rate/summary.csv" ||

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Training on folders of images: augmented and mixed alike on any number of ranks, and files that are no images.
+# Training on image folders: the same augmentation and mixing on any number of ranks, and files that are not images.
 set -u
 source "$(dirname "$0")/lib.sh"
 
@@ -24,7 +24,7 @@ images=(--dataset folder --data-dir "$data" --image-size 28 --global-batch 8 --l
   --normalize standard --random-resized-crop --random-crop-padding 2 --random-flip --color-jitter 0.4,0.4,0.4 --cutout 5
   --mixup 0.4 --threads 1 --progress none)
 
-# The same bytes on one rank and two, with one loader thread, two or none; another seed gives others.
+# The same bytes on one and two ranks, with one, two or no loader threads; different bytes with another seed.
 fresh
 echo 'not an image' >"$data/train/grün/notes.txt"
 run 0 60 1 "${images[@]}" --workers 2 --output "$folder/one"
@@ -40,7 +40,7 @@ grep -q '"grün"' "$folder/one/latest/state.json" || fail "the checkpoint does n
 
 rm "$data/train/grün/notes.txt"
 
-# A checkpoint of other classes is not gone on with.
+# A checkpoint with other classes cannot be resumed.
 mv "$data/train/grün" "$data/train/blau" && mv "$data/val/grün" "$data/val/blau"
 run 8 30 1 "${images[@]}" --output "$folder/one" --epochs 3 --resume auto
 one_line 'classes grün, red one'
@@ -59,7 +59,7 @@ grep -q 'warning: .*a2.jpg.*stands in' "$folder/err" || fail "nothing is said ab
 run 0 60 2 "${images[@]}" --output "$folder/bad2" --max-bad-samples 1
 same_tensors "$folder/bad1/latest" "$folder/bad2/latest"
 
-# Orders that are none, and options that do not fit.
+# Invalid folder structures and options.
 run 4 30 2 --dataset folder --data-dir "$folder/nowhere"
 one_line 'nowhere is not a folder'
 rm -r "$data/val/grün"

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Interrupts runs at random moments and checks how they end.
+"""Interrupts runs at random times and checks how they end.
 
     interrupted.py PROGRAM LAUNCH_RUN [--count N] [--seed S] [--kinds freeze,kill,signal] [--ranks 2,3,4]
 
 freeze   SIGSTOP to a rank, from before MPI starts to after it ends: the job ends within seconds after --timeout with
-         exit code 7, and its words name the rank.
-kill     SIGKILL to a rank, to mpirun or to all ranks: the job ends within 3 s, and where a rank alone was killed, the last
-         line says which one, and the signal.
+         exit code 7 and a message that names the rank.
+kill     SIGKILL to a rank, to mpirun or to all ranks: the job ends within 3 s, and if a single rank was killed, the last
+         line names the rank and the signal.
 signal   USR1, TERM or INT to launch/run: the job ends within seconds with exit code 75.
 
-A run that has just ended by itself ends with 0; then nothing else is asked of it, but that it ends. The last line
-counts what happened. The exit code is 1 where anything was wrong.
+A run that had already ended must exit with 0, and nothing else is checked. The last line counts the outcomes. The exit code
+is 1 if anything was wrong.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-# What the tests of the whole program share; they source it as `source lib.sh PROGRAM MPIRUN`.
+# Shared by the tests of the whole program, which source it as `source lib.sh PROGRAM MPIRUN`.
 # shellcheck shell=bash
 program=$1 mpirun=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# Otherwise all jobs of a user share one folder, and a job that ends removes it while another one starts.
+# Otherwise all jobs of a user share one session directory, and a job that ends removes it while another one starts.
 export OMPI_MCA_orte_tmpdir_base=$folder
-# Plans are timed once for all runs of a test, so that runs that are compared compute with the same kernels.
+# Plans are timed once for all runs of a test, so that compared runs use the same kernels.
 export XDG_CACHE_HOME=$folder/cache
 failures=0
-# Where what a run says is kept: files named out and err.
+# The folder for the output of a run: files out and err.
 words=$folder
 
 fail() {
@@ -18,17 +18,17 @@ fail() {
   failures=$((failures + 1))
 }
 
-# run CODE SECONDS RANKS ARGUMENTS...: the job ends in time and with this exit code; its words lie in $words/{out,err}.
+# run CODE SECONDS RANKS ARGUMENTS...: the job ends in time with this exit code; its output is in $words/{out,err}.
 run() {
   local code=$1 limit=$2 ranks=$3 got=0
   shift 3
   last="$ranks ranks: $*"
   OMPI_MCA_orte_tmpdir_base=$words timeout -s KILL "$limit" "$mpirun" -q --oversubscribe --bind-to none -np "$ranks" "$program" "$@" \
     >"$words/out" 2>"$words/err" || got=$?
-  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+  [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
 }
 
-# One clear line on standard error, and nothing else there.
+# Standard error consists of one clear line.
 one_line() {
   local lines
   lines=$(grep -c . "$words/err")
@@ -52,7 +52,7 @@ finish() {
   echo "all checks passed"
 }
 
-# A small run: 1,000 images in 8 steps an epoch, the last of them not full.
+# A small run: 1,000 images in 8 steps per epoch, the last one incomplete.
 # shellcheck disable=SC2034
 small=(--dataset glyphs --train-limit 1000 --test-limit 200 --global-batch 128 --lr 0.05 --momentum 0.9 --threads 1
   --progress none)

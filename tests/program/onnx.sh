@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Models from ONNX files, weights from other runs, and exports: trained, stopped, resumed, moved away, and refused.
+# Models from ONNX files, weights from other runs, and exports: training, stopping, resuming, moving, and rejection.
 set -u
 source "$(dirname "$0")/lib.sh"
 cd "$folder" || exit 1
 
-# A trained LeNet leaves as ONNX and as safetensors, and trains on as a model of its own.
+# A trained LeNet is exported as ONNX and safetensors, and the ONNX file is trained further.
 run 0 60 2 "${small[@]}" --epochs 1 --output first
 run 0 10 1 export --run first --to net.onnx
 run 0 10 1 export --run first --format safetensors --to net.safetensors
@@ -14,7 +14,7 @@ run 0 60 2 "${small[@]}" --model net.onnx --epochs 2 --max-steps 8 --output seco
 run 0 60 1 eval "${small[@]}" --model net.onnx --resume second
 cmp -s net.onnx second/model.onnx || fail 'the run folder has no copy of the model'
 
-# The file is gone: the copy in the run folder serves. A run that began with the same weights does the same steps.
+# If the file is gone, the copy in the run folder is used. A run with the same initial weights does the same steps.
 mv net.onnx moved.onnx
 run 0 60 2 "${small[@]}" --model net.onnx --epochs 2 --output second --resume auto
 run 0 60 1 eval "${small[@]}" --model net.onnx --resume second
@@ -24,20 +24,20 @@ run 0 10 1 export --run third --to third.onnx
 run 0 60 2 "${small[@]}" --init-from first --epochs 2 --output fourth
 same_tensors third/latest fourth/latest
 
-# The copy is exchanged.
+# The copy is replaced.
 cp again.onnx second/model.onnx
 run 8 10 1 export --run second --to x.onnx
 one_line 'second/model.onnx: not the file that the checkpoint was trained with'
 run 8 30 2 "${small[@]}" --model net.onnx --epochs 3 --output second --resume auto
 one_line 'net.onnx is another file'
 
-# The name says the format; what is exported is read back, and evaluates as the checkpoint does.
+# The extension determines the format; the exported file is read back and evaluates like the checkpoint.
 run 0 10 1 export --run first --to named.safetensors
 same_files net.safetensors named.safetensors
 run 0 60 1 eval "${small[@]}" --run first
 grep -q '"step":8,' out || fail 'eval --run evaluates something else'
 
-# What cannot be.
+# Invalid files and options.
 printf 'PK\003\004 and so on' >torch.pth
 run 8 10 2 "${small[@]}" --init-from torch.pth
 one_line 'torch.pth: this is a file of torch.save'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs with each optimizer go on from a checkpoint with the same bits, on another number of ranks too; a checkpoint of
-# another optimizer is refused; the moving average is what is evaluated.
+# Runs with each optimizer resume from a checkpoint bit-identically, also on another number of ranks; a checkpoint of
+# another optimizer is rejected; evaluations use the moving average.
 set -u
 source "$(dirname "$0")/lib.sh"
 
@@ -25,7 +25,7 @@ one_line 'the checkpoint was made with --optimizer adamw, this run has adam; use
 run 8 60 1 "${exact[@]}" --optimizer adamw --output "$folder/adamw" --resume auto
 one_line "tensor 'ema\..* of the checkpoint is not in this run; use the .* options of"
 
-# Of the weights and of their average, the one that was asked for.
+# Evaluation of the weights or of their average, as requested.
 told() { sed 's/.*"val_loss":\([0-9.]*\).*/\1/'; }
 logged=$(grep '"val_loss"' "$folder/adamw/metrics.jsonl" | tail -1 | told)
 run 0 60 2 eval "${exact[@]}" --optimizer adamw --ema-decay 0.9 --output "$folder/adamw"

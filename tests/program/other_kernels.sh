@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks and resumed runs on processors of other kinds: whose kernels are missing, and what --deterministic promises.
+# Ranks and resumed runs on different kinds of processors: missing kernels, and the guarantees of --deterministic.
 set -u
 source "$(dirname "$0")/lib.sh"
 kinds=(--model lenet --train-limit 64 --test-limit 16 --global-batch 32 --dataset glyphs --threads 1 --progress none)
@@ -18,7 +18,7 @@ for switch in on off; do
   [ "$(grep -c '"loss"' "$run/metrics.jsonl")" -eq 2 ] || fail "the run did not go on in $last"
 done
 
-# mixed CODE ARGUMENTS...: rank 1 of two computes by other kernels.
+# mixed CODE ARGUMENTS...: rank 1 of two uses other kernels.
 mixed() {
   local code=$1 got=0
   shift
@@ -26,7 +26,7 @@ mixed() {
   local each=("$program" "${kinds[@]}" --max-steps 1 --output "$folder/mixed" --timeout 60 "$@")
   timeout -s KILL 120 "$mpirun" -q --oversubscribe --bind-to none -np 1 "${each[@]}" \
     : -np 1 -x DDP_INSTRUCTION_SET=baseline "${each[@]}" >"$words/out" 2>"$words/err" || got=$?
-  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+  [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
 }
 mixed 3 --deterministic on
 one_line "rank 1 on host [^ ]+ has kernels baseline .* instead of .*rank 0's"

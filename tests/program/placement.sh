@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Which rank uses which GPU, and how gradients are summed, with stand-ins for GPUs (tests/stand_ins/gpu_module.cpp).
+# The assignment of GPUs to ranks, and the reduction of gradients, with stand-ins for GPUs
+# (tests/stand_ins/gpu_module.cpp).
 set -u
 source "$(dirname "$0")/lib.sh"
 : "${STAND_IN_GPU_MODULE:?}" "${STAND_IN_NVML_LIBRARY:?}"
 export DDP_CUDA_MODULE=$STAND_IN_GPU_MODULE DDP_NVML_LIBRARY=$STAND_IN_NVML_LIBRARY
 a=0000:01:00.0 b=0000:02:00.0
 
-# takes RANK CARD ADDRESS: so says the table.
+# uses RANK GPU ADDRESS according to the table.
 takes() {
   grep -qE "^ +$1  [^ ]+ +$2 Stand-in  $3 +0  580.95.05  8.0 GiB$" "$folder/out" || fail "rank $1 does not have GPU $2 at $3 in $last"
 }
@@ -36,10 +37,10 @@ takes 1 1 $b
 takes 2 0 $a
 prints '^sums +MPI through the host$'
 
-# One visible card a task, as Slurm shows them.
+# One visible GPU per task, as under Slurm.
 one_each() { # one_each ADDRESS-OF-RANK-0 ADDRESS-OF-RANK-1
   # shellcheck disable=SC2016
-  printf '#!/usr/bin/env bash\ncards=(%s)\nSTAND_IN_GPUS=${cards[OMPI_COMM_WORLD_RANK]/none/} exec "%s" "$@"\n' "$*" "$whole" \
+  printf '#!/usr/bin/env bash\ngpus=(%s)\nSTAND_IN_GPUS=${gpus[OMPI_COMM_WORLD_RANK]/none/} exec "%s" "$@"\n' "$*" "$whole" \
     >"$folder/one_each"
   chmod +x "$folder/one_each"
   program=$folder/one_each
@@ -63,7 +64,7 @@ run 3 30 2 check --device cuda
 one_line '--device cuda: rank 1 on host .*: there is no NVIDIA driver'
 program=$whole
 
-# Allocated GPUs: idle ones are named, and without a usable driver nothing trains on the CPU unless told so.
+# Allocated GPUs: idle ones are reported, and without a usable driver the CPU is not used unless requested.
 CUDA_VISIBLE_DEVICES=0,1 run 0 60 1 check
 grep -q "allocated GPUs are idle on host .*: 1 of 2 GPUs (1 Stand-in at $b)" "$folder/err" || fail "no idle GPU from $last"
 for variable in CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS; do
@@ -75,7 +76,7 @@ for variable in CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS; do
 done
 export STAND_IN_GPUS="$a $b"
 
-# What is wrong is said, and never "ready".
+# Errors are reported, and "ready" is not printed.
 STAND_IN_GPU_FAULT=product run 3 30 2 check
 one_line 'the device computed \[\[23, 28\], \[49, 64\]\], expected \[\[22, 28\], \[49, 64\]\]'
 STAND_IN_GPU_FAULT=sum run 3 30 2 check

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# One rank and several are the same computation: losses within 1e-5, and with --deterministic the same bits, also when
-# a run goes on with another number of ranks.
+# One rank and several ranks do the same computation: losses agree within 1e-5, and bit-identically with
+# --deterministic, also if a run is resumed with another number of ranks.
 set -u
 source "$(dirname "$0")/lib.sh"
 
 losses() { grep '"loss"' "$1/metrics.jsonl" | sed 's/.*"loss":\([0-9.e+-]*\),.*/\1/'; }
-# agree STEPS RUN OTHER: as many losses on both sides, the same to rounding.
+# agree STEPS RUN OTHER: both have this many losses, equal up to rounding.
 agree() {
   paste <(losses "$2") <(losses "$3") |
     awk -v steps="$1" 'NF != 2 || ($1 - $2) / $1 > 1e-5 || ($2 - $1) / $1 > 1e-5 { bad = 1 } END { exit bad || NR != steps }' ||
@@ -30,7 +30,7 @@ run 0 60 1 "${exact[@]}" --output "$folder/moved" --max-steps 11 --resume auto
 run 0 60 4 "${exact[@]}" --output "$folder/moved" --resume auto
 same_tensors "$folder/exact-1/latest" "$folder/moved/latest"
 
-# Batch statistics of each shard, dropout and augmentation do not depend on ranks either.
+# Batch statistics per shard, dropout and augmentation do not depend on the number of ranks.
 deep=("${small[@]}" --model mnist-slim --random-crop-padding 2 --deterministic
   --logical-shards 4 --epochs 1)
 for ranks in 1 2 3 4; do
@@ -41,7 +41,7 @@ run 0 60 2 "${deep[@]}" --output "$folder/deep-moved" --max-steps 3
 run 0 60 3 "${deep[@]}" --output "$folder/deep-moved" --resume auto
 same_tensors "$folder/deep-1/latest" "$folder/deep-moved/latest"
 
-# RMSprop with a global batch of 256: 32 samples for each of 8 ranks, and the losses of one rank that has them all.
+# RMSprop with a global batch of 256: 8 ranks with 32 samples each have the same losses as one rank.
 rms=(--dataset glyphs --train-limit 768 --test-limit 64 --global-batch 256 --optimizer rmsprop --lr 0.001 --threads 1
   --progress none --epochs 2 --max-steps 4 --log-interval 1)
 for ranks in 1 8; do

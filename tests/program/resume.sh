@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stopping after any step and going on gives the same bits as not stopping.
+# Stopping after any step and resuming gives the same bits as not stopping.
 set -u
 source "$(dirname "$0")/lib.sh"
 
@@ -20,12 +20,12 @@ for ranks in 1 2; do
   done
 done
 
-# A checkpoint by its path, into another folder.
+# A checkpoint given by its path, resumed in another folder.
 run 0 60 1 "${small[@]}" --epochs 2 --output "$folder/every" --checkpoint-every 5 --keep-checkpoints 9
 run 0 60 1 "${small[@]}" --epochs 2 --output "$folder/from-5" --resume "$folder/every/checkpoints/step-00000005"
 same_tensors "$folder/whole-1/latest" "$folder/from-5/latest"
 
-# A run that is complete stays as it is.
+# A complete run is not changed.
 run 0 60 1 "${small[@]}" --epochs 2 --output "$folder/from-5" --resume auto
 same_tensors "$folder/whole-1/latest" "$folder/from-5/latest"
 finish

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Signals: save and stop, save and go on; and ranks that die.
+# Signals: save and stop, save and continue; and ranks that die.
 set -u
 source "$(dirname "$0")/lib.sh"
 
-# start OUTPUT RANKS: a long run in the background, past its first steps.
+# start OUTPUT RANKS: starts a long run in the background and waits for its first steps.
 start() {
   output=$1
   "$mpirun" -q --oversubscribe --bind-to none -np "$2" "$program" "${small[@]}" --epochs 2000 --log-interval 1 \
@@ -27,7 +27,7 @@ ends() {
     kill -9 "$job"
   fi
   wait "$job" || got=$?
-  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1"
+  [ "$got" -eq "$1" ] || fail "exit code $got instead of $1"
 }
 rank_pids() { pgrep -P "$job"; }
 # listening PID: the addresses at which a process waits for connections, as in /proc/net/tcp, but for the loopback.
@@ -52,7 +52,7 @@ step=$(sed -n 's/.*"step": *\([0-9]*\),.*/\1/p' "$folder/usr1/latest/state.json"
 run 0 60 2 "${small[@]}" --epochs 2000 --max-steps $((step + 3)) --output "$folder/usr1" --resume auto --log-interval 1
 [ "$(grep -c '"loss"' "$folder/usr1/metrics.jsonl")" -eq $((step + 3)) ] || fail "a resumed log has gaps"
 
-# A signal to one rank alone, as a scheduler may send it.
+# A signal to a single rank, as a scheduler may send it.
 start "$folder/int" 2
 kill -INT "$(rank_pids | head -1)"
 ends 75 10
@@ -65,7 +65,7 @@ kill -0 "$job" || fail "HUP ended the job"
 kill -USR1 "$job"
 ends 75 10
 
-# A request to stop does not wait for the end of an evaluation, which comes after the checkpoint and is made up for.
+# A request to stop does not wait for the end of an evaluation, which follows the checkpoint and is repeated later.
 evaluated=(--model resnet18-d2l --dataset glyphs --train-limit 32 --global-batch 32 --epochs 1 --threads 1 --progress none
   --deterministic --output "$folder/evaluates")
 for where in rank0 all; do
@@ -87,14 +87,14 @@ for where in rank0 all; do
   [ "$(grep -c '"val_loss"' "$folder/evaluates/metrics.jsonl")" -eq 1 ] || fail "not one evaluation in the log"
 done
 
-# Many signals while kernels of oneDNN compute: the process survives them all.
+# Many signals during oneDNN kernels: the process survives all of them.
 start "$folder/storm" 1
 for _ in $(seq 60); do pkill -HUP -P "$job"; sleep 0.05; done
 kill -0 "$job" 2>/dev/null || fail "the process did not survive its signals"
 kill -USR1 "$job"
 ends 75 10
 
-# A rank that hangs is noticed by the others' watchdog.
+# A hanging rank is detected by the watchdogs of the others.
 start "$folder/hang" 2
 hung=$(rank_pids | tail -1)
 kill -STOP "$hung"
@@ -102,7 +102,7 @@ ends 7 25
 kill -CONT "$hung" 2>/dev/null
 grep -q 'rank' "$folder/err" || fail "nothing names the rank that hung"
 
-# A rank whose launcher is gone ends, whether MPI notices or not: here there is none.
+# A rank without its launcher exits, whether MPI notices or not; here MPI is not involved.
 (
   OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 "$program" "${small[@]}" --epochs 100000 --output "$folder/orphan" \
     >"$folder/out" 2>"$folder/err" &
@@ -120,7 +120,7 @@ if lives; then
   kill -KILL "$orphan"
 fi
 
-# A rank that is killed takes the job down.
+# A killed rank ends the job.
 start "$folder/killed" 2
 kill -KILL "$(rank_pids | tail -1)"
 ends 137 10

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A whole run on two ranks leaves what the documentation says, and learns.
+# A complete run on two ranks writes the documented files and learns.
 set -u
 source "$(dirname "$0")/lib.sh"
 
@@ -23,7 +23,7 @@ last_loss=$(grep '"loss"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"loss
 awk -v a="$first" -v b="$last_loss" 'BEGIN { exit !(a > 2.2 && a < 2.4 && b < 0.7 * a) }' ||
   fail "the loss went from $first to $last_loss"
 
-# The stored configuration is the run: the same command again writes the same bits beside it.
+# The stored configuration reproduces the run bit-identically.
 run 0 60 2 --config "$folder/run/config.cfg" --output "$folder/again"
 same_tensors "$folder/run/latest" "$folder/again/latest"
 
@@ -32,28 +32,28 @@ run 0 120 2 "${small[@]}" --epochs 1 --checkpoint-every 1 --progress lines --out
 awk '$1 == "checkpoint" { found = 1; even = $2 > 0.75 * $5 } END { exit !(found && even) }' "$folder/out" ||
   fail "the ranks do not share the time of the checkpoints: $(grep -E '^ *checkpoint' "$folder/out")"
 
-# eval tells what the last evaluation told.
+# eval prints the result of the last evaluation.
 run 0 60 2 eval "${small[@]}" --output "$folder/run"
 accuracy=$(grep '"val_accuracy"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"val_accuracy":\([0-9.]*\).*/\1/')
 grep -q "\"val_accuracy\":$accuracy," "$folder/out" || fail "eval does not say $accuracy"
 
-# The loss of an evaluation is plain cross-entropy, however the network was trained.
+# Evaluations use plain cross-entropy regardless of the training loss.
 grep -o '"val_loss":[^,]*' "$folder/out" >"$folder/plain"
 run 0 60 2 eval "${small[@]}" --label-smoothing 0.3 --output "$folder/run"
 same_files "$folder/plain" <(grep -o '"val_loss":[^,]*' "$folder/out")
-# Its line is JSON, whatever the folder is called.
+# The line is valid JSON for any folder name.
 cp -r "$folder/run" "$folder/a \"quoted\" name"
 run 0 60 1 eval "${small[@]}" --output "$folder/a \"quoted\" name"
 grep -q 'a \\"quoted\\" name' "$folder/out" || fail "quotes in a path are not escaped"
 
-# A second run in the same folder loses nothing of the first.
+# A second run in the same folder keeps the first.
 run 0 60 1 "${small[@]}" --max-steps 2 --output "$folder/run"
 [ -s "$folder/run/earlier-1/latest/model.safetensors" ] || fail "the earlier run is gone"
 same_tensors "$folder/run/earlier-1/checkpoints/step-00000096" "$folder/again/latest"
 
 run 0 60 1 plan "${small[@]}"
 grep -q 'arena, shared by liveness' "$folder/out" || fail "plan does not print the arena"
-# Neither needs the files of a data set.
+# Neither requires the files of a data set.
 run 0 60 1 plan --model lenet --dataset mnist --data-dir "$folder/nowhere" --global-batch 64
 grep -q 'random pixels of 1x28x28 replace the images' "$folder/err" || fail "plan does not say what replaces the images"
 run 0 60 2 bench --dataset mnist --data-dir "$folder/nowhere" --global-batch 64

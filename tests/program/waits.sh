@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Waits that would have no end: a file that never answers, an output that nobody reads, too few file descriptors; a
-# signal in the midst of them.
+# Endless waits: a file that never responds, an output that nobody reads, too few file descriptors; and signals during
+# them.
 set -u
 source "$(dirname "$0")/lib.sh"
 : "${HANGING_READ:?}"
 
-# A data set of blank images, which LD_PRELOAD makes unreadable.
+# A data set of blank images; LD_PRELOAD makes reading them hang.
 data=$folder/never-answers/mnist
 mkdir -p "$data"
 # shellcheck disable=SC2059  # the format holds bytes
@@ -31,12 +31,12 @@ grep -qE 'no progress for 4 s on host .* while (opening|reading) .*/never-answer
   fail "the file that never answers is not named in $last"
 [ "$(grep -c 'ddp_train: error' "$folder/err")" -eq 1 ] || fail "not one rank alone speaks in $last"
 
-# The lock does not stay behind.
+# The lock is removed.
 LD_PRELOAD=$HANGING_READ run 7 40 1 "${mnist[@]}" --timeout 2
 [ -d "$folder/run" ] || fail "the run folder is gone"
 [ ! -e "$folder/run/run.lock" ] || fail "the lock of a run that hung is left behind"
 
-# A request to stop counts meanwhile, long before --timeout.
+# A request to stop is honoured long before --timeout.
 LD_PRELOAD=$HANGING_READ "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${mnist[@]}" \
   >"$folder/out" 2>"$folder/err" &
 job=$!
@@ -48,7 +48,7 @@ wait "$job" || got=$?
 [ $((SECONDS - begin)) -le 10 ] || fail "$((SECONDS - begin)) s for a stop before the first step"
 grep -q 'stopped by SIGUSR1; there was nothing to save' "$folder/err" || fail "no word of the stop"
 
-# Nobody reads the output: training goes on, and a request to stop counts.
+# If nobody reads the output, training continues, and a request to stop is honoured.
 mkfifo "$folder/full"
 # shellcheck disable=SC2217  # the pipe is held open and never read
 sleep 1000 <"$folder/full" &
@@ -56,7 +56,7 @@ reader=$!
 "$program" "${small[@]}" --progress lines --log-interval 1 --epochs 1000000 --eval-every 0 --checkpoint-every 100000 \
   --output "$folder/full-run" >"$folder/full" 2>"$folder/err" &
 job=$!
-# Far more lines than the pipe takes, and the 10 s that it is given.
+# Far more lines than the pipe buffers, and longer than the 10 s limit.
 for _ in $(seq 400); do
   [ "$(wc -l <"$folder/full-run/metrics.jsonl" 2>/dev/null || echo 0)" -lt 3000 ] || break
   sleep 0.2
@@ -68,7 +68,7 @@ wait "$job" || got=$?
 [ $((SECONDS - begin)) -le 15 ] || fail "$((SECONDS - begin)) s for a stop with an output that nobody reads"
 kill "$reader"
 
-# Too few descriptors are said, not waited for.
+# Too few file descriptors are an error, not a hang.
 (
   ulimit -n 20
   exec "$program" "${small[@]}" --output "$folder/few" >"$folder/out" 2>"$folder/err"

@@ -1,8 +1,8 @@
-// A stand-in for libddp_cuda.so whose cards are the CPU, so that what the program does with GPUs can be tested without
+// A stand-in for libddp_cuda.so whose GPUs are the CPU, so that what the program does with GPUs can be tested without
 // one: which rank takes which, and over which transport it sums. Its memory is not the host's to the program.
 //
-//   STAND_IN_GPUS         the PCI addresses of the visible cards, with blanks between; none: there is no driver
-//   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: so do sums between cards; memory: it is full
+//   STAND_IN_GPUS         the PCI addresses of the visible GPUs, with blanks between; none: there is no driver
+//   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: so do sums between GPUs; memory: it is full
 
 #include "comm/gpu_module.h"
 
@@ -41,7 +41,7 @@ class WrongOp final : public Op {
 
 class StandInQueue final : public HostQueue {
  public:
-  StandInQueue(const GpuInfo& card, std::size_t limit) : left_(limit == 0 ? card.total_bytes : limit) {}
+  StandInQueue(const GpuInfo& gpu, std::size_t limit) : left_(limit == 0 ? gpu.total_bytes : limit) {}
 
   bool on_host() const override { return false; }
   Memory allocate(std::size_t bytes, const std::string& purpose) override {
@@ -56,16 +56,16 @@ class StandInQueue final : public HostQueue {
 
 class StandInOps final : public OpsInFront {
  public:
-  explicit StandInOps(GpuInfo card) : OpsInFront(make_cpu_ops()), card_(std::move(card)) {}
+  explicit StandInOps(GpuInfo gpu) : OpsInFront(make_cpu_ops()), gpu_(std::move(gpu)) {}
 
-  std::string description() const override { return card_.name + " at " + card_.pci_id; }
+  std::string description() const override { return gpu_.name + " at " + gpu_.pci_id; }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     std::unique_ptr<Op> op = behind().make_op(spec, x, y, kernels);
     return fault_is("product") ? std::make_unique<WrongOp>(std::move(op)) : std::move(op);
   }
 
  private:
-  GpuInfo card_;
+  GpuInfo gpu_;
 };
 
 // Sums as NCCL would be asked for them, by messages between the ranks.
@@ -98,31 +98,31 @@ class StandInModule final : public GpuModule {
   std::string versions() const override { return "a stand-in"; }
   std::vector<GpuInfo> visible() override {
     std::istringstream addresses(variable("STAND_IN_GPUS"));
-    std::vector<GpuInfo> cards;
+    std::vector<GpuInfo> gpus;
     for (std::string address; addresses >> address;) {
-      cards.push_back({.ordinal = static_cast<int>(cards.size()),
-                       .name = "Stand-in",
-                       .pci_id = address,
-                       .numa_node = 0,
-                       .major = 9,
-                       .minor = 0,
-                       .total_bytes = std::size_t{8} << 30U});
+      gpus.push_back({.ordinal = static_cast<int>(gpus.size()),
+                      .name = "Stand-in",
+                      .pci_id = address,
+                      .numa_node = 0,
+                      .major = 9,
+                      .minor = 0,
+                      .total_bytes = std::size_t{8} << 30U});
     }
-    check(!cards.empty(), ExitCode::preflight, "there is no NVIDIA driver");
-    return cards;
+    check(!gpus.empty(), ExitCode::preflight, "there is no NVIDIA driver");
+    return gpus;
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
-    const GpuInfo card = visible().at(static_cast<std::size_t>(config.ordinal));
-    return std::make_unique<Backend>(std::make_unique<StandInQueue>(card, config.memory_limit),
-                                     std::make_unique<StandInOps>(card), make_cpu_math());
+    const GpuInfo gpu = visible().at(static_cast<std::size_t>(config.ordinal));
+    return std::make_unique<Backend>(std::make_unique<StandInQueue>(gpu, config.memory_limit),
+                                     std::make_unique<StandInOps>(gpu), make_cpu_math());
   }
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
-    const GpuInfo card{.name = gpu.name, .pci_id = "nowhere", .total_bytes = gpu.total_bytes};
-    return std::make_unique<Backend>(std::make_unique<StandInQueue>(card, config.memory_limit),
-                                     std::make_unique<StandInOps>(card), nullptr);
+    const GpuInfo described{.name = gpu.name, .pci_id = "nowhere", .total_bytes = gpu.total_bytes};
+    return std::make_unique<Backend>(std::make_unique<StandInQueue>(described, config.memory_limit),
+                                     std::make_unique<StandInOps>(described), nullptr);
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
-    return std::make_unique<StandInNccl>(make_staged_communicator(ranks, backend));
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
+    return std::make_unique<StandInNccl>(make_staged_communicator(ranks, queue));
   }
 };
 

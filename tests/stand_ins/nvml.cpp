@@ -1,10 +1,10 @@
 // A stand-in for libnvidia-ml.so.1 with the binary interface of NVIDIA's, so that tests need no driver. It has three
-// cards: one at work, one idle, and one that has fallen off the bus. STAND_IN_NVML changes what it does:
+// GPUs: one at work, one idle, and one that has fallen off the bus. STAND_IN_NVML changes what it does:
 //
 //   no-driver   it cannot be initialised
-//   silent      every question to a card is refused
-//   uncounted   it does not say how many cards there are
-//   empty       there is no card
+//   silent      every question to a GPU is refused
+//   uncounted   it does not say how many GPUs there are
+//   empty       there is no GPU
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
 struct StandInGpu {
   unsigned index;
 };
-StandInGpu cards[2] = {{0}, {1}};
+StandInGpu gpus[2] = {{0}, {1}};
 int sessions = 0;
 
 bool mode_is(const char* mode) {
@@ -60,12 +60,12 @@ struct ProcessInfo {
 };
 static_assert(sizeof(PciInfo) == 68 && sizeof(MemoryInfo) == 24 && sizeof(ProcessInfo) == 24);
 
-int list_processes(const StandInGpu* card, unsigned* count, ProcessInfo* infos) {
+int list_processes(const StandInGpu* gpu, unsigned* count, ProcessInfo* infos) {
   if (answer() != kSuccess) return kNotSupported;
   const unsigned room = *count;
-  *count = card->index == 0 ? 2 : 0;
+  *count = gpu->index == 0 ? 2 : 0;
   if (*count > room) return kInsufficientSize;
-  if (card->index == 0) {
+  if (gpu->index == 0) {
     infos[0] = {static_cast<unsigned>(getpid()), 3 * kGiB, ~0U, ~0U};
     // One that cannot be seen from here and does not tell its memory.
     infos[1] = {4194305, ~0ULL, ~0U, ~0U};
@@ -73,8 +73,8 @@ int list_processes(const StandInGpu* card, unsigned* count, ProcessInfo* infos) 
   return kSuccess;
 }
 
-int list_reasons(const StandInGpu* card, unsigned long long* reasons) {
-  *reasons = card->index == 0 ? 0x24 : 0x1;  // power cap and heat; idle
+int list_reasons(const StandInGpu* gpu, unsigned long long* reasons) {
+  *reasons = gpu->index == 0 ? 0x24 : 0x1;  // power cap and heat; idle
   return answer();
 }
 
@@ -98,9 +98,9 @@ STAND_IN_EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
   *count = mode_is("empty") ? 0 : 3;
   return kSuccess;
 }
-STAND_IN_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, StandInGpu** card) {
+STAND_IN_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, StandInGpu** gpu) {
   if (index > 1) return kGpuIsLost;
-  *card = &cards[index];
+  *gpu = &gpus[index];
   return kSuccess;
 }
 STAND_IN_EXPORT int nvmlDeviceGetName(StandInGpu*, char* name, unsigned room) {
@@ -108,41 +108,41 @@ STAND_IN_EXPORT int nvmlDeviceGetName(StandInGpu*, char* name, unsigned room) {
 }
 
 #ifdef DDP_OLD_NVML
-STAND_IN_EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(StandInGpu* card, unsigned long long* reasons) {
-  return list_reasons(card, reasons);
+STAND_IN_EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(StandInGpu* gpu, unsigned long long* reasons) {
+  return list_reasons(gpu, reasons);
 }
-STAND_IN_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(StandInGpu* card, unsigned* count, ProcessInfo* infos) {
-  return list_processes(card, count, infos);
+STAND_IN_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(StandInGpu* gpu, unsigned* count, ProcessInfo* infos) {
+  return list_processes(gpu, count, infos);
 }
 #else
 STAND_IN_EXPORT int nvmlSystemGetDriverVersion(char* version, unsigned room) {
   return answer(version, room, "580.95.05");
 }
-STAND_IN_EXPORT int nvmlDeviceGetUUID(StandInGpu* card, char* uuid, unsigned room) {
-  return answer(uuid, room, card->index == 0 ? "GPU-0a" : "GPU-0b");
+STAND_IN_EXPORT int nvmlDeviceGetUUID(StandInGpu* gpu, char* uuid, unsigned room) {
+  return answer(uuid, room, gpu->index == 0 ? "GPU-0a" : "GPU-0b");
 }
-STAND_IN_EXPORT int nvmlDeviceGetPciInfo_v3(StandInGpu* card, PciInfo* info) {
+STAND_IN_EXPORT int nvmlDeviceGetPciInfo_v3(StandInGpu* gpu, PciInfo* info) {
   *info = {};
-  info->bus = card->index == 0 ? 0x3b : 0xd8;
+  info->bus = gpu->index == 0 ? 0x3b : 0xd8;
   std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
   return answer();
 }
-STAND_IN_EXPORT int nvmlDeviceGetMemoryInfo(StandInGpu* card, MemoryInfo* info) {
-  *info = {140 * kGiB, (card->index == 0 ? 40 : 139) * kGiB, (card->index == 0 ? 100 : 1) * kGiB};
+STAND_IN_EXPORT int nvmlDeviceGetMemoryInfo(StandInGpu* gpu, MemoryInfo* info) {
+  *info = {140 * kGiB, (gpu->index == 0 ? 40 : 139) * kGiB, (gpu->index == 0 ? 100 : 1) * kGiB};
   return answer();
 }
-STAND_IN_EXPORT int nvmlDeviceGetUtilizationRates(StandInGpu* card, Utilisation* use) {
-  *use = {card->index == 0 ? 97U : 0U, 50};
+STAND_IN_EXPORT int nvmlDeviceGetUtilizationRates(StandInGpu* gpu, Utilisation* use) {
+  *use = {gpu->index == 0 ? 97U : 0U, 50};
   return answer();
 }
-STAND_IN_EXPORT int nvmlDeviceGetTemperature(StandInGpu* card, int sensor, unsigned* degrees) {
-  *degrees = card->index == 0 ? 83 : 31;
+STAND_IN_EXPORT int nvmlDeviceGetTemperature(StandInGpu* gpu, int sensor, unsigned* degrees) {
+  *degrees = gpu->index == 0 ? 83 : 31;
   return sensor == 0 ? answer() : kNotSupported;
 }
-STAND_IN_EXPORT int nvmlDeviceGetCurrentClocksEventReasons(StandInGpu* card, unsigned long long* reasons) {
-  return list_reasons(card, reasons);
+STAND_IN_EXPORT int nvmlDeviceGetCurrentClocksEventReasons(StandInGpu* gpu, unsigned long long* reasons) {
+  return list_reasons(gpu, reasons);
 }
-STAND_IN_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(StandInGpu* card, unsigned* count, ProcessInfo* infos) {
-  return list_processes(card, count, infos);
+STAND_IN_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(StandInGpu* gpu, unsigned* count, ProcessInfo* infos) {
+  return list_processes(gpu, count, infos);
 }
 #endif

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# discovery_check.sh BUILD_FOLDER: CTest lists the cases of a test program by running it, before any test. So such a program
-# must get time on a slow disk, and must not load CUDA's libraries, of hundreds of megabytes each.
+# discovery_check.sh BUILD_FOLDER: CTest lists the cases of a test program by running it. Therefore such a program needs
+# a long discovery timeout for slow disks, and must not load CUDA's libraries of hundreds of megabytes.
 set -euo pipefail
 build=$1
 breaks=0
 programs=0
-# What gtest_discover_tests writes: TEST_EXECUTABLE [==[path]==] and TEST_DISCOVERY_TIMEOUT [==[seconds]==]
+# The output of gtest_discover_tests: TEST_EXECUTABLE [==[path]==] and TEST_DISCOVERY_TIMEOUT [==[seconds]==]
 while IFS= read -r list; do
   program=$(sed -n 's/.*TEST_EXECUTABLE \[==\[\([^]]*\)\]==\].*/\1/p' "$list" | head -n 1)
   seconds=$(sed -n 's/.*TEST_DISCOVERY_TIMEOUT \[==\[\([^]]*\)\]==\].*/\1/p' "$list" | head -n 1)

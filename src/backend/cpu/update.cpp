@@ -105,7 +105,7 @@ void cpu_update(const UpdateArguments& a) {
   if (*a.skip != 0) return;
   const bool clips = a.settings.clip_norm > 0;
   if (clips || a.settings.rule == UpdateRule::lars) sum_squares(a);
-  *a.numbers = step_numbers(a.settings, *a.lr, *a.momentum, *a.step, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
+  *a.numbers = step_numbers(a.settings, *a.control, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
   if (a.settings.rule == UpdateRule::lamb) update_lamb_moments(a);
   if (a.settings.layerwise()) find_ratios(a);
   with_update_form(a.settings, [&a](auto form) {

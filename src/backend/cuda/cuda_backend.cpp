@@ -81,7 +81,7 @@ class CudaQueue final : public DeviceQueue {
     if (code != cudaSuccess) {
       budget_->give_back(bytes);
       static_cast<void>(cudaGetLastError());
-      if (code == cudaErrorMemoryAllocation) budget_->refused_by_card(bytes, purpose, free_bytes());
+      if (code == cudaErrorMemoryAllocation) budget_->refused_by_gpu(bytes, purpose, free_bytes());
       DDP_CUDA(code);
     }
     Memory memory(static_cast<std::byte*>(data), bytes, [budget = budget_, bytes](std::byte* device) {

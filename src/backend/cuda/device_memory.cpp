@@ -57,7 +57,7 @@ void MemoryBudget::take(std::size_t bytes, const std::string& purpose) {
                   format_bytes(allowed_ - most)));
 }
 
-void MemoryBudget::refused_by_card(std::size_t bytes, const std::string& purpose, std::size_t free) const {
+void MemoryBudget::refused_by_gpu(std::size_t bytes, const std::string& purpose, std::size_t free) const {
   throw Error(ExitCode::out_of_memory,
               fmt::format("{} need {}, but only {} of the GPU's {} are free, with {} held by this process; use a "
                           "smaller batch or more logical shards, or end other processes that use the GPU",

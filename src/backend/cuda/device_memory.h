@@ -44,7 +44,7 @@ class MemoryBudget {
   void give_back(std::size_t bytes) { held_ -= bytes; }
 
   // The error for an allocation that is within the budget but fails on the GPU.
-  [[noreturn]] void refused_by_card(std::size_t bytes, const std::string& purpose, std::size_t free) const;
+  [[noreturn]] void refused_by_gpu(std::size_t bytes, const std::string& purpose, std::size_t free) const;
 
  private:
   std::size_t total_;

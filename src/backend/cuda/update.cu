@@ -53,7 +53,7 @@ __device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t 
 __global__ void step_numbers_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   const double square_sum = a.settings.clip_norm > 0 ? sum_over(tree, a, 0, a.chunk_count, 0) : 0;
-  if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.lr, *a.momentum, *a.step, square_sum);
+  if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.control, square_sum);
 }
 
 // LAMB's moments, and for each chunk the sums of squares of its direction and of the weights.

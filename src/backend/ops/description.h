@@ -1,7 +1,7 @@
 // The text of an operator's fields, for the keys of plan caches.
 //
 //   Description text;
-//   text.add("size", spec.size).add("relu", spec.relu);   // " size=5 relu=1"
+//   text.add("size", std::int64_t{5}).add("relu", true);   // " size=5 relu=1"
 #pragma once
 
 #include <cstdint>

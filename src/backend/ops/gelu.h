@@ -3,6 +3,7 @@
 //
 //   GeluSpec spec{.batch = 64, .shape = {384, 8, 8}, .form = GeluForm::exact};
 //
+// Forms:
 //   exact   Phi(x) = (1 + erf(x / sqrt(2))) / 2                                     torch.nn.GELU()
 //   tanh    Phi(x) ~ (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2               torch.nn.GELU("tanh")
 #pragma once

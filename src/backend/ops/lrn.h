@@ -1,9 +1,10 @@
 // Local response normalisation over `size` neighbouring channels (Krizhevsky et al., 2012), as in
-// torch.nn.LocalResponseNorm:
-//
-//   y = x / (k + alpha / size * sum of x^2 over channels c - size/2 .. c + (size-1)/2)^beta
+// torch.nn.LocalResponseNorm.
 //
 //   LrnSpec spec{.batch = 64, .shape = {96, 27, 27}, .size = 5};
+//
+// Definition:
+//   y = x / (k + alpha / size * sum of x^2 over channels c - size/2 .. c + (size-1)/2)^beta
 #pragma once
 
 #include <cstdint>

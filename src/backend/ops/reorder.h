@@ -1,7 +1,7 @@
 // The same values in another layout.
 //
 //   ReorderSpec spec{.batch = 64, .shape = {20, 12, 12}};
-//   backend.make_op(spec, Layout::plain, Layout::nhwc, "");
+//   backend.ops().make_op(spec, Layout::plain, Layout::nhwc, "");
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@ class CudaModule final : public GpuModule {
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
     return make_described_cuda_backend(gpu, config);
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
-    return ddp::make_nccl_communicator(ranks, backend);
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
+    return ddp::make_nccl_communicator(ranks, queue);
   }
 };
 

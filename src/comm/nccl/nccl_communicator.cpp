@@ -54,21 +54,20 @@ bool is_idle(cudaStream_t stream) {
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  NcclCommunicator(Communicator& ranks, Backend& backend)
+  NcclCommunicator(Communicator& ranks, DeviceQueue& queue)
       : size_(ranks.size()),
         timeout_(ranks.timeout()),
-        backend_stream_(static_cast<cudaStream_t>(backend.queue().native_stream())),
+        backend_stream_(static_cast<cudaStream_t>(queue.native_stream())),
         stream_(make_urgent_stream()),
         computed_(make_event()),
         summed_(make_event()),
-        numbers_(backend.queue().allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
-        ended_(
-            backend.queue().allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
+        numbers_(queue.allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
+        ended_(queue.allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
         connection_(std::in_place, ranks) {
     std::vector<std::uint32_t> numbers(kMostMarks);
     std::iota(numbers.begin(), numbers.end(), 0U);
-    backend.queue().upload(numbers_.data(), numbers.data(), numbers_.bytes());
-    backend.queue().synchronize();
+    queue.upload(numbers_.data(), numbers.data(), numbers_.bytes());
+    queue.synchronize();
   }
 
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -190,8 +189,8 @@ void NcclCommunicator::fail(ExitCode code, const std::string& where, const std::
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) {
-  return std::make_unique<NcclCommunicator>(ranks, backend);
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) {
+  return std::make_unique<NcclCommunicator>(ranks, queue);
 }
 
 }  // namespace ddp

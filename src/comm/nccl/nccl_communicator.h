@@ -1,6 +1,6 @@
 // All-reduce between GPUs by NCCL, on a separate stream.
 //
-//   std::unique_ptr<DeviceCommunicator> sums = make_nccl_communicator(ranks, *backend);   // called by all ranks
+//   std::unique_ptr<DeviceCommunicator> sums = make_nccl_communicator(ranks, queue);   // called by all ranks
 //
 // Note [Two streams]
 // all_reduce() makes the communication stream wait for an event of the backend's stream, and enqueues the sum there: it
@@ -17,14 +17,14 @@
 
 #include <memory>
 
-#include "backend/backend.h"
+#include "backend/device_queue.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
 
 namespace ddp {
 
-// The native_stream() of `backend` must be a cudaStream_t of the current device; `backend` must outlive the
+// The native_stream() of `queue` must be a cudaStream_t of the current device; `queue` must outlive the
 // communicator. Throws Error(preflight) on all ranks if NCCL cannot connect them.
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend);
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue);
 
 }  // namespace ddp

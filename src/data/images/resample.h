@@ -2,7 +2,7 @@
 // matches Pillow's Image.crop(region).resize(size, BILINEAR) to within one level of 255.
 //
 //   Resampler resampler;   // one per thread; reuses its buffers
-//   resampler.run({pixels, 640, 480, 3}, {100, 50, 300, 300}, {3, 224, 224}, out);
+//   resampler.run({pixels.data(), 640, 480, 3}, {100, 50, 300, 300}, {3, 224, 224}, out);
 //
 // All arithmetic on pixels is in integers, so the result is the same on every machine.
 #pragma once

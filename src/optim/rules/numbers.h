@@ -1,6 +1,6 @@
 // Scalars of an update that are the same for all elements, or for all elements of a segment.
 //
-//   const StepNumbers step = step_numbers(settings, lr, momentum, step_number, square_sum);
+//   const StepNumbers step = step_numbers(settings, {.lr = 0.1, .momentum = 0.9, .step = 7}, square_sum);
 //   const ElementNumbers n = element_numbers(settings, step, /*lr_scale=*/1, /*decay_scale=*/1, /*ratio=*/1);
 //   const float g = clipped(n, gradient[i]);
 #pragma once
@@ -11,26 +11,25 @@
 
 namespace ddp {
 
-// `momentum` replaces settings.own_momentum(); `square_sum` is the gradient's squared L2 norm, read only if it is
-// clipped (torch.nn.utils.clip_grad_norm_; Pascanu et al., 2013). If beta1 follows a schedule, its bias correction uses
+// `square_sum` is the gradient's squared L2 norm, read only if it is clipped (torch.nn.utils.clip_grad_norm_; Pascanu
+// et al., 2013). If beta1 follows a schedule, its bias correction uses
 // the current value, as torch.optim.Adam does. The decay of the moving average warms up as in TensorFlow's
 // ExponentialMovingAverage.
-DDP_HOST_DEVICE inline StepNumbers step_numbers(const UpdateSettings& settings, double lr, double momentum, double step,
+DDP_HOST_DEVICE inline StepNumbers step_numbers(const UpdateSettings& settings, const StepControl& control,
                                                 double square_sum) {
   StepNumbers n;
-  n.lr = lr;
-  n.momentum = momentum;
+  n.control = control;
   if (settings.clip_norm > 0) {
     const double factor = settings.clip_norm / (std::sqrt(square_sum) + 1e-6);
     n.gradient_scale = factor < 1 ? factor : 1;
   }
   if (settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb) {
-    n.correction1 = 1 - std::pow(momentum, step);
-    n.correction2 = 1 - std::pow(settings.beta2, step);
+    n.correction1 = 1 - std::pow(control.momentum, control.step);
+    n.correction2 = 1 - std::pow(settings.beta2, control.step);
   }
-  const double warm = step / (9 + step);  // (1 + done) / (10 + done)
+  const double warm = control.step / (9 + control.step);  // (1 + done) / (10 + done)
   n.average_keep = settings.average_warmup && warm < settings.average_decay ? warm : settings.average_decay;
-  n.average_starts = step <= 1;
+  n.average_starts = control.step <= 1;
   return n;
 }
 
@@ -56,7 +55,7 @@ struct ElementNumbers {
 DDP_HOST_DEVICE inline ElementNumbers element_numbers(const UpdateSettings& settings, const StepNumbers& step,
                                                       double lr_scale, double decay_scale, double ratio) {
   ElementNumbers n;
-  const double lr = step.lr * lr_scale;
+  const double lr = step.control.lr * lr_scale;
   const double decay = settings.weight_decay * decay_scale;
   const bool lamb = settings.rule == UpdateRule::lamb;
   const double beta2 = settings.rule == UpdateRule::rmsprop ? settings.rho : settings.beta2;
@@ -65,8 +64,8 @@ DDP_HOST_DEVICE inline ElementNumbers element_numbers(const UpdateSettings& sett
   n.clip_value = settings.clip_value > 0 ? static_cast<float>(settings.clip_value) : INFINITY;
   n.l2 = static_cast<float>(lamb || settings.decoupled ? 0 : decay);
   n.shrink = static_cast<float>(!lamb && settings.decoupled ? lr * decay : 0);
-  n.momentum = static_cast<float>(step.momentum);
-  n.rest1 = static_cast<float>(1 - step.momentum);
+  n.momentum = static_cast<float>(step.control.momentum);
+  n.rest1 = static_cast<float>(1 - step.control.momentum);
   n.beta2 = static_cast<float>(beta2);
   n.rest2 = static_cast<float>(1 - beta2);
   n.correction1 = static_cast<float>(step.correction1);

@@ -44,10 +44,16 @@ struct UpdateSettings {
   DDP_HOST_DEVICE bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
 };
 
+// The scalars of an update that follow the schedule; in device memory when the update executes.
+struct StepControl {
+  double lr = 0;
+  double momentum = 0;  // or beta1; replaces UpdateSettings::own_momentum()
+  double step = 0;      // the number of the update, from 1
+};
+
 // Scalars of one update, computed once for all elements and kept in device memory.
 struct StepNumbers {
-  double lr = 0;
-  double momentum = 0;        // or beta1
+  StepControl control;
   double gradient_scale = 1;  // below 1 if the norm is clipped
   double correction1 = 1;     // bias corrections of adam and lamb: 1 - beta1^step, 1 - beta2^step
   double correction2 = 1;

@@ -3,7 +3,7 @@
 //
 //   with_update_form(settings, [&](auto form) {
 //     using Form = decltype(form);
-//     const StepNumbers step = step_numbers(settings, lr, momentum, step_number, square_sum);
+//     const StepNumbers step = step_numbers(settings, control, square_sum);
 //     const ElementNumbers n = element_numbers(settings, step, 1, 1, 1);
 //     for (std::int64_t i = 0; i < count; ++i) update_element<Form>(n, places_at<Form>(buffers, i));
 //   });

@@ -1,7 +1,7 @@
 // What tests see of the stand-in for NCCL: sums by the messages of a Communicator, and faults on request.
 //
 //   prepare_nccl(ranks.duplicate(), {.silent_sum = 2});      // this rank never comes to its third sum
-//   const auto sums = make_nccl_communicator(ranks, backend);
+//   const auto sums = make_nccl_communicator(ranks, queue);
 //
 // As in NCCL, connecting and parting are done by other threads while callers poll; a sum may be accepted and reach its
 // stream only when the caller has polled (every second one does); a failed sum holds its stream until it is aborted;

@@ -1,7 +1,7 @@
 // A backend whose work is done by a stream of the stand-in for CUDA: memory, copies, sums and recordings, no operators.
 //
 //   const std::unique_ptr<Backend> backend = make_stream_backend();
-//   const auto sums = make_nccl_communicator(ranks, *backend);
+//   const auto sums = make_nccl_communicator(ranks, backend->queue());
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What stand_ins/cuda/runtime.cpp leaves out of CUDA's runtime and a backend needs: one card of 64 GiB, page-locked
+// What stand_ins/cuda/runtime.cpp leaves out of CUDA's runtime and a backend needs: one GPU of 64 GiB, page-locked
 // memory, and events that keep the time.
 #include <cuda_runtime_api.h>
 

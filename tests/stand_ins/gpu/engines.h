@@ -1,4 +1,4 @@
-// What tests know of the stand-ins for a card and for cuDNN.
+// What tests know of the stand-ins for a GPU and for cuDNN.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace ddp::stand_in {
 
-// What CUDA and libraries take of the card beside what is allocated.
+// What CUDA and libraries take of the GPU beside what is allocated.
 inline constexpr std::size_t kContextBytes = std::size_t{300} << 20U;
 
 // The engine that is the fastest because it does nothing: no run may choose it.

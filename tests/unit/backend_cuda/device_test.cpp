@@ -34,8 +34,8 @@ TEST(GpuList, SaysWhyThereIsNoGpu) {
   EXPECT_EQ(why_no_gpu(no_driver), "no NVIDIA driver is installed, or it is not loaded");
   const GpuSearch old_driver{cudaErrorInsufficientDriver, 0, 12040, 13000, {}};
   EXPECT_EQ(why_no_gpu(old_driver), "the NVIDIA driver is too old: it supports CUDA 12.4, this build needs CUDA 13.0");
-  const GpuSearch no_card{cudaErrorNoDevice, 0, 13000, 13000, {}};
-  EXPECT_EQ(why_no_gpu(no_card), "the NVIDIA driver sees no GPU");
+  const GpuSearch no_gpu{cudaErrorNoDevice, 0, 13000, 13000, {}};
+  EXPECT_EQ(why_no_gpu(no_gpu), "the NVIDIA driver sees no GPU");
   const GpuSearch hidden{cudaErrorNoDevice, 0, 13000, 13000, ""};
   EXPECT_EQ(why_no_gpu(hidden), "no GPU is visible: CUDA_VISIBLE_DEVICES is ''");
   const GpuSearch other{cudaErrorSystemDriverMismatch, 0, 12080, 13000, {}};
@@ -78,7 +78,7 @@ TEST(Check, SaysCallPlaceAndReason) {
   EXPECT_EQ(error_of([] { DDP_CUDA(cudaSuccess); }).code(), ExitCode::done);
 }
 
-TEST(MemoryBudgetTest, TheWholeCardHasNoReserve) {
+TEST(MemoryBudgetTest, TheWholeGpuHasNoReserve) {
   MemoryBudget budget(80 * kGiB, 1, 0);
   EXPECT_EQ(budget.cap(), 80 * kGiB);
   budget.take(80 * kGiB, "the activations");
@@ -113,7 +113,7 @@ TEST(RuntimeReserve, IsWhatTheDriverCountsBesideAllocations) {
   EXPECT_EQ(runtime_reserve(0, 60 * kGiB, 3 * kGiB), kLaterReserve);
 }
 
-TEST(RuntimeReserve, IsAtMostWhatIsGoneOfTheCardWhereTheDriverDoesNotSay) {
+TEST(RuntimeReserve, IsAtMostWhatIsGoneOfTheGpuWhereTheDriverDoesNotSay) {
   EXPECT_EQ(runtime_reserve(std::nullopt, 3 * kGiB + kGiB / 2, 3 * kGiB), kGiB / 2 + kLaterReserve);
   EXPECT_EQ(runtime_reserve(std::nullopt, 60 * kGiB, 3 * kGiB), kRuntimeReserve) << "others' share counts as theirs";
 }

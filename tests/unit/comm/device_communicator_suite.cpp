@@ -198,14 +198,14 @@ const std::vector<DeviceCommunicatorCase>& device_communicator_cases() {
 Device make_staged_cpu(Communicator& ranks) {
   Device device;
   device.backend = make_cpu_backend();
-  device.sums = make_staged_communicator(ranks, *device.backend);
+  device.sums = make_staged_communicator(ranks, device.backend->queue());
   return device;
 }
 
 Device make_host_cpu(Communicator& ranks) {
   Device device;
   device.backend = make_cpu_backend();
-  device.sums = make_host_communicator(ranks, *device.backend);
+  device.sums = make_host_communicator(ranks, device.backend->queue());
   return device;
 }
 

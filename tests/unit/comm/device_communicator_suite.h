@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "comm/device_communicator.h"
 
 namespace ddp::testing {

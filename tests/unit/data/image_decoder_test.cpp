@@ -160,10 +160,10 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
   for (const std::size_t at : {16U, 20U}) {
     png[at + 1] = 0xFF;  // 16 million pixels and more along each side
   }
-  EXPECT_THAT(reason_of(png), HasSubstr("pixels large, more than the 268435456"));
+  EXPECT_THAT(reason_of(png), HasSubstr("pixels large, more than the maximum of 268435456"));
   Bytes interlaced = bytes_of(kGoldenImages / "interlaced.png");
   interlaced[18] = interlaced[22] = 0x30;
-  EXPECT_THAT(reason_of(interlaced), HasSubstr("more than the 67108864"));
+  EXPECT_THAT(reason_of(interlaced), HasSubstr("more than the maximum of 67108864"));
   Bytes jpeg = bytes_of(kGoldenImages / "photo.jpg");
   const Bytes frame = {0xFF, 0xC0};
   const auto header = std::search(jpeg.begin(), jpeg.end(), frame.begin(), frame.end());
@@ -177,7 +177,7 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
       std::search(progressive.begin(), progressive.end(), progressive_frame.begin(), progressive_frame.end());
   ASSERT_NE(at, progressive.end());
   std::fill(at + 5, at + 9, std::uint8_t{0x30});
-  EXPECT_THAT(reason_of(progressive), HasSubstr("is 12336x12336 pixels large, more than the 67108864"));
+  EXPECT_THAT(reason_of(progressive), HasSubstr("is 12336x12336 pixels large, more than the maximum of 67108864"));
 }
 
 TEST(ImageDecoder, RefusesAJpegOfEndlessScans) {

@@ -262,7 +262,7 @@ std::vector<float> gradient_of(const ReducerRig& rig, std::size_t elements) {
 ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config) {
   ReducerRig rig;
   rig.backend = make_cpu_backend();
-  rig.sums = make_host_communicator(ranks, *rig.backend, {config.algorithm, config.shards});
+  rig.sums = make_host_communicator(ranks, rig.backend->queue(), {config.algorithm, config.shards});
   rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }
@@ -270,7 +270,7 @@ ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config) {
 ReducerRig make_staged_reducer(Communicator& ranks, const ReducerConfig& config) {
   ReducerRig rig;
   rig.backend = make_cpu_backend();
-  rig.sums = make_staged_communicator(ranks, *rig.backend, {config.algorithm, config.shards});
+  rig.sums = make_staged_communicator(ranks, rig.backend->queue(), {config.algorithm, config.shards});
   rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }

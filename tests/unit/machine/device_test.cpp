@@ -16,7 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-GpuInfo card(int ordinal, const std::string& pci_id) {
+GpuInfo gpu(int ordinal, const std::string& pci_id) {
   return {.ordinal = ordinal,
           .name = "A GPU\twith a tab",
           .pci_id = pci_id,
@@ -26,27 +26,27 @@ GpuInfo card(int ordinal, const std::string& pci_id) {
           .total_bytes = (std::size_t{1} << 40U) + 1};
 }
 
-// A module whose cards are made up.
+// A module whose GPUs are made up.
 class StandInModule final : public GpuModule {
  public:
-  explicit StandInModule(std::vector<GpuInfo> cards) : cards_(std::move(cards)) {}
+  explicit StandInModule(std::vector<GpuInfo> gpus) : gpus_(std::move(gpus)) {}
   std::string versions() const override { return "none"; }
   std::vector<GpuInfo> visible() override {
-    check(!cards_.empty(), ExitCode::preflight, "the driver reports no GPU");
-    return cards_;
+    check(!gpus_.empty(), ExitCode::preflight, "the driver reports no GPU");
+    return gpus_;
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig&) override { return nullptr; }
   std::unique_ptr<Backend> make_described_backend(const GpuDescription&, const GpuBackendConfig&) override {
     return nullptr;
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator&, Backend&) override { return nullptr; }
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator&, DeviceQueue&) override { return nullptr; }
 
  private:
-  std::vector<GpuInfo> cards_;
+  std::vector<GpuInfo> gpus_;
 };
 
-GpuModuleOpener shows(std::vector<GpuInfo> cards) {
-  return [cards = std::move(cards)] { return std::make_shared<StandInModule>(cards); };
+GpuModuleOpener shows(std::vector<GpuInfo> gpus) {
+  return [gpus = std::move(gpus)] { return std::make_shared<StandInModule>(gpus); };
 }
 GpuModuleOpener fails(ExitCode code) {
   return [code]() -> std::shared_ptr<GpuModule> { throw Error(code, "this is why"); };
@@ -95,18 +95,18 @@ std::string joint_error(ExitCode code, const std::vector<int>& hosts, const Opti
   return messages[0];
 }
 
-TEST(Device, EachRankTakesItsCardAndKnowsThoseOfAll) {
+TEST(Device, EachRankTakesItsGpuAndKnowsThoseOfAll) {
   Options options;
   options.model.precision = Precision::bf16;
   options.optimizer.deterministic = true;
   options.device.gpu_memory_fraction = 0.4;
   options.device.gpu_memory_limit = 12345;
-  const GpuModuleOpener two = shows({card(0, "0000:01:00.0"), card(1, "0000:02:00.0")});
-  const std::vector<Device> devices = choose({0, 0, 1}, options, {two, two, shows({card(0, "0000:01:00.0")})});
+  const GpuModuleOpener two = shows({gpu(0, "0000:01:00.0"), gpu(1, "0000:02:00.0")});
+  const std::vector<Device> devices = choose({0, 0, 1}, options, {two, two, shows({gpu(0, "0000:01:00.0")})});
   const std::vector<int> expected = {0, 1, 0};
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Device& device = devices[rank];
-    ASSERT_NE(device.gpus, nullptr);
+    ASSERT_NE(device.gpu_module, nullptr);
     EXPECT_EQ(device.config.ordinal, expected[rank]);
     EXPECT_EQ(device.config.precision, Precision::bf16);
     EXPECT_TRUE(device.config.deterministic);
@@ -114,18 +114,18 @@ TEST(Device, EachRankTakesItsCardAndKnowsThoseOfAll) {
     EXPECT_EQ(device.config.memory_limit, 12345U);
     EXPECT_FALSE(device.through_host);
     EXPECT_EQ(device.note, "3 GPUs, one per rank");
-    ASSERT_EQ(device.cards.size(), 3U);
-    EXPECT_EQ(device.cards[1].pci_id, "0000:02:00.0");
-    EXPECT_EQ(device.cards[1].name, "A GPU with a tab");
-    EXPECT_EQ(device.cards[1].numa_node, -1);
-    EXPECT_EQ(device.cards[1].total_bytes, (std::size_t{1} << 40U) + 1);
+    ASSERT_EQ(device.gpus.size(), 3U);
+    EXPECT_EQ(device.gpus[1].pci_id, "0000:02:00.0");
+    EXPECT_EQ(device.gpus[1].name, "A GPU with a tab");
+    EXPECT_EQ(device.gpus[1].numa_node, -1);
+    EXPECT_EQ(device.gpus[1].total_bytes, (std::size_t{1} << 40U) + 1);
     EXPECT_EQ(device.views[2].host_name, "n1");
   }
 }
 
-TEST(Device, SharedCardsSendGradientsThroughTheHost) {
+TEST(Device, SharedGpusSendGradientsThroughTheHost) {
   Options options;
-  const GpuModuleOpener one = shows({card(0, "0000:01:00.0")});
+  const GpuModuleOpener one = shows({gpu(0, "0000:01:00.0")});
   EXPECT_THAT(joint_error(ExitCode::preflight, {0, 0}, options, {one, one}), HasSubstr("2 ranks on host n0 see 1 GPU"));
   options.device.oversubscribe_gpus = true;
   for (const Device& device : choose({0, 0}, options, {one, one})) {
@@ -134,21 +134,21 @@ TEST(Device, SharedCardsSendGradientsThroughTheHost) {
   }
 }
 
-TEST(Device, AutoIsTheCpuWhereNoCardCanBeUsed) {
+TEST(Device, AutoIsTheCpuWhereNoGpuCanBeUsed) {
   for (const GpuModuleOpener& opener : {fails(ExitCode::preflight), shows({})}) {
     for (const Device& device : choose({0, 0}, {}, {opener, opener})) {
-      EXPECT_EQ(device.gpus, nullptr);
-      EXPECT_TRUE(device.cards.empty());
+      EXPECT_EQ(device.gpu_module, nullptr);
+      EXPECT_TRUE(device.gpus.empty());
       EXPECT_THAT(device.note, HasSubstr("no GPU: th"));
     }
   }
   EXPECT_EQ(choose({0}, {}, {fails(ExitCode::preflight)})[0].note, "no GPU: this is why");
 }
 
-TEST(Device, OneRankWithoutACardKeepsAllOnTheCpu) {
-  const std::vector<GpuModuleOpener> openers = {shows({card(0, "0000:01:00.0")}), fails(ExitCode::preflight)};
+TEST(Device, OneRankWithoutAGpuKeepsAllOnTheCpu) {
+  const std::vector<GpuModuleOpener> openers = {shows({gpu(0, "0000:01:00.0")}), fails(ExitCode::preflight)};
   for (const Device& device : choose({0, 1}, {}, openers)) {
-    EXPECT_EQ(device.gpus, nullptr);
+    EXPECT_EQ(device.gpu_module, nullptr);
     EXPECT_EQ(device.note, "no GPU: rank 1 on host n1: this is why");
   }
   Options options;
@@ -157,7 +157,7 @@ TEST(Device, OneRankWithoutACardKeepsAllOnTheCpu) {
             "--device cuda: rank 1 on host n1: this is why");
 }
 
-TEST(Device, CudaWithoutACardIsAnErrorThatSaysWhy) {
+TEST(Device, CudaWithoutAGpuIsAnErrorThatSaysWhy) {
   Options options;
   options.device.device = DeviceChoice::cuda;
   EXPECT_EQ(joint_error(ExitCode::preflight, {0, 0}, options, {fails(ExitCode::preflight), fails(ExitCode::preflight)}),
@@ -167,7 +167,7 @@ TEST(Device, CudaWithoutACardIsAnErrorThatSaysWhy) {
 
 TEST(Device, ADefectIsNoReasonToGoOnWithoutAGpu) {
   const std::vector<GpuModuleOpener> openers = {
-      shows({card(0, "0000:01:00.0")}), []() -> std::shared_ptr<GpuModule> { throw std::logic_error("a mistake"); }};
+      shows({gpu(0, "0000:01:00.0")}), []() -> std::shared_ptr<GpuModule> { throw std::logic_error("a mistake"); }};
   EXPECT_THAT(joint_error(ExitCode::internal, {0, 0}, {}, openers),
               AllOf(HasSubstr("rank 1 on host n0: internal error: a mistake"), HasSubstr("report it")));
 }
@@ -180,7 +180,7 @@ TEST(Device, TheCpuIsTakenWithoutLookingForGpus) {
     return nullptr;
   };
   const Device device = choose({0}, options, {never})[0];
-  EXPECT_EQ(device.gpus, nullptr);
+  EXPECT_EQ(device.gpu_module, nullptr);
   EXPECT_EQ(device.note, "");
 }
 

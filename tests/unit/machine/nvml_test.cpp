@@ -31,13 +31,13 @@ class NvmlTest : public ::testing::Test {
   }
 };
 
-TEST_F(NvmlTest, TellsAllOfACard) {
+TEST_F(NvmlTest, TellsAllOfAGpu) {
   use(DDP_STAND_IN_NVML);
   const Nvml nvml;
   EXPECT_EQ(nvml.driver_version(), "580.95.05");
-  const std::vector<CardStatus> cards = nvml.cards();
-  ASSERT_EQ(cards.size(), 3U);
-  const CardStatus& busy = cards[0];
+  const std::vector<GpuStatus> gpus = nvml.gpus();
+  ASSERT_EQ(gpus.size(), 3U);
+  const GpuStatus& busy = gpus[0];
   EXPECT_EQ(busy.index, 0U);
   EXPECT_EQ(busy.name, "NVIDIA H200");
   EXPECT_EQ(busy.pci_id, "0000:3b:00.0");
@@ -58,7 +58,7 @@ TEST_F(NvmlTest, TellsAllOfACard) {
   EXPECT_EQ((*busy.processes)[1].name, "");
   EXPECT_EQ((*busy.processes)[1].bytes, std::nullopt);
 
-  const CardStatus& idle = cards[1];
+  const GpuStatus& idle = gpus[1];
   EXPECT_EQ(idle.pci_id, "0000:d8:00.0");
   EXPECT_EQ(idle.utilisation, 0U);
   ASSERT_TRUE(idle.throttling);
@@ -67,7 +67,7 @@ TEST_F(NvmlTest, TellsAllOfACard) {
   EXPECT_THAT(*idle.processes, IsEmpty());
 }
 
-TEST_F(NvmlTest, TellsWhatAProcessHoldsOfACard) {
+TEST_F(NvmlTest, TellsWhatAProcessHoldsOfAGpu) {
   use(DDP_STAND_IN_NVML);
   const Nvml nvml;
   const auto self = static_cast<unsigned>(getpid());
@@ -76,38 +76,38 @@ TEST_F(NvmlTest, TellsWhatAProcessHoldsOfACard) {
   EXPECT_EQ(process_bytes(nvml, "0000:3b:00.0", 4194305), std::nullopt);
 }
 
-void expect_unknown(const CardStatus& card) {
-  EXPECT_FALSE(card.name || card.pci_id || card.uuid || card.memory || card.utilisation || card.temperature ||
-               card.throttling || card.processes);
+void expect_unknown(const GpuStatus& gpu) {
+  EXPECT_FALSE(gpu.name || gpu.pci_id || gpu.uuid || gpu.memory || gpu.utilisation || gpu.temperature ||
+               gpu.throttling || gpu.processes);
 }
 
 TEST_F(NvmlTest, WhatIsRefusedIsUnknownAndEndsNothing) {
   use(DDP_STAND_IN_NVML);
-  const std::vector<CardStatus> cards = Nvml().cards();
-  ASSERT_EQ(cards.size(), 3U);
-  EXPECT_EQ(cards[2].index, 2U);
-  expect_unknown(cards[2]);
+  const std::vector<GpuStatus> gpus = Nvml().gpus();
+  ASSERT_EQ(gpus.size(), 3U);
+  EXPECT_EQ(gpus[2].index, 2U);
+  expect_unknown(gpus[2]);
   use(DDP_STAND_IN_NVML, "silent");
   const Nvml silent;
   EXPECT_EQ(silent.driver_version(), std::nullopt);
-  const std::vector<CardStatus> all = silent.cards();
+  const std::vector<GpuStatus> all = silent.gpus();
   ASSERT_EQ(all.size(), 3U);
-  for (const CardStatus& card : all) expect_unknown(card);
+  for (const GpuStatus& gpu : all) expect_unknown(gpu);
 }
 
 TEST_F(NvmlTest, AnOldLibraryTellsWhatItKnows) {
   use(DDP_STAND_IN_OLD_NVML);
   const Nvml nvml;
   EXPECT_EQ(nvml.driver_version(), std::nullopt);
-  const std::vector<CardStatus> cards = nvml.cards();
-  ASSERT_EQ(cards.size(), 3U);
-  EXPECT_EQ(cards[0].name, "NVIDIA H200");
-  EXPECT_FALSE(cards[0].memory);
-  EXPECT_FALSE(cards[0].pci_id);
-  ASSERT_TRUE(cards[0].throttling);
-  EXPECT_THAT(*cards[0].throttling, ElementsAre("power cap", "heat"));
-  ASSERT_TRUE(cards[0].processes);
-  EXPECT_EQ(cards[0].processes->size(), 2U);
+  const std::vector<GpuStatus> gpus = nvml.gpus();
+  ASSERT_EQ(gpus.size(), 3U);
+  EXPECT_EQ(gpus[0].name, "NVIDIA H200");
+  EXPECT_FALSE(gpus[0].memory);
+  EXPECT_FALSE(gpus[0].pci_id);
+  ASSERT_TRUE(gpus[0].throttling);
+  EXPECT_THAT(*gpus[0].throttling, ElementsAre("power cap", "heat"));
+  ASSERT_TRUE(gpus[0].processes);
+  EXPECT_EQ(gpus[0].processes->size(), 2U);
 }
 
 TEST_F(NvmlTest, NoDriverIsOneClearLine) {
@@ -119,7 +119,7 @@ TEST_F(NvmlTest, NoDriverIsOneClearLine) {
   EXPECT_THAT(error_text(ExitCode::preflight, [] { const Nvml nvml; }),
               AllOf(HasSubstr("no usable NVIDIA driver"), HasSubstr("Driver Not Loaded")));
   use(DDP_STAND_IN_NVML, "uncounted");
-  EXPECT_THAT(error_text(ExitCode::preflight, [] { (void)Nvml().cards(); }), HasSubstr("Not Supported"));
+  EXPECT_THAT(error_text(ExitCode::preflight, [] { (void)Nvml().gpus(); }), HasSubstr("Not Supported"));
   // A library without any of the functions.
   use("libm.so.6");
   EXPECT_THAT(error_text(ExitCode::preflight, [] { const Nvml nvml; }), HasSubstr("no usable NVIDIA driver"));

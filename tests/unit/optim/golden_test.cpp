@@ -74,9 +74,9 @@ TEST(Golden, OptimizersFollowPyTorch) {
       const double lr = golden()["lr"][s];
       const double momentum = settings.value("cycles", false) ? golden()["momentum"][s].get<double>()
                                                               : settings_of(settings).own_momentum();
-      const auto number = static_cast<double>(s + 1);
+      const StepControl control{lr, momentum, static_cast<double>(s + 1)};
       const double skip = 0;
-      optimizer.update(weights.data(), gradient.data(), {&lr, &momentum, &number, &skip});
+      optimizer.update(weights.data(), gradient.data(), &control, &skip);
       const std::string key = std::to_string(s + 1);
       const std::string what = settings.dump() + " after " + key;
       if (!run["weights"].contains(key)) continue;

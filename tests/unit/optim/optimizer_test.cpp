@@ -59,11 +59,9 @@ std::vector<float> updated(const UpdateSettings& settings, std::size_t gap) {
   fill(weights);
   for (int step = 1; step <= 3; ++step) {
     fill(gradient);
-    const double lr = 0.01;
-    const double momentum = settings.own_momentum();
-    const double number = step;
+    const StepControl control{0.01, settings.own_momentum(), static_cast<double>(step)};
     const double skip = 0;
-    optimizer.update(weights.data(), gradient.data(), {&lr, &momentum, &number, &skip});
+    optimizer.update(weights.data(), gradient.data(), &control, &skip);
   }
   std::vector<float> result;
   const auto keep = [&](const float* values) {
@@ -110,11 +108,9 @@ Outcome run(const UpdateSettings& settings, int threads, int stop_after) {
   std::vector<float> gradient(kCount);
   for (int step = 1; step <= 6; ++step) {
     for (float& value : gradient) value = normal(engine);
-    const double lr = 0.01 * step;
-    const double momentum = settings.own_momentum() * (1 - 0.05 * step);
-    const double number = step;
+    const StepControl control{0.01 * step, settings.own_momentum() * (1 - 0.05 * step), static_cast<double>(step)};
     const double skip = 0;
-    optimizer->update(result.weights.data(), gradient.data(), {&lr, &momentum, &number, &skip});
+    optimizer->update(result.weights.data(), gradient.data(), &control, &skip);
     if (step != stop_after) continue;
     // As a checkpoint does it: the state by name, nothing else.
     auto resumed = std::make_unique<Optimizer>(*backend, segments, settings);

@@ -38,7 +38,7 @@ TEST(Parse, TakesValuesBehindBlankOrEqualsSign) {
   EXPECT_EQ(options.optimizer.seed, 18446744073709551615U);
 }
 
-TEST(Parse, TakesCardsAndTheirMemory) {
+TEST(Parse, TakesGpusAndTheirMemory) {
   const Options options =
       parse({"check", "--device", "cuda", "--gpus", "3,2", "--gpu-memory-limit", "4GiB", "--gpu-memory-fraction=0.4",
              "--oversubscribe-gpus", "--log-placement", "--cuda-graph", "off", "--precision", "bf16"});

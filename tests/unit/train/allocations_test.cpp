@@ -70,7 +70,7 @@ TEST(Allocations, AStepOfOneRankAllocatesNothing) {
       *self, {.global_batch = 64, .shards = 4, .optimizer = {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4}});
   const golden::Samples samples(0, 64);
   const auto run = [&](std::int64_t step) {
-    (void)rig.step.run(rig.parameters.data(), samples.batch(), {step, 64, 0.1, 0.9, {}});
+    (void)rig.step.run(rig.parameters.data(), samples.batch(), {{0.1, 0.9, static_cast<double>(step)}, 64, {}});
   };
   for (std::int64_t s = 1; s <= 3; ++s) run(s);
   allocations = 0;

@@ -108,9 +108,8 @@ TEST_P(Networks, FollowPyTorchForFiftySteps) {
         {.pixels = data.pixels.data(), .labels = data.labels.data(), .count = batch, .keys = data.keys.data()},
         {&loss, &correct, 1.0F / static_cast<float>(batch)});
     network.backward(parameters.data(), gradient.data(), [](std::int64_t) {});
-    const auto number = static_cast<double>(step + 1);
-    optimizer.update(parameters.data(), gradient.data(),
-                     {.lr = &lr, .momentum = &momentum, .step = &number, .skip = &never});
+    const StepControl control{lr, momentum, static_cast<double>(step + 1)};
+    optimizer.update(parameters.data(), gradient.data(), &control, &never);
     const double expected = golden["loss_float64"][static_cast<std::size_t>(step)];
     worst = std::max(worst, std::abs(loss / static_cast<double>(batch) - expected) / expected);
     ASSERT_LT(worst, 1e-3) << model << " at step " << step;

@@ -37,9 +37,9 @@ class TrainingRig {
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
         optimizer(*backend, segments_of(graph), config.optimizer),
-        sums(make_message_communicator(ranks, *backend, {config.algorithm, batch.shards})),
+        sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
-        stage(*backend, 784, batch.per_rank, nullptr),
+        stage(backend->queue(), 784, batch.per_rank, nullptr),
         step({*backend, network, reducer, optimizer, stage, clock}, batch, ranks.rank(), config.queued),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {}

@@ -72,7 +72,7 @@ TEST(GpuModule, WorksOnWhatTheProgramHasMade) {
   {
     // What a module has made outlives the module.
     const NamedModule named(DDP_TEST_MODULE);
-    sums = open_gpu_module()->make_nccl_communicator(*self, *backend);
+    sums = open_gpu_module()->make_nccl_communicator(*self, backend->queue());
   }
   EXPECT_EQ(sums->description(), "MPI through the host");
 }

@@ -22,8 +22,8 @@ class StandIn final : public GpuModule {
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig&) override {
     throw Error(ExitCode::preflight, "thrown by the module for " + gpu.name);
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, Backend& backend) override {
-    return make_staged_communicator(ranks, backend);
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
+    return make_staged_communicator(ranks, queue);
   }
 };
 

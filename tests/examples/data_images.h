@@ -1,0 +1,21 @@
+// Names that the examples in the headers of data/images use.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/images/region.h"
+#include "data/sources/dataset.h"
+
+namespace ddp::data_images_examples {
+
+extern const Dataset& data;
+extern const RegionChooser chooser, choose;
+extern const Shape shape;
+extern const std::vector<std::string> files;
+extern const std::span<std::uint8_t> pixels, out;
+
+}  // namespace ddp::data_images_examples

@@ -1,0 +1,58 @@
+// Names that the examples in the headers of train use.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data/pipeline/loader.h"
+#include "optim/schedule.h"
+#include "run_folder/run_folder.h"
+#include "train/evaluator.h"
+#include "train/experiment.h"
+#include "train/resume.h"
+#include "train/step.h"
+#include "train/trainer.h"
+
+namespace ddp::train_examples {
+
+extern Backend& backend;
+extern Network& network;
+extern Reducer& reducer;
+extern Optimizer& optimizer;
+extern BatchStage& stage;
+extern PhaseClock& clock;
+extern Communicator& ranks;
+extern Signals* signals;
+extern RunOutput* rank0_output;
+extern const Device device;
+extern const Dataset& test;
+extern Experiment& experiment;
+extern const Experiment& e;
+extern const Schedule schedule;
+extern const Request request;
+extern const Batch batch;
+extern const BatchPlan plan;
+extern const LayoutPlan layout_plan;
+extern const Graph graph, read_back;
+extern const NetworkConfig network_config;
+extern const ResidentImages* resident;
+extern const ModelState state;
+extern const LossOutput results;
+extern const std::vector<Stage> stages;
+extern const std::optional<ResumePoint> resumed;
+extern std::unique_ptr<RunFolder> folder;
+extern const std::int64_t first, count, samples, last_step, max_samples;
+extern const std::size_t parameter_bytes, image_bytes;
+extern const int shard;
+extern const double loss;
+extern const float global_batch;
+extern TrainingRun& run;
+extern const std::string onnx;
+extern float* parameters;
+extern ShardStatistics& statistics;
+extern const std::span<float> weights, running_statistics;
+extern const std::vector<float> scale, shift;
+
+}  // namespace ddp::train_examples
