@@ -1,16 +1,8 @@
 #!/usr/bin/env bash
-# Proves that include_check.sh finds what it is for: a good tree passes, and each break of a rule fails by itself.
-set -euo pipefail
-check=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/include_check.sh
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-failures=0
+# Tests include_check.sh: a good tree passes, and each violation of a rule fails.
+# shellcheck source=tests/style/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh" include_check.sh
 
-# put FILE LINES...: a file of the tree.
-put() {
-  mkdir -p "$(dirname "$tree/$1")"
-  printf '%s\n' "${@:2}" >"$tree/$1"
-}
 new_tree() {
   tree=$(mktemp -d -p "$folder")
   put src/base/error.h '#pragma once' '#include <string>'
@@ -24,23 +16,11 @@ new_tree() {
   put src/main.cpp '#include "train/step.h"' '#include "commands/train.h"'
   put src/commands/train.h '#pragma once' '#include "train/step.h"'
 }
-passes() {
-  bash "$check" "$tree" >"$folder/out" 2>&1 || {
-    echo "FAILED: $1 does not pass"
-    sed 's/^/    /' "$folder/out"
-    failures=$((failures + 1))
-  }
-}
-# finds WORDS FILE LINES...: with this file in the tree the check fails, and says these words of its folder.
+# finds MESSAGE FILE LINES...: with this file in the tree the check fails, with this message about its folder.
 finds() {
-  local words=$1
   new_tree
   put "${@:2}"
-  if bash "$check" "$tree" >"$folder/out" 2>&1 || ! grep -qF "$words" "$folder/out" || ! grep -qF "${2%/*}" "$folder/out"; then
-    echo "FAILED: not found: $words in $2"
-    sed 's/^/    /' "$folder/out"
-    failures=$((failures + 1))
-  fi
+  rejects "$1" "${2%/*}"
 }
 
 new_tree
@@ -73,4 +53,4 @@ if bash "$check" "$tree" >/dev/null 2>&1; then
   failures=$((failures + 1))
 fi
 
-[ "$failures" -eq 0 ] && echo "include_check finds what it should"
+summary
