@@ -116,8 +116,8 @@ if [ -n "$(ls -A "$folder/tmp")" ]; then
   echo "FAILED: left in TMPDIR: $(ls -A "$folder/tmp")"
   failures=$((failures + 1))
 fi
-# MPICH's mpirun has words of its own, ends with the number of a signal, and sometimes with 0 after it has passed one on: the
-# job has stopped all the same.
+# MPICH's mpirun has other messages, exits with the number of a signal, and sometimes with 0 after forwarding a signal: the
+# job has stopped nevertheless.
 cat >"$folder/bin/mpirun" <<'HYDRA'
 #!/usr/bin/env bash
 case $* in
@@ -140,8 +140,8 @@ PATH=$folder/bin:$PATH expect 7 '^run: ended mpirun, which hung: its ranks on th
 PATH=$folder/bin:$PATH expect 0 '^mpirun --bind-to none -np 999 /' "$launch/run" -np 999 -- words
 PATH=$folder/bin:$PATH expect 0 '^mpirun --bind-to none -np 4 -hosts a:2,b:2 /' "$launch/run" --hosts a:2,b:2 -- words
 rm "$folder/bin/mpirun"
-for count in 0 -1 two ''; do expect 2 'is not a number of ranks|wants the number' "$launch/run" -np "$count" -- ranks x; done
-expect 2 'wants the number of ranks' "$launch/run" -np
+for count in 0 -1 two ''; do expect 2 'is not a number of ranks|requires a number' "$launch/run" -np "$count" -- ranks x; done
+expect 2 'requires a number of ranks' "$launch/run" -np
 DDP_TRAIN=$folder/missing expect 3 'launch/build' "$launch/run" -np 1 -- ranks x
 
 signals 75 'rank 1 stops' TERM
