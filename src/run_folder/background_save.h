@@ -1,6 +1,8 @@
 // Writes checkpoints on a thread, from a copy of the tensors, while training continues.
 //
-//   BackgroundSave saves([&](const auto& state, auto model, auto optimizer) { writer.save(state, model, optimizer); });
+//   CheckpointWriter writer("runs/lenet-glyphs", /*keep=*/3);
+//   BackgroundSave saves(
+//       [&](const auto& state, auto model, auto optimizer) { (void)writer.save(state, model, optimizer); });
 //   saves.start(state, model_views, optimizer_views);   // copies the tensors and returns
 //   ...                                                 // steps that change them
 //   saves.wait();                                       // until the checkpoint is written, or could not be
