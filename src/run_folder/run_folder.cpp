@@ -271,11 +271,11 @@ void RunFolder::save_in_background(const TrainingState& state, std::span<const T
 bool RunFolder::retry_due() const { return retry_saves_ && background_ && background_->failed() && now() >= retry_at_; }
 
 void RunFolder::finish_saving() {
-  background_->finish([this](const TrainingState& state, std::span<const TensorView> model,
-                             std::span<const TensorView> optimizer) {
-    lock_.check_held_now();
-    write(state, model, optimizer);
-  });
+  background_->finish(
+      [this](const TrainingState& state, std::span<const TensorView> model, std::span<const TensorView> optimizer) {
+        lock_.check_held_now();
+        write(state, model, optimizer);
+      });
 }
 
 std::optional<std::int64_t> RunFolder::last_written() {

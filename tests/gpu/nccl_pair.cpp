@@ -66,7 +66,7 @@ void sum_steps(Communicator& ranks, Backend& backend, DeviceCommunicator& sums) 
 int run(MpiSession& session, bool hang) {
   const auto ranks = make_mpi_communicator(kTimeout);
   const std::unique_ptr<Backend> backend = make_cuda_backend({.ordinal = 0});
-  const std::unique_ptr<DeviceCommunicator> sums = make_nccl_communicator(*ranks, *backend);
+  const std::unique_ptr<DeviceCommunicator> sums = make_nccl_communicator(*ranks, backend->queue());
   or_abort(session, [&] {
     if (hang && ranks->rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
     sum_steps(*ranks, *backend, *sums);

@@ -50,7 +50,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
         EXPECT_EQ(result.loss, expected.loss);
         EXPECT_EQ(result.accuracy, expected.accuracy);
         EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, expected.loss);  // and again
-        const ResidentImages images(*rig.backend, data);
+        const ResidentImages images(rig.backend->queue(), data);
         EXPECT_EQ(images.bytes(), 50U * 784U);
         Evaluator resident(*rig.backend, rig.network, data, &images, communicator, where, {});
         EXPECT_EQ(resident.run({rig.parameters.data()}).loss, expected.loss);

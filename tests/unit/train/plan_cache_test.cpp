@@ -1,4 +1,3 @@
-#include "backend/backend.h"
 #include "train/plan_cache.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "backend/backend.h"
 #include "base/file.h"
 #include "model/zoo.h"
 #include "support/temporary_folder.h"

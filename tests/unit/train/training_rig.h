@@ -48,7 +48,7 @@ class TrainingRig {
   StepResult run(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
     const Range mine = batch.rank_samples(ranks_.rank(), samples);
     const golden::Samples data(first + mine.begin, mine.size());
-    return step.run(parameters.data(), data.batch(), {number, samples, lr, momentum, request});
+    return step.run(parameters.data(), data.batch(), {{lr, momentum, static_cast<double>(number)}, samples, request});
   }
 
   Graph graph;
