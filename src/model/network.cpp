@@ -179,9 +179,9 @@ std::string Network::describe() const {
   return text;
 }
 
-void Network::show(bool backward, const std::string& where, const Value& value, ConstActivations values) const {
+void Network::show(bool backward, std::string_view where, const Value& value, ConstActivations values) const {
   if (!observer_ || values == nullptr || active_ == 0) return;
-  observer_({backward, where, values, value.shape, value.layout, active_, config_.batch});
+  observer_({backward, std::string(where), values, value.shape, value.layout, active_, config_.batch});
 }
 
 void Network::show_gradients(const Step& step, const BackwardArguments& arguments) const {
@@ -220,7 +220,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.training = pass == Pass::training;
     step.op->forward(arguments);
     heartbeat();
-    show(false, fmt::format("the output of layer '{}'", step.name), values_[step.output], arguments.y);
+    if (observer_) show(false, fmt::format("the output of layer '{}'", step.name), values_[step.output], arguments.y);
   }
   const Value& logits = values_.back();
   LossSpec loss = loss_;

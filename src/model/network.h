@@ -141,7 +141,7 @@ class Network {
     std::array<std::optional<BufferId>, 2> aside{};
   };
 
-  void show(bool backward, const std::string& where, const Value& value, ConstActivations values) const;
+  void show(bool backward, std::string_view where, const Value& value, ConstActivations values) const;
   void show_gradients(const Step& step, const BackwardArguments& arguments) const;
   std::size_t add_step(Step step, Layout out);
   std::size_t in_layout(std::size_t value, Layout layout);

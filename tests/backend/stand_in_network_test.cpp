@@ -86,7 +86,10 @@ Outcome run(Backend& backend, const Problem& problem) {
   const Memory statistics = device(problem.statistics);
   const Memory pixels = device(problem.pixels);
   const Memory labels = device(problem.labels);
-  const Memory gradient = device(std::vector<float>(problem.parameters.size(), NAN));
+  // What is left of a parameter's gradient shows; the space between two parameters stays zero.
+  std::vector<float> nothing(problem.parameters.size());
+  for (const Parameter& p : problem.graph.parameters()) std::fill_n(nothing.begin() + p.offset, p.elements(), NAN);
+  const Memory gradient = device(nothing);
   const Memory numbers = device(std::vector<double>(3));
   const Samples samples{.pixels = pixels.at<std::uint8_t>(0), .labels = labels.at<std::int32_t>(0), .count = kActive};
   const ModelState state{parameters.at<float>(0), statistics.at<float>(0)};
