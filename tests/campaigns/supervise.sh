@@ -32,7 +32,8 @@ while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
   [ $((SECONDS - begin)) -lt $((120 + 20 * kills)) ] || { fail "only $done_kills kills" && break; }
   sleep "$((RANDOM % 2)).$((RANDOM % 10))"
   # supervise, launch/run, mpirun, ranks
-  launcher=$(pgrep -P "$job" -d,) && launcher=$(pgrep -x -P "$launcher" mpirun) || continue
+  launcher=$(pgrep -P "$job" -d,) || continue
+  launcher=$(pgrep -x -P "$launcher" mpirun) || continue
   mapfile -t ranks < <(pgrep -P "$launcher" -f "^$program")
   [ ${#ranks[@]} -eq 4 ] || continue
   case $((RANDOM % 4)) in

@@ -176,10 +176,18 @@ TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
 // A rank that leaves by an exception does not wait for the others, and they do not wait for it.
 TEST(NcclFaults, ARankThatLeavesByAnExceptionAborts) {
   const testing::NcclCounts before = testing::nccl_counts();
+  // Rank 1 must have its communicator before rank 0 fails, or it fails as well.
+  std::atomic<bool> made{false};
   EXPECT_THROW(run_as_threads(2,
-                              [](Communicator& ranks) {
+                              [&made](Communicator& ranks) {
                                 const testing::Device device = testing::make_nccl_device(ranks);
-                                if (ranks.rank() == 0) throw Error(ExitCode::data, "not NCCL's fault");
+                                if (ranks.rank() == 1) {
+                                  made = true;
+                                  made.notify_all();
+                                  return;
+                                }
+                                made.wait(false);
+                                throw Error(ExitCode::data, "not NCCL's fault");
                               }),
                Error);
   const testing::NcclCounts after = testing::nccl_counts();

@@ -11,7 +11,6 @@ long=("${small[@]}" --deterministic --logical-shards 2 --checkpoint-every 4 --ep
 start() {
   local name=$1 rank
   shift
-  rm -rf "$folder/$name"
   last="2 ranks: $*"
   "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${long[@]}" --output "$folder/$name" "$@" \
     >"$folder/out" 2>"$folder/err" &
