@@ -12,9 +12,14 @@ for switch in on off; do
   run=$folder/$switch
   run 0 120 1 "${kinds[@]}" --deterministic on --max-steps 1 --output "$run"
   DDP_INSTRUCTION_SET=baseline run 0 120 1 "${kinds[@]}" --deterministic "$switch" --max-steps 2 --output "$run" --resume auto
-  one_line 'warning: kernels of the checkpoint are not available here .*baseline'
-  bits=$(grep -c 'bits are no longer' "$words/err")
-  [ "$bits" -eq "$([ "$switch" = on ] && echo 1 || echo 0)" ] || fail "the bits are spoken of $bits times in $last"
+  # AVX-512 has kernels that the portable ones lack; those of AVX2 have the same names, and other bits.
+  if grep -qw avx512f /proc/cpuinfo; then
+    one_line 'warning: kernels of the checkpoint are not available here .*baseline'
+  elif [ "$switch" = on ]; then
+    one_line 'warning: the checkpoint was computed by avx2 .*, this run is by baseline'
+  fi
+  bits=$(grep -cE 'bits (are|may) no longer' "$words/err")
+  [ "$bits" -eq "$([ "$switch" = on ] && echo 1 || echo 0)" ] || fail "the bits are mentioned $bits times in $last"
   [ "$(grep -c '"loss"' "$run/metrics.jsonl")" -eq 2 ] || fail "the run did not go on in $last"
 done
 
