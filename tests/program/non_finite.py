@@ -6,6 +6,7 @@ the same. A step that is skipped or rolled back must change nothing that it shou
 """
 
 import json
+import os
 import pathlib
 import re
 import struct
@@ -14,6 +15,7 @@ import sys
 import tempfile
 
 TRAIN, MPIRUN = sys.argv[1:3]
+SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="non-finite-"))
 WHITE = 37  # the number of the one image that is not black
 failures = 0
 
@@ -32,7 +34,9 @@ def start(arguments, ranks=1):
     command = [TRAIN, *arguments]
     if ranks > 1:
         command = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_orte_tmpdir_base": str(SCRATCH)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=environment)
 
 
 def images(folder):
@@ -81,7 +85,7 @@ def stops(arguments, run, where, ranks):
 
 
 def main():
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="non-finite-"))
+    scratch = SCRATCH
     images(scratch / "mnist")
     common = ["--model", "lenet", "--progress", "none", "--device", "cpu", "--threads", "1", "--deterministic",
               "--logical-shards", "2", "--log-interval", "1"]

@@ -29,7 +29,7 @@ cp again.onnx second/model.onnx
 run 8 10 1 export --run second --to x.onnx
 one_line 'second/model.onnx: not the file that the checkpoint was trained with'
 run 8 30 2 "${small[@]}" --model net.onnx --epochs 3 --output second --resume auto
-one_line 'net.onnx is another file'
+one_line 'net.onnx is not the file that the checkpoint was trained with'
 
 # The extension determines the format; the exported file is read back and evaluates like the checkpoint.
 run 0 10 1 export --run first --to named.safetensors
