@@ -39,17 +39,17 @@ Options recorded_options(const Options& given) {
   return options;
 }
 
-// The kernels of the run, or others where those are not to be had.
+// The kernels of the run, or others if those are not available.
 LayoutPlan plan_of(Backend& backend, const std::vector<Stage>& stages, const Graph& graph, const NetworkConfig& config,
                    const std::string& text) {
   try {
-    const LayoutPlan plan = layout_plan_from_text(text, stages);
+    LayoutPlan plan = layout_plan_from_text(text, stages);
     NetworkConfig only_planned = config;
     only_planned.plan_only = true;
     (void)Network(backend, graph, only_planned, plan);
     return plan;
   } catch (const Error& error) {
-    log_warning("the run's kernels are not to be had here ({}); others are chosen, and values differ by rounding",
+    log_warning("the run's kernels are not available here ({}); others are chosen, and values differ by rounding",
                 error.what());
     return plan_layouts(backend, stages, ChoiceMode::fixed);
   }
