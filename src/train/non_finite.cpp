@@ -116,13 +116,6 @@ void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::i
   }
 }
 
-void write_all(const fs::path& path, std::string_view text) {
-  File file(path, File::Mode::create, ExitCode::checkpoint);
-  file.write(text);
-  file.sync();
-  file.close();
-}
-
 }  // namespace
 
 std::string sample_list(std::span<const std::uint32_t> indices) {
@@ -177,14 +170,15 @@ void write_non_finite(const fs::path& folder, const NonFinite& found, const Trai
   json["keys"] = found.keys;
   json["other_labels"] = found.other_labels;
   json["label_weights"] = found.label_weights;
-  write_all(folder / "pixels.bin",
-            {static_cast<const char*>(static_cast<const void*>(found.pixels.data())), found.pixels.size()});
+  replace_file(folder / "pixels.bin",
+               {static_cast<const char*>(static_cast<const void*>(found.pixels.data())), found.pixels.size()},
+               ExitCode::checkpoint);
   (void)write_safetensors(folder / "weights.safetensors", weights, {{"format", "pt"}});
-  write_all(folder / "state.json", to_json(state));
-  write_all(folder / "config.cfg", state.config);
-  if (!onnx.empty()) write_all(folder / "model.onnx", onnx);
+  replace_file(folder / "state.json", to_json(state), ExitCode::checkpoint);
+  replace_file(folder / "config.cfg", state.config, ExitCode::checkpoint);
+  if (!onnx.empty()) replace_file(folder / "model.onnx", onnx, ExitCode::checkpoint);
   // Last: a folder with this file is complete.
-  write_all(folder / "batch.json", json.dump(1) + "\n");
+  replace_file(folder / "batch.json", json.dump(1) + "\n", ExitCode::checkpoint);
 }
 
 NonFinite read_non_finite(const fs::path& folder) {

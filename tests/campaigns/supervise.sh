@@ -76,10 +76,7 @@ said '^supervise: ended with code 8 after 1 restarts: 2 attempts without a new c
 # A request to stop reaches the ranks, and is no failure.
 "$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 --output "$folder/stopped" >"$folder/out" 2>"$folder/err" &
 job=$!
-for ((i = 0; i < 300; i++)); do
-  [ ! -e "$folder/stopped/latest" ] || break
-  sleep 0.1
-done
+await test -e "$folder/stopped/latest"
 kill -TERM "$job"
 got=0
 wait "$job" || got=$?
@@ -90,15 +87,9 @@ said '^supervise: ended with code 75 after 0 restarts: it was asked to stop'
 # USR1 to the ranks alone, as from a scheduler: that is no request to this script.
 "$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 --output "$folder/again" >"$folder/out" 2>"$folder/err" &
 job=$!
-for ((i = 0; i < 300; i++)); do
-  [ ! -e "$folder/again/latest" ] || break
-  sleep 0.1
-done
+await test -e "$folder/again/latest"
 pkill -USR1 -f "^$program.*$folder/again"
-for ((i = 0; i < 300; i++)); do
-  ! grep -q 'restart 1 from step' "$folder/err" || break
-  sleep 0.1
-done
+await grep -q 'restart 1 from step' "$folder/err"
 last="a supervised job whose ranks get USR1"
 said '^supervise: code 75.* restart 1 from step [0-9]+$'
 kill -TERM "$job"

@@ -20,15 +20,6 @@ start() {
     if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx OMPI_COMM_WORLD_RANK=0; then rank0=$rank; fi
   done
 }
-# await COMMAND...: up to 30 s.
-await() {
-  local i
-  for ((i = 0; i < 300; i++)); do
-    if "$@"; then return 0; fi
-    sleep 0.1
-  done
-  return 1
-}
 full() { prlimit --pid "$rank0" --fsize=300000:unlimited; }
 warned() { [ "$(grep -c 'warning: .*the checkpoint of step [0-9]* was not written: .*File too large' "$folder/err")" -ge "$1" ]; }
 newest() { readlink "$folder/$1/latest"; }

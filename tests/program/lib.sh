@@ -36,6 +36,16 @@ one_line() {
   grep -qE -- "$1" "$words/err" || fail "no '$1' in the error of $last"
 }
 
+# await COMMAND...: until it succeeds, up to 30 s.
+await() {
+  local i
+  for ((i = 0; i < 300; i++)); do
+    if "$@"; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
+
 same_files() {
   cmp -s "$1" "$2" || fail "$1 and $2 differ"
 }

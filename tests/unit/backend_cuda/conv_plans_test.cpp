@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/op_set.h"
 #include "base/error.h"
 #include "model/stages.h"
 #include "model/zoo.h"
@@ -27,18 +28,6 @@ std::mt19937_64& generator() {
 
 std::int64_t random_between(std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(generator());
-}
-
-const char* name_of(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::tf32:
-      return "tf32";
-    case Precision::bf16:
-      break;
-  }
-  return "bf16";
 }
 
 constexpr std::array<Precision, 3> kPrecisions = {Precision::fp32, Precision::tf32, Precision::bf16};
