@@ -5,8 +5,8 @@
 //   write_non_finite(path, found, run.capture(), run.weights(), onnx);                      // on rank 0
 //   NonFinite same = read_non_finite(path);                                                   // for `ddp_train replay`
 //
-// The folder holds batch.json, pixels.bin and weights.safetensors, the state.json and config.cfg of the run and, for a
-// model that was one, model.onnx: all that the step can be computed from again, without the data set.
+// The folder contains batch.json, pixels.bin and weights.safetensors, the state.json and config.cfg of the run and, for an
+// ONNX model, model.onnx: everything needed to compute the step again, without the data set.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ std::string sample_list(std::span<const std::uint32_t> indices);
 // Writes the folder. Throws Error(checkpoint) if it cannot.
 void write_non_finite(const std::filesystem::path& folder, const NonFinite& found, const TrainingState& state,
                       std::span<const TensorView> weights, const std::string& onnx);
-// Throws Error(checkpoint) for a folder that is none, or whose files do not belong together.
+// Throws Error(checkpoint) if the folder has no batch.json or its files do not belong together.
 NonFinite read_non_finite(const std::filesystem::path& folder);
 
 }  // namespace ddp
