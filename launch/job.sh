@@ -19,8 +19,11 @@ saves=0
 job=      # PID of the launcher while it runs
 launcher= # mpirun or srun
 notes=    # a folder for the results of helper processes
-trap 'stops=$((stops + 1)); request_stop' INT TERM USR1
+trap 'stops=$((stops + 1)); request_stop' USR1
+trap 'stops=$((stops + 1)); request_stop; request_end' INT TERM
 trap 'saves=$((saves + 1)); request_save' HUP
+# A message that nobody reads must not end this script, which would leave the job behind.
+trap : PIPE
 
 # Whether mpirun is MPICH's Hydra, which lacks Open MPI's settings and has other options for hosts.
 mpirun_is_hydra() { mpirun --version 2>/dev/null | grep -qi hydra; }
@@ -77,13 +80,19 @@ teller=
 request_stop() {
   [ -n "$job" ] || return 0
   if [ -z "$teller" ]; then
-    echo "$job_name: asked all ranks to save and stop${stop_hint:-}" >&2
+    echo "$job_name: asked all ranks to save and stop${stop_hint:-}" >&2 || true
     : >"$notes/stop"
     tell_until_it_ends &
     teller=$!
-  elif [ "$stops" -gt 1 ] && [ -n "${stop_hint:-}" ]; then
-    kill -TERM "$job" 2>/dev/null || true
   fi
+}
+# From the second request on. mpirun crashes if it is told to end while its ranks do, so ranks that have saved get the time until
+# the third one.
+request_end() {
+  [ "$stops" -gt 1 ] && [ -n "$job" ] && [ -n "${stop_hint:-}" ] || return 0
+  [ ! -e "$notes/saved" ] || [ "$stops" -gt 2 ] || return 0
+  : >"$notes/end"
+  kill -TERM "$job" 2>/dev/null || true
 }
 # mpirun exits on HUP and cannot forward it, so it is sent to the ranks, which are its children.
 request_save() {
@@ -267,6 +276,12 @@ explain_status() {
   local rank host number
   # MPICH's mpirun exits with the number of the signal that ended a rank; ddp_train has no such codes.
   case $1 in 9 | 10 | 11 | 13 | 15) set -- $((128 + $1)) "${@:2}" ;; esac
+  # mpirun ends with 1 on TERM, and crashes if its ranks end at that moment.
+  if [ -e "$notes/end" ] && { [ "$1" -eq 1 ] || [ "$1" -gt 128 ]; }; then
+    [ ! -e "$notes/saved" ] || return 75
+    echo "$job_name: ended at once by the second request; nothing was saved since the last checkpoint" >&2
+    return 130
+  fi
   # Before a rank has installed its handlers, USR1 ends it; it had nothing to save.
   if [ "$stops" -gt 0 ] && { [ "$1" -eq 138 ] || [ "$1" -eq 143 ]; }; then
     echo "$job_name: stopped before the run began; there was nothing to save" >&2

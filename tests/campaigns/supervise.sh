@@ -19,6 +19,20 @@ supervised() {
   timeout -k 5 "$limit" "$supervise" "$@" >"$folder/out" 2>"$folder/err" || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
 }
+# ended CODE: the job in the background ends with this code within a minute.
+ended() {
+  local code=$1 got=0 i
+  for ((i = 0; i < 600; i++)); do
+    kill -0 "$job" 2>/dev/null || break
+    sleep 0.1
+  done
+  if kill -0 "$job" 2>/dev/null; then
+    fail "$last does not end: $(ps -o pid,ppid,stat,wchan:20,args -e | grep -F "$folder" | cut -c1-150)"
+    pkill -KILL -f "$folder"
+  fi
+  wait "$job" 2>/dev/null || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got in place of $code from $last"
+}
 said() { grep -qE -- "$1" "$folder/err" || fail "no line with '$1' from $last"; }
 
 "$mpirun" -q --oversubscribe --bind-to none -np 4 "$program" "${tiny[@]}" "${length[@]}" --output "$whole" \
@@ -74,24 +88,31 @@ supervised 8 60 -np 1 --max-stalled 1 --log "$folder/log" -- "${tiny[@]}" --outp
 said '^supervise: ended with code 8 after 1 restarts: 2 attempts without a new checkpoint'
 
 # A request to stop reaches the ranks, and is no failure.
+last="a supervised job that is told to stop"
 "$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 --output "$folder/stopped" >"$folder/out" 2>"$folder/err" &
 job=$!
 await test -e "$folder/stopped/latest"
 kill -TERM "$job"
+ended 75
+said '^supervise: ended with code 75 after 0 restarts: it was asked to stop'
+
+# So is Ctrl-C, which reaches the scripts but not the ranks.
+last="a supervised job, and Ctrl-C on its terminal"
 got=0
-wait "$job" || got=$?
-last="a supervised job that is told to stop"
+python3 "$(dirname "$0")/../support/on_terminal.py" "$folder/key/latest" "$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 \
+  --output "$folder/key" >"$folder/err" 2>&1 || got=$?
 [ "$got" -eq 75 ] || fail "exit code $got in place of 75 from $last"
 said '^supervise: ended with code 75 after 0 restarts: it was asked to stop'
 
-# USR1 to the ranks alone, as from a scheduler: that is no request to this script.
+# USR1 to the ranks alone, as from a scheduler: that is no request to this script. TERM right after a restart is one, and must
+# not be lost while launch/run starts.
+last="a supervised job whose ranks get USR1"
 "$supervise" -np 2 -- "${tiny[@]}" --epochs 100000 --output "$folder/again" >"$folder/out" 2>"$folder/err" &
 job=$!
 await test -e "$folder/again/latest"
 pkill -USR1 -f "^$program.*$folder/again"
 await grep -q 'restart 1 from step' "$folder/err"
-last="a supervised job whose ranks get USR1"
 said '^supervise: code 75.* restart 1 from step [0-9]+$'
 kill -TERM "$job"
-wait "$job" 2>/dev/null
+ended 75
 finish

@@ -17,6 +17,7 @@ fail) [ "$rank" != 1 ] || { echo "rank 1 fails" >&2; exit 4; } ;;
 crash) [ "$rank" != 1 ] || kill -SEGV $$ ;;
 wait)
   trap 'echo "rank $rank stops" >&2; exit 75' USR1
+  [ -z "${BUSY:-}" ] || trap '' USR1
   trap 'echo "rank $rank saves" >&2' HUP
   touch "$2/up.$rank"
   for ((i = 0; i < 600; i++)); do sleep 0.1; done
@@ -149,6 +150,23 @@ signals 75 'rank 1 stops' USR1
 signals 75 'rank 0 stops' INT
 signals 75 '^run: asked all ranks to save and stop' TERM
 signals 75 'rank 1 saves' HUP TERM
+# Once nobody reads its messages, a request still reaches the ranks, and none is left behind.
+rm -f "$folder"/up.*
+"$launch/run" -np 2 -- wait "$folder" 2> >(exec sleep 0.1) >"$folder/out" &
+job=$!
+for ((i = 0; i < 600; i++)); do
+  if [ -e "$folder/up.0" ] && [ -e "$folder/up.1" ]; then break; fi
+  sleep 0.1
+done
+victim=$(pgrep -P "$job" -x mpirun)
+kill -TERM "$job"
+wait "$job" || true
+if kill -0 "$victim" 2>/dev/null; then
+  echo "FAILED: after a request that nobody read of, mpirun is left behind"
+  failures=$((failures + 1))
+fi
+BUSY=yes signals 130 '^run: ended at once by the second request; nothing was saved since the last checkpoint$' INT INT
+BUSY=yes signals 130 '^run: ended at once by the second request' USR1 USR1 TERM
 kills 'rank [01] on host .* was ended by signal 9' rank
 kills 'mpirun or a rank was ended by signal 9' mpirun
 
