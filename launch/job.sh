@@ -19,9 +19,9 @@ saves=0
 job=      # PID of the launcher while it runs
 launcher= # mpirun or srun
 notes=    # a folder for the results of helper processes
-trap 'stops=$((stops + 1)); request_stop' USR1
-trap 'stops=$((stops + 1)); request_stop; request_end' INT TERM
-trap 'saves=$((saves + 1)); request_save' HUP
+# Until the functions below exist.
+trap 'stops=$((stops + 1))' INT TERM USR1
+trap 'saves=$((saves + 1))' HUP
 # A message that nobody reads must not end this script, which would leave the job behind.
 trap : PIPE
 
@@ -101,6 +101,10 @@ request_save() {
   find_children
   [ ${#children[@]} -eq 0 ] || kill -HUP "${children[@]}" 2>/dev/null || true
 }
+
+trap 'stops=$((stops + 1)); request_stop' USR1
+trap 'stops=$((stops + 1)); request_stop; request_end' INT TERM
+trap 'saves=$((saves + 1)); request_save' HUP
 
 signal_name() { kill -l "$1" 2>/dev/null || echo unknown; }
 

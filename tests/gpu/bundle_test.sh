@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The bundle of tests/gpu/pack: bundle_test.sh BUILD. It is packed, unpacked in a folder with a space in its name, refused
-# where it does not fit, and trains on the CPU with the libraries of the build hidden, as on a machine that has none of them.
+# where it does not fit, and runs where there is nothing but a C library, bash and Python (empty_root.sh): it trains on the CPU,
+# and its scripts pass their own test on stand-ins for a GPU.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd) build=$1
 folder=$(mktemp -d)
@@ -49,24 +50,10 @@ cp -r "$bundle" "$folder/other" && sed -i 's/"commit": "[^"]*"/"commit": "012345
 expect 3 'the bundle is of commit 0123456789 and these scripts' "$bundle/tests/gpu/run" --bundle "$folder/other"
 rm -rf "$folder/other"
 
-# Hidden: every library that the bundle brings, and Open MPI's plug-ins and texts. That takes root and namespaces.
-if ! unshare -m true 2>/dev/null; then
-  echo "not tried without root: the bundle on a machine without the libraries of the build"
-else
-  cat >"$folder/hidden.sh" <<'HIDDEN'
+# What runs in the empty root.
+cat >"$place/empty.sh" <<'EMPTY'
 set -u
-bundle=$1 folder=$2
-mount --make-rprivate /
-for library in "$bundle"/lib/*.so*; do
-  name=$(basename "$library")
-  case $name in libz.so*) continue ;; esac  # Python's own
-  for file in /lib/*/"$name" /usr/lib/*/"$name"; do
-    [ -e "$file" ] && mount --bind /dev/null "$(readlink -f "$file")"
-  done
-done
-for hidden in /usr/lib/*/openmpi /usr/share/openmpi /etc/openmpi /usr/lib/*/pmix2; do
-  [ -d "$hidden" ] && mount -t tmpfs none "$hidden"
-done
+bundle="/bundle/ddp-gpu-bundle"
 cd "$bundle" || exit 1
 source ./env.sh
 export LD_LIBRARY_PATH=$DDP_LIBRARIES
@@ -74,25 +61,33 @@ ddp_train --version || exit 1
 ddp() { timeout 100 mpirun -q --oversubscribe -np "$@"; }
 small=(--dataset glyphs --train-limit 1000 --test-limit 64 --global-batch 64 --max-steps 20 --deterministic
   --logical-shards 2 --progress none --device cpu --threads 1)
-for ranks in 1 2; do ddp "$ranks" ddp_train "${small[@]}" --output "$folder/on-$ranks" || exit 1; done
-cmp "$folder/on-1/latest/model.safetensors" "$folder/on-2/latest/model.safetensors" || exit 1
+for ranks in 1 2; do ddp "$ranks" ddp_train "${small[@]}" --output "/tmp/on-$ranks" || exit 1; done
+cmp /tmp/on-1/latest/model.safetensors /tmp/on-2/latest/model.safetensors || exit 1
+unset LD_LIBRARY_PATH
 # The stage's own check of the CPU, with the result that came in the bundle, and with another one. It needs no GPU, and no
 # module: a name that is given stands for one.
-stage() { DDP_CUDA_MODULE=/nowhere "$bundle/tests/gpu/run" --bundle "$bundle" --out "$folder/cpu" --only 'the CPU repeats' first; }
+cp /bundle/nvidia-smi /usr/bin/
+stage() { DDP_CUDA_MODULE=/nowhere tests/gpu/run --bundle "$bundle" --out /tmp/cpu --only 'the CPU repeats' first; }
 stage || exit 1
-cp "$bundle/reference/reference.json" "$folder/kept.json"
-sed -i 's/"checkpoint": "[0-9a-f]*"/"checkpoint": "0123"/' "$bundle/reference/reference.json"
+cp reference/reference.json /tmp/kept.json
+sed -i 's/"checkpoint": "[0-9a-f]*"/"checkpoint": "0123"/' reference/reference.json
 stage | grep 'other bytes than on the machine that packed' || exit 1
-cp "$folder/kept.json" "$bundle/reference/reference.json"
-# Without CUDA's libraries the missing ones are named.
-for hidden in /usr/local/cuda*; do
-  [ -d "$hidden" ] && [ ! -L "$hidden" ] && mount -t tmpfs none "$hidden"
-done
-env -u LD_LIBRARY_PATH PYTHON=/nowhere/python "$bundle/tests/gpu/run" --bundle "$bundle" --out "$folder/results" && exit 1
-echo "trained without the libraries of the build"
-HIDDEN
+cp /tmp/kept.json reference/reference.json
+# CUDA's libraries are missing, and named.
+tests/gpu/run --bundle "$bundle" --out /tmp/results && exit 1
+rm /usr/bin/nvidia-smi
+echo "trained with nothing but the bundle"
+bash tests/gpu/run_test.sh --bundle "$bundle" "$bundle"/stand-ins/libstand_in_{gpu_module,nvml}.so
+EMPTY
+# That takes root and namespaces.
+if ! unshare -m true 2>/dev/null; then
+  echo "not tried without root: the bundle on a machine that has nothing else"
+else
   machine Card "${architecture%?}.${architecture: -1}" 99.0
-  expect 0 'trained without the libraries of the build' unshare -m bash "$folder/hidden.sh" "$bundle" "$folder"
+  cp "$folder/bin/nvidia-smi" "$place/"
+  mkdir "$folder/root"
+  expect 0 'tests/gpu/run does what it promises' "$tests/empty_root.sh" "$folder/root" "$place" bash /bundle/empty.sh
+  grep -q 'trained with nothing but the bundle' "$folder/said" || fail "no training"
   grep -q 'libcublasLt.* not found; install' "$folder/said" || fail "missing libraries of CUDA are not named"
 fi
 if [ "$failures" -ne 0 ]; then exit 1; fi

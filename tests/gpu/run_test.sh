@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# tests/gpu/run itself, on a machine without a GPU: run_test.sh BUILD STAND_IN_GPU_MODULE STAND_IN_NVML_LIBRARY. Checks pass on
-# stand-ins for GPUs; faults and hangs are found, counted and end in time; wrong arguments and machines are refused.
+# tests/gpu/run itself, on a machine without a GPU: run_test.sh --build|--bundle FOLDER STAND_IN_GPU_MODULE STAND_IN_NVML_LIBRARY.
+# Checks pass on stand-ins for GPUs; faults and hangs are found, counted and end in time; wrong arguments and machines are
+# refused.
 set -u
-tests=$(cd "$(dirname "$0")" && pwd) build=$1
+tests=$(cd "$(dirname "$0")" && pwd) kind=$1 build=$2
+shift
 run=$tests/run
 export DDP_CUDA_MODULE=$2 DDP_NVML_LIBRARY=$3 STAND_IN_GPUS=0000:01:00.0
 folder=$(mktemp -d)
@@ -33,7 +35,20 @@ SMI
 }
 mkdir "$folder/bin"
 export PATH=$folder/bin:$PATH
-results=("--build" "$build" "--out" "$folder/results of a run")
+# The mpirun that the stages find first.
+launcher=$folder/bin/mpirun
+[ "$kind" = --build ] || launcher=$build/bin/mpirun
+real=$(readlink -f "$launcher")
+replace_launcher() {
+  rm -f "$launcher"
+  cat >"$launcher"
+  chmod +x "$launcher"
+}
+restore_launcher() {
+  rm -f "$launcher"
+  [ "$kind" = --build ] || ln -s "$(basename "$real")" "$launcher"
+}
+results=("$kind" "$build" "--out" "$folder/results of a run")
 
 expect 0 'tests/gpu/run --bundle' "$run" --help
 expect 2 "unknown argument 'test'" "$run" test
@@ -54,7 +69,7 @@ expect 0 '^7 passed, 0 failed$' "$run" "${results[@]}" --only '^check: |determin
 [ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq 7 ] || fail "results.jsonl lacks checks"
 expect 0 '^ok .*ended with 75 by SIGUSR1 to mpirun' "$run" "${results[@]}" --only 'USR1' faults
 # An mpirun that keeps the signal to itself: the rank is told.
-cat >"$folder/bin/mpirun" <<'LAUNCHER'
+replace_launcher <<'LAUNCHER'
 #!/usr/bin/env bash
 trap : USR1
 while [[ $1 != /* ]]; do shift; done
@@ -62,9 +77,8 @@ while [[ $1 != /* ]]; do shift; done
 until wait $!; code=$?; ((code < 128)) || ! kill -0 $! 2>/dev/null; do :; done
 exit "$code"
 LAUNCHER
-chmod +x "$folder/bin/mpirun"
 expect 0 '^ok .*ended with 75 by SIGUSR1 to the rank' "$run" "${results[@]}" --only 'USR1' faults
-rm "$folder/bin/mpirun"
+restore_launcher
 
 # compute-sanitizer's verdicts, by a stand-in that says SANITIZER; racecheck gets no CUDA graph, inside of which it fails.
 cat >"$folder/bin/compute-sanitizer" <<'SANITIZER'
@@ -86,6 +100,7 @@ SANITIZER='Error: Sanitizer failed to handle a hardware exception' expect 1 'com
 # torch.compile that does not come to its end within its share of the stage: what it has measured until then is kept.
 cat >"$folder/bin/compiling" <<'PYTHON'
 #!/bin/sh
+if [ "$1" = - ]; then exec python3 -; fi
 echo '{"version": "2", "samples_per_second": 1234.5, "compiled": "default", "complete": false}'
 sleep 1000
 PYTHON
@@ -98,13 +113,15 @@ STAND_IN_GPU_FAULT=product expect 1 '^FAILED  first: check: one rank' "$run" "${
 grep -qE '^0 passed, 2 failed$' "$folder/said" || fail "the failures are not counted"
 
 # A GPU that never answers: the stage ends at its limit, and what it had not come to is named.
-printf '#!/bin/sh\nsleep 1000\n' >"$folder/bin/mpirun" && chmod +x "$folder/bin/mpirun"
+printf '#!/bin/sh\nsleep 1000\n' | replace_launcher
 begin=$SECONDS
 expect 1 'devices.*did not end in time' "$run" "${results[@]}" --limit 6 --only '^check: |devices|bench' first
 grep -q "not started: the stage's time is over" "$folder/said" || fail "what was not started is not named"
 [ $((SECONDS - begin)) -lt 30 ] || fail "the stage went on for $((SECONDS - begin)) s"
-pgrep -f "$folder/bin/mpirun" >/dev/null && fail "a process is left"
-rm "$folder/bin/mpirun"
+for process in /proc/[0-9]*/cmdline; do
+  [[ $({ tr '\0' ' ' <"$process"; } 2>/dev/null) != *"$launcher"* ]] || fail "a process is left"
+done
+restore_launcher
 
 # The report of such a run, put into a page twice.
 printf '# Page\n\n<!-- gpus end -->\n' >"$folder/page.md"

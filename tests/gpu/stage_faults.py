@@ -1,6 +1,7 @@
 """Stage `faults`: memory errors and races, determinism, stop and resume, limits of memory, NCCL's failures, accuracy."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -110,8 +111,11 @@ class LongRun:
 
     def children(self):
         """The processes that mpirun started."""
-        said = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False).stdout
-        return [int(pid) for pid in said.split()]
+        pid = self.process.pid
+        try:
+            return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+        except FileNotFoundError:
+            return []
 
     def kill(self):
         for pid in self.children():
