@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Training samples per second of PyTorch, everything tuned in its favour; prints one line of JSON.
+"""Measures the training samples per second of PyTorch, with the fastest settings found; prints one line of JSON.
 
     bench/pytorch_step.py --model lenet --batch 256
     bench/pytorch_step.py --model lenet --batch 256 --ranks 2        # DistributedDataParallel over gloo, a core each
     bench/pytorch_step.py --model lenet --device cuda --mode graph --precision bf16
 
-A step is: forward, loss, backward, SGD update, on one batch that already lies in the device's memory as float32 in the
-layout of the net, so that reading and converting images costs PyTorch nothing. Where there is more than one way it takes
-the fastest it finds: layout (channels_last or not), optimizer implementation (fused or foreach) and, with --mode compile,
-the compiler's own mode; with it a line of the best way so far is printed after each way, as compiling a deep network takes
-minutes and may be cut off. On the CPU the allocator keeps its memory and asks for huge pages, and denormals are flushed to
+A step is: forward, loss, backward, SGD update, on one batch that is already in device memory as float32 in the layout of
+the network, so reading and converting images costs PyTorch nothing. Where there are alternatives, the fastest one is used: layout (channels_last or not), optimizer implementation (fused or foreach) and, with --mode compile,
+the compiler's own mode; in that mode a line with the best result so far is printed after each alternative, because compiling a deep network takes
+minutes and may be interrupted. On the CPU the allocator keeps its memory and asks for huge pages, and denormals are flushed to
 zero. On a GPU cuDNN times its kernels, and --mode graph replays the whole step as one CUDA graph.
 """
 
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import time
 
-# These count only when they are set before the process starts.
+# These have an effect only if they are set before the process starts.
 TUNED = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
@@ -56,7 +55,7 @@ def parse():
     return args
 
 
-# ---- models: the same nets as in src/model -------------------------------------------------------------------------
+# ---- models: the same networks as in src/model -------------------------------------------------------------------------
 
 
 def lenet(nn):
@@ -148,7 +147,7 @@ def resnet9(nn):
 
 
 def mobilenet_v2(nn):
-    """As torchvision has it, which not every PyTorch comes with."""
+    """As in torchvision, which is not always installed with PyTorch."""
 
     def unit(inputs, outputs, kernel, stride=1, groups=1):
         return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
@@ -178,7 +177,7 @@ def mobilenet_v2(nn):
 
 
 def resnet50(nn):
-    """As torchvision has it, which not every PyTorch comes with."""
+    """As in torchvision, which is not always installed with PyTorch."""
 
     class Bottleneck(nn.Module):
         def __init__(self, inputs, width, stride):
@@ -228,7 +227,7 @@ MODELS = {
 
 
 class Candidate:
-    """One way to run the step: a net in one layout with one optimizer implementation, compiled or not."""
+    """One alternative: a network in one layout with one optimizer implementation, compiled or not."""
 
     def __init__(self, torch, args, ranks, batch, way):
         net, image, classes, _ = MODELS[args.model]
@@ -238,7 +237,7 @@ class Candidate:
         self.net = net(torch.nn).to(args.device, memory_format=layout)
         for module in self.net.modules():
             if isinstance(module, torch.nn.ReLU):
-                module.inplace = True  # nothing else reads what it reads, in any of these nets
+                module.inplace = True  # nothing else reads its input in any of these networks
         self.images = torch.randn(batch, *image).to(args.device, memory_format=layout)
         self.labels = torch.randint(0, classes, (batch,)).to(args.device)
         if ranks > 1:
@@ -246,7 +245,7 @@ class Candidate:
                                                                  static_graph=True)
         trained = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
         groups = [{"params": trained}]
-        if args.model == "caffe-lenet":  # its biases learn twice as fast
+        if args.model == "caffe-lenet":  # its biases have twice the learning rate
             groups = [{"params": [p for p in trained if p.dim() > 1]},
                       {"params": [p for p in trained if p.dim() == 1], "lr": 0.02}]
         self.optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, **{way["optimizer"]: True})
@@ -264,7 +263,7 @@ class Candidate:
         self.optimizer.step()
 
     def capture(self):
-        """The whole step as a CUDA graph, as PyTorch's notes on CUDA graphs say: warmed up on a stream of its own."""
+        """The whole step as a CUDA graph, as in PyTorch's notes on CUDA graphs: warmed up on a side stream."""
         torch = self.torch
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -288,7 +287,7 @@ class Candidate:
 
 
 def ways(args):
-    """All that is tried, of which the fastest counts."""
+    """All alternatives; the fastest one is reported."""
     compiled = ["default", "reduce-overhead"] if args.mode == "compile" and args.device == "cuda" else ["default"]
     return [{"channels_last": channels_last, "optimizer": optimizer, "compiled": mode}
             for channels_last in {"auto": [True, False], "on": [True], "off": [False]}[args.channels_last]

@@ -1,6 +1,6 @@
 # Source this file from bash: finds the bundle's programs and libraries wherever the bundle lies, and CUDA's libraries in
-# the machine's toolkit or in Python's nvidia packages. Sets DDP_BUNDLE, PATH and what Open MPI asks for; DDP_LIBRARIES is
-# the LD_LIBRARY_PATH of the bundle's programs alone, as other programs may need other versions.
+# the machine's toolkit or in Python's nvidia packages. Sets DDP_BUNDLE, PATH and the variables of Open MPI; DDP_LIBRARIES is
+# the LD_LIBRARY_PATH for the bundle's programs only, since other programs may need other versions.
 # shellcheck shell=bash
 DDP_BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export DDP_BUNDLE
@@ -19,7 +19,7 @@ print(":".join(folders))
 PYTHON
 ) || ddp_cuda_folders=""
 DDP_LIBRARIES=$DDP_BUNDLE/lib${ddp_cuda_folders:+:$ddp_cuda_folders}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# The C++ library of the machine where it has one that is new enough, else the bundle's.
+# The C++ library of the machine if it is new enough, otherwise that of the bundle.
 LD_LIBRARY_PATH=$DDP_LIBRARIES "$DDP_BUNDLE/bin/ddp_train" --version >/dev/null 2>&1 ||
   DDP_LIBRARIES=$DDP_BUNDLE/lib/base:$DDP_LIBRARIES
 export DDP_LIBRARIES PATH=$DDP_BUNDLE/bin:$PATH

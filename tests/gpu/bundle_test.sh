@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The bundle of tests/gpu/pack: bundle_test.sh BUILD. It is packed, unpacked in a folder with a space in its name, refused
-# where it does not fit, and runs where there is nothing but a C library, bash and Python (empty_root.sh): it trains on the CPU,
-# and its scripts pass their own test on stand-ins for a GPU.
+# if it does not fit the machine, and used where there is only a C library, bash and Python (empty_root.sh): it trains on the
+# CPU, and its scripts pass their own test on stand-ins for a GPU.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd) build=$1
 folder=$(mktemp -d)
@@ -21,7 +21,7 @@ expect() { # expect CODE PATTERN COMMAND...
 }
 
 mkdir "$folder/bin" "$folder/reference"
-# The bytes of this build, which the unpacked bundle must repeat; all else that tests/gpu/reference writes takes minutes.
+# Only the checkpoint of this build, which the unpacked bundle must reproduce; the other references take minutes.
 "$tests/reference" --program "$build/src/ddp_train" --out "$folder/reference" --only checkpoint >"$folder/said" 2>&1 ||
   fail "no CPU results to pack"
 expect 2 'OUT is missing' "$tests/pack"
@@ -34,7 +34,7 @@ tar -C "$place" -xJf "$folder/out/ddp-gpu-bundle.tar.xz" || fail "the archive do
 bundle=$place/ddp-gpu-bundle
 rm -rf "$folder/out"
 
-# What does not fit is refused in one line each.
+# Bundles that do not fit the machine are rejected, with one line each.
 export PATH=$folder/bin:$PATH
 machine() { # machine NAME CAPABILITY CUDA: what nvidia-smi says
   printf '#!/usr/bin/env bash\ncase $* in *compute_cap*) echo "%s, %s, 580.00" ;; *) echo "CUDA Version: %s" ;; esac\n' "$@" \
@@ -50,7 +50,7 @@ cp -r "$bundle" "$folder/other" && sed -i 's/"commit": "[^"]*"/"commit": "012345
 expect 3 'the bundle is of commit 0123456789 and these scripts' "$bundle/tests/gpu/run" --bundle "$folder/other"
 rm -rf "$folder/other"
 
-# What runs in the empty root.
+# The script that runs in the empty root.
 cat >"$place/empty.sh" <<'EMPTY'
 set -u
 bundle="/bundle/ddp-gpu-bundle"
@@ -64,8 +64,8 @@ small=(--dataset glyphs --train-limit 1000 --test-limit 64 --global-batch 64 --m
 for ranks in 1 2; do ddp "$ranks" ddp_train "${small[@]}" --output "/tmp/on-$ranks" || exit 1; done
 cmp /tmp/on-1/latest/model.safetensors /tmp/on-2/latest/model.safetensors || exit 1
 unset LD_LIBRARY_PATH
-# The stage's own check of the CPU, with the result that came in the bundle, and with another one. It needs no GPU, and no
-# module: a name that is given stands for one.
+# The check of the CPU in stage `first`, with the bundle's reference and with a wrong one. It needs no GPU; naming a module
+# suppresses the search for CUDA's libraries.
 cp /bundle/nvidia-smi /usr/bin/
 stage() { DDP_CUDA_MODULE=/nowhere tests/gpu/run --bundle "$bundle" --out /tmp/cpu --only 'the CPU repeats' first; }
 stage || exit 1
@@ -73,13 +73,13 @@ cp reference/reference.json /tmp/kept.json
 sed -i 's/"checkpoint": "[0-9a-f]*"/"checkpoint": "0123"/' reference/reference.json
 stage | grep 'other bytes than on the machine that packed' || exit 1
 cp /tmp/kept.json reference/reference.json
-# CUDA's libraries are missing, and named.
+# Missing libraries of CUDA are named.
 tests/gpu/run --bundle "$bundle" --out /tmp/results && exit 1
 rm /usr/bin/nvidia-smi
 echo "trained with nothing but the bundle"
 bash tests/gpu/run_test.sh --bundle "$bundle" "$bundle"/stand-ins/libstand_in_{gpu_module,nvml}.so
 EMPTY
-# That takes root and namespaces.
+# This requires root and namespaces.
 if ! unshare -m true 2>/dev/null; then
   echo "not tried without root: the bundle on a machine that has nothing else"
 else

@@ -1,5 +1,5 @@
 // Prints cuDNN's description of the first visible GPU as JSON. With it, plans for that GPU can be built and tested on a
-// machine that has none.
+// machine without one.
 #include <cudnn.h>
 #include <cudnn_backend.h>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # empty_root.sh ROOT FOLDER COMMAND...: runs COMMAND in a root folder that holds a C library, bash, the usual small tools and
-# Python, and nothing else of this machine; FOLDER lies there as /bundle. Requires root. ROOT is an empty folder.
+# Python, and nothing else of this machine; FOLDER is mounted there as /bundle. Requires root. ROOT is an empty folder.
 set -euo pipefail
 if [ "${1:-}" != --mounted ]; then exec unshare -m "$0" --mounted "$@"; fi
 root=$2 folder=$3
@@ -29,7 +29,7 @@ for tool in "${tools[@]}"; do
   add "$path"
   [ "$path" = "/usr/bin/$tool" ] || ln -sf "$path" "$root/usr/bin/$tool"
 done
-# Python's own modules, without the packages that were added to it. Those for windows load the image libraries.
+# Python's standard library, without installed packages, and without tkinter, which would add libpng.
 shopt -s extglob
 read -r python library < <(python3 -c 'import os, sys; print(os.path.realpath(sys.executable), os.path.dirname(os.__file__))')
 add "$python" "$library"/lib-dynload/!(_tkinter*).so

@@ -1,8 +1,8 @@
-// Sums of two and more ranks by the real NCCL on one GPU, for tests/gpu/run: the ranks say that they lie on different
-// hosts, so NCCL accepts them and sums through sockets.
+// Sums over two or more ranks by the real NCCL on one GPU, for tests/gpu/run: the ranks claim to be on different hosts, so
+// NCCL accepts them and communicates through sockets.
 //
 //   mpirun -np 1 -x NCCL_HOSTID=a nccl_pair sums : -np 1 -x NCCL_HOSTID=b nccl_pair sums
-//   ... nccl_pair hang        // rank 1 never sums: the others end with Error(rank_lost) after 5 s, and NCCL is aborted
+//   ... nccl_pair hang        // rank 1 never joins the sum: the others fail with Error(rank_lost) after 5 s, and NCCL is aborted
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,7 +27,7 @@ float value_of(int rank, std::size_t index, int step) {
   return std::sin(static_cast<float>(index % 1000) + static_cast<float>(100 * rank + step));
 }
 
-// Each step's sums against the host's, enqueued call by call and replayed from a recording.
+// Compares the sums of each step with those of the host, enqueued individually and replayed from a recording.
 void sum_steps(Communicator& ranks, Backend& backend, DeviceCommunicator& sums) {
   const Memory values = backend.queue().allocate(kCount * sizeof(float), "the values");
   const Memory host = backend.queue().allocate_for_transfer(kCount * sizeof(float), "the values");

@@ -1,8 +1,8 @@
-"""The networks that the CPU and a GPU train alike, and what tests/gpu/reference and tests/gpu/run share about them."""
+"""The networks that are trained on both CPU and GPU, shared by tests/gpu/reference and tests/gpu/run."""
 
 # Learning rates are small: networks with batch normalisation amplify rounding, and with large steps the losses of two
-# correct programs drift apart within 24 steps. How far they do is measured: tests/gpu/reference trains each network twice on
-# the CPU, with kernels that add in different orders.
+# correct programs drift apart within 24 steps. This drift is measured: tests/gpu/reference trains each network twice on the
+# CPU, with kernels that add in different orders.
 STEPS = 24
 COMMON = ["--max-steps", str(STEPS), "--log-interval", "1", "--progress", "none", "--checkpoint-every", "0",
           "--test-limit", "64", "--momentum", "0.9"]
@@ -21,11 +21,11 @@ NETWORKS = {
     "mobilenet-v2": ["--model", "mobilenet-v2", *synthetic(64, 100), "--global-batch", "16", "--lr", "0.0002"],
 }
 
-# Largest relative difference of a loss from the CPU's in fp32, beside DRIFTS times how far the two CPU runs are apart up to
-# that step. fp32 differs by the order of additions, tf32 has 10 bits of mantissa in products.
+# Largest relative difference of a loss from the CPU's in fp32, in addition to DRIFTS times the largest difference between
+# the two CPU runs up to that step. fp32 differs by the order of additions, tf32 has 10 bits of mantissa in products.
 #
 # bf16 keeps 7 bits of every weight and activation. How much of that reaches a loss depends on the network and on its first
-# weights: a tenth of a percent for LeNet, several for ResNet-50, which no figure for all networks allows for. So it is
+# weights: a tenth of a percent for LeNet, several percent for ResNet-50, so one tolerance cannot serve all networks. It is
 # measured: DRAWS runs on the CPU from weights whose lower 16 bits are random, noise of twice the variance of one rounding
 # to bf16. A layer in bf16 rounds three or four times (weights, convolution, normalisation, sum), so its noise has at most
 # twice the variance of theirs, and DRIFTS times their largest difference up to a step is 3.5 deviations or more.
@@ -45,7 +45,7 @@ def tolerances(precision, losses, again, noisy=()):
     return result
 
 
-# What a bundle's own test and a GPU machine's CPU must reproduce to the byte, whatever the processor.
+# A training that must give the same bytes on every processor.
 EXACT = ["--model", "lenet", "--dataset", "glyphs", "--train-limit", "1000", "--test-limit", "64", "--global-batch", "64",
          "--max-steps", "20", "--deterministic", "--logical-shards", "2", "--progress", "none", "--device", "cpu"]
 EXACT_ENVIRONMENT = {"DDP_INSTRUCTION_SET": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}

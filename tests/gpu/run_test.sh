@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/gpu/run itself, on a machine without a GPU: run_test.sh --build|--bundle FOLDER STAND_IN_GPU_MODULE STAND_IN_NVML_LIBRARY.
-# Checks pass on stand-ins for GPUs; faults and hangs are found, counted and end in time; wrong arguments and machines are
-# refused.
+# Checks pass on stand-ins for GPUs; failures and hangs are found, counted and end in time; wrong arguments and unsuitable
+# machines are rejected.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd) kind=$1 build=$2
 shift
@@ -35,7 +35,7 @@ SMI
 }
 mkdir "$folder/bin"
 export PATH=$folder/bin:$PATH
-# The mpirun that the stages find first.
+# The mpirun that the stages use.
 launcher=$folder/bin/mpirun
 [ "$kind" = --build ] || launcher=$build/bin/mpirun
 real=$(readlink -f "$launcher")
@@ -68,7 +68,7 @@ expect 0 '^7 passed, 0 failed$' "$run" "${results[@]}" --only '^check: |determin
 [ "$(grep -c '^ok' "$folder/results of a run/summary.txt")" -eq 7 ] || fail "the summary lacks checks"
 [ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq 7 ] || fail "results.jsonl lacks checks"
 expect 0 '^ok .*ended with 75 by SIGUSR1 to mpirun' "$run" "${results[@]}" --only 'USR1' faults
-# An mpirun that keeps the signal to itself: the rank is told.
+# If mpirun does not forward the signal, it is sent to the rank.
 replace_launcher <<'LAUNCHER'
 #!/usr/bin/env bash
 trap : USR1
@@ -80,7 +80,8 @@ LAUNCHER
 expect 0 '^ok .*ended with 75 by SIGUSR1 to the rank' "$run" "${results[@]}" --only 'USR1' faults
 restore_launcher
 
-# compute-sanitizer's verdicts, by a stand-in that says SANITIZER; racecheck gets no CUDA graph, inside of which it fails.
+# The verdicts of compute-sanitizer, from a stand-in that prints SANITIZER; racecheck runs without a CUDA graph, in which it
+# fails.
 cat >"$folder/bin/compute-sanitizer" <<'SANITIZER'
 #!/usr/bin/env bash
 if [[ $* == *ddp_train* && $* != *"--cuda-graph off"* ]]; then echo "Sanitizer failed to handle a hardware exception"; fi
@@ -97,7 +98,7 @@ SANITIZER_CODE=99 SANITIZER='========= ERROR SUMMARY: 0 errors' expect 1 '^0 pas
 SANITIZER='Error: Sanitizer failed to handle a hardware exception' expect 1 'compute-sanitizer itself failed' \
   "$run" "${results[@]}" --only 'racecheck: training' faults
 
-# torch.compile that does not come to its end within its share of the stage: what it has measured until then is kept.
+# If torch.compile exceeds its share of the stage's time, what it has measured so far is kept.
 cat >"$folder/bin/compiling" <<'PYTHON'
 #!/bin/sh
 if [ "$1" = - ]; then exec python3 -; fi
@@ -108,11 +109,11 @@ chmod +x "$folder/bin/compiling"
 PYTHON=$folder/bin/compiling expect 0 "1,23[45] images/s, the best within [0-9]+ s, in the compiler's mode 'default'" \
   "$run" "${results[@]}" --limit 95 --only 'PyTorch lenet, compile' compile
 grep -q '"images_per_second": 1234.5' "$folder/results of a run/results.jsonl" || fail "the figure is not kept"
-# A fault is found and counted, and the rest goes on.
+# A failure is counted, and the remaining checks run.
 STAND_IN_GPU_FAULT=product expect 1 '^FAILED  first: check: one rank' "$run" "${results[@]}" --only '^check: ' first
 grep -qE '^0 passed, 2 failed$' "$folder/said" || fail "the failures are not counted"
 
-# A GPU that never answers: the stage ends at its limit, and what it had not come to is named.
+# A GPU that never answers: the stage ends at its time limit and names the checks that it did not start.
 printf '#!/bin/sh\nsleep 1000\n' | replace_launcher
 begin=$SECONDS
 expect 1 'devices.*did not end in time' "$run" "${results[@]}" --limit 6 --only '^check: |devices|bench' first
@@ -123,13 +124,13 @@ for process in /proc/[0-9]*/cmdline; do
 done
 restore_launcher
 
-# The report of such a run, put into a page twice.
+# The report of such a run, inserted into a page twice.
 printf '# Page\n\n<!-- gpus end -->\n' >"$folder/page.md"
 "$run" "${results[@]}" --only '^check: ' first >/dev/null 2>&1
 expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
 expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
 [ "$(grep -c '^### Stand-in' "$folder/page.md")" -eq 1 ] || fail "the section is not replaced"
-# A stage in a folder of its own, and one of another machine.
+# A second folder of the same machine, and one of another machine.
 cp -r "$folder/results of a run" "$folder/second"
 expect 0 'Stand-in, 4 results' "$tests/report" "$folder/results of a run" "$folder/second" --into "$folder/page.md"
 sed -i 's/Stand-in/Other/' "$folder/second/machine.json"

@@ -1,10 +1,10 @@
-"""What the stages of tests/gpu/run share: starting programs within a time limit, and keeping every result at once.
+"""Shared by the stages of tests/gpu/run: starts programs with a time limit and stores each result immediately.
 
     stage = Stage("first", machine, results, limit=480)
     stage.check("devices", lambda check: check.expect(check.ddp(["devices"], seconds=60)))
 
 A check is a function that takes a Check, starts programs with it and returns the line to show; it fails by raising
-Failed. A program that does not end in time is killed with all that it started.
+Failed. A program that exceeds its time limit is killed with all of its children.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ import time
 
 
 class Failed(Exception):
-    """A check's verdict, as one line."""
+    """A failed check; the message is one line."""
 
 
 @dataclasses.dataclass
@@ -47,21 +47,21 @@ class Ended:
 
 @dataclasses.dataclass
 class Machine:
-    """Where programs, scripts and results lie. `environment` is that of our own programs, other programs get os.environ."""
-    root: pathlib.Path         # of configs and bench
+    """Paths of programs, scripts and results. `environment` is for our own programs; other programs get os.environ."""
+    root: pathlib.Path         # parent of configs and bench
     program: pathlib.Path      # ddp_train
     operators: pathlib.Path    # the operators' tests
     describe: pathlib.Path     # describe_gpu
     pair: pathlib.Path         # nccl_pair
-    reference: dict            # of tests/gpu/reference; {}: none
-    data: pathlib.Path | None  # a folder of data sets; None: none
-    python: str                # the Python that has PyTorch
+    reference: dict            # from tests/gpu/reference; {} if there is none
+    data: pathlib.Path | None  # folder of the data sets, if any
+    python: str                # a Python with PyTorch
     environment: dict
     out: pathlib.Path
 
 
 class Results:
-    """Keeps results as they come: results.jsonl for programs, summary.txt for people, log.txt with all output."""
+    """Writes results immediately: results.jsonl for programs, summary.txt for people, log.txt with all output."""
 
     def __init__(self, out):
         self.out = out
@@ -92,7 +92,7 @@ class Results:
 
 
 def run_program(command, seconds, environment=None, cwd=None, stdin=None):
-    """Runs a command in a process group of its own, which is killed as a whole when the time is over."""
+    """Runs a command in its own process group, which is killed as a whole after the time limit."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             process = subprocess.Popen(command, stdout=out, stderr=err, stdin=stdin or subprocess.DEVNULL, cwd=cwd,
@@ -105,7 +105,7 @@ def run_program(command, seconds, environment=None, cwd=None, stdin=None):
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            # Also what a program that has ended left behind.
+            # Also processes left behind by a program that has ended.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -119,7 +119,7 @@ def run_program(command, seconds, environment=None, cwd=None, stdin=None):
 
 
 class Check:
-    """One check of a stage: starts programs, and keeps figures for results.jsonl."""
+    """One check of a stage: starts programs and collects figures for results.jsonl."""
 
     def __init__(self, stage, name):
         self.stage = stage
@@ -130,7 +130,7 @@ class Check:
         self.scratch.mkdir(parents=True, exist_ok=True)
 
     def run(self, command, seconds, environment=None):
-        """Runs a command for at most `seconds`, and no longer than the stage has left."""
+        """Runs a command for at most `seconds`, limited by the time that the stage has left."""
         ended = run_program([str(word) for word in command], min(seconds, self.stage.left()), environment,
                             cwd=self.machine.root)
         self.stage.results.log(f"\n==== {self.stage.name}: {self.name}: {' '.join(ended.command)}\n{ended.output}\n"
@@ -138,7 +138,7 @@ class Check:
         return ended
 
     def ours(self, command, seconds, **variables):
-        """The same for a program of ours."""
+        """The same for our own programs."""
         return self.run(command, seconds, {**self.machine.environment, **variables})
 
     def ddp(self, arguments, seconds, ranks=1, **variables):
@@ -154,17 +154,17 @@ class Check:
         return ended
 
     def folder(self, name):
-        """An output folder of that name which is not there yet."""
+        """The path of an output folder that does not exist yet."""
         path = self.scratch / name
         shutil.rmtree(path, ignore_errors=True)
         return path
 
 
 class Stage:
-    """Checks one after the other, or some at a time, until the stage's limit; what does not fit into it has failed."""
+    """Runs checks one after the other, or several at once, within the stage's time limit; those that do not fit have failed."""
 
     def __init__(self, name, machine, results, limit, scratch, only=""):
-        """`only`: a regular expression; checks whose name it does not match are left out."""
+        """`only`: a regular expression; other checks are skipped."""
         self.name = name
         self.only = re.compile(only)
         self.machine = machine
@@ -176,7 +176,7 @@ class Stage:
         return self.deadline - time.monotonic()
 
     def share(self, most, later):
-        """At most `most` seconds, of which the checks to come are left `later` together, as far as the stage has them."""
+        """Up to `most` seconds of the stage's remaining time, of which `later` are reserved for the checks to come."""
         return max(1, min(most, self.left() - later))
 
     def check(self, name, function):
@@ -191,13 +191,13 @@ class Stage:
             detail, ok = function(check) or "", True
         except Failed as failure:
             detail, ok = str(failure), False
-        except Exception as error:  # pylint: disable=broad-except  # a defect of a check must not end the others
+        except Exception as error:  # pylint: disable=broad-except  # an error in one check must not end the others
             detail, ok = f"the check itself failed: {type(error).__name__}: {error}", False
         self.results.add(self.name, name, ok, time.monotonic() - begin, detail, check.figures)
         return ok
 
     def check_together(self, checks, at_once):
-        """Checks [(name, function)] that measure no time, some at once."""
+        """Runs checks [(name, function)] that measure no time, several at once."""
         waiting = list(checks)
         lock = threading.Lock()
 

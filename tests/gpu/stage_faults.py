@@ -86,7 +86,7 @@ def resumed(check):
 
 
 class LongRun:
-    """A run in the background, past its first steps."""
+    """A training run in the background that has completed its first steps."""
 
     def __init__(self, check, arguments, ranks=1, **variables):
         self.folder = check.folder("long")
@@ -124,7 +124,7 @@ class LongRun:
         self.process.wait()
 
     def stop(self):
-        """Ends the run by SIGUSR1 with code 75; returns how. One mpirun was seen that does not pass the signal on."""
+        """Stops the run by SIGUSR1 with code 75; returns how. One mpirun was seen that does not forward the signal."""
         self.process.send_signal(signal.SIGUSR1)
         try:
             self.process.wait(10)
@@ -160,7 +160,7 @@ def gpu_memory_used(check):
 
 
 def memory_cap(check):
-    """Two jobs share a GPU: each takes what its plan needs, within its share."""
+    """Two jobs share a GPU: each allocates what its plan needs, within its share."""
     before, total = gpu_memory_used(check)
     run = LongRun(check, ["--gpu-memory-fraction", "0.4"])
     try:
@@ -187,7 +187,7 @@ def sharing_refused(check):
 
 
 def nccl_pair(check, how):
-    """Two ranks on one GPU that say they are on two hosts, which NCCL would otherwise refuse."""
+    """Two ranks on one GPU that claim to be on two hosts, since NCCL would otherwise reject them."""
     each = []
     for rank in range(2):
         each += ([":"] if rank else []) + ["-np", "1", "-x", f"NCCL_HOSTID=host{rank}", "-x", "NCCL_SOCKET_IFNAME=lo",
@@ -208,7 +208,7 @@ def nccl_aborts(check):
 
 
 def killed_rank(check):
-    """A rank that is killed takes the job with it within seconds."""
+    """After a rank is killed the job ends within seconds."""
     run = LongRun(check, ["--oversubscribe-gpus"], ranks=2)
     children = run.children()
     if not children:

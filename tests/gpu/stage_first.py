@@ -1,4 +1,4 @@
-"""Stage `first`: does it run, and does it compute what the CPU computes?"""
+"""Stage `first`: does it run, and does it compute the same as the CPU?"""
 
 import json
 import re
@@ -59,7 +59,7 @@ def operators(check):
 
 
 def same_bytes_on_the_cpu(check):
-    """A deterministic training on this machine's CPU beside that of the machine that packed the bundle."""
+    """Compares a deterministic training on this machine's CPU with that of the machine that packed the bundle."""
     expected = check.machine.reference.get("checkpoint")
     if expected is None:
         raise Failed("there are no CPU results to compare with; pack the bundle with them")
@@ -92,7 +92,7 @@ def losses_of(network, precision, graph):
 
 
 def bench(check, name, precision, graph="on", seconds=150):
-    """One line of `bench`, with figures kept."""
+    """The JSON line of `bench`, whose figures are stored."""
     ended = check.expect(check.ddp(["bench", "--device", "cuda", "--momentum", "0.9", "--lr", "0.001", "--precision",
                                     precision, "--cuda-graph", graph, *BENCHES[name]], seconds))
     line = json.loads(ended.stdout.strip().splitlines()[-1])

@@ -1,7 +1,7 @@
-"""Stages `speed` and `compile`: the same training steps in ddp_train and in PyTorch, in turn, and where a step's time goes.
+"""Stages `speed` and `compile`: the same training steps in ddp_train and in PyTorch, alternating, and the time of each kernel.
 
-torch.compile takes minutes for a deep network, so it has a stage of its own. In both, what matters most comes first, and
-nothing may take the time that those after it need.
+torch.compile takes minutes for a deep network, so it has its own stage. In both, the most important checks come first, and
+each leaves enough time for the rest.
 """
 
 import csv
@@ -12,11 +12,11 @@ from functools import partial
 from stage import Failed
 from stage_first import BENCHES, bench
 
-# Seconds that a check may take, beside what the checks behind it are left with: see Stage.share().
+# Time limit of a check in seconds; see Stage.share().
 OURS, THEIRS, KERNELS = 100, 80, 120
-LEAST = 15  # what each check that is still to come is left with
+LEAST = 15  # reserved for each check to come
 
-# Of torch.compile, in the order of how long it takes.
+# For torch.compile, fastest to compile first.
 COMPILED = {"lenet": 100, "resnet18-d2l": 200, "mobilenet-v2": 240, "resnet50": 400}
 
 
@@ -26,7 +26,7 @@ def pytorch(check, name, mode, seconds):
                        name, "--batch", batch, "--precision", "bf16", "--mode", mode, "--seconds", "0.3", "--repeats", "5",
                        "--optimizer", "fused", *(["--channels-last", "on"] if mode == "compile" else [])], seconds)
     lines = [line for line in ended.stdout.splitlines() if line.startswith("{") and line.endswith("}")]
-    # A run that was cut off has told the best of what it had measured until then.
+    # A run that was interrupted has printed its best result so far.
     if not (ended.timed_out and lines):
         check.expect(ended)
     line = json.loads(lines[-1])
@@ -78,7 +78,7 @@ def kernels_of(name, seconds):
         arguments = [str(check.machine.program), *BENCHES[name], "--train-limit", "1024", "--test-limit", "32",
                      "--max-steps", "3", "--device", "cuda", "--precision", "bf16", "--cuda-graph", "off", "--momentum",
                      "0.9", "--lr", "0.001", "--progress", "none", "--output", str(check.folder("run"))]
-        # The clocks stay as they are; a plan was timed before, so that no trial of a kernel is recorded.
+        # The clocks are left as they are; the plan was timed before, so no trial of a kernel is recorded.
         ended = check.expect(check.ours(["ncu", "--clock-control", "none", "--cache-control", "none", "--metrics",
                                          f"{TIME},{READ},{WRITTEN}", "--csv", *arguments], seconds))
         kernels = last_step(kernels_in(ended.stdout))
@@ -95,7 +95,7 @@ def kernels_of(name, seconds):
 
 
 def in_shares(stage, checks):
-    """Runs checks [(name, most seconds, seconds -> function)] one after the other, each with its share of what is left."""
+    """Runs checks [(name, limit in seconds, seconds -> function)] one after the other, each with its share of the time."""
     for place, (name, most, function) in enumerate(checks):
         stage.check(name, function(stage.share(most, LEAST * (len(checks) - place - 1))))
 

@@ -1,4 +1,4 @@
-"""Training runs of the checks: what they leave in their folders, and how near two of them are."""
+"""Reads and compares the run folders of training runs."""
 
 import hashlib
 import json
