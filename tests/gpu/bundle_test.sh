@@ -77,7 +77,7 @@ cp /tmp/kept.json reference/reference.json
 tests/gpu/run --bundle "$bundle" --out /tmp/results && exit 1
 rm /usr/bin/nvidia-smi
 echo "trained with nothing but the bundle"
-bash tests/gpu/run_test.sh --bundle "$bundle" "$bundle"/stand-ins/libstand_in_{gpu_module,nvml}.so
+BRIEF=yes bash tests/gpu/run_test.sh --bundle "$bundle" "$bundle"/stand-ins/libstand_in_{gpu_module,nvml}.so
 EMPTY
 # This requires root and namespaces.
 if ! unshare -m true 2>/dev/null; then

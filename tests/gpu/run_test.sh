@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/gpu/run itself, on a machine without a GPU: run_test.sh --build|--bundle FOLDER STAND_IN_GPU_MODULE STAND_IN_NVML_LIBRARY.
-# Checks pass on stand-ins for GPUs; failures and hangs are found, counted and end in time; wrong arguments and unsuitable
+# With BRIEF=yes without the checks that train for long. Checks pass on stand-ins for GPUs; failures and hangs are found, counted and end in time; wrong arguments and unsuitable
 # machines are rejected.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd) kind=$1 build=$2
@@ -64,11 +64,13 @@ machine Stand-in 9.0 13.0
 expect 3 'there is no .*ddp_train' "$run" --build "$folder"
 expect 2 'matches no check' "$run" "${results[@]}" --only nothing first
 
-expect 0 '^7 passed, 0 failed$' "$run" "${results[@]}" --only '^check: |deterministic|too little memory' first faults
-[ "$(grep -c '^ok' "$folder/results of a run/summary.txt")" -eq 7 ] || fail "the summary lacks checks"
-[ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq 7 ] || fail "results.jsonl lacks checks"
+passed='^7 passed, 0 failed$' pattern='^check: |deterministic|too little memory' count=7
+if [ -n "${BRIEF:-}" ]; then passed='^2 passed, 0 failed$' pattern='^check: ' count=2; fi
+expect 0 "$passed" "$run" "${results[@]}" --only "$pattern" first faults
+[ "$(grep -c '^ok' "$folder/results of a run/summary.txt")" -eq "$count" ] || fail "the summary lacks checks"
+[ "$(grep -c '"ok": true' "$folder/results of a run/results.jsonl")" -eq "$count" ] || fail "results.jsonl lacks checks"
 expect 0 '^ok .*ended with 75 by SIGUSR1 to mpirun' "$run" "${results[@]}" --only 'USR1' faults
-# If mpirun does not forward the signal, it is sent to the rank.
+# If mpirun does not forward the signal, it is sent to the rank, after some waiting.
 replace_launcher <<'LAUNCHER'
 #!/usr/bin/env bash
 trap : USR1
@@ -77,7 +79,7 @@ while [[ $1 != /* ]]; do shift; done
 until wait $!; code=$?; ((code < 128)) || ! kill -0 $! 2>/dev/null; do :; done
 exit "$code"
 LAUNCHER
-expect 0 '^ok .*ended with 75 by SIGUSR1 to the rank' "$run" "${results[@]}" --only 'USR1' faults
+[ -n "${BRIEF:-}" ] || expect 0 '^ok .*ended with 75 by SIGUSR1 to the rank' "$run" "${results[@]}" --only 'USR1' faults
 restore_launcher
 
 # The verdicts of compute-sanitizer, from a stand-in that prints SANITIZER; racecheck runs without a CUDA graph, in which it
