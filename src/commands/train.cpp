@@ -71,10 +71,7 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
 // The stored configuration names the resolved folder, since --output %j would expand differently in the next job.
 Options with_run_directory(const Options& options) {
   Options result = options;
-  result.output.output = run_directory(options).string();
-  for (std::size_t at = 0; (at = result.output.output.find('%', at)) != std::string::npos; at += 2) {
-    result.output.output.insert(at, "%");
-  }
+  result.output.output = literal_output(run_directory(options));
   return result;
 }
 

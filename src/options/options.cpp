@@ -85,4 +85,10 @@ std::optional<std::filesystem::path> plan_cache_directory(const Options& options
   return below("HOME", ".cache/ddp_train/plans");
 }
 
+std::string literal_output(const std::filesystem::path& path) {
+  std::string text = path.string();
+  for (std::size_t at = 0; (at = text.find('%', at)) != std::string::npos; at += 2) text.insert(at, "%");
+  return text;
+}
+
 }  // namespace ddp

@@ -205,8 +205,21 @@ struct BenchOptions {
   friend bool operator==(const BenchOptions&, const BenchOptions&) = default;
 };
 
+// Of the command sweep.
+struct SweepOptions {
+  std::vector<std::string> axes;  // "KEY=VALUES", in the order of the command line
+  std::string list;               // a file with one setting per line; empty: none
+  std::int64_t draws = 0;         // random settings; 0: the whole grid
+  int ranks_per_trial = 1;
+  std::int64_t halving = 0;         // successive halving: one in N trials continues behind each rung; 0: off
+  std::int64_t halving_epochs = 1;  // the first rung
+  std::int64_t max_trials = 1000;   // a larger grid is an error
+
+  friend bool operator==(const SweepOptions&, const SweepOptions&) = default;
+};
+
 struct Options {
-  std::string command = "train";  // train, eval, plan, bench, check, devices, export or replay
+  std::string command = "train";  // train, eval, plan, bench, check, devices, export, replay or sweep
   RunOptions run;
   ModelOptions model;
   DeviceOptions device;
@@ -217,6 +230,7 @@ struct Options {
   OutputOptions output;
   ExportOptions exported;
   BenchOptions bench;
+  SweepOptions sweep;
   std::string replay;      // the folder that the command replay is given
   std::string help_topic;  // with help: the topic, or empty for the overview
   bool help = false;
@@ -235,6 +249,9 @@ ExportFormat format_of(const ExportOptions& options);
 // The run folder: --output with %j, %A and %a expanded from Slurm's variables, or runs/MODEL-DATASET.
 // Throws Error(usage) for an unknown placeholder or a variable that Slurm has not set.
 std::filesystem::path run_directory(const Options& options);
+
+// `path` as a value of --output, which stands for exactly this path: % is doubled.
+std::string literal_output(const std::filesystem::path& path);
 
 // The cache of execution plans: --plan-cache, or $XDG_CACHE_HOME/ddp_train/plans, or ~/.cache/ddp_train/plans.
 // Nothing if it is off or neither HOME nor XDG_CACHE_HOME is set.

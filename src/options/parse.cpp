@@ -253,14 +253,14 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
   }
 }
 
-// Rejects options of the commands export and bench with other commands, where they would have no effect.
+// Rejects options of the commands export, bench and sweep with other commands, where they would have no effect.
 void check_command(const CommandLine& command_line) {
   for (const Setting& setting : command_line.settings) {
     const std::string_view topic = setting.spec->topic;
     const std::string_view key = setting.spec->key;
     const bool names_checkpoint = key == "run" || key == "checkpoint";
     if (names_checkpoint && command_line.command == "eval") continue;
-    check((topic != "export" && topic != "bench") || command_line.command == topic, ExitCode::usage,
+    check((topic != "export" && topic != "bench" && topic != "sweep") || command_line.command == topic, ExitCode::usage,
           "--{} applies to the command {} only{}", setting.spec->key, topic,
           setting.spec->key == "checkpoint" ? "; to resume from a checkpoint or evaluate it, use --resume" : "");
   }
@@ -334,6 +334,41 @@ Options parse_options(std::span<const char* const> args) {
   check_combinations(options);
   BatchOptions& batch = options.batch;
   if (!batch.global_batch && !batch.batch_per_rank && !batch.batch_size) batch.global_batch = kDefaultGlobalBatch;
+  return options;
+}
+
+Options with_settings(const Options& base, std::span<const OptionSetting> settings) {
+  const Table table = option_table();
+  Options options = base;
+  std::vector<std::string> words;
+  for (const OptionSetting& setting : settings) {
+    words.push_back(setting.key + "=" + setting.value);
+    const OptionSpec* spec = find_option(table, setting.key);
+    if (spec == nullptr) {
+      const std::string meant = suggest_key(table, setting.key);
+      usage_error(fmt::format("unknown option '{}' in the setting {}; {}", shown(setting.key), shown(words.back()),
+                              meant.empty() ? "--help all lists all options" : fmt::format("did you mean {}?", meant)));
+    }
+    if (spec->command_line_only) {
+      usage_error(fmt::format("the setting {}: --{} applies to the whole command", shown(words.back()), spec->key));
+    }
+    if (is_batch_size({spec, setting.value, "", 0})) {
+      options.batch.global_batch.reset();
+      options.batch.batch_per_rank.reset();
+      options.batch.batch_size.reset();
+    }
+    try {
+      if (setting.value.empty()) throw BadValue("empty");
+      spec->set(options, setting.value);
+    } catch (const BadValue& bad) {
+      usage_error(fmt::format("the setting {}: {}; expected {}", shown(words.back()), bad.what(), spec->allowed));
+    }
+  }
+  try {
+    check_combinations(options);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("with {}: {}", join(words, " "), error.what()));
+  }
   return options;
 }
 

@@ -22,6 +22,15 @@ namespace ddp {
 // contradictory options.
 Options parse_options(std::span<const char* const> args);
 
+struct OptionSetting {
+  std::string key;
+  std::string value;
+};
+
+// `base` with some options changed. Throws Error(usage) for an unknown key, one that does not apply to training alone, an
+// invalid value, and contradictory options.
+Options with_settings(const Options& base, std::span<const OptionSetting> settings);
+
 // The first and last line of dump_config(); a file with the first but without the last is rejected as truncated.
 inline constexpr std::string_view kConfigBegin = "# All options of ddp_train";
 inline constexpr std::string_view kConfigEnd = "# End of the options of ddp_train.";

@@ -28,6 +28,7 @@ constexpr std::array kTopics = {
     OptionTopic{"output", "run folder, checkpoints, evaluation and progress output"},
     OptionTopic{"export", "options of the export command"},
     OptionTopic{"bench", "options of the bench command"},
+    OptionTopic{"sweep", "options of the sweep command"},
 };
 
 constexpr std::array kCommands = {
@@ -38,6 +39,7 @@ constexpr std::array kCommands = {
     CommandSpec{"check", "test the device of every rank and the communication between ranks"},
     CommandSpec{"export", "export a trained model to ONNX or safetensors"},
     CommandSpec{"replay", "compute a step that was not finite once more, layer by layer: replay RUN/nonfinite-STEP"},
+    CommandSpec{"sweep", "train many settings at once, each on its own ranks, with a leaderboard"},
     CommandSpec{"devices", "list the GPUs of this machine: memory, utilization, temperature, processes"},
 };
 
@@ -317,6 +319,24 @@ void add_bench(std::vector<OptionSpec>& table) {
       .command_line_only = true;
 }
 
+void add_sweep(std::vector<OptionSpec>& table) {
+  using S = SweepOptions;
+  const std::size_t first = table.size();
+  TopicTable sweep(table, "sweep", &Options::sweep);
+  sweep.texts("sweep", &S::axes, "KEY=VALUES",
+              "KEY=V1,V2,..., or KEY=LOW..HIGH or KEY=log:LOW..HIGH with --sweep-draws",
+              "values of an option; repeated, all combinations are trained");
+  sweep.text("sweep-list", &S::list, "FILE", "a file", "settings to train, one line of KEY=VALUE words each");
+  sweep.integer("sweep-draws", &S::draws, 0, 1'000'000, "train N settings drawn at random by --seed, instead of all");
+  sweep.integer("ranks-per-trial", &S::ranks_per_trial, 1, 1 << 20, "ranks that train one setting together");
+  sweep.integer("sweep-halving", &S::halving, 0, 1000,
+                "successive halving (ASHA): behind each rung the best one in N trials continues; 0: off");
+  sweep.integer("sweep-halving-epochs", &S::halving_epochs, 1, 1'000'000,
+                "epochs of the first rung; each further rung has --sweep-halving times as many");
+  sweep.integer("sweep-max-trials", &S::max_trials, 1, 1'000'000, "limit on the number of settings");
+  for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
+}
+
 }  // namespace
 
 std::vector<OptionSpec> option_table() {
@@ -332,6 +352,7 @@ std::vector<OptionSpec> option_table() {
   add_output(table);
   add_export(table);
   add_bench(table);
+  add_sweep(table);
   return table;
 }
 

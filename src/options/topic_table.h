@@ -174,6 +174,18 @@ class TopicTable {
     return spec;
   }
 
+  // An option that may be repeated on the command line.
+  OptionSpec& texts(std::string_view key, std::vector<std::string> Group::*member, std::string value_name,
+                    std::string allowed, std::string_view help) {
+    OptionSpec& spec = add(key, std::move(value_name), help);
+    spec.allowed = std::move(allowed);
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      (options.*group.*member).push_back(read_text(value));
+    };
+    spec.get = [](const Options&) { return std::nullopt; };
+    return spec;
+  }
+
   // `allowed` completes "expected ..." in error messages.
   OptionSpec& text(std::string_view key, std::string Group::*member, std::string value_name, std::string allowed,
                    std::string_view help) {

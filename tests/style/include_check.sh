@@ -25,6 +25,7 @@ declare -A may=(
   [checkpoint]=''
   [metrics]='options comm'
   [run_folder]='checkpoint metrics'
+  [sweep]='options'
 )
 may[train]=${!may[*]}
 may[commands]="${may[train]} train"
