@@ -41,7 +41,7 @@ const std::vector<ReducerCase>& reducer_cases();
 
 inline std::ostream& operator<<(std::ostream& out, const ReducerCase& c) { return out << c.name; }
 
-// The parameters of a small model with many buckets; no size is a multiple of another.
+// The parameters of a small model with many buckets; sizes are prime, one is 0.
 const std::vector<std::size_t>& model_parameters();
 ReducerConfig model_config(Reduction algorithm, bool overlap, int shards);
 
