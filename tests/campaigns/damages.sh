@@ -24,7 +24,7 @@ damage() {
   if [ -L "$path" ]; then way=$((8 + RANDOM % 7)); fi
   [ "$size" -gt 0 ] || [ "$way" -gt 4 ] || way=5
   case $way in
-  0 | 1 | 2) # another byte
+  0 | 1 | 2) # change a byte
     what="byte changed"
     local at old new
     at=$(random_below "$size")

@@ -50,7 +50,7 @@ trials() {
 }
 
 also_true() { :; }
-# A new run, and a resumed one whose old checkpoint is removed eventually.
+# A new run, and a resumed one that eventually removes its old checkpoint.
 mkdir "$folder/before"
 trials "a new run" "" auto --epochs 4
 rm -rf "$folder/before"

@@ -91,7 +91,7 @@ hosts 7 90 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-
 wait
 grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "nothing names the host that is gone: $last"
 
-# Supervised, such a job goes on upon the hosts that are left, and ends with the bytes of an undisturbed one.
+# A supervised job continues on the remaining hosts, and is bit-identical to an undisturbed one.
 inside bridge ip link set v1 up
 small=(--dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none --deterministic --epochs 30
   --checkpoint-every 10 --global-batch 100 --logical-shards 2 --timeout 20)

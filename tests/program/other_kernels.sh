@@ -12,7 +12,7 @@ for switch in on off; do
   run=$folder/$switch
   run 0 120 1 "${kinds[@]}" --deterministic on --max-steps 1 --output "$run"
   DDP_INSTRUCTION_SET=baseline run 0 120 1 "${kinds[@]}" --deterministic "$switch" --max-steps 2 --output "$run" --resume auto
-  # AVX-512 has kernels that the portable ones lack; those of AVX2 have the same names, and other bits.
+  # AVX-512 kernels have names that the portable ones lack; those of AVX2 have the same names, but different rounding.
   if grep -qw avx512f /proc/cpuinfo; then
     one_line 'warning: kernels of the checkpoint are not available here .*baseline'
   elif [ "$switch" = on ]; then

@@ -30,7 +30,7 @@ ends() {
   [ "$got" -eq "$1" ] || fail "exit code $got instead of $1"
 }
 rank_pids() { pgrep -P "$job"; }
-# listening PID: the addresses at which a process waits for connections, as in /proc/net/tcp, but for the loopback.
+# listening PID: the addresses at which a process listens, as in /proc/net/tcp, except loopback.
 listening() {
   local sockets
   sockets=$(find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' 2>/dev/null | tr -dc '0-9\n')
@@ -124,7 +124,7 @@ fi
 start "$folder/killed" 2
 kill -KILL "$(rank_pids | tail -1)"
 ends 137 10
-# Rank 0, which mpirun ends as well, has given the run folder back: nobody waits for it, or takes it over.
+# Rank 0, which mpirun terminates too, must release the lock, so that the next run neither waits nor takes it over.
 [ -s "$folder/killed/metrics.jsonl" ] || fail "the run was not there"
 [ ! -e "$folder/killed/run.lock" ] || fail "the lock of a run whose other rank was killed is left behind"
 finish

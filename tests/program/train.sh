@@ -27,7 +27,7 @@ awk -v a="$first" -v b="$last_loss" 'BEGIN { exit !(a > 2.2 && a < 2.4 && b < 0.
 run 0 60 2 --config "$folder/run/config.cfg" --output "$folder/again"
 same_tensors "$folder/run/latest" "$folder/again/latest"
 
-# What the other ranks wait for while rank 0 writes a checkpoint is not communication: the phase is theirs, too.
+# While rank 0 writes a checkpoint, the other ranks' waiting time counts as the checkpoint phase, not as communication.
 run 0 120 2 "${small[@]}" --epochs 1 --checkpoint-every 1 --progress lines --output "$folder/often"
 awk '$1 == "checkpoint" { found = 1; even = $2 > 0.75 * $5 } END { exit !(found && even) }' "$folder/out" ||
   fail "the ranks do not share the time of the checkpoints: $(grep -E '^ *checkpoint' "$folder/out")"
