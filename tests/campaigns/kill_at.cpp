@@ -4,7 +4,7 @@
 //   DDP_KILL_UNDER=/tmp/run DDP_KILL_AT=57 LD_PRELOAD=libkill_at.so ddp_train --output /tmp/run ...
 //   DDP_KILL_UNDER=/tmp/run DDP_KILL_COUNT=/tmp/count LD_PRELOAD=...   # counts operations; at exit, writes the number
 //
-// Kills in the middle of writes are included: the first half of the bytes is written.
+// If this operation is a write, the first half of its bytes is written.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -145,4 +145,4 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   says "$folder/repository/build/release/src/ddp_train --lr 0 in $folder/my data"
 done
 if [ "$failures" -ne 0 ]; then exit 1; fi
-echo "the batch scripts do what they promise"
+echo "the batch scripts work as documented"

@@ -10,7 +10,7 @@ job() {
   output=$(timeout -s KILL 60 "$mpirun" --oversubscribe --bind-to none -np "$ranks" "$program" "$2" 2>&1)
   code=$?
   if [ "$code" -ne "$1" ] || ! grep -qE -- "$3" <<<"$output"; then
-    echo "FAILED: '$2' ends with exit code $code instead of $1, or says nothing like '$3':"
+    echo "FAILED: '$2' exits with $code instead of $1, or no line matches '$3':"
     echo "${output//$'\n'/$'\n'    }"
     failures=$((failures + 1))
   fi

@@ -28,7 +28,7 @@ try:
     EXPORTERS = ['old', 'new']
 except ImportError:
     EXPORTERS = ['old']
-    print('without the newer exporter: there is no onnxscript')
+    print('without the newer exporter: onnxscript is not installed')
 
 from networks import networks
 

@@ -27,7 +27,7 @@ try:
     EXPORTERS = ['old', 'new']
 except ImportError:
     EXPORTERS = ['old']
-    print('without the newer exporter: there is no onnxscript')
+    print('without the newer exporter: onnxscript is not installed')
 from torch import nn
 from torch.nn import functional as F
 

@@ -211,7 +211,7 @@ def main():
                 job = Job(arguments, ranks, folder)
                 seconds = job.wait(120)
                 if seconds is None or job.process.returncode != 0:
-                    sys.exit(f"an undisturbed run of {ranks} ranks does not end well: {job.lines()}")
+                    sys.exit(f"an undisturbed run of {ranks} ranks fails: {job.lines()}")
                 life[ranks] = seconds
                 job.clear()
                 shutil.rmtree(folder / "run")
@@ -223,7 +223,7 @@ def main():
             shutil.rmtree(folder / "run", ignore_errors=True)
     for what, count in sorted(counts.items()):
         print(f"{count:6}  {what}")
-    print(f"{arguments.count} interruptions, {len(wrong)} ended wrongly")
+    print(f"{arguments.count} interruptions, {len(wrong)} with a wrong end")
     sys.exit(1 if wrong else 0)
 
 

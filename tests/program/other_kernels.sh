@@ -4,7 +4,7 @@ set -u
 source "$(dirname "$0")/lib.sh"
 kinds=(--model lenet --train-limit 64 --test-limit 16 --global-batch 32 --dataset glyphs --threads 1 --progress none)
 if ! grep -qw avx2 /proc/cpuinfo; then
-  echo "skipped: the processor has one kind of kernels only"
+  echo "skipped: the processor supports only one kind of kernels"
   exit 77
 fi
 
@@ -19,8 +19,8 @@ for switch in on off; do
     one_line 'warning: the checkpoint was computed by avx2 .*, this run is by baseline'
   fi
   bits=$(grep -cE 'bits (are|may) no longer' "$words/err")
-  [ "$bits" -eq "$([ "$switch" = on ] && echo 1 || echo 0)" ] || fail "the bits are mentioned $bits times in $last"
-  [ "$(grep -c '"loss"' "$run/metrics.jsonl")" -eq 2 ] || fail "the run did not go on in $last"
+  [ "$bits" -eq "$([ "$switch" = on ] && echo 1 || echo 0)" ] || fail "bit-identity is mentioned $bits times in $last"
+  [ "$(grep -c '"loss"' "$run/metrics.jsonl")" -eq 2 ] || fail "the run did not continue in $last"
 done
 
 # mixed CODE ARGUMENTS...: rank 1 of two uses other kernels.

@@ -83,5 +83,5 @@ STAND_IN_GPU_FAULT=sum run 3 30 2 check
 one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, expected \[\[44, 56\], \[98, 128\]\]'
 STAND_IN_GPU_FAULT=memory run 5 30 2 check
 one_line 'the matrices of a check do not fit'
-if grep -q ready "$folder/out"; then fail "ready, with full memory"; fi
+if grep -q ready "$folder/out"; then fail "reports ready although the memory is full"; fi
 finish
