@@ -1,4 +1,4 @@
-// One body of tests for every backend: a program links the tests with one file that says which backends it has.
+// One set of tests for all backends: a program links the tests with one file that lists its backends.
 //
 //   std::vector<BackendCase> backend_cases() { return {{"cpu", make_cpu_backend, 1e-5}}; }
 //   using Flat = EveryBackend;
@@ -21,18 +21,18 @@ namespace ddp {
 struct BackendCase {
   std::string name;
   std::function<std::unique_ptr<Backend>()> make;
-  // How far a result may be from the reference in double precision, in parts of its size.
+  // Maximum relative error against the double-precision reference.
   double tolerance = 1e-5;
-  // Whether the same work on the same values gives the same bits each time.
+  // Whether repeated runs on the same values are bit-identical.
   bool repeatable = true;
-  // Why it cannot run on this machine; empty: it can. Its tests are then reported as skipped, with the reason.
+  // Why the backend cannot run on this machine, or empty; its tests are then skipped with this reason.
   std::function<std::string()> missing = [] { return std::string(); };
 };
 
 inline std::string backend_case_name(const testing::TestParamInfo<BackendCase>& backend) { return backend.param.name; }
 inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << backend.name; }
 
-// Those of the program, one or more.
+// The backends of the program, one or more.
 std::vector<BackendCase> backend_cases();
 
 class EveryBackend : public testing::TestWithParam<BackendCase> {
@@ -52,6 +52,6 @@ class EveryBackend : public testing::TestWithParam<BackendCase> {
 
 }  // namespace ddp
 
-// Runs the tests of a fixture, EveryBackend or derived from it, on all backends of the program.
+// Runs the tests of a fixture (EveryBackend or derived) on all backends of the program.
 #define DDP_ON_EVERY_BACKEND(prefix, fixture) \
   INSTANTIATE_TEST_SUITE_P(prefix, fixture, testing::ValuesIn(backend_cases()), backend_case_name)

@@ -1,4 +1,4 @@
-// The CPU backend's kernels one by one: every tile, format and instruction set, not only those that it chooses.
+// Tests the CPU backend's kernels individually: every tile, format and instruction set, not only the chosen ones.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(LanesConv, AnEmptyShardHasZeroGradients) {
   check_kernel(*op, spec, Layout::lanes16, 0, "empty");
 }
 
-// Windows larger than the image, planes of one pixel, phases of a stride without taps or pixels.
+// Windows larger than the image, single-pixel planes, stride phases without taps or pixels.
 TEST(LanesConv, DepthwiseAgreesWithTheReference) {
   for (int round = 0; round < 40; ++round) {
     const std::int64_t channels = random_between(2, 5);
@@ -98,12 +98,12 @@ TEST(LanesConv, TilesTravelAsText) {
   EXPECT_THROW(lanes_tiles_from_text(random_conv(), "forward=lanes.99x1x1"), Error);
 }
 
-// What --deterministic rests on: the number of threads changes no bit.
+// --deterministic requires results that do not depend on the number of threads.
 class Threads : public testing::Test {
  protected:
   void TearDown() override { omp_set_num_threads(before_); }
 
-  // All results of an operator with its fixed kernels, on the same random values each time.
+  // All results of an operator with its fixed kernels; repeated calls use the same random values.
   static std::vector<std::vector<float>> results(const OpSpec& spec, Layout layout, int threads) {
     omp_set_num_threads(threads);
     const auto backend = make_cpu_backend();
@@ -172,7 +172,7 @@ TEST_F(Threads, ChangeNoBit) {
   EXPECT_EQ(results(norm, Layout::plain, 1), results(norm, Layout::plain, 3));
 }
 
-// A mean that is 3000 deviations from zero leaves the variance and the result as exact as they are without it.
+// A mean of 3000 standard deviations must not reduce the precision of the variance or the result.
 TEST(BatchNorm, ALargeMeanIsNoMatter) {
   const std::int64_t batch = 48;
   const BatchNormSpec spec{.batch = batch, .shape = {17, 5, 5}};
@@ -180,7 +180,7 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
   reference::Inputs in{.x = random_values(batch * spec.shape.elements()),
                        .parameters = {reference::Values(17, 1.0), reference::Values(17, 0.0)},
                        .statistics = reference::Values(34, 0.0)};
-  // Sixteenths that floats hold exactly.
+  // Multiples of 1/16 that are exact in fp32.
   for (double& x : in.x) x = std::round(x * 16) / 16 + 2000;
   const reference::Values wanted = reference::forward(spec, in).y;
   for (const Layout layout : kLayouts) {
@@ -204,7 +204,7 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
   }
 }
 
-// A plan is good for one version of oneDNN: what is fastest, and which bits come out, differ with it.
+// A plan is valid for one version of oneDNN, because speed and rounding differ between versions.
 TEST(OneDnn, ItsVersionIsPartOfTheFingerprint) {
   const std::string fingerprint = make_cpu_backend()->ops().fingerprint();
   const char* expected = std::getenv("DDP_EXPECT_ONEDNN");
@@ -242,7 +242,7 @@ TEST(Linear, BothKernelsAgreeWithTheReference) {
   }
 }
 
-// Vanishing gradients must not make a step slow: 2e-39 is half as much as 4e-39, and both are zero.
+// Vanishing gradients must not slow down a step: 2e-39 is half of 4e-39, and both are flushed to zero.
 TEST(CpuBackend, DenormalNumbersAreZeroInAllThreads) {
   const auto backend = make_cpu_backend();
   int threads = 0;
@@ -258,7 +258,7 @@ TEST(CpuBackend, DenormalNumbersAreZeroInAllThreads) {
   EXPECT_EQ(flushing, 3);
 }
 
-// Sigmoid and tanh at all sizes, relative to the result: our own exponential takes their place.
+// Relative error of sigmoid and tanh over the whole range, because they use our own exponential.
 TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   std::vector<float> x = {0, -0.0F, 1e-38F, 0.624F, -0.625F, 0.626F, 20, -87, 88, -88.5F, 1e30F, -1e30F};
   for (int i = 0; i < 5000; ++i) {
@@ -271,7 +271,7 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
     lanes::kernels().elementwise.forward[static_cast<std::size_t>(activation)](count, x.data(), nullptr, y.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double expected = exact(static_cast<double>(x[i]));
-      // Sigmoid ends at e^-87, near the smallest number that float has in full.
+      // Sigmoid stops at e^-87, near the smallest normal float.
       EXPECT_NEAR(static_cast<double>(y[i]), expected, 4e-7 * std::abs(expected) + 2e-38)
           << to_string(activation) << " of " << x[i];
     }
@@ -285,7 +285,7 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   }
 }
 
-// GELU at all sizes, beside its definition in double precision; NaNs propagate.
+// GELU over the whole range against its definition in double precision; NaNs propagate.
 TEST(Activations, GeluIsRightAtAnySize) {
   std::vector<float> x = {0, -0.0F, 1e-38F, -1e-20F, 0.5F, -0.5F, 5, -5, 13, -13, 1e18F, -1e18F, 1e30F, -1e30F};
   for (int i = 0; i < 5000; ++i) {
@@ -315,7 +315,7 @@ TEST(Activations, GeluIsRightAtAnySize) {
   }
 }
 
-// The first of equal maxima counts, what is no number wins, and a window of more than 256 positions knows its own.
+// The first of equal maxima is chosen, NaNs propagate, and windows of more than 256 positions work.
 TEST(Pooling, PlacesOfMaximaAreExact) {
   for (const std::int64_t inner : {1, 16, 21, 48}) {
     for (const lanes::PoolWindow window :

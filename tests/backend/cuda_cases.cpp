@@ -1,4 +1,4 @@
-// The first visible GPU in each precision; where there is none, every test says so and is skipped.
+// The first visible GPU in each precision; without a GPU, every test is skipped with a message.
 #include "backend/backend_case.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/error.h"

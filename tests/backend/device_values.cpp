@@ -5,7 +5,7 @@
 namespace ddp {
 namespace {
 
-// Calls f(index in plain, index in memory) for the elements of the samples from `first` to `last`.
+// Calls f(plain index, memory index) for the elements of samples `first` to `last` - 1.
 template <class F>
 void each_element(std::int64_t first, std::int64_t last, const Shape& shape, Layout layout, F f) {
   for (std::int64_t n = first; n < last; ++n) {

@@ -1,4 +1,4 @@
-// What tests put into a backend's memory and read from it.
+// Transfers values between tests and a backend's memory.
 //
 //   DeviceArray<double> sums(backend, {1, 2, 3});
 //   backend.math().find_broken(..., sums.data(), ...);
@@ -43,21 +43,21 @@ class DeviceArray {
   Memory memory_;
 };
 
-// An activation in a layout and in the backend's element (fp32 or bf16), seen as plain values in double precision.
+// An activation in the given layout and the backend's element type (fp32 or bf16), accessed as plain values in double.
 class DeviceActivation {
  public:
   DeviceActivation(Backend& backend, std::int64_t batch, const Shape& shape, Layout layout);
 
   Activations data() const { return {memory_.data(), backend_.ops().activation_element()}; }
-  // The first `active` samples; those beyond become `rest`.
+  // Sets the first `active` samples, and all later ones to `rest`.
   void set(const reference::Values& plain, std::int64_t active, float rest = 0);
   reference::Values get(std::int64_t active) const;
-  // Whether all samples from `active` on are zero.
+  // Returns true if all samples from `active` on are zero.
   bool zero_from(std::int64_t active) const;
-  // All samples that are stored, as they lie in memory.
+  // All stored samples in memory order.
   std::vector<float> stored() const;
   void set_stored(const std::vector<float>& values);
-  // Every element, so that a test sees what was not written.
+  // Sets every element, so that a test can detect what was not written.
   void fill(float value);
 
  private:

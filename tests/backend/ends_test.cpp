@@ -1,4 +1,4 @@
-// The two ends of a network: bytes in, loss out.
+// The two ends of a network: image bytes in, loss out.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 class Input : public EveryBackend {
  protected:
-  // Whether the first activation can lie in a layout: where the backend takes anything in it.
+  // Returns true if the backend supports this layout for the first activation, that is, supports any operator in it.
   bool has(Layout layout) const { return backend().ops().supports(ActivationSpec{1, {1, 1, 1}}, layout, layout); }
 };
 
@@ -50,7 +50,7 @@ TEST_P(Input, BytesAreScaledCroppedAndPaddedWithZeros) {
               const auto channel = static_cast<std::size_t>(c);
               expected = static_cast<float>(bytes[at]) * spec.scale[channel] + spec.shift[channel];
             }
-            // Exact in fp32; bf16 has 8 bits.
+            // Exact in fp32; bf16 has 8 significant bits.
             const double apart = tolerance() < 1e-4 ? 0 : std::abs(static_cast<double>(expected)) / 256;
             ASSERT_NEAR(static_cast<double>(actual), static_cast<double>(expected), apart)
                 << to_string(layout) << " " << n << " " << c << " " << row << " " << column;
@@ -61,7 +61,7 @@ TEST_P(Input, BytesAreScaledCroppedAndPaddedWithZeros) {
   }
 }
 
-// Samples picked by number from many are what the same images in a row are.
+// Samples gathered by row number equal the same images stored consecutively.
 TEST_P(Input, RowsPickImages) {
   const Shape image{3, 4, 4};
   const std::vector<std::uint8_t> bytes = random_bytes(50 * image.elements());
@@ -88,7 +88,7 @@ TEST_P(Input, RowsPickImages) {
   }
 }
 
-// An empty shard is zeros.
+// An empty shard yields zeros.
 TEST_P(Input, NoSamplesAreAllZeros) {
   const Shape image{1, 3, 3};
   for (const Layout layout : kLayouts) {
@@ -109,12 +109,12 @@ struct LossCase {
   std::int64_t classes = 7;
   double smoothing = 0;
   reference::Values logits;
-  reference::Values sums;  // of the exponentials of a sample's logits
+  reference::Values sums;  // the sum of exponentials of each sample's logits
   std::vector<std::int32_t> labels;
-  std::vector<std::int32_t> others;  // second labels; empty: one label a sample
+  std::vector<std::int32_t> others;  // second labels; empty: one label per sample
   std::vector<float> weights;        // of the first labels
 
-  // Gives every sample a second label, some of them the first one again.
+  // Gives every sample a second label, sometimes equal to the first.
   LossCase& mix() {
     for (std::int64_t n = 0; n < active; ++n) {
       others.push_back(static_cast<std::int32_t>(random_between(0, classes - 1)));
@@ -124,7 +124,7 @@ struct LossCase {
   }
   LossCase(std::int64_t samples, std::int64_t counted, std::int64_t kinds, double smooth)
       : batch(samples), active(counted), classes(kinds), smoothing(smooth) {
-    // Sixteenths are exact in bf16 up to 16, and some of them are equal.
+    // Multiples of 1/16 are exact in bf16 up to 16, and some are equal.
     std::normal_distribution<double> normal(0, 3);
     for (std::int64_t i = 0; i < active * classes; ++i) {
       const double logit = std::round(normal(generator()) * 16) / 16;
@@ -153,7 +153,7 @@ struct LossCase {
     }
     return total;
   }
-  // The first of equal logits counts.
+  // The first of equal logits is the prediction.
   std::int64_t correct() const {
     std::int64_t count = 0;
     for (std::int64_t n = 0; n < active; ++n) {
@@ -189,7 +189,7 @@ class SoftmaxCrossEntropy : public EveryBackend {
     const std::vector<double> sums = results.get();
     const std::string what =
         fmt::format("{} of {} samples, {} classes, {}", test.active, test.batch, test.classes, to_string(layout));
-    // Single precision in each sample, added in double.
+    // Each sample's loss is computed in fp32 and accumulated in double.
     EXPECT_NEAR(sums[0], test.loss(), 1e-5 * test.loss() + 1e-6 * static_cast<double>(test.active)) << what;
     EXPECT_EQ(sums[1], static_cast<double>(3 + test.correct())) << what;
     const reference::Values slopes = gradient.get(test.batch);

@@ -1,4 +1,4 @@
-// Flat buffers: sums and checks.
+// Sums and checks of flat buffers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ TEST_P(Flat, BuffersAreAdded) {
 TEST_P(Flat, FloatsAreRoundedToBf16AndBack) {
   std::vector<float> values = random_floats(3001);
   values[0] = kInfinity;
-  values[1] = 1.0F + 1.0F / 256;  // a tie: to even
+  values[1] = 1.0F + 1.0F / 256;  // a tie: rounds to even
   values[2] = 1.0F + 3.0F / 256;
   const DeviceArray<float> floats(backend(), values);
   const DeviceArray<Bf16> rounded(backend(), std::vector<Bf16>(values.size()));

@@ -1,5 +1,5 @@
-// Batch normalisation, sums, activations, local response normalisation, dropout, pooling and reordering of a backend in
-// every layout that it takes.
+// Batch normalisation, sums, activations, local response normalisation, dropout, pooling and reordering in every layout
+// that a backend supports.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TEST_P(SimpleOperators, BatchNormsAgreeWithTheReference) {
   }
 }
 
-// Sums in several parts, by several threads or blocks.
+// Sums split over several threads or blocks.
 TEST_P(SimpleOperators, LargeBatchNormsAgreeWithTheReference) {
   const std::vector<BatchNormSpec> specs = {
       {.batch = 70, .shape = {3, 40, 40}, .activation = Activation::relu},
@@ -178,7 +178,7 @@ TEST_P(SimpleOperators, PoolsAgreeWithTheReference) {
   std::vector<PoolSpec> specs;
   for (const auto kind : {PoolSpec::Kind::average, PoolSpec::Kind::maximum}) {
     for (int round = 0; round < 10; ++round) specs.push_back(random_pool(kind));
-    // The usual ones: LeNet's, ResNet's overlapping windows, and all positions at once.
+    // Common cases: LeNet's windows, ResNet's overlapping ones, and global pooling.
     specs.push_back({.batch = 20, .input = {6, 8, 8}, .kind = kind});
     specs.push_back({.batch = 20, .input = {3, 9, 10}, .kind = kind, .window = square(3, 2, 1)});
     specs.push_back({.batch = 18, .input = {40, 7, 7}, .kind = kind, .window = square(7)});

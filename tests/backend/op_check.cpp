@@ -18,9 +18,9 @@ using reference::Values;
 
 using reference::Inputs;
 
-// Random multiples of 1/16 up to `most` of them: products and their sums are exact in fp32, and in bf16 below 1, so
-// that ReLU and maxima decide alike there and in double. What is left of the tolerance is for kernels that transform
-// (Winograd) or divide, and for the rounding of results.
+// Random multiples of 1/16 up to `most`/16. Products and their sums are exact in fp32, and in bf16 below 1, so that
+// ReLU and maximum decide as in double precision. The tolerance is left for kernels that transform (Winograd) or
+// divide, and for the rounding of results.
 Values exact_values(std::int64_t count, int most = 16) {
   std::uniform_int_distribution<int> sixteenths(-most, most);
   Values values(static_cast<std::size_t>(count));
@@ -28,15 +28,15 @@ Values exact_values(std::int64_t count, int most = 16) {
   return values;
 }
 
-// Biases an odd multiple of 1/512, so that no sum of products and bias is zero, where rounding would decide about ReLU;
-// below 1, so that a sum of products that bias cancels nearly is exact.
+// Odd multiples of 1/512, so that no sum of products plus bias is zero, where rounding would decide ReLU; below 1, so
+// that a sum of products that nearly cancels the bias is exact.
 Values exact_biases(std::int64_t count) {
   Values values = exact_values(count, 14);
   for (double& value : values) value += 1.0 / 512;
   return values;
 }
 
-// Up to 8 where ReLU6 closes above: 128 sixteenths and sums of two of them are exact in bf16.
+// Up to 8 for ReLU6, to exceed its upper limit: 128/16 and sums of two such values are exact in bf16.
 int most_sixteenths(const OpSpec& spec) {
   return std::visit(
       [](const auto& s) {
@@ -46,8 +46,9 @@ int most_sixteenths(const OpSpec& spec) {
       spec);
 }
 
-// Channels with means far from zero where the backend's elements can show them: a variance must not drown in its mean.
-// Not farther: a mean of 100 that is stored as a float is up to 4e-6 off, and the sum of the gradients multiplies that.
+// Moves channel means away from zero, if the element type can represent them, because a variance must not lose
+// precision to the mean. The offset is limited: a mean of 100 in fp32 has an error of up to 4e-6, which the sum of the
+// gradients multiplies.
 void move_channels(const BatchNormSpec& s, Values& x) {
   const std::int64_t plane = s.shape.height * s.shape.width;
   for (std::int64_t c = 0; c < s.shape.channels; ++c) {
@@ -59,7 +60,7 @@ void move_channels(const BatchNormSpec& s, Values& x) {
   }
 }
 
-// Fresh values for the samples of `spec`.
+// Random inputs for `spec`.
 Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
   const std::int64_t count = batch_of(spec) * input_of(spec).elements();
   Inputs in{.x = exact_values(count, most_sixteenths(spec)),
@@ -72,7 +73,7 @@ Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
     for (std::int64_t c = 0; c < norm->shape.channels; ++c) {
       in.statistics.push_back(static_cast<double>(random_between(1, 32)) / 16);
     }
-    // Where ReLU6 closes above, there is something to close.
+    // Some values must exceed the upper limit of ReLU6.
     if (norm->activation == Activation::relu6) {
       for (double& bias : in.parameters.bias) bias += 4;
     }
@@ -81,8 +82,8 @@ Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
   return in;
 }
 
-// `terms`: how many products of about 1 each value is the sum of. Partial sums grow to sqrt(terms), and each addition
-// rounds at that size, also where they cancel in the end.
+// `terms`: the number of products of about 1 in each sum. Partial sums grow to sqrt(terms), and each addition rounds at
+// that magnitude, even if they cancel in the end.
 void expect_close(const Values& actual, const Values& expected, double tolerance, const std::string& what,
                   std::int64_t terms = 1) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -93,14 +94,14 @@ void expect_close(const Values& actual, const Values& expected, double tolerance
   }
 }
 
-// The parameters in one flat buffer, at places as odd as in a model's.
+// The parameters in one flat buffer, at offsets as odd as in a model.
 class FlatParameters {
  public:
   FlatParameters(Backend& backend, const Parameters& parameters)
       : parts_(place({parameters.weight.size(), parameters.bias.size(), parameters.input_bias.size()})),
         flat_(backend, flatten({&parameters.weight, &parameters.bias, &parameters.input_bias})) {}
 
-  // Null where there is none.
+  // Null if the parameter does not exist.
   float* at(std::size_t which) const {
     const Part& part = parts_.at(which);
     return part.count == 0 ? nullptr : flat_.data() + part.begin;
@@ -113,7 +114,7 @@ class FlatParameters {
     };
     return {values(parts_[0]), values(parts_[1]), values(parts_[2])};
   }
-  // Whether what lies around the parameters is still what was put there.
+  // Returns true if the memory around the parameters is unchanged.
   bool rest_is_untouched() const {
     const std::vector<float> flat = flat_.get();
     for (std::size_t i = 0; i < flat.size(); ++i) {
@@ -154,7 +155,7 @@ class FlatParameters {
   DeviceArray<float> flat_;
 };
 
-// What lies in memory that is handed in is anything: garbage must not change a result.
+// Workspace memory may contain anything, so garbage must not change a result.
 class Garbage {
  public:
   Garbage(Backend& backend, std::size_t bytes) : array_(backend, std::vector<std::uint8_t>(bytes, 0x7F)) {}
@@ -201,7 +202,7 @@ ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
   s.window.padding.left = random_between(0, s.window.width / 2);
   s.window.padding.bottom = random_between(0, s.window.height / 2);
   s.window.padding.right = random_between(0, s.window.width / 2);
-  // Without bias a sum of products can be zero, where the rounding of Winograd's transforms would decide about ReLU.
+  // Without bias, a sum of products can be zero, where the rounding of Winograd transforms would decide ReLU.
   s.bias = random_between(0, 3) != 0;
   s.relu = s.bias && random_between(0, 1) == 1;
   s.input_gradient = random_between(0, 3) != 0;
@@ -229,14 +230,14 @@ bool has_input_gradient(const OpSpec& spec) {
       spec);
 }
 
-// The largest factor by which an operator multiplies its values and gradients, and with them the error of rounding.
+// The largest factor by which an operator amplifies its values and gradients, and therefore rounding errors.
 double steepness(const OpSpec& spec, const Inputs& in) {
   const auto* norm = std::get_if<BatchNormSpec>(&spec);
   if (norm == nullptr || batch_of(spec) == 0) return 1;
   BatchNormSpec plain = *norm;
   plain.add = false;
   plain.activation = Activation::none;
-  // y(1) - y(0) of an evaluation by the batch's statistics: those that a momentum of 1 leaves, with n for n - 1.
+  // y(1) - y(0) in evaluation with the batch's statistics: a momentum of 1 stores them (with n - 1 for n).
   plain.momentum = 1;
   const Values statistics = reference::forward(plain, in).statistics;
   double most = 1;
@@ -248,7 +249,7 @@ double steepness(const OpSpec& spec, const Inputs& in) {
   return most;
 }
 
-// All memory of one operator's run on a device.
+// All memory for running one operator on a device.
 class Run {
  public:
   Run(const OpCheck& check, const Inputs& in)
@@ -270,12 +271,12 @@ class Run {
     dx2.fill(kGarbage);
   }
 
-  // Samples that do not matter hold a finite value.
+  // Padding samples hold a finite value.
   void set_inputs(const Inputs& in) {
     x.set(in.x, check_.active, kGarbage);
     if (second()) x2.set(in.x2, check_.active, kGarbage);
   }
-  // Whether memory of results is as it was before the operator ran.
+  // Returns true if result memory is as it was before the operator ran.
   static bool untouched(const DeviceActivation& result) {
     const std::vector<float> values = result.stored();
     return std::all_of(values.begin(), values.end(), [](float value) { return value == kGarbage; });
@@ -296,7 +297,7 @@ class Run {
                        .training = training});
   }
 
-  // What the operator says it does not read is garbage.
+  // Tensors that the operator claims not to read hold garbage.
   void backward(Activations gradient) {
     const Garbage workspace(check_.backend, check_.op.workspace_bytes());
     if (!check_.op.backward_reads_x()) x.fill(kGarbage);
@@ -341,7 +342,7 @@ class Comparison {
     if (testing::Test::HasFatalFailure()) return;
     expect_close(actual, wanted, check_.tolerance * steepness_, check_.what + " " + of, terms);
   }
-  // A gradient of an input, zero for samples that do not matter.
+  // An input gradient must be zero for padding samples.
   void gradient(const DeviceActivation& actual, const Values& wanted, const char* of) const {
     if (testing::Test::HasFatalFailure()) return;
     expect_close(actual.get(check_.active), wanted, check_.tolerance * steepness_, check_.what + " " + of);
@@ -353,13 +354,13 @@ class Comparison {
   double steepness_;
 };
 
-// An operator that may write over what it reads gives the same there.
+// An operator that supports in-place execution must compute the same result in place.
 void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const reference::Outputs& wanted,
                     const reference::Gradients& gradients, const Comparison& compare) {
   if (!check.op.in_place()) return;
   run.set_inputs(in);
   run.forward(true, run.x.data());
-  // The result has the shape and layout of y, wherever it lies.
+  // The result has the shape and layout of y, although it is stored in x.
   run.y.set_stored(run.x.stored());
   compare.close(run.y.get(check.active), wanted.y, "y in place");
   run.backward(run.dy.data());
@@ -368,7 +369,7 @@ void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const refe
   if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2 beside it");
 }
 
-// What the operator is for the samples that matter.
+// The operator for the active samples only.
 OpSpec active_part(const OpCheck& check) {
   OpSpec part = check.spec;
   std::visit([&](auto& s) { s.batch = check.active; }, part);

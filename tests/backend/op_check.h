@@ -1,4 +1,4 @@
-// One operator against the reference in double precision, on fresh random values.
+// Checks one operator against the double-precision reference, on random values.
 //
 //   const ConvSpec spec = random_conv();
 //   const auto op = backend.ops().make_op(spec, layout, layout, kernels);
@@ -21,8 +21,8 @@ std::int64_t random_between(std::int64_t low, std::int64_t high);
 reference::Values random_values(std::int64_t count);
 std::vector<float> random_floats(std::int64_t count);
 
-// A convolution with odd sizes, paddings that differ between opposite sides, sometimes without bias, sometimes with
-// ReLU and pooling.
+// A convolution with odd sizes, different paddings on opposite sides, sometimes without bias, sometimes with ReLU and
+// pooling.
 ConvSpec random_conv(std::int64_t most_stride = 1, std::int64_t most_groups = 1);
 std::string describe(const ConvSpec& spec);
 
@@ -32,24 +32,24 @@ struct OpCheck {
   OpSpec spec;
   Layout x_layout = Layout::plain;
   Layout y_layout = Layout::plain;
-  std::int64_t active = 0;  // samples of the batch that matter
+  std::int64_t active = 0;  // valid samples of the batch
   double tolerance = 1e-5;
   std::string what;
 };
 
-// Runs the operator forward and backward and compares all that it computes: results, gradients and running statistics,
-// in place too where the operator says that it can, and an evaluation. Workspaces, samples that do not matter and what
-// the operator says it does not read hold garbage. A difference is a fatal failure.
+// Runs the operator forward and backward and compares all results, gradients and running statistics, also in place if
+// the operator supports it, and also in evaluation. Workspaces, padding samples and tensors that the operator claims
+// not to read hold garbage. A difference is a fatal failure.
 void check_op(const OpCheck& check);
 
-// What the active samples should give.
+// The expected results of the active samples.
 struct Expected {
   reference::Outputs forward;
   reference::Gradients backward;
   reference::Values y_in_evaluation;  // after the running statistics of `forward`
 };
 
-// The same on given values: of the active samples, and the gradient `dy` of what they give.
+// The same with given inputs and output gradient `dy` of the active samples.
 void check_op(const OpCheck& check, const reference::Inputs& in, const reference::Values& dy, const Expected& expected);
 
 }  // namespace ddp

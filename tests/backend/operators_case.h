@@ -1,4 +1,4 @@
-// The fixture of tests that check an operator in every layout that a backend takes it in.
+// Fixture for tests that check an operator in every layout that a backend supports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace ddp {
 
 class Operators : public EveryBackend {
  protected:
-  // Checks `spec` in all pairs of layouts that the backend takes it in; says how many.
+  // Checks `spec` in all supported pairs of layouts; returns the number of pairs.
   int check_in_every_layout(const OpSpec& spec, ChoiceMode mode, const std::string& what) {
     int layouts = 0;
     for (const Layout x : kLayouts) {

@@ -1,4 +1,4 @@
-// Convolutions and linear layers of a backend in every layout that it takes, with the kernels that it chooses.
+// Convolutions and linear layers in every layout that a backend supports, with the kernels that it chooses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ TEST_P(Operators, ConvolutionsAgreeWithTheReference) {
   }
 }
 
-// Shapes of real models: many channels, tensors that many blocks share, sums in several chunks.
+// Shapes of real models: many channels, tensors split over many blocks, sums in several chunks.
 TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
   const std::vector<ConvSpec> specs = {
       {.batch = 20,
@@ -58,7 +58,8 @@ TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
   }
 }
 
-// Channels in vectors and not, in one block and in several; any stride and padding, also more than the window is wide.
+// Channel counts that can and cannot be vectorised, in one or several blocks; any stride and padding, even wider than
+// the window.
 ConvSpec random_depthwise(std::int64_t channels) {
   ConvSpec s;
   s.batch = random_between(1, 4);
@@ -99,7 +100,7 @@ TEST_P(Operators, LinearLayersAgreeWithTheReference) {
     EXPECT_GE(check_in_every_layout(spec, round < 2 ? ChoiceMode::timed : ChoiceMode::fixed, what), 1);
     if (HasFatalFailure()) return;
   }
-  // More rows than one chunk of the bias's sum has.
+  // More rows than one chunk of the bias gradient's sum.
   check_in_every_layout(LinearSpec{.batch = 700, .inputs = 20, .outputs = 40, .relu = true}, ChoiceMode::fixed,
                         "a large batch");
 }
@@ -125,7 +126,7 @@ TEST_P(Operators, AnEmptyShardHasZeroGradients) {
   }
 }
 
-// The same operator twice on the same values: the same bits.
+// Running an operator twice on the same values must be bit-identical.
 void check_repeatable(Backend& backend, const ConvSpec& spec) {
   const auto floats = [](std::int64_t count) {
     const reference::Values values = random_values(count);
@@ -174,7 +175,7 @@ TEST_P(Operators, RunsAreRepeatable) {
                                .window = square(3),
                                .relu = true,
                                .average_pool = true});
-  // Sums over several chunks of each channel.
+  // Each channel is summed in several chunks.
   check_repeatable(backend(), {.batch = 16,
                                .input = {64, 20, 20},
                                .output_channels = 64,

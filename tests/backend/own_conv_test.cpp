@@ -1,4 +1,4 @@
-// Convolutions by kernels of our own, whatever the backend would choose.
+// Convolutions with our own kernels, whatever the backend would choose.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,7 +22,7 @@ void check_mma(const ConvSpec& spec) {
             fmt::format("{} active {}", describe(spec), active)});
 }
 
-// All that it takes of small ones.
+// Random small convolutions, where supported.
 TEST(StandInMma, ConvolutionsAgreeWithTheReference) {
   for (int taken = 0; taken < 12;) {
     const ConvSpec spec = random_conv(2, 1);
@@ -33,7 +33,7 @@ TEST(StandInMma, ConvolutionsAgreeWithTheReference) {
   }
 }
 
-// Images in several bands, channels in several blocks, the last ones with less than the others, large kernels.
+// Images in several bands, channels in several blocks with a smaller last one, large windows.
 TEST(StandInMma, LargeConvolutionsAgreeWithTheReference) {
   const std::vector<ConvSpec> specs = {
       {.batch = 2,
@@ -83,7 +83,7 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
   }
 }
 
-// cuDNN would pad these channels: no timing is needed to see who is faster.
+// cuDNN would pad these channels, so our kernel is faster without measuring.
 TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
   const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
   const auto bf16 = make_cuda_backend({.precision = Precision::bf16, .deterministic = true});
@@ -92,7 +92,7 @@ TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
   EXPECT_EQ(fp32->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
 }
 
-// Memory that threads of a warp show each other stays until all have seen it.
+// Data that the threads of a warp share stays valid until all have read it.
 TEST(StandInGrid, AWarpSeesWhatEachOfItsThreadsPointsTo) {
   std::vector<unsigned> sums(64);
   stand_in::run_grid(dim3(2), dim3(64), [&] {

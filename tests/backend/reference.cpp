@@ -10,7 +10,7 @@
 namespace ddp::reference {
 namespace {
 
-// Calls f(input index, output index) for each element of each window that is not padding.
+// Calls f(input index, output index) for each window element that is not padding.
 template <class F>
 void each_window_element(const PoolSpec& s, F f) {
   const Shape out = s.output();
@@ -31,7 +31,7 @@ void each_window_element(const PoolSpec& s, F f) {
   }
 }
 
-// What an average divides by.
+// The divisors of an average.
 Values divisors(const PoolSpec& s) {
   Values counts(at(s.batch * s.output().elements()), static_cast<double>(s.window.height * s.window.width));
   if (s.count_padding) return counts;
@@ -40,7 +40,7 @@ Values divisors(const PoolSpec& s) {
   return counts;
 }
 
-// 0 for elements that dropout takes, else what the others are multiplied by.
+// 0 for dropped elements, otherwise the scale factor.
 Values dropout_factors(const DropoutSpec& s, const Inputs& in) {
   Values factors(in.x.size(), 1.0);
   if (!in.training) return factors;
@@ -170,7 +170,7 @@ Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy) {
   return dx;
 }
 
-// Where each element of [C][H][W] goes in [H][W][C].
+// The index in [H][W][C] of each element of [C][H][W].
 std::vector<std::size_t> channels_last_places(const ChannelsLastSpec& s) {
   std::vector<std::size_t> places;
   for (std::int64_t n = 0; n < s.batch; ++n) {
@@ -183,7 +183,7 @@ std::vector<std::size_t> channels_last_places(const ChannelsLastSpec& s) {
   return places;
 }
 
-// Phi(x) of GELU, and its derivative.
+// Phi(x) of GELU and its derivative.
 struct GeluPoint {
   double value;
   double slope;

@@ -1,5 +1,5 @@
-// Every operator in scalar double precision, written from its definition: what the backends are compared with.
-// Activations are plain [N][C][H][W] vectors of double.
+// Every operator in scalar double precision, straight from its definition: the reference for the backends. Activations
+// are plain [N][C][H][W] vectors of double.
 //
 //   reference::Inputs in{.x = x, .parameters = {weight, bias}};
 //   reference::Outputs out = reference::forward(spec, in);
@@ -32,9 +32,8 @@ struct Inputs {
 
 struct Outputs {
   Values y;
-  Values statistics;  // as they are afterwards
+  Values statistics;  // after the update
 };
-// What an operator computes on a batch.
 Outputs forward(const OpSpec& spec, const Inputs& in);
 
 struct Gradients {
@@ -42,11 +41,11 @@ struct Gradients {
   Values dx2;
   Parameters parameters;
 };
-// The gradients of sum(dy * y) in training, from their definitions.
+// Returns the gradients of sum(dy * y) in training, from their definitions.
 Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy);
 
-// Which results of a batch normalisation lie within `distance` of a kink of its activation, where rounding decides
-// about the gradient; empty for other operators, which can be given values that decide exactly.
+// Returns which results of a batch normalisation lie within `distance` of a kink of its activation, where rounding
+// decides the gradient; empty for other operators, for which inputs can be chosen exactly.
 std::vector<bool> near_kinks(const OpSpec& spec, const Inputs& in, double distance);
 
 }  // namespace ddp::reference

@@ -3,7 +3,7 @@
 namespace ddp::reference {
 namespace {
 
-// Calls f(weight index, input index, output index) for each product of a convolution that does not fall on padding.
+// Calls f(weight index, input index, output index) for each product of a convolution, except with padding.
 template <class F>
 void each_product(const ConvSpec& s, F f) {
   const Shape out = s.convolved();
@@ -32,7 +32,7 @@ void each_product(const ConvSpec& s, F f) {
   }
 }
 
-// The convolution alone, without what follows it.
+// The convolution alone, without bias, ReLU or pooling.
 Values products(const ConvSpec& s, const Inputs& in) {
   const Shape out = s.convolved();
   Values y(at(s.batch * out.elements()), 0.0);

@@ -1,4 +1,4 @@
-// The parts of the reference, by kind of operator.
+// The reference of each kind of operator.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(inde
 
 // reference.cpp
 Values activate(Activation activation, const Values& x);
-// The gradient before an activation, from what went into it.
+// The gradient before an activation; x is the activation's input.
 Values activate_backward(Activation activation, const Values& x, const Values& dy);
 Values pool(const PoolSpec& s, const Values& x);
 Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy);

@@ -6,7 +6,7 @@
 namespace ddp::reference {
 namespace {
 
-// The mean and 1 / sqrt(variance + epsilon) by which a channel is normalised, and the running statistics afterwards.
+// The mean and 1 / sqrt(variance + epsilon) that normalise a channel, and the updated running statistics.
 struct Channel {
   double mean = 0;
   double inverse = 0;
@@ -14,7 +14,7 @@ struct Channel {
   double running_variance = 0;
 };
 
-// Calls f(element index) for the elements of a channel.
+// Calls f(element index) for all elements of a channel.
 template <class F>
 void each_element(const BatchNormSpec& s, std::int64_t channel, F f) {
   const std::int64_t plane = s.shape.height * s.shape.width;
@@ -44,7 +44,7 @@ Channel statistics_of(const BatchNormSpec& s, const Inputs& in, std::int64_t cha
   return c;
 }
 
-// With the input bias, where there is one, added to x.
+// Adds the input bias, if there is one, to x.
 Inputs biased(const BatchNormSpec& s, Inputs in) {
   for (std::int64_t channel = 0; s.input_bias && channel < s.shape.channels; ++channel) {
     each_element(s, channel, [&](std::size_t i) { in.x[i] += in.parameters.input_bias[at(channel)]; });
@@ -52,7 +52,7 @@ Inputs biased(const BatchNormSpec& s, Inputs in) {
   return in;
 }
 
-// Before the activation.
+// The result before the activation.
 Values normalised(const BatchNormSpec& s, const Inputs& in) {
   Values y(in.x.size());
   for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
@@ -65,7 +65,7 @@ Values normalised(const BatchNormSpec& s, const Inputs& in) {
   return y;
 }
 
-// What is divided by, before the power.
+// The base of the power by which an element is divided.
 double response(const LrnSpec& s, const Values& x, std::int64_t n, std::int64_t channel, std::int64_t position) {
   const std::int64_t plane = s.shape.height * s.shape.width;
   double sum = 0;
@@ -148,7 +148,7 @@ Values respond(const LrnSpec& s, const Values& x) {
   return y;
 }
 
-// Each output sends a gradient to all inputs of its window.
+// Each output contributes a gradient to all inputs of its window.
 Values respond_backward(const LrnSpec& s, const Values& x, const Values& dy) {
   const auto beta = static_cast<double>(s.beta);
   const double share = static_cast<double>(s.alpha) / static_cast<double>(s.size);

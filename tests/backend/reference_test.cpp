@@ -1,4 +1,4 @@
-// The reference itself, against finite differences.
+// Checks the reference itself against finite differences.
 #include "backend/reference.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ const std::vector<OpSpec>& small_specs() {
   return specs;
 }
 
-// The values of x and x2 stay away from 0 and 6, and sums from 0; the gaps between them are larger than the step.
+// Keeps x and x2 away from 0 and 6, and their sums from 0; gaps between values are larger than the step.
 Inputs inputs_for(const OpSpec& spec) {
   const std::int64_t count = batch_of(spec) * input_of(spec).elements();
   Inputs in{.x = random_values(count),
@@ -71,12 +71,12 @@ Inputs inputs_for(const OpSpec& spec) {
   return in;
 }
 
-// Whether a kink lies between the two sides of a central difference: there the slopes of the two sides differ.
+// Returns false if a kink lies within a central difference, where the one-sided slopes differ.
 bool smooth(double down, double here, double up, double step) {
   return std::abs((up - here) - (here - down)) / step < 1e-3;
 }
 
-// Central differences of sum(dy * forward(x)) in double: error about step^2 plus 1e-16 / step.
+// Central differences of sum(dy * forward(x)) in double; the error is about step^2 + 1e-16 / step.
 TEST(Reference, GradientsAgreeWithFiniteDifferences) {
   const double step = 1e-5;
   std::vector<OpSpec> specs = small_specs();
@@ -120,7 +120,7 @@ TEST(Reference, GradientsAgreeWithFiniteDifferences) {
   }
 }
 
-// What finite differences cannot tell: the gradient at a kink, running statistics, evaluation.
+// What finite differences cannot check: the gradient at a kink, running statistics, evaluation.
 TEST(Reference, TheGradientAtAKinkIsThatOfPyTorch) {
   const Inputs in{.x = {-1, 0, 3, 6, 7}};
   const auto gradient = [&](Activation activation) {
@@ -133,7 +133,7 @@ TEST(Reference, TheGradientAtAKinkIsThatOfPyTorch) {
 TEST(Reference, RunningStatisticsMoveTowardsTheBatchs) {
   const BatchNormSpec spec{.batch = 4, .shape = {1, 1, 1}, .epsilon = 0, .momentum = 0.5F};
   Inputs in{.x = {1, 3, 5, 7}, .parameters = {{2}, {1}}, .statistics = {2, 4}};
-  // Mean 4, variance 5 (20/3 when divided by n - 1).
+  // Mean 4, variance 5 (20/3 with divisor n - 1).
   const reference::Outputs out = reference::forward(spec, in);
   EXPECT_NEAR(out.y[3], 2 * 3 / std::sqrt(5.0) + 1, 1e-12);
   EXPECT_NEAR(out.statistics[0], 3, 1e-12);
@@ -151,7 +151,7 @@ TEST(Reference, AnAverageCountsPaddingOrNot) {
   EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{4, 8, 12, 16}));
 }
 
-// A rate of 0 keeps all, and a third of the elements go at a rate of 1/3, other ones for another stream and key.
+// A rate of 0 keeps all elements; a rate of 1/3 drops a third, which differ between streams and keys.
 TEST(Reference, DropoutTakesItsShare) {
   const std::int64_t elements = 30'000;
   const auto taken = [&](float rate, std::uint32_t stream, std::uint64_t key) {
@@ -160,7 +160,7 @@ TEST(Reference, DropoutTakesItsShare) {
   };
   const auto zeros = [](const Values& y) { return std::count(y.begin(), y.end(), 0.0); };
   EXPECT_EQ(zeros(taken(0, 0, 1)), 0);
-  // Six standard deviations are 490.
+  // 490 is six standard deviations.
   const Values third = taken(1.0F / 3, 0, 1);
   EXPECT_NEAR(static_cast<double>(zeros(third)), 10'000, 490);
   EXPECT_NEAR(*std::max_element(third.begin(), third.end()), 1.5, 1e-6);

@@ -1,5 +1,5 @@
-// The backend for GPUs on a machine without one: its kernels run on the host, on stand-ins for CUDA's runtime, cuDNN
-// and cuBLASLt. What this proves is all of our own: indices, sums, barriers, workspaces, the order of work.
+// The GPU backend without a GPU: its kernels run on the host, with stand-ins for CUDA's runtime, cuDNN and cuBLASLt.
+// This tests all of our own code: indices, sums, barriers, workspaces, the order of work.
 #include "backend/backend_case.h"
 #include "backend/cuda/cuda_backend.h"
 

@@ -1,4 +1,5 @@
-// A whole network on the stand-in GPU beside the CPU: what the model does for one backend only changes no result.
+// Compares a whole network on the stand-in GPU with the CPU: backend-specific transformations of the model must not
+// change results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ constexpr std::int64_t kBatch = 12;
 constexpr std::int64_t kActive = 11;
 constexpr Shape kImage{3, 8, 8};
 
-// With biases in front of batch normalisation, and values that two, three and four stages read.
+// With biases before batch normalisation, and values that two, three and four stages read.
 Graph make_graph() {
   Graph graph(kImage);
   const int stem = graph.relu(graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 8})));
@@ -46,7 +47,7 @@ struct Problem {
     std::mt19937_64 engine{std::random_device{}()};
     initialize(graph, std::nullopt, engine(), parameters);
     std::uniform_real_distribution<float> uniform(-1, 1);
-    // Biases that show where they are left out.
+    // Nonzero biases, so that omitting one changes the result.
     for (const Parameter& p : graph.parameters()) {
       if (!p.name.ends_with("bias")) continue;
       for (std::int64_t i = 0; i < p.elements(); ++i)
@@ -86,7 +87,7 @@ Outcome run(Backend& backend, const Problem& problem) {
   const Memory statistics = device(problem.statistics);
   const Memory pixels = device(problem.pixels);
   const Memory labels = device(problem.labels);
-  // What is left of a parameter's gradient shows; the space between two parameters stays zero.
+  // NaNs reveal parameters without a gradient; the padding between parameters must stay zero.
   std::vector<float> nothing(problem.parameters.size());
   for (const Parameter& p : problem.graph.parameters()) std::fill_n(nothing.begin() + p.offset, p.elements(), NAN);
   const Memory gradient = device(nothing);

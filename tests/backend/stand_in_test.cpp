@@ -1,4 +1,4 @@
-// What only a stand-in GPU can show: kernels that would spoil a run, and a library that computes wrong.
+// Tests that need a stand-in GPU: kernels that would break a run, and a library that computes wrong results.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,7 +25,7 @@
 namespace ddp {
 namespace {
 
-// In groups, which our own kernels leave to cuDNN.
+// Grouped convolutions, which our own kernels leave to cuDNN.
 constexpr ConvSpec kSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 4, .window = square(3), .groups = 2};
 
 cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const ConvSpec& spec = kSpec) {
@@ -49,7 +49,7 @@ TEST(StandInChoice, TheFixedRuleTakesTheFirst) {
   }
 }
 
-// Whichever way it fails, and whether kernels are timed or not.
+// However a plan fails, and whether kernels are timed or not.
 TEST(StandInChoice, APlanThatDoesNotRunIsLeftOut) {
   for (const std::int64_t engine : {16, 17}) {
     const stand_in::ProposeFirst proposed(engine);
@@ -66,14 +66,14 @@ TEST(StandInChoice, APlanThatDoesNotRunIsLeftOut) {
   }
 }
 
-// In groups, with strides and paddings that differ from side to side.
+// Grouped, with a stride and different paddings on each side.
 constexpr ConvSpec kOddSpec{.batch = 4,
                             .input = {6, 9, 10},
                             .output_channels = 4,
                             .window = {.height = 5, .width = 3, .stride = 2, .padding = {2, 0, 1, 1}},
                             .groups = 2};
 
-// Proposed first and, by the fixed rule, compared with no other kernel.
+// The engine is proposed first, so the fixed rule would choose it without comparing others.
 void expect_left_out(std::int64_t engine, Precision precision, ChoiceMode mode, const ConvSpec& spec) {
   const stand_in::ProposeFirst proposed(engine);
   ::testing::internal::CaptureStderr();
@@ -98,7 +98,7 @@ TEST(StandInChoice, APlanThatComputesWrongIsLeftOutWhereverItStands) {
       expect_left_out(stand_in::rough_engine(), Precision::fp32, mode, spec);
     }
   }
-  // As exact as tf32 and bf16 are.
+  // Its error is within the precision of tf32 and bf16.
   const stand_in::ProposeFirst proposed(stand_in::rough_engine());
   EXPECT_EQ(chosen({.precision = Precision::tf32}, ChoiceMode::fixed).forward.engine, stand_in::rough_engine());
 }
@@ -123,7 +123,7 @@ TEST(StandInChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
 constexpr ConvSpec kDepthwise{
     .batch = 2, .input = {16, 7, 7}, .output_channels = 16, .window = square(3, 1, 1), .groups = 16};
 
-// The kernels of our own need no cuDNN at all: here it computes nothing right.
+// Depthwise kernels of our own do not use cuDNN: here every engine computes wrong results.
 TEST(StandInChoice, DepthwiseConvolutionsAreOurOwn) {
   const stand_in::ProposeFirst proposed(stand_in::wrong_engine(), true);
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
@@ -157,7 +157,7 @@ TEST(StandInChoice, OtherConvolutionsAreCudnns) {
   }
 }
 
-// As before there were kernels of our own.
+// The format from before our own kernels existed.
 TEST(StandInChoice, PlansOfOlderRunsAreRead) {
   const auto backend = make_cuda_backend({});
   const std::string kernels = "forward=cudnn.10 data=cudnn.11,2:3,13:-1 weights=cudnn.10";
@@ -165,7 +165,7 @@ TEST(StandInChoice, PlansOfOlderRunsAreRead) {
   check_op({*backend, *op, kDepthwise, Layout::nhwc, Layout::nhwc, 2, 1e-5, "depthwise by cuDNN"});
 }
 
-// Nothing runs after that, so the kernel that did it is named and the run ends.
+// A broken GPU runs nothing more, so the run ends and names the kernel.
 TEST(StandInChoice, APlanThatTakesTheGpuWithItIsNamed) {
   const stand_in::ProposeFirst proposed(18);
   const auto backend = make_cuda_backend({});
@@ -187,7 +187,7 @@ TEST(StandInChoice, Fp32TakesNoTransformsThatLoseDigits) {
   }
 }
 
-// The choice is the same where memory is short.
+// The choice does not depend on the available memory.
 TEST(StandInChoice, TheFixedRuleNeedsNoMemory) {
   const auto backend = make_cuda_backend({.memory_limit = stand_in::kContextBytes + cuda::kLaterReserve + 1000});
   const Memory rest = backend->queue().allocate(backend->queue().available_bytes(), "the test values");
@@ -195,7 +195,7 @@ TEST(StandInChoice, TheFixedRuleNeedsNoMemory) {
   EXPECT_EQ(cuda::conv_kernels_from_text(choice.kernels, true).forward.text(), "cudnn.11,2:3,13:-1");
 }
 
-// 30 ms of the host's time, 0.1 ms of the device's.
+// 30 ms on the host, 0.1 ms on the device.
 TEST(StandInTiming, TheHostIsNotMeasured) {
   const cuda::Stream stream;
   const double seconds = cuda::fastest_seconds(stream.get(), [&] {
@@ -235,8 +235,8 @@ void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layou
   check_op({backend, *op, spec, layout, layout, active, tolerance, kind_of(spec)});
 }
 
-// Here sums of products are exact, zeros among them, which real kernels may round to either side of ReLU. The second
-// one has more rows than one chunk of a bias's sum.
+// Exact sums of products include zeros, which real kernels may round to either side of ReLU. The second convolution has
+// more rows than one chunk of the bias gradient's sum.
 TEST(StandInKernels, ReluAfterAConvolutionWithoutBias) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     const auto backend = make_cuda_backend({.precision = precision});
@@ -253,15 +253,15 @@ TEST(StandInKernels, ReluAfterAConvolutionWithoutBias) {
   }
 }
 
-// So many channels that rows are cut into the fewest chunks only, and so many rows that each is a long one.
+// With this many channels rows are split into the minimum number of chunks, and with this many rows each chunk is long.
 TEST(StandInKernels, BatchNormOfManyChannelsInLongChunks) {
   const auto backend = make_cuda_backend({});
   check_with_first_kernels(*backend, BatchNormSpec{.batch = 10, .shape = {257, 31, 32}, .activation = Activation::relu},
                            Layout::plain, 9, 1e-5);
 }
 
-// [K][C][taps] to [K][taps][C] and back: in one tile and in several, with an odd number of channels, and with more taps
-// than a tile holds.
+// [K][C][taps] to [K][taps][C] and back: one tile and several, an odd number of channels, and more taps than a tile
+// holds.
 TEST(StandInKernels, WeightsArePackedAndUnpacked) {
   struct Filter {
     std::int64_t outputs, channels, taps;
@@ -275,7 +275,7 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
     for (const Filter& f : filters) {
       const auto count = static_cast<std::size_t>(f.outputs * f.channels * f.taps);
       const auto size = static_cast<std::int64_t>(count);
-      // Small whole numbers, exact in bf16; the places before and behind stay as they are.
+      // Small integers are exact in bf16; the elements before and after must not change.
       std::vector<float> weights(count + 2, -1.0F);
       std::vector<float> packed(count);
       for (std::size_t i = 0; i < count; ++i) weights[i + 1] = static_cast<float>(generator()() % 256);
@@ -300,7 +300,7 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
   }
 }
 
-// Deviations of a few ten-thousandths of the mean: a sum of the squares themselves would lose them altogether.
+// Deviations of about 1e-4 of the mean, which sums of squares would lose completely.
 TEST(Moments, AreMergedWithoutLosingSmallDeviations) {
   std::mt19937 engine{std::random_device{}()};
   std::uniform_real_distribution<float> uniform(-0.03F, 0.03F);
@@ -324,7 +324,7 @@ TEST(Moments, AreMergedWithoutLosingSmallDeviations) {
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
   EXPECT_EQ(all.count, static_cast<float>(values.size()));
-  // A mean is rounded to 2^-18 here, six times at most, and a difference of two means is about 2^-8.
+  // A mean is rounded to 2^-18 at most six times, and differences of two means are about 2^-8.
   EXPECT_NEAR(static_cast<double>(all.mean), mean, 3e-5);
   EXPECT_NEAR(static_cast<double>(all.squares) / squares, 1, 2e-3);
 }
@@ -340,7 +340,7 @@ TEST(StandInMemory, ACapIsKept) {
   EXPECT_EQ(backend->queue().available_bytes(), most - 1000);
 }
 
-// The driver's count of this process is believed, and asked for again.
+// The driver's count for this process is trusted and queried again.
 TEST(StandInMemory, WhatLibrariesTakeIsMeasured) {
   constexpr std::size_t kLimit = std::size_t{2} << 30U;
   std::size_t beside = std::size_t{500} << 20U;
@@ -367,7 +367,7 @@ TEST(StandInGpu, AGpuThatIsNotThereIsNamed) {
             "Stand-in GPU, bf16, CUDA");
 }
 
-// The grid itself: every thread of every block once, sums over blocks through barriers, exchanges within warps.
+// The grid itself: every thread of every block runs once; sums over blocks with barriers, exchanges within warps.
 TEST(StandInGrid, RunsEveryThreadOnce) {
   std::vector<int> runs(3 * 2 * 8 * 4);
   stand_in::run_grid(dim3(3, 2), dim3(8, 4),

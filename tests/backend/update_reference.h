@@ -1,4 +1,4 @@
-// The rules of optim/rules/update.h in double precision, written after the papers and PyTorch's documentation.
+// The rules of optim/rules/update.h in double precision, from the papers and PyTorch's documentation.
 //
 //   ReferenceUpdate expected(settings, segments, initial);
 //   expected.update(gradient, lr, settings.own_momentum());
@@ -25,7 +25,7 @@ class ReferenceUpdate {
         settings_(settings),
         segments_(std::move(segments)) {}
 
-  // `momentum`: or beta1, in place of that of the settings.
+  // `momentum` (or beta1) overrides the settings.
   void update(const std::vector<float>& gradient, double lr, double momentum) {
     ++steps_;
     std::vector<double> g(gradient.begin(), gradient.end());

@@ -1,4 +1,4 @@
-// Updates of flat buffers against the rules in double precision, one parameter after the other.
+// Updates of flat buffers against the double-precision rules, parameter by parameter.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,15 +14,15 @@
 namespace ddp {
 namespace {
 
-// Values from 0.3 to 1 of either sign. Adam and RMSprop divide a gradient by its own size: one that rounding makes
-// large or small of nearly nothing would be a step of any size.
+// Absolute values from 0.3 to 1. Adam and RMSprop divide a gradient by its own magnitude, so a gradient near zero would
+// make the step depend on rounding.
 std::vector<float> random_gradient(std::int64_t count) {
   std::vector<float> values = random_floats(count);
   for (float& value : values) value = std::copysign(0.3F + 0.7F * std::fabs(value), value);
   return values;
 }
 
-// All buffers of an update on the device.
+// All device buffers of an update.
 struct OnDevice {
   OnDevice(Backend& device, const std::vector<float>& initial, const std::vector<ParameterSegment>& segments,
            const UpdateSettings& settings)
@@ -59,7 +59,7 @@ struct OnDevice {
     a.skip = skipped.data();
   }
 
-  // `momentum`: or beta1; by default that of the settings.
+  // `momentum` (or beta1) defaults to that of the settings.
   void update(const std::vector<float>& gradient, double lr, double step, double skip,
               std::optional<double> momentum = std::nullopt) {
     const DeviceArray<float> g(backend, gradient);
@@ -120,7 +120,7 @@ class Update : public EveryBackend {
  protected:
   void expect_near(const std::vector<float>& actual, const std::vector<double>& expected, const std::string& what) {
     for (std::size_t i = 0; i < actual.size(); ++i) {
-      // A few updates, each rounded to fp32, of values below about 2.
+      // A few updates of values below about 2, each rounded to fp32.
       ASSERT_NEAR(static_cast<double>(actual[i]), expected[i], 3e-6 * (1 + std::fabs(expected[i]))) << what << " " << i;
     }
   }
@@ -157,7 +157,7 @@ TEST_P(Update, OfSegmentsWithTheirOwnRatesFollowsTheRules) {
                      {large + 17, 300, 0.5F, 2, true}});
 }
 
-// Weights or gradients of zero leave the ratio at 1, and no number is broken.
+// Zero weights or gradients give a ratio of 1, and all results are finite.
 TEST_P(Update, OfZeroWeightsIsFinite) {
   for (const UpdateRule rule : {UpdateRule::lars, UpdateRule::lamb}) {
     const UpdateSettings settings{.rule = rule, .momentum = rule == UpdateRule::lars ? 0.9 : 0.0};

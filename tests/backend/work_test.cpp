@@ -1,4 +1,4 @@
-// Memory and the order of work.
+// Memory and the order of execution.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ TEST_P(Work, MarksKeepTheTime) {
   EXPECT_LT(backend().queue().seconds_between(0, kMarks - 1), 10);
 }
 
-// A recording does nothing when it is made and all of it each time it is replayed.
+// Recording executes nothing; each replay executes everything.
 TEST_P(Work, RecordingsAreReplayed) {
   const DeviceArray<float> sum(backend(), {1, 2, 3});
   const DeviceArray<float> addend(backend(), {10, 20, 30});
@@ -86,7 +86,7 @@ TEST_P(Work, RecordingsAreReplayed) {
   EXPECT_GT(backend().queue().seconds_between(2, 3), 0);
 }
 
-// What goes wrong while recording leaves a backend that works.
+// The backend keeps working after an error during recording.
 TEST_P(Work, AFailedRecordingIsForgotten) {
   const DeviceArray<float> sum(backend(), {1, 2, 3});
   if (backend().queue().record([] {}) == nullptr) return;

@@ -7,9 +7,9 @@ source "$(dirname "$0")/lib.sh"
 trials=${3:-40}
 run=$folder/run
 whole=$folder/whole
-alone "${tiny[@]}" --epochs 4 --output "$folder/source" --max-steps 9 || fail "the run that is damaged"
+alone "${tiny[@]}" --epochs 4 --output "$folder/source" --max-steps 9 || fail "the run to damage failed"
 cp -a "$folder/source" "$whole"
-alone "${tiny[@]}" --epochs 4 --output "$whole" --resume auto || fail "the run that is not damaged"
+alone "${tiny[@]}" --epochs 4 --output "$whole" --resume auto || fail "the undamaged run failed"
 alone eval "${tiny[@]}" --output "$folder/source" || fail "eval"
 right_values=$(sed 's/.*"val_loss"/"val_loss"/' "$folder/out")
 mapfile -t names < <(cd "$folder/source" && find . -mindepth 1 | sort)
@@ -24,7 +24,7 @@ damage() {
   if [ -L "$path" ]; then way=$((8 + RANDOM % 7)); fi
   [ "$size" -gt 0 ] || [ "$way" -gt 4 ] || way=5
   case $way in
-  0 | 1 | 2) # another byte
+  0 | 1 | 2) # change a byte
     what="byte changed"
     local at old new
     at=$(random_below "$size")
@@ -74,8 +74,8 @@ for ((n = 1; n <= trials; n++)); do
   case $got in
   2 | 8)
     outcome=refused
-    [ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "$last: not one line of error"
-    [ "$(listing)" = "$damaged" ] || fail "$last: it was refused and has changed the folder"
+    [ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "$last: other than one line of error"
+    [ "$(listing)" = "$damaged" ] || fail "$last: it was rejected but changed the folder"
     ;;
   0)
     outcome=harmless

@@ -30,7 +30,7 @@ trials() {
     rm -rf "$run" && cp -a "$folder/before" "$run"
     got=0
     killed_at "$n" "${tiny[@]}" --output "$run" "$@" 2>/dev/null || got=$?
-    [ "$got" -eq 137 ] || fail "$last: exit code $got in place of 137"
+    [ "$got" -eq 137 ] || fail "$last: exit code $got instead of 137"
     trial=$((trial + 1))
     kept=$(kept_checkpoints)
     for step in $checkpoints; do
@@ -50,7 +50,7 @@ trials() {
 }
 
 also_true() { :; }
-# A new run, and a resumed one whose old checkpoint is removed eventually.
+# A new run, and a resumed one that eventually removes its old checkpoint.
 mkdir "$folder/before"
 trials "a new run" "" auto --epochs 4
 rm -rf "$folder/before"
@@ -69,7 +69,7 @@ also_true() {
   for earlier in "$run"/earlier-*; do
     diff -r --no-dereference "$folder/before" "$earlier" >/dev/null && return
   done
-  fail "$1: the earlier run is not whole"
+  fail "$1: the earlier run is incomplete"
 }
 trials "a run over an earlier one" "" none --epochs 4
 finish

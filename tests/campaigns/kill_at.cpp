@@ -1,10 +1,10 @@
-// Loaded before the C library (LD_PRELOAD), ends the process by SIGKILL right before its Nth operation that changes
-// files below a folder: as a power cut or an impatient scheduler may, at every place where it could make a difference.
+// Loaded before the C library (LD_PRELOAD), kills the process with SIGKILL right before its Nth operation that changes
+// files below a folder. This simulates a power failure or a scheduler's kill at every point that could matter.
 //
 //   DDP_KILL_UNDER=/tmp/run DDP_KILL_AT=57 LD_PRELOAD=libkill_at.so ddp_train --output /tmp/run ...
-//   DDP_KILL_UNDER=/tmp/run DDP_KILL_COUNT=/tmp/count LD_PRELOAD=...   # only counts them, into a file at the end
+//   DDP_KILL_UNDER=/tmp/run DDP_KILL_COUNT=/tmp/count LD_PRELOAD=...   # counts operations; at exit, writes the number
 //
-// Writes count half: such a kill lets the first half of the bytes through.
+// If this operation is a write, the first half of its bytes is written.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ bool concerns(int folder, const char* path) {
   return concerns(path_of(folder) + "/" + path);
 }
 
-// Whether this is the operation to die at.
+// Counts an operation; returns true if it is the one to be killed at.
 bool is_the_one() { return ++campaign().count == campaign().at; }
 
 void count_one() {

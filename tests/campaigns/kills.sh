@@ -40,14 +40,14 @@ summary() {
   local sorted
   [ $# -gt 1 ] || return 0
   mapfile -t sorted < <(printf '%s\n' "${@:2}" | sort -n)
-  echo "$1: ${#sorted[@]} kills; ms until the job had ended: median $(percentile 50 "${sorted[@]}")," \
+  echo "$1: ${#sorted[@]} kills; ms until the job ended: median $(percentile 50 "${sorted[@]}")," \
     "99 % $(percentile 99 "${sorted[@]}"), most ${sorted[-1]}"
 }
 
 runs=0
 begin=$(milliseconds)
 "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${tiny[@]}" "${length[@]}" --output "$whole" \
-  >"$folder/out" 2>"$folder/err" || fail "the run that nobody disturbs"
+  >"$folder/out" 2>"$folder/err" || fail "the undisturbed run failed"
 duration=$(($(milliseconds) - begin))
 done_kills=0 hung=0 all=() of_ranks=() of_mpirun=() of_all=()
 while [ "$done_kills" -lt "$kills" ]; do
@@ -94,7 +94,7 @@ while [ "$done_kills" -lt "$kills" ]; do
     *) of_ranks+=("$took") ;;
     esac
     [ "$took" -le "$limit" ] ||
-      fail "kill $done_kills of ${victims[*]} (mpirun $launcher, ranks ${ranks[*]}) after $delay ms: the job lived on for $took ms"
+      fail "kill $done_kills of ${victims[*]} (mpirun $launcher, ranks ${ranks[*]}) after $delay ms: the job took $took ms to end"
   done 2>/dev/null
   got=0
   wait "$job" 2>/dev/null || got=$?
@@ -106,9 +106,9 @@ while [ "$done_kills" -lt "$kills" ]; do
   # Every earlier start without a checkpoint left a few lines.
   same_run "$whole" "$run" "$last"
 done
-echo "$done_kills kills in $runs runs, each of $duration ms where nobody disturbs it"
+echo "$done_kills kills in $runs runs, each taking $duration ms if undisturbed"
 # Open MPI 4.1.4 may deadlock in PMIx during shutdown; launch/run ends it then.
-[ "$hung" -eq 0 ] || echo "$hung of the mpirun without launch/run had no ranks any more and did not end by themselves"
+[ "$hung" -eq 0 ] || echo "$hung instances of mpirun without launch/run had no ranks left and did not exit"
 summary "all" "${all[@]}"
 summary "a rank" ${of_ranks[@]+"${of_ranks[@]}"}
 summary "mpirun" ${of_mpirun[@]+"${of_mpirun[@]}"}

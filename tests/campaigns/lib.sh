@@ -20,7 +20,7 @@ same_run() {
   local expected=$1 run=$2 link
   for link in latest best; do
     [ "$(readlink "$run/$link")" = "$(readlink "$expected/$link")" ] ||
-      fail "$3: $link leads to '$(readlink "$run/$link")', not '$(readlink "$expected/$link")'"
+      fail "$3: $link points to '$(readlink "$run/$link")', not '$(readlink "$expected/$link")'"
   done
   for file in model.safetensors optimizer.safetensors evaluation.json; do
     cmp -s "$expected/latest/$file" "$run/latest/$file" || fail "$3: latest/$file differs"

@@ -36,11 +36,11 @@ for ((n = 1; n <= times; n++)); do
   "0 0")
     # The first run had ended before the second started: then it must be complete.
     both=$((both + 1))
-    [ -d "$run/earlier-1" ] || fail "trial $n: both ended with 0, and one is gone"
+    [ -d "$run/earlier-1" ] || fail "trial $n: both exited with 0, but one is lost"
     continue
     ;;
   *)
-    fail "trial $n: the codes are ${codes[1]} and ${codes[2]}"
+    fail "trial $n: the exit codes are ${codes[1]} and ${codes[2]}"
     continue
     ;;
   esac
@@ -48,7 +48,7 @@ for ((n = 1; n <= times; n++)); do
   grep -q "is in use by process" "$folder/err-$loser" || fail "trial $n: the loser does not say why"
   same_run "$folder/seed-$winner" "$run" "trial $n"
   [ "$earlier" = no ] || diff -r --no-dereference "$folder/seed-1" "$run/earlier-1" >/dev/null ||
-    fail "trial $n: the earlier run is not whole"
+    fail "trial $n: the earlier run is incomplete"
 done
 echo "$times times two runs: the first got the folder ${wins[1]} times, the second ${wins[2]}, one after the other $both"
 finish

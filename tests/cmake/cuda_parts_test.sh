@@ -53,5 +53,5 @@ grep -qF "cuBLASLt is $nvidia/cu$major/lib/libcublasLt.so.$major" <<<"$log" || f
 
 rm "$nvidia/cu$major/lib/libcublasLt.so.$major"
 rm -r "$work/build"
-log=$(configure) && fail "found, but it is nowhere"
-grep -q "cublasLt.h with its library" <<<"$log" || fail "the error says something else"
+log=$(configure) && fail "found although it does not exist"
+grep -q "cublasLt.h with its library" <<<"$log" || fail "the error is a different one"

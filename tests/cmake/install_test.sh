@@ -26,13 +26,13 @@ mkdir "$work/elsewhere" && cd "$work/elsewhere"
 unset DDP_TRAIN DDP_CUDA_MODULE
 "$prefix/share/ddp_train/launch/run" -np 2 -- --config "$prefix/share/ddp_train/configs/quickstart.cfg" --device cpu \
   --train-limit 256 --test-limit 64 --epochs 1 --max-steps 2 --output "$work/run" >"$work/log" 2>&1 || fail "launch/run"
-[ -e "$work/run/latest/model.safetensors" ] || fail "there is no checkpoint"
+[ -e "$work/run/latest/model.safetensors" ] || fail "the checkpoint is missing"
 
 # The GPU module is found in the prefix: without a driver, the error is about the driver.
 if [ -e "$build/src/libddp_cuda.so" ]; then
-  [ -e "$prefix/lib/ddp_train/libddp_cuda.so" ] || fail "the module for GPUs is not installed"
-  if ldd "$prefix/lib/ddp_train/libddp_cuda.so" | grep -q 'not found'; then fail "the module lacks a library"; fi
+  [ -e "$prefix/lib/ddp_train/libddp_cuda.so" ] || fail "the GPU module is not installed"
+  if ldd "$prefix/lib/ddp_train/libddp_cuda.so" | grep -q 'not found'; then fail "the GPU module lacks a library"; fi
   "$prefix/bin/ddp_train" check --device cuda >"$work/log" 2>&1 || true
-  if grep -q 'has no GPU module' "$work/log"; then fail "the module for GPUs is not found"; fi
+  if grep -q 'has no GPU module' "$work/log"; then fail "the GPU module is not found"; fi
 fi
 echo "install_test: the prefix is complete and can be moved"

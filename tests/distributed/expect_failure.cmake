@@ -1,4 +1,4 @@
-# Runs COMMAND (a list) and demands that it exits non-zero, by itself, and says what matches the pattern SAYS.
+# Runs COMMAND (a list) and requires that it exits non-zero, by itself, with output that matches the pattern SAYS.
 #   cmake -DCOMMAND="mpirun;-np;2;..." -DSAYS="..." -P expect_failure.cmake
 execute_process(COMMAND ${COMMAND} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 60)
 message("${out}${err}")

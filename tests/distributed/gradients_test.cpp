@@ -47,9 +47,9 @@ TEST(MpiReducer, AllocatesNothingInAStep) {
       }
       reducer.finish();
     };
-    step(0);  // the message lists grow to their size
+    step(0);  // the message lists grow to their final size
     ranks->barrier();
-    // A long wait is noted for the watchdog, which allocates: on a loaded machine not every round is free of waits.
+    // A long wait is recorded for the watchdog, which allocates; on a loaded machine some rounds include such waits.
     long least = std::numeric_limits<long>::max();
     for (int round = 0; round < 5; ++round) {
       const long before = testing::allocation_count();

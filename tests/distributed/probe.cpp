@@ -1,4 +1,4 @@
-// Tests that fail on purpose, on one rank only: expect_failure.cmake runs them to prove that the harness notices.
+// Tests that fail deliberately, on one rank only: expect_failure.cmake checks that the harness reports them.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

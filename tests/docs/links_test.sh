@@ -24,4 +24,4 @@ if [ "$lines" -gt $longest ]; then
   failures=$((failures + 1))
 fi
 [ "$failures" -eq 0 ] || exit 1
-echo "links_test: the links of ${#pages[@]} pages lead to files"
+echo "links_test: the links of ${#pages[@]} pages point to files"

@@ -1,4 +1,4 @@
-// Names that the examples in headers take for granted. Nothing is defined: the examples are compiled, not run.
+// Names that the examples in headers assume. Nothing is defined: the examples are compiled, not run.
 #pragma once
 
 #include <mpi.h>

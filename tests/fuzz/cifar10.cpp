@@ -1,4 +1,4 @@
-// CIFAR-10's binary files, gzipped or not.
+// CIFAR-10's binary files, plain or gzipped.
 #include "data/sources/cifar10.h"
 
 #include "pack.h"
@@ -6,7 +6,7 @@
 
 namespace {
 
-// A folder in which test_batch.bin is the file in memory.
+// A folder whose test_batch.bin is the file in memory.
 struct Folder {
   ddp::TemporaryFolder folder;
   ddp::fuzz::MemoryFile file;

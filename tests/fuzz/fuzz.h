@@ -1,4 +1,4 @@
-// What the fuzz programs share: which outcomes are those of a good parser, and files in memory.
+// Shared by the fuzz programs: valid outcomes of a parser, and files in memory.
 //
 //   extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
 //     const std::string text(reinterpret_cast<const char*>(data), size);
@@ -21,21 +21,21 @@
 #include "base/error.h"
 #include "base/log.h"
 
-// libFuzzer's own mutation of the first `size` bytes of `data`; returns the new size, at most `most`.
+// libFuzzer's default mutation of the first `size` bytes of `data`; returns the new size, at most `most`.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 
 namespace ddp::fuzz {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Ends the program where `holds` is false; libFuzzer then keeps the input.
+// Aborts if `holds` is false; libFuzzer then stores the input.
 inline void require(bool holds, const std::string& what) {
   if (holds) return;
   std::fprintf(stderr, "fuzz: %s\n", what.c_str());
   std::abort();
 }
 
-// Whether `parse` took its input. All that it may throw is an Error for the user: one line, and no internal error.
+// Returns true if `parse` accepts its input. It may only throw an Error with a one-line message that is not internal.
 template <class Parse>
 bool parses(const Parse& parse) {
   static const bool quiet = (log_set_level(LogLevel::error), true);
@@ -55,7 +55,7 @@ bool parses(const Parse& parse) {
 
 inline std::string text_of(std::span<const std::uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
 
-// A file without a name in any folder, for parsers that take a path.
+// An anonymous file in memory, for parsers that take a path.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -81,18 +81,18 @@ class MemoryFile {
   std::filesystem::path path_;
 };
 
-// libFuzzer's mutation of bytes of their own, such as what was compressed.
+// Mutates a buffer of our own, such as decompressed content, with libFuzzer's default mutation.
 inline void mutate(Bytes& bytes, std::size_t most) {
   const std::size_t size = bytes.size();
   bytes.resize(size < most ? most : size);
   bytes.resize(LLVMFuzzerMutate(bytes.data(), size, bytes.size()));
 }
 
-// Small random numbers for mutations, by the seed that libFuzzer gives (G. Marsaglia, "Xorshift RNGs", 2003).
+// Small random numbers for mutations, from libFuzzer's seed (G. Marsaglia, "Xorshift RNGs", 2003).
 class Dice {
  public:
   explicit Dice(unsigned seed) : state_(seed * 2654435761U + 1U) {}
-  // From 0 to sides - 1.
+  // Uniform in [0, sides).
   std::size_t roll(std::size_t sides) {
     state_ ^= state_ << 13U;
     state_ ^= state_ >> 7U;

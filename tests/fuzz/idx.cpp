@@ -1,4 +1,4 @@
-// IDX files, gzipped or not.
+// IDX files, plain or gzipped.
 #include "data/sources/idx.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Decoding of images, for the fuzz programs jpeg and png.
+// Image decoding, shared by the fuzz programs jpeg and png.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace ddp::fuzz {
 
-// Decodes whole and in parts. Larger images than this are left at their header, as their pixels would take all of the
-// time; tests/unit/data has those.
+// Decodes the whole image and parts of it. Only the header of larger images is read, because their pixels would take
+// most of the time; tests/unit/data covers them.
 inline void decode_image(std::span<const std::uint8_t> file) {
   constexpr std::int64_t kMostPixels = std::int64_t{1} << 20;
   constexpr Shape kShape{3, 32, 24};
@@ -34,7 +34,7 @@ inline void decode_image(std::span<const std::uint8_t> file) {
       },
   };
   parses([&] {
-    // One that has seen no other file, whose bytes would lie behind those of this one.
+    // A new decoder, whose buffers cannot contain data of an earlier file after this one.
     ImageDecoder decoder;
     std::vector<std::uint8_t> pixels(kShape.size());
     try {

@@ -1,4 +1,4 @@
-// The packed image cache. Hashes of 0 are filled in, so that what they cover can be anything.
+// The packed image cache. Hashes of 0 are filled in, so that mutations can get past them.
 #include "data/images/image_cache.h"
 
 #include <xxhash.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kImages = 2;
 constexpr std::int64_t kSide = 8;
-// Where the fields of the header lie (src/data/images/image_cache.cpp).
+// Offsets of header fields (src/data/images/image_cache.cpp).
 constexpr std::size_t kListHash = 24;
 constexpr std::size_t kFileBytes = 40;
 constexpr std::size_t kEntriesHash = 48;
@@ -36,7 +36,7 @@ void fill(Bytes& file, std::size_t at, std::uint64_t value) {
   if (number_at(file, at) == 0) put(file, at, value);
 }
 
-// A cache of two files that are not there, and a good file for it.
+// A cache of two files that do not exist, with a valid cache file.
 class Cache {
  public:
   Cache() : files_{"a.png", "b.png"} {
@@ -56,7 +56,7 @@ class Cache {
     std::ofstream stream(path_, std::ios::binary | std::ios::trunc);
     stream.write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
   }
-  // Fills in the hashes, the file's size and the list of files where these are 0.
+  // Fills in the hashes, the file size and the hash of the list of files where they are 0.
   void seal(Bytes& file) const {
     if (file.size() < kEntries || number_at(file, kHeaderHash) != 0) return;
     for (std::size_t i = 0; i < kImages; ++i) {

@@ -1,4 +1,4 @@
-// The text of a layout plan, as checkpoints and the plan cache keep it.
+// The text of a layout plan, as stored in checkpoints and the plan cache.
 #include "model/layout_plan.h"
 
 #include "fuzz.h"

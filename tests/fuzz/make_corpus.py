@@ -39,7 +39,7 @@ def huffman(kind: int, symbols: bytes) -> bytes:
 
 
 def jpeg(width, height, sampling, frame=0xC0, precision=8, adobe=None, restart=0, scans=None):
-    """`sampling`: (horizontal, vertical) factors of each component; `scans`: (components, first, last, high, low)."""
+    """`sampling`: (horizontal, vertical) factors per component; `scans`: (components, first, last, high, low)."""
     count = len(sampling)
     text = b"\xff\xd8"
     if adobe is not None:
@@ -146,7 +146,7 @@ def cifar10_seeds():
 
 
 def image_cache_seeds():
-    """Hashes, list of files and size are 0: the fuzz program fills them in."""
+    """Hashes, list of files and size are 0, because the fuzz program fills them in."""
 
     def cache(entries, pixels, side=8, magic=b"DDPIMGC1", images=2):
         header = magic + struct.pack("<QQ", side, images) + bytes(40)

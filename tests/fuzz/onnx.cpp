@@ -1,4 +1,4 @@
-// ONNX files, with weights beside them. Mutations keep the messages well-formed at most times.
+// ONNX files, with external weights. Mutations usually keep the messages well-formed.
 #include <algorithm>
 #include <fstream>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-// A folder in which weights.bin is beside the model.
+// A folder with weights.bin next to the model.
 struct Folder {
   ddp::TemporaryFolder folder;
   std::filesystem::path model = folder.path() / "model.onnx";

@@ -1,4 +1,4 @@
-"""Small ONNX models, written field by field as onnx.proto numbers them (github.com/onnx/onnx), without its package."""
+"""Small ONNX models, encoded field by field with the numbers of onnx.proto (github.com/onnx/onnx), without its package."""
 
 import struct
 

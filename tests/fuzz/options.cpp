@@ -1,4 +1,4 @@
-// Configuration files, and command lines of one word a line.
+// Configuration files, and command lines with one argument per line.
 #include <sstream>
 
 #include "fuzz.h"
@@ -6,7 +6,7 @@
 
 namespace {
 
-// What a file gives comes back from the file that says the same.
+// Options that are dumped to a file parse back to the same options.
 void check_round_trip(const ddp::Options& options) {
   static ddp::fuzz::MemoryFile file;
   file.assign(ddp::dump_config(options));
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::string line; std::getline(lines, line);) words.push_back(line);
   std::vector<const char*> pointers;
   for (const std::string& word : words) {
-    // No file that a mutation may name.
+    // Mutations must not name other files.
     if (word.find("config") != std::string::npos) return 0;
     pointers.push_back(word.c_str());
   }

@@ -49,7 +49,7 @@ std::size_t mutate_gzipped(std::uint8_t* data, std::size_t size, std::size_t mos
   Bytes content;
   if (dice.roll(4) == 0 || !unpack({data, size}, Format::gzip, content)) return LLVMFuzzerMutate(data, size, most);
   mutate(content, std::max(content.size() + 64, most));
-  // At times without the gzip around it, or as two members.
+  // Sometimes without gzip, or as two members.
   Bytes file = content;
   if (dice.roll(16) != 0) {
     const std::size_t cut = dice.roll(8) == 0 ? dice.roll(content.size() + 1) : content.size();

@@ -1,5 +1,5 @@
-// PNG files. Mutations go into their chunks and into what these compress, and sums and lengths are set right again:
-// else nothing would come past the checksums.
+// PNG files. Mutations change chunks and their compressed content; checksums and lengths are corrected afterwards,
+// because otherwise nothing would get past the checksums.
 #include <zlib.h>
 
 #include <algorithm>

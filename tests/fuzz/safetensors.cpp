@@ -1,4 +1,4 @@
-// Safetensors files. The length in front of the header follows the header, at most times.
+// Safetensors files. The length field usually follows changes to the header.
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>

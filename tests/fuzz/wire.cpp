@@ -26,7 +26,7 @@ void put_varint(Bytes& bytes, std::uint64_t value) {
 
 std::size_t fixed_bytes(std::uint32_t type) { return type == 1 ? 8 : 4; }
 
-// Whether bytes are to be kept as they are: names would now and then pass for messages.
+// Returns true if bytes are text, because names would sometimes parse as messages.
 bool is_text(std::span<const std::uint8_t> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t c) { return c >= 0x20 && c < 0x7F; });
 }
@@ -55,7 +55,7 @@ bool take_field(std::span<const std::uint8_t>& bytes, Field& field, int depth) {
   return true;
 }
 
-// Every field of the tree with the message that it is in.
+// A field of the tree and the message that contains it.
 struct Place {
   Message* message;
   std::size_t index;
@@ -71,7 +71,7 @@ void collect(Message& message, std::vector<Place>& places) {
 
 void mutate_value(Field& field, Dice& dice) {
   if (field.type == 2) {
-    // A tree is changed below this field.
+    // A message is mutated through its own fields instead.
     if (field.message.empty()) mutate(field.bytes, field.bytes.size() + 8);
     return;
   }
@@ -143,7 +143,7 @@ void mutate(Message& message, Dice& dice) {
       place.field() = copy;
       break;
     }
-    case 3: {  // the content of another field of this kind: another node's input, another type of operator
+    case 3: {  // the content of another field of the same type, e.g. another input or operator type
       const Field copy = other.field();
       if (copy.type != place.field().type) break;
       place.field().value = copy.value;

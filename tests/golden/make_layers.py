@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from make_lenet import dropout_keeps, hash32, pack_arrays
 
-KINK = 2e-3  # how near to one no value may lie
+KINK = 2e-3  # minimum distance of all values from a kink
 
 
 def uniform(seed, which, shape):
@@ -38,7 +38,7 @@ def keys(seed, batch):
 
 
 class Kinks:
-    """Activations and maxima that remember how near they came to where their slope jumps."""
+    """Activations and maxima that record how close they came to a kink."""
 
     def __init__(self):
         self.nearest = float("inf")
@@ -85,7 +85,7 @@ def lrn(c, k, t):
 
 
 def dropout(c, k, t):
-    """PyTorch's arithmetic with the masks of ddp_train, as in make_networks.py."""
+    """PyTorch's dropout arithmetic with the masks of ddp_train, as in make_networks.py."""
     if not t["training"]:
         return t["x"] * 1
     keep = dropout_keeps(t["keys"], c["stream"], t["x"][0].numel(), c["rate"])
@@ -166,7 +166,7 @@ def numbers(tensor):
 
 
 def run(c, seed):
-    """The results of a case, and how near to a kink it came."""
+    """The results of a case, and the distance to the nearest kink."""
     shape = [c["batch"], *c["shape"]]
     t = {"x": uniform(seed, 0, shape) * c.get("input_scale", 1), "training": True, "keys": keys(seed, c["batch"])}
     if c.get("add") or c["op"] == "add":

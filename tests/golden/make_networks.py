@@ -39,7 +39,7 @@ from make_lenet import dropout_keeps, hash32, labels, pack_arrays
 
 
 class Dropout(nn.Module):
-    """Dropout with the masks of the formula."""
+    """Dropout with the masks of the formula above."""
 
     def __init__(self, rate, stream):
         super().__init__()

@@ -165,7 +165,7 @@ def run(settings, make, initial, gradients, rates, momenta):
     optimizer = make(list(model))
     decay = settings.get("average_decay", 0)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
-    average.update_parameters(model)  # the first time it copies
+    average.update_parameters(model)  # the first call copies
     warm = initial.clone()
     result = {"settings": settings, "weights": {}, "average": {}}
     for step in range(STEPS):

@@ -50,7 +50,7 @@ for file in Dockerfile Dockerfile.cpu; do
     [ -e "$folder/$file-final/$needed" ] || fail "$file: the image lacks $needed"
   done
   grep -q '^ENTRYPOINT \["/' "$root/docker/$file" || fail "$file: the entry point is not an absolute path"
-  grep -q -- '--uid 1000' "$root/docker/$file" || fail "$file: the user's number is not pinned to 1000"
+  grep -q -- '--uid 1000' "$root/docker/$file" || fail "$file: the user ID is not fixed to 1000"
 done
 [ "$failures" -eq 0 ] || exit 1
-echo "the Dockerfiles copy all that they build from"
+echo "the Dockerfiles copy everything that they build"

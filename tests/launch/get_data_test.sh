@@ -39,8 +39,8 @@ one_line() { [[ $(wc -l <<<"$output") -eq 1 ]] || broken "not one line: $output"
 holds() {
   local count
   count=$(find "$1" -type f 2>/dev/null | wc -l)
-  [[ $count -eq $2 ]] || broken "$1 holds $count files, not $2: $(ls -A "$1")"
-  [[ -z $(find "$1" -name '*.part*' 2>/dev/null) ]] || broken "half files in $1: $(ls -A "$1")"
+  [[ $count -eq $2 ]] || broken "$1 contains $count files, not $2: $(ls -A "$1")"
+  [[ -z $(find "$1" -name '*.part*' 2>/dev/null) ]] || broken "partial files in $1: $(ls -A "$1")"
 }
 # await COMMAND...: retries it for up to 30 s.
 await() {
@@ -146,7 +146,7 @@ for downloader in curl wget; do
   before=$(requests)
   in_tools 0 mnist "$data"
   says "there already"
-  [[ $(requests) -eq $before ]] || broken "good files were downloaded again"
+  [[ $(requests) -eq $before ]] || broken "valid files were downloaded again"
   echo mine >"$data/mnist/train-labels-idx1-ubyte.gz"
   in_tools 4 mnist "$data"
   says "$data/mnist/train-labels-idx1-ubyte.gz exists but is not the published file"
@@ -200,10 +200,10 @@ export DDP_DATA_MIRROR=$base/hang
 setsid "$here/get-data" mnist "$here/stopped" 2>/dev/null &
 running=$!
 half_file_is_there() { find "$here/stopped" -name '*.part*' -size +0 2>/dev/null | grep -q .; }
-await half_file_is_there || broken "the transfer to be stopped did not begin"
+await half_file_is_there || broken "the transfer did not start"
 kill -TERM -- "-$running"
 wait "$running"
-[[ $? -eq 143 ]] || broken "the stopped script did not end with 143"
+[[ $? -eq 143 ]] || broken "the stopped script did not exit with 143"
 holds "$here/stopped" 0
 
 # --- Usage, missing tools, a folder that cannot be written.

@@ -64,10 +64,10 @@ begin=$SECONDS
 hosts 0 60 $all check --device cpu
 grep -q '^ready$' "$folder/said" || fail "not ready: $last"
 grep -qE '^links +3 between 3 hosts: .*' "$folder/said" || fail "no links from $last"
-if grep -q '^slow' "$folder/said"; then fail "a slow host where there is none: $last"; fi
+if grep -q '^slow' "$folder/said"; then fail "a slow host is reported without one: $last"; fi
 
 # The slow link of a host is reported within 30 s.
-inside 2 tc qdisc add dev eth0 root tbf rate 10mbit burst 32k limit 1m 2>"$folder/said" || fail "no slow link to be had"
+inside 2 tc qdisc add dev eth0 root tbf rate 10mbit burst 32k limit 1m 2>"$folder/said" || fail "cannot slow down the link"
 inside bridge tc qdisc add dev v2 root tbf rate 10mbit burst 32k limit 1m
 begin=$SECONDS
 hosts 0 90 $all check --device cpu
@@ -89,9 +89,9 @@ begin=$SECONDS
 hosts 7 90 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
   --epochs 100000 --eval-every 0 --checkpoint-every 1000000 --log-interval 1 --timeout 20 --output "$folder/run"
 wait
-grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "nothing names the host that is gone: $last"
+grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "the lost host is not named: $last"
 
-# Supervised, such a job goes on upon the hosts that are left, and ends with the bytes of an undisturbed one.
+# A supervised job continues on the remaining hosts, and is bit-identical to an undisturbed one.
 inside bridge ip link set v1 up
 small=(--dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none --deterministic --epochs 30
   --checkpoint-every 10 --global-batch 100 --logical-shards 2 --timeout 20)
@@ -111,6 +111,6 @@ inside 0 unshare --uts sh -c 'hostname host0; exec "$@"' sh timeout -k 5 200 "$l
 wait
 [ "$got" -eq 0 ] || fail "exit code $got from $last"
 grep -q '^supervise: hosts: 10.77.1.10:1, of 10.77.1.10:1,10.77.1.11:1' "$folder/said" || fail "no lost host in $last"
-cmp -s "$folder/whole/latest/model.safetensors" "$folder/supervised/latest/model.safetensors" || fail "other bytes from $last"
+cmp -s "$folder/whole/latest/model.safetensors" "$folder/supervised/latest/model.safetensors" || fail "other weights from $last"
 
 [ "$failures" -eq 0 ] && echo "launch/run reaches hosts over the right network"

@@ -60,7 +60,7 @@ says '^  Spack +spdlog googletest *$'
 HIDDEN=GTest expect 0 'nothing is missing' foreign
 got=0
 (cd "$folder/tree" && HIDDEN=GTest PATH="$folder/foreign" cmake -S . -B build/plain -G Ninja) >"$folder/out" 2>&1 || got=$?
-[ "$got" -eq 0 ] || { echo "FAILED: CMake demands GoogleTest" && tail "$folder/out" && failures=$((failures + 1)); }
+[ "$got" -eq 0 ] || { echo "FAILED: CMake requires GoogleTest" && tail "$folder/out" && failures=$((failures + 1)); }
 says 'tests are not built'
 rm "$folder/foreign/ninja"
 expect 3 '^setup: missing: ninja;' foreign
@@ -76,7 +76,7 @@ APT
 chmod +x "$folder"/debian/{dpkg-query,apt-get}
 : >"$folder/apt"
 expect 0 'nothing is missing' debian
-[ ! -s "$folder/apt" ] || { echo "FAILED: it installs what CMake finds" && cat "$folder/apt" && failures=$((failures + 1)); }
+[ ! -s "$folder/apt" ] || { echo "FAILED: it installs present packages" && cat "$folder/apt" && failures=$((failures + 1)); }
 printf '#!/usr/bin/env bash\necho 0\n' >"$folder/id-root"
 printf '#!/usr/bin/env bash\necho 1000\n' >"$folder/id-user"
 chmod +x "$folder"/id-*
@@ -89,7 +89,7 @@ silent 'libpng|libdnnl'
 ln -sf "$folder/id-user" "$folder/debian/id"
 : >"$folder/apt"
 HIDDEN=spdlog expect 3 '^setup: missing: spdlog;' debian
-[ ! -s "$folder/apt" ] || { echo "FAILED: it installs without the right to" && failures=$((failures + 1)); }
+[ ! -s "$folder/apt" ] || { echo "FAILED: it installs without permission" && failures=$((failures + 1)); }
 printf '#!/usr/bin/env bash\nif [ "$1" = -n ]; then exit 1; fi\nexit 1\n' >"$folder/debian/sudo"
 chmod +x "$folder/debian/sudo"
 HIDDEN=spdlog expect 3 '^setup: missing: spdlog;' debian
@@ -101,15 +101,15 @@ grep -q 'libspdlog-dev' "$folder/apt" || { echo "FAILED: sudo was not used" && f
 for refused in "2.5 OMP" "4.0 OMP" "3.2 SYCL" "3.2 THREADPOOL"; do
   read -r version threads <<<"$refused"
   if cmake -Ddnnl_VERSION="$version" -DDNNL_CPU_RUNTIME="$threads" -P "$root/cmake/DdpOneDnn.cmake" >"$folder/out" 2>&1; then
-    echo "FAILED: oneDNN $refused is taken" && failures=$((failures + 1))
+    echo "FAILED: oneDNN $refused is accepted" && failures=$((failures + 1))
   fi
   says "oneDNN $version"
 done
 for taken in "2.6.3 OMP" "3.13.2 SEQ"; do
   read -r version threads <<<"$taken"
   cmake -Ddnnl_VERSION="$version" -DDNNL_CPU_RUNTIME="$threads" -P "$root/cmake/DdpOneDnn.cmake" >"$folder/out" 2>&1 ||
-    { echo "FAILED: oneDNN $taken is refused" && cat "$folder/out" && failures=$((failures + 1)); }
+    { echo "FAILED: oneDNN $taken is rejected" && cat "$folder/out" && failures=$((failures + 1)); }
 done
 
 [ "$failures" -eq 0 ] || exit 1
-echo "launch/setup installs or names what is missing"
+echo "launch/setup installs or lists what is missing"

@@ -107,7 +107,7 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   ends 3
   says 'launch/build'
 done
-# A host that vanishes is noticed: mpirun asks after its daemons.
+# The loss of a host is detected, because mpirun's connections to its daemons use keepalive.
 start slurm-train.sbatch --lr 0
 ends 4
 says 'mpirun --bind-to none --mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3 '
@@ -117,7 +117,7 @@ says "mpirun --bind-to none $folder/program --lr 0 in"
 start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmix --kill-on-bad-exit=1 '
-# The plugin is that of the program's MPI, if srun has it; SLURM_MPI_TYPE takes precedence.
+# The MPI plugin matches the program's MPI if srun has it; SLURM_MPI_TYPE takes precedence.
 MPI=MPICH start slurm-train-srun.sbatch --lr 0
 ends 4
 says 'srun --mpi=pmi2 --kill-on-bad-exit=1 '
@@ -145,4 +145,4 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   says "$folder/repository/build/release/src/ddp_train --lr 0 in $folder/my data"
 done
 if [ "$failures" -ne 0 ]; then exit 1; fi
-echo "the batch scripts do what they promise"
+echo "the batch scripts work as documented"

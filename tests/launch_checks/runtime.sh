@@ -196,14 +196,14 @@ signals)
   }
   for signal in USR1 TERM INT; do
     send $signal
-    if [ "$code" -ne 75 ]; then fail "exit code $code in place of 75 after $signal"; fi
+    if [ "$code" -ne 75 ]; then fail "exit code $code instead of 75 after $signal"; fi
     prints 1 "stopped by SIG$signal"
   done
   send "HUP:checkpoint 1" "HUP:checkpoint 2" USR1
-  if [ "$code" -ne 75 ]; then fail "exit code $code in place of 75 after HUP, HUP, USR1"; fi
+  if [ "$code" -ne 75 ]; then fail "exit code $code instead of 75 after HUP, HUP, USR1"; fi
   prints 1 "checkpoint 2"
   send "INT:stopped" INT
-  if [ "$code" -ne 130 ]; then fail "exit code $code in place of 130 after two INT"; fi
+  if [ "$code" -ne 130 ]; then fail "exit code $code instead of 130 after two INT"; fi
   # Through mpirun, USR1 reaches the ranks.
   "$mpirun" --oversubscribe -np 2 "$probe" 2 signals >"$folder/out" 2>"$folder/err" &
   process=$!
@@ -215,7 +215,7 @@ signals)
   wait "$process"
   code=$?
   last="mpirun and USR1"
-  if [ "$code" -ne 75 ]; then fail "exit code $code in place of 75 from mpirun after USR1"; fi
+  if [ "$code" -ne 75 ]; then fail "exit code $code instead of 75 from mpirun after USR1"; fi
   prints 2 "stopped by SIGUSR1"
   ;;
 *)

@@ -1,10 +1,10 @@
-// Starts like the real program, says what it found, and can be told how to go on:
+// Starts like the real program, prints what it detects, and ends as requested:
 //
 //   runtime_probe RANKS                      fails unless there are RANKS ranks; prints topology and binding
-//   runtime_probe RANKS setup HOW RANK       fails while setting up: on RANK, or on all where it is -1
+//   runtime_probe RANKS setup HOW RANK       fails during setup: on RANK, or on all ranks if it is -1
 //   runtime_probe RANKS run HOW RANK         fails while the other ranks wait for it
 //   runtime_probe RANKS signals              waits for a signal to stop
-// HOW: error, memory, logic, number (neither is an exception), own (another message on each rank), hang, kill.
+// HOW: error, memory, logic, number (not a std::exception), own (a different message on each rank), hang, kill.
 // Options follow: --bind none, --threads N.
 #include <omp.h>
 #include <signal.h>
@@ -41,7 +41,7 @@ void hang() {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-// What outlives the failing work and would wait for ranks that no longer answer.
+// Its destructor would wait for ranks that no longer answer.
 struct NeverEnds {
   NeverEnds() = default;
   NeverEnds(const NeverEnds&) = delete;
@@ -93,7 +93,7 @@ int wait_for_signals() {
   }
   std::printf("stopped by %s\n", std::string(signals.stop_reason()).c_str());
   std::fflush(stdout);
-  // A little time for the second INT.
+  // Time for the second INT.
   std::this_thread::sleep_for(std::chrono::seconds(2));
   return static_cast<int>(ExitCode::stopped);
 }
@@ -127,7 +127,7 @@ int body(MpiSession& session, const std::vector<const char*>& args) {
   int omp_threads = 0;
 #pragma omp parallel reduction(+ : omp_threads)
   omp_threads += 1;
-  // One write a rank, so that lines of ranks do not mix.
+  // One write per rank, so that lines of different ranks do not mix.
   std::printf("rank %d of %d, local %d of %d, hosts %d, threads %d, omp %d, cpus %s\n", topology.rank, topology.size,
               topology.local_rank, topology.local_size, topology.hosts, binding.threads, omp_threads,
               format_cpus(affinity()).c_str());

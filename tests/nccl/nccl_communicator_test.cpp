@@ -66,7 +66,7 @@ TEST(Nccl, PartsInPeace) {
     testing::Device device = testing::make_nccl_device(ranks);
     const Memory values = device.backend->queue().allocate(10 * sizeof(float), "the values of a test");
     device.sums->all_reduce(values.at<float>(0), 10);
-    device.sums.reset();  // without a wait: parting waits for what is under way
+    device.sums.reset();  // without a wait: the destructor waits for pending work
   });
   const testing::NcclCounts after = testing::nccl_counts();
   EXPECT_EQ(after.made - before.made, 3);

@@ -1,4 +1,4 @@
-// What goes wrong in NCCL, on one rank, ends on all of them: in time, and with words that say where.
+// An NCCL failure on one rank ends all ranks in time, with a message that says where.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::ReducerRig;
 constexpr double kTimeout = 0.5;
 constexpr std::int64_t kStep = 7;
 
-// Connects three ranks, of which `faulty` has these faults, and gives every rank's error to `check_text`.
+// Connects three ranks, injects `faults` on rank `faulty`, and passes every rank's error to `check_text`.
 template <class CheckText>
 void connect_with(int faulty, NcclFaults faults, CheckText check_text) {
   const testing::NcclCounts before = testing::nccl_counts();
@@ -63,7 +63,7 @@ TEST(NcclFaults, ARankThatNeverConnectsEndsTheWait) {
   });
 }
 
-// A reducer whose rank 1 has faults, in the midst of a run; `body` is called on all ranks.
+// Creates a reducer on each rank, with `faults` on rank 1 during training, and calls `body` on all ranks.
 template <class Body>
 void reduce_with(int ranks, NcclFaults faults, Body body) {
   const testing::NcclCounts before = testing::nccl_counts();
@@ -115,7 +115,7 @@ TEST(NcclFaults, AnErrorWhileASumRunsIsSeenAtOnce) {
   reduce_with(2, {.broken_sum = 1}, [](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
     const std::string text = error_text(ExitCode::rank_lost, [&] { testing::run_step(rig, ranks, config, 3, kStep); });
     EXPECT_THAT(text, HasSubstr("step 7, gradient bucket "));
-    // NCCL tells this rank, when it waits or when it enqueues a later sum; the other rank waits in vain.
+    // NCCL reports the error to this rank when it waits or enqueues a later sum; the other rank times out.
     if (ranks.rank() == 1) {
       EXPECT_THAT(text, AllOf(HasSubstr("gradient bucket 2"), HasSubstr("remote error (in the stand-in)")));
     }
@@ -126,7 +126,7 @@ TEST(NcclFaults, ARefusedSumNamesStepAndBucket) {
   reduce_with(2, {.refused_sum = 2}, [](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
     const ExitCode code = ranks.rank() == 1 ? ExitCode::internal : ExitCode::rank_lost;
     const std::string text = error_text(code, [&] { testing::run_step(rig, ranks, config, 3, kStep); });
-    // The other rank waits for whichever sum this one has not come to.
+    // The other rank times out in the first sum that this rank did not reach.
     EXPECT_THAT(text, HasSubstr("step 7, gradient bucket "));
     if (ranks.rank() == 1) {
       EXPECT_THAT(text, AllOf(HasSubstr("step 7, gradient bucket 3 of "), HasSubstr("ncclAllReduce(")));
@@ -134,11 +134,11 @@ TEST(NcclFaults, ARefusedSumNamesStepAndBucket) {
   });
 }
 
-// As in NCCL, a communicator cannot end while a graph has its sums: the error has to arrive all the same, and the
-// communicator ends when the recording does.
+// As in NCCL, a communicator cannot be destroyed while a graph contains its sums: the error must be reported
+// nevertheless, and the communicator is destroyed with the recording.
 TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
   const std::size_t buckets = testing::model_config(Reduction::ring, true, 2).buckets.size();
-  // A step as it is, then one that is recorded: its second sum.
+  // An ordinary step, then a recorded one whose second sum hangs.
   reduce_with(
       2, {.silent_sum = buckets + 1}, [&](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
         testing::run_step(rig, ranks, config, 3, 0);
@@ -173,10 +173,10 @@ TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
   });
 }
 
-// A rank that leaves by an exception does not wait for the others, and they do not wait for it.
+// A rank that throws does not wait for the others, nor they for it.
 TEST(NcclFaults, ARankThatLeavesByAnExceptionAborts) {
   const testing::NcclCounts before = testing::nccl_counts();
-  // Rank 1 must have its communicator before rank 0 fails, or it fails as well.
+  // Rank 1 must have its communicator before rank 0 fails; otherwise it fails as well.
   std::atomic<bool> made{false};
   EXPECT_THROW(run_as_threads(2,
                               [&made](Communicator& ranks) {

@@ -1,4 +1,4 @@
-// A job that trains nothing and reduces for ten steps, on the stand-ins; rank 1 fails in step 7 after its first bucket:
+// A job on the stand-ins that only reduces, for ten steps; rank 1 fails in step 7 after its first bucket:
 //
 //   mpirun -np 2 nccl_job fine|hang|broken
 #include <chrono>

@@ -8,7 +8,7 @@ Device make_nccl_device(Communicator& ranks, NcclFaults faults) {
   Device device;
   device.backend = make_stream_backend();
   std::unique_ptr<Communicator> messages = ranks.duplicate();
-  // Who notices a silent rank is the code under test.
+  // The code under test must detect a silent rank before the stand-in's messages time out.
   messages->set_timeout(60);
   prepare_nccl(std::move(messages), faults);
   device.sums = make_nccl_communicator(ranks, device.backend->queue());
@@ -19,7 +19,7 @@ ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, N
   Device device = make_nccl_device(ranks, faults);
   ReducerRig rig;
   rig.backend = std::move(device.backend);
-  // Orders of additions that NCCL does not know.
+  // NCCL does not support these orders of additions.
   const bool messages = config.algorithm != Reduction::ring;
   rig.sums = messages ? make_message_communicator(ranks, rig.backend->queue(), {config.algorithm, config.shards})
                       : std::move(device.sums);

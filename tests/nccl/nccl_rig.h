@@ -1,4 +1,4 @@
-// Devices and reducers on the stand-ins, for the suites.
+// Devices and reducers on the stand-ins, for the test suites.
 #pragma once
 
 #include "stand_ins/cuda/nccl.h"
@@ -14,7 +14,6 @@ Device make_nccl_device(Communicator& ranks, NcclFaults faults = {});
 // The same with a Reducer; fixed orders of additions are staged through the host.
 ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, NcclFaults faults = {});
 
-// The stream of a rig.
 inline cudaStream_t stream_of(Backend& backend) { return static_cast<cudaStream_t>(backend.queue().native_stream()); }
 
 }  // namespace ddp::testing

@@ -16,14 +16,14 @@
 namespace ddp::testing {
 namespace {
 
-// Waits a little longer than anything here can take.
+// Waits up to 10 s, longer than anything here takes.
 template <class Condition>
 bool comes_true(Condition condition) {
   for (int i = 0; i < 10000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return condition();
 }
 
-// Backward is held after the first bucket: it is reduced all the same, before backward goes on.
+// The first bucket must be reduced while backward is still blocked after it.
 void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
   const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
@@ -54,7 +54,7 @@ void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
   EXPECT_EQ(gradient_of(rig, config.elements), std::vector<float>(config.elements, sum));
 }
 
-// Whatever is enqueued after join() waits for the sums; what is enqueued before it does not.
+// Work enqueued after join() waits for the sums; earlier work does not.
 void join_holds_later_work_and_nothing_else(Communicator& ranks) {
   const Device device = make_nccl_device(ranks);
   cudaStream_t stream = stream_of(*device.backend);
@@ -64,7 +64,7 @@ void join_holds_later_work_and_nothing_else(Communicator& ranks) {
   std::atomic<bool> before = false;
   std::size_t ended_at_join = 0;
   const auto ended = nccl_sums_ended();
-  // The others begin only when rank 0 has seen that its own work before join() needs no sum.
+  // The others start only after rank 0 has seen that its own work before join() needs no sum.
   if (ranks.rank() != 0) ranks.barrier();
   device.sums->all_reduce(values.at<float>(0), 10);
   enqueue(stream, "before", [&] { before = true; });
@@ -79,7 +79,7 @@ void join_holds_later_work_and_nothing_else(Communicator& ranks) {
   EXPECT_EQ(ended_at_join, 1U);
 }
 
-// A step as a graph: what has to wait for what, and nothing more.
+// The dependencies of a step that is captured as a graph, and no unnecessary ones.
 void a_recorded_step_forks_and_joins(Communicator& ranks) {
   const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
@@ -91,7 +91,7 @@ void a_recorded_step_forks_and_joins(Communicator& ranks) {
   rig.reducer->begin_step(1);
   rig.reducer->shard_gradient();
   const auto backward = [](std::size_t bucket) { return "backward " + std::to_string(bucket); };
-  // NCCL has counted the sums of the first step, too.
+  // Sums are numbered from the first step on.
   const auto sum = [&](std::size_t i) { return "sum " + std::to_string(config.buckets.size() + i); };
   for (std::size_t i = 0; i < config.buckets.size(); ++i) {
     enqueue(stream, backward(i), [] {});
@@ -148,7 +148,7 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
     for (double& value : message) value = number + ranks.rank();
     rig.reducer->begin_step(number);
     if (number == 1) recording = rig.backend->queue().record(step);
-    // What an earlier step left would hide work that does not wait for this one's.
+    // Values of the previous step would hide missing dependencies.
     for (float* gradient : gradients) std::memset(gradient, 0xFF, config.elements * sizeof(float));
     std::memset(on_device.data(), 0xFF, on_device.bytes());
     if (recording != nullptr) {

@@ -1,5 +1,5 @@
-// What sums beside backward must be, as functions that all ranks call: that buckets are reduced while backward runs,
-// that joins hold what they must, and that a step can be recorded. Run as threads and under mpirun.
+// Requirements for sums that overlap backward, as functions that all ranks call: buckets are reduced during backward,
+// join() blocks exactly what it must, and a step can be captured. Run on threads and under mpirun.
 #pragma once
 
 #include <ostream>

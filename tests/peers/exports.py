@@ -75,7 +75,7 @@ def check(program, forward, folder, name, module):
     with safe_open(weights, 'pt') as file:
         metadata = file.metadata()
     pixels = torch.randint(0, 256, (COUNT, 1, 28, 28), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
-    # What forward_onnx feeds, in place of mean and std.
+    # The input of forward_onnx, which does not apply mean and std.
     images = pixels.float() / 255
     with torch.no_grad():
         expected = module.eval()(images).numpy()

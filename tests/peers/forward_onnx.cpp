@@ -1,7 +1,7 @@
-// forward_onnx MODEL.onnx IMAGES COUNT LOGITS [COPY.onnx COPY-FOLDED.onnx]: imports a model and computes its logits by
-// the program's network, for the scripts beside this one. IMAGES holds COUNT images as bytes [COUNT][C][H][W], which
-// become byte / 255; LOGITS becomes float32 [COUNT][classes]. The names and shapes of parameters and running statistics
-// go to standard output, one a line. Copies are the model exported again.
+// forward_onnx MODEL.onnx IMAGES COUNT LOGITS [COPY.onnx COPY-FOLDED.onnx]: imports a model and computes its logits
+// with the program's network, for the scripts in this folder. IMAGES contains COUNT images as bytes [COUNT][C][H][W],
+// which are scaled by 1/255; LOGITS receives float32 [COUNT][classes]. Names and shapes of parameters and running
+// statistics are printed, one per line. The copies are re-exports of the model.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 

@@ -27,9 +27,9 @@ except ImportError as error:
     sys.exit(77)
 from keras import layers
 
-# Both sides add in different orders, in float32.
+# The sums are computed in different orders, in float32.
 TOLERANCE = 1e-4
-# Differences of rounding grow from step to step.
+# Rounding errors grow from step to step.
 LOSS_TOLERANCE = 1e-3
 COUNT = 64
 STEPS = 20
@@ -37,7 +37,7 @@ RATE = 0.1
 
 
 def classic(image):
-    """What most tutorials build; ends with a softmax."""
+    """A network as in most tutorials; ends with a softmax."""
     x = layers.Conv2D(12, 3, activation='relu', name='first')(image)
     x = layers.MaxPooling2D()(x)
     x = layers.Conv2D(16, 3, padding='same', name='second')(x)
@@ -69,7 +69,7 @@ def mobile(image):
 
 
 def normalised(image):
-    """Batch norm in all places: behind a bias, behind activations, and on vectors."""
+    """Batch norm in all positions: after a bias, after activations, and on vectors."""
     x = layers.Conv2D(8, 5, strides=2, name='first')(image)
     x = layers.BatchNormalization(momentum=0.9, epsilon=1e-3, name='first_bn')(x)
     x = layers.DepthwiseConv2D(3, padding='same', activation='sigmoid', name='second')(x)
@@ -86,8 +86,7 @@ def normalised(image):
     return layers.Dense(10, name='classes')(x)
 
 
-# Network, and whether it trains here as it does in Keras: the exporter leaves out dropout, and of batch norm a scale and
-# a shift.
+# Network, and whether it trains as in Keras: the exporter drops dropout and reduces batch norm to a scale and a shift.
 NETWORKS = [(classic, True), (mobile, False), (normalised, False)]
 
 
@@ -97,7 +96,7 @@ def build(network):
     model = keras.Model(image, network(image), name=network.__name__)
     generator = np.random.default_rng(4)
     for layer in model.layers:
-        # As in the middle of training: no zeros, no ones.
+        # Realistic values, neither 0 nor 1.
         if isinstance(layer, layers.BatchNormalization):
             draw = {'gamma': (0.5, 1.5), 'beta': (-0.3, 0.3), 'moving_mean': (-0.5, 0.5), 'moving_variance': (0.5, 2)}
             layer.set_weights([generator.uniform(*draw[weight.name], weight.shape) for weight in layer.weights])
@@ -109,7 +108,7 @@ def build(network):
 
 
 def data(folder):
-    """Images that are easier to tell apart than noise, as files of MNIST's kind."""
+    """Images whose classes are easy to tell apart, as files in MNIST's format."""
     generator = np.random.default_rng(5)
     labels = np.arange(COUNT) % 10
     centres = generator.uniform(0, 200, (10, 28, 28))
@@ -125,7 +124,7 @@ def data(folder):
 
 
 def without_mean(logits):
-    """Softmax at the end is left out of the imported network: logarithms are logits but for a constant."""
+    """The imported network omits a final softmax; logarithms equal logits up to a constant."""
     return logits - logits.mean(1, keepdims=True)
 
 
@@ -169,7 +168,7 @@ def check(program, forward, folder, images, labels, network, same_training):
         if same_training:
             model.compile(keras.optimizers.SGD(RATE, momentum=0.9),
                           keras.losses.SparseCategoricalCrossentropy(from_logits=not softmax))
-            # What it returns is the mean over the batches so far.
+            # Keras returns the mean over all batches so far, so the metrics are reset for each step.
             wanted = []
             for _ in range(STEPS):
                 model.reset_metrics()

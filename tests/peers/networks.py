@@ -1,4 +1,4 @@
-"""Small networks in PyTorch, with all that an importer of ONNX must know, and weights that are not those of a beginning.
+"""Small networks in PyTorch that cover what an ONNX importer must support, with weights that differ from initial values.
 
 `networks()` gives (name, module in evaluation mode, shape of an image)."""
 
@@ -40,7 +40,7 @@ class Residual(nn.Module):
 
 
 class Reshaping(nn.Module):
-    """Flattens by view() and the batch's size, as much code of PyTorch does, and ends with a softmax."""
+    """Flattens by view() with the batch size, as much PyTorch code does, and ends with a softmax."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class Reshaping(nn.Module):
 
 
 class Inverted(nn.Module):
-    """Depthwise convolutions and ReLU6, and the mean over the pixels, as in MobileNet v2."""
+    """Depthwise convolutions, ReLU6, and the mean over the pixels, as in MobileNet v2."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ class Inverted(nn.Module):
 
 
 class Odd(nn.Module):
-    """Uneven kernels and paddings, rounding up, averages without padding, no bias, a matrix product."""
+    """Asymmetric kernels and paddings, ceil mode, averages without padding, no bias, a matrix product."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +94,7 @@ class Odd(nn.Module):
 
 
 class Local(nn.Module):
-    """Pooling between plain convolutions only; no linear layer at the end (Lin et al., 2013)."""
+    """Plain convolutions with pooling between them; no linear layer at the end (Lin et al., 2013)."""
 
     def __init__(self):
         super().__init__()
@@ -108,7 +108,7 @@ class Local(nn.Module):
 
 
 def settle(module, seed):
-    """Gives all tensors values in the middle of training: no zeros, no ones."""
+    """Sets all tensors to realistic values, neither 0 nor 1."""
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in module.state_dict().items():
         if name.endswith('num_batches_tracked'):

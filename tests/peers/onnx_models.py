@@ -28,17 +28,17 @@ try:
     EXPORTERS = ['old', 'new']
 except ImportError:
     EXPORTERS = ['old']
-    print('without the newer exporter: there is no onnxscript')
+    print('without the newer exporter: onnxscript is not installed')
 
 from networks import networks
 
-# Both sides add in different orders, PyTorch in float32.
+# The sums are computed in different orders, PyTorch's in float32.
 TOLERANCE = 1e-4
 COUNT = 3
 
 
 def export(module, example, path, exporter, folded):
-    """Writes `module` to `path` for any number of samples; `folded`: with batch norm in the convolutions."""
+    """Exports `module` to `path` for any number of samples; `folded`: with batch norm folded into the convolutions."""
     modes = torch.onnx.TrainingMode
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
@@ -52,8 +52,8 @@ def export(module, example, path, exporter, folded):
 
 
 def in_other_files(program, path, one_file):
-    """Whether the model's logits stay the same, to the bit, where its tensors lie in other files; for tensors of any size,
-    constants in nodes too."""
+    """Returns whether the logits are bit-identical if tensors are in external files, whatever their size, including constants
+    of nodes."""
     with tempfile.TemporaryDirectory() as folder:
         moved = os.path.join(folder, 'moved.onnx')
         onnx.save_model(onnx.load(path), moved, save_as_external_data=True, all_tensors_to_one_file=one_file,
@@ -76,7 +76,7 @@ def check(program, folder, name, module, shape, exporter, folded):
     images = pixels.float() / 255
     export(module, images, path, exporter, folded)
     with torch.no_grad():
-        # Softmax at the end is left out of the imported network: logarithms are logits but for a constant.
+        # The imported network omits a final softmax; logarithms equal logits up to a constant.
         expected = module(images).numpy()
     pixels.numpy().tofile(path + '.in')
     copies = [path + '.copy', path + '.folded']

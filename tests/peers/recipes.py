@@ -1,5 +1,5 @@
-"""Parts of modules besides layers: numbers in forward(), buffers, free parameters, batch norm without parameters, zero
-biases, a flatten with channels last. Each module is exported by the calls of docs/onnx.md, trained by the program for three
+"""Parts of modules besides layers: constants in forward(), buffers, free parameters, batch norm without parameters, zero
+biases, a channels-last flatten. Each module is exported with the calls of docs/onnx.md, trained by the program for three
 steps on one batch, and exported as safetensors, which must load strictly and agree with PyTorch's weights after the same
 steps. With learning rate 0 the weights must be exactly the initial ones.
 
@@ -27,14 +27,14 @@ try:
     EXPORTERS = ['old', 'new']
 except ImportError:
     EXPORTERS = ['old']
-    print('without the newer exporter: there is no onnxscript')
+    print('without the newer exporter: onnxscript is not installed')
 from torch import nn
 from torch.nn import functional as F
 
 COUNT = 32
 STEPS = 3
 RATE = 0.05
-# Sums in other orders, over three steps.
+# Different orders of sums, over three steps.
 TOLERANCE = 2e-4
 
 
@@ -64,7 +64,7 @@ class Recipe(nn.Module):
 
 
 class Plain(nn.Module):
-    """ResNet-9's end: logits times a number, and a linear layer without bias."""
+    """The end of ResNet-9: logits times a constant, and a linear layer without bias."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ def export(module, path, exporter):
             torch.onnx.export(copy.deepcopy(module), (example,), path, dynamo=True, optimize=False, verbose=False,
                               dynamic_shapes=({0: torch.export.Dim('batch')},))
         else:
-            # It runs the module, whose running statistics move.
+            # The exporter runs the module in training mode, which changes its running statistics.
             torch.onnx.export(module, (example,), path, dynamo=False, do_constant_folding=False,
                               training=torch.onnx.TrainingMode.TRAINING, input_names=['input'], output_names=['logits'],
                               dynamic_axes={'input': {0: 'batch'}, 'logits': {0: 'batch'}})

@@ -74,7 +74,7 @@ bad 4 'label' "${mnist[@]}"
 fresh; labels 39 >"$data/train-labels-idx1-ubyte"
 bad 4 '40.*39|39.*40' "${mnist[@]}"
 for run in "$folder"/run "$folder"/run-*; do
-  [ ! -e "$run" ] || fail "a run that could not begin left $(ls -R "$run")"
+  [ ! -e "$run" ] || fail "a run that could not start left $(ls -R "$run")"
 done
 
 # The run folder.
@@ -90,8 +90,8 @@ program=$folder/limited
 run 8 60 1 "${small[@]}" --epochs 1 --output "$folder/full"
 program=$whole
 one_line 'File too large'
-[ ! -e "$folder/full/latest" ] || fail "a checkpoint that could not be written has a link"
-# An export takes the place of an earlier one as a whole, or not at all.
+[ ! -e "$folder/full/latest" ] || fail "latest points to an incomplete checkpoint"
+# An export replaces an earlier one completely or not at all.
 run 0 60 1 "${small[@]}" --epochs 1 --output "$folder/source"
 mkdir "$folder/exports"
 for name in net.safetensors net.onnx; do
@@ -100,7 +100,7 @@ for name in net.safetensors net.onnx; do
   run 8 60 1 export --run "$folder/source" --to "$folder/exports/$name"
   program=$whole
   one_line 'File too large'
-  [ "$(cat "$folder/exports/$name")" = 'an earlier export' ] || fail "an export that failed has changed $name"
+  [ "$(cat "$folder/exports/$name")" = 'an earlier export' ] || fail "a failed export changed $name"
 done
 [ "$(find "$folder/exports" -mindepth 1 | wc -l)" -eq 2 ] || fail "a failed export leaves $(ls -A "$folder/exports")"
 
@@ -119,7 +119,7 @@ printf 'X' | dd of="$newest/optimizer.safetensors" bs=1 seek=3000 conv=notrunc s
 bad 8 'optimizer.safetensors' "${small[@]}" --resume "$newest"
 # --resume auto falls back to the newest intact one and reports it.
 run 0 60 2 "${small[@]}" --epochs 2 --output "$folder/kept" --resume auto
-grep -q 'step-00000016' "$folder/err" || fail "the damaged checkpoint is not named"
+grep -q 'step-00000016' "$folder/err" || fail "the damaged checkpoint is not reported"
 rm -rf "$folder/other" && cp -r "$folder/good" "$folder/other"
 sed -i 's/"format_version": *[0-9]*/"format_version": 99/' "$folder/other/MANIFEST.json"
 bad 8 'version|MANIFEST' "${small[@]}" --resume "$folder/other"
@@ -134,7 +134,7 @@ one_line 'is not finite.*--lr'
 run 6 60 2 "${small[@]}" --model mnist-slim --weight-decay 1000 --decay decoupled --lr 100000 --checkpoint-every 1 \
   --output "$folder/diverged"
 one_line "running_var' contains non-finite values; it was not saved, and the checkpoint of step 2 is kept"
-[ "$(readlink "$folder/diverged/latest")" = checkpoints/step-00000002 ] || fail "latest is not the checkpoint before"
+[ "$(readlink "$folder/diverged/latest")" = checkpoints/step-00000002 ] || fail "latest is not the previous checkpoint"
 # Finite weights but non-finite outputs: never the best, and no evaluation result.
 run 0 60 2 "${small[@]}" --lr 30000 --schedule constant --max-steps 2 --output "$folder/overflow"
 [ ! -e "$folder/overflow/best" ] || fail "non-finite outputs are the best"

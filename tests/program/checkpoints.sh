@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Checkpoints are written while training continues. One that cannot be written is a warning, and another one follows as soon as
-# the disk has room again; at the end, or with --on-checkpoint-failure stop, it ends the job. A limit on the size of files, which
-# prlimit sets while the job runs, stands for the full disk.
+# Checkpoints are written while training continues. If one cannot be written, the job warns and retries once the disk has space
+# again; at the end of training, or with --on-checkpoint-failure stop, it fails. A full disk is simulated by a file size limit
+# that prlimit sets while the job runs.
 set -u
 source "$(dirname "$0")/lib.sh"
-command -v prlimit >/dev/null || { echo "SKIPPED: there is no prlimit" && exit 77; }
+command -v prlimit >/dev/null || { echo "SKIPPED: prlimit is not installed" && exit 77; }
 long=("${small[@]}" --deterministic --logical-shards 2 --checkpoint-every 4 --epochs 1000 --eval-every 0 --keep-checkpoints 2)
 
-# start NAME ARGUMENTS...: in the background on 2 ranks; returns when there is a checkpoint. Sets `job` and `rank0`.
+# start NAME ARGUMENTS...: in the background on 2 ranks; returns once there is a checkpoint. Sets `job` and `rank0`.
 start() {
   local name=$1 rank
   shift
@@ -27,33 +27,33 @@ moved() { [ "$(newest run)" != "$before" ]; }
 ends() {
   local got=0
   wait "$job" || got=$?
-  [ "$got" -eq "$1" ] || fail "exit code $got in place of $1 from $last"
+  [ "$got" -eq "$1" ] || fail "exit code $got instead of $1 from $last"
 }
 
-# The disk is full for a while: nothing is lost, and the run goes on.
+# The disk is full temporarily: nothing is lost, and training continues.
 start run
 full
 await warned 2 || fail "no warnings of a full disk from $last"
 before=$(newest run)
 [ -e "$folder/run/$before/MANIFEST.json" ] || fail "the last good checkpoint is gone"
-if compgen -G "$folder/run/checkpoints/.tmp*" >/dev/null; then fail "something is left of what could not be written"; fi
+if compgen -G "$folder/run/checkpoints/.tmp*" >/dev/null; then fail "a failed checkpoint left temporary files"; fi
 prlimit --pid "$rank0" --fsize=unlimited
-await moved || fail "no checkpoint after there was room again, from $last"
+await moved || fail "no checkpoint after the disk had space again, from $last"
 kill -USR1 "$job"
 ends 75
 step=$(basename "$(newest run)")
 run 0 120 1 "${long[@]}" --max-steps $((10#${step#step-})) --output "$folder/whole"
 same_tensors "$folder/whole/latest" "$folder/run/latest"
 
-# To the end: the code of a checkpoint that cannot be written.
+# Until the end of training: the exit code of a checkpoint that cannot be written.
 start last
 full
 await warned 1 || fail "no warning of a full disk from $last"
 kill -USR1 "$job"
 ends 8
-[ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "not one error from $last"
+[ "$(grep -c 'error:' "$folder/err")" -eq 1 ] || fail "other than one error from $last"
 
-# Or at once.
+# Or immediately.
 start strict --on-checkpoint-failure stop
 full
 ends 8

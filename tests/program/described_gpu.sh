@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# plan for a GPU that is only described, on a machine without one. STAND_IN_GPU_MODULE names the stand-in for the module
-# for GPUs; REAL_GPU_MODULE is "yes" where the program has the real one. GPU_DESCRIPTION is an H100's.
+# plan for a GPU that exists only as a description, on a machine without one. STAND_IN_GPU_MODULE is the stand-in for the GPU
+# module; REAL_GPU_MODULE is "yes" if the program has the real one. GPU_DESCRIPTION describes an H100.
 set -u
 source "$(dirname "$0")/lib.sh"
 : "${STAND_IN_GPU_MODULE:?}" "${GPU_DESCRIPTION:?}" "${REAL_GPU_MODULE:?}"
@@ -10,20 +10,20 @@ has() {
 }
 described=(plan --device cuda --gpu-description)
 
-# Who has neither a GPU nor a description reads how to go on; who runs gets no such advice.
+# Without a GPU or a description, plan suggests to use a description; training does not.
 run 3 30 1 plan --device cuda
 one_line '--device cuda: .*; to plan without a GPU, describe one: --gpu-description configs/gpus/h100.json$'
 run 3 30 1 --device cuda
 one_line '--device cuda: '
 if grep -q gpu-description "$folder/err"; then fail "--gpu-description is advised for $last"; fi
 
-# It is for plan only, and in place of the CPU.
+# It applies only to plan, and cannot be combined with the CPU.
 run 2 30 2 train --device cuda --gpu-description "$GPU_DESCRIPTION"
 one_line '--gpu-description applies to the command plan only'
 run 2 30 1 plan --device cpu --gpu-description "$GPU_DESCRIPTION"
 one_line '--gpu-description has no effect with --device cpu'
 
-# Files that describe no GPU, whatever module there is.
+# Invalid descriptions are rejected with any module.
 head -c 200 "$GPU_DESCRIPTION" >"$folder/cut.json"
 echo 'seed = 1' >"$folder/other.cfg"
 : >"$folder/empty.json"
@@ -57,7 +57,7 @@ if [ "$REAL_GPU_MODULE" = yes ]; then
   has ' nhwc +forward=cudnn\..* data=cudnn\..* weights=cudnn\.'
   has '^device memory of a rank: .* MiB; .* activations, .* optimizer state$'
   has '^available on it: 78.2 GiB'
-  # The driver's module needs none of --device cuda's words; auto means the GPU as well.
+  # With the real module, --device cuda is not required: auto means the GPU too.
   run 0 120 1 plan --gpu-description "$GPU_DESCRIPTION"
   has 'forward=cudnn\.'
   run 5 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model resnet18-d2l --global-batch 4096 --gpu-memory-limit 4GiB

@@ -19,7 +19,7 @@ for ranks in 1 2; do
 done
 export DDP_NVML_LIBRARY=$STAND_IN_NVML_LIBRARY
 run 0 30 2 devices
-[ "$(grep -c '580.95.05' "$folder/out")" -eq 1 ] || fail "not one rank alone prints"
+[ "$(grep -c '580.95.05' "$folder/out")" -eq 1 ] || fail "other than one rank prints"
 prints '^NVIDIA driver 580.95.05; [0-9]+ cores?, CPU'
 prints '^ +0  NVIDIA H200  0000:3b:00.0 +100.0 GiB +40.0 GiB +97 % +83 °C +power cap, heat +2$'
 prints '^ +1  NVIDIA H200  0000:d8:00.0 +1.0 GiB +139.0 GiB +0 % +31 °C +no +0$'
@@ -49,7 +49,7 @@ prints '^ *device +CPU .*; no GPU: .'
 prints '^rank +host +GPU'
 run 0 60 1 "${small[@]}" --max-steps 2 --output "$folder/run" --device cpu
 prints '^ *device +CPU'
-if grep -q 'no GPU' "$folder/out"; then fail "a GPU was looked for with --device cpu"; fi
+if grep -q 'no GPU' "$folder/out"; then fail "--device cpu searched for a GPU"; fi
 for ranks in 1 2; do
   run 3 30 "$ranks" --device cuda
   one_line 'error:.* --device cuda: .'

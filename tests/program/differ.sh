@@ -42,7 +42,7 @@ differ() {
     -np 1 "$program" "${tiny[@]}" --output odd : -np 1 "$program" "${tiny[@]}" --output odd "$@" >out 2>err || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
   one_line "error: rank 0: rank 1 on host [^ ]+ has .*$pattern.*rank 0"
-  [ ! -e odd/checkpoints ] || fail "$last has begun a run"
+  [ ! -e odd/checkpoints ] || fail "$last started a run"
 }
 differ '--seed 5 instead of 1' 3 --seed 5
 differ '--lr 0.1 instead of 0.05' 3 --lr 0.1
@@ -57,7 +57,7 @@ differ 'training pixels' 3 --data-dir pixels.d
 # Paths and the number of threads may differ.
 cp -r data elsewhere
 timeout -s KILL 60 "$mpirun" -q --oversubscribe --bind-to none -np 1 "$program" "${tiny[@]}" --output same \
-  : -np 1 "$program" "${tiny[@]}" --output same --data-dir elsewhere --workers 2 >out 2>err || fail "ranks with data elsewhere"
+  : -np 1 "$program" "${tiny[@]}" --output same --data-dir elsewhere --workers 2 >out 2>err || fail "ranks with different data folders"
 
 # refuse PATTERN ARGUMENTS...: the run cannot be resumed with these.
 refuse() {
@@ -71,7 +71,7 @@ refuse 'training images 100 of' --data-dir fewer
 refuse 'training labels' --data-dir labels
 refuse 'normalisation' --normalize standard
 run 0 60 2 "${tiny[@]}" --epochs 2 --lr 0.02 --output same --resume auto --data-dir elsewhere
-grep -q 'with --lr 0.02 instead of 0.05' out || fail "another rate is not said"
+grep -q 'with --lr 0.02 instead of 0.05' out || fail "a different learning rate is not reported"
 
 # A checkpoint is evaluated with its own normalisation.
 run 0 60 2 "${tiny[@]}" --normalize standard --output normal
@@ -80,6 +80,6 @@ run 0 60 1 eval "${tiny[@]}" --run normal
 # Different batches use different kernels, so results differ by rounding.
 awk -v a="$(loss out)" -v b="$(loss normal/metrics.jsonl)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (1e-5 * b) ^ 2) }' ||
   fail "eval with another --normalize gives another loss than $(loss normal/metrics.jsonl)"
-grep -q 'normalized as in the checkpoint' err || fail "eval does not say whose normalisation it takes"
+grep -q 'normalized as in the checkpoint' err || fail "eval does not report which normalisation it uses"
 
 finish

@@ -13,7 +13,7 @@ start() {
     [ -e "$1/run.lock" ] && [ -s "$1/summary.csv" ] && [ -e "$1/latest" ] && return
     sleep 0.05
   done
-  fail "the run in $1 did not begin"
+  fail "the run in $1 did not start"
 }
 ends() { # ends CODE SECONDS
   local got=0
@@ -39,15 +39,15 @@ kill -KILL "$job"
 ends 137 5
 [ -e "$folder/killed/run.lock" ] || fail "there is no lock"
 run 0 20 1 "${small[@]}" --output "$folder/killed" --resume auto --epochs 5000 --max-steps 1
-grep -q 'took over the lock of process' "$folder/err" || fail "nothing says that the lock was taken over"
+grep -q 'took over the lock of process' "$folder/err" || fail "the takeover of the lock is not reported"
 
 # A folder deleted or moved while the run writes to it.
 for way in moved deleted; do
   start "$folder/gone"
   if [ "$way" = moved ]; then mv "$folder/gone" "$folder/moved"; else until rm -rf "$folder/gone" 2>/dev/null; do :; done; fi
   ends 8 3
-  grep -q "$folder/gone was deleted, moved or replaced" "$folder/started.err" || fail "$way: nothing says what happened"
-  [ ! -e "$folder/gone" ] || fail "$way: the folder was made anew"
+  grep -q "$folder/gone was deleted, moved or replaced" "$folder/started.err" || fail "$way: not reported"
+  [ ! -e "$folder/gone" ] || fail "$way: the folder was created again"
 done
 
 # A rejected run changes nothing, however late it is rejected.
@@ -59,14 +59,14 @@ for refused in "--seed 5" "--momentum 0" "--model mnist-slim" "--global-batch 10
 done
 run 2 20 1 "${exact[@]}" --output "$folder/run" --lr nonsense
 run 4 20 1 "${exact[@]}" --output "$folder/run" --dataset mnist --data-dir "$folder/nowhere"
-[ "$(everything "$folder/run")" = "$before" ] || fail "a refused run changed the folder"
+[ "$(everything "$folder/run")" = "$before" ] || fail "a rejected run changed the folder"
 
 # Resuming from an older step forks the run; resuming from another run moves the one here. Nothing is deleted.
 run 0 60 1 "${exact[@]}" --output "$folder/run" --resume "$folder/run/checkpoints/step-00000008"
-grep -q 'the checkpoints of later steps were moved to .*earlier-1' "$folder/err" || fail "nothing says where they are"
+grep -q 'the checkpoints of later steps were moved to .*earlier-1' "$folder/err" || fail "the move is not reported"
 same_tensors "$folder/run/checkpoints/step-00000024" "$folder/run/earlier-1/checkpoints/step-00000024"
 [ -e "$folder/run/earlier-1/checkpoints/step-00000016/MANIFEST.json" ] || fail "step 16 is gone"
-[ "$(wc -l <"$folder/run/summary.csv")" -eq 4 ] || fail "summary.csv has not a row for each epoch"
+[ "$(wc -l <"$folder/run/summary.csv")" -eq 4 ] || fail "summary.csv does not have one row per epoch"
 run 0 60 1 "${exact[@]}" --output "$folder/other" --max-steps 8
 run 0 60 1 "${exact[@]}" --output "$folder/run" --resume "$folder/other"
 same_tensors "$folder/run/earlier-2/latest" "$folder/run/latest"
@@ -132,6 +132,6 @@ for command in eval --help; do
   "$program" "$command" "${small[@]}" --output "$folder/run" >/dev/full 2>"$folder/err" || got=$?
   last=$command
   [ "$got" -eq 8 ] || fail "exit code $got of $command >/dev/full"
-  grep -q 'cannot write to standard output: No space left on device' "$folder/err" || fail "no reason"
+  grep -q 'cannot write to standard output: No space left on device' "$folder/err" || fail "the reason is not reported"
 done
 finish

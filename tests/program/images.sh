@@ -28,14 +28,14 @@ images=(--dataset folder --data-dir "$data" --image-size 28 --global-batch 8 --l
 fresh
 echo 'not an image' >"$data/train/grün/notes.txt"
 run 0 60 1 "${images[@]}" --workers 2 --output "$folder/one"
-grep -q "my images/train: skipped 1 file" "$folder/err" || fail "nothing is said about notes.txt"
+grep -q "my images/train: skipped 1 file" "$folder/err" || fail "notes.txt is not reported"
 run 0 60 2 "${images[@]}" --workers 0 --output "$folder/two"
 same_tensors "$folder/one/latest" "$folder/two/latest"
 run 0 60 1 "${images[@]}" --workers 1 --output "$folder/again" --max-steps 4
 run 0 60 2 "${images[@]}" --workers 1 --output "$folder/again" --resume auto
 same_tensors "$folder/one/latest" "$folder/again/latest"
 run 0 60 1 "${images[@]}" --seed 2 --output "$folder/other"
-! cmp -s "$folder/one/latest/model.safetensors" "$folder/other/latest/model.safetensors" || fail "the seed changes nothing"
+! cmp -s "$folder/one/latest/model.safetensors" "$folder/other/latest/model.safetensors" || fail "the seed has no effect"
 grep -q '"grün"' "$folder/one/latest/state.json" || fail "the checkpoint does not name the classes"
 
 rm "$data/train/grün/notes.txt"
@@ -45,7 +45,7 @@ mv "$data/train/grün" "$data/train/blau" && mv "$data/val/grün" "$data/val/bla
 run 8 30 1 "${images[@]}" --output "$folder/one" --epochs 3 --resume auto
 one_line 'classes grün, red one'
 run 8 30 1 eval "${images[@]}" --resume "$folder/one/latest"
-grep -q 'error: .*classes grün, red one' "$folder/err" || fail "eval takes a checkpoint of other classes"
+grep -q 'error: .*classes grün, red one' "$folder/err" || fail "eval accepts a checkpoint with other classes"
 
 # Bad files.
 fresh
@@ -55,7 +55,7 @@ for ranks in 1 2; do
   one_line 'train/grün/a2.jpg: is a truncated JPEG file.*max-bad-samples'
 done
 run 0 60 1 "${images[@]}" --output "$folder/bad1" --max-bad-samples 1
-grep -q 'warning: .*a2.jpg.*stands in' "$folder/err" || fail "nothing is said about the sample that stands in"
+grep -q 'warning: .*a2.jpg.*stands in' "$folder/err" || fail "the replacement of the sample is not reported"
 run 0 60 2 "${images[@]}" --output "$folder/bad2" --max-bad-samples 1
 same_tensors "$folder/bad1/latest" "$folder/bad2/latest"
 

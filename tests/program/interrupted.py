@@ -27,7 +27,7 @@ import tempfile
 import time
 
 TIMEOUT = 4  # --timeout of the runs
-# How long a job may take to end, after --timeout where that has to pass first. A machine under load is slow.
+# Time limits for the end of a job, in addition to --timeout where it applies. Machines under load are slow.
 FREEZE_ENDS = 6
 KILL_ENDS = 3
 SIGNAL_ENDS = 8
@@ -64,7 +64,7 @@ class Job:
                    "--max-steps", "400", "--timeout", str(TIMEOUT), "--output", str(folder / "run")]
         environment = dict(os.environ, DDP_TRAIN=arguments.program, XDG_CACHE_HOME=str(folder / "cache"))
         self.begin = time.monotonic()
-        # Background jobs of a shell ignore INT, and so would what they start.
+        # Background jobs of a shell ignore INT, and their children inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.words, env=environment,
                                         start_new_session=True)
@@ -77,7 +77,7 @@ class Job:
         return None
 
     def ranks(self):
-        """The processes of the ranks that live, by rank."""
+        """The living processes of the ranks, by rank."""
         found = {rank_of(child): child for child in children(self.mpirun() or 0) if alive(child)}
         found.pop(None, None)
         self.seen.update(found)
@@ -97,7 +97,7 @@ class Job:
         return [line for line in self.words.read().decode(errors="replace").splitlines() if line.strip()]
 
     def clear(self):
-        """Whatever is left of it ends."""
+        """Kills whatever is left of the job."""
         processes = list(self.seen.values()) + [self.mpirun(), self.process.pid]
         left = [p for p in self.seen.values() if alive(p)]
         for process in processes:
@@ -119,7 +119,7 @@ def moment(kind, life, generator):
 
 
 def trial(arguments, ranks, life, generator, folder, counts):
-    """One run with one interruption; returns what is wrong with its end, or None."""
+    """One run with one interruption; returns what was wrong with its end, or None."""
     kind = generator.choice(arguments.kinds)
     delay = moment(kind, life[ranks], generator)
     job = Job(arguments, ranks, folder)
@@ -130,7 +130,7 @@ def trial(arguments, ranks, life, generator, folder, counts):
         if kind == "signal":
             number = generator.choice([signal.SIGUSR1, signal.SIGTERM, signal.SIGINT])
             what += " " + number.name
-            # bash is not up in its first moments.
+            # Until it has executed the script, bash does not handle signals.
             while job.process.poll() is None and b"launch" not in read(f"/proc/{job.process.pid}/cmdline"):
                 time.sleep(0.005)
             time.sleep(0.05)
@@ -207,11 +207,11 @@ def main():
         folder = pathlib.Path(name)
         life = {}
         for ranks in arguments.ranks:
-            for _ in range(2):  # the second time with a plan from the cache
+            for _ in range(2):  # the second run uses the plan from the cache
                 job = Job(arguments, ranks, folder)
                 seconds = job.wait(120)
                 if seconds is None or job.process.returncode != 0:
-                    sys.exit(f"an undisturbed run of {ranks} ranks does not end well: {job.lines()}")
+                    sys.exit(f"an undisturbed run of {ranks} ranks fails: {job.lines()}")
                 life[ranks] = seconds
                 job.clear()
                 shutil.rmtree(folder / "run")
@@ -223,7 +223,7 @@ def main():
             shutil.rmtree(folder / "run", ignore_errors=True)
     for what, count in sorted(counts.items()):
         print(f"{count:6}  {what}")
-    print(f"{arguments.count} interruptions, {len(wrong)} ended wrongly")
+    print(f"{arguments.count} interruptions, {len(wrong)} with a wrong end")
     sys.exit(1 if wrong else 0)
 
 

@@ -28,11 +28,11 @@ run() {
   [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
 }
 
-# Standard error consists of one clear line.
+# one_line PATTERN: standard error is one line that matches.
 one_line() {
   local lines
   lines=$(grep -c . "$words/err")
-  [ "$lines" -eq 1 ] || fail "$lines lines of error in place of 1 from $last"
+  [ "$lines" -eq 1 ] || fail "$lines lines of error instead of 1 from $last"
   grep -qE -- "$1" "$words/err" || fail "no '$1' in the error of $last"
 }
 

@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh"
 export DDP_CUDA_MODULE=$STAND_IN_GPU_MODULE DDP_NVML_LIBRARY=$STAND_IN_NVML_LIBRARY
 a=0000:01:00.0 b=0000:02:00.0
 
-# uses RANK GPU ADDRESS according to the table.
+# takes RANK GPU ADDRESS: the table assigns this GPU to the rank.
 takes() {
   grep -qE "^ +$1  [^ ]+ +$2 Stand-in  $3 +0  580.95.05  8.0 GiB$" "$folder/out" || fail "rank $1 does not have GPU $2 at $3 in $last"
 }
@@ -83,5 +83,5 @@ STAND_IN_GPU_FAULT=sum run 3 30 2 check
 one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, expected \[\[44, 56\], \[98, 128\]\]'
 STAND_IN_GPU_FAULT=memory run 5 30 2 check
 one_line 'the matrices of a check do not fit'
-if grep -q ready "$folder/out"; then fail "ready, with full memory"; fi
+if grep -q ready "$folder/out"; then fail "reports ready although the memory is full"; fi
 finish

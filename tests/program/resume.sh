@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stopping after any step and resuming gives the same bits as not stopping.
+# Stopping after any step and resuming is bit-identical to not stopping.
 set -u
 source "$(dirname "$0")/lib.sh"
 

@@ -13,7 +13,7 @@ start() {
     [ -f "$output/metrics.jsonl" ] && [ "$(wc -l <"$output/metrics.jsonl")" -gt 2 ] && return
     sleep 0.1
   done
-  fail "the run did not begin"
+  fail "the run did not start"
 }
 # ends CODE SECONDS
 ends() {
@@ -30,7 +30,7 @@ ends() {
   [ "$got" -eq "$1" ] || fail "exit code $got instead of $1"
 }
 rank_pids() { pgrep -P "$job"; }
-# listening PID: the addresses at which a process waits for connections, as in /proc/net/tcp, but for the loopback.
+# listening PID: the addresses at which a process listens, as in /proc/net/tcp, except loopback.
 listening() {
   local sockets
   sockets=$(find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' 2>/dev/null | tr -dc '0-9\n')
@@ -47,7 +47,7 @@ done
 kill -USR1 "$job"
 ends 75 10
 [ -s "$folder/usr1/latest/state.json" ] || fail "USR1 left no checkpoint"
-grep -q 'resume with --resume auto' "$folder/err" || fail "USR1: no line says how to go on"
+grep -q 'resume with --resume auto' "$folder/err" || fail "USR1: no line says how to resume"
 step=$(sed -n 's/.*"step": *\([0-9]*\),.*/\1/p' "$folder/usr1/latest/state.json")
 run 0 60 2 "${small[@]}" --epochs 2000 --max-steps $((step + 3)) --output "$folder/usr1" --resume auto --log-interval 1
 [ "$(grep -c '"loss"' "$folder/usr1/metrics.jsonl")" -eq $((step + 3)) ] || fail "a resumed log has gaps"
@@ -80,11 +80,11 @@ for where in rank0 all; do
   sleep 0.5
   kill -USR1 "$job"
   ends 75 4
-  [ ! -e "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation was over before it was stopped"
-  grep -q 'after step 1; .*--resume auto' "$folder/err" || fail "no line says how to go on"
+  [ ! -e "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation ended before it was stopped"
+  grep -q 'after step 1; .*--resume auto' "$folder/err" || fail "no line says how to resume"
   run 0 60 2 "${evaluated[@]}" --test-limit 32 --resume auto
-  [ -s "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation is not made up for"
-  [ "$(grep -c '"val_loss"' "$folder/evaluates/metrics.jsonl")" -eq 1 ] || fail "not one evaluation in the log"
+  [ -s "$folder/evaluates/latest/evaluation.json" ] || fail "the evaluation was not repeated"
+  [ "$(grep -c '"val_loss"' "$folder/evaluates/metrics.jsonl")" -eq 1 ] || fail "other than one evaluation in the log"
 done
 
 # Many signals during oneDNN kernels: the process survives all of them.
@@ -100,7 +100,7 @@ hung=$(rank_pids | tail -1)
 kill -STOP "$hung"
 ends 7 25
 kill -CONT "$hung" 2>/dev/null
-grep -q 'rank' "$folder/err" || fail "nothing names the rank that hung"
+grep -q 'rank' "$folder/err" || fail "the rank that hung is not named"
 
 # A rank without its launcher exits, whether MPI notices or not; here MPI is not involved.
 (
@@ -124,7 +124,7 @@ fi
 start "$folder/killed" 2
 kill -KILL "$(rank_pids | tail -1)"
 ends 137 10
-# Rank 0, which mpirun ends as well, has given the run folder back: nobody waits for it, or takes it over.
-[ -s "$folder/killed/metrics.jsonl" ] || fail "the run was not there"
+# Rank 0, which mpirun terminates too, must release the lock, so that the next run neither waits nor takes it over.
+[ -s "$folder/killed/metrics.jsonl" ] || fail "the run had not started"
 [ ! -e "$folder/killed/run.lock" ] || fail "the lock of a run whose other rank was killed is left behind"
 finish

@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 run 0 120 2 "${small[@]}" --epochs 12 --lr 0.1 --log-interval 1 --output "$folder/run" --progress lines
 for file in config.cfg metrics.jsonl summary.csv latest/model.safetensors best/MANIFEST.json \
   checkpoints/step-00000096/state.json; do
-  [ -s "$folder/run/$file" ] || fail "there is no $file"
+  [ -s "$folder/run/$file" ] || fail "$file is missing"
 done
 [ "$(grep -c '"loss"' "$folder/run/metrics.jsonl")" -eq 96 ] || fail "not 96 training lines"
 [ "$(grep -c '"val_accuracy"' "$folder/run/metrics.jsonl")" -eq 12 ] || fail "not 12 evaluation lines"
@@ -14,7 +14,7 @@ for key in step epoch loss lr images_per_second data_wait forward backward expos
   checkpoint; do
   head -1 "$folder/run/metrics.jsonl" | grep -q "\"$key\":" || fail "a training line has no $key"
 done
-[ "$(wc -l <"$folder/run/summary.csv")" -eq 13 ] || fail "summary.csv has not 13 lines"
+[ "$(wc -l <"$folder/run/summary.csv")" -eq 13 ] || fail "summary.csv does not have 13 lines"
 grep -qE '^(slowest rank|the ranks are balanced): ' "$folder/out" || fail "no summary of the slowest rank"
 grep -q '128 global = 2 ranks x 64' "$folder/out" || fail "no batch arithmetic in the header"
 # The first losses are about ln 10; the last far below.
@@ -27,7 +27,7 @@ awk -v a="$first" -v b="$last_loss" 'BEGIN { exit !(a > 2.2 && a < 2.4 && b < 0.
 run 0 60 2 --config "$folder/run/config.cfg" --output "$folder/again"
 same_tensors "$folder/run/latest" "$folder/again/latest"
 
-# What the other ranks wait for while rank 0 writes a checkpoint is not communication: the phase is theirs, too.
+# While rank 0 writes a checkpoint, the other ranks' waiting time counts as the checkpoint phase, not as communication.
 run 0 120 2 "${small[@]}" --epochs 1 --checkpoint-every 1 --progress lines --output "$folder/often"
 awk '$1 == "checkpoint" { found = 1; even = $2 > 0.75 * $5 } END { exit !(found && even) }' "$folder/out" ||
   fail "the ranks do not share the time of the checkpoints: $(grep -E '^ *checkpoint' "$folder/out")"
@@ -65,5 +65,5 @@ run 0 60 2 bench --global-batch 64 --on-request <"$folder/requests"
 run 2 20 1 train --on-request
 one_line '--on-request applies to the command bench only'
 run 6 60 2 bench --global-batch 64 --lr 100000
-grep -q 'non-finite values, so their time is meaningless; lower --lr' "$folder/err" || fail "bench times steps that do nothing"
+grep -q 'non-finite values, so their time is meaningless; lower --lr' "$folder/err" || fail "bench times meaningless steps"
 finish

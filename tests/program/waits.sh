@@ -26,10 +26,10 @@ run 0 60 2 "${mnist[@]}" --max-steps 1 --global-batch 64
 
 begin=$SECONDS
 LD_PRELOAD=$HANGING_READ run 7 40 2 "${mnist[@]}" --timeout 4
-[ $((SECONDS - begin)) -le 15 ] || fail "$((SECONDS - begin)) s for a file that never answers"
+[ $((SECONDS - begin)) -le 15 ] || fail "$((SECONDS - begin)) s for a file that never responds"
 grep -qE 'no progress for 4 s on host .* while (opening|reading) .*/never-answers/mnist/' "$folder/err" ||
-  fail "the file that never answers is not named in $last"
-[ "$(grep -c 'ddp_train: error' "$folder/err")" -eq 1 ] || fail "not one rank alone speaks in $last"
+  fail "the file that never responds is not named in $last"
+[ "$(grep -c 'ddp_train: error' "$folder/err")" -eq 1 ] || fail "other than one rank reports the error in $last"
 
 # The lock is removed.
 LD_PRELOAD=$HANGING_READ run 7 40 1 "${mnist[@]}" --timeout 2
@@ -44,9 +44,9 @@ sleep 3
 kill -USR1 "$job"
 begin=$SECONDS got=0
 wait "$job" || got=$?
-[ "$got" -eq 75 ] || fail "exit code $got in place of 75 after USR1 before the first step"
+[ "$got" -eq 75 ] || fail "exit code $got instead of 75 after USR1 before the first step"
 [ $((SECONDS - begin)) -le 10 ] || fail "$((SECONDS - begin)) s for a stop before the first step"
-grep -q 'stopped by SIGUSR1; there was nothing to save' "$folder/err" || fail "no word of the stop"
+grep -q 'stopped by SIGUSR1; there was nothing to save' "$folder/err" || fail "the stop is not reported"
 
 # If nobody reads the output, training continues, and a request to stop is honoured.
 mkfifo "$folder/full"
@@ -64,7 +64,7 @@ done
 kill -TERM "$job"
 begin=$SECONDS got=0
 wait "$job" || got=$?
-[ "$got" -eq 75 ] || fail "exit code $got in place of 75 with an output that nobody reads"
+[ "$got" -eq 75 ] || fail "exit code $got instead of 75 with an output that nobody reads"
 [ $((SECONDS - begin)) -le 15 ] || fail "$((SECONDS - begin)) s for a stop with an output that nobody reads"
 kill "$reader"
 

@@ -1,4 +1,4 @@
-// A clock that goes only when a test sets it.
+// A clock that advances only when a test sets it.
 #pragma once
 
 namespace ddp {

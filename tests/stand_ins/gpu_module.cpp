@@ -1,8 +1,8 @@
-// A stand-in for libddp_cuda.so whose GPUs are the CPU, so that what the program does with GPUs can be tested without
-// one: which rank takes which, and over which transport it sums. Its memory is not the host's to the program.
+// A stand-in for libddp_cuda.so whose GPUs are the CPU, to test without a GPU which rank uses which GPU and which
+// transport sums the gradients. The program must treat its memory as device memory.
 //
-//   STAND_IN_GPUS         the PCI addresses of the visible GPUs, with blanks between; none: there is no driver
-//   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: so do sums between GPUs; memory: it is full
+//   STAND_IN_GPUS         the PCI addresses of the visible GPUs, separated by spaces; unset or empty: no driver
+//   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: sums between GPUs are wrong; memory: it is full
 
 #include "comm/gpu_module.h"
 
@@ -51,7 +51,7 @@ class StandInQueue final : public HostQueue {
   }
 
  private:
-  std::size_t left_;  // bytes; what is freed does not come back
+  std::size_t left_;  // bytes; freed memory is not reused
 };
 
 class StandInOps final : public OpsInFront {
@@ -68,7 +68,7 @@ class StandInOps final : public OpsInFront {
   GpuInfo gpu_;
 };
 
-// Sums as NCCL would be asked for them, by messages between the ranks.
+// Has NCCL's interface, but sums by messages between the ranks.
 class StandInNccl final : public DeviceCommunicator {
  public:
   explicit StandInNccl(std::unique_ptr<DeviceCommunicator> sums) : sums_(std::move(sums)) {}

@@ -1,5 +1,5 @@
-// A stand-in for the driver's libcuda.so.1, with which cuDNN plans kernels that it compiles at run time for a GPU that
-// is only described. What was compiled is accepted and dropped; there is no device, and nothing runs.
+// A stand-in for the driver's libcuda.so.1, with which cuDNN can plan run-time-compiled kernels for a GPU that exists
+// only as a description. Compiled code is accepted and discarded; there is no device, and nothing runs.
 #define STAND_IN_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -7,11 +7,11 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kNoDevice = 100;
 constexpr int kVersion = 13000;
-int handle = 0;  // where every library and every kernel is
+int handle = 0;  // the address of every library and kernel
 
 }  // namespace
 
-// CUDA's names; of the parameters only those that are used have types of their own.
+// CUDA's function names; only the parameters that are used have real types.
 STAND_IN_EXPORT int cuInit(unsigned /*flags*/) { return kNoDevice; }
 STAND_IN_EXPORT int cuDriverGetVersion(int* version) {
   *version = kVersion;
@@ -46,7 +46,7 @@ STAND_IN_EXPORT int cuKernelGetAttribute(int* value, int /*name*/, void* /*kerne
   return kSuccess;
 }
 
-// cuDNN takes a driver without these for none.
+// Never called, but without these symbols cuDNN reports that there is no driver.
 STAND_IN_EXPORT int cuCtxGetCurrent() { return kNoDevice; }
 STAND_IN_EXPORT int cuCtxGetLimit() { return kNoDevice; }
 STAND_IN_EXPORT int cuCtxPopCurrent() { return kNoDevice; }

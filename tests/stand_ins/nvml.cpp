@@ -1,10 +1,10 @@
-// A stand-in for libnvidia-ml.so.1 with the binary interface of NVIDIA's, so that tests need no driver. It has three
-// GPUs: one at work, one idle, and one that has fallen off the bus. STAND_IN_NVML changes what it does:
+// A stand-in for libnvidia-ml.so.1 with NVIDIA's binary interface, so that tests need no driver. It has three GPUs: one
+// busy, one idle, and one that has fallen off the bus. STAND_IN_NVML changes its behaviour:
 //
-//   no-driver   it cannot be initialised
-//   silent      every question to a GPU is refused
-//   uncounted   it does not say how many GPUs there are
-//   empty       there is no GPU
+//   no-driver   initialisation fails
+//   silent      every query of a GPU is refused
+//   uncounted   the number of GPUs cannot be queried
+//   empty       there are no GPUs
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,14 +67,14 @@ int list_processes(const StandInGpu* gpu, unsigned* count, ProcessInfo* infos) {
   if (*count > room) return kInsufficientSize;
   if (gpu->index == 0) {
     infos[0] = {static_cast<unsigned>(getpid()), 3 * kGiB, ~0U, ~0U};
-    // One that cannot be seen from here and does not tell its memory.
+    // A process in another PID namespace whose memory use is unknown.
     infos[1] = {4194305, ~0ULL, ~0U, ~0U};
   }
   return kSuccess;
 }
 
 int list_reasons(const StandInGpu* gpu, unsigned long long* reasons) {
-  *reasons = gpu->index == 0 ? 0x24 : 0x1;  // power cap and heat; idle
+  *reasons = gpu->index == 0 ? 0x24 : 0x1;  // power cap and thermal slowdown; idle
   return answer();
 }
 
@@ -86,7 +86,7 @@ STAND_IN_EXPORT int nvmlInit_v2() {
   return kSuccess;
 }
 STAND_IN_EXPORT int nvmlShutdown() {
-  // Every session ends once, or the test with it.
+  // More shutdowns than initialisations are a bug.
   if (--sessions < 0) std::abort();
   return kSuccess;
 }

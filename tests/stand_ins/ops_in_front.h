@@ -1,4 +1,4 @@
-// Operators in front of others: a stand-in overrides what it changes.
+// Forwards to another set of operators; a stand-in overrides what it changes.
 //
 //   class Wrong final : public OpsInFront {
 //    public:

@@ -1,9 +1,9 @@
-// A test backend on the CPU's operators that executes its queue only in synchronize(): what a program reads too early
-// is stale, what it overwrites too early is lost, as on a GPU.
+// A test backend with the CPU's operators that executes its queue only in synchronize(): as on a GPU, a program that
+// reads too early sees stale data, and one that overwrites an input too early corrupts the result.
 //
 //   const std::unique_ptr<Backend> device = make_queued_backend();
-//   device->queue().upload(there, here, bytes);   // `here` must stay as it is
-//   device->queue().synchronize();                // now it is there
+//   device->queue().upload(there, here, bytes);   // `here` must not change until synchronize()
+//   device->queue().synchronize();                // now the copy has happened
 #pragma once
 
 #include <cstring>

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# include_check.sh [ROOT]: which folder of src/ includes which, what public headers keep to themselves, and the length of
-# files. Prints one line for each break of a rule and ends with 1, or with 0 where there is none.
+# include_check.sh [ROOT]: checks which folder of src/ includes which, what public headers must not include, and the length of
+# files. Prints one line for each violation and exits with 1 if there are any.
 set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
-# What each folder may include besides itself and base. A folder that contains others which are listed here includes these
-# only if its own line says so; naming a folder grants all below it. A line names only folders above it, or its own
-# subfolders, so no two folders include each other; what is granted must be used.
+# What each folder may include besides itself and base. A folder includes its listed subfolders only if its own line says so;
+# naming a folder grants all below it. A line names only folders above it, or its own subfolders, so the table is acyclic; what
+# is granted must be used.
 declare -A may=(
   [base]=''
   [options]=''
@@ -31,9 +31,9 @@ may[train]=${!may[*]}
 may[commands]="${may[train]} train"
 may[.]="${may[commands]} commands" # main.cpp
 
-# Headers that are slow to compile or belong to one library's inside stay out of ours: a .cpp file includes them.
+# Headers that are slow to compile or an implementation detail may be included only by .cpp files.
 heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|jpeglib\.h|png\.h|dnnl|onnx/onnx_pb|google/'
-# Only these folders know MPI; main and the commands do not.
+# Only these folders use MPI; main and the commands do not.
 mpi_folders='comm job'
 longest=500
 
@@ -49,7 +49,7 @@ includes() {
   grep -nHE "^[[:space:]]*#[[:space:]]*include[[:space:]]*$1" "${@:2}" |
     sed -E 's/^([^:]+:[0-9]+):[^"<]*["<]([^">]+)[">].*/\1:\2/' || true
 }
-# room_of PATH: the folder with a line in the table that has this file, or its first folder.
+# room_of PATH: the innermost folder of this file with a line in the table, or its first folder.
 room_of() {
   local path=${1#src/} room
   [[ $path == */* ]] || { echo .; return; }
@@ -57,7 +57,7 @@ room_of() {
   while [[ -z ${may[$room]+known} && $room == */* ]]; do room=${room%/*}; done
   echo "$room"
 }
-# grants LIST ROOM: the entry of the list that grants the room, itself or a folder above it; fails if there is none.
+# grants LIST ROOM: prints the entry of LIST that grants ROOM (itself or a folder above it); fails if there is none.
 grants() {
   local granted
   for granted in $1; do

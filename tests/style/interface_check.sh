@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# interface_check.sh [ROOT]: how many virtual functions a class of src/ declares, and which files ask whether device memory
-# is host memory. Prints one line for each break of a rule and ends with 1, or with 0 where there is none.
+# interface_check.sh [ROOT]: checks how many virtual functions a class of src/ declares, and which files ask whether device
+# memory is host memory. Prints one line for each violation and exits with 1 if there are any.
 set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
-# A larger interface is several, and a test that stands in for it writes out what it does not test.
+# Larger interfaces should be split: a test that implements one would have to define functions that it does not test.
 most_virtuals=11
-# Helpers that save a copy where device memory is host memory. Everything else is the same on both.
+# Helpers that avoid a copy if device memory is host memory. All other code is the same for both.
 memory_helpers='src/backend/host_mirror.cpp src/backend/staging.cpp src/comm/staged.cpp'
 
 breaks=0
@@ -18,7 +18,7 @@ complain() {
 mapfile -t sources < <(find src -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 [ ${#sources[@]} -gt 0 ] || complain "there is no source file under $PWD/src"
 
-# Lines that begin with "virtual" after a class's opening line, without its destructor.
+# Lines that begin with "virtual" after the opening line of a class, except its destructor.
 while IFS=: read -r file class count; do
   [ -n "$file" ] || continue
   complain "$file: class $class declares $count virtual functions; $most_virtuals at most, split the interface"

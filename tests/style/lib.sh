@@ -28,4 +28,4 @@ rejects() {
   for message; do grep -qF "$message" "$folder/out" || failed "not found: $message"; done
 }
 # summary: the last line of a test, and its exit code.
-summary() { [ "$failures" -eq 0 ] && echo "$(basename "$check") finds what it should"; }
+summary() { [ "$failures" -eq 0 ] && echo "$(basename "$check") detects all violations"; }

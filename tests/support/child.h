@@ -1,4 +1,4 @@
-// Runs a piece of a test in a process of its own, where it may crash, or live under other limits.
+// Runs part of a test in a child process, where it may crash or run under different limits.
 //
 //   EXPECT_EQ(run_in_child([] { ::_exit(7); }), 7);
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace ddp {
 
-// The exit status of the child: 0 when `body` returns, 99 when it throws, 128 + the signal that killed it.
+// Returns the child's exit status: 0 if `body` returns, 99 if it throws, 128 + the signal number if it is killed.
 template <class Body>
 int run_in_child(Body&& body) {
   std::fflush(nullptr);

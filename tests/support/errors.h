@@ -1,4 +1,4 @@
-// What an action throws, for tests of bad input.
+// Catches the exception that an action throws, for tests of invalid input.
 //
 //   EXPECT_THAT(error_text(ExitCode::data, [&] { open("no-such-file"); }), HasSubstr("no-such-file"));
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace ddp {
 
-// The message of the Error that `action` throws; fails the test if it throws none, one of another code, or one of
-// several lines.
+// Returns the message of the Error that `action` throws; the test fails if nothing is thrown, the exit code differs, or
+// the message has more than one line.
 template <class Action>
 std::string error_text(ExitCode code, Action&& action) {
   try {

@@ -1,4 +1,4 @@
-// The hash over integers from which the scripts of tests/golden make their inputs.
+// The integer hash with which the scripts in tests/golden generate their inputs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The data and initial weights of the golden LeNet runs, by the formulae that tests/golden/make_lenet.py documents.
+// The data and initial weights of the golden LeNet runs, by the formulas documented in tests/golden/make_lenet.py.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,6 @@ inline std::uint8_t pixel(std::uint32_t sample, std::uint32_t p) {
   return static_cast<std::uint8_t>(pattern < 64 ? 128 + (noise >> 1U) : noise >> 3U);
 }
 
-// Samples first .. first + count - 1.
 struct Samples {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;

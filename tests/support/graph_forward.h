@@ -1,4 +1,4 @@
-// The logits of a graph by the program's own network on the CPU, for images of bytes that become byte / 255.
+// Computes the logits of a graph with the program's own network on the CPU; each input byte is scaled by 1/255.
 //
 //   std::vector<float> logits = forward_logits(graph, parameters, statistics, pixels, count);   // [count][classes]
 #pragma once

@@ -1,4 +1,4 @@
-// The forward pass of a graph in inference, in double precision and by the definitions: what all else is compared with.
+// Inference of a graph in double precision, straight from the definitions: the reference for all comparisons.
 //
 //   GraphReference reference(graph, parameters, statistics);
 //   std::vector<double> logits = reference.logits(image);   // of one image [C][H][W]

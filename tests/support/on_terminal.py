@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""on_terminal.py FILE COMMAND...: runs COMMAND on a terminal of its own and presses Ctrl-C once FILE exists. Prints what it
-wrote and exits with its exit code, or with 124 if it has not ended 60 s later."""
+"""on_terminal.py FILE COMMAND...: runs COMMAND on a new pseudo-terminal and presses Ctrl-C once FILE exists. Prints the
+command's output and exits with its exit code, or with 124 if it is still running 60 s later."""
 
 import os
 import pty
@@ -32,7 +32,7 @@ def main():
         while data := os.read(terminal, 4096):
             os.write(1, data)
     except OSError:
-        pass  # how Linux reports the end of a terminal's last writer
+        pass  # on Linux, reading fails once the last writer has closed the terminal
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     sys.exit(status if status >= 0 else 128 - status)
 

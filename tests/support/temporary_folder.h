@@ -1,4 +1,4 @@
-// A folder that lives as long as its object; in memory where the machine has /dev/shm, as tests sync their files a lot.
+// A folder that is removed with its object; in /dev/shm where available, because tests sync files often.
 //
 //   TemporaryFolder folder;
 //   write(folder.path() / "a.txt");

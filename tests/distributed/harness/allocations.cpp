@@ -16,7 +16,7 @@ long allocation_count() { return allocations.load(); }
 
 }  // namespace ddp::testing
 
-// The array forms come here too.
+// The array forms call this one.
 void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;

@@ -1,10 +1,10 @@
-// How often a test program has allocated: proof that a step does not.
+// Counts the allocations of a test program, to check that a step does not allocate.
 //
 //   const long before = allocation_count();
 //   step();
 //   EXPECT_EQ(allocation_count(), before);
 //
-// A program that links ddp_count_allocations counts every call of operator new, from all threads.
+// Programs that link ddp_count_allocations count every call of operator new, on all threads.
 #pragma once
 
 namespace ddp::testing {

@@ -83,7 +83,7 @@ void RankListener::wait_for_all(const ::testing::TestInfo& test) const {
   MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-// On rank 0 the texts of all ranks, elsewhere nothing.
+// Returns the texts of all ranks on rank 0, elsewhere an empty list.
 std::vector<std::string> RankListener::gather(const std::string& mine) const {
   const int length = static_cast<int>(mine.size());
   std::vector<int> lengths(static_cast<std::size_t>(size_));

@@ -1,4 +1,4 @@
-// Joins the ranks of a test program: which tests failed where, gathered on rank 0.
+// Gathers the test failures of all ranks on rank 0.
 //
 //   ::testing::UnitTest::GetInstance()->listeners().Append(new RankListener(rank, size));   // GoogleTest owns it
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace ddp::testing {
 
-// What one expectation of one rank has to say.
+// One failed expectation on one rank.
 struct RankFailure {
   std::string place;  // "file.cpp:12"
   std::string message;
@@ -19,8 +19,8 @@ struct RankFailure {
 std::string pack(const std::vector<RankFailure>& failures);
 std::vector<RankFailure> unpack(const std::string& bytes);
 
-// At the end of each test, waits for all ranks and reports the other ranks' failures as failures of rank 0, with the
-// rank in front. A rank that does not come within a minute ends the job: each rank then prints its own failures.
+// At the end of each test, waits for all ranks and reports the other ranks' failures on rank 0, prefixed with the rank.
+// If a rank does not arrive within a minute, the job is aborted, and each rank prints its own failures.
 class RankListener : public ::testing::EmptyTestEventListener {
  public:
   RankListener(int rank, int size) : rank_(rank), size_(size) {}

@@ -1,8 +1,8 @@
-// The main program of every test that runs under mpirun: the ranks run the same tests side by side, rank 0 speaks for
-// all of them, and the exit code of every rank is that of the whole job.
+// The main program of all tests under mpirun: the ranks run the same tests in parallel, rank 0 reports for all of them,
+// and every rank exits with the exit code of the whole job.
 //
-// A job of fewer ranks than the environment variable DDP_EXPECT_RANKS asks for has not tested what it was meant to: it
-// fails before the first test.
+// A job with fewer ranks than the environment variable DDP_EXPECT_RANKS fails before the first test, because it would
+// not test what it is meant to.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-// Whether MPI gives the number of ranks that the environment asks for, if it asks.
+// Returns false if MPI's number of ranks differs from the expected one, if that is set.
 bool ranks_as_expected(int rank, int size) {
   const char* text = std::getenv("DDP_EXPECT_RANKS");
   if (text == nullptr) return true;
@@ -24,7 +24,7 @@ bool ranks_as_expected(int rank, int size) {
   return false;
 }
 
-// All ranks must come to the end of the same number of tests, and at least of one.
+// Returns true if all ranks ran the same number of tests, and at least one.
 bool ran_the_same_tests(int size) {
   const int mine = ::testing::UnitTest::GetInstance()->test_to_run_count();
   int least = 0;

@@ -1,4 +1,4 @@
-// What backend/cuda/check.cpp wants of cuDNN and cuBLAS: words for errors that nothing here has.
+// The error strings of cuDNN and cuBLAS that backend/cuda/check.cpp needs to link; nothing here reports such errors.
 #include <cublasLt.h>
 #include <cudnn.h>
 

@@ -17,13 +17,13 @@
 namespace ddp::testing {
 namespace {
 
-// What a communicator shares with the work that it has on streams.
+// What a communicator shares with its work on streams.
 struct Shared {
   std::unique_ptr<Communicator> messages;
   NcclFaults faults;
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<bool> aborted{false};
-  std::atomic<int> under_way{0};  // sums on their way to a stream, or on it
+  std::atomic<int> under_way{0};  // sums that are accepted or on a stream
   std::atomic<int> recorded{0};   // sums in graphs
   std::shared_ptr<std::atomic<std::size_t>> ended = std::make_shared<std::atomic<std::size_t>>(0);
 
@@ -65,7 +65,7 @@ void sum_in_bf16(Communicator& messages, std::span<Bf16> values) {
   for (std::size_t i = 0; i < wide.size(); ++i) values[i].bits = bf16_bits(wide[i]);
 }
 
-// One sum, on the thread of its stream.
+// One sum, called on the stream's thread.
 void sum(Shared& shared, void* values, std::size_t count, ncclDataType_t type, std::size_t number) {
   if (shared.aborted) return;
   if (number == shared.faults.silent_sum) {
@@ -88,7 +88,7 @@ void sum(Shared& shared, void* values, std::size_t count, ncclDataType_t type, s
   }
 }
 
-// Counts something for as long as it lives.
+// Increments a counter for the lifetime of the returned object.
 std::shared_ptr<void> counted(const std::shared_ptr<Shared>& shared, std::atomic<int> Shared::*count) {
   ++((*shared).*count);
   return {nullptr, [shared, count](void* /*nothing*/) { --((*shared).*count); }};
@@ -122,7 +122,7 @@ struct ncclComm {
 
 namespace {
 
-// Waits for the threads and graphs that use a communicator, as NCCL does.
+// Waits for the threads and graphs that use the communicator, as NCCL does.
 void end(ncclComm* comm) {
   const std::unique_ptr<ncclComm> owned(comm);
   if (comm->connector.joinable()) comm->connector.join();
@@ -134,7 +134,7 @@ void end(ncclComm* comm) {
 
 }  // namespace
 
-// NCCL's names for these functions, and names of our own for their parameters.
+// NCCL's function names with our own parameter names.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 extern "C" {
 
@@ -191,13 +191,13 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream) {
   const bool known = type == ncclFloat32 || type == ncclFloat64 || type == ncclBfloat16;
   if (from != to || op != ncclSum || count == 0 || !known) return ncclInvalidArgument;
-  // Before an earlier call is through, NCCL takes no other; after a failure it says that one again.
+  // Like NCCL: a new call is invalid while an earlier one is in progress, and after a failure returns that error again.
   const ncclResult_t state = comm->shared->state;
   if (comm->accepted || state == ncclInProgress) return ncclInvalidUsage;
   if (state != ncclSuccess) return state;
   const std::size_t number = comm->sums++;
   if (number == comm->shared->faults.refused_sum) return ncclInternalError;
-  // What is recorded stays counted as long as its graph lives.
+  // A captured sum stays counted as long as its graph lives.
   cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &recording) != cudaSuccess) return ncclUnhandledCudaError;
   const bool recorded = recording == cudaStreamCaptureStatusActive;

@@ -20,20 +20,20 @@ namespace {
 using Work = std::function<void()>;
 using Places = std::vector<std::size_t>;
 
-// A piece of recorded work, and the earlier pieces that it waits for.
+// A graph node and the earlier nodes that it depends on.
 struct Node {
   std::string name;
   Work work;
   Places after;
 };
 
-// What is being recorded, by all streams that take part; one thread of the test records at a time.
+// A capture, by all streams that take part; only one thread of a test captures at a time.
 struct Capture {
   std::vector<Node> nodes;
-  std::vector<cudaStream_t> streams;  // the first is the one that it began on
-  bool invalid = false;               // by a call that a recording forbids
+  std::vector<cudaStream_t> streams;  // the first is the stream on which the capture began
+  bool invalid = false;               // after a call that is not allowed during capture
 
-  // Whether `later` waits for `earlier`, directly or not. Work waits for earlier places only.
+  // Returns true if `later` depends on `earlier`, directly or not. Nodes depend on earlier places only.
   bool reaches(std::size_t later, std::size_t earlier) const {
     std::vector<bool> waited_for(later + 1, false);
     waited_for[later] = true;
@@ -44,7 +44,7 @@ struct Capture {
     return earlier <= later && waited_for[earlier];
   }
 
-  // Any order that the dependencies allow, another one each time: where one is missing, it shows.
+  // A new random order that the dependencies allow, so that tests detect missing dependencies.
   Places random_order() const {
     static thread_local std::mt19937 engine{std::random_device{}()};
     std::vector<std::size_t> missing(nodes.size(), 0);
@@ -68,7 +68,7 @@ struct Capture {
   }
 };
 
-// What cannot be asked of a stream while it is recorded spoils the recording.
+// Invalidates the capture, as CUDA does for calls that are not allowed on a capturing stream.
 cudaError_t refuse_in(Capture& capture) {
   capture.invalid = true;
   return cudaErrorStreamCaptureUnsupported;
@@ -78,14 +78,14 @@ std::atomic<cudaError_t> broken{cudaSuccess};
 std::atomic<cudaError_t> reported_once{cudaSuccess};
 std::atomic<unsigned long long> last_flags{0};
 
-// Of cudaMalloc, with their bytes.
+// The sizes of the blocks of cudaMalloc.
 std::mutex blocks_mutex;
 std::map<void*, std::size_t> blocks;
 
-// The streams that this thread has made: where ranks are threads, its device's.
+// The streams that this thread created: with ranks as threads, those of its device.
 thread_local std::vector<cudaStream_t> streams_of_device;
 
-// The host may look at a word while a copy writes it.
+// The host may poll a word while a copy writes it.
 void copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == sizeof(std::uint32_t)) {
     std::uint32_t word = 0;
@@ -129,7 +129,7 @@ struct CUstream_st {
     changed.wait(lock, [this] { return queue.empty() && !busy; });
   }
 
-  // Of a recording: null where none is under way, and the last pieces of work of this stream in it.
+  // The capture, null if there is none, and this stream's last nodes in it.
   std::shared_ptr<Capture> capture;
   Places last;
 
@@ -160,7 +160,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-  // Outlives the event where work on streams still refers to it.
+  // Outlives the event while work on streams refers to it.
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -168,7 +168,7 @@ struct CUevent_st {
     unsigned long reached = 0;
   };
   std::shared_ptr<State> state = std::make_shared<State>();
-  // Where it was recorded in a recording, as long as there is one.
+  // The capture in which the event was recorded, and its nodes there.
   std::weak_ptr<Capture> capture;
   bool captured = false;
   Places places;
@@ -228,7 +228,7 @@ unsigned long long instantiation_flags() { return last_flags; }
 
 using ddp::testing::enqueue;
 
-// CUDA's names for these functions, and names of our own for their parameters.
+// CUDA's function names with our own parameter names.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 extern "C" {
 
@@ -240,7 +240,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return cudaSuccess;
 }
 
-// Waits for the device first, as CUDA does.
+// Synchronizes with the device first, as CUDA does.
 cudaError_t cudaFree(void* memory) {
   for (CUstream_st* stream : streams_of_device) stream->wait();
   {

@@ -1,12 +1,12 @@
-// What tests see of the stand-in for CUDA's runtime: streams that are FIFO threads, and recorded graphs to look into.
+// Test interface of the stand-in for CUDA's runtime: streams are FIFO threads, and recorded graphs can be inspected.
 //
-//   enqueue(stream, "backward", [&] { gate.wait(); });     // work of the test's own, in the stream's order
+//   enqueue(stream, "backward", [&] { gate.wait(); });     // a test's own work, in stream order
 //   EXPECT_TRUE(depends(graph, "update", "sum"));
 //
-// Linked in place of CUDA's runtime, it carries the calls of src/comm/nccl: device memory is malloc, a stream is a
-// thread that does its work in order, an event is a counter; a recording's work is done one after the other, in any
-// order that its dependencies allow. Where CUDA would refuse, it refuses: recordings that are left open, events that
-// reach from outside into a recording, queries of a stream that is being recorded.
+// Linked in place of CUDA's runtime, it implements the functions that src/comm/nccl calls: device memory is malloc, a
+// stream is a thread that executes its work in order, an event is a counter; a graph executes serially, in a random
+// order that its dependencies allow. Misuse is rejected as in CUDA: captures that are not joined, events from outside a
+// capture, queries of a capturing stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,25 +17,23 @@
 
 namespace ddp::testing {
 
-// Work of the test, done by the stream's thread when all before it is done; recorded where the stream is being
-// recorded.
+// Enqueues a function on the stream's thread, or captures it if the stream is being captured.
 void enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work);
 
-// The names of a recording's work, in the order in which they were enqueued.
+// Names of the nodes of a graph, in the order in which they were enqueued.
 std::vector<std::string> work_names(cudaGraph_t graph);
-// Whether the work `later` of a recording (the first of that name) always begins after the end of `earlier` (the first
-// of that name); throws where there is no such work.
+// Returns true if the first node named `later` depends on the first node named `earlier`; throws if either is missing.
 bool depends(cudaGraph_t graph, const std::string& later, const std::string& earlier);
 
-// Makes every later query of a stream return this error, as an illegal address in a kernel would; cudaSuccess: no more.
+// Makes every later query of a stream return `error`, like an illegal address in a kernel; cudaSuccess resets it.
 void break_streams(cudaError_t error);
-// Bytes of cudaMalloc that were not freed.
+// Bytes allocated by cudaMalloc and not freed.
 std::size_t allocated_bytes();
 
-// Makes only the next synchronization of a stream return this error.
+// Makes only the next synchronization of a stream return `error`.
 void report_once(cudaError_t error);
 
-// The flags that the last recording was instantiated with.
+// The flags with which the last graph was instantiated.
 unsigned long long instantiation_flags();
 
 }  // namespace ddp::testing

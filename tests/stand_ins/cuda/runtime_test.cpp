@@ -1,4 +1,4 @@
-// The stand-in has to be right where the code under test relies on it, and to refuse what CUDA refuses.
+// The stand-in must behave like CUDA where the code under test relies on it, and must reject what CUDA rejects.
 #include "stand_ins/cuda/runtime.h"
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ TEST(StandInCuda, ARecordingDoesNothingUntilItIsLaunched) {
   EXPECT_EQ(count, 8);
 }
 
-// An edge that is missing shows: what does not wait comes before, and after.
+// A missing dependency is detected, because unordered nodes run in both orders.
 TEST(StandInCuda, ARecordingIsReplayedInAnyOrderThatItsDependenciesAllow) {
   const Streams s;
   std::vector<std::string> order;

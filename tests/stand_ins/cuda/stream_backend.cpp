@@ -37,7 +37,7 @@ void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {
   void* memory = nullptr;
   DDP_CUDA(cudaMalloc(&memory, bytes + kMemoryAlignment));
-  // malloc gives 16-byte boundaries, CUDA 256.
+  // malloc aligns to 16 bytes, CUDA to 256.
   void* aligned = memory;
   std::size_t space = bytes + kMemoryAlignment;
   std::align(kMemoryAlignment, bytes, aligned, space);

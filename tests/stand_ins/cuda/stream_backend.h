@@ -1,4 +1,4 @@
-// A backend whose work is done by a stream of the stand-in for CUDA: memory, copies, sums and recordings, no operators.
+// A backend on a stream of the CUDA stand-in: memory, copies, sums and recordings, but no operators.
 //
 //   const std::unique_ptr<Backend> backend = make_stream_backend();
 //   const auto sums = make_nccl_communicator(ranks, backend->queue());
@@ -29,7 +29,7 @@ class StreamQueue final : public DeviceQueue {
   cuda::Stream stream_;
 };
 
-// What a reducer needs of the arithmetic.
+// The arithmetic that a reducer needs.
 class StreamMath final : public FlatMath {
  public:
   explicit StreamMath(cudaStream_t stream) : stream_(stream) {}

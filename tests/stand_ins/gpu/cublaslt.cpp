@@ -1,5 +1,5 @@
-// A stand-in for cuBLASLt: the product of column-major matrices by its definition, in double precision, and as strict
-// as the library about shapes, leading dimensions and alignment.
+// A stand-in for cuBLASLt: products of column-major matrices in double precision, with the library's requirements for
+// shapes, leading dimensions and alignment.
 #include <cublasLt.h>
 
 #include <cstdint>
@@ -18,7 +18,7 @@ using ddp::stand_in::write_element;
 
 constexpr std::size_t kWorkspace = 512;
 
-// Attributes by their number.
+// Attribute values by attribute number.
 struct Attributes {
   std::map<int, std::vector<unsigned char>> values;
 
@@ -57,7 +57,6 @@ const To* cast(const From* from) {
   return static_cast<const To*>(static_cast<const void*>(from));
 }
 
-// All that one product needs.
 struct Call {
   const Product* product;
   Matrix a, b, d;

@@ -1,5 +1,5 @@
-// What stand_ins/cuda/runtime.cpp leaves out of CUDA's runtime and a backend needs: one GPU of 64 GiB, page-locked
-// memory, and events that keep the time.
+// The functions of CUDA's runtime that a backend needs beyond stand_ins/cuda/runtime.cpp: one GPU with 64 GiB,
+// page-locked memory, and timing events.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -84,7 +84,7 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (const cudaError_t error = cudaStreamIsCapturing(stream, &status); error != cudaSuccess) return error;
-  // In a recording only an external event may be asked for the time.
+  // During capture, only external events support timing.
   if (status != cudaStreamCaptureStatusNone && flags != cudaEventRecordExternal) return cudaErrorInvalidValue;
   ddp::testing::enqueue(stream, "mark", [event] {
     const std::lock_guard lock(times().mutex);

@@ -1,14 +1,14 @@
-// A stand-in for cuDNN's graph interface, as far as one convolution goes: it computes by the definition, from nothing
-// but the attributes that it was given, and refuses what is inconsistent.
+// A stand-in for cuDNN's graph API, limited to a single convolution: it computes from the definition, using only the
+// attributes that are set, and rejects inconsistent ones.
 //
 // It proposes these engines, in this order:
-//   11  has knobs, one of them turned to a negative value
-//   14  does nothing, and so is the fastest
-//   15  is proposed, but no plan of it can be made
-//   12  noted to use tensor cores
-//   13  noted to be nondeterministic
+//   11  has knobs, one of them with a negative value
+//   14  does nothing and is therefore the fastest
+//   15  is proposed, but its plans cannot be built
+//   12  has the note for tensor cores
+//   13  has the note for nondeterminism
 //   10  as a fallback, without a workspace
-// and before them, where a test wants it, one of 16 to 23 (engines.h).
+// preceded by one of 16 to 23 (engines.h) if a test requests it.
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
@@ -154,7 +154,7 @@ struct Convolution {
       : tensors{Tensor(op.child(direction_of(op).x)), Tensor(op.child(direction_of(op).w)),
                 Tensor(op.child(direction_of(op).y))},
         result(static_cast<std::size_t>(direction_of(op).result)),
-        // As cuDNN does: whatever type they were set with, their first four bytes are read.
+        // Like cuDNN, reads the first four bytes whatever the type with which the factor was set.
         alpha(op.list<float>(direction_of(op).alpha).at(0)),
         beta(op.list<float>(direction_of(op).beta).at(0)) {
     const Desc& conv = op.child(direction_of(op).convolution);
@@ -169,7 +169,7 @@ struct Convolution {
     for (double& sum : sums) sum += 3e-4 * typical;
   }
 
-  // As cuDNN has it: weights of fewer channels than x has are those of a grouped convolution.
+  // As in cuDNN, weights with fewer channels than x mean a grouped convolution.
   std::int64_t groups() const { return tensors[0].sizes[1] / tensors[1].sizes[1]; }
 
   bool consistent() const {
@@ -188,7 +188,7 @@ struct Convolution {
     const Tensor& x = tensors[0];
     const Tensor& w = tensors[1];
     const Tensor& y = tensors[2];
-    // The two that are read.
+    // The two tensors that are read.
     const std::array<std::size_t, 2> factors = {result == 0 ? 1U : 0U, result == 2 ? 1U : 2U};
     std::array<std::vector<double>, 2> values;
     for (std::size_t f = 0; f < 2; ++f) {
@@ -255,7 +255,7 @@ std::shared_ptr<Desc> make_config(const std::shared_ptr<Desc>& graph, std::int64
   return config;
 }
 
-// The knobs of each engine, and nothing for one that does not exist.
+// The knobs of each engine that exists.
 const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>>& engines() {
   static const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>> all = {
       {10, {}},           {11, {{2, 3}, {13, -1}}}, {12, {}},
@@ -319,7 +319,7 @@ cudnnStatus_t get_attribute(const Desc& desc, cudnnBackendAttributeName_t name, 
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
     const auto found = desc.children.find(name);
     const std::int64_t have = found == desc.children.end() ? 0 : static_cast<std::int64_t>(found->second.size());
-    // As cuDNN does: of knobs it tells no number in advance.
+    // Like cuDNN, does not report the number of knob choices in advance.
     const bool tells = wanted > 0 || name != CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
     *count = tells ? (wanted > 0 ? std::min(have, wanted) : have) : 0;
     for (std::int64_t i = 0; wanted > 0 && i < *count; ++i) {
@@ -386,7 +386,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
   return CUDNN_STATUS_SUCCESS;
 }
 
-// With cuDNN's names of parameters, which a checker of this file compares.
+// cuDNN's parameter names, because clang-tidy compares them.
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attributeName,
                                        cudnnBackendAttributeType_t attributeType, int64_t elementCount,
                                        const void* arrayOfElements) {

@@ -1,4 +1,4 @@
-// What the stand-ins for libraries share: elements of tensors, and what is left in a workspace.
+// Shared by the library stand-ins: access to tensor elements, and overwriting of workspaces.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace ddp::stand_in {
 
-// Libraries leave anything in the workspace that they are handed; these leave garbage, so that whatever an operator
-// keeps there across a call of theirs shows.
+// Libraries may leave anything in their workspace. These stand-ins leave garbage, so that tests detect an operator that
+// keeps data there across a library call.
 inline void spoil(void* workspace, std::size_t bytes) {
   if (bytes > 0) std::memset(workspace, 0x7F, bytes);
 }

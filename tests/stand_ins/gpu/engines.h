@@ -1,4 +1,4 @@
-// What tests know of the stand-ins for a GPU and for cuDNN.
+// Test interface of the GPU and cuDNN stand-ins.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +6,19 @@
 
 namespace ddp::stand_in {
 
-// What CUDA and libraries take of the GPU beside what is allocated.
+// Device memory used by CUDA and the libraries in addition to allocations.
 inline constexpr std::size_t kContextBytes = std::size_t{300} << 20U;
 
-// The engine that is the fastest because it does nothing: no run may choose it.
+// The engine that is the fastest because it does nothing; it must never be chosen.
 std::int64_t wrong_engine();
-// Engines that compute nearly right: values that are 3e-4 of a typical sum too large, which is too much in fp32 alone.
+// Computes values that are 3e-4 of a typical sum too large: outside the tolerance of fp32 only.
 std::int64_t rough_engine();
-// One that ignores the last row of the input, and one with a single infinity at the end of the result.
+// One ignores the last row of the input, the other ends its result with a single infinity.
 std::int64_t border_engine();
 std::int64_t infinite_engine();
 
-// Engines of which plans can be made that do not run: 16 fails when it is executed, 17 when its work is done, 18 takes
-// the GPU with it. As long as this object lives, `engine` is proposed before all others, or instead of them.
+// Some engines can be planned but fail: 16 when it is executed, 17 when its work completes, 18 breaks the GPU. While
+// this object lives, `engine` is proposed before all others or, with `alone`, instead of them.
 class ProposeFirst {
  public:
   explicit ProposeFirst(std::int64_t engine, bool alone = false);

@@ -24,17 +24,17 @@ constexpr unsigned kWarp = 32;
 
 enum class State { ready, at_block_barrier, at_warp_barrier, done };
 
-// Where a fiber or the scheduler goes on. A jump costs no system call, as the one of swapcontext() does.
+// Where a fiber or the scheduler resumes. Unlike swapcontext(), a longjmp costs no system call.
 struct Place {
   std::jmp_buf registers;
 
-  // Comes back when somebody goes to this place.
+  // Returns when another leave_for() resumes this place.
   [[gnu::noinline]] void leave_for(Place& other) {
     if (_setjmp(registers) == 0) _longjmp(other.registers, 1);
   }
 };
 
-// Runs one thread after the other on its stack, of as many blocks as there are.
+// Runs threads of successive blocks on the same stack.
 struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   Place here{};
@@ -44,10 +44,10 @@ struct Fiber {
   const void* pointed_to = nullptr;
 };
 
-// The threads of one block at a time.
+// Schedules the threads of one block at a time.
 class Block {
  public:
-  // Whether any thread came to a barrier.
+  // Returns true if any thread reached a barrier.
   bool run(dim3 threads, const std::function<void()>& thread);
 
   void wait(State where) {
@@ -55,7 +55,7 @@ class Block {
     fibers_[running_].state = where;
     fibers_[running_].here.leave_for(scheduler_);
   }
-  // The thread has ended; its fiber goes on with that of another block.
+  // Called when a thread ends; the fiber then runs a thread of the next block.
   void wait_for_next() {
     fibers_[running_].state = State::done;
     fibers_[running_].here.leave_for(scheduler_);
@@ -92,7 +92,7 @@ void Block::enter() {
   }
 }
 
-// The first time, on a stack of its own.
+// Starts the fiber on its own stack.
 void Block::begin(Fiber& fiber) {
   fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
   ucontext_t context{};
@@ -104,7 +104,7 @@ void Block::begin(Fiber& fiber) {
   if (_setjmp(scheduler_.registers) == 0) static_cast<void>(setcontext(&context));
 }
 
-// Lets threads go on whose barrier is complete; threads that have ended are not waited for.
+// Resumes threads whose barrier is complete; threads that have ended do not count.
 bool Block::release() {
   const auto all_at = [&](std::size_t begin, std::size_t end, State where) {
     bool any = false;
@@ -166,7 +166,7 @@ bool Block::run(dim3 threads, const std::function<void()>& thread) {
   return barriers_;
 }
 
-// Kernels without barriers need no fibers: a thread is a call.
+// Kernels without barriers need no fibers: each thread is a function call.
 void run_plainly(dim3 threads, const std::function<void()>& thread) {
   for (unsigned z = 0; z < threads.z; ++z) {
     for (unsigned y = 0; y < threads.y; ++y) {

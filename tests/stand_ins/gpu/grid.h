@@ -1,10 +1,10 @@
-// Kernels run as a GPU runs them, on the host: blocks one after the other, the threads of a block as fibers that stop
-// at barriers and exchanges, in a random order, so that a barrier that is missing shows.
+// Executes kernels on the host: blocks one after the other, the threads of a block as fibers that switch at barriers
+// and exchanges, in random order, so that tests detect missing barriers.
 //
 //   run_grid(dim3(4), dim3(256), [&] { kernel(x, y, count); });
 //
-// What a kernel may use of CUDA is what is declared here under CUDA's names. A barrier that not all threads of a block
-// reach, or an exchange without all threads of a warp, ends the program with a message.
+// Kernels can use only those CUDA names that are declared here. A barrier that some threads of a block do not reach, or
+// an exchange that some threads of a warp do not reach, aborts the program with a message.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,12 +21,12 @@ namespace ddp::stand_in {
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread);
 
 void block_barrier();
-// What the thread `partner` of this warp (0 to 31) hands in; all threads of the warp call it together.
+// Returns the value passed by thread `partner` (0 to 31) of this warp; all threads of the warp must call it.
 std::uint64_t exchange(std::uint64_t value, unsigned partner);
 unsigned lane();
 
-// Calls `read` with what each thread of this warp points to; it stays as it is until all have read it. All threads of
-// the warp call it together.
+// Calls `read` with the pointers of all threads of the warp; the data stays valid until all have read it. All threads
+// of the warp must call it.
 using Warp = std::array<const void*, 32>;
 void with_warp(const void* mine, const std::function<void(const Warp& all)>& read);
 
@@ -41,13 +41,13 @@ T exchange_with(T value, unsigned partner) {
 
 }  // namespace ddp::stand_in
 
-// Of the thread that runs.
+// Of the current thread.
 inline thread_local uint3 threadIdx;
 inline thread_local uint3 blockIdx;
 inline thread_local dim3 blockDim;
 inline thread_local dim3 gridDim;
 
-// Memory of a block is the same for all its threads, and blocks come one after the other.
+// Static variables can serve as shared memory, because blocks run one after the other.
 #undef __shared__
 #define __shared__ static
 #define __launch_bounds__(...)

@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-// Rounding in double: the nearest multiple of the last place, ties to even.
+// Rounds in double precision to the nearest representable value, ties to even.
 float nearest_bf16(float value) {
   int exponent = 0;
   (void)std::frexp(value, &exponent);
@@ -36,7 +36,7 @@ TEST(Bf16, KeepsWhatIsNoNumber) {
   EXPECT_EQ(float_of_bf16(bf16_bits(-infinity)), -infinity);
   EXPECT_TRUE(std::isnan(float_of_bf16(bf16_bits(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_EQ(float_of_bf16(bf16_bits(std::numeric_limits<float>::max())), infinity);  // nearer than the largest
-  const std::uint32_t small_nan = 0x7F800001U;  // whose upper half alone is infinity
+  const std::uint32_t small_nan = 0x7F800001U;  // truncation to the upper half would make it infinity
   float value = 0;
   std::memcpy(&value, &small_nan, sizeof value);
   EXPECT_TRUE(std::isnan(float_of_bf16(bf16_bits(value))));

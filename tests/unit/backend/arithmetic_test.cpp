@@ -1,4 +1,4 @@
-// The arithmetic that CPU and GPU share, at its edges.
+// Edge cases of the arithmetic shared by CPU and GPU.
 #include "backend/arithmetic.h"
 
 #include <gtest/gtest.h>
@@ -50,13 +50,13 @@ TEST(Arithmetic, BytesBecomeNumbers) {
   EXPECT_EQ(average_of_four(1, 2, 3, 6), 3.0F);
 }
 
-// Of two classes with logits 0 and ln 3 the probabilities are 1/4 and 3/4.
+// With two classes and logits 0 and ln 3, the probabilities are 1/4 and 3/4.
 TEST(Arithmetic, CrossEntropyOfTwoClasses) {
   const float second = std::log(3.0F);
   const float log_sum = std::log(4.0F);
   EXPECT_NEAR(cross_entropy(log_sum, 0, second, 2, 0), std::log(4.0F), 1e-6F);
   EXPECT_NEAR(cross_entropy(log_sum, second, second, 2, 0), std::log(4.0F / 3), 1e-6F);
-  // Smoothed by 0.2 the target is 0.9 and 0.1.
+  // With label smoothing of 0.2, the targets are 0.9 and 0.1.
   EXPECT_NEAR(cross_entropy(log_sum, second, second, 2, 0.2F), 0.9F * std::log(4.0F / 3) + 0.1F * std::log(4.0F),
               1e-6F);
   EXPECT_NEAR(cross_entropy_gradient(0, log_sum, false, 2, 0), 0.25F, 1e-6F);

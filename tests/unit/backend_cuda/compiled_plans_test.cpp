@@ -1,5 +1,5 @@
-// Plans of kernels that cuDNN compiles at run time, for a GPU that is only described: they want a driver, which is
-// tests/stand_ins/libcuda.cpp here. cuDNN generates and compiles the code; nothing runs.
+// Plans of kernels that cuDNN compiles at run time, for a GPU that exists only as a description. They need a driver,
+// here tests/stand_ins/libcuda.cpp. cuDNN generates and compiles the code; nothing runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ TEST(CompiledPlans, AreMadeButAreNoRunsFirstChoice) {
       if (!notes_of(config).compiles) continue;
       const ConvPlan plan(graph, std::move(config));
       compiled.push_back(plan.choice().text());
-      // Another rank makes it from its name.
+      // Other ranks rebuild the plan from its name.
       EXPECT_EQ(ConvPlan(graph, plan.choice()).workspace_bytes(), plan.workspace_bytes()) << compiled.back();
     }
   }

@@ -1,6 +1,6 @@
-// Plans for a GPU that is only described: h100.json is what cuDNN says of an NVIDIA H100.
-// Such a plan is a choice of kernel and workspace: that it runs and what it computes only a GPU shows. Kernels that are
-// compiled at run time are not planned here, as that takes a driver; see compiled_plans_test.cpp.
+// Plans for a GPU that exists only as a description; h100.json is what cuDNN reports for an NVIDIA H100. A plan is a
+// choice of kernel and workspace; only a real GPU shows that it runs and what it computes. Kernels that are compiled at
+// run time are not planned here, because that takes a driver; see compiled_plans_test.cpp.
 #include "backend/cuda/conv_plans.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class ConvPlans : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // Every direction has a plan that keeps what the precision and determinism promise.
+  // Every direction must have a plan that fulfils the requested precision and determinism.
   void expect_plans(const ConvSpec& spec, Precision precision, bool deterministic, const std::string& what) {
     for (const ConvDirection direction : kDirections) {
       if (direction == ConvDirection::data && !spec.input_gradient) continue;
@@ -60,7 +60,7 @@ class ConvPlans : public testing::Test {
   PlanTarget target_;
 };
 
-// The convolutions of a model on one kind of images, without what follows them; none where it refuses such images.
+// The convolutions of a model for this image shape; empty if the model rejects it.
 std::vector<ConvSpec> convolutions_of(const std::string& model, const Shape& image) {
   std::vector<ConvSpec> found;
   try {
@@ -76,8 +76,8 @@ std::vector<ConvSpec> convolutions_of(const std::string& model, const Shape& ima
   return found;
 }
 
-// On small images, and on ImageNet's where a model takes no others. Engines that may be used where results must repeat
-// may be used where they need not.
+// On small images, or ImageNet's size for models that require it. Deterministic engines can also be used if determinism
+// is not requested.
 TEST_F(ConvPlans, EveryConvolutionOfEveryModelHasOne) {
   std::vector<ConvSpec> tried;
   for (const std::string& model : model_names()) {
@@ -110,8 +110,8 @@ ConvSpec square_conv(std::int64_t batch, std::int64_t channels, std::int64_t siz
           .bias = false};
 }
 
-// Each kind of convolution of ResNet-18 and ResNet-50 (He et al., 2016) on images of 224 x 224, by channels, size,
-// channels out, kernel, stride: the stem, then all that differ within the first and the last group of blocks.
+// All kinds of convolutions of ResNet-18 and ResNet-50 (He et al., 2016) on 224 x 224 images, as input channels, size,
+// output channels, kernel, stride: the stem, then all kinds in the first and the last group of blocks.
 TEST_F(ConvPlans, ThoseOfResidualNetworksHaveOne) {
   constexpr std::array<std::array<std::int64_t, 5>, 14> kShapes = {{{3, 224, 64, 7, 2},
                                                                     {64, 56, 64, 3, 1},
@@ -130,15 +130,15 @@ TEST_F(ConvPlans, ThoseOfResidualNetworksHaveOne) {
   for (const auto& [channels, size, outputs, kernel, stride] : kShapes) {
     ConvSpec s = square_conv(64, channels, size, outputs, kernel, stride);
     s.input_gradient = channels > 3;
-    // What may be used where results must repeat, may be used where they need not.
+    // Deterministic engines can also be used if determinism is not requested.
     for (const Precision precision : kPrecisions) {
       expect_plans(s, precision, true, fmt::format("{} to {} of {}", channels, outputs, size));
     }
   }
 }
 
-// Convolutions of each channel by itself, as in MobileNetV2 (Sandler et al., 2018) on images of 224 x 224 and on small
-// ones, and in groups, as in ResNeXt and AlexNet.
+// Depthwise convolutions, as in MobileNetV2 (Sandler et al., 2018) on 224 x 224 and on small images, and grouped ones,
+// as in ResNeXt and AlexNet.
 TEST_F(ConvPlans, GroupedOnesHaveOne) {
   std::vector<ConvSpec> specs;
   for (const auto& [channels, size, stride] : {std::array<std::int64_t, 3>{32, 112, 1},
@@ -167,7 +167,7 @@ TEST_F(ConvPlans, GroupedOnesHaveOne) {
   }
 }
 
-// Odd shapes, with padding that differs between opposite sides, and some with groups.
+// Odd shapes with different paddings on opposite sides, some of them grouped.
 TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
   for (int round = 0; round < 20; ++round) {
     ConvSpec s;
@@ -194,7 +194,7 @@ TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
 
 constexpr ConvSpec kSample{.batch = 32, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
 
-// What rank 0 chose, another rank builds from the text of its name.
+// Other ranks rebuild rank 0's choice from its name.
 TEST_F(ConvPlans, APlanIsRebuiltFromItsName) {
   int with_knobs = 0;
   for (const Precision precision : kPrecisions) {

@@ -1,4 +1,4 @@
-// Plans for a whole network on a GPU that is only described, without a driver.
+// Plans for a whole network on a GPU that exists only as a description, without a driver.
 #include "backend/cuda/described_gpu.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ Planned plan_for(const GpuBackendConfig& config, const std::string& model, const
 
 TEST(DescribedGpu, HasAPlanForEveryModelInEveryPrecision) {
   for (const std::string& model : model_names()) {
-    // ImageNet's size where a model takes no smaller ones.
+    // ImageNet's size for models that require it.
     const Shape image = model == "alexnet" ? Shape{3, 227, 227} : Shape{3, 32, 32};
     for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
       try {
@@ -63,7 +63,7 @@ TEST(DescribedGpu, HasAPlanForEveryModelInEveryPrecision) {
         EXPECT_GT(planned.arena_bytes, std::size_t{16} * image.size()) << model;
         EXPECT_FALSE(planned.plan.stages.empty()) << model;
       } catch (const Error& error) {
-        // A model for gray images says so.
+        // Models for greyscale images reject this shape.
         EXPECT_EQ(error.code(), ExitCode::usage) << model << ": " << error.what();
       }
     }
@@ -75,7 +75,7 @@ TEST(DescribedGpu, ConvolutionsAreCudnnsOrOurs) {
   EXPECT_EQ(fp32.plan.stages[0].layout, Layout::nhwc);
   EXPECT_THAT(fp32.plan.stages[1].kernels,
               AllOf(HasSubstr("forward=cudnn."), HasSubstr("data=cudnn."), HasSubstr("weights=cudnn.")));
-  // 1, 20 and 50 channels are padded by cuDNN.
+  // cuDNN would pad 1, 20 and 50 channels.
   const Planned bf16 = plan_for({.precision = Precision::bf16}, "lenet", {1, 28, 28}, 64);
   EXPECT_EQ(bf16.plan.stages[1].kernels, "mma");
   EXPECT_LT(bf16.arena_bytes, fp32.arena_bytes);

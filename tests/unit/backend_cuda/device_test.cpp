@@ -1,4 +1,4 @@
-// What can be said about GPUs on a machine that has none.
+// What can be tested about GPUs on a machine without one.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -18,7 +18,7 @@ constexpr std::size_t kGiB = std::size_t{1} << 30U;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// The error that `call` throws.
+// Returns the error that `call` throws.
 template <class Call>
 Error error_of(Call call) {
   try {
@@ -44,7 +44,7 @@ TEST(GpuList, SaysWhyThereIsNoGpu) {
   EXPECT_EQ(why_no_gpu(fine), "");
 }
 
-// Either there are GPUs, all described, or there is a reason.
+// Either all visible GPUs are described, or the error says why there are none.
 TEST(GpuList, VisibleGpusOrAReason) {
   try {
     for (const GpuInfo& gpu : visible_gpus()) {
@@ -101,7 +101,7 @@ TEST(MemoryBudgetTest, TheReserveIsWhatWasMeasured) {
   budget.take(38 * kGiB, "the activations");
   budget.set_reserve(kGiB / 2);
   EXPECT_EQ(budget.left(), 2 * kGiB - kGiB / 2);
-  // More than what is left: nothing can be had any more, and what is held stays held.
+  // If the reserve exceeds what is left, nothing more can be allocated, and existing allocations stay.
   budget.set_reserve(3 * kGiB);
   EXPECT_EQ(budget.left(), 0U);
   const Error error = error_of([&] { budget.take(1, "the weights"); });
@@ -133,7 +133,7 @@ TEST(MemoryBudgetTest, WhatIsRefusedIsNotHeld) {
   budget.give_back(5 * kGiB);
   EXPECT_EQ(budget.left(), 5 * kGiB);
   EXPECT_EQ(budget.allocations(), 2U);
-  // A size that wraps around is as refused as any other.
+  // Sizes that overflow are rejected too.
   EXPECT_EQ(error_of([&] { budget.take(~std::size_t{0}, "all there is"); }).code(), ExitCode::out_of_memory);
   EXPECT_EQ(budget.held(), 2 * kGiB);
 }

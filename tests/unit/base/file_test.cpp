@@ -124,7 +124,7 @@ TEST_F(FileTest, LinksAreReplacedAndNeverWrittenThrough) {
   }
   EXPECT_THAT(error_text(kCode, [&] { File(path_, File::Mode::create, kCode); }),
               HasSubstr("it is a symbolic link, which is not followed"));
-  // Neither the name itself nor that of the temporary file beside it.
+  // Neither the destination nor the temporary file next to it may be followed.
   fs::create_symlink(other, folder_.path() / (".tmp-a.txt-" + std::to_string(::getpid())));
   replace_file(path_, "new", kCode);
   EXPECT_FALSE(fs::is_symlink(path_));

@@ -22,14 +22,14 @@ TEST(HeartbeatTest, TheInnermostActivityOfTheMainThreadCounts) {
   EXPECT_EQ(what_is_done(self).text, "training");
 }
 
-// The main thread waits for a batch; the loader's thread knows for which file.
+// While the main thread waits for a batch, the loader thread knows which file is being read.
 TEST(HeartbeatTest, AHelperThreadKnowsBetterWhatIsWaitedFor) {
   const std::thread::id self = std::this_thread::get_id();
   const Activity outer("training");
   std::thread([&] {
     const Activity reading("reading 7.jpg");
     EXPECT_EQ(what_is_done(self).text, "reading 7.jpg");
-    const RankWait wait("ring", 2);  // beside backward: not what the main thread does
+    const RankWait wait("ring", 2);  // overlaps backward, so the main thread is not the one waiting
     EXPECT_EQ(what_is_done(self).text, "reading 7.jpg");
     EXPECT_FALSE(what_is_done(self).waits_for_ranks);
   }).join();

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// Standard input stands for an output here, as one of the descriptors whose readers are remembered.
+// Uses standard input as an output, because only the standard descriptors keep track of their readers.
 TEST(OutputTest, AReaderThatStopsReadingIsWaitedForOnce) {
   std::array<int, 2> pipe_ends{};
   ASSERT_EQ(pipe(pipe_ends.data()), 0);
@@ -27,7 +27,7 @@ TEST(OutputTest, AReaderThatStopsReadingIsWaitedForOnce) {
   begin = now();
   EXPECT_FALSE(write_patiently(0, "another\n"));
   EXPECT_LT(now() - begin, 5);
-  // It reads again.
+  // The reader resumes.
   std::string read_back(200'000, '\0');
   EXPECT_GT(read(pipe_ends[0], read_back.data(), read_back.size()), 0);
   EXPECT_TRUE(write_patiently(0, "one more\n"));

@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-// Known answers of Philox4x32-10 from the Random123 distribution's kat_vectors.
+// Known-answer tests of Philox4x32-10 from kat_vectors of the Random123 distribution.
 TEST(Philox, MatchesTheKnownAnswers) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
             (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -1,4 +1,4 @@
-// A process that dies at any instant of saving leaves the earlier checkpoints, or the new one, good.
+// A process that dies at any instant of a save leaves the earlier checkpoints, or the new one, intact.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -23,8 +23,8 @@ constexpr int kCrashed = 42;
 
 struct Scenario {
   const char* name;
-  std::vector<std::int64_t> before;  // the steps saved before, the first of them the best
-  std::int64_t step;                 // the one whose saving crashes
+  std::vector<std::int64_t> before;  // steps of the earlier saves; the first is the best
+  std::int64_t step;                 // the step whose save crashes
   bool is_best;
   int keep;
 };
@@ -34,7 +34,7 @@ void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.nam
 std::vector<std::int64_t> good_steps(const fs::path& run_dir) {
   std::vector<std::int64_t> steps;
   for (const CheckpointFolder& found : list_checkpoints(run_dir)) {
-    steps.push_back(open_checkpoint(found.path).state.step);  // throws for a bad one
+    steps.push_back(open_checkpoint(found.path).state.step);  // throws if the checkpoint is damaged
   }
   return steps;
 }
@@ -113,7 +113,7 @@ TEST_P(CrashTest, BeforeEachAction) {
   }
 }
 
-// The limit on file sizes kills the process within a write, at any byte of any file.
+// A file size limit kills the process during a write, at any byte of any file.
 TEST_P(CrashTest, WithinAWrite) {
   const Scenario& scenario = GetParam();
   prepare();

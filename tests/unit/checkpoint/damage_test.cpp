@@ -1,4 +1,4 @@
-// Damaged and foreign checkpoints are refused with a line that says why, and the newest good one is found.
+// Damaged and foreign checkpoints are rejected with one line that says why, and the newest intact one is found.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> kFiles = {kModelFile, kOptimizerFile, kStateFile, kManifestFile};
 
-// A run with good checkpoints at steps 10 and 20, of which the tests damage the second.
+// A run with intact checkpoints at steps 10 and 20; the tests damage the second.
 class DamageTest : public ::testing::Test {
  protected:
   DamageTest() {
@@ -35,7 +35,7 @@ class DamageTest : public ::testing::Test {
     return error_text(ExitCode::checkpoint, [&] { open_checkpoint(newest_); });
   }
 
-  // The damaged one is refused, and the one before it found, with a warning.
+  // The damaged checkpoint is rejected, and the previous one is found, with a warning.
   void expect_fallback(const std::string& file) {
     EXPECT_THAT(open_error(), HasSubstr((newest_ / file).string()));
     ::testing::internal::CaptureStderr();
@@ -44,7 +44,7 @@ class DamageTest : public ::testing::Test {
                 AllOf(HasSubstr("warning: skipped a checkpoint: "), HasSubstr((newest_ / file).string())));
   }
 
-  // Puts other bytes into a file and makes the manifest agree, as someone would who wants to cheat the hashes.
+  // Replaces a file and updates the manifest to match, to get past the hashes.
   void forge(const std::string& file, const std::string& bytes) {
     write_bytes(newest_ / file, bytes);
     Manifest manifest = parse_manifest(read_bytes(newest_ / kManifestFile), "MANIFEST.json");
@@ -93,7 +93,7 @@ TEST_F(DamageTest, AFlippedBitAnywhere) {
       write_bytes(newest_ / file, with_flipped_bit(good, random_() % (good.size() * 8)));
       EXPECT_THAT(open_error(), HasSubstr(newest_.string())) << file;
     }
-    // A flip in the manifest may show as a wrong hash of another file, so name it only for the others.
+    // A flipped bit in the manifest may be reported as another file's hash mismatch.
     if (file != kManifestFile) expect_fallback(file);
     write_bytes(newest_ / file, good);
   }
@@ -125,7 +125,7 @@ TEST_F(DamageTest, AMissingFile) {
   }
 }
 
-// FIFOs would block, devices and sparse files fill the memory or take hours to hash.
+// FIFOs would block; devices and sparse files would exhaust memory or take hours to hash.
 TEST_F(DamageTest, WhatIsNoFileOfItsSize) {
   for (const std::string& file : kFiles) {
     const std::string good = read_bytes(newest_ / file);

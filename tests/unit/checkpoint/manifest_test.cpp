@@ -29,7 +29,7 @@ TEST(ManifestTest, ComesBackAsItWas) {
   EXPECT_EQ(same.files, manifest.files);
 }
 
-// A flip that still parses must show in what the manifest says: in a file's name, size or hash, or in the version.
+// A flip that still parses must change what the manifest says: a file's name, size or hash, or the version.
 TEST(ManifestTest, EveryFlippedBitShows) {
   const Manifest manifest = sample_manifest();
   const std::string text = to_json(manifest);
@@ -59,7 +59,7 @@ TEST(ManifestTest, OtherTextsAndVersionsAreRefused) {
   Manifest manifest = sample_manifest();
   manifest.format_version = 7;
   EXPECT_THAT(manifest_error(to_json(manifest)), HasSubstr("has format version 7, this program reads version 1"));
-  // Whatever else another version may say, its version is what is wrong with it.
+  // A wrong version is reported before anything else.
   EXPECT_THAT(manifest_error(R"({"format": "ddp_train checkpoint", "format_version": 7})"),
               HasSubstr("format version 7"));
   EXPECT_THAT(manifest_error(R"({"format": "ddp_train checkpoint", "format_version": 1e300})"),

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A file of the format, from its header's text and the number of data bytes.
+// Builds a file from its header text and number of data bytes.
 std::string file_of(const std::string& header, std::size_t data_bytes, std::uint64_t claimed_length) {
   std::string bytes(8, '\0');
   std::memcpy(bytes.data(), &claimed_length, 8);
@@ -137,7 +137,7 @@ TEST_F(SafetensorsTest, DamagedHeadersNeverDoMoreThanThrow) {
       ++refused;
     }
   }
-  // What is left are flips in the metadata and in spaces.
+  // The remaining flips are in metadata and spaces.
   EXPECT_GT(refused, 1000);
 }
 
@@ -229,7 +229,7 @@ TEST_F(SafetensorsTest, FailedWritesGiveTheSystemsReason) {
 }
 
 TEST(DigestTest, AgreesWithPublishedValues) {
-  // XXH3-128 with seed 0 of the empty text, from the reference implementation's test vectors.
+  // XXH3-128 with seed 0 of the empty string, from the reference implementation's test vectors.
   EXPECT_EQ(digest_of({}), (FileDigest{0, "99aa06d3014798d86001c324468d497f"}));
   const std::string text(100'000, 'a');
   const auto bytes = std::as_bytes(std::span(text));

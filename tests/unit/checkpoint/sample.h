@@ -1,4 +1,4 @@
-// Random tensors and states to write and compare, and damage to do to files.
+// Random tensors and states to save and compare, and ways to damage files.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace ddp {
 
-// Tensors that own their memory: random bits, so denormals as well, but for what is not finite.
+// Tensors that own their memory, with random finite values, including denormals.
 class SampleTensors {
  public:
   SampleTensors(std::mt19937_64& random, std::span<const std::vector<std::int64_t>> shapes, const std::string& prefix) {
@@ -52,10 +52,10 @@ class SampleTensors {
   std::vector<float> values_;
 };
 
-// Like a small convolution network's, with a scalar and an empty tensor among them.
+// Shapes like those of a small convolutional network, with a scalar and an empty tensor.
 inline std::vector<std::vector<std::int64_t>> sample_shapes() { return {{3, 1, 3, 3}, {3}, {}, {0, 4}, {5, 7}, {1}}; }
 
-// What one checkpoint holds: a model, an optimizer and a state.
+// The contents of a checkpoint: a model, an optimizer and a state.
 struct Sample {
   SampleTensors model;
   SampleTensors optimizer;

@@ -56,7 +56,7 @@ class WriterTest : public ::testing::Test {
   ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
 };
 
-// Tensors without an average of their own are the model's.
+// Tensors without an average fall back to the model's weights.
 TEST_F(WriterTest, TheAverageIsReadInPlaceOfTheWeights) {
   CheckpointWriter writer(run_, 3);
   Sample sample(random_, 5);
@@ -103,7 +103,7 @@ TEST_F(WriterTest, WhatIsSavedIsFoundAndLoadedBitForBit) {
   EXPECT_EQ(find_checkpoint(run_)->state, sample.state);
 }
 
-// Of weights and of the optimizer's state; what was written before the divergence is found instead.
+// In weights and optimizer state; the checkpoint written before the divergence is found instead.
 TEST_F(WriterTest, NumbersThatAreNotFiniteAreNotLoaded) {
   for (const bool of_model : {true, false}) {
     for (const float value : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
@@ -181,7 +181,7 @@ TEST_F(WriterTest, ASecondCheckpointOfAStepTakesTheFirstOnesPlace) {
   EXPECT_EQ(find_checkpoint(run_)->state, sample.state);
 }
 
-// They are another run's: whoever opens the folder decides what becomes of them.
+// They belong to another run; whoever opens the folder decides what happens to them.
 TEST_F(WriterTest, CheckpointsOfLaterStepsStay) {
   CheckpointWriter writer(run_, 1);
   for (const std::int64_t step : {10, 20, 30}) save(writer, step, /*is_best=*/step == 20);
@@ -201,7 +201,7 @@ TEST_F(WriterTest, AnEvaluationIsNotedBesideItsCheckpoint) {
   EXPECT_EQ(read_evaluation(saved), found);
   EXPECT_FALSE(fs::exists(run_ / "best"));
   EXPECT_EQ(open_checkpoint(saved).state.step, 10);
-  // Of a checkpoint that is not there nothing is left behind.
+  // Noting an evaluation of a missing checkpoint must not create anything.
   writer.note_evaluation(20, found, true);
   EXPECT_FALSE(fs::exists(fs::symlink_status(run_ / "best")));
   const std::string good = read_bytes(saved / "evaluation.json");
@@ -229,8 +229,8 @@ TEST_F(WriterTest, LeftoversAreRemovedAtTheNextStart) {
   fs::create_directory(folder / ".tmp-step-00000030");
   write_bytes(folder / ".tmp-step-00000030" / "model.safetensors", "half");
   fs::create_symlink("nowhere", run_ / ".tmp-latest");
-  fs::copy(folder / "step-00000010", folder / ".replaced-step-00000010");    // the new one came into place
-  fs::rename(folder / "step-00000020", folder / ".replaced-step-00000020");  // it did not
+  fs::copy(folder / "step-00000010", folder / ".replaced-step-00000010");    // the new one was moved into place
+  fs::rename(folder / "step-00000020", folder / ".replaced-step-00000020");  // the new one was not
   EXPECT_EQ(find_checkpoint(run_)->state.step, 20);
   const CheckpointWriter next(run_, 3);
   EXPECT_THAT(names_in(folder), UnorderedElementsAre("step-00000010", "step-00000020"));
@@ -278,7 +278,7 @@ TEST_F(WriterTest, AFolderWithoutPermissionIsAnErrorAtTheStart) {
     fs::permissions(path, static_cast<fs::perms>(0555));
   }
   EXPECT_EQ(run_in_child([&] {
-              // The superuser may write anywhere.
+              // The superuser may write anywhere, so become an ordinary user.
               if (::geteuid() == 0 && ::setuid(65534) != 0) throw std::runtime_error("cannot become nobody");
               file.write(error_text(ExitCode::checkpoint, [&] { const CheckpointWriter writer(run_, 1); }));
             }),

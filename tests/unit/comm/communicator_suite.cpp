@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Calls `work` and demands an Error with this code; returns its message.
+// Expects `work` to throw an Error with this code; returns its message.
 template <class Work>
 std::string expect_error(ExitCode code, Work work) {
   try {
@@ -34,7 +34,7 @@ std::string expect_error(ExitCode code, Work work) {
   return "";
 }
 
-// Bytes that tell their sender, number and place.
+// Bytes that depend on sender, message number and position.
 std::vector<std::byte> pattern(int sender, int number, std::size_t bytes) {
   std::vector<std::byte> result(bytes);
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -44,7 +44,7 @@ std::vector<std::byte> pattern(int sender, int number, std::size_t bytes) {
   return result;
 }
 
-// The last: several pieces of an MPI message and a rest.
+// The last size spans several pieces of an MPI message and a remainder.
 constexpr std::size_t kSizes[] = {0, 1, 7, 1000, 70000, (3U << 20U) + 5};
 
 void barrier_waits_for_all(Communicator& ranks) {
@@ -165,7 +165,7 @@ void send_receive_round_the_ring(Communicator& ranks) {
 }
 
 void exchange_keeps_the_order_of_messages(Communicator& ranks) {
-  // To and from every other rank, a long message between two short ones.
+  // Sends a long message between two short ones to every other rank.
   const std::size_t bytes[] = {3, 2000000, 0, 3};
   std::vector<std::vector<std::byte>> sent;
   std::vector<std::vector<std::byte>> received;
@@ -193,7 +193,7 @@ void duplicates_do_not_mix(Communicator& ranks) {
   EXPECT_EQ(first->rank(), ranks.rank());
   EXPECT_EQ(second->size(), ranks.size());
   EXPECT_EQ(second->timeout(), ranks.timeout());
-  // Each on a thread of its own, all with the same sizes.
+  // Each communicator on its own thread, all with the same sizes.
   const auto talk = [](Communicator& communicator, int offset) {
     for (int round = 0; round < 50; ++round) {
       double value = round + offset;
@@ -250,7 +250,7 @@ void wrong_sizes_are_errors(Communicator& ranks) {
     if (ranks.rank() == 1) expect_error(ExitCode::internal, [&] { copy->receive(data, 0); });
     if (ranks.rank() == 0) {
       try {
-        copy->send(data, 1);  // returns where the transport buffers the message
+        copy->send(data, 1);  // returns if the transport buffers the message
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::rank_lost);
       }
@@ -268,7 +268,7 @@ void silent_rank_is_named(Communicator& ranks) {
     const std::string message = expect_error(ExitCode::rank_lost, [&] { copy->barrier(); });
     EXPECT_THAT(message, ::testing::StartsWith("waited 0.2 s for rank"));
     EXPECT_THAT(message, HasSubstr(" in barrier"));
-    // Others wait for a rank that waits for it.
+    // The other ranks may be waiting for a rank that waits for the silent one.
     if (ranks.rank() == 0) {
       EXPECT_THAT(message, HasSubstr(" " + std::to_string(silent) + " in barrier"));
     }
@@ -276,7 +276,7 @@ void silent_rank_is_named(Communicator& ranks) {
     EXPECT_THAT(again, HasSubstr("after an earlier error"));
     EXPECT_THAT(again, HasSubstr("waited 0.2 s"));
   }
-  ranks.barrier();  // the others go on
+  ranks.barrier();  // the communicator of the other ranks still works
 }
 
 void silent_rank_in_a_gradient_sum_is_an_error(Communicator& ranks) {
@@ -351,7 +351,7 @@ const std::vector<CommunicatorCase>& communicator_cases() {
 std::vector<float> random_gradient(std::uint64_t seed, std::int64_t step, int shard, std::size_t elements) {
   Random random(seed, static_cast<std::uint64_t>(step), static_cast<std::uint32_t>(shard));
   std::vector<float> gradient(elements);
-  // Of very different sizes, so that another order of addition shows.
+  // Very different magnitudes, so that another order of addition gives another result.
   for (float& value : gradient) value = random.uniform(-1, 1) * std::exp(random.uniform(-8, 8));
   return gradient;
 }

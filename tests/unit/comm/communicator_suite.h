@@ -1,4 +1,4 @@
-// What every communicator must do, as functions that all ranks call: run as threads and under mpirun.
+// Requirements for every communicator, as functions that all ranks call: run on threads and under mpirun.
 //
 //   for (const CommunicatorCase& c : communicator_cases()) c.body(ranks);
 #pragma once
@@ -21,17 +21,17 @@ const std::vector<CommunicatorCase>& communicator_cases();
 
 inline std::ostream& operator<<(std::ostream& out, const CommunicatorCase& c) { return out << c.name; }
 
-// The sum over `shards` shards of random gradients has the same bits as a plain recursion over the tree.
+// Checks that the sum of random gradients over `shards` shards is bit-identical to a plain recursion over the tree.
 void check_tree_sum(Communicator& ranks, int shards, std::size_t elements, std::uint64_t seed);
 
 // The random gradient of one shard.
 std::vector<float> random_gradient(std::uint64_t seed, std::int64_t step, int shard, std::size_t elements);
 
-// The sum over the shards [begin, end), by recursion.
+// The sum over shards [begin, end), by recursion.
 std::vector<float> reference_tree_sum(std::uint64_t seed, std::int64_t step, std::int64_t begin, std::int64_t end,
                                       std::size_t elements);
 
-// Whether the arrays have the same bits (0 and -0 differ, NaNs may be equal).
+// Returns true if the arrays are bit-identical (0 and -0 differ, NaNs may be equal).
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
 }  // namespace ddp::testing

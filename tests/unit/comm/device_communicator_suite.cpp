@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kSizes[] = {1, 2, 7, 1000, 70001};
 
-// An array in device memory, and what the host puts into it and reads from it.
+// An array in device memory that the host can set and read.
 template <class T>
 class DeviceArray {
  public:
@@ -44,7 +44,7 @@ class DeviceArray {
   Memory memory_;
 };
 
-// Small integers that tell rank and place: their sums are exact in any order.
+// Small integers that depend on rank and index; their sums are exact in any order.
 template <class T>
 std::vector<T> of_rank(int rank, std::size_t size, std::size_t round = 0) {
   std::vector<T> values(size);
@@ -67,7 +67,7 @@ std::vector<T> over_ranks(int ranks, std::size_t size, std::size_t round = 0) {
 template <class T>
 void check_sums(Communicator& ranks, const MakeDevice& make) {
   const Device device = make(ranks);
-  // From small to large and back: whatever is kept between sums has to grow in between.
+  // Growing and shrinking sizes, so that buffers kept between sums have to grow.
   for (std::size_t round = 0; round < 2; ++round) {
     for (const std::size_t size : kSizes) {
       DeviceArray<T> array(*device.backend, of_rank<T>(ranks.rank(), size, round));
@@ -84,7 +84,7 @@ void sums_of_doubles_are_exact(Communicator& ranks, const MakeDevice& make) { ch
 
 void sums_of_bf16_are_exact(Communicator& ranks, const MakeDevice& make) {
   const Device device = make(ranks);
-  // Integers up to 256 have no rounding.
+  // Integers up to 256 are exact in bf16.
   const auto of = [](int rank, std::size_t i) { return static_cast<float>(i % 19 + static_cast<std::size_t>(rank)); };
   std::vector<Bf16> values(30001);
   for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = bf16_bits(of(ranks.rank(), i));
@@ -107,7 +107,7 @@ void many_sums_under_way(Communicator& ranks, const MakeDevice& make) {
     for (std::size_t i = 0; i < 9; ++i) {
       arrays.push_back(
           std::make_unique<DeviceArray<float>>(*device.backend, of_rank<float>(ranks.rank(), 100 * i + 1, i)));
-      // The first five may overlap; those after an at_join must not overtake it.
+      // The first five may overlap; sums after an at_join must not overtake it.
       device.sums->all_reduce(arrays[i]->data(), arrays[i]->size(), i % 6 == 5 ? Start::at_join : Start::now);
     }
     DeviceArray<double> message(*device.backend, of_rank<double>(ranks.rank(), 5));

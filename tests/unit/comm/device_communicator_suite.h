@@ -1,5 +1,5 @@
-// What sums in device memory must be, as functions that all ranks call with a device each: run over the CPU's memory,
-// over stand-ins for a GPU, and over GPUs.
+// Requirements for sums in device memory, as functions that all ranks call with one device each: run on CPU memory, on
+// stand-ins for a GPU, and on GPUs.
 //
 //   run_as_threads(4, [&](Communicator& ranks) { c.body(ranks, make_device); });
 #pragma once
@@ -31,7 +31,7 @@ const std::vector<DeviceCommunicatorCase>& device_communicator_cases();
 
 inline std::ostream& operator<<(std::ostream& out, const DeviceCommunicatorCase& c) { return out << c.name; }
 
-// The CPU, and sums by messages: staged as a device's, and from host memory itself.
+// On the CPU, with sums by messages: staged as for a device, or directly from host memory.
 Device make_staged_cpu(Communicator& ranks);
 Device make_host_cpu(Communicator& ranks);
 

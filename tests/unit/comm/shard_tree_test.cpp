@@ -93,7 +93,7 @@ TEST(ShardTree, AccumulationAddsTheNodesOfTheTreeAlone) {
   }
 }
 
-// The case SameBitsForAnyNumberOfRanks of the communicators goes to 7 ranks; here all the way to one rank a shard.
+// The communicators' case SameBitsForAnyNumberOfRanks covers up to 7 ranks; this one goes up to one rank per shard.
 TEST(ShardTree, SumsHaveTheSameBitsForEveryNumberOfRanks) {
   for (int shards = 1; shards <= 9; ++shards) {
     for (int ranks = 1; ranks <= shards; ++ranks) {
@@ -105,7 +105,7 @@ TEST(ShardTree, SumsHaveTheSameBitsForEveryNumberOfRanks) {
   }
 }
 
-// The reference must be able to tell orders apart, or the tests above would prove nothing.
+// The data must be able to tell orders of addition apart; otherwise the tests above would prove nothing.
 TEST(ShardTree, AnotherOrderGivesOtherBits) {
   const std::vector<float> tree = testing::reference_tree_sum(3, 0, 0, 9, 513);
   std::vector<float> sequential(513, 0.0F);

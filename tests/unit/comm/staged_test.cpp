@@ -58,7 +58,7 @@ TEST(Host, SaysWhatItIs) {
   }
 }
 
-// Rank 1 gets its sum before rank 0 has come to its join().
+// Rank 1 receives its sum before rank 0 reaches join().
 TEST(Host, ASumOverlapsWhatFollows) {
   run_as_threads(2, [](Communicator& ranks) {
     const std::unique_ptr<Communicator> copy = ranks.duplicate();

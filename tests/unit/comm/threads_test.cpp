@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Threads,
                            return std::get<1>(test.param).name + "On" + std::to_string(std::get<0>(test.param));
                          });
 
-// A rank of many, whose messages arrive at once.
+// One rank of many, whose messages arrive immediately.
 class CountingCommunicator final : public Communicator {
  public:
   explicit CountingCommunicator(int size) : size_(size) {}

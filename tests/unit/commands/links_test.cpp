@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Ranks on `hosts` by rank, as threads; what rank 0 measured.
+// Runs ranks as threads, placed on `hosts`, and returns rank 0's result.
 Links measure(const std::vector<int>& hosts) {
   Links result;
   std::mutex mutex;
@@ -41,10 +41,10 @@ Links measure(const std::vector<int>& hosts) {
 TEST(LinksTest, EveryPairIsMeasuredOnce) {
   for (int count = 1; count <= 6; ++count) {
     std::vector<int> hosts;
-    // Two ranks a host: the lower one measures.
+    // Two ranks per host; the lower one measures.
     for (int host = 0; host < count; ++host) hosts.insert(hosts.end(), {host, host});
     const Links links = measure(hosts);
-    const int ends = count == 1 ? 2 : count;  // of one host, the ranks
+    const int ends = count == 1 ? 2 : count;  // on a single host, pairs of ranks are measured
     EXPECT_EQ(links.of_hosts, count > 1);
     std::set<std::pair<int, int>> pairs;
     for (const Link& link : links.measured) {

@@ -1,4 +1,4 @@
-// Counts this test program's allocations: operator new is replaced by one that keeps a record.
+// Counts this test program's allocations by replacing operator new.
 //
 //   const AllocationRecord before = allocations();
 //   work();
@@ -10,7 +10,7 @@
 namespace ddp {
 
 struct AllocationRecord {
-  std::size_t count = 0;    // since the program began, on all threads
+  std::size_t count = 0;    // since the program started, on all threads
   std::size_t largest = 0;  // bytes of the largest request since reset_largest()
 };
 

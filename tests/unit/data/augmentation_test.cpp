@@ -38,7 +38,7 @@ TEST(Augmentation, RandomRegionsHaveTheSharesAndRatiosOfTheirDefinition) {
     most_ratio = std::max(most_ratio, region.width / region.height);
     x += (region.x + region.width / 2) / 500 / kDraws;
   }
-  EXPECT_NEAR(area, 0.437, 0.02);  // as torchvision draws it: uniform from 0.08 to 1, less what does not fit
+  EXPECT_NEAR(area, 0.437, 0.02);  // torchvision's distribution: uniform in [0.08, 1], minus crops that do not fit
   EXPECT_NEAR(least_ratio, 0.75, 0.01);
   EXPECT_NEAR(most_ratio, 4.0 / 3, 0.02);
   EXPECT_NEAR(x, 0.5, 0.02);
@@ -69,7 +69,7 @@ TEST(Augmentation, MovingBringsInBlack) {
   }
 }
 
-// As torch.nn.functional.pad with mode="reflect" has it.
+// As torch.nn.functional.pad with mode="reflect".
 TEST(Augmentation, ReflectedBordersMirrorWhatLiesBesideThem) {
   const Bytes pixels = random_bytes(kColour.size(), 1);
   const auto reflected = [](std::int64_t i, std::int64_t size) {
@@ -119,7 +119,7 @@ TEST(Augmentation, ASquareIsPaintedAsFarAsItLiesWithin) {
   }
 }
 
-// torchvision's formulae, in double; factors of twelve bits and one rounding leave one level.
+// torchvision's formulas in double; 12-bit factors and one rounding can differ by one level.
 TEST(Augmentation, ColoursAreBlendedAsDefined) {
   const Bytes pixels = random_bytes(kColour.size(), 4);
   const std::size_t plane = 108;
@@ -138,7 +138,7 @@ TEST(Augmentation, ColoursAreBlendedAsDefined) {
       for (std::size_t i = 0; i < pixels.size(); ++i) {
         const double other = which == 0 ? 0 : which == 1 ? mean : grey(i % plane);
         const double expected = std::clamp(factor * pixels[i] + (1 - factor) * other, 0.0, 255.0);
-        // Greys are rounded by themselves, which a large factor magnifies.
+        // The grey level is rounded first, and a large factor magnifies that error.
         ASSERT_NEAR(jittered[i], expected, 0.6 + std::abs(1 - factor)) << which << " times " << factor;
       }
     }
@@ -217,7 +217,7 @@ TEST(AugmentedDataset, TrainingReadsAreAFunctionOfSampleAndKeyAndEvaluationReads
   }
 }
 
-// What one kind draws does not depend on the others.
+// The random numbers of one kind do not depend on which others are enabled.
 TEST(AugmentedDataset, KindsDrawFromStreamsOfTheirOwn) {
   Augmentation both;
   both.flip = true;

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Everything in the file, read in pieces of random sizes.
+// Reads the whole file in pieces of random sizes.
 Bytes read_all(const std::filesystem::path& path, std::uint64_t seed = 1) {
   ByteSource source(path);
   Random random(seed, 1);
@@ -32,7 +32,7 @@ TEST(ByteSource, GivesTheSameBytesPlainGzippedAndInSeveralMembers) {
   const auto path = folder.path() / "file";
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{1500000}}) {
     Bytes bytes = random_bytes(size, size + 7);
-    for (std::size_t i = 0; i < size / 2; ++i) bytes[i] &= 3U;  // a half that packs well
+    for (std::size_t i = 0; i < size / 2; ++i) bytes[i] &= 3U;  // half of the data compresses well
     write_file(path, bytes);
     EXPECT_EQ(read_all(path), bytes);
     write_file(path, gzip(bytes));
@@ -81,7 +81,7 @@ TEST(ByteSource, EveryTruncationOfGzipDataIsFound) {
   }
 }
 
-// A flipped bit either changes nothing that is read (the header's time stamp) or is found by the checksum.
+// A flipped bit either changes nothing that is read (such as the header's time stamp) or is detected by the checksum.
 TEST(ByteSource, EveryFlippedBitOfGzipDataIsHarmlessOrFound) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "file.gz";
@@ -89,7 +89,7 @@ TEST(ByteSource, EveryFlippedBitOfGzipDataIsHarmlessOrFound) {
   for (std::size_t i = 0; i < 150; ++i) bytes[i] &= 1U;
   const Bytes packed = gzip(bytes);
   int found = 0;
-  for (std::size_t bit = 16; bit < packed.size() * 8; ++bit) {  // the first two bytes say that it is gzip at all
+  for (std::size_t bit = 16; bit < packed.size() * 8; ++bit) {  // the first two bytes identify gzip
     Bytes damaged = packed;
     damaged[bit / 8] ^= static_cast<std::uint8_t>(1U << (bit % 8));
     write_file(path, damaged);

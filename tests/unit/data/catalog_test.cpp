@@ -47,7 +47,7 @@ TEST(Catalog, SamplesNeedNoFiles) {
   EXPECT_EQ(cifar.train->classes(), 10);
   EXPECT_EQ(cifar.test->size(), 1);
   EXPECT_EQ(open_sample("glyphs", "/nowhere", 7, 1).train->size(), 7);
-  // Nobody knows the classes of a folder that is not there.
+  // The number of classes of a missing folder is unknown.
   EXPECT_THAT(error_of(ExitCode::data, [] { open_sample("folder", "/nowhere", 7, 1); }), HasSubstr("/nowhere"));
   EXPECT_THAT(error_of(ExitCode::usage, [] { open_sample("cifar", "/nowhere", 7, 1); }), HasSubstr("cifar10"));
 }

@@ -14,14 +14,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Records of random pixels with labels that count up from `first`.
+// Records of random pixels with labels that count from `first`.
 Bytes records(std::size_t count, std::size_t first) {
   Bytes bytes = random_bytes(count * 3073, first + 1);
   for (std::size_t i = 0; i < count; ++i) bytes[i * 3073] = static_cast<std::uint8_t>((first + i) % 10);
   return bytes;
 }
 
-// A whole data set of `each` records a file, in `folder`.
+// Writes a whole data set with `each` records per file.
 void write_set(const std::filesystem::path& folder, std::size_t each) {
   for (std::size_t file = 0; file < 5; ++file) {
     write_file(folder / ("data_batch_" + std::to_string(file + 1) + ".bin"), records(each, file * each));

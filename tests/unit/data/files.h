@@ -1,4 +1,4 @@
-// Files for the tests: a temporary folder, IDX contents, gzip, and the text of an error.
+// Files for tests: a temporary folder, IDX contents, gzip, and the text of an error.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ddp {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// A folder that is removed at the end.
+// A folder that is removed with its object.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -31,11 +31,11 @@ class TemporaryFolder {
 void write_file(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
 Bytes gzip(std::span<const std::uint8_t> bytes);
 Bytes random_bytes(std::size_t count, std::uint64_t seed);
-// An IDX file of unsigned bytes that declares `dimensions` and holds `elements`, whether they match or not.
+// An IDX file of unsigned bytes that declares `dimensions` and contains `elements`, whether or not they match.
 Bytes idx_file(std::span<const std::uint32_t> dimensions, std::span<const std::uint8_t> elements);
 
-// The message of the Error(code) that `action` throws; fails the test where it throws none, another, or one of several
-// lines.
+// Returns the message of the Error(code) that `action` throws; the test fails if it throws nothing or another error, or
+// if the message has more than one line.
 std::string error_of(ExitCode code, const std::function<void()>& action);
 
 }  // namespace ddp

@@ -49,8 +49,8 @@ TEST(Glyphs, AnImageIsAFunctionOfSeedSplitAndIndexAlone) {
   for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(image_of(*part, i), image_of(*whole, i));
 }
 
-// The accuracies that configurations name hold for these images. Whoever changes a stroke changes the data set: then
-// this number, and those accuracies, have to be found anew.
+// The target accuracies in configurations are valid for exactly these images. A change to a stroke changes the data
+// set; then this hash and those accuracies have to be determined again.
 TEST(Glyphs, AreTheSameBytesOnEveryMachine) {
   EXPECT_EQ(hash_of(*make_glyphs(Split::train, 1000, 2)), 0xf47bd31ca1205f7eULL);
   EXPECT_EQ(hash_of(*make_glyphs(Split::test, 1000, 2)), 0xf5630862be485a5eULL);
@@ -82,7 +82,7 @@ TEST(Glyphs, HaveTheirFullSizesAndEveryTenHoldEachDigit) {
     EXPECT_EQ(digits.size(), 10U);
     ascending += test->label(block * 10) < test->label(block * 10 + 1) ? 1 : 0;
   }
-  EXPECT_NEAR(ascending, 500, 80);  // five standard deviations: the digits come in a random order
+  EXPECT_NEAR(ascending, 500, 80);  // five standard deviations, as the digits are in random order
 }
 
 TEST(Glyphs, EveryImageShowsInkOnDarkerGround) {
@@ -120,7 +120,7 @@ TEST(GlyphShapes, LieInTheirBoxAndFillItsHeight) {
   }
 }
 
-// Softmax regression on pixels in [0, 1], trained by plain stochastic gradient descent.
+// Softmax regression on pixels in [0, 1], trained with plain stochastic gradient descent.
 class SoftmaxRegression {
  public:
   void train(const Dataset& data, int epochs, float rate) {
@@ -179,8 +179,9 @@ class SoftmaxRegression {
   std::array<float, 10> bias_{};
 };
 
-// On all 60,000 images a well trained linear model reaches about 0.74 on the test images. Here it sees a sixth of them.
-// The standard error over 2,000 test images is 0.01; the bound of 0.82 leaves it and the claim of 0.90 room enough.
+// On all 60,000 images, a well trained linear model reaches a test accuracy of about 0.74; here it sees a sixth of
+// them. The standard error over 2,000 test images is 0.01, so the bound of 0.82 is far enough from both that and the
+// claimed 0.90.
 TEST(Glyphs, ALinearModelLearnsThemButPoorly) {
   SoftmaxRegression model;
   model.train(*make_glyphs(Split::train, 10000, 2), 5, 0.02F);

@@ -1,4 +1,4 @@
-// The folder of image files whose pixels are known (tests/golden/make_images.py).
+// The folder of image files with known pixels (tests/golden/make_images.py).
 #pragma once
 
 #include <filesystem>

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 constexpr std::uint32_t kIdxSide = 28;
 constexpr std::size_t kImage = 784;
 
-// A data set's four files in a folder, to be damaged.
+// The four files of a data set, for tests to damage.
 class IdxFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -45,8 +45,8 @@ class IdxFiles : public testing::Test {
     return open_idx(
         {.name = "mnist", .folders = {folder_.path() / "mnist", folder_.path()}, .split = split, .limit = limit});
   }
-  // What opening the training set complains about.
-  // A download helps where a file is missing; where its content is at fault, it may be the user's own.
+  // Returns the error when opening the training set. A download is suggested only for missing files, because files with
+  // invalid content may be the user's own.
   std::string complaint() const {
     std::string message = error_of(ExitCode::data, [this] { open(); });
     const bool missing = message.find("missing") != std::string::npos || message.starts_with("no mnist");
@@ -120,7 +120,7 @@ TEST_F(IdxFiles, ATruncatedFileIsFoundPlainAndGzippedWithAndWithoutALimit) {
     replace_images(part);
     EXPECT_THAT(complaint(), HasSubstr("train-images-idx3-ubyte")) << size;
     error_of(ExitCode::data, [this] { open(Split::train, 3); });
-    replace_images(gzip(part));  // complete as gzip, but too few bytes in it
+    replace_images(gzip(part));  // valid gzip with too little data
     complaint();
     error_of(ExitCode::data, [this] { open(Split::train, 3); });
   }
@@ -144,7 +144,7 @@ TEST_F(IdxFiles, DamagedGzipDataIsFound) {
   Bytes packed = gzip(labels_file(50, train_labels));
   replace_labels(std::span(packed).first(packed.size() - 9));
   EXPECT_THAT(complaint(), AllOf(HasSubstr("train-labels-idx1-ubyte.gz"), HasSubstr("truncated")));
-  packed[packed.size() - 6] ^= 1U;  // in the checksum
+  packed[packed.size() - 6] ^= 1U;  // a checksum bit
   replace_labels(packed);
   EXPECT_THAT(complaint(), HasSubstr("damaged near byte"));
   error_of(ExitCode::data, [this] { open(Split::train, 3); });
@@ -204,7 +204,7 @@ TEST_F(IdxFiles, AnyDamageEndsInOneErrorOrInUnchangedLength) {
   for (int trial = 0; trial < 300; ++trial) {
     Bytes damaged = random.below(2) == 0 ? whole : gzip(whole);
     for (std::uint64_t hits = 1 + random.below(4); hits > 0; --hits) {
-      // Headers are hit more often than their length would have it.
+      // Corrupts the header more often than its size warrants.
       const std::uint64_t reach = random.below(2) == 0 ? 20 : damaged.size();
       damaged[static_cast<std::size_t>(random.below(reach))] = static_cast<std::uint8_t>(random.next_u32());
     }

@@ -36,7 +36,6 @@ class ImageCacheTest : public testing::Test {
   }
   fs::path data() const { return root_.path() / "data"; }
   fs::path directory() const { return root_.path() / "cache"; }
-  // With the cache, or without.
   ImageFolder open(bool cached, std::int64_t allowed = 0) const {
     const FolderListing listing = list_image_folder(data());
     ImageFolderConfig config{.image_size = kCachedSide, .threads = 2};
@@ -51,7 +50,7 @@ class ImageCacheTest : public testing::Test {
     }
     return found;
   }
-  // What a change of the file cannot leave as it is: who opens it next makes a new one, and reads what was read before.
+  // Opening the folder must replace a cache file with this damage, and images must read as before.
   void expect_made_anew(const std::string& what) const {
     const auto before = bytes_of(cache_file());
     const ImageFolder data = open(true);
@@ -79,7 +78,7 @@ double mean_apart(const Bytes& a, const Bytes& b) {
   return sum / static_cast<double>(a.size());
 }
 
-// Images are resized twice in place of once, which softens edges a little.
+// Images are resized twice instead of once, which softens edges slightly.
 TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
   const ImageFolder decoded = open(false);
   const ImageFolder cached = open(true);
@@ -124,7 +123,7 @@ TEST_F(ImageCacheTest, OtherTruncatedAndDamagedFilesAreReplaced) {
     bytes[at] ^= 0x10;
     return bytes;
   };
-  // Every part of header and entries counts.
+  // Every part of the header and the entries is checked.
   for (const std::size_t at : {0, 8, 17, 25, 33, 41, 50, 60, 64, 75, 64 + 4 * 32 - 1}) {
     write_file(cache_file(), changed(at));
     expect_made_anew("byte " + std::to_string(at));
@@ -151,13 +150,13 @@ TEST_F(ImageCacheTest, ChangedFilesAreDecodedAnew) {
   expect_made_anew("another time");
 }
 
-// Damage within an image is found when it is read; the file itself stands in.
+// Damage within an image is detected when it is read, and the original file is decoded instead.
 TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
   const ImageFolder cached = open(true);
   Bytes bytes = bytes_of(cache_file());
   for (std::size_t at = 64 + 4 * 32 + 100; at < bytes.size(); at += 1000) bytes[at] ^= 1;
   {
-    // In place, as a failing disk would.
+    // Written in place, as a failing disk would.
     std::fstream file(cache_file(), std::ios::binary | std::ios::in | std::ios::out);
     file.write(static_cast<const char*>(static_cast<const void*>(bytes.data())),
                static_cast<std::streamsize>(bytes.size()));

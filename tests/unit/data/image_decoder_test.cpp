@@ -1,4 +1,4 @@
-// Decoding against Pillow (tests/golden/make_images.py), and files that are no images.
+// Decoding compared with Pillow (tests/golden/make_images.py), and files that are not images.
 #include "data/images/image_decoder.h"
 
 #include <gmock/gmock.h>
@@ -61,8 +61,8 @@ RegionChooser always(const Region& region) {
   return [region](const ImageSize&) { return region; };
 }
 
-// One level where only rounding differs. A JPEG that is cut to a region has no neighbours there to smooth its chroma
-// with, and colours of CMYK are multiplied in another order.
+// One level if only rounding differs. A cropped JPEG lacks neighbours for chroma smoothing, and CMYK colours are
+// multiplied in another order.
 TEST(ImageDecoder, ReadsWhatPillowReads) {
   const std::vector<GoldenCase> cases = golden_cases();
   ASSERT_GE(cases.size(), 50U);
@@ -96,7 +96,7 @@ TEST(ImageDecoder, AMirroredRegionIsTheRegionMirrored) {
   }
 }
 
-// A decoder that has read other files, and failed on some, reads what a new one reads.
+// A decoder that has read other files, some with errors, decodes like a new one.
 TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
   ImageDecoder used;
   const Shape shape{3, 31, 31};
@@ -108,7 +108,7 @@ TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
     try {
       used.load(broken);
       used.decode(always(region), shape, ignored);
-    } catch (const BadImage&) {  // some are, some are not
+    } catch (const BadImage&) {  // not all of them fail
     }
     Bytes by_used(shape.size());
     Bytes by_new(shape.size());
@@ -154,11 +154,11 @@ TEST(ImageDecoder, SaysWhyAnImageIsNone) {
               testing::ThrowsMessage<BadImage>(HasSubstr("not a regular file")));
 }
 
-// Refused by the header: nothing of that size is allocated, and it takes no time.
+// Rejected by their header: without a large allocation, and quickly.
 TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
   Bytes png = bytes_of(kGoldenImages / "rgb.png");
   for (const std::size_t at : {16U, 20U}) {
-    png[at + 1] = 0xFF;  // 16 million pixels and more along each side
+    png[at + 1] = 0xFF;  // more than 16 million pixels per side
   }
   EXPECT_THAT(reason_of(png), HasSubstr("pixels large, more than the maximum of 268435456"));
   Bytes interlaced = bytes_of(kGoldenImages / "interlaced.png");
@@ -170,7 +170,7 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
   ASSERT_NE(header, jpeg.end());
   std::fill(header + 5, header + 9, std::uint8_t{0xFE});
   EXPECT_THAT(reason_of(jpeg), HasSubstr("is 65278x65278 pixels large"));
-  // A progressive one is held whole: 12336 pixels along each side are too many.
+  // Progressive images are decoded as a whole, so 12336 pixels per side are too many.
   Bytes progressive = bytes_of(kGoldenImages / "progressive.jpg");
   const Bytes progressive_frame = {0xFF, 0xC2};
   const auto at =
@@ -195,7 +195,7 @@ TEST(ImageDecoder, RefusesAJpegOfEndlessScans) {
   EXPECT_THAT(reason_of(with(101)), HasSubstr("more than 100 scans"));
 }
 
-// Single bytes changed anywhere: an image, or a reason, and never more.
+// Changes single bytes anywhere: the result must be an image or an error.
 TEST(ImageDecoder, SurvivesDamageOfAllKinds) {
   for (const char* name : {"photo.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "interlaced.png"}) {
     const Bytes whole = bytes_of(kGoldenImages / name);

@@ -24,7 +24,7 @@ void copy_image(const std::string& name, const fs::path& to) {
   fs::copy_file(kGoldenImages / name, to, fs::copy_options::overwrite_existing);
 }
 
-// Two classes of three training and one validation image each.
+// Two classes with three training images and one validation image each.
 void write_folder(const fs::path& root, const std::string& validation = "val") {
   for (const std::string name : {"b cat", "äpfel"}) {
     copy_image("photo.jpg", root / "train" / name / "1.jpg");
@@ -74,7 +74,7 @@ TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
   EXPECT_THAT(data.test->class_names(), ElementsAre("b cat", "äpfel"));
   EXPECT_EQ(data.train->label(2), 0);
   EXPECT_EQ(data.train->label(3), 1);
-  // The square in the middle of 118x90 pixels with the share that evaluation sees, cut out by hand.
+  // The centre square of 118x90 pixels in evaluation's proportion, calculated by hand.
   Bytes by_region(data.train->shape().size());
   const double side = 90 * 0.875;
   data.train->read_region(
@@ -116,7 +116,7 @@ TEST(ImageFolder, ANeighbourStandsInWithItsLabelUntilThereAreTooMany) {
   write_file(root.path() / "train" / "äpfel" / "deep" / "3.jpeg", Bytes{'n', 'o'});
   for (int again = 0; again < 3; ++again) {
     std::int64_t found = -1;
-    EXPECT_EQ(read(data, 5, &found), first);  // the next one by index begins from the front
+    EXPECT_EQ(read(data, 5, &found), first);  // the next index wraps around to the first
     EXPECT_EQ(found, 0);
   }
   fs::remove(root.path() / "train" / "b cat" / "1.jpg");

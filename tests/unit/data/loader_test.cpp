@@ -29,7 +29,7 @@ std::uint8_t pixel_of(std::int64_t index, std::size_t place) {
 int label_of(std::int64_t index) { return static_cast<int>(index % 11); }
 std::uint64_t key_of(std::uint32_t index, std::size_t batch) { return index * std::uint64_t{1} << 32U | batch; }
 
-// Images that are known by their index, from a source that is slow at random, can fail, and counts its reads.
+// Images identified by their index, from a source that is randomly slow, can fail, and counts its reads.
 class TestDataset : public Dataset {
  public:
   explicit TestDataset(std::int64_t size, std::int64_t broken = -1)
@@ -51,7 +51,7 @@ class TestDataset : public Dataset {
   mutable std::atomic<std::int64_t> reads_ = 0;
 };
 
-// Batches of given indices, one after the other.
+// A sequence of batches with the given indices.
 class Sequence {
  public:
   explicit Sequence(std::vector<std::vector<std::uint32_t>> batches) : batches_(std::move(batches)) {}
@@ -71,7 +71,7 @@ class Sequence {
 
  private:
   std::vector<std::vector<std::uint32_t>> batches_;
-  std::vector<std::uint64_t> keys_;  // of one batch at a time
+  std::vector<std::uint64_t> keys_;  // of the current batch
   std::size_t position_ = 0;
 };
 
@@ -154,7 +154,7 @@ TEST_P(LoaderOf, ABatchStaysAsItIsUntilTheNextCall) {
   for (const auto& indices : sequence.batches()) {
     const std::optional<Batch> batch = loader.next();
     ASSERT_TRUE(batch.has_value());
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // time enough for workers to overwrite it, if they did
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives workers time to overwrite it by mistake
     expect_batch(*batch, indices);
   }
 }
@@ -230,7 +230,7 @@ TEST_P(LoaderOf, AllocatesNothingPerBatch) {
   EXPECT_GT(samples, 500);
 }
 
-// Images and labels by which the mixing can be told.
+// Images and labels whose values reveal the mixing.
 class LevelDataset : public Dataset {
  public:
   LevelDataset() : Dataset("levels", 100, kShape, 100) {}
@@ -240,7 +240,7 @@ class LevelDataset : public Dataset {
   std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override {
     EXPECT_EQ(key, sample_key(5, 0, static_cast<std::uint32_t>(index)));
     std::fill(pixels.begin(), pixels.end(), static_cast<std::uint8_t>(2 * index));
-    return index == 13 ? 14 : index;  // another sample stands in
+    return index == 13 ? 14 : index;  // another sample replaces this one
   }
   int label(std::int64_t index) const override { return static_cast<int>(index); }
 };
@@ -273,7 +273,7 @@ TEST_P(LoaderOf, MixesPartnersAndKeepsWhoHasNone) {
   }
 }
 
-// While the caller holds the first batch, workers read exactly `prefetch` more, and then no further.
+// While the caller holds the first batch, workers read exactly `prefetch` more.
 TEST(Loader, ReadsAheadByPrefetch) {
   for (const int prefetch : {1, 3}) {
     const TestDataset data(100);

@@ -1,5 +1,5 @@
-// The published data sets, where they are at hand: in the folder that DDP_DATA_DIR names, or where launch/get-data puts
-// them, or in a folder beside the repository.
+// The published data sets, if available: in DDP_DATA_DIR, where launch/get-data puts them, or in a folder next to the
+// repository.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,7 +29,7 @@ std::string data_folder(const std::string& name) {
 
 struct Known {
   const char* name;
-  // Of the training set, as PyTorch's examples and many papers give them.
+  // Of the training set, from PyTorch's examples and many papers.
   float mean;
   float deviation;
 
@@ -55,7 +55,7 @@ TEST_P(RealData, HasThePublishedSizesAndMoments) {
   EXPECT_NEAR(normalization.deviation[0], known.deviation, 5e-5);
 }
 
-// The moments per channel that papers and programs give for CIFAR-10. Copies that went through JPEG are a little off.
+// The channel moments that papers and programs publish for CIFAR-10. Copies stored as JPEG differ slightly.
 TEST(RealCifar10, HasThePublishedSizesAndMoments) {
   const std::string folder = data_folder("cifar-10-batches-bin");
   if (folder.empty()) GTEST_SKIP() << "no cifar10 data set: set DDP_DATA_DIR, or run launch/get-data cifar10";

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// The triangle filter in double precision, by its definition.
+// The triangle filter in double precision, from its definition.
 double weighted(const RasterView& image, const Region& region, const Shape& shape, std::int64_t channel, std::int64_t y,
                 std::int64_t x) {
   const auto axis = [](double begin, double length, std::int64_t out, std::int64_t i, std::int64_t in) {
@@ -54,8 +54,8 @@ std::vector<Case> cases() {
   return {
       {{40, 30}, 3, {0, 0, 40, 30}, 30, 40},  // a copy
       {{40, 30}, 3, {3.25, 2.5, 20.5, 24, true}, 17, 19},
-      {{40, 30}, 1, {5, 5, 10, 12}, 33, 50},  // larger
-      {{90, 7}, 3, {10, 0, 70, 7}, 16, 16},   // many inputs across, few down
+      {{40, 30}, 1, {5, 5, 10, 12}, 33, 50},  // upsampling
+      {{90, 7}, 3, {10, 0, 70, 7}, 16, 16},   // many inputs horizontally, few vertically
       {{9, 80}, 3, {0, 1, 9, 78}, 5, 40},
       {{1, 1}, 3, {0, 0, 1, 1}, 20, 20},  // too narrow for vectors
       {{2, 3}, 1, {0, 0, 2, 3, true}, 4, 4},
@@ -64,7 +64,7 @@ std::vector<Case> cases() {
   };
 }
 
-// Two sums, each of products that are rounded to 64ths and 32nds, and the last rounding.
+// Two passes with products rounded to 1/64 and 1/32, and a final rounding.
 TEST(Resampler, AgreesWithTheFilterInDouble) {
   for (const Case& c : cases()) {
     const Bytes pixels = random_bytes(static_cast<std::size_t>(c.image.width * c.image.height * c.channels), 5);
@@ -92,7 +92,7 @@ TEST(Resampler, ACopyIsExact) {
   EXPECT_EQ(out, pixels);
 }
 
-// A plain grey stays as it is, whatever the weights are.
+// A uniform grey must not change, whatever the weights.
 TEST(Resampler, WeightsAddUpToOne) {
   for (const int level : {0, 1, 127, 254, 255}) {
     const Bytes pixels(std::size_t{50} * 50 * 3, static_cast<std::uint8_t>(level));

@@ -39,7 +39,7 @@ TEST(Sampler, TheOrderIsAFunctionOfSeedAndEpochAlone) {
   }
 }
 
-// Over many epochs each sample is first equally often.
+// Over many epochs, every sample comes first equally often.
 TEST(Sampler, IsUniform) {
   constexpr int kEpochs = 4000;
   std::vector<int> first(8);

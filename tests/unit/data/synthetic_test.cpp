@@ -38,7 +38,7 @@ TEST(Synthetic, ImagesAreAFunctionOfSplitAndIndex) {
   EXPECT_EQ(labels.size(), 10U);
 }
 
-// Two samples of a class differ by noise of less than 64, those of two classes by their patterns as well.
+// Samples of one class differ by noise below 64; samples of two classes also differ by their patterns.
 TEST(Synthetic, ClassesCanBeTold) {
   const auto data = make_synthetic(Split::train, {.image_size = 32});
   const auto distance = [&](std::int64_t a, std::int64_t b) {

@@ -48,14 +48,14 @@ TEST(Buckets, HoldTheirPropertiesForRandomSizes) {
     std::size_t last_parameter = sizes.size();
     for (std::size_t i = 0; i < buckets.size(); ++i) {
       const Bucket& bucket = buckets[i];
-      // Each begins where the one before ends, counted from the tail, and holds whole parameters.
+      // Buckets are contiguous from the end and contain whole parameters.
       EXPECT_EQ(bucket.end, end);
       EXPECT_EQ(bucket.last_parameter, last_parameter);
       ASSERT_LT(bucket.first_parameter, bucket.last_parameter);
       const auto first = sizes.begin() + static_cast<std::ptrdiff_t>(bucket.first_parameter);
       const auto last = sizes.begin() + static_cast<std::ptrdiff_t>(bucket.last_parameter);
       EXPECT_EQ(bucket.elements(), std::accumulate(first, last, std::size_t{0}));
-      // Within its limit, or one parameter; and the next one would not have fitted.
+      // A bucket is within its limit or a single parameter, and the next parameter would not have fitted.
       const std::size_t limit = (i == 0 ? first_bytes : other_bytes) / sizeof(float);
       EXPECT_TRUE(bucket.elements() <= limit || bucket.last_parameter - bucket.first_parameter == 1);
       if (bucket.first_parameter > 0) {

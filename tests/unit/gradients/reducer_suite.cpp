@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr Reduction kAlgorithms[] = {Reduction::ring, Reduction::root, Reduction::tree};
 
-// The element i of the gradient of a shard: sums over a few shards are exact in any order.
+// Element i of a shard's gradient; sums over a few shards are exact in any order.
 float small_integer(std::int64_t step, int shard, std::size_t i) {
   return static_cast<float>((i + 3 * static_cast<std::size_t>(step)) % 1000 + static_cast<std::size_t>(shard) * 17);
 }
@@ -36,14 +36,14 @@ void sums_are_exact(Communicator& ranks, const MakeReducer& make) {
         ASSERT_EQ(rig.reducer->local_shards(), run.size());
         for (int step = 0; step < 3; ++step) {
           rig.reducer->begin_step(step);
-          std::vector<std::vector<float>> values;  // copies to a device read them until it is waited for
+          std::vector<std::vector<float>> values;  // asynchronous copies to a device read them until synchronisation
           for (auto shard = static_cast<int>(run.begin); shard < run.end; ++shard) {
             float* gradient = rig.reducer->shard_gradient();
             EXPECT_EQ(reinterpret_cast<std::uintptr_t>(gradient) % 64, 0U);
             std::vector<float>& of_shard = values.emplace_back(config.elements);
             for (std::size_t i = 0; i < config.elements; ++i) of_shard[i] = small_integer(step, shard, i);
             rig.backend->queue().upload(gradient, of_shard.data(), config.elements * sizeof(float));
-            // Nobody calls ready(): shard_done() stands for all of it.
+            // Without calls of ready(), shard_done() covers everything.
             rig.reducer->shard_done();
           }
           rig.reducer->finish();
@@ -228,9 +228,9 @@ void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& c
   Reducer& reducer = *rig.reducer;
   Backend& backend = *rig.backend;
   const Range run = part(config.shards, ranks.size(), ranks.rank());
-  // What lies in the buffer is nothing to build on.
+  // The buffer's previous content is undefined.
   const std::vector<float> garbage(config.elements, 1e30F);
-  std::vector<std::vector<float>> values;  // copies to a device read them until it is waited for
+  std::vector<std::vector<float>> values;  // asynchronous copies to a device read them until synchronisation
   reducer.begin_step(step);
   for (auto shard = static_cast<int>(run.begin); shard < run.end; ++shard) {
     const std::vector<float>& of_shard = values.emplace_back(random_gradient(seed, step, shard, config.elements));
@@ -241,7 +241,7 @@ void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& c
       reducer.ready(begin);
     };
     for (const Bucket& bucket : config.buckets) {
-      // In two halves, the later one first, as parameters are.
+      // In two halves, the second first, in the order in which gradients become ready.
       const std::size_t middle = bucket.begin + bucket.elements() / 2;
       compute(middle, bucket.end);
       compute(bucket.begin, middle);

@@ -1,5 +1,5 @@
-// What the reducer must do over every transport, as functions that all ranks call: run as threads and under mpirun,
-// over host memory and over devices.
+// Requirements for the reducer over every transport, as functions that all ranks call: run on threads and under mpirun,
+// on host memory and on devices.
 //
 //   run_as_threads(4, [&](Communicator& ranks) { c.body(ranks, make_host_reducer); });
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace ddp::testing {
 
-// A reducer with what it stands on.
+// A reducer with its dependencies.
 struct ReducerRig {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<DeviceCommunicator> sums;
@@ -27,9 +27,9 @@ struct ReducerRig {
 // Called by all ranks.
 using MakeReducer = std::function<ReducerRig(Communicator&, const ReducerConfig&)>;
 
-// On host memory, whose sums a thread makes.
+// On host memory, with sums on a helper thread.
 ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config);
-// On host memory, whose sums are staged as a device's.
+// On host memory, with sums staged as for a device.
 ReducerRig make_staged_reducer(Communicator& ranks, const ReducerConfig& config);
 
 struct ReducerCase {
@@ -41,16 +41,16 @@ const std::vector<ReducerCase>& reducer_cases();
 
 inline std::ostream& operator<<(std::ostream& out, const ReducerCase& c) { return out << c.name; }
 
-// The parameters of a small model, whose buckets are many; none of them a multiple of anything.
+// The parameters of a small model with many buckets; sizes are prime, one is 0.
 const std::vector<std::size_t>& model_parameters();
 ReducerConfig model_config(Reduction algorithm, bool overlap, int shards);
 
-// Works through one step in which the gradient of a shard is random_gradient(seed, step, shard); tells the reducer, as
+// Executes one step in which a shard's gradient is random_gradient(seed, step, shard), and notifies the reducer, as
 // backward would, each time a parameter is ready.
 void run_step(const ReducerRig& rig, Communicator& ranks, const ReducerConfig& config, std::uint64_t seed,
               std::int64_t step);
 
-// The reducer's gradient, on the host.
+// Returns a host copy of the reducer's gradient.
 std::vector<float> gradient_of(const ReducerRig& rig, std::size_t elements);
 
 }  // namespace ddp::testing

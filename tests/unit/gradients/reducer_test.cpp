@@ -93,7 +93,7 @@ TEST(Reducer, ARankThatGivesUpInMidstepDoesNotHang) {
       const ReducerConfig config = testing::model_config(Reduction::ring, true, ranks.size());
       const testing::ReducerRig rig = testing::make_host_reducer(*copy, config);
       Reducer& reducer = *rig.reducer;
-      // Rank 0's thread waits for a bucket that the others never send; the destructor has to free it.
+      // Rank 0's thread waits for a bucket that the others never send; the destructor must release it.
       if (ranks.rank() == 0) {
         std::fill_n(reducer.shard_gradient(), config.elements, 1.0F);
         reducer.ready(config.buckets[1].begin);
@@ -103,7 +103,7 @@ TEST(Reducer, ARankThatGivesUpInMidstepDoesNotHang) {
   });
 }
 
-// What is a few bits long is not rounded, and its sums are exact; what is longer is rounded to 8 bits twice.
+// Values of a few bits are exact, and so are their sums; longer ones are rounded to 8 bits twice.
 TEST(Reducer, SumsInBfloat16) {
   for (const auto make : {testing::make_host_reducer, testing::make_staged_reducer})
     for (const int ranks : {1, 2, 4}) {
@@ -136,7 +136,7 @@ TEST(Reducer, SumsInBfloat16) {
     }
 }
 
-// Says whether it can be recorded, and how far a step has come when each sum begins.
+// Records how far a step has progressed when each sum starts.
 class Watched final : public DeviceCommunicator {
  public:
   explicit Watched(bool recordable) : recordable_(recordable) {}
@@ -180,7 +180,7 @@ TEST(Reducer, BeginsASumAsSoonAsItsBucketIsReady) {
     for (int shard = 0; shard < 2; ++shard) {
       reducer.shard_gradient();
       reducer.ready(config.buckets[1].begin);
-      // Only the last shard's gradient completes a sum.
+      // Only the last shard completes sums.
       EXPECT_EQ(sums.begun.size(), shard == 0 ? 0U : 2U);
       reducer.shard_done();
     }

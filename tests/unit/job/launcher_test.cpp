@@ -35,7 +35,7 @@ TEST(MpiVersion, IsReadFromTheWordsOfEachLibrary) {
   EXPECT_EQ(text("unknown"), "MPI unknown");
 }
 
-// The refusal of one process to which MPI says that it is alone.
+// Returns the error of a process for which MPI reports `mpi_size` ranks.
 std::optional<JointError> refusal(const Variables& variables, int mpi_size = 1) {
   try {
     check_before_start(environment(variables));
@@ -59,7 +59,7 @@ TEST(Launcher, CopiesOfAOneRankJobAreRefusedAndTheFirstReports) {
     const auto later = refusal({{size, "4"}, {rank, "2"}});
     ASSERT_TRUE(later) << size;
     EXPECT_FALSE(later->reporter());
-    // What MPI knows of, or one process alone, is fine.
+    // Ranks known to MPI, or a single process, are fine.
     EXPECT_FALSE(refusal({{size, "4"}, {rank, "2"}}, 4));
     EXPECT_FALSE(refusal({{size, "1"}, {rank, "0"}}));
   }
@@ -71,7 +71,7 @@ TEST(Launcher, SlurmTasksThatCannotMeetAreRefusedBeforeTheyTry) {
   ASSERT_TRUE(error);
   EXPECT_FALSE(error->reporter());
   EXPECT_THAT(error->what(), HasSubstr("srun --mpi=pmix"));
-  // With PMIx they can meet; where they then did not, the check after MPI_Init says so.
+  // With PMIx the tasks can connect; if they did not, the check after MPI_Init reports it.
   Variables pmix = task;
   pmix["PMIX_NAMESPACE"] = "slurm.pmix.1.0";
   EXPECT_NO_THROW(check_before_start(environment(pmix)));

@@ -12,14 +12,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A job whose ranks all hear of one another at once, seen from one of them.
+// A job whose ranks receive each other's pulses immediately, seen from one of them.
 class Job {
  public:
   Job(int size, int observer)
       : own_(static_cast<std::size_t>(observer)), board_(observer, size), pulses_(static_cast<std::size_t>(size)) {}
 
   Pulse& of(int rank) { return pulses_[static_cast<std::size_t>(rank)]; }
-  // All ranks but the silent ones tell of themselves, once a second.
+  // All ranks except the silent ones send a pulse once a second.
   void run(double seconds, const std::vector<int>& silent = {}) {
     for (double end = clock_ + seconds; clock_ < end; clock_ += 1) {
       for (int rank = 0; rank < static_cast<int>(pulses_.size()); ++rank) {
@@ -50,13 +50,13 @@ TEST(PulseBoardTest, NobodyIsToBlameWhileAnyRankMakesProgress) {
   job.wait_for(0, 2);
   job.wait_for(1, 2);
   for (int i = 0; i < 30; ++i) {
-    ++job.of(2).beats;  // it evaluates, say
+    ++job.of(2).beats;  // busy, e.g. evaluating
     job.run(5);
     EXPECT_FALSE(job.find(10)) << i;
   }
 }
 
-// Four ranks in a ring, the third of which is stopped: its neighbours accuse it, and theirs accuse them.
+// Four ranks in a ring, the third of which has stopped: its neighbours wait for it, and the others wait for them.
 TEST(PulseBoardTest, TheSilentRankIsToBlameAndNotThoseThatWait) {
   Job job(4, 0);
   job.step();
@@ -111,7 +111,7 @@ TEST(PulseBoardTest, OldNewsIsNoNews) {
   board.merge(table, 12);
   EXPECT_EQ(board.table()[1].ticks, 5U);
   EXPECT_EQ(board.progress_elsewhere(), 11);
-  // What others say of this rank counts for nothing.
+  // Reports of others about this rank are ignored.
   table[0] = {.ticks = 99};
   board.merge(table, 12);
   EXPECT_EQ(board.table()[0].ticks, 1U);

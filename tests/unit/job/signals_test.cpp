@@ -60,7 +60,7 @@ TEST(Signals, HandlersFromBeforeComeBack) {
 TEST(Signals, ThereIsOneAtATime) {
   const Signals signals;
   EXPECT_THROW(Signals(), Error);
-  raise(SIGUSR1);  // the first one still works
+  raise(SIGUSR1);  // the first object still works
   EXPECT_TRUE(signals.stop_requested());
 }
 

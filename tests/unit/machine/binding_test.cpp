@@ -18,7 +18,7 @@ std::vector<int> first_cpus(int count) {
   return cpus;
 }
 
-// A host whose CPUs number 0 .. cores * threads - 1, with CPU c on core c % cores, as Linux numbers hardware threads.
+// A host with CPUs 0 .. cores * threads - 1, where CPU c is on core c % cores, as Linux numbers hardware threads.
 HostView host(int ranks, int cores, int threads_per_core = 1) {
   HostView view;
   view.cpus_of_ranks.assign(static_cast<std::size_t>(ranks), first_cpus(cores * threads_per_core));
@@ -42,7 +42,7 @@ TEST(Share, HardwareThreadsOfACoreStayTogether) {
   const CoreShare share = share_of(host(2, 4, 2), 1);
   EXPECT_EQ(share.cpus, std::vector<int>({2, 3, 6, 7}));
   EXPECT_EQ(share.cores, 2);
-  // With more ranks than cores they are shared out one by one.
+  // With more ranks than cores, hardware threads are distributed individually.
   EXPECT_EQ(share_of(host(4, 2, 2), 0).cpus, std::vector<int>({0}));
   EXPECT_EQ(share_of(host(4, 2, 2), 1).cpus, std::vector<int>({2}));
 }
@@ -61,7 +61,7 @@ TEST(Share, ARankThatSeesItsOwnCoresKeepsThem) {
   view.cpus_of_ranks = {{0, 1}, {2, 3}};
   view.cores = {{2}, {3}};
   EXPECT_EQ(share_of(view, 1).cpus, std::vector<int>({2, 3}));
-  // Two ranks on each of two sockets.
+  // Two sockets with two ranks each.
   view.cpus_of_ranks = {{0, 1}, {2, 3}, {0, 1}, {2, 3}};
   EXPECT_EQ(share_of(view, 1).cpus, std::vector<int>({2}));
   EXPECT_EQ(share_of(view, 3).cpus, std::vector<int>({3}));

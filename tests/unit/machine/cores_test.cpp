@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of made-up system files that vanishes with the test.
+// A temporary folder of fake system files.
 class SystemFiles : public ::testing::Test {
  protected:
   void write(const fs::path& path, const std::string& text) const {
@@ -36,7 +36,7 @@ class SystemFiles : public ::testing::Test {
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
 TEST(Cores, GatherTheirHardwareThreadsSocketAfterSocket) {
-  // Two sockets with two cores of two threads each; as on many machines, the second threads have the last numbers.
+  // Two sockets with two cores of two threads each; as on many machines, the second threads have the highest numbers.
   const std::string machine = "package:2 core:2 pu:2(indexes=2*4:1*2)";
   std::vector<int> all(8);
   std::iota(all.begin(), all.end(), 0);

@@ -26,7 +26,7 @@ GpuInfo gpu(int ordinal, const std::string& pci_id) {
           .total_bytes = (std::size_t{1} << 40U) + 1};
 }
 
-// A module whose GPUs are made up.
+// A module with fictitious GPUs.
 class StandInModule final : public GpuModule {
  public:
   explicit StandInModule(std::vector<GpuInfo> gpus) : gpus_(std::move(gpus)) {}
@@ -60,7 +60,7 @@ Topology topology_of(const Communicator& ranks, const std::vector<int>& hosts) {
   return topology;
 }
 
-// What each rank of a job on `hosts` chose, by rank.
+// The devices that the ranks of a job on `hosts` choose, by rank.
 std::vector<Device> choose(const std::vector<int>& hosts, const Options& options,
                            const std::vector<GpuModuleOpener>& openers) {
   std::vector<Device> devices(hosts.size());
@@ -71,7 +71,7 @@ std::vector<Device> choose(const std::vector<int>& hosts, const Options& options
   return devices;
 }
 
-// The error that all ranks end with alike; fails where one ends with another or with none.
+// Returns the error that all ranks end with; the test fails if a rank ends with another or none.
 std::string joint_error(ExitCode code, const std::vector<int>& hosts, const Options& options,
                         const std::vector<GpuModuleOpener>& openers) {
   std::vector<std::string> messages(hosts.size());

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
 
-// Each test names the library that it asks and how that behaves.
+// Each test selects the library and its behaviour.
 class NvmlTest : public ::testing::Test {
  protected:
   static void use(const char* library, const char* mode = "") {
@@ -120,7 +120,7 @@ TEST_F(NvmlTest, NoDriverIsOneClearLine) {
               AllOf(HasSubstr("no usable NVIDIA driver"), HasSubstr("Driver Not Loaded")));
   use(DDP_STAND_IN_NVML, "uncounted");
   EXPECT_THAT(error_text(ExitCode::preflight, [] { (void)Nvml().gpus(); }), HasSubstr("Not Supported"));
-  // A library without any of the functions.
+  // A library that lacks all the functions.
   use("libm.so.6");
   EXPECT_THAT(error_text(ExitCode::preflight, [] { const Nvml nvml; }), HasSubstr("no usable NVIDIA driver"));
 }

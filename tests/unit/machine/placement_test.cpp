@@ -62,7 +62,7 @@ TEST(Placement, RanksOfAHostTakeTheVisibleGpusInTheirOrder) {
 }
 
 TEST(Placement, EachHostBeginsAnew) {
-  // Ranks dealt out to hosts in turn, as mpirun --map-by node does; hosts of unequal size.
+  // Ranks distributed over hosts in turn, as by mpirun --map-by node, with hosts of different sizes.
   const std::vector<int> four = {0, 1, 2, 3};
   const Placement placement = place_ranks(
       Views{view(0, four), view(1, {5}), view(0, four), view(2, {0, 1}), view(0, four), view(2, {0, 1})}, {});
@@ -89,7 +89,7 @@ TEST(Placement, GpusNamesGpusAmongTheVisibleOnesInOrder) {
   const Placement placement = place_ranks(Views{view(0, {4, 5, 6, 7}), view(0, {4, 5, 6, 7})}, options);
   EXPECT_EQ(ordinals_of(placement), (std::vector{3, 2}));
   EXPECT_EQ(gpus_of(placement), pcis({7, 6}));
-  // More GPUs than ranks is fine, and with one GPU a task there is a number 0 alone.
+  // More GPUs than ranks are fine; with one GPU per task, only number 0 exists.
   options.gpus = {1, 0, 3};
   EXPECT_EQ(gpus_of(place_ranks(Views{view(0, {4, 5, 6, 7})}, options)), pcis({5}));
   options.gpus = {0};
@@ -111,7 +111,7 @@ TEST(Placement, RefusesWhatGpusCannotMean) {
               AllOf(HasSubstr("--gpus 1 lists 1 GPU for 2 ranks on host n0: ranks 0 and 1 would share"),
                     HasSubstr("start 1 rank there"), HasSubstr("--oversubscribe-gpus"),
                     HasSubstr("reduced by MPI through host memory")));
-  // A number that only one of the hosts lacks.
+  // A number that is missing on one host only.
   options.gpus = {1};
   EXPECT_THAT(error_text(ExitCode::usage,
                          [&] {
@@ -131,14 +131,14 @@ TEST(Placement, MoreRanksThanGpusTakeTurnsOnRequestOnly) {
   const Placement placement = place_ranks(views, options);
   EXPECT_EQ(ordinals_of(placement), (std::vector{0, 1, 0, 0}));
   EXPECT_TRUE(placement.shared);
-  // Allowed, but not needed: gradients can go from GPU to GPU.
+  // Oversubscription is allowed but not needed: gradients still go directly from GPU to GPU.
   EXPECT_FALSE(place_ranks(Views{view(0, {0, 1}), view(0, {0, 1})}, options).shared);
   options.gpus = {1};
   EXPECT_EQ(ordinals_of(place_ranks(Views{view(0, {0, 1}), view(0, {0, 1})}, options)), (std::vector{1, 1}));
 }
 
 TEST(Placement, TwoRanksOnOneGpuAreFoundByItsAddress) {
-  // A launcher that shows two tasks the same GPU, among others that are right.
+  // A launcher that assigns the same GPU to two tasks, among others that are correct.
   const Views views = {view(0, {0}), view(1, {0}), view(0, {1}), view(0, {1, 2})};
   EXPECT_THAT(error_text(ExitCode::preflight, [&] { place_ranks(views, {}); }),
               AllOf(HasSubstr("ranks 2 and 3 on host n0"), HasSubstr(pci(1)), HasSubstr("NVIDIA H200"),

@@ -27,7 +27,7 @@ using FilePointer = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 constexpr const char* kEraseLine = "\r\x1b[K";
 
-// Sets a variable of the environment for the length of a test.
+// Sets an environment variable for the duration of a test.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {
@@ -49,7 +49,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// A file to write to and read back.
+// A file that can be written and read back.
 class Sheet {
  public:
   std::FILE* file() { return file_.get(); }
@@ -64,7 +64,7 @@ class Sheet {
   FilePointer file_{std::tmpfile(), std::fclose};
 };
 
-// A pseudo-terminal: what is written to file() is what a person sees.
+// A pseudo-terminal: what is written to file() is what the user sees.
 class Screen {
  public:
   explicit Screen(unsigned short columns) : master_(::posix_openpt(O_RDWR | O_NOCTTY)) {
@@ -88,7 +88,7 @@ class Screen {
     const winsize size{50, columns, 0, 0};
     if (::ioctl(master_, TIOCSWINSZ, &size) != 0) throw std::runtime_error("cannot set the size");
   }
-  // What was written since the last call. The system brings it over in its own time, so a mark is sent after it.
+  // Returns what was written since the last call. The kernel delivers asynchronously, so a mark is sent at the end.
   std::string text() {
     constexpr char mark = '\0';
     std::fputc(mark, file());

@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-// Times are whole numbers, so that sums are exact.
+// Times are integers, so that sums are exact.
 TEST(PhaseClockTest, EveryInstantBelongsToOnePhase) {
   const auto seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -42,7 +42,7 @@ class RunLogTest : public ::testing::Test {
     return steps;
   }
 
-  // A run of two epochs of 20 steps with a line every 10.
+  // A run of two epochs of 20 steps, with a line every 10 steps.
   void write_run() {
     RunLog log(run_, {});
     for (const std::int64_t epoch : {1, 2}) {
@@ -163,7 +163,7 @@ TEST_F(RunLogTest, AnEvaluationThatWasNotFinishedIsWrittenAgain) {
   }
 }
 
-// Whatever the reason for which a run is refused, its logs stay as they were.
+// Reading must not change the logs, because a run may still be rejected afterwards.
 TEST_F(RunLogTest, ReadingWritesNothing) {
   write_run();
   const auto bytes = [&] {
@@ -225,7 +225,7 @@ TEST_F(RunLogTest, ASummaryOfOtherColumnsIsNotTouched) {
 TEST_F(RunLogTest, AFullOrUnwritableFolderIsAnError) {
   EXPECT_EQ(run_in_child([&] {
               RunLog log(run_, {});
-              std::signal(SIGXFSZ, SIG_IGN);  // so that write() fails with EFBIG, as it does with ENOSPC
+              std::signal(SIGXFSZ, SIG_IGN);  // makes write() fail with EFBIG, similar to ENOSPC
               const rlimit nothing{0, 0};
               if (::setrlimit(RLIMIT_FSIZE, &nothing) != 0) throw std::runtime_error("cannot set the limit");
               EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { log.write(TrainRecord{}); }),

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Ranks of 10 s each, of which 8 s are backward and 2 s are waiting.
+// Ranks of 10 s each: 8 s of backward and 2 s of waiting.
 std::vector<PhaseTotals> even_ranks(std::size_t count) {
   std::vector<PhaseTotals> ranks(count);
   for (PhaseTotals& rank : ranks) {
@@ -26,7 +26,7 @@ TEST(SlowestRankTest, IsTheOneThatWorksLongest) {
   auto ranks = even_ranks(4);
   ranks[2][Phase::backward] = 9.6;
   ranks[2][Phase::exposed_communication] = 0.4;
-  ranks[0][Phase::evaluation] = 50;  // rank 0's own
+  ranks[0][Phase::evaluation] = 50;  // done only by rank 0
   const SlowestRank slowest = slowest_rank(ranks);
   EXPECT_EQ(slowest.rank, 2);
   EXPECT_EQ(slowest.phase, Phase::backward);
@@ -37,7 +37,7 @@ TEST(SlowestRankTest, IsTheOneThatWorksLongest) {
             "slowest rank: 2 on b, 1.2 s above the mean, 5.3% of the wall time (backward)");
 }
 
-// A phase may be far above its mean and still be nothing: what counts is its part of the wall time.
+// A rank far above the mean of a phase does not matter if the phase is a small part of the wall time.
 TEST(SlowestRankTest, IsJudgedByTheWallTimeAndTheNetworkIsNamed) {
   std::vector<PhaseTotals> ranks(2);
   for (PhaseTotals& rank : ranks) rank[Phase::exposed_communication] = 97;
@@ -72,7 +72,7 @@ TEST(SlowestRankTest, EvenRanksAreSaidToBeEven) {
   EXPECT_THAT(slowest_rank_text(idle, hosts), HasSubstr("0.0% of the wall time above the mean"));
 }
 
-// What ranks of one host wait for is not the network.
+// Waiting between ranks of one host is not caused by the network.
 TEST(SlowestRankTest, OnOneHostThereIsNoNetworkToName) {
   const std::vector<std::string> hosts = {"a", "a"};
   EXPECT_THAT(slowest_rank_text(even_ranks(2), hosts), Not(HasSubstr("network")));

@@ -24,7 +24,7 @@ double total(const std::vector<Cost>& costs, const std::vector<std::size_t>& cho
   return sum;
 }
 
-// All assignments, one after the other.
+// Tries all assignments.
 double least_by_trying(const std::vector<Cost>& costs, std::size_t variables, std::size_t count) {
   double least = std::numeric_limits<double>::infinity();
   std::vector<std::size_t> choices(variables, 0);
@@ -45,7 +45,7 @@ TEST(Elimination, FindsTheLeastOfAll) {
     std::vector<Cost> costs;
     const auto random_costs = [&](std::size_t size) {
       std::vector<double> values(size);
-      // Small whole numbers: sums are exact, and many assignments are equally good. One in eight is forbidden.
+      // Small integers make sums exact and produce many ties. One assignment in eight is forbidden.
       for (double& value : values) {
         value = draw(8) == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(draw(10));
       }

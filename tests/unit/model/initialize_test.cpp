@@ -37,7 +37,7 @@ TEST(Initialize, FollowsTheFormulae) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
   std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
   using Kind = Initial::Kind;
-  // fc1 has 102,400 weights, 800 inputs and 128 outputs: its deviation is within 1% of the formula's.
+  // fc1 has 102,400 weights, 800 inputs and 128 outputs, so its standard deviation is within 1% of the formula.
   initialize(graph, Initial{Kind::normal, 0.01F}, 3, flat);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").deviation, 0.01, 1e-4);
   EXPECT_EQ(moments_of(graph, flat, "fc1.bias").largest, 0);
@@ -47,7 +47,7 @@ TEST(Initialize, FollowsTheFormulae) {
   const double bound = std::sqrt(6.0 / 928);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").largest, bound, 1e-3 * bound);
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").deviation, bound / std::sqrt(3), 1e-2 * bound);
-  initialize(graph, std::nullopt, 3, flat);  // LeNet begins as PyTorch's layers do
+  initialize(graph, std::nullopt, 3, flat);  // LeNet uses PyTorch's default initialisation
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").largest, 1 / std::sqrt(800), 1e-4);
   EXPECT_GT(moments_of(graph, flat, "fc1.bias").largest, 0.5 / std::sqrt(800));
   EXPECT_NEAR(moments_of(graph, flat, "fc1.weight").mean, 0, 5 / std::sqrt(800 * 3) / std::sqrt(102400));
@@ -57,18 +57,18 @@ TEST(Initialize, ModelsBeginAsTheirSources) {
   const Graph graph = make_model("mobilenet-v2", {3, 32, 32}, 10);
   std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
   initialize(graph, std::nullopt, 3, flat);
-  // features.18.0: 1280 x 320 weights of 1x1, N(0, 2/fan_out).
+  // features.18.0: 1280 x 320 weights of 1x1, N(0, 2 / fan_out).
   EXPECT_NEAR(moments_of(graph, flat, "features.18.0.weight").deviation, std::sqrt(2.0 / 1280), 5e-4);
   EXPECT_NEAR(moments_of(graph, flat, "classifier.1.weight").deviation, 0.01, 5e-4);
   EXPECT_EQ(moments_of(graph, flat, "features.0.1.weight").mean, 1);
   EXPECT_EQ(moments_of(graph, flat, "features.0.1.bias").largest, 0);
-  // mnist-slim's truncated normal ends at two deviations.
+  // mnist-slim's truncated normal ends at two standard deviations.
   const Graph slim = make_model("mnist-slim", {1, 28, 28}, 10);
   flat.resize(static_cast<std::size_t>(slim.flat_elements()));
   initialize(slim, std::nullopt, 3, flat);
   EXPECT_LE(moments_of(slim, flat, "fc1.weight").largest, 0.02F);
   EXPECT_GT(moments_of(slim, flat, "fc1.weight").largest, 0.0199);
-  // The deviation of a normal distribution cut off at two deviations is 0.8796 of it.
+  // A normal distribution truncated at two standard deviations has 0.8796 of the original one.
   EXPECT_NEAR(moments_of(slim, flat, "fc1.weight").deviation, 0.008796, 1e-4);
 }
 

@@ -14,7 +14,7 @@ using testing::ThrowsMessage;
 
 TEST(Zoo, LeNetHasThePublishedParameters) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
-  // 20*(9+1) + 50*(500+1) + 128*(800+1) + 10*(128+1), counted by hand from d2l.ai's definition.
+  // 20*(9+1) + 50*(500+1) + 128*(800+1) + 10*(128+1), calculated by hand from d2l.ai's definition.
   EXPECT_EQ(graph.parameter_count(), 200 + 25050 + 102528 + 1290);
   std::vector<std::string> names;
   for (const Parameter& p : graph.parameters()) names.push_back(p.name);
@@ -22,7 +22,8 @@ TEST(Zoo, LeNetHasThePublishedParameters) {
                                           "fc1.bias", "fc2.weight", "fc2.bias"));
 }
 
-// What libraries and vector loads want. LeNet has small biases, MobileNetV2 channels that are no multiple of 64.
+// Required by libraries and vector loads. LeNet has small biases, MobileNetV2 channel counts that are not multiples of
+// 64.
 TEST(Zoo, ParametersAreAligned) {
   for (const std::string model : {"lenet", "mobilenet-v2"}) {
     const Graph graph = make_model(model, model == "lenet" ? Shape{1, 28, 28} : Shape{3, 32, 32}, 10);
@@ -50,7 +51,7 @@ TEST(Stages, LeNetIsFusedAndCropped) {
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
   const std::vector<Stage> stages = make_stages(graph, 32);
   ASSERT_EQ(stages.size(), 4U);
-  // The second pooling drops the ninth row and column, so nothing computes them: 12x12 in, 8x8 convolved, 4x4 out.
+  // The second pooling drops row and column 9, so they are not computed: 12x12 input, 8x8 convolved, 4x4 output.
   const auto& conv2 = std::get<ConvSpec>(stages[1].spec);
   EXPECT_EQ(conv2.input, (Shape{20, 12, 12}));
   EXPECT_EQ(conv2.convolved(), (Shape{50, 8, 8}));
@@ -71,14 +72,14 @@ TEST(Stages, PaddingShrinksWithTheCrop) {
   graph.linear("fc", graph.flatten(x), 2);
   const std::vector<Stage> stages = make_stages(graph, 1);
   const auto& conv = std::get<ConvSpec>(stages[0].spec);
-  // 9x9 outputs, of which pooling reads 8x8: they read the image but no padding below or to the right.
+  // Pooling reads 8x8 of the 9x9 outputs, so no padding is needed at the bottom and on the right.
   EXPECT_EQ(conv.convolved(), (Shape{4, 8, 8}));
   EXPECT_EQ(conv.input, (Shape{3, 9, 9}));
   EXPECT_EQ(conv.window.padding.top, 1);
   EXPECT_EQ(conv.window.padding.bottom, 0);
 }
 
-// A convolution and a linear layer in front of batch normalisation, and a convolution whose output others read too.
+// A convolution and a linear layer before batch normalisation, and a convolution whose output has other readers.
 TEST(Stages, ABiasInFrontOfBatchNormIsTheNormsOnRequest) {
   Graph graph({3, 8, 8});
   int x = graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 4, .window = square(3)}));

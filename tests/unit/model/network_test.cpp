@@ -28,7 +28,7 @@ struct Problem {
 
 NetworkConfig config_for(std::int64_t batch) { return {batch, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F}; }
 
-// All stages in one layout, with reorders where the layout does not serve a stage.
+// All stages in one layout, with reorders where a stage does not support it.
 LayoutPlan uniform_plan(Backend& backend, const std::vector<Stage>& stages, Layout conv, Layout linear) {
   LayoutPlan plan;
   for (const Stage& stage : stages) {
@@ -84,7 +84,7 @@ double norm(const std::vector<float>& values) {
   return std::sqrt(sum);
 }
 
-// Every mixture of layouts is the same computation, to the rounding of fp32 sums.
+// All combinations of layouts compute the same, up to the rounding of fp32 sums.
 TEST_F(LeNet, AllLayoutsAgree) {
   const Problem problem(37);
   const std::vector<Stage> stages = make_stages(graph, 37);
@@ -102,12 +102,12 @@ TEST_F(LeNet, AllLayoutsAgree) {
   }
 }
 
-// A shard that is not full computes what a network of just that size computes, bit by bit where the kernels are ours.
+// A partial shard gives the result of a network of exactly that size, bit-identical for kernels of our own.
 TEST_F(LeNet, AShardThatIsNotFullChangesNothing) {
   const Problem problem(64);
   const LayoutPlan plan = uniform_plan(*backend, make_stages(graph, 64), Layout::lanes16, Layout::lanes16);
   Network large(*backend, graph, config_for(64), plan);
-  (void)run(large, parameters, problem, 64);  // leaves other samples behind in the activations
+  (void)run(large, parameters, problem, 64);  // leaves other samples in the activations
   for (const std::int64_t count : {1, 15, 16, 17, 40}) {
     Network small(*backend, graph, config_for(count), plan);
     const Outcome expected = run(small, parameters, problem, count);
@@ -117,20 +117,20 @@ TEST_F(LeNet, AShardThatIsNotFullChangesNothing) {
   }
 }
 
-// The directional derivative of the loss along the gradient is the gradient's squared norm.
+// The directional derivative of the loss along the gradient is the squared norm of the gradient.
 TEST_F(LeNet, TheGradientPredictsTheLoss) {
   const Problem problem(32);
   Network network(*backend, graph, config_for(32),
                   uniform_plan(*backend, make_stages(graph, 32), Layout::lanes16, Layout::lanes16));
   const Outcome here = run(network, parameters, problem, 32);
   const double slope = norm(here.gradient) * norm(here.gradient);
-  // Kinks of ReLU and of rounding meet near this step: over 80 random problems the error stayed under 0.4 %, at 100
-  // times the step kinks alone made up to 7 %.
+  // The step balances rounding and kinks of ReLU: the error stayed below 0.4% in 80 random problems; with 100 times the
+  // step, kinks alone caused up to 7%.
   const double step = 1e-5 * here.loss / slope;
   const auto loss_at = [&](double distance) {
     return run(network, moved_along(parameters, here.gradient, distance), problem, 32).loss;
   };
-  // Central difference: second order errors vanish.
+  // Second-order errors cancel in a central difference.
   EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), slope, 0.02 * slope);
 }
 
@@ -142,8 +142,8 @@ TEST_F(LeNet, MemoryIsSharedByLiveness) {
   EXPECT_LT(network.memory().arena_bytes, separate);
 }
 
-// Elementwise operators write over what nobody else reads: a tanh over the convolution before it, a dropout and a
-// sigmoid likewise; but a dropout not over what a sum reads too, nor the sum over what the sigmoid's backward reads.
+// Elementwise operators overwrite inputs that nothing else reads: a tanh the convolution before it; dropout and sigmoid
+// likewise. But dropout must not overwrite an input of the sum, nor the sum what the backward pass of sigmoid reads.
 TEST(Network, ElementwiseOperatorsWorkInPlace) {
   const std::unique_ptr<Backend> backend = make_cpu_backend();
   Graph graph({1, 28, 28});
@@ -180,7 +180,7 @@ TEST(Network, ElementwiseOperatorsWorkInPlace) {
       network.backward(weights.data(), outcome.gradient.data(), [](std::int64_t /*offset*/) {});
       return outcome;
     };
-    // Without kinks a small step's error is that of fp32 alone.
+    // Without kinks, a small step has only the rounding errors of fp32.
     const Outcome here = run_at(parameters);
     const double slope = norm(here.gradient) * norm(here.gradient);
     const double step = 1e-3 * here.loss / slope;

@@ -16,8 +16,8 @@ struct Published {
   std::int64_t parameters;
 };
 
-// torchvision's documentation for resnet18, resnet34, resnet50 and mobilenet_v2 (their weights' "num_params"); Caffe's
-// model zoo for caffenet; the others counted by hand, layer by layer, from their sources.
+// Sources: torchvision's documentation for resnet18, resnet34, resnet50 and mobilenet_v2 ("num_params" of their
+// weights); Caffe's model zoo for caffenet; the others are counted by hand, layer by layer, from their sources.
 const std::vector<Published> kPublished = {
     {"resnet18", {3, 224, 224}, 1000, 11'689'512},
     {"resnet34", {3, 224, 224}, 1000, 21'797'672},
@@ -29,7 +29,7 @@ const std::vector<Published> kPublished = {
     {"resnet9", {3, 32, 32}, 10, 6'575'370},
     {"resnet18-d2l", {1, 28, 28}, 10, 11'175'818},
     {"mnist-towers", {1, 28, 28}, 10, 12 * 26 + 24 * 109 + 100 * (24 * 49 + 1) + 10 * 101},
-    // The scale of a batch normalisation is one tensor more than TF-Slim has, and is never changed.
+    // The scale of batch normalisation is a tensor that TF-Slim omits; it is never updated.
     {"mnist-slim", {1, 28, 28}, 10, 6 * 25 + 2 * 6 + 12 * 150 + 2 * 12 + 100 * 588 + 2 * 100 + 10 * 101},
 };
 
@@ -39,8 +39,8 @@ TEST(Zoo, ModelsHaveThePublishedParameters) {
   }
 }
 
-// Backward says after each stage from which offset on the gradient is final: the flat buffer lies in the order of
-// stages.
+// After each stage, backward reports the offset from which on the gradient is final, so the flat buffer must be in
+// stage order.
 TEST(Zoo, ParametersLieInTheOrderOfStages) {
   for (const Published& p : kPublished) {
     const Graph graph = make_model(p.model, p.image, p.classes);
@@ -71,7 +71,7 @@ TEST(Zoo, TensorsAreNamedAsInPyTorch) {
   EXPECT_EQ(mobilenet.at("classifier.1.weight"), (std::vector<std::int64_t>{7, 1280}));
 }
 
-// Batch normalisation, the sum of a residual block and ReLU are one operator each.
+// Batch normalisation, residual sum and ReLU become one operator.
 TEST(Zoo, ResidualBlocksAreFused) {
   std::map<std::string, int> kinds;
   for (const Stage& stage : make_stages(make_model("resnet18", {3, 224, 224}, 10), 2)) ++kinds[kind_of(stage.spec)];

@@ -72,14 +72,14 @@ TEST(ExportOnnx, ComesBackWithTheSameNamesAndValues) {
 TEST(ExportOnnx, FoldedBatchNormGivesTheSameLogits) {
   const Trained trained;
   const OnnxModel model = export_onnx(trained.exported(), {.fold_batch_norm = true});
-  // bn2 is behind no layer with weights.
+  // bn2 does not follow a layer with weights.
   EXPECT_EQ(std::count_if(model.nodes.begin(), model.nodes.end(),
                           [](const OnnxNode& node) { return node.type == "BatchNormalization"; }),
             1);
   const ImportedModel back = import_onnx_bytes(to_bytes(model), "back.onnx");
   const std::vector<double> logits = GraphReference(back.graph, back.parameters, back.statistics).logits(trained.image);
   const std::vector<double> expected = trained.logits();
-  // The folded weights are rounded to float32 once more.
+  // Folding rounds the weights to float32 once more.
   for (std::size_t i = 0; i < logits.size(); ++i)
     EXPECT_NEAR(logits[i], expected[i], 1e-5 * std::abs(expected[i]) + 1e-6);
 }
@@ -105,7 +105,7 @@ TEST(ExportOnnx, EveryModelOfTheZooComesBack) {
     } catch (const std::exception&) {
       graph = make_model(name, name.find("lenet") != std::string::npos ? Shape{1, 28, 28} : Shape{3, 224, 224}, 10);
     }
-    if (graph.parameter_count() > 7'000'000) continue;  // seconds, and nothing that the others lack
+    if (graph.parameter_count() > 7'000'000) continue;  // takes seconds, without additional coverage
     std::vector<float> parameters(static_cast<std::size_t>(graph.flat_elements()));
     std::vector<float> statistics(static_cast<std::size_t>(graph.statistic_count()));
     initialize(graph, std::nullopt, 1, parameters);

@@ -1,5 +1,4 @@
-// Models whose tensors lie in other files: the same models, wherever the data lie, and one line for each that cannot
-// be.
+// Models with tensors in other files: equivalent wherever the data is, and one line for each that cannot be loaded.
 #include "onnx/external_data.h"
 
 #include <fmt/core.h>
@@ -23,7 +22,7 @@ using ::testing::HasSubstr;
 
 void write_bytes(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-// What external_data says of a tensor.
+// Sets an external_data entry of a tensor.
 void set_entry(onnx::TensorProto& tensor, const std::string& key, const std::string& value) {
   for (auto& entry : *tensor.mutable_external_data()) {
     if (entry.key() == key) return entry.set_value(value);
@@ -55,7 +54,7 @@ class ExternalData : public ::testing::Test {
     throw std::runtime_error("no tensor " + name);
   }
 
-  // To the end of data_, on the next multiple of 64 bytes.
+  // Moves the tensor to the end of data_, aligned to 64 bytes.
   void move_out(onnx::TensorProto& tensor) {
     data_.resize((data_.size() + 63) / 64 * 64, '?');
     set_entry(tensor, "location", "weights/net.onnx.data");
@@ -73,7 +72,7 @@ class ExternalData : public ::testing::Test {
     return folder_.path() / "net.onnx";
   }
 
-  // The error after a change to the tensor fc.weight of 2x72 floats.
+  // Returns the error after a change to the tensor fc.weight, which has 2x72 floats.
   std::string error_of(const std::function<void(onnx::TensorProto&)>& change) {
     const onnx::ModelProto good = proto_;
     change(tensor("fc.weight"));
@@ -100,10 +99,10 @@ TEST_F(ExternalData, IsTheSameModel) {
     EXPECT_EQ(found.graph.parameter_count(), 36 + 144 + 2);
   };
   expect_same();
-  // Without a length the shape says it.
+  // Without a length, the size follows from the shape.
   tensor("c.weight").mutable_external_data()->RemoveLast();
   expect_same();
-  // What it says of a path that is no detour, and of more than is known here.
+  // Redundant path components and unknown entries are accepted.
   set_entry(tensor("c.weight"), "location", "./weights//net.onnx.data");
   set_entry(tensor("c.weight"), "checksum", "0");
   expect_same();
@@ -114,7 +113,7 @@ TEST_F(ExternalData, IsPutIntoTheModel) {
   const std::string bytes = read_onnx_file(path);
   fs::remove_all(folder_.path() / "weights");
   EXPECT_EQ(to_bytes(parse_onnx(bytes, path)), to_bytes(parse_onnx(whole_, path)));
-  // A model that has none stays as it is, to the byte.
+  // A model without external data is returned byte for byte.
   write_bytes(path, whole_);
   EXPECT_EQ(read_onnx_file(path), whole_);
 }
@@ -159,13 +158,13 @@ TEST_F(ExternalData, RangesAndLengths) {
   EXPECT_THAT(error_of([](onnx::TensorProto& tensor) { tensor.set_dims(0, std::int64_t{1} << 62); }),
               HasSubstr("'fc.weight' has an impossible shape"));
   EXPECT_THAT(error_of([](onnx::TensorProto& tensor) { tensor.set_dims(0, -1); }), HasSubstr("impossible shape"));
-  // The tensor of a node has the node's name.
+  // The tensor of a Constant node has the node's name.
   set_entry(constant(), "offset", "123456");
   EXPECT_THAT(error_text(ExitCode::data, [&] { import_onnx(write()); }),
               HasSubstr("tensor 'Constant_0' has 64 bytes at byte 123456"));
 }
 
-// Whatever the entries say, it is a model or an error of one line, and no more memory than the file has bytes.
+// Arbitrary entries give a model or a one-line error, and use no more memory than the file has bytes.
 TEST_F(ExternalData, AnyEntriesAreAModelOrOneLine) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

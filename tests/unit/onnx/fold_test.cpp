@@ -26,7 +26,7 @@ TEST(Fold, TransposePermutesDimensions) {
   EXPECT_EQ(y.reals, (std::vector<float>{1, 4, 2, 5, 3, 6}));
 }
 
-// The chain by which PyTorch's older exporter turns its order of paddings round.
+// The nodes with which PyTorch's older exporter reverses its order of paddings.
 TEST(Fold, SliceGoesBackwardsToo) {
   const OnnxTensor x = OnnxTensor::of_integers({3, 2}, {1, 2, 3, 4, 5, 6});
   const OnnxTensor starts = list({-1});

@@ -42,7 +42,7 @@ const Layer& only_layer(const Graph& graph) {
   return *found;
 }
 
-// The weights of the ReLU, then its output with weights that make the logits those of the image itself.
+// First the weights of the ReLU, then its output with weights that make the logits equal the image.
 TEST(ImportOnnx, KeepsWeightsStatisticsNamesAndMomentum) {
   ModelMaker m;
   std::string x = m.node("Conv", {"input", m.random("layer1.0.conv1.weight", {4, 1, 3, 3})},
@@ -72,7 +72,7 @@ TEST(ImportOnnx, KeepsWeightsStatisticsNamesAndMomentum) {
   EXPECT_EQ(model.statistics, expected);
 }
 
-// The network and the definitions agree; tolerance: sums of some hundred products in float32.
+// The network agrees with the definitions; the tolerance covers sums of some hundred products in float32.
 TEST(ImportOnnx, NetworkComputesWhatTheDefinitionsSay) {
   ModelMaker m({-1, 3, 12, 10});
   std::string x = m.node("Conv", {"input", m.random("a.weight", {8, 3, 3, 5}), m.random("a.bias", {8})},
@@ -100,7 +100,7 @@ TEST(ImportOnnx, NetworkComputesWhatTheDefinitionsSay) {
   }
 }
 
-// As exporters write GELU for opsets before 20, in the orders of factors that they choose.
+// Exporters decompose GELU for opsets below 20 in various orders of factors.
 TEST(ImportOnnx, GeluInPartsIsGelu) {
   for (const int order : {0, 1, 2, 3}) {
     ModelMaker m({-1, 2, 3, 3});
@@ -122,7 +122,7 @@ TEST(ImportOnnx, GeluInPartsIsGelu) {
   }
 }
 
-// Another number in the place of a half, or a part that something else reads too, is not GELU.
+// With another constant than 1/2, or with a node that something else reads, it is not GELU.
 TEST(ImportOnnx, WhatResemblesGeluStaysUnsupported) {
   for (const bool shared : {false, true}) {
     ModelMaker m({-1, 2, 3, 3});
@@ -146,7 +146,7 @@ TEST(ImportOnnx, GeluHasTwoForms) {
   }
 }
 
-// As Keras exports it: channels last outside, a Transpose on the way in and before the Flatten.
+// As exported by Keras: channels last, with a Transpose of the input and another before Flatten.
 TEST(ImportOnnx, ChannelsLastModelsComputeTheSame) {
   ModelMaker last({-1, 4, 3, 2});
   last.model.producer = "tf2onnx";
@@ -185,7 +185,7 @@ std::vector<double> logits_of(const ImportedModel& model) {
   return GraphReference(model.graph, model.parameters, model.statistics).logits(image);
 }
 
-// The same numbers but for rounding of weights to float32; in what is exported too.
+// The logits agree up to rounding of the weights to float32, also after an export.
 void expect_same_logits(const ImportedModel& model, const ImportedModel& other) {
   const std::vector<double> wanted = logits_of(other);
   const OnnxModel exported = export_onnx({model.graph, model.parameters, model.statistics, {}}, {});
@@ -197,17 +197,17 @@ void expect_same_logits(const ImportedModel& model, const ImportedModel& other) 
   }
 }
 
-// Of [channels] values, in the shape that numpy needs beside [N, channels, height, width].
+// The shape with which [channels] values broadcast to [N, channels, height, width].
 Integers beside_image(std::int64_t channels) { return {1, channels, 1, 1}; }
 
-// What exporters for inference leave of batch norm is as batch norm of mean 0 and variance 1.
+// The Mul and Add that inference exporters leave equal batch normalisation with mean 0 and variance 1.
 TEST(ImportOnnx, ScalesAndShiftsOfChannels) {
   const auto imported = [](const std::string& where, bool norm) {
     ModelMaker m;
     const auto affine = [&](const std::string& from, const std::string& place, const Integers& shape) {
       if (place != where) return from;
       const std::int64_t channels = std::max(shape[0], shape.size() > 1 ? shape[1] : 1);
-      // The same values in both models, of the same shapes elsewhere.
+      // The same values in both models, in different shapes.
       const Integers own = norm ? Integers{channels} : shape;
       m.random("s", own, 0.5F, 2);
       m.random("b", own);
@@ -232,7 +232,7 @@ TEST(ImportOnnx, ScalesAndShiftsOfChannels) {
     expect_same_logits(model, imported(where, true));
     EXPECT_EQ(model.graph.statistic_count(), 0);
     EXPECT_EQ(model.graph.layers().size(), imported("nowhere", false).graph.layers().size() + 1);
-    // Parameters of the module under their own names and in their own shapes.
+    // The module's parameters keep their names and shapes.
     const auto named = [&](const std::string& name) {
       const auto& all = model.graph.parameters();
       return std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
@@ -279,7 +279,7 @@ TEST(ImportOnnx, ScalesAndShiftsWithChannelsLast) {
   expect_same_logits(imported(false, false, true), wanted);
 }
 
-// What PyTorch's default export leaves of convolution and batch normalisation trains as another network.
+// Without the batch normalisation that PyTorch's default export removes, the model trains differently.
 TEST(ImportOnnx, SaysWhereBatchNormalizationIsMissing) {
   const auto said = [](bool bias, bool norm) {
     ModelMaker m;
@@ -301,7 +301,7 @@ TEST(ImportOnnx, SaysWhereBatchNormalizationIsMissing) {
   EXPECT_EQ(said(false, true), "");
 }
 
-// A number in forward(): the weights stay what they are, and what is computed with is no parameter.
+// A constant in forward(): it does not change the weights and is not a parameter.
 TEST(ImportOnnx, ConstantsStayOutOfWeights) {
   const auto imported = [](const std::string& type, bool first, bool scalar) {
     ModelMaker m;
@@ -343,7 +343,8 @@ TEST(ImportOnnx, ConstantsStayOutOfWeights) {
   check("Div", false, [](double x, double c) { return x / c; });
 }
 
-// (x - mean) / deviation on the image, of buffers: one layer, nothing to train, and the buffers are kept by name.
+// (x - mean) / deviation on the image, from buffers: one layer without trainable parameters; the buffers keep their
+// names.
 TEST(ImportOnnx, BuffersAreConstantsWithNames) {
   ModelMaker m;
   m.model.producer = "pytorch";
@@ -358,7 +359,7 @@ TEST(ImportOnnx, BuffersAreConstantsWithNames) {
   EXPECT_EQ(model.graph.constants()[1].values, m.model.initializers.at("std").reals);
 }
 
-// PyTorch's older exporter keeps equal tensors once.
+// PyTorch's older exporter deduplicates equal tensors.
 TEST(ImportOnnx, SharedZerosAreBiasesOfTheirOwnNames) {
   ModelMaker m;
   m.model.producer = "pytorch";
@@ -380,7 +381,7 @@ TEST(ImportOnnx, SharedZerosAreBiasesOfTheirOwnNames) {
   EXPECT_THAT(parameter_names(m.imported().graph),
               ElementsAre("conv.weight", "conv.bias", "conv2.weight", "conv2.bias", "bn.weight", "bn.bias",
                           "bn2.weight", "bn2.bias", "fc.weight", "fc.bias"));
-  // What an exporter computes where a module has none is none.
+  // Zeros that an exporter generates for a module without a bias are not a bias.
   ModelMaker none;
   none.model.producer = "pytorch";
   const std::string zeros = none.node("ConstantOfShape", {none.integers("val_1", {2})});
@@ -405,7 +406,7 @@ TEST(ImportOnnx, BatchNormWithoutParametersHasNone) {
   EXPECT_EQ(import_onnx_bytes(to_bytes(exported), "back.onnx").graph.trained_count(), 72 * 3 + 3);
 }
 
-// A flatten with the channels last keeps the columns of the weights behind it, which files of weights hold.
+// A channels-last flatten keeps the column order of the following weights, so weight files stay valid.
 TEST(ImportOnnx, ChannelsLastFlattenKeepsTheOrderOfWeights) {
   ModelMaker m;
   m.model.producer = "pytorch";

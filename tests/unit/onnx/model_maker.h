@@ -1,4 +1,4 @@
-// Small ONNX models, node by node.
+// Builds small ONNX models node by node.
 //
 //   ModelMaker maker({-1, 1, 8, 8});
 //   std::string x = maker.node("Conv", {"input", maker.random("conv.weight", {4, 1, 3, 3})});
@@ -47,7 +47,7 @@ class ModelMaker {
     model.initializers[name] = tensor;
     return name;
   }
-  // A Gemm of `inputs` to `outputs`, flattened before.
+  // A Flatten followed by a Gemm from `inputs` to `outputs`.
   std::string classifier(const std::string& from, std::int64_t inputs, std::int64_t outputs) {
     return node("Gemm", {node("Flatten", {from}), random("fc.weight", {outputs, inputs}), random("fc.bias", {outputs})},
                 {{"transB", std::int64_t{1}}});

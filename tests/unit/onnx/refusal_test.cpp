@@ -1,4 +1,4 @@
-// Models that cannot be trained and files that are none: one line each, naming what and where.
+// Models that cannot be trained and invalid files: one line each that says what and where.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::string refusal(const ModelMaker& maker, ExitCode code = ExitCode::usage) {
   return error_text(code, [&] { maker.imported(); });
 }
 
-// A good model with one node between the image and the classifier.
+// The error of a valid model with one extra node between the image and the classifier.
 std::string refusal_of(const std::string& type, std::vector<std::string> more,
                        const ModelMaker::Attributes& attributes = {}) {
   ModelMaker m;
@@ -57,7 +57,7 @@ TEST(OnnxRefusal, OutputsThatNoLayerMakesAreNamed) {
   m.model.nodes.back().outputs = {"first", "second"};
   m.output("second");
   EXPECT_THAT(refusal(m), HasSubstr("its output 'second' is the second output of a node"));
-  // A layer that only gives its shape would be computed, and have no gradient.
+  // A layer of which only the shape is used would be computed, but have no gradient.
   ModelMaker shape;
   const std::string logits = shape.node("Tanh", {shape.classifier("input", 72, 2)});
   const std::string extents = shape.node("Shape", {shape.node("Relu", {"input"})}, {{"end", std::int64_t{1}}});
@@ -66,7 +66,7 @@ TEST(OnnxRefusal, OutputsThatNoLayerMakesAreNamed) {
   EXPECT_THAT(refusal(shape), HasSubstr("only the shape of the output of its layer 'relu' is used"));
 }
 
-// A file of a few hundred bytes must not take gigabytes.
+// A file of a few hundred bytes must not allocate gigabytes.
 TEST(OnnxRefusal, ComputedConstantsHaveLimits) {
   ModelMaker wide;
   wide.integers("column", {1 << 15, 1});
@@ -189,7 +189,7 @@ TEST(OnnxRefusal, FilesThatAreNoModels) {
   EXPECT_THAT(error(m.bytes()), HasSubstr("impossible shape"));
 }
 
-// Whatever is done to a file, it is a model or an error of one line.
+// Damaged files give a model or a one-line error.
 TEST(OnnxRefusal, DamagedFilesNeverDoMore) {
   ModelMaker m;
   std::string x = m.node("Conv", {m.node("Pad", {"input", m.integers("pads", {0, 0, 1, 1, 0, 0, 1, 1})}),

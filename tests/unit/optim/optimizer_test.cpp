@@ -38,7 +38,7 @@ TEST(Optimizer, KeepsTheStateThatItsRuleNeeds) {
   EXPECT_EQ(names({.rule = R::lamb}), (Names{"exp_avg", "exp_avg_sq"}));
 }
 
-// Two tensors beside each other, or with `gap` zeros between them: weights and state after three updates.
+// Weights and state of two tensors after three updates; the tensors are adjacent or separated by `gap` zeros.
 std::vector<float> updated(const UpdateSettings& settings, std::size_t gap) {
   constexpr std::size_t kFirst = 5000;
   constexpr std::size_t kSecond = 77;
@@ -74,7 +74,7 @@ std::vector<float> updated(const UpdateSettings& settings, std::size_t gap) {
   return result;
 }
 
-// Norms, clipping, decay and averages see no element of it; without an epsilon a rule would divide its zeros by zero.
+// Norms, clipping, decay and averages ignore padding; without an epsilon, a rule would compute 0/0 there.
 TEST(Optimizer, WhatLiesBetweenTensorsStaysZeroAndChangesNoBit) {
   for (const UpdateRule rule :
        {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
@@ -87,7 +87,7 @@ TEST(Optimizer, WhatLiesBetweenTensorsStaysZeroAndChangesNoBit) {
   }
 }
 
-// What a run has after some updates, on this many threads.
+// The result of some updates on a given number of threads.
 struct Outcome {
   std::vector<float> weights;
   std::vector<std::vector<float>> state;
@@ -112,7 +112,7 @@ Outcome run(const UpdateSettings& settings, int threads, int stop_after) {
     const double skip = 0;
     optimizer->update(result.weights.data(), gradient.data(), &control, &skip);
     if (step != stop_after) continue;
-    // As a checkpoint does it: the state by name, nothing else.
+    // Like a checkpoint, copies only the state, by name.
     auto resumed = std::make_unique<Optimizer>(*backend, segments, settings);
     const std::vector<OptimizerState> from = optimizer->state();
     const std::vector<OptimizerState> to = resumed->state();

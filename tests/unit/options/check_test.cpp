@@ -1,4 +1,4 @@
-// Options of optimizers and schedules that do not go together.
+// Invalid combinations of optimizer and schedule options.
 #include "options/check.h"
 
 #include <gmock/gmock.h>

@@ -215,7 +215,7 @@ TEST(Parse, RefusesFilesThatAreNone) {
   EXPECT_THAT(usage_message({"--config", "/dev/zero"}), HasSubstr("/dev/zero is not a regular file"));
 }
 
-// Whatever part of it is lost.
+// Cut at many positions.
 TEST(Parse, RefusesAWrittenConfigurationThatIsCutShort) {
   const std::string whole = dump_config(parse({"--lr", "0.05"}));
   for (std::size_t size = kConfigBegin.size(); size < whole.rfind(kConfigEnd) + kConfigEnd.size(); size += 97) {
@@ -307,7 +307,7 @@ TEST(Help, IsAskedForByTopic) {
   EXPECT_TRUE(options.help);
   EXPECT_EQ(options.command, "eval");
   EXPECT_THAT(usage_message({"--help", "modle"}), HasSubstr("one of run, model, device"));
-  // Neither asks for anything else to be right.
+  // Neither depends on other options being valid.
   EXPECT_TRUE(parse({"--help", "--config", "/nonexistent"}).help);
   EXPECT_TRUE(parse({"--version", "--config", "/nonexistent"}).version);
 }

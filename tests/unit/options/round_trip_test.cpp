@@ -1,4 +1,4 @@
-// Properties over all options at once: what is dumped parses back, and garbage never does anything but fail cleanly.
+// Properties of all options at once: dumped configurations parse back, and garbage only ever fails cleanly.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// A fresh seed for every run; a failure prints it.
+// A new seed for every run; failures print it.
 unsigned fresh_seed() { return std::random_device{}(); }
 
 std::string random_real(std::mt19937& random) {
@@ -42,14 +42,14 @@ TEST(RoundTrip, WhatIsDumpedParsesBack) {
   int parsed = 0;
   for (int trial = 0; trial < 300; ++trial) {
     Options options;
-    // Many options of an optimizer or a schedule do not go with another one: some trials set few of all options.
+    // Many optimizer and schedule options exclude each other, so some trials set only a few options.
     const std::size_t one_in = 2 + random() % 30;
     for (const OptionSpec& spec : table) {
       if (spec.command_line_only || random() % one_in != 0) continue;
       try {
         spec.set(options, random_value(spec, random));
       } catch (const BadValue&) {
-        continue;  // out of this option's range: it keeps its default
+        continue;  // out of range: keeps the default
       }
     }
     const ConfigFile file(dump_config(options));
@@ -57,7 +57,7 @@ TEST(RoundTrip, WhatIsDumpedParsesBack) {
     try {
       back = parse({"--config", file.path()});
     } catch (const Error&) {
-      continue;  // a combination that is not allowed
+      continue;  // an invalid combination
     }
     ++parsed;
     back.run.config.clear();
@@ -88,7 +88,7 @@ TEST(RoundTrip, EveryOptionIsInTheDump) {
   }
 }
 
-// The words of a configuration file shuffled, cut and mixed with noise.
+// The words of a configuration file, shuffled, cut and mixed with noise.
 std::string garbage(std::mt19937& random) {
   const std::string base = dump_config(Options{});
   std::string text;

@@ -1,4 +1,4 @@
-// Shared by the tests of options: parsing of word lists, and configuration files that vanish with the test.
+// Shared by the tests of options: parsing of word lists, and temporary configuration files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ inline Options parse(const std::vector<std::string>& words) {
   return parse_options(args);
 }
 
-// The message of the usage error that parsing `words` ends in; "" with a failure if it ends in none.
+// Returns the message of the usage error of parsing `words`; if there is none, the test fails and the result is "".
 inline std::string usage_message(const std::vector<std::string>& words) {
   try {
     parse(words);

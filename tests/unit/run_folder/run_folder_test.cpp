@@ -30,7 +30,7 @@ class RunFolderTest : public ::testing::Test {
  protected:
   static RunFolder::Content content() { return {.config = "lr = 0.1\n", .onnx = "", .keep_checkpoints = 5}; }
 
-  // Steps 10, 20 and 30, of which 20 is the best.
+  // Writes checkpoints at steps 10, 20 and 30; the best is 20.
   void write_run(const fs::path& run) {
     RunFolder folder(run);
     EXPECT_FALSE(folder.find("none").has_value());
@@ -57,7 +57,7 @@ class RunFolderTest : public ::testing::Test {
     for (const CheckpointFolder& found : list_checkpoints(run)) steps.push_back(found.step);
     return steps;
   }
-  // All names below a folder with their content, or where they point.
+  // All names in a folder with their content or link target.
   static std::map<std::string, std::string> everything(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -108,7 +108,7 @@ TEST_F(RunFolderTest, ACheckpointThatCannotBeWrittenIsTriedAgain) {
     Sample sample(random_, 10);
     folder.save_in_background(sample.state, sample.model.views(), sample.optimizer.views());
     EXPECT_EQ(folder.last_written(), 10);
-    // Nothing can be created in a folder that is none, whoever asks.
+    // Nobody, not even root, can create files below a regular file.
     fs::rename(run_ / kCheckpointsFolder, folder_.path() / "aside");
     write_bytes(run_ / kCheckpointsFolder, "");
     sample.state.step = 20;
@@ -178,7 +178,7 @@ TEST_F(RunFolderTest, ResumingAnOlderStepForks) {
   EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30, 20));
   EXPECT_EQ(open_checkpoint(run_ / "earlier-1" / "latest").state.step, 30);
   EXPECT_EQ(open_checkpoint(run_ / "earlier-1" / "best").state.step, 20);
-  // All of the later part is there, with the logs as they were.
+  // The later part was moved completely, with the logs as they were.
   const auto moved = everything(run_ / "earlier-1");
   for (const char* step : {"step-00000020", "step-00000030"}) {
     for (const char* file : {kModelFile, kOptimizerFile, kStateFile, kManifestFile, kEvaluationFile}) {
@@ -189,7 +189,7 @@ TEST_F(RunFolderTest, ResumingAnOlderStepForks) {
   for (const char* name : {"metrics.jsonl", "summary.csv", "config.cfg"}) EXPECT_EQ(moved.at(name), before.at(name));
 }
 
-// A start that was killed while it moved things: the next one, whatever it wants, moves the rest first.
+// After a start that was killed while moving files, the next start first completes the move, whatever its options.
 TEST_F(RunFolderTest, WhatWasBeingMovedIsMovedToTheEnd) {
   write_run(run_);
   const auto before = everything(run_);
@@ -213,7 +213,7 @@ TEST_F(RunFolderTest, WhatWasBeingMovedIsMovedToTheEnd) {
   EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30, 20));
 }
 
-// The run in the folder is another one than that which is resumed.
+// The folder contains another run than the one that is resumed.
 TEST_F(RunFolderTest, ResumingAnotherRunMovesTheOneHereAway) {
   write_run(run_);
   write_run(other_);
@@ -256,7 +256,7 @@ TEST_F(RunFolderTest, EveryStartRepairsTheLinks) {
       repaired();
     }
   }
-  // Something else in their places is kept.
+  // Anything else in place of a link is kept.
   for (const char* link : {"latest", "best"}) {
     fs::remove(run_ / link);
     fs::create_directory(run_ / link);
@@ -267,7 +267,7 @@ TEST_F(RunFolderTest, EveryStartRepairsTheLinks) {
   EXPECT_TRUE(fs::exists(run_ / "earlier-1" / "best" / "notes"));
 }
 
-// A save that was killed between its two renames leaves the checkpoint beside its place.
+// A save that is killed between its two renames leaves the checkpoint under its temporary name.
 TEST_F(RunFolderTest, AReplacedCheckpointComesBackToItsPlace) {
   write_run(run_);
   const fs::path aside = run_ / kCheckpointsFolder / ".replaced-step-00000030";
@@ -305,7 +305,7 @@ TEST_F(RunFolderTest, WhatWasNotFinishedIsSaid) {
   EXPECT_EQ(read_bytes(run_ / "metrics.jsonl").find("{\"step\":30,\"epoch\":1,\"val_loss\""), std::string::npos);
 }
 
-// Whatever lies in the places of a run's files: an error that names it, and nothing was touched.
+// Other file types in place of a run's files are errors that name the file, and nothing is changed.
 TEST_F(RunFolderTest, WhatIsNoFileIsAnErrorAndNothingIsTouched) {
   for (const char* name : {"config.cfg", "metrics.jsonl", "summary.csv"}) {
     for (int kind = 0; kind < 3; ++kind) {

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// As the real ones, only faster.
+// Like the real timing, but faster.
 constexpr LockTiming kFast{.look = 0.02, .renew = 0.05, .stale = 0.6, .leaving = 0.2};
 
 class RunLockTest : public ::testing::Test {
@@ -40,11 +40,11 @@ class RunLockTest : public ::testing::Test {
     return error_text(ExitCode::checkpoint, [&] { const RunLock lock(run_, kFast); });
   }
   void put(const std::string& text) { replace_file(path_, text, ExitCode::internal); }
-  // The lock's file alone is in the folder, or nothing.
+  // The folder contains nothing except, possibly, the lock file.
   void expect_tidy() {
     for (const auto& entry : fs::directory_iterator(run_)) EXPECT_EQ(entry.path(), path_);
   }
-  // A lock made by a process that is gone.
+  // Leaves a lock of a process that has exited.
   void leave_lock() {
     fs::create_directories(run_);
     ASSERT_EQ(run_in_child([&] {
@@ -54,7 +54,7 @@ class RunLockTest : public ::testing::Test {
               7);
     ASSERT_TRUE(fs::exists(path_));
   }
-  // The owner of that lock as if it were on another host.
+  // An owner like this process, but on another host.
   static LockOwner elsewhere() {
     LockOwner owner = this_process();
     owner.host = "elsewhere";
@@ -66,7 +66,7 @@ class RunLockTest : public ::testing::Test {
   fs::path path_ = run_ / kLockFile;
 };
 
-// As where MPI_Abort ends it; what another process has taken over meanwhile stays.
+// For example, if MPI_Abort ends the process; a lock that another process has taken over stays.
 TEST_F(RunLockTest, AProcessThatEndsWithoutDestructorsLeavesNone) {
   for (const bool taken : {false, true}) {
     fs::create_directories(run_);
@@ -82,7 +82,7 @@ TEST_F(RunLockTest, AProcessThatEndsWithoutDestructorsLeavesNone) {
   }
 }
 
-// A run that hangs is noticed although its lock is looked at and renewed.
+// Checks and renewals of the lock must not hide a run that hangs.
 TEST_F(RunLockTest, LooksAreNoHeartbeats) {
   RunLock lock(run_, kFast);
   const std::uint64_t before = heartbeats();
@@ -125,7 +125,7 @@ TEST_F(RunLockTest, AProcessThatIsGoneHoldsNothing) {
   lock.check_held_now();
 }
 
-// A process of the same number that started later is another one.
+// A process with the same ID that started later is another process.
 TEST_F(RunLockTest, ANumberThatWasUsedAgainHoldsNothing) {
   fs::create_directories(run_);
   LockOwner owner = this_process();
@@ -147,13 +147,13 @@ TEST_F(RunLockTest, AStoppedProcessHoldsItAndAnEndedOneDoesNot) {
   ASSERT_EQ(::kill(child, SIGSTOP), 0);
   std::this_thread::sleep_for(std::chrono::duration<double>(2 * kFast.stale));
   EXPECT_THAT(refusal(), HasSubstr("is in use by process " + std::to_string(child)));
-  // Killed, but not yet waited for.
+  // Killed, but still a zombie.
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   { const RunLock lock(run_, kFast); }
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
-// One that ends while it is looked at is waited for.
+// A process that ends during the check is given time.
 TEST_F(RunLockTest, AProcessThatIsEndingIsGivenTime) {
   auto held = std::make_unique<RunLock>(run_, kFast);
   std::thread ending([&] {
@@ -228,7 +228,7 @@ TEST_F(RunLockTest, AFolderThatVanishesIsNoticed) {
                 HasSubstr(run_.string() + " was deleted, moved or replaced while the run was writing to it"));
     EXPECT_THROW(lock.check_held(), Error);
   }
-  // By the thread that looks.
+  // Detected by the background thread.
   RunLock lock(run_, kFast);
   lock.check_held();
   fs::remove_all(run_);
@@ -246,7 +246,7 @@ TEST_F(RunLockTest, ALockThatWasTakenOverIsNoticedAndLeftAlone) {
   EXPECT_TRUE(fs::exists(path_));
 }
 
-// Many processes at a lock that a killed one left: exactly one gets it at a time.
+// Many processes compete for a stale lock: exactly one holds it at a time.
 TEST_F(RunLockTest, OneOfManyTakesOver) {
   for (int round = 0; round < 10; ++round) {
     leave_lock();
@@ -262,7 +262,7 @@ TEST_F(RunLockTest, OneOfManyTakesOver) {
           (void)!::write(pipe[1], "+", 1);
           std::this_thread::sleep_for(std::chrono::duration<double>(3 * kFast.leaving));
           (void)!::write(pipe[1], "-", 1);
-          ::_exit(0);  // without giving it back
+          ::_exit(0);  // without releasing the lock
         } catch (const Error&) {
           ::_exit(8);
         }
@@ -283,7 +283,7 @@ TEST_F(RunLockTest, OneOfManyTakesOver) {
   }
 }
 
-// Killed at any instant, claims and takeovers keep nobody from the folder.
+// Claims and takeovers killed at any instant never block the folder.
 TEST_F(RunLockTest, KilledClaimsAreInNobodysWay) {
   std::uint64_t delay = 0;
   for (int round = 0; round < 100; ++round) {

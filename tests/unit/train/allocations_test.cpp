@@ -1,4 +1,4 @@
-// Nothing is allocated in a step: every allocation of the process is counted, the libraries' too.
+// A step allocates nothing: every allocation of the process is counted, including those of libraries.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -26,7 +26,7 @@ void count() {
 }
 }  // namespace
 
-// These stand before the C library's own, for this program and all its libraries.
+// These take precedence over the C library's functions in this program and all its libraries.
 extern "C" {
 void* malloc(std::size_t size) {
   count();

@@ -18,7 +18,7 @@ BatchPlan plan_for(std::int64_t samples, std::int64_t global_batch, int ranks, i
   return resolve_batch(options, ranks, samples);
 }
 
-// The global batch of each step: the ranks' samples one after the other.
+// The global batch of each step: the concatenation of the ranks' samples.
 std::vector<std::vector<std::uint32_t>> steps_of(const BatchPlan& plan, std::int64_t samples, Cursor begin,
                                                  std::int64_t count) {
   std::vector<std::vector<std::uint32_t>> steps(static_cast<std::size_t>(count));
@@ -58,7 +58,7 @@ TEST(BatchStream, EachEpochHasEachSampleOnce) {
   EXPECT_EQ(steps[10].size(), 3U);  // 103 = 10 * 10 + 3
 }
 
-// A sample's key is a function of seed, epoch and sample: the same on any rank, another in each epoch.
+// A sample's key is a function of seed, epoch and sample: the same on all ranks, different in each epoch.
 TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
   const std::int64_t samples = 103;
   std::set<std::uint64_t> seen;
@@ -81,7 +81,7 @@ TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
   EXPECT_NE(sample_key(9, 0, 5), sample_key(10, 0, 5));
 }
 
-// Partners are pairs within a logical shard, the same whatever the number of ranks.
+// Partners are pairs within a logical shard, independent of the number of ranks.
 TEST(BatchStream, PartnersArePairsWithinAShard) {
   const std::int64_t samples = 103;
   std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> by_ranks;
@@ -101,7 +101,7 @@ TEST(BatchStream, PartnersArePairsWithinAShard) {
         }
       }
     }
-    // Shards of 3 and 4 samples, and at the end of the epoch of 1 and 0.
+    // Shards have 3 or 4 samples, and 1 or 0 at the end of an epoch.
     EXPECT_EQ(alone, 5 * 4 + 3);
   }
   EXPECT_EQ(by_ranks[0], by_ranks[1]);

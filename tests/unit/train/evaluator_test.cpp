@@ -20,7 +20,7 @@ class GoldenDataset final : public Dataset {
   int label(std::int64_t index) const override { return golden::label(static_cast<std::uint32_t>(index)); }
 };
 
-// 50 samples in chunks of 16 or fewer: the last chunk is not full, and is counted exactly.
+// 50 samples in chunks of up to 16: the last chunk is partial and must be counted exactly.
 TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
   EvalResult expected;
   for (const int ranks : {1, 2, 3}) {
@@ -33,7 +33,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
         const EvalResult result = evaluator.run({rig.parameters.data()});
         if (communicator.size() == 1 && where == EvalOn::rank0) {
           expected = result;
-          // By hand: each sample alone.
+          // The expected result, sample by sample.
           double loss = 0;
           double correct = 0;
           for (std::int64_t i = 0; i < 50; ++i) {
@@ -49,7 +49,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
         EXPECT_EQ(result.samples, 50);
         EXPECT_EQ(result.loss, expected.loss);
         EXPECT_EQ(result.accuracy, expected.accuracy);
-        EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, expected.loss);  // and again
+        EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, expected.loss);  // repeatable
         const ResidentImages images(rig.backend->queue(), data);
         EXPECT_EQ(images.bytes(), 50U * 784U);
         Evaluator resident(*rig.backend, rig.network, data, &images, communicator, where, {});
@@ -59,7 +59,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
   }
 }
 
-// Any rank's request ends it on all, before its next chunk; the one after that counts everything again.
+// A request on any rank ends the evaluation on all ranks before the next chunk; the next evaluation is complete again.
 TEST(Evaluator, EndsWithoutAResultWhereARankIsToStop) {
   for (const EvalOn where : {EvalOn::rank0, EvalOn::all}) {
     run_as_threads(2, [&](Communicator& communicator) {

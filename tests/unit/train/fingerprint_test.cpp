@@ -28,7 +28,7 @@ TEST(Fingerprint, DifferencesNameThePartsOfBothSides) {
   EXPECT_THAT(differences({}, {{"1", "1"}, {"2", "2"}, {"3", "3"}, {"4", "4"}, {"5", "5"}}), HasSubstr("and 2 more"));
 }
 
-// All ranks end with the same line and code; rank 0 reports it, so that the line names the rank that differs once.
+// All ranks fail with the same message and code; only rank 0 reports it, so the rank that differs is named once.
 TEST(Fingerprint, ARankThatDiffersIsNamedOnAllRanks) {
   for (const int odd : {1, 2}) {
     std::vector<int> reported(3, 0);
@@ -78,7 +78,7 @@ TEST(Fingerprint, PlansAndTheArithmeticOfTheirKernelsAreParts) {
   EXPECT_EQ(plan_part("conv1 nhwc"), plan_part("conv1 nhwc"));
   const std::unique_ptr<Backend> cpu = make_cpu_backend();
   EXPECT_THAT(kernels_part(*cpu).value, HasSubstr("oneDNN "));
-  // Where people run and how many threads compute makes no other bits.
+  // The number of threads does not change the results.
   omp_set_num_threads(2);
   const FingerprintPart two = kernels_part(*cpu);
   omp_set_num_threads(1);
@@ -96,7 +96,7 @@ TEST(Fingerprint, OptionsOfPlacesAreNotCompared) {
   b.data.train_limit = 7;
   const std::string text = differences(options_fingerprint(a), options_fingerprint(b));
   EXPECT_THAT(text, AllOf(HasSubstr("--lr 0.1 instead of 0.25"), HasSubstr("--train-limit 0 instead of 7")));
-  // As a checkpoint keeps them.
+  // In the form stored in checkpoints.
   EXPECT_EQ(differences(options_fingerprint(dump_config(a)), options_fingerprint(dump_config(b))), text);
 }
 
@@ -134,9 +134,9 @@ TEST(Fingerprint, ResumingOnOtherDataOrLayersIsRefused) {
   EXPECT_THAT(refusal(other), HasSubstr("normalisation (x - [0.5]) / [0.25] instead of (x - [0.5]) / [0.5]"));
 }
 
-// Checkpoints of programs that did not note their data.
+// Checkpoints of older programs that did not record their data set.
 TEST(Fingerprint, AnOldCheckpointMustFitTheNumberOfSteps) {
-  const Experiment e = experiment_of(100, false);  // 10 steps an epoch
+  const Experiment e = experiment_of(100, false);  // 10 steps per epoch
   TrainingState state;
   state.step = 23;
   state.epoch = 2;
@@ -145,7 +145,7 @@ TEST(Fingerprint, AnOldCheckpointMustFitTheNumberOfSteps) {
   state.step_in_epoch = 11;
   state.step = 31;
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(e, state); }), HasSubstr("10 steps per epoch"));
-  // What was read as other weights then.
+  // Older programs read these weights differently.
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(experiment_of(100, true), TrainingState{}); }),
               HasSubstr("older ddp_train"));
 }

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A device that has `bytes` and gives none of them.
+// A device with `bytes` of memory that does not allow allocations.
 class Bounded final : public HostQueue {
  public:
   explicit Bounded(std::size_t bytes) : bytes_(bytes) {}
@@ -27,7 +27,6 @@ class Bounded final : public HostQueue {
   std::size_t bytes_;
 };
 
-// With the CPU's operators.
 Backend bounded_backend(std::size_t bytes) {
   return {std::make_unique<Bounded>(bytes), make_cpu_ops(), make_cpu_math()};
 }

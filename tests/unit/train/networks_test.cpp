@@ -1,4 +1,4 @@
-// Deeper networks against PyTorch, step by step: tests/golden/make_networks.py says what is computed.
+// Deeper networks against PyTorch, step by step; see tests/golden/make_networks.py for the computation.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -77,7 +77,7 @@ TEST_P(Networks, FollowPyTorchForFiftySteps) {
   const Shape shape{image[0], image[1], image[2]};
   const auto batch = golden["batch"].get<std::int64_t>();
   const std::string model = golden["model"];
-  // The losses tell a wrong gradient from rounding: without updates they would be far from these.
+  // Without updates the losses would be far from these, so they can tell a wrong gradient from rounding.
   ASSERT_GT(golden["moved_by_updates"].get<double>(), 5e-3);
 
   const auto backend = make_cpu_backend();

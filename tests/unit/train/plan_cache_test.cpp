@@ -38,7 +38,7 @@ TEST_F(PlanCacheTest, AFileOfAnotherKeyIsNotTaken) {
   EXPECT_FALSE(cache.find("a\n").has_value());
 }
 
-// Whatever was lost or changed, the kernels are timed again.
+// After any loss or change, kernels are timed again.
 TEST_F(PlanCacheTest, ADamagedFileIsNotTaken) {
   const PlanCache cache(folder);
   const std::string plan = "conv1 nhwc own\nconv2 nhwc winograd\n";

@@ -18,7 +18,7 @@ BatchPlan plan_of(int ranks) {
   return resolve_batch(options, ranks, 1000);
 }
 
-// What shard `shard` would have learnt: other values for each.
+// Sets statistics that differ between shards.
 void fill(ShardStatistics& statistics, const Range& shards, std::size_t count) {
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -44,7 +44,7 @@ TEST(ShardStatistics, TheMeanDoesNotDependOnTheNumberOfRanks) {
       if (ranks == 1) expected = mean;
       EXPECT_EQ(mean, expected);
 
-      // What rank 0 reads from a checkpoint is what all shards go on with.
+      // All shards continue with what rank 0 reads from a checkpoint.
       ShardStatistics resumed(*backend, graph, plan, communicator.rank());
       if (communicator.rank() == 0) {
         const std::vector<TensorView> from = statistics.shard_views();
@@ -64,7 +64,7 @@ TEST(ShardStatistics, TheMeanDoesNotDependOnTheNumberOfRanks) {
   }
 }
 
-// A step that is dropped leaves no trace, though its forward pass has updated them, with NaN too.
+// A dropped step must not leave a trace, although its forward pass has updated the statistics, possibly with NaN.
 TEST(ShardStatistics, ArePutBack) {
   const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
   const auto count = static_cast<std::size_t>(graph.statistic_count());

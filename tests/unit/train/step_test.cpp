@@ -1,4 +1,4 @@
-// The training step as a whole: the same computation as PyTorch's, and the same on any number of ranks.
+// The training step as a whole: the same results as PyTorch, on any number of ranks.
 #include "train/step.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(GoldenFormulae, MakeWhatPyTorchTrainedOn) {
   }
 }
 
-// The losses of `steps` steps of a golden recipe on `ranks` ranks, as rank 0 saw them.
+// The losses of `steps` steps of a golden recipe on `ranks` ranks, as seen by rank 0.
 std::vector<double> losses_of(const nlohmann::json& recipe, int ranks, Reduction algorithm, int shards,
                               std::vector<float>* final_parameters = nullptr) {
   RigConfig config;
@@ -62,7 +62,7 @@ std::vector<double> losses_of(const nlohmann::json& recipe, int ranks, Reduction
   return losses;
 }
 
-// The issue of rounding: single precision on either side; PyTorch's own float32 run is about as far from float64.
+// The difference is single-precision rounding; PyTorch's own float32 run is about as far from float64.
 TEST(TrainStep, FollowsPyTorchForAHundredSteps) {
   const nlohmann::json file = golden_file();
   for (const auto& run : file["runs"]) {
@@ -86,7 +86,7 @@ TEST(TrainStep, FollowsPyTorchForAHundredSteps) {
   }
 }
 
-// One global batch, cut for 1 to 4 ranks (64 does not divide by 3): the same losses within 1e-5.
+// One global batch on 1 to 4 ranks (64 is not divisible by 3): losses agree within 1e-5.
 TEST(TrainStep, AnyNumberOfRanksIsTheSameComputation) {
   const nlohmann::json recipe = golden_file()["runs"][0]["recipe"];
   const std::vector<double> one = losses_of(recipe, 1, Reduction::ring, 0);
@@ -100,7 +100,7 @@ TEST(TrainStep, AnyNumberOfRanksIsTheSameComputation) {
   }
 }
 
-// The elements between parameters: no gradient of any rank reaches them, no update changes them.
+// No rank's gradients and no updates may change the padding between parameters.
 TEST(TrainStep, WhatLiesBetweenParametersStaysZero) {
   for (const Reduction algorithm : {Reduction::tree, Reduction::ring, Reduction::root}) {
     for (const int ranks : {1, 3}) {
@@ -129,7 +129,7 @@ TEST(TrainStep, WhatLiesBetweenParametersStaysZero) {
   }
 }
 
-// With the logical shards fixed and the fixed tree, the number of ranks changes no bit.
+// With a given number of logical shards and the fixed tree, results are bit-identical on any number of ranks.
 TEST(TrainStep, TheFixedTreeGivesTheSameBitsOnAnyNumberOfRanks) {
   nlohmann::json recipe = golden_file()["runs"][0]["recipe"];
   recipe["steps"] = 10;
@@ -144,7 +144,7 @@ TEST(TrainStep, TheFixedTreeGivesTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
-// A last batch smaller than the ranks leaves some of them without samples.
+// A last batch with fewer samples than ranks leaves some ranks without samples.
 TEST(TrainStep, ASmallLastBatchCountsEachSampleOnce) {
   double expected = 0;
   for (const int ranks : {1, 3}) {
@@ -182,7 +182,7 @@ TEST(TrainStep, ARequestOfOneRankReachesAll) {
   });
 }
 
-// What one rank does after each of a few steps, the third of them smaller than the others.
+// One rank's results after each of a few steps; the third step is smaller.
 struct Trace {
   std::vector<double> losses;
   std::vector<float> parameters;
@@ -199,7 +199,8 @@ std::vector<Trace> traces(int ranks, const RigConfig& config) {
     }
     trace.parameters = rig.parameters;
     if (const auto* queued = dynamic_cast<const LazyQueue*>(&rig.backend->queue())) {
-      // Sums through the host cannot be recorded; one rank records its second whole step and replays it from then on.
+      // Sums through the host cannot be recorded; a single rank records its second full step and replays it from then
+      // on.
       EXPECT_EQ(queued->recordings, ranks == 1 ? 1 : 0);
       EXPECT_EQ(queued->replays, ranks == 1 ? 3 : 0);
     }
@@ -207,8 +208,8 @@ std::vector<Trace> traces(int ranks, const RigConfig& config) {
   return all;
 }
 
-// A device that works only when the host waits computes the same bits as the CPU: nothing is read or overwritten too
-// early, and a replayed step is a step.
+// A device that executes only when the host waits gives bit-identical results to the CPU: nothing is read or
+// overwritten too early, and a replayed step equals an ordinary one.
 TEST(TrainStep, AQueueOfWorkIsTheSameComputation) {
   for (const int ranks : {1, 2, 3}) {
     for (const int shards : {ranks, 4}) {
@@ -225,7 +226,7 @@ TEST(TrainStep, AQueueOfWorkIsTheSameComputation) {
   }
 }
 
-// Whatever an update reads changes from step to step: the number of the update, norms, the learning rate.
+// All inputs of an update change from step to step: the number of the update, norms, the learning rate.
 TEST(TrainStep, ARecordedStepOfAnyOptimizerIsAStep) {
   for (const UpdateRule rule : {UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
     RigConfig config{.global_batch = 64, .shards = 2};
@@ -285,7 +286,7 @@ TEST(TrainStep, TheTimeOfAStepIsSplitAndAddsUp) {
   const PhaseTotals totals = rig.clock.totals();
   EXPECT_GT(totals[Phase::forward], 0);
   EXPECT_GT(totals[Phase::backward], totals[Phase::optimizer]);
-  EXPECT_GE(totals.sum(), now() - begin);  // the clock began before the first step
+  EXPECT_GE(totals.sum(), now() - begin);  // the clock started before the first step
 }
 
 }  // namespace

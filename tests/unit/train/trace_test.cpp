@@ -1,4 +1,4 @@
-// The first value of a step that is not finite.
+// Finding the first non-finite value of a step.
 #include "train/trace.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 
 class TraceShard : public testing::Test {
  protected:
-  static constexpr std::int64_t kSamples = 21;  // no multiple of 16
+  static constexpr std::int64_t kSamples = 21;  // not a multiple of 16
 
   TraceShard() : parameters(static_cast<std::size_t>(graph.flat_elements())), pixels(kSamples * 784), labels(kSamples) {
     initialize(graph, std::nullopt, 1, parameters);
@@ -81,14 +81,14 @@ TEST_F(TraceShard, NamesTheLayerOfAWeight) {
   EXPECT_EQ(first->samples.size(), static_cast<std::size_t>(kSamples));
 }
 
-// Every output is finite: what the last layer passes back adds up to 5.9e38 for each input.
+// All outputs are finite, but the gradient of each input of the last layer overflows: 5.9e38.
 TEST_F(TraceShard, NamesAGradient) {
   fill("fc1.weight", 0);
   fill("fc1.bias", 0);
   fill("fc2.weight", 3.3e38F);
   fill("fc2.bias", 0);
   for (const Parameter& p : graph.parameters()) {
-    if (p.name == "fc2.weight") std::fill_n(parameters.begin() + p.offset, p.shape[1], -3.3e38F);  // of class 0
+    if (p.name == "fc2.weight") std::fill_n(parameters.begin() + p.offset, p.shape[1], -3.3e38F);  // for class 0
   }
   for (const TraceRow& row : trace(1.0F).rows) {
     EXPECT_TRUE(row.backward || row.non_finite == 0) << row.where;

@@ -1,4 +1,4 @@
-// A rank's whole training step without a session: for tests that run ranks as threads.
+// A rank's complete training step without a session, for tests that run ranks on threads.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ struct RigConfig {
   Reduction algorithm = Reduction::ring;
   bool overlap = true;
   UpdateSettings optimizer = {};
-  bool queued = false;  // on a queued backend, with what a GPU has: staged sums, recorded steps
+  bool queued = false;  // on a queued backend that works like a GPU: staged sums, recorded steps
 };
 
 class TrainingRig {
@@ -44,7 +44,7 @@ class TrainingRig {
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {}
 
-  // One step on the golden samples from `first` on, `samples` of them over all ranks.
+  // Executes one step on the golden samples from `first` on, `samples` over all ranks.
   StepResult run(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
     const Range mine = batch.rank_samples(ranks_.rank(), samples);
     const golden::Samples data(first + mine.begin, mine.size());
@@ -62,7 +62,7 @@ class TrainingRig {
   Reducer reducer;
   BatchStage stage;
   TrainStep step;
-  double momentum;  // of the next steps; or beta1
+  double momentum;  // (or beta1) of the next steps
 
  private:
   static BatchOptions options_of(const RigConfig& config) {
@@ -82,7 +82,7 @@ class TrainingRig {
     ReducerConfig result;
     result.algorithm = config.algorithm;
     result.overlap = config.overlap;
-    // Small buckets, so that there are several.
+    // Small, so that there are several.
     result.buckets = plan_buckets(sizes, 8 << 10, 128 << 10);
     result.shards = batch.shards;
     result.elements = static_cast<std::size_t>(graph.flat_elements());

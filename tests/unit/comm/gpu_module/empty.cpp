@@ -1,2 +1,2 @@
-// A library that loads and is no module: it has no entry.
+// A library that loads but is not a module: it lacks the entry point.
 extern "C" int ddp_no_module() { return 0; }

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Names a module for the duration of a test.
+// Selects a module for the duration of a test.
 class NamedModule {
  public:
   explicit NamedModule(const std::string& path) { setenv("DDP_CUDA_MODULE", path.c_str(), 1); }
@@ -34,7 +34,7 @@ std::string refusal_of(const std::string& path) {
   return error_text(ExitCode::preflight, [] { open_gpu_module(); });
 }
 
-// What a copy of the probe at `path` says.
+// The output and exit code of a copy of the probe at `path`.
 struct Answer {
   std::string text;
   int code = 0;
@@ -70,7 +70,7 @@ TEST(GpuModule, WorksOnWhatTheProgramHasMade) {
   const auto backend = make_cpu_backend();
   std::unique_ptr<DeviceCommunicator> sums;
   {
-    // What a module has made outlives the module.
+    // Objects created by a module keep it loaded.
     const NamedModule named(DDP_TEST_MODULE);
     sums = open_gpu_module()->make_nccl_communicator(*self, backend->queue());
   }
@@ -96,7 +96,7 @@ TEST(GpuModule, IsFoundWhereItIsInstalled) {
 
 TEST(GpuModule, IsNotLoadedWithoutADriver) {
   const TemporaryFolder folder;
-  // Not a library: an attempt to load it would be what the error is about.
+  // Not a library: an attempt to load it would give a different error.
   std::ofstream(folder.path() / "libddp_cuda.so") << "not a library";
   const bool has_driver = probe_at(folder.path() / "with", "").text.find("cannot be loaded: ") != std::string::npos;
   if (has_driver) GTEST_SKIP() << "this machine has an NVIDIA driver";

@@ -1,4 +1,4 @@
-// Opens the module for GPUs and prints its versions, or the error, whose exit code it takes.
+// Opens the GPU module and prints its versions, or prints the error and exits with its code.
 #include <cstdio>
 
 #include "base/error.h"

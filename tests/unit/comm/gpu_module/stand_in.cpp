@@ -1,4 +1,4 @@
-// A module that is no more than its entry: it knows one GPU and makes nothing.
+// A module with little more than an entry point: it lists one GPU and creates nothing.
 #include <cstring>
 #include <stdexcept>
 

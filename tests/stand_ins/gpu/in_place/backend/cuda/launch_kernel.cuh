@@ -1,5 +1,5 @@
-// In place of src/backend/cuda/launch_kernel.cuh: kernels that are compiled for the host run there, in the order of a
-// stand-in's stream.
+// Replaces src/backend/cuda/launch_kernel.cuh: kernels are compiled for the host and run there, in the order of a
+// stand-in stream.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace ddp::cuda {
 
-// So few that in tests, too, a thread takes several elements.
+// Small, so that threads process several elements in tests too.
 inline constexpr std::size_t kMostBlocks = 7;
 
 template <class... Parameters, class... Arguments>

@@ -1,4 +1,4 @@
-// In place of src/backend/cuda/warp_matrix.cuh: the same functions on the host, element by element. Fragments as there.
+// Replaces src/backend/cuda/warp_matrix.cuh: the same functions on the host, with the same fragments.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -30,7 +30,7 @@ inline float value_of(std::uint32_t pair, unsigned which) {
   return std::bit_cast<float>(which == 0 ? pair << 16U : pair & 0xFFFF0000U);
 }
 
-// Each lane's rows lie where they are: their memory is the block's.
+// Each lane's rows are read in place, because shared memory is ordinary memory here.
 inline Matrices load(const Unit* row, bool transposed) {
   Matrices mine{};
   const unsigned g = stand_in::lane() / 4;
