@@ -207,9 +207,9 @@ struct BenchOptions {
 
 // Of the command sweep.
 struct SweepOptions {
-  std::vector<std::string> axes;  // "KEY=VALUES", in the order of the command line
-  std::string list;               // a file with one setting per line; empty: none
-  std::int64_t draws = 0;         // random settings; 0: the whole grid
+  std::vector<std::string> axes = {};  // "KEY=VALUES", in the order of the command line
+  std::string list = {};               // a file with one setting per line; empty: none
+  std::int64_t draws = 0;              // random settings; 0: the whole grid
   int ranks_per_trial = 1;
   std::int64_t halving = 0;         // successive halving: one in N trials continues behind each rung; 0: off
   std::int64_t halving_epochs = 1;  // the first rung
