@@ -32,10 +32,11 @@ mpirun_is_hydra() { mpirun --version 2>/dev/null | grep -qi hydra; }
 keep_alive=(--mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3)
 
 # Finds the running children of the launcher on this host, i.e. ranks and helpers: sets `children`, `stopped` to the
-# stopped ones, and `left` to the wait(2) status of the last zombie among them.
+# stopped ones, `agents` to the number of those that reach other hosts, and `left` to the wait(2) status of the last zombie
+# among them.
 find_children() {
   local all=() below=() child name fields next
-  children=() stopped=() left=
+  children=() stopped=() left= agents=0
   read -ra all <"/proc/$job/task/$job/children" || true
   for ((next = 0; next < ${#all[@]}; next++)); do
     child=${all[next]}
@@ -59,6 +60,7 @@ find_children() {
     [Tt]*) stopped+=("$child") ;;
     esac
     children+=("$child")
+    case $name in ssh | rsh | orted | sh | bash) agents=$((agents + 1)) ;; esac
   done
 } 2>/dev/null
 
@@ -177,7 +179,7 @@ copy_output() {
 # for srun, whose ranks are not its children. $1: seconds granted to a stopped rank.
 watch_launcher() {
   trap '' INT TERM USR1 HUP
-  local most=0 alone=0 stuck=0 children stopped left said=no place
+  local most=0 alone=0 stuck=0 apart=0 had_ranks=no children agents stopped left said=no place
   while kill -0 "$job" 2>/dev/null; do
     find_children
     [ ${#children[@]} -le "$most" ] || most=${#children[@]}
@@ -186,6 +188,13 @@ watch_launcher() {
     place=
     read -r place <"/proc/$job/wchan" || true
     case $place in *write* | wait_woken) [ -e "$notes/stop" ] || alone=0 ;; esac
+    # The hosts that the remaining ones connect to may be out of reach.
+    [ ${#children[@]} -le "$agents" ] || had_ranks=yes
+    apart=$((${#children[@]} > 0 && ${#children[@]} == agents ? apart + 1 : 0))
+    if [ "$had_ranks" = yes ] && [ "$apart" -ge 10 ]; then
+      end_launcher "its ranks on this host have ended, and other hosts do not answer"
+      return 0
+    fi
     stuck=$((${#stopped[@]} > 0 && ${#stopped[@]} == ${#children[@]} && ${#children[@]} < most ? stuck + 1 : 0))
     # What it has started may have ended before anyone looked.
     if { [ "$most" -gt 0 ] || [ -n "$left" ]; } && [ "$alone" -ge 5 ]; then

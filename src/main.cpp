@@ -32,10 +32,12 @@ int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
   return ddp::run_train(session, options);
 }
 
-// --timeout applies from MPI_Init on, before the ranks can agree on whether the options are valid.
-void take_timeout(std::span<const char* const> arguments) {
+// --timeout and --hang-timeout apply from MPI_Init on, before the ranks can agree on whether the options are valid.
+void take_timeouts(std::span<const char* const> arguments) {
   try {
-    ddp::set_rank_timeout(ddp::parse_options(arguments).distributed.timeout);
+    const ddp::DistributedOptions options = ddp::parse_options(arguments).distributed;
+    ddp::set_rank_timeout(options.timeout);
+    ddp::set_hang_timeout(options.hang_timeout);
   } catch (const ddp::Error&) {
     // The ranks report the error together.
   }
@@ -50,5 +52,5 @@ int main(int argc, char** argv) {
     ddp::log_set_level(options.run.log_level);
     return run_command(session, options);
   };
-  return ddp::run_program(body, [&] { take_timeout(arguments); });
+  return ddp::run_program(body, [&] { take_timeouts(arguments); });
 }

@@ -76,7 +76,7 @@ bool sync_descriptor(int descriptor) {
 template <class ReadSome>
 std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesystem::path& path,
                  const ReadSome& read_some) {
-  const Activity activity("reading " + path.string());
+  const FileActivity activity("reading " + path.string());
   std::size_t total = 0;
   while (total < bytes.size()) {
     const ssize_t count = read_some(bytes.subspan(total, std::min(bytes.size() - total, kPieceBytes)));
@@ -103,7 +103,7 @@ Descriptor::~Descriptor() {
 }
 
 File::File(std::filesystem::path path, Mode mode, ExitCode code) : path_(std::move(path)), code_(code) {
-  const Activity activity("opening " + path_.string());
+  const FileActivity activity("opening " + path_.string());
   do {
     descriptor_ = ::open(path_.c_str(), flags_of(mode), 0666);
   } while (descriptor_ < 0 && errno == EINTR);
@@ -133,7 +133,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 void File::write(std::span<const std::byte> bytes) {
-  const Activity activity("writing " + path_.string());
+  const FileActivity activity("writing " + path_.string());
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPieceBytes));
     if (written < 0) {
@@ -161,7 +161,7 @@ std::size_t File::read_at(std::span<std::byte> bytes, std::uint64_t offset) cons
 }
 
 void File::sync() {
-  const Activity activity("writing " + path_.string() + " to the disk");
+  const FileActivity activity("writing " + path_.string() + " to the disk");
   if (!sync_descriptor(descriptor_)) file_error(code_, "write", path_, errno);
 }
 
@@ -227,7 +227,7 @@ void sync_folder(const std::filesystem::path& path, ExitCode code) {
   const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) file_error(code, "open", folder, errno);
-  const Activity activity("writing the folder " + folder.string() + " to the disk");
+  const FileActivity activity("writing the folder " + folder.string() + " to the disk");
   const bool synced = sync_descriptor(descriptor);
   const int error_number = errno;
   ::close(descriptor);

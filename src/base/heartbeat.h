@@ -1,7 +1,9 @@
 // Progress reports of this process, from which the watchdog (job/watchdog.h) distinguishes slow from hung.
 //
 //   heartbeat();                                              // progress: a sample was read, a block written
-//   const Activity activity("reading " + path.string());      // what this thread is doing, for messages
+//   const Activity activity("training");                      // what this thread is doing, for messages
+//   const FileActivity reading("reading " + path.string());  // it is in a file system call
+//   const LongActivity evaluation("evaluating");                // --hang-timeout does not apply meanwhile
 //   const RankWait wait("all_reduce", 3);                     // it is waiting for other ranks, rank 3 among them
 //
 // Thread-safe, and cheap enough to call for every file and message.
@@ -22,7 +24,14 @@ std::uint64_t heartbeats() noexcept;
 // What a thread is doing until the end of the scope. The innermost one of a thread counts.
 class Activity {
  public:
-  explicit Activity(std::string text) : Activity(std::move(text), false, kNoRank) {}
+  enum class Kind {
+    work,
+    file_call,  // reading or writing a file
+    long_work,  // may take long without a sign of progress
+    rank_wait,  // waiting for other ranks
+  };
+
+  explicit Activity(std::string text) : Activity(std::move(text), Kind::work, kNoRank) {}
   ~Activity();
   Activity(const Activity&) = delete;
   Activity& operator=(const Activity&) = delete;
@@ -31,12 +40,12 @@ class Activity {
   struct Entry {
     std::thread::id thread;
     std::string text;
-    bool waits_for_ranks = false;
+    Kind kind = Kind::work;
     int rank = kNoRank;
   };
 
  protected:
-  Activity(std::string text, bool waits_for_ranks, int rank);
+  Activity(std::string text, Kind kind, int rank);
 
  private:
   std::list<Entry>::iterator place_;
@@ -45,12 +54,27 @@ class Activity {
 // This thread is waiting for other ranks, so this process is not to blame. `rank` is one of them, if known.
 class RankWait : public Activity {
  public:
-  explicit RankWait(std::string_view operation, int rank = kNoRank) : Activity(std::string(operation), true, rank) {}
+  explicit RankWait(std::string_view operation, int rank = kNoRank)
+      : Activity(std::string(operation), Kind::rank_wait, rank) {}
+};
+
+// The thread opens, reads or writes a file, which takes as long as the file system takes.
+class FileActivity : public Activity {
+ public:
+  explicit FileActivity(std::string text) : Activity(std::move(text), Kind::file_call, kNoRank) {}
+};
+
+// Known to take long, such as an evaluation, a checkpoint or the building of a cache: no hang before --timeout.
+class LongActivity : public Activity {
+ public:
+  explicit LongActivity(std::string text) : Activity(std::move(text), Kind::long_work, kNoRank) {}
 };
 
 // What the process is doing, for the watchdog.
 struct Doing {
   bool waits_for_ranks = false;  // of the main thread
+  bool long_work = false;        // the main thread is within a LongActivity
+  bool file_call = false;        // `text` is a FileActivity
   int rank = Activity::kNoRank;  // one of those it is waiting for
   std::string text;              // "reading data/cat/7.jpg", or "" if unknown
 };
@@ -60,6 +84,11 @@ Doing what_is_done(std::thread::id main_thread);
 // --timeout: seconds without progress after which waiting ranks give up; 600 until it is known.
 double rank_timeout() noexcept;
 void set_rank_timeout(double seconds) noexcept;
+
+// --hang-timeout: seconds without progress, beyond the longest silence so far, after which the run counts as hung; 60
+// until it is known.
+double hang_timeout() noexcept;
+void set_hang_timeout(double seconds) noexcept;
 
 // The clock for timeouts: base/clock.h until a watchdog runs, then the seconds in which this process was not suspended,
 // so a job that is suspended and continued hours later does not time out.

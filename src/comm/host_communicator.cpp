@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/position.h"
 #include "comm/device_communicator.h"
 #include "comm/message_sums.h"
 
@@ -110,6 +111,7 @@ void HostMemoryCommunicator::make(const PendingSums::Sum& sum) {
 // The thread is idle: only the caller accesses the pending sums.
 void HostMemoryCommunicator::make_from(std::size_t first) {
   for (std::size_t index = first; index < pending_.size(); ++index) {
+    note_bucket(static_cast<std::int32_t>(index) + 1);
     try {
       make(pending_[index]);
     } catch (const Error& error) {
@@ -125,6 +127,7 @@ void HostMemoryCommunicator::join() {
   make_from(for_thread_);
   sums_.set_eager_seconds(0);
   const std::lock_guard lock(mutex_);
+  note_bucket(0);
   pending_.clear();
   for_thread_ = 0;
   made_ = 0;
@@ -152,12 +155,14 @@ void HostMemoryCommunicator::wait_for_thread() {
 void HostMemoryCommunicator::run_thread() {
   // The kernel may stretch a sleep by this many nanoseconds, 50000 by default: as long as the sleeps between polls.
   static_cast<void>(prctl(PR_SET_TIMERSLACK, 1000));
+  static_cast<void>(prctl(PR_SET_NAME, "reduction"));
   PendingSums::Sum sum;  // a copy, because pending sums move as more are added
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_thread_.wait(lock, [this] { return stop_ || made_ < for_thread_; });
     if (stop_) return;
     sum = pending_[made_];
+    note_bucket(static_cast<std::int32_t>(made_) + 1);
     lock.unlock();
     std::optional<Error> failure;
     try {

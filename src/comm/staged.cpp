@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/position.h"
 #include "comm/device_communicator.h"
 #include "comm/message_sums.h"
 
@@ -51,12 +52,14 @@ class StagedCommunicator final : public DeviceCommunicator {
 
 void StagedCommunicator::join() {
   for (std::size_t index = 0; index < pending_.size(); ++index) {
+    note_bucket(static_cast<std::int32_t>(index) + 1);
     try {
       make(pending_[index]);
     } catch (const Error& error) {
       throw Error(error.code(), pending_.name(index) + error.what());
     }
   }
+  note_bucket(0);
   pending_.clear();
 }
 

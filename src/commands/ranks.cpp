@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/position.h"
 #include "comm/gpu_module.h"
 #include "job/exchange.h"
 #include "job/report.h"
@@ -10,6 +11,7 @@
 
 namespace ddp {
 Ranks open_ranks(const MpiSession& session, const Options& options) {
+  note_phase(WorkPhase::set_up);
   const DistributedOptions& distributed = options.distributed;
   Ranks ranks;
   ranks.topology = discover_topology(session, distributed.timeout);

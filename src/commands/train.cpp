@@ -12,6 +12,7 @@
 #include "checkpoint/layout.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
+#include "job/hang_table.h"
 #include "job/report.h"
 #include "job/signals.h"
 #include "metrics/gather_phases.h"
@@ -94,6 +95,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
 
 int run_train(const MpiSession& session, const Options& given) {
   const Options options = together(session, [&] { return with_run_directory(given); });
+  set_hang_folder(run_directory(options));
   const Ranks ranks = open_ranks(session, options);
   Communicator& communicator = *ranks.communicator;
 

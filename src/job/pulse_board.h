@@ -2,15 +2,18 @@
 //
 //   PulseBoard board(rank, size);
 //   const std::vector<Pulse> received;   // the table of another rank
+//   const std::vector<Report> reports;   // and what it knows of their work
 //   board.note_own({.beats = heartbeats(), .waits = true, .peer = 2}, clock);   // a few times a second
 //   board.merge(received, clock);                                  // pulses spread from rank to rank
-//   if (const auto finding = board.find_culprits(600, clock)) ...               // no progress on any rank for 600 s
+//   board.merge_reports(reports);                                  // if nothing progresses: what the ranks are doing
+//   if (const auto finding = board.find_culprits({.silent = 60, .stuck = 600}, clock)) ...
 //
 // A rank that makes no progress because it waits for others is excused by them. The rank to blame is one without an
 // excuse: a rank that sends no pulses (its process is stopped or killed, or its host cannot be reached), otherwise one
 // that makes no progress without waiting for another rank.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,12 +23,30 @@ namespace ddp {
 
 // The state that a rank reports about itself, and forwards about others.
 struct Pulse {
-  std::uint64_t ticks = 0;   // sequence number of the report; higher is newer
-  std::uint64_t beats = 0;   // its heartbeats
-  std::int32_t waits = 0;    // 1: its main thread waits for other ranks
-  std::int32_t peer = -1;    // one that it waits for, or -1
-  std::int32_t leaving = 0;  // 1: it has reached the end of the program
-  std::int32_t unused = 0;
+  std::uint64_t ticks = 0;     // sequence number of the report; higher is newer
+  std::uint64_t beats = 0;     // its heartbeats
+  std::int32_t waits = 0;      // 1: its main thread waits for other ranks
+  std::int32_t peer = -1;      // one that it waits for, or -1
+  std::int32_t leaving = 0;    // 1: it has reached the end of the program
+  std::int32_t long_work = 0;  // 1: it is within a LongActivity and does not wait for others
+  std::int64_t step = 0;       // its position (base/position.h)
+  std::int32_t phase = 0;
+  std::int32_t bucket = 0;
+};
+
+// What a rank tells about itself while nothing progresses, in more words than a pulse.
+struct Report {
+  std::uint64_t ticks = 0;          // of its pulse at that time; higher is newer
+  std::int32_t file_call = 0;       // 1: it is in a file system call
+  std::int32_t stopped = 0;         // 1: its process is stopped; told by another rank of its host
+  std::array<char, 112> doing{};    // its innermost activity
+  std::array<char, 128> threads{};  // thread_states()
+};
+
+// How long the ranks may be without a sign of progress, in seconds.
+struct Patience {
+  double silent = 0;  // without pulses
+  double stuck = 0;   // without progress
 };
 
 struct Finding {
@@ -36,7 +57,7 @@ struct Finding {
   };
   Kind kind = Kind::stuck;
   std::vector<int> ranks;  // to blame; of a cycle: all
-  int reporter = 0;        // the rank that prints the message
+  int reporter = 0;        // the rank that prints the message: the lowest that is heard
 };
 
 class PulseBoard {
@@ -47,10 +68,20 @@ class PulseBoard {
   void note_own(const Pulse& pulse, double clock);
   void merge(std::span<const Pulse> table, double clock);
   std::span<const Pulse> table() const { return table_; }
+  void note_report(int rank, const Report& report);
+  void merge_reports(std::span<const Report> reports);
+  std::span<const Report> reports() const { return reports_; }
   bool all_leave() const;
 
-  // The ranks to blame if some rank was silent, or no rank made progress, for `seconds`.
-  std::optional<Finding> find_culprits(double seconds, double clock) const;
+  // The ranks to blame if some rank was silent, or no rank made progress, for so long.
+  std::optional<Finding> find_culprits(const Patience& patience, double clock) const;
+  // Whether a rank that was heard within `seconds` does work that is known to take long.
+  bool long_work(double seconds, double clock) const;
+  // Since the last progress of any rank.
+  double seconds_still(double clock) const;
+  // Since the last progress and the last pulse of a rank.
+  double seconds_stuck(int rank, double clock) const { return clock - seen_[static_cast<std::size_t>(rank)].beat; }
+  double seconds_silent(int rank, double clock) const { return clock - seen_[static_cast<std::size_t>(rank)].tick; }
   // When any other rank last made progress, by the clock of merge().
   double progress_elsewhere() const { return progress_elsewhere_; }
 
@@ -63,6 +94,7 @@ class PulseBoard {
 
   std::size_t rank_;
   std::vector<Pulse> table_;
+  std::vector<Report> reports_;
   std::vector<Seen> seen_;
   bool begun_ = false;
   double progress_elsewhere_ = -1e18;

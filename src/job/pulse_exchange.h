@@ -12,7 +12,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "job/hang_table.h"
 #include "job/mpi_session.h"
 #include "job/pulse_board.h"
 
@@ -37,14 +39,12 @@ class PulseExchange {
 
 // For the watchdog: whether this process has an exchange, and its findings at the time of waiting_clock().
 bool pulses_go_on();
-std::optional<Finding> find_culprits(double seconds);
+std::optional<Finding> find_culprits(const Patience& patience);
+// Whether another rank, or this one, does work that is known to take long.
+bool long_work_elsewhere(double silent_seconds);
+// What is known of all ranks, for the table of a hang; empty without an exchange.
+std::vector<RankState> rank_states(double silent_seconds);
 // "rank 2 on host a (process 4711)".
 std::string name_of_rank(int rank);
-// The state of a rank's process (siblings.h) if it runs on this host; otherwise 0.
-struct RankProcess {
-  bool known = false;
-  char state = 0;
-};
-RankProcess process_of_rank(int rank);
 
 }  // namespace ddp

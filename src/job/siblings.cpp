@@ -58,6 +58,17 @@ char process_state(pid_t process) {
   return name_end == std::string::npos || name_end + 2 >= status.size() ? '\0' : status[name_end + 2];
 }
 
+std::vector<Sibling> siblings() {
+  std::vector<Sibling> all;
+  for (const pid_t process : children_of_parent()) {
+    const int rank = rank_of(process);
+    if (process == getpid() || rank >= 0) all.push_back({rank, process});
+  }
+  if (all.empty()) all.push_back({rank_of(getpid()), getpid()});
+  std::sort(all.begin(), all.end(), [](const Sibling& a, const Sibling& b) { return a.rank < b.rank; });
+  return all;
+}
+
 std::vector<Sibling> stopped_siblings() {
   std::vector<Sibling> stopped;
   for (const pid_t process : children_of_parent()) {

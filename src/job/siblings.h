@@ -16,6 +16,8 @@ struct Sibling {
   pid_t process = 0;
 };
 
+// All of them, this process among them, by rank; other children of the launcher that are no ranks are left out.
+std::vector<Sibling> siblings();
 // The stopped ones (by SIGSTOP or a debugger), by rank.
 std::vector<Sibling> stopped_siblings();
 

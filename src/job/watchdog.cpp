@@ -1,15 +1,19 @@
 #include "job/watchdog.h"
 
 #include <fmt/core.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
+#include <cstdio>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,12 +21,15 @@
 #include "base/host.h"
 #include "base/last_acts.h"
 #include "base/log.h"
+#include "base/position.h"
 #include "base/text.h"
+#include "job/hang_table.h"
 #include "job/launcher.h"
 #include "job/mpi_session.h"
 #include "job/pulse_exchange.h"
 #include "job/siblings.h"
 #include "job/signals.h"
+#include "job/thread_states.h"
 
 namespace ddp {
 namespace {
@@ -46,23 +53,50 @@ constexpr double kHangsAfterStop = 10;
 
 std::atomic<MpiStage> mpi_stage{MpiStage::before};
 
-std::string seconds_text(double seconds) { return fmt::format("{:g} s", seconds); }
+// "60 s", "2.5 s": to a tenth.
+std::string seconds_text(double seconds) { return fmt::format("{:g} s", std::round(10 * seconds) / 10); }
 
-// What is known about the ranks to blame, beyond their silence.
-std::string silent_text(const std::vector<int>& ranks) {
-  std::vector<std::string> names;
-  bool stopped = true;
-  bool gone = true;
-  for (const int rank : ranks) {
-    names.push_back(name_of_rank(rank));
-    const RankProcess process = process_of_rank(rank);
-    stopped = stopped && process.known && (process.state == 'T' || process.state == 't');
-    gone = gone && process.known && (process.state == '\0' || process.state == 'Z');
+// "rank 1 on host a (process 4711) is stopped by a signal (step 7, backward)", or what else is known of the suspects.
+std::string suspects_text(const std::vector<RankState>& states, const Doing& doing) {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> texts;
+  std::size_t count = 0;
+  for (const RankState& state : states) {
+    if (state.suspect.empty()) continue;
+    if (++count <= kShown) texts.push_back(suspect_text(state));
   }
-  const char* const verb = ranks.size() == 1 ? "is" : "are";
-  if (stopped) return fmt::format("{} {} stopped (SIGSTOP, SIGTSTP or a debugger)", join(names), verb);
-  if (gone) return fmt::format("{} {} gone", join(names), verb);
-  return fmt::format("{} {} silent: the process is stopped, or the host cannot be reached", join(names), verb);
+  if (count > kShown) texts.push_back(fmt::format("and {} more ranks", count - kShown));
+  if (!texts.empty()) return join(texts);
+  return fmt::format("waiting for {} in {}; all ranks are alive and wait for one another, so a message was lost",
+                     doing.rank == Activity::kNoRank ? "other ranks" : name_of_rank(doing.rank), doing.text);
+}
+
+// Before and after the exchange of pulses: this rank, and those that the same launcher has started on this host.
+std::vector<RankState> states_here(const std::string& text, bool file_call, double silent) {
+  std::vector<RankState> states;
+  for (const Sibling& each : siblings()) {
+    const bool own = each.process == getpid();
+    const ThreadStates threads = thread_states(each.process);
+    const char process = process_state(each.process);
+    RankState state;
+    state.rank = own ? std::max(log_rank(), each.rank) : each.rank;
+    state.host = host_name();
+    state.process = each.process;
+    state.seconds_stuck = silent;
+    state.report.stopped = process == 'T' || process == 't' ? 1 : 0;
+    copy_text(state.report.threads, threads.text);
+    if (own) {
+      const Position here = position();
+      state.pulse.step = here.step;
+      state.pulse.phase = static_cast<std::int32_t>(here.phase);
+      state.pulse.bucket = here.bucket;
+      state.report.file_call = file_call || threads.file_call ? 1 : 0;
+      copy_text(state.report.doing, text);
+    }
+    if (state.report.stopped != 0) state.suspect = "stopped by a signal";
+    states.push_back(std::move(state));
+  }
+  return states;
 }
 
 // On any rank: a line that is not an error.
@@ -81,27 +115,75 @@ class Guard {
     clock_ += std::clamp(time - last_look_, 0.0, kLongestLook);
     last_look_ = time;
     set_waiting_clock(clock_);
-    if (heartbeats() != beats_ || mpi_stage != stage_) {
-      beats_ = heartbeats();
-      stage_ = mpi_stage;
-      last_beat_ = clock_;
-    }
+    note_progress();
     doing_ = what_is_done(main_thread_);
+    long_work_ = doing_.long_work || long_work_elsewhere(kNotice);
     look_at_requests();
-    const double limit = std::max(rank_timeout(), 0.1);
-    const std::string notice = trouble(kNotice);
-    if (notice.empty()) noticed_ = false;
-    if (!notice.empty() && !noticed_ && kNotice < limit) {
+    const Patience limit = patience();
+    const Trouble notice = trouble({kNotice, kNotice});
+    const double ends_after = notice.silent ? limit.silent : limit.stuck;
+    if (notice.text.empty()) noticed_ = false;
+    if (!notice.text.empty() && !noticed_ && kNotice < ends_after) {
       noticed_ = true;
-      log_warning("{}; the job ends after {} (--timeout)", notice, seconds_text(limit));
+      log_warning("{}; the job ends after {} ({})", notice.text, seconds_text(ends_after), option_of(ends_after));
     }
-    if (const std::string reason = trouble(limit); !reason.empty()) {
-      log_error("{}; raise --timeout if it was only slow", reason);
+    if (const Trouble reason = trouble(limit); !reason.text.empty()) {
+      show_table(limit);
+      log_error("{}; raise {} if it was only slow", reason.text, option_of(reason.silent ? limit.silent : limit.stuck));
       end_all_ranks(static_cast<int>(ExitCode::rank_lost));
     }
   }
 
  private:
+  void note_progress() {
+    const bool moves = heartbeats() != beats_ || mpi_stage != stage_;
+    if (moves) {
+      beats_ = heartbeats();
+      stage_ = mpi_stage;
+      last_beat_ = clock_;
+    }
+    const double progress = std::max(last_beat_, progress_elsewhere());
+    // Work that is known to take long says nothing about how long a step may be silent.
+    if (progress > last_progress_ && !long_work_) {
+      longest_silence_ = std::max(longest_silence_, progress - last_progress_);
+    }
+    last_progress_ = std::max(last_progress_, progress);
+  }
+
+  // --timeout bounds everything. Before it, a run has hung that is silent for --hang-timeout longer than ever before,
+  // except in work that is known to take long.
+  Patience patience() const {
+    const double most = std::max(rank_timeout(), 0.1);
+    const double hang = std::min(most, std::max(hang_timeout(), 0.1));
+    return {hang, long_work_ ? most : std::min(most, hang + longest_silence_)};
+  }
+  static const char* option_of(double limit) { return limit < rank_timeout() ? "--hang-timeout" : "--timeout"; }
+
+  // What every rank is doing, on standard error and in the run folder.
+  void show_table(const Patience& limit) const {
+    std::vector<RankState> states = rank_states(std::max(limit.silent, kShortestSilence));
+    if (const std::optional<Finding> finding = find_culprits(longer(limit))) mark_suspects(states, *finding);
+    if (states.empty()) {
+      states = states_here(what_here(), doing_.file_call, clock_ - last_beat_);
+      const bool stuck = stage_ == MpiStage::running && !doing_.waits_for_ranks;
+      if (stuck) mark_suspects(states, {.kind = Finding::Kind::stuck, .ranks = {log_rank()}});
+    }
+    const std::string path = write_hang_table(hang_table(states));
+    fmt::print(stderr, "{}", short_hang_table(states));
+    if (!path.empty()) fmt::print(stderr, "this table is in {}\n", path);
+    static_cast<void>(std::fflush(stderr));
+  }
+
+  std::string what_here() const {
+    if (stage_ == MpiStage::starting) return "the start of all ranks (MPI_Init)";
+    if (stage_ == MpiStage::ending) return "the end of all ranks (MPI_Finalize)";
+    return doing_.text.empty() ? "setting up" : doing_.text;
+  }
+
+  // A pulse may be late.
+  static Patience longer(const Patience& limit) {
+    return {std::max(limit.silent, kShortestSilence), std::max(limit.stuck, kShortestSilence)};
+  }
   // A rank whose launcher is gone has nobody to report to, and MPI_Init would try to reach it for 10 s.
   void look_for_launcher() {
     if (launcher_ <= 1 || getppid() == launcher_) return;
@@ -111,52 +193,49 @@ class Guard {
     _exit(static_cast<int>(ExitCode::rank_lost));
   }
 
-  // The reason for ending the job, if this rank is to report it; otherwise "".
-  std::string trouble(double seconds) const {
+  // The reason for ending the job, if this rank is to report it.
+  struct Trouble {
+    std::string text;
+    bool silent = false;  // some rank sends no pulses
+  };
+  Trouble trouble(const Patience& limit) const {
     const double silent = clock_ - last_beat_;
-    if (stage_ == MpiStage::running && !doing_.waits_for_ranks && silent >= seconds) {
-      // If several hang in the same way, for example on one file, the lowest rank reports.
-      const std::optional<Finding> all = find_culprits(std::max(seconds - 1, 0.1));
-      if (all && all->reporter != log_rank() && silent < seconds + kAfterYou) return "";
-      return fmt::format("no progress for {} on host {}{}", seconds_text(seconds), host_name(),
-                         doing_.text.empty() ? "" : " while " + doing_.text);
-    }
     if (!pulses_go_on()) {
-      return stage_ == MpiStage::running && !doing_.waits_for_ranks ? "" : without_pulses(seconds, silent);
+      if (stage_ == MpiStage::running && doing_.waits_for_ranks) return {without_pulses(limit.stuck, silent)};
+      if (stage_ == MpiStage::running) return {silent < limit.stuck ? "" : own_text(limit.stuck)};
+      return {without_pulses(limit.stuck, silent)};
     }
-    const double longest = std::max(seconds, kShortestSilence);
-    const std::optional<Finding> finding = find_culprits(longest);
-    if (!finding || (!doing_.waits_for_ranks && finding->kind != Finding::Kind::silent)) return "";
-    return finding_text(*finding, longest);
+    const Patience later = longer(limit);
+    if (const std::optional<Finding> finding = find_culprits(later)) {
+      return {finding_text(*finding, later), finding->kind == Finding::Kind::silent};
+    }
+    // The other ranks progress, perhaps in work that does not need this one.
+    const double longest = std::max(limit.stuck, rank_timeout()) + 2 * kAfterYou;
+    if (doing_.waits_for_ranks || silent < longest) return {};
+    return {own_text(limit.stuck)};
   }
 
-  std::string finding_text(const Finding& finding, double seconds) const {
+  std::string own_text(double seconds) const {
+    return fmt::format("no progress for {} on host {}{}", seconds_text(seconds), host_name(),
+                       doing_.text.empty() ? "" : " while " + doing_.text);
+  }
+
+  std::string finding_text(const Finding& finding, const Patience& limit) const {
     const bool mine = finding.reporter == log_rank();
-    if (!mine && !find_culprits(seconds + kAfterYou)) return "";
-    switch (finding.kind) {
-      case Finding::Kind::silent:
-        return fmt::format("no progress on any rank for {}: {}", seconds_text(seconds), silent_text(finding.ranks));
-      case Finding::Kind::stuck:
-        return fmt::format("no progress on any rank for {}: waiting for {}, which is not waiting for another rank",
-                           seconds_text(seconds), name_of_rank(finding.ranks.front()));
-      case Finding::Kind::cycle:
-        break;
-    }
-    return fmt::format(
-        "no progress on any rank for {}: waiting for {} in {}; all ranks are alive and wait for one another, "
-        "so a message was lost",
-        seconds_text(seconds), doing_.rank == Activity::kNoRank ? "other ranks" : name_of_rank(doing_.rank),
-        doing_.text);
+    if (!mine && !find_culprits({limit.silent + kAfterYou, limit.stuck + kAfterYou})) return "";
+    std::vector<RankState> states = rank_states(limit.silent);
+    if (states.empty()) return "";  // the exchange has just ended
+    mark_suspects(states, finding);
+    return fmt::format("no progress on any rank for {}: {}",
+                       seconds_text(finding.kind == Finding::Kind::silent ? limit.silent : limit.stuck),
+                       suspects_text(states, doing_));
   }
 
   // Before and after the exchange of pulses, and with a single rank: the information in /proc.
   std::string without_pulses(double seconds, double silent) const {
     if (silent < seconds || (silent < seconds + kAfterYou && !first_of_siblings())) return "";
-    std::string what = doing_.text.empty() ? "setting up" : doing_.text;
-    if (stage_ == MpiStage::starting) what = "the start of all ranks (MPI_Init)";
-    if (stage_ == MpiStage::ending) what = "the end of all ranks (MPI_Finalize)";
     const std::string stopped = stopped_text();
-    return fmt::format("waited {} on host {} for {}{}", seconds_text(seconds), host_name(), what,
+    return fmt::format("waited {} on host {} for {}{}", seconds_text(seconds), host_name(), what_here(),
                        stopped.empty() ? "" : ": " + stopped);
   }
 
@@ -209,6 +288,9 @@ class Guard {
   std::uint64_t beats_ = 0;
   MpiStage stage_ = MpiStage::before;
   Doing doing_;
+  bool long_work_ = false;
+  double last_progress_ = clock_;
+  double longest_silence_ = 0;
   bool noticed_ = false;
   double requested_at_ = -1;
 };
@@ -222,6 +304,7 @@ MpiStage current_mpi_stage() noexcept { return mpi_stage; }
 Watchdog::Watchdog()
     : thread_([main_thread = std::this_thread::get_id(),
                launcher = has_launcher(process_environment()) ? getppid() : 0](const std::stop_token& stop) {
+        static_cast<void>(prctl(PR_SET_NAME, "watchdog"));
         Guard guard(main_thread, launcher);
         std::mutex mutex;
         std::condition_variable_any ended;

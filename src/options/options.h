@@ -166,7 +166,8 @@ struct DistributedOptions {
   double bucket_mib = 25;
   int threads = 0;  // compute threads per rank; 0: an equal share of the cores
   BindMode bind = BindMode::automatic;
-  double timeout = 600;  // seconds without progress after which the job is aborted
+  double hang_timeout = 60;  // seconds of silence beyond the longest so far after which the job has hung
+  double timeout = 600;      // seconds without any progress after which the job ends
 
   friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
 };

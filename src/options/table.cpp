@@ -266,7 +266,10 @@ void add_distributed(std::vector<OptionSpec>& table) {
       .integer("threads", &D::threads, 0, 4096, "compute threads per rank; 0: an equal share of the host's cores")
       .common = true;
   distributed.choice("bind", &D::bind, "auto: bind each rank to its share of the cores");
-  distributed.real("timeout", &D::timeout, {0.1, 1e6}, "seconds without progress after which the job is aborted");
+  distributed.real("hang-timeout", &D::hang_timeout, {0.1, 1e6},
+                   "seconds without progress, beyond the longest silence so far, after which a run counts as hung and "
+                   "the job ends; evaluations, checkpoints and the building of caches may take up to --timeout");
+  distributed.real("timeout", &D::timeout, {0.1, 1e6}, "seconds without any progress after which the job ends");
 }
 
 void add_output(std::vector<OptionSpec>& table) {

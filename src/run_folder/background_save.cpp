@@ -1,5 +1,7 @@
 #include "run_folder/background_save.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 
 #include "base/heartbeat.h"
@@ -32,7 +34,7 @@ void BackgroundSave::start(const TrainingState& state, std::span<const TensorVie
 
 void BackgroundSave::wait() {
   if (!thread_.joinable()) return;
-  const Activity activity("waiting for the previous checkpoint to be written");
+  const LongActivity activity("waiting for the previous checkpoint to be written");
   thread_.join();
 }
 
@@ -59,6 +61,7 @@ std::vector<TensorView> BackgroundSave::copy(std::span<const TensorView> views, 
 }
 
 void BackgroundSave::run() noexcept {
+  static_cast<void>(prctl(PR_SET_NAME, "checkpoint"));
   try {
     write_(state_, model_, optimizer_);
     outcome_ = Outcome::written;

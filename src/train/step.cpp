@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/position.h"
 
 namespace ddp {
 
@@ -34,9 +35,11 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
     const Range range = plan_.shard_samples(shard, samples);
     if (shard + 1 == shards.end) backend_.queue().mark(Mark::last_shard_mark);
     const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard)};
+    note_phase(WorkPhase::forward);
     network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
                      {message_.at<double>(0) + shard, device(Slot::correct), scale});
     if (shard + 1 == shards.end) backend_.queue().mark(Mark::backward_mark);
+    note_phase(WorkPhase::backward);
     network_.backward(parameters, reducer_.shard_gradient(),
                       [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
     reducer_.shard_done();
@@ -50,12 +53,14 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   stage_.enqueue();
   compute(parameters, samples);
   backend_.queue().mark(Mark::reduction_mark);
+  note_phase(WorkPhase::reduction);
   reducer_.finish();
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
   backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
+  note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(summed_bytes()), device(Slot::broken));
   backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
   backend_.queue().mark(Mark::end_mark);
@@ -117,6 +122,7 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   stage_.set(batch);
   reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
   replay_or_enqueue(parameters, input);
+  note_phase(WorkPhase::device);
   reducer_.wait();
   clock_.switch_to(Phase::other);
   split_time(now() - begin);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/position.h"
 #include "checkpoint/reader.h"
 #include "gradients/buckets.h"
 #include "job/joint_error.h"
@@ -116,6 +117,8 @@ ExitCode Trainer::run() {
   if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
     clock_.switch_to(Phase::data_wait);
+    note_step(run_.step() + 1);
+    note_phase(WorkPhase::data);
     const std::optional<Batch> batch = loader.next();
     DDP_ASSERT(batch.has_value());
     const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
@@ -138,7 +141,8 @@ ExitCode Trainer::run() {
 
 // The checkpoint of the last step may still be on its way to the disk.
 ExitCode Trainer::leave(ExitCode code) {
-  const Activity activity("writing a checkpoint");
+  const LongActivity activity("writing a checkpoint");
+  note_phase(WorkPhase::end);
   const PhaseScope scope(clock_, Phase::checkpoint);
   if (output_ != nullptr) output_->folder.finish_saving();
   ranks_.barrier();
@@ -253,7 +257,8 @@ void Trainer::check_weights() {
 }
 
 bool Trainer::evaluate() {
-  const Activity activity("evaluating");
+  const LongActivity activity("evaluating");
+  note_phase(WorkPhase::evaluation);
   const PhaseScope scope(clock_, Phase::evaluation);
   check_weights();
   const float* average = run_.optimizer().average();
@@ -274,7 +279,8 @@ bool Trainer::evaluate() {
 }
 
 void Trainer::save(bool last) {
-  const Activity activity("writing a checkpoint");
+  const LongActivity activity("writing a checkpoint");
+  note_phase(WorkPhase::checkpoint);
   const PhaseScope scope(clock_, Phase::checkpoint);
   check_weights();
   run_.set_saved();
@@ -296,7 +302,8 @@ std::string Trainer::kept_text() {
 // Every rank knows that the step was not finite, and has not updated. All of them look for the cause; then the run ends,
 // or goes on behind this step.
 void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr) {
-  const Activity activity("searching for the cause of a non-finite step");
+  const LongActivity activity("searching for the cause of a non-finite step");
+  note_phase(WorkPhase::diagnosis);
   NonFinite found = find_non_finite(experiment_, run_, ranks_, stage_, batch, samples);
   const std::string what =
       fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,

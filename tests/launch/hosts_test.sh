@@ -91,6 +91,22 @@ hosts 7 90 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-
 wait
 grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "the lost host is not named: $last"
 
+# A link that is down is a hang of the rank behind it, before mpirun's own messages have failed.
+inside bridge ip link set v1 up
+(
+  for ((i = 0; i < 200; i++)); do
+    [ ! -s "$folder/link/metrics.jsonl" ] || break
+    sleep 0.2
+  done
+  inside bridge ip link set v1 down
+) &
+hosts 7 60 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
+  --epochs 100000 --eval-every 0 --checkpoint-every 1000000 --log-interval 1 --hang-timeout 5 --output "$folder/link"
+wait
+grep -qE 'no progress on any rank for 5 s: rank 1 on host host1 \(process [0-9]+\) is silent: .* \(step [0-9]+, ' "$folder/said" ||
+  fail "the rank behind the link is not named: $last"
+grep -qE '^-> +1 +host1 .* silent' "$folder"/link/hang-*.txt || fail "no table of the link: $last"
+
 # A supervised job continues on the remaining hosts, and is bit-identical to an undisturbed one.
 inside bridge ip link set v1 up
 small=(--dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none --deterministic --epochs 30

@@ -27,7 +27,7 @@ run 0 60 2 "${mnist[@]}" --max-steps 1 --global-batch 64
 begin=$SECONDS
 LD_PRELOAD=$HANGING_READ run 7 40 2 "${mnist[@]}" --timeout 4
 [ $((SECONDS - begin)) -le 15 ] || fail "$((SECONDS - begin)) s for a file that never responds"
-grep -qE 'no progress for 4 s on host .* while (opening|reading) .*/never-answers/mnist/' "$folder/err" ||
+grep -qE 'no progress on any rank for 4 s: rank [01] on .* is in a file system call, (opening|reading) .*/never-answers/mnist/' "$folder/err" ||
   fail "the file that never responds is not named in $last"
 [ "$(grep -c 'ddp_train: error' "$folder/err")" -eq 1 ] || fail "other than one rank reports the error in $last"
 

@@ -239,6 +239,7 @@ class ProgressLines {
 };
 
 void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list, int threads) {
+  const LongActivity activity("building the image cache " + path.string());
   const double begin = now();
   log_info("decoding {} images of {} for the image cache {}", format_count(images.files.size()), images.folder.string(),
            path.string());

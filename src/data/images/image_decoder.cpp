@@ -43,7 +43,7 @@ PixelSpan touched_pixels(double begin, double length, std::int64_t size) {
 }
 
 void ImageDecoder::load(const std::filesystem::path& path) {
-  const Activity activity("reading " + path.string());
+  const FileActivity activity("reading " + path.string());
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) throw BadImage(fmt::format("cannot be opened: {}", errno_text(errno)));
   struct stat status {};

@@ -1,5 +1,7 @@
 #include "data/pipeline/loader.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -150,6 +152,7 @@ void Loader::mix(Slot& target) const {
 // The loop of a worker: claim some samples of the oldest unfinished batch and read them. All workers share a batch, so
 // that the one waited for is finished first.
 void Loader::work(const std::stop_token& stop) {
+  static_cast<void>(prctl(PR_SET_NAME, "loader"));
   std::unique_lock lock(mutex_);
   while (has_work_.wait(lock, stop, [this] { return working_ < submitted_; })) {
     if (stop.stop_requested()) return;

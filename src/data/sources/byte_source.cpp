@@ -74,7 +74,7 @@ class ByteSource::File {
 
  private:
   std::size_t read_some(std::span<std::uint8_t> out) const {
-    const Activity activity("reading " + name_);
+    const FileActivity activity("reading " + name_);
     for (;;) {
       const ssize_t bytes = ::read(descriptor_, out.data(), out.size());
       if (bytes >= 0) {

@@ -41,6 +41,24 @@ TEST(HeartbeatTest, AHelperThreadKnowsBetterWhatIsWaitedFor) {
   }).join();
 }
 
+TEST(HeartbeatTest, TheKindOfAnActivityIsKnown) {
+  const std::thread::id self = std::this_thread::get_id();
+  const LongActivity outer("evaluating");
+  EXPECT_TRUE(what_is_done(self).long_work);
+  EXPECT_FALSE(what_is_done(self).file_call);
+  {
+    const FileActivity reading("reading 7.jpg");
+    EXPECT_TRUE(what_is_done(self).file_call);
+    EXPECT_TRUE(what_is_done(self).long_work) << "within the evaluation";
+  }
+  std::thread([&] {
+    const LongActivity other("writing a checkpoint");
+    const Activity work("training");
+    EXPECT_TRUE(what_is_done(self).long_work);
+    EXPECT_FALSE(what_is_done(std::thread::id()).long_work) << "of the main thread only";
+  }).join();
+}
+
 TEST(HeartbeatTest, BeatsAreCounted) {
   const std::uint64_t before = heartbeats();
   heartbeat();

@@ -36,7 +36,7 @@ class Job {
     of(rank).waits = 1;
     of(rank).peer = peer;
   }
-  std::optional<Finding> find(double seconds) const { return board_.find_culprits(seconds, clock_); }
+  std::optional<Finding> find(double seconds) const { return board_.find_culprits({seconds, seconds}, clock_); }
 
  private:
   std::size_t own_;
@@ -94,7 +94,7 @@ TEST(PulseBoardTest, ARankThatHangsInItsOwnWorkIsToBlame) {
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->kind, Finding::Kind::stuck);
   EXPECT_THAT(finding->ranks, ElementsAre(2));
-  EXPECT_EQ(finding->reporter, 2);
+  EXPECT_EQ(finding->reporter, 0);
   job.wait_for(2, 0);
   job.run(2);
   EXPECT_EQ(job.find(10)->kind, Finding::Kind::cycle);
@@ -115,6 +115,32 @@ TEST(PulseBoardTest, OldNewsIsNoNews) {
   table[0] = {.ticks = 99};
   board.merge(table, 12);
   EXPECT_EQ(board.table()[0].ticks, 1U);
+}
+
+TEST(PulseBoardTest, WorkThatTakesLongIsKnownWhileItsRankIsHeard) {
+  PulseBoard board(0, 2);
+  board.note_own({.ticks = 1}, 10);
+  std::vector<Pulse> table(2);
+  table[1] = {.ticks = 1, .beats = 1, .long_work = 1};
+  board.merge(table, 11);
+  EXPECT_TRUE(board.long_work(5, 12));
+  EXPECT_FALSE(board.long_work(5, 17));
+  EXPECT_EQ(board.seconds_silent(1, 17), 6);
+  EXPECT_EQ(board.seconds_still(17), 6);
+  EXPECT_EQ(board.seconds_stuck(0, 17), 7);
+}
+
+TEST(PulseBoardTest, TheNewestReportCounts) {
+  PulseBoard board(0, 3);
+  std::vector<Report> reports(3);
+  reports[0].ticks = 9;
+  reports[1] = {.ticks = 3, .stopped = 1};
+  board.merge_reports(reports);
+  reports[1] = {.ticks = 2};
+  board.merge_reports(reports);
+  EXPECT_EQ(board.reports()[0].ticks, 0U) << "of this rank only it knows";
+  EXPECT_EQ(board.reports()[1].ticks, 3U);
+  EXPECT_EQ(board.reports()[1].stopped, 1);
 }
 
 TEST(PulseBoardTest, AllLeaveWhenAllHaveSaidSo) {

@@ -1,0 +1,89 @@
+// Faults where a rank notes its position, in its loader's threads, and in the numbers of a step.
+#include <mpi.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <new>
+#include <stdexcept>
+#include <string_view>
+
+#include "base/heartbeat.h"
+#include "base/position.h"
+#include "fault.h"
+#include "model/network.h"
+#include "optim/schedule.h"
+
+// The functions in front of which the linker puts those named __wrap_...
+namespace ddp::faults {
+
+void real_note_phase(WorkPhase phase) asm("__real__ZN3ddp10note_phaseENS_9WorkPhaseE");
+void real_heartbeat() noexcept asm("__real__ZN3ddp9heartbeatEv");
+void real_forward(Network* network, Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) asm(
+    "__real__ZN3ddp7Network7forwardENS_4PassERKNS_10ModelStateERKNS_"
+    "7SamplesERKNS_10LossOutputE");
+double real_lr(const Schedule* schedule, std::int64_t step) asm("__real__ZNK3ddp8Schedule2lrEl");
+
+namespace {
+
+void act_at(std::string_view place) {
+  if (due("kill", place)) static_cast<void>(std::raise(SIGKILL));
+  if (due("stop", place)) static_cast<void>(kill(getpid(), SIGSTOP));
+  if (due("throw", place)) throw std::runtime_error("a fault was asked for");
+  if (due("out-of-memory", place)) static_cast<void>(::operator new (std::size_t{1} << 60U));
+  if (const auto fault = due("sleep", place)) sleep_for(fault->seconds);
+  if (due("leave", place)) {
+    real_note_phase(WorkPhase::end);
+    const RankWait wait("the end of all ranks");
+    static_cast<void>(MPI_Barrier(MPI_COMM_WORLD));
+  }
+  if (const auto fault = due("die", place)) {
+    if (fault->seconds > 0) sleep_for(fault->seconds);
+    execl("/bin/sleep", "sleep", "100000", nullptr);
+  }
+}
+
+bool in_loader_thread() {
+  std::array<char, 17> name{};
+  return prctl(PR_GET_NAME, name.data()) == 0 && std::string_view(name.data()) == "loader";
+}
+
+}  // namespace
+
+void wrap_note_phase(WorkPhase phase) asm("__wrap__ZN3ddp10note_phaseENS_9WorkPhaseE");
+void wrap_note_phase(WorkPhase phase) {
+  real_note_phase(phase);
+  act_at(phase_name(phase));
+}
+
+void wrap_heartbeat() noexcept asm("__wrap__ZN3ddp9heartbeatEv");
+void wrap_heartbeat() noexcept {
+  real_heartbeat();
+  if (!in_loader_thread()) return;
+  if (const auto fault = due("sleep", "loader")) sleep_for(fault->seconds);
+}
+
+void wrap_forward(Network* network, Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) asm(
+    "__wrap__ZN3ddp7Network7forwardENS_4PassERKNS_10ModelStateERKNS_"
+    "7SamplesERKNS_10LossOutputE");
+// The weights of a test run lie in host memory.
+void wrap_forward(Network* network, Pass pass, const ModelState& state, const Samples& samples,
+                  const LossOutput& output) {
+  LossOutput scaled = output;
+  if (pass == Pass::training) {
+    if (const auto fault = due("nan", "weight"))
+      const_cast<float*>(state.parameters)[0] = static_cast<float>(fault->value);
+    if (const auto fault = due("nan", "loss-scale")) scaled.gradient_scale = static_cast<float>(fault->value);
+  }
+  real_forward(network, pass, state, samples, scaled);
+}
+
+double wrap_lr(const Schedule* schedule, std::int64_t step) asm("__wrap__ZNK3ddp8Schedule2lrEl");
+double wrap_lr(const Schedule* schedule, std::int64_t step) {
+  if (const auto fault = due("nan", "learning-rate")) return fault->value;
+  return real_lr(schedule, step);
+}
+
+}  // namespace ddp::faults
