@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/device_communicator.h"
 #include "comm/message_sums.h"
@@ -30,6 +31,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   }
   void all_reduce(double* values, std::size_t count) override;
   void join() override;
+  std::span<const SumTimes> sum_times() const override { return pending_.times(); }
   void wait(const std::string& /*what*/) override {
     join();
     queue_.synchronize();
@@ -52,7 +54,9 @@ class StagedCommunicator final : public DeviceCommunicator {
 void StagedCommunicator::join() {
   for (std::size_t index = 0; index < pending_.size(); ++index) {
     try {
+      pending_.times_of(index).begun = now();
       make(pending_[index]);
+      pending_.times_of(index).done = now();
     } catch (const Error& error) {
       throw Error(error.code(), pending_.name(index) + error.what());
     }

@@ -205,8 +205,16 @@ struct BenchOptions {
   friend bool operator==(const BenchOptions&, const BenchOptions&) = default;
 };
 
+// Of the command explain.
+struct ExplainOptions {
+  std::int64_t verify = 0;  // steps for which the best cure is tried; 0: not at all
+
+  friend bool operator==(const ExplainOptions&, const ExplainOptions&) = default;
+};
+
 struct Options {
-  std::string command = "train";  // train, eval, plan, bench, check, devices, export or replay
+  std::string command =
+      "train";  // train, eval, plan, bench, check, devices, export, replay, explain, compare or report
   RunOptions run;
   ModelOptions model;
   DeviceOptions device;
@@ -217,8 +225,9 @@ struct Options {
   OutputOptions output;
   ExportOptions exported;
   BenchOptions bench;
-  std::string replay;      // the folder that the command replay is given
-  std::string help_topic;  // with help: the topic, or empty for the overview
+  ExplainOptions explain;
+  std::vector<std::string> folders;  // those that the commands replay, explain, compare and report are given
+  std::string help_topic;            // with help: the topic, or empty for the overview
   bool help = false;
   bool version = false;
   bool dump_config = false;

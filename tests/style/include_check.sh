@@ -27,7 +27,8 @@ declare -A may=(
   [run_folder]='checkpoint metrics'
 )
 may[train]=${!may[*]}
-may[commands]="${may[train]} train"
+may[explain]='options metrics'
+may[commands]="${may[train]} train explain"
 may[.]="${may[commands]} commands" # main.cpp
 
 # Headers that are slow to compile or belong to one library's inside stay out of ours: a .cpp file includes them.
