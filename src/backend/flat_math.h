@@ -12,6 +12,8 @@
 
 namespace ddp {
 
+inline constexpr std::size_t kSquareSums = 64;
+
 class FlatMath {
  public:
   FlatMath() = default;
@@ -30,6 +32,9 @@ class FlatMath {
   // *broken = 1 if any of the values or sums is non-finite, otherwise 0.
   virtual void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                            double* broken) = 0;
+  // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
+  // L2 norm; summed in a fixed order.
+  virtual void square_sums(const float* values, std::size_t count, double* sums) = 0;
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };

@@ -14,7 +14,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = 65536;
+constexpr std::uint64_t kMaxBytes = 4 << 20;
 
 }  // namespace
 
@@ -22,6 +22,9 @@ std::string to_json(const Evaluation& evaluation) {
   nlohmann::ordered_json json;
   json["val_loss"] = evaluation.loss;
   json["val_accuracy"] = evaluation.accuracy;
+  if (evaluation.top5_accuracy) json["val_top5_accuracy"] = *evaluation.top5_accuracy;
+  if (!evaluation.class_accuracy.empty()) json["class_accuracy"] = evaluation.class_accuracy;
+  if (!evaluation.confusion.empty()) json["confusion"] = evaluation.confusion;
   const std::string numbers = json.dump();
   json["xxh3_128"] = digest_of(std::as_bytes(std::span(numbers))).xxh3_128;
   return json.dump() + "\n";
@@ -33,9 +36,19 @@ std::optional<Evaluation> parse_evaluation(const std::string& text) {
     return json.contains(key) && (json[key].is_number() || json[key].is_null());
   };
   // JSON cannot represent non-finite numbers.
-  const auto number = [&](const char* key) { return json[key].is_null() ? std::nan("") : json[key].get<double>(); };
+  const auto value = [](const nlohmann::json& each) { return each.is_null() ? std::nan("") : each.get<double>(); };
+  const auto number = [&](const char* key) { return value(json[key]); };
   if (!json.is_object() || !holds("val_loss") || !holds("val_accuracy")) return std::nullopt;
-  const Evaluation evaluation{number("val_loss"), number("val_accuracy")};
+  Evaluation evaluation{number("val_loss"), number("val_accuracy")};
+  try {
+    if (json.contains("val_top5_accuracy")) evaluation.top5_accuracy = number("val_top5_accuracy");
+    if (json.contains("class_accuracy")) {
+      for (const nlohmann::json& each : json["class_accuracy"]) evaluation.class_accuracy.push_back(value(each));
+    }
+    if (json.contains("confusion")) json["confusion"].get_to(evaluation.confusion);
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
   if (to_json(evaluation) != text) return std::nullopt;
   return evaluation;
 }

@@ -37,6 +37,13 @@ enum class Start {
   at_join,  // join() follows at once: nothing to overlap with, so a thread switch would only cost time
 };
 
+// When a sum of a step was started by the caller, when its computation began, and when it was done; base/clock.h.
+struct SumTimes {
+  double started = 0;
+  double begun = 0;
+  double done = 0;
+};
+
 class DeviceCommunicator {
  public:
   DeviceCommunicator() = default;
@@ -63,6 +70,10 @@ class DeviceCommunicator {
   // The host waits until all enqueued work and sums are done. Throws Error(rank_lost) naming `what` and the rank if
   // they do not finish before the timeout, or if the transport reports an error.
   virtual void wait(const std::string& what) = 0;
+
+  // The times of the sums of floats between the last two join(), in their order, until the next sum is started; empty if
+  // the host does not compute them.
+  virtual std::span<const SumTimes> sum_times() const { return {}; }
 
   void all_reduce(float* values, std::size_t count, Start start = Start::now) {
     all_reduce(std::span<float* const>(&values, 1), count, start);

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/position.h"
@@ -49,6 +50,7 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   void all_reduce(Bf16* values, std::size_t count, Start start) override { begin(values, count, start); }
   void all_reduce(double* values, std::size_t count) override;
   void join() override;
+  std::span<const SumTimes> sum_times() const override { return pending_.times(); }
   void wait(const std::string& /*what*/) override {
     join();
     queue_.synchronize();
@@ -57,7 +59,7 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
  private:
   template <class Values>
   void begin(Values values, std::size_t count, Start start);
-  void make(const PendingSums::Sum& sum);
+  void make(const PendingSums::Sum& sum, SumTimes& times);
   void make_from(std::size_t first);
   void wait_for_thread();
   void run_thread();
@@ -100,12 +102,14 @@ void HostMemoryCommunicator::begin(Values values, std::size_t count, Start start
   wake_thread_.notify_one();
 }
 
-void HostMemoryCommunicator::make(const PendingSums::Sum& sum) {
+void HostMemoryCommunicator::make(const PendingSums::Sum& sum, SumTimes& times) {
+  times.begun = now();
   if (sum.rounded != nullptr) {
     sums_.add(std::span(sum.rounded, sum.count));
   } else {
     sums_.add(sum.partials, sum.count);
   }
+  times.done = now();
 }
 
 // The thread is idle: only the caller accesses the pending sums.
@@ -113,7 +117,7 @@ void HostMemoryCommunicator::make_from(std::size_t first) {
   for (std::size_t index = first; index < pending_.size(); ++index) {
     note_bucket(static_cast<std::int32_t>(index) + 1);
     try {
-      make(pending_[index]);
+      make(pending_[index], pending_.times_of(index));
     } catch (const Error& error) {
       throw Error(error.code(), pending_.name(index) + error.what());
     }
@@ -163,10 +167,11 @@ void HostMemoryCommunicator::run_thread() {
     if (stop_) return;
     sum = pending_[made_];
     note_bucket(static_cast<std::int32_t>(made_) + 1);
+    SumTimes times;
     lock.unlock();
     std::optional<Error> failure;
     try {
-      make(sum);
+      make(sum, times);
     } catch (const Error& error) {
       failure = error;
     } catch (const std::exception& error) {
@@ -178,6 +183,8 @@ void HostMemoryCommunicator::run_thread() {
       thread_progress_.notify_one();
       return;
     }
+    pending_.times_of(made_).begun = times.begun;
+    pending_.times_of(made_).done = times.done;
     ++made_;
     if (made_ == for_thread_) thread_progress_.notify_one();
   }

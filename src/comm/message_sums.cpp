@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "backend/arithmetic.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/reduce.h"
 
@@ -66,6 +67,8 @@ std::span<float> MessageSums::scratch(std::size_t elements) {
 }
 
 PendingSums::Sum& PendingSums::next(std::size_t count, Start start) {
+  if (size_ == 0) times_.clear();
+  times_.push_back({now(), 0, 0});
   if (size_ == sums_.size()) sums_.emplace_back();
   Sum& sum = sums_[size_++];
   sum.partials.clear();

@@ -68,12 +68,16 @@ class PendingSums {
   void add(std::span<float* const> partials, std::size_t count, Start start);
   void add(Bf16* values, std::size_t count, Start start);
   void clear() { size_ = 0; }
+  // Kept by clear() until the next add().
+  std::span<const SumTimes> times() const { return times_; }
+  SumTimes& times_of(std::size_t index) { return times_[index]; }
   // "gradient bucket 2 of 5: ", for errors; `index` counts from 0.
   std::string name(std::size_t index) const;
 
  private:
   Sum& next(std::size_t count, Start start);
 
+  std::vector<SumTimes> times_;
   std::vector<Sum> sums_;  // the first size_ of them; the others keep their memory
   std::size_t size_ = 0;
 };

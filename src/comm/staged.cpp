@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/position.h"
 #include "comm/device_communicator.h"
@@ -31,6 +32,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   }
   void all_reduce(double* values, std::size_t count) override;
   void join() override;
+  std::span<const SumTimes> sum_times() const override { return pending_.times(); }
   void wait(const std::string& /*what*/) override {
     join();
     queue_.synchronize();
@@ -54,7 +56,9 @@ void StagedCommunicator::join() {
   for (std::size_t index = 0; index < pending_.size(); ++index) {
     note_bucket(static_cast<std::int32_t>(index) + 1);
     try {
+      pending_.times_of(index).begun = now();
       make(pending_[index]);
+      pending_.times_of(index).done = now();
     } catch (const Error& error) {
       throw Error(error.code(), pending_.name(index) + error.what());
     }

@@ -67,6 +67,9 @@ int run_eval(const MpiSession& session, const Options& options) {
       line["step"] = checkpoint->state.step;
       line["val_loss"] = result.loss;
       line["val_accuracy"] = result.accuracy;
+      const double top5 = result.classes.top5_accuracy();
+      if (top5 >= 0) line["val_top5_accuracy"] = top5;
+      line["class_accuracy"] = result.classes.class_accuracy();
       line["samples"] = result.samples;
       fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     }

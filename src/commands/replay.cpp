@@ -27,11 +27,11 @@ namespace fs = std::filesystem;
 
 // The options of the run, with the device and cores of this command.
 Options recorded_options(const Options& given) {
-  const std::string config = (fs::path(given.replay) / "config.cfg").string();
+  const std::string config = (fs::path(given.folders[0]) / "config.cfg").string();
   const std::array<const char*, 2> words = {"--config", config.c_str()};
   Options options = parse_options(words);
   options.command = given.command;
-  options.replay = given.replay;
+  options.folders = given.folders;
   options.device = given.device;
   options.distributed.threads = given.distributed.threads;
   options.distributed.bind = given.distributed.bind;
@@ -77,7 +77,7 @@ std::vector<float> parameters_of(const fs::path& folder, const NetworkSource& so
 }
 
 Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recorded) {
-  const fs::path folder = options.replay;
+  const fs::path folder = options.folders[0];
   const std::string text = read_text(folder / "state.json", ExitCode::checkpoint);
   const TrainingState state = parse_state(text, folder / "state.json");
   check(state.image.size() == 3 &&
@@ -145,7 +145,7 @@ int run_replay(const MpiSession& session, const Options& given) {
   NonFinite recorded;
   together(session, [&] {
     check(session.size() == 1, ExitCode::usage, "replay runs on one rank; start it without mpirun, or with -np 1");
-    recorded = read_non_finite(given.replay);
+    recorded = read_non_finite(given.folders[0]);
     options = recorded_options(given);
   });
   const Ranks ranks = open_ranks(session, options);

@@ -11,7 +11,9 @@
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "commands/commands.h"
+#include "commands/measure.h"
 #include "commands/ranks.h"
+#include "explain/verdict.h"
 #include "job/hang_table.h"
 #include "job/report.h"
 #include "job/signals.h"
@@ -25,6 +27,9 @@
 
 namespace ddp {
 namespace {
+
+// A verdict on fewer steps would be a guess.
+constexpr double kFewestExplainedSteps = 20;
 
 std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, TrainingRun& run, const Trainer& trainer,
                                    const std::optional<ResumePoint>& resumed) {
@@ -77,13 +82,16 @@ Options with_run_directory(const Options& options) {
 }
 
 ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ranks, const Signals& signals,
-                     const Ranks& where, Console* console) {
+                     const Ranks& where, const Options& options, Console* console) {
   const ExitCode code = trainer.run();
   const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
   if (console == nullptr) return code;
   std::vector<std::string> hosts;
   for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
   console->summary(phases, hosts);
+  if (trainer.timing().ranks[0].steps >= kFewestExplainedSteps) {
+    console->line("\n" + brief(explain(trainer.timing(), options)));
+  }
   if (code == ExitCode::stopped) {
     log_info("stopped by {} after step {}; resume with --resume auto",
              signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(), run.step());
@@ -113,6 +121,7 @@ int run_train(const MpiSession& session, const Options& given) {
   TrainingRun run(experiment, communicator);
   if (resumed) run.restore(session, *resumed, checkpoint);
   Trainer trainer(experiment, run, communicator, &signals, output ? &*output : nullptr);
+  trainer.set_facts(or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); }));
   // All checks have passed; the folder is written to from here on.
   together(session, [&] {
     if (!folder) return;
@@ -122,7 +131,8 @@ int run_train(const MpiSession& session, const Options& given) {
                     header_rows(experiment, ranks, run, trainer, resumed));
   });
   return or_abort(session, [&] {
-    return static_cast<int>(run_trainer(trainer, run, communicator, signals, ranks, console ? &*console : nullptr));
+    return static_cast<int>(
+        run_trainer(trainer, run, communicator, signals, ranks, options, console ? &*console : nullptr));
   });
 }
 

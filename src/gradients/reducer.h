@@ -32,6 +32,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,10 @@ class Reducer {
   void finish();
   // The sum over all shards of all ranks, from finish() until the next shard_gradient().
   float* gradient() { return buffer(0); }
+
+  // The times of the buckets of the last step, in their order; empty if the host does not sum them.
+  std::span<const SumTimes> bucket_times() const { return sums_.sum_times(); }
+  std::span<const Bucket> buckets() const { return config_.buckets; }
 
   // Replaces a few values by their sums over the ranks, bit-identical on all ranks; called between finish() and wait().
   void sum(double* values, std::size_t count);

@@ -1,6 +1,8 @@
 #include "metrics/run_log.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -18,6 +20,9 @@ using Json = nlohmann::ordered_json;
 constexpr ExitCode kCode = ExitCode::checkpoint;
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kSummaryFile = "summary.csv";
+constexpr const char* kStepsFile = "steps.csv";
+// Of collected lines of steps.csv.
+constexpr std::size_t kMostStepBytes = 65536;
 constexpr std::string_view kSummaryHeader =
     "epoch,step,train_loss,val_loss,val_accuracy,lr,seconds,images_per_second\n";
 
@@ -40,8 +45,19 @@ std::optional<std::int64_t> step_of_row(std::string_view row) {
   return step;
 }
 
+// The step of a row of steps.csv, its first cell.
+std::optional<std::int64_t> step_of_step_row(std::string_view row) {
+  constexpr auto columns = std::count(kStepsHeader.begin(), kStepsHeader.end(), ',');
+  if (std::count(row.begin(), row.end(), ',') != columns) return std::nullopt;
+  std::int64_t step = 0;
+  const auto result = std::from_chars(row.data(), row.data() + row.size(), step);
+  if (result.ec != std::errc() || *result.ptr != ',') return std::nullopt;
+  return step;
+}
+
 bool is_evaluation(std::string_view line) { return line.find("\"val_accuracy\"") != std::string_view::npos; }
 bool is_row(std::string_view /*line*/) { return true; }
+bool never(std::string_view /*line*/) { return false; }
 
 // The lines up to and including the step; for an unfinished step without those that `again` matches. A line without a
 // newline was not written completely.
@@ -77,6 +93,16 @@ File begin_file(const fs::path& path, const std::string& content, bool rewrites)
 
 void write_line(File& file, const Json& json) { file.write(json.dump() + "\n"); }
 
+// JSON has no NaN; nlohmann writes null.
+Json json_of(const RankPhases& sampled) {
+  Json json = {{"steps", sampled.steps}};
+  for (const Phase phase : kPhases) {
+    Json& seconds = json[phase_key(phase)] = Json::array();
+    for (const PhaseTotals& rank : sampled.ranks) seconds.push_back(rank[phase]);
+  }
+  return json;
+}
+
 std::string cell(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : std::string(); }
 
 }  // namespace
@@ -87,6 +113,13 @@ RunLog::Kept RunLog::read(const fs::path& run_dir, const Resume& resume) {
   if (const auto text = text_if_there(metrics_path)) {
     kept.metrics = lines_until(*text, resume, metrics_path, step_of_json, is_evaluation);
     kept.rewrites_metrics = kept.metrics != *text;
+  }
+  const fs::path steps_path = run_dir / kStepsFile;
+  // A file of other columns is from another version, and not continued.
+  if (const auto text = text_if_there(steps_path); text && text->starts_with(kStepsHeader)) {
+    const std::string_view rows = std::string_view(*text).substr(kStepsHeader.size());
+    kept.steps = std::string(kStepsHeader) + lines_until(rows, resume, steps_path, step_of_step_row, never);
+    kept.rewrites_steps = kept.steps != *text;
   }
   const fs::path summary_path = run_dir / kSummaryFile;
   const std::optional<std::string> text = text_if_there(summary_path);
@@ -106,24 +139,48 @@ RunLog::Kept RunLog::read(const fs::path& run_dir, const Resume& resume) {
 RunLog::RunLog(const fs::path& run_dir, const Kept& kept)
     : metrics_((make_folders(run_dir, kCode), begin_file(run_dir / kMetricsFile, kept.metrics, kept.rewrites_metrics))),
       summary_(begin_file(run_dir / kSummaryFile, kept.summary.empty() ? std::string(kSummaryHeader) : kept.summary,
-                          kept.rewrites_summary)) {}
+                          kept.rewrites_summary)),
+      steps_(begin_file(run_dir / kStepsFile, kept.steps.empty() ? std::string(kStepsHeader) : kept.steps,
+                        kept.rewrites_steps)) {}
 
 void RunLog::write(const TrainRecord& record) {
+  flush();
   Json seconds;
   for (const Phase phase : kPhases) seconds[phase_key(phase)] = record.phases[phase];
-  write_line(metrics_, {{"step", record.step},
-                        {"epoch", record.epoch},
-                        {"loss", record.loss},
-                        {"lr", record.lr},
-                        {"images_per_second", record.images_per_second},
-                        {"seconds", std::move(seconds)}});
+  Json line = {{"step", record.step},
+               {"epoch", record.epoch},
+               {"loss", record.loss},
+               {"lr", record.lr},
+               {"images_per_second", record.images_per_second},
+               {"seconds", std::move(seconds)},
+               {"grad_norm", record.grad_norm}};
+  if (record.mfu) line["mfu"] = *record.mfu;
+  if (record.memory) line["memory"] = *record.memory;
+  if (!record.sampled.ranks.empty()) line["ranks"] = json_of(record.sampled);
+  write_line(metrics_, line);
 }
 
 void RunLog::write(const EvalRecord& record) {
-  write_line(metrics_, {{"step", record.step},
-                        {"epoch", record.epoch},
-                        {"val_loss", record.val_loss},
-                        {"val_accuracy", record.val_accuracy}});
+  Json line = {{"step", record.step},
+               {"epoch", record.epoch},
+               {"val_loss", record.val_loss},
+               {"val_accuracy", record.val_accuracy}};
+  if (record.top5_accuracy) line["val_top5_accuracy"] = *record.top5_accuracy;
+  if (!record.class_accuracy.empty()) line["class_accuracy"] = record.class_accuracy;
+  if (!record.confusion.empty()) line["confusion"] = record.confusion;
+  write_line(metrics_, line);
+}
+
+void RunLog::write(const StepRecord& record) {
+  fmt::format_to(std::back_inserter(step_lines_), "{},{:016x},{:016x},{},{},{},{:016x},{:016x}\n", record.step,
+                 record.samples, record.pixels, record.lr, record.loss, record.grad_norm, record.statistics,
+                 record.weights);
+  if (step_lines_.size() > kMostStepBytes) flush();
+}
+
+void RunLog::flush() {
+  if (!step_lines_.empty()) steps_.write(step_lines_);
+  step_lines_.clear();
 }
 
 void RunLog::write(const EpochRecord& record) {
@@ -133,6 +190,7 @@ void RunLog::write(const EpochRecord& record) {
 }
 
 void RunLog::sync() {
+  steps_.sync();
   metrics_.sync();
   summary_.sync();
 }

@@ -1,4 +1,4 @@
-// The machine-readable logs of a run: RUN/metrics.jsonl and RUN/summary.csv.
+// The machine-readable logs of a run: RUN/metrics.jsonl, RUN/summary.csv and RUN/steps.csv.
 //
 //   RunLog log(run_dir, {});                                                // a new run
 //   RunLog resumed(run_dir, RunLog::read(run_dir, {.step = 468}));          // a resumed run
@@ -8,35 +8,69 @@
 // metrics.jsonl has one JSON object per line, summary.csv a header and one row per epoch. Numbers are written with
 // enough digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from
 // 1; a step is the number of updates done, so the first training record has step 1 or more. Each line is written with a
-// single system call; sync() flushes them to disk.
+// single system call; sync() flushes them to disk. The lines of steps.csv, one for each step, are collected and written
+// with the next line of metrics.jsonl.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/file.h"
 #include "metrics/phases.h"
 
 namespace ddp {
 
-// One line of training: {"step", "epoch", "loss", "lr", "images_per_second", "seconds": {"data_wait": ...}}.
+// The phases of every rank over some steps.
+struct RankPhases {
+  std::int64_t steps = 0;
+  std::vector<PhaseTotals> ranks;  // of these steps; empty: not sampled
+};
+
+// One line of training: {"step", "epoch", "loss", "lr", "images_per_second", "seconds": {"data_wait": ...}, "grad_norm",
+// "mfu", "memory", "ranks": {"steps", "data_wait": [of each rank], ...}}; the last three are left out if unknown.
 struct TrainRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   double loss = 0;  // mean over the samples of the global batch
   double lr = 0;
-  double images_per_second = 0;  // of all ranks, since the previous line
-  PhaseTotals phases{};          // since the previous line
+  double images_per_second = 0;                 // of all ranks, since the previous line
+  PhaseTotals phases{};                         // since the previous line
+  double grad_norm = 0;                         // L2 norm of the gradient of the step's mean loss, before clipping
+  std::optional<double> mfu = std::nullopt;     // share of the device's peak that forward and backward reach, 0 to 1
+  std::optional<double> memory = std::nullopt;  // the most resident host memory of a rank so far, in bytes
+  RankPhases sampled = {};
 };
 
-// One line of evaluation: {"step", "epoch", "val_loss", "val_accuracy"}.
+// One line of steps.csv. Equal values in two runs mean that they did the same in this step; compare.h of explain finds
+// the first difference. Hashes of samples and pixels do not depend on the number of ranks.
+struct StepRecord {
+  std::int64_t step = 0;
+  std::uint64_t samples = 0;  // hash of the indices of the global batch, in order
+  std::uint64_t pixels = 0;   // hash of its images after augmentation; 0: they are kept on the device
+  double lr = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  std::uint64_t statistics = 0;  // hash of running statistics after the step; 0: none
+  std::uint64_t weights = 0;     // hash of the last weights after the update
+  friend bool operator==(const StepRecord&, const StepRecord&) = default;
+};
+inline constexpr std::string_view kStepsHeader = "step,samples,pixels,lr,loss,grad_norm,statistics,weights\n";
+
+// One line of evaluation: {"step", "epoch", "val_loss", "val_accuracy", "val_top5_accuracy", "class_accuracy": [of each
+// class, null without samples], "confusion": [[predicted, for each true class]]}; the last three are left out if unknown,
+// and the matrix also for many classes.
 struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   double val_loss = 0;
   double val_accuracy = 0;  // 0 to 1
+  std::optional<double> top5_accuracy = std::nullopt;
+  std::vector<double> class_accuracy = {};                // NaN: no samples
+  std::vector<std::vector<std::int64_t>> confusion = {};  // [true class][predicted class]
 };
 
 // One row of summary.csv. Unknown cells are empty: those of an epoch without evaluation, and the time of one that an
@@ -64,6 +98,8 @@ class RunLog {
   struct Kept {
     std::string metrics;
     std::string summary;
+    std::string steps;
+    bool rewrites_steps = true;
     bool rewrites_metrics = true;  // something is removed
     bool rewrites_summary = true;
     bool epoch_logged = false;  // the last row is that of the step
@@ -79,13 +115,19 @@ class RunLog {
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
   void write(const EpochRecord& record);
+  void write(const StepRecord& record);
 
-  // Waits until all lines are on disk; called with each checkpoint, so that none of its records can be missing.
+  // Writes the collected lines of steps.csv. Before each checkpoint flush() and sync() are called, so that none of its
+  // records can be missing.
+  void flush();
+  // Waits until all written lines are on disk. Unlike all else it may be called on another thread.
   void sync();
 
  private:
   File metrics_;
   File summary_;
+  File steps_;
+  std::string step_lines_;
 };
 
 }  // namespace ddp

@@ -219,8 +219,16 @@ struct SweepOptions {
   friend bool operator==(const SweepOptions&, const SweepOptions&) = default;
 };
 
+// Of the command explain.
+struct ExplainOptions {
+  std::int64_t verify = 0;  // steps for which the best cure is tried; 0: not at all
+
+  friend bool operator==(const ExplainOptions&, const ExplainOptions&) = default;
+};
+
 struct Options {
-  std::string command = "train";  // train, eval, plan, bench, check, devices, export, replay or sweep
+  std::string command = "train";  // train, eval, plan, bench, check, devices, export, replay, explain, compare,
+                                  // report or sweep
   RunOptions run;
   ModelOptions model;
   DeviceOptions device;
@@ -232,8 +240,9 @@ struct Options {
   ExportOptions exported;
   BenchOptions bench;
   SweepOptions sweep;
-  std::string replay;      // the folder that the command replay is given
-  std::string help_topic;  // with help: the topic, or empty for the overview
+  ExplainOptions explain;
+  std::vector<std::string> folders;  // those that the commands replay, explain, compare and report are given
+  std::string help_topic;            // with help: the topic, or empty for the overview
   bool help = false;
   bool version = false;
   bool dump_config = false;

@@ -35,7 +35,7 @@ struct Setting {
 
 struct CommandLine {
   std::string command = "train";
-  std::string replay;  // the folder behind the command replay
+  std::vector<std::string> folders;  // behind the command
   std::vector<Setting> settings;
 };
 
@@ -134,14 +134,24 @@ po::parsed_options split_command_line(const Table& table, std::span<const char* 
   }
 }
 
+// Runs in one report; their lines have eight colours.
+constexpr std::size_t kMostReported = 8;
+
+// How many folders a command takes beside its options.
+std::size_t most_folders(const std::string& command) {
+  if (command == "report") return kMostReported;
+  if (command == "compare") return 2;
+  return command == "replay" || command == "explain" ? 1 : 0;
+}
+
 CommandLine read_command_line(const Table& table, std::span<const char* const> args) {
   CommandLine result;
   bool has_command = false;
   for (const po::option& option : split_command_line(table, args).options) {
     if (option.position_key >= 0) {
       for (const std::string& word : option.value) {
-        if (has_command && result.command == "replay" && result.replay.empty()) {
-          result.replay = word;
+        if (has_command && result.folders.size() < most_folders(result.command)) {
+          result.folders.push_back(word);
           continue;
         }
         if (has_command) {
@@ -314,12 +324,18 @@ Options parse_options(std::span<const char* const> args) {
   if (given.help && given.help_topic.empty() && is_topic(given.command)) given.help_topic = given.command;
   if (given.help || given.version) return given;
   check_command(command_line);
-  check(command_line.command != "replay" || !command_line.replay.empty(), ExitCode::usage,
+  check(command_line.command != "compare" || command_line.folders.size() == 2, ExitCode::usage,
+        "compare requires the folders of two runs, such as: ddp_train compare runs/a runs/b");
+  check(command_line.command != "report" || !command_line.folders.empty(), ExitCode::usage,
+        "report requires the folders of one or several runs, such as: ddp_train report runs/a runs/b");
+  check(command_line.command != "explain" || !command_line.folders.empty(), ExitCode::usage,
+        "explain requires the folder of a run, such as: ddp_train explain runs/lenet-mnist");
+  check(command_line.command != "replay" || !command_line.folders.empty(), ExitCode::usage,
         "replay requires the folder that a run wrote about a step, such as: ddp_train replay RUN/nonfinite-7");
 
   Options options;
   options.command = command_line.command;
-  options.replay = command_line.replay;
+  options.folders = command_line.folders;
   if (!given.run.config.empty()) {
     std::vector<Setting> settings = read_config(table, given.run.config);
     apply_settings(settings, options);

@@ -29,6 +29,7 @@ constexpr std::array kTopics = {
     OptionTopic{"export", "options of the export command"},
     OptionTopic{"bench", "options of the bench command"},
     OptionTopic{"sweep", "options of the sweep command"},
+    OptionTopic{"explain", "options of the explain command"},
 };
 
 constexpr std::array kCommands = {
@@ -40,6 +41,9 @@ constexpr std::array kCommands = {
     CommandSpec{"export", "export a trained model to ONNX or safetensors"},
     CommandSpec{"replay", "compute a step that was not finite once more, layer by layer: replay RUN/nonfinite-STEP"},
     CommandSpec{"sweep", "train many settings at once, each on its own ranks, with a leaderboard"},
+    CommandSpec{"compare", "find the first step at which two runs differ, and in what: compare RUN RUN"},
+    CommandSpec{"explain", "find what limits the speed of a run, and what would help: explain RUN"},
+    CommandSpec{"report", "write one HTML file about one or several runs: report RUN [RUN...] [--to FILE]"},
     CommandSpec{"devices", "list the GPUs of this machine: memory, utilization, temperature, processes"},
 };
 
@@ -308,7 +312,7 @@ void add_export(std::vector<OptionSpec>& table) {
   exported.choice("format", &E::format,
                   "onnx: network and weights, for inference; safetensors: weights only, for PyTorch; auto: by the "
                   "extension of --to");
-  exported.text("to", &E::to, "FILE", "a file", "output file");
+  exported.text("to", &E::to, "FILE", "a file", "output file; report: RUN/report.html if not set");
   exported.on_off("average", &E::average, "export the moving average of the weights (--ema-decay)");
   exported.on_off("fold-batch-norm", &E::fold_batch_norm, "onnx: fold batch normalization into the preceding layers");
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
@@ -340,6 +344,14 @@ void add_sweep(std::vector<OptionSpec>& table) {
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
 }
 
+void add_explain(std::vector<OptionSpec>& table) {
+  TopicTable explain(table, "explain", &Options::explain);
+  explain
+      .integer("verify", &ExplainOptions::verify, 0, 1'000'000,
+               "train for N steps with and without the best cure, and compare its gain with the prediction; 0: off")
+      .command_line_only = true;
+}
+
 }  // namespace
 
 std::vector<OptionSpec> option_table() {
@@ -356,6 +368,7 @@ std::vector<OptionSpec> option_table() {
   add_export(table);
   add_bench(table);
   add_sweep(table);
+  add_explain(table);
   return table;
 }
 

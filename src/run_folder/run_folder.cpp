@@ -121,8 +121,8 @@ void RunFolder::finish_moving() {
   }
 }
 
-constexpr std::array kRunFiles = {"latest",    "best",         "metrics.jsonl",   "summary.csv",
-                                  kConfigFile, kModelCopyFile, kCheckpointsFolder};
+constexpr std::array kRunFiles = {"latest",      "best",      "metrics.jsonl", "summary.csv",     "steps.csv",
+                                  "timing.json", kConfigFile, kModelCopyFile,  kCheckpointsFolder};
 
 void RunFolder::move_all() {
   for (const char* name : kRunFiles) move_away(name);
@@ -151,7 +151,7 @@ void RunFolder::settle_replaced() {
 void RunFolder::move_later(std::int64_t step) {
   const fs::path earlier = earlier_folder();
   make_folders(earlier / kCheckpointsFolder, kCode);
-  for (const char* name : {"metrics.jsonl", "summary.csv", kConfigFile, kModelCopyFile}) {
+  for (const char* name : {"metrics.jsonl", "summary.csv", "steps.csv", "timing.json", kConfigFile, kModelCopyFile}) {
     std::error_code error;
     if (!fs::is_regular_file(path_ / name, error)) continue;
     fs::copy_file(path_ / name, earlier / name, fs::copy_options::overwrite_existing, error);
@@ -258,6 +258,7 @@ void RunFolder::save(const TrainingState& state, std::span<const TensorView> mod
                      std::span<const TensorView> optimizer) {
   lock_.check_held_now();
   background_->wait();
+  log_->flush();
   write(state, model, optimizer);
   background_->forget_failure();
 }
@@ -265,12 +266,14 @@ void RunFolder::save(const TrainingState& state, std::span<const TensorView> mod
 void RunFolder::save_in_background(const TrainingState& state, std::span<const TensorView> model,
                                    std::span<const TensorView> optimizer) {
   lock_.check_held_now();
+  log_->flush();
   background_->start(state, model, optimizer);
 }
 
 bool RunFolder::retry_due() const { return retry_saves_ && background_ && background_->failed() && now() >= retry_at_; }
 
 void RunFolder::finish_saving() {
+  log_->flush();
   background_->finish(
       [this](const TrainingState& state, std::span<const TensorView> model, std::span<const TensorView> optimizer) {
         lock_.check_held_now();

@@ -27,6 +27,7 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
       where_(where),
       indices_(all_of(dataset.size())),
       stage_(backend.queue(), dataset.shape().size(), network.batch(), resident),
+      counter_(backend.queue(), network, dataset.classes()),
       loader_(dataset,
               {.max_batch = network.batch(),
                .workers = options.workers,
@@ -47,6 +48,7 @@ EvalResult Evaluator::run(const ModelState& state) {
 
 std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const std::function<bool()>& stopped) {
   backend_.math().fill_zero(device_sums_.data(), device_sums_.bytes());
+  counter_.clear();
   const auto chunks = static_cast<std::int64_t>(sums_.size()) - 2;
   double& stops = sums_.back();
   stops = 0;
@@ -71,8 +73,10 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
     stage_.enqueue();
     double* sums = device_sums_.at<double>(0);
     network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});
+    counter_.enqueue();
     // The stage accepts the next batch only after the copies of this one.
     backend_.queue().synchronize();
+    counter_.add(batch->labels);
     heartbeat();
   }
   backend_.queue().download(sums_.data(), device_sums_.data(), device_sums_.bytes());
@@ -84,6 +88,7 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
   result.samples = dataset_.size();
   const auto samples = static_cast<double>(result.samples);
   result.loss = std::accumulate(sums_.begin(), sums_.begin() + chunks, 0.0) / samples;
+  result.classes = counter_.total(ranks_);
   result.accuracy = sums_[static_cast<std::size_t>(chunks)] / samples;
   return result;
 }

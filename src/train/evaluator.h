@@ -20,6 +20,7 @@
 #include "model/network.h"
 #include "options/options.h"
 #include "train/batch_stage.h"
+#include "train/class_counts.h"
 
 namespace ddp {
 
@@ -27,6 +28,7 @@ struct EvalResult {
   double loss = 0;      // mean over the samples
   double accuracy = 0;  // 0 to 1
   std::int64_t samples = 0;
+  ClassCounts classes = {};
 };
 
 class Evaluator {
@@ -51,6 +53,7 @@ class Evaluator {
   Memory host_sums_;
   std::span<double>
       sums_;  // the host's: a loss sum for each chunk, the number of right answers, and of ranks that stopped
+  ClassCounter counter_;
   Loader loader_;
 };
 

@@ -28,6 +28,8 @@ class ShardStatistics {
   // The statistics of one of this rank's shards, in the backend's memory. Like mean(), null for a network without batch
   // normalisation.
   float* of_shard(std::int64_t shard) const;
+  // Floats of a shard.
+  std::size_t count() const { return count_; }
   // The mean over the shards at the last gather(), in the backend's memory.
   float* mean() const { return count_ == 0 ? nullptr : mean_.at<float>(0); }
 

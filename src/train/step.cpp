@@ -1,7 +1,11 @@
 #include "train/step.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,6 +13,12 @@
 #include "base/position.h"
 
 namespace ddp {
+namespace {
+
+constexpr std::size_t kHashedFloats = 1024;
+constexpr std::uint64_t kLow32 = 0xFFFFFFFF;
+
+}  // namespace
 
 TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record)
     : backend_(parts.backend),
@@ -21,10 +31,45 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       plan_(plan),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.flat_elements())),
-      message_bytes_(summed_bytes() + sizeof(StepControl)),
+      message_bytes_(squares_at() + kSquareSums * sizeof(double)),
+      hashed_weights_(std::min(elements_, kHashedFloats)),
+      hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
-  host_message_ = backend_.queue().allocate_for_transfer(message_bytes_, "the messages of a step");
+  host_message_ = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
+                                                         "the messages of a step");
+}
+
+// Where the host has the weights (0) and the running statistics (1) that are hashed.
+std::size_t TrainStep::sample_at(std::size_t which) const {
+  return aligned_bytes(message_bytes_) + (which == 0 ? 0 : aligned_bytes(hashed_weights_ * sizeof(float)));
+}
+
+// Each sample contributes 32 bits that depend on its position in the global batch, so that the sums over the ranks are
+// exact in doubles.
+void TrainStep::hash_batch(const Batch& batch, std::int64_t samples) {
+  const std::int64_t first = plan_.rank_samples(rank_, samples).begin;
+  const std::size_t bytes = batch.count == 0 ? 0 : batch.pixels.size() / static_cast<std::size_t>(batch.count);
+  std::uint64_t indices = 0;
+  std::uint64_t pixels = 0;
+  for (std::int64_t i = 0; i < std::ssize(batch.indices); ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    const std::array<std::uint64_t, 2> key = {static_cast<std::uint64_t>(first + i), batch.indices[place]};
+    const XXH64_hash_t hash = XXH3_64bits(key.data(), sizeof key);
+    indices += hash & kLow32;
+    if (bytes > 0) pixels += XXH3_64bits_withSeed(&batch.pixels[place * bytes], bytes, hash) & kLow32;
+  }
+  host(Slot::sample_hash) = static_cast<double>(indices);
+  host(Slot::pixel_hash) = static_cast<double>(pixels);
+}
+
+// Some values of the step's result, for StepHashes: the last weights, which every other weight influences within a step.
+void TrainStep::enqueue_fingerprint(const float* parameters) {
+  backend_.queue().download(host_message_.data() + sample_at(0), parameters + elements_ - hashed_weights_,
+                            hashed_weights_ * sizeof(float));
+  if (hashed_statistics_ == 0) return;
+  backend_.queue().download(host_message_.data() + sample_at(1), statistics_->of_shard(plan_.shards_of(rank_).begin),
+                            hashed_statistics_ * sizeof(float));
 }
 
 void TrainStep::compute(const float* parameters, std::int64_t samples) {
@@ -49,7 +94,7 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
 void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   const auto shards = static_cast<std::size_t>(plan_.shards);
   backend_.queue().mark(Mark::begin_mark);
-  backend_.queue().upload(message_.data(), host_message_.data(), message_bytes_);
+  backend_.queue().upload(message_.data(), host_message_.data(), squares_at());
   stage_.enqueue();
   compute(parameters, samples);
   backend_.queue().mark(Mark::reduction_mark);
@@ -57,12 +102,14 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   reducer_.finish();
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
   backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
+  backend_.math().square_sums(reducer_.gradient(), elements_, message_.at<double>(squares_at()));
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(summed_bytes()), device(Slot::broken));
   backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
+  enqueue_fingerprint(parameters);
   backend_.queue().mark(Mark::end_mark);
 }
 
@@ -89,6 +136,14 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   for (int shard = 0; shard < plan_.shards; ++shard) result.loss += host_message_.at<double>(0)[shard];
   result.loss /= static_cast<double>(input.samples);
   result.correct = static_cast<std::int64_t>(host(Slot::correct));
+  const double* squares = host_message_.at<double>(squares_at());
+  result.grad_norm = std::sqrt(std::accumulate(squares, squares + kSquareSums, 0.0));
+  const auto hash = [this](std::size_t which, std::size_t count) {
+    return count == 0 ? 0 : XXH3_64bits(host_message_.data() + sample_at(which), count * sizeof(float));
+  };
+  result.hashes = {static_cast<std::uint64_t>(host(Slot::sample_hash)),
+                   static_cast<std::uint64_t>(host(Slot::pixel_hash)), hash(1, hashed_statistics_),
+                   hash(0, hashed_weights_)};
   result.finite = host(Slot::broken) == 0;
   result.request = {host(Slot::stop) > 0, host(Slot::checkpoint) > 0};
   return result;
@@ -119,6 +174,7 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   host(Slot::stop) = input.request.stop ? 1 : 0;
   host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
   *host_message_.at<StepControl>(summed_bytes()) = input.control;
+  hash_batch(batch, input.samples);
   stage_.set(batch);
   reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
   replay_or_enqueue(parameters, input);

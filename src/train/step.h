@@ -40,11 +40,22 @@ struct StepInput {
   Request request;
 };
 
+// Hashes that tell where two runs differ (StepRecord in metrics/run_log.h). Those of samples and pixels are sums over the
+// samples of all ranks, and independent of the number of ranks.
+struct StepHashes {
+  std::uint64_t samples = 0;
+  std::uint64_t pixels = 0;
+  std::uint64_t statistics = 0;  // of this rank's first shard
+  std::uint64_t weights = 0;
+};
+
 struct StepResult {
   double loss = 0;           // mean over the global batch
   std::int64_t correct = 0;  // correct predictions in the global batch, before the update
-  bool finite = true;        // whether loss and gradient are finite; if not, the weights were not updated
-  Request request;           // the same on all ranks
+  double grad_norm = 0;      // L2 norm of the gradient of the mean loss, before clipping
+  StepHashes hashes;
+  bool finite = true;  // whether loss and gradient are finite; if not, the weights were not updated
+  Request request;     // the same on all ranks
 };
 
 // The components of a step, which must outlive it.
@@ -67,14 +78,19 @@ class TrainStep {
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
  private:
-  // The message of a step: a loss sum for each shard, then these slots, then the StepControl, which is not summed.
-  enum Slot : std::size_t { correct, broken, stop, checkpoint, summed };
+  // The message of a step: a loss sum for each shard, then these slots, then what is not summed: the StepControl, the
+  // sums of the gradient's squares, and some weights and running statistics.
+  enum Slot : std::size_t { correct, broken, stop, checkpoint, sample_hash, pixel_hash, summed };
   // Marks in the queue that divide the time of a step; each is the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 
   double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }
   double& host(Slot slot) const { return *(host_message_.at<double>(0) + plan_.shards + slot); }
   std::size_t summed_bytes() const { return (static_cast<std::size_t>(plan_.shards) + Slot::summed) * sizeof(double); }
+  std::size_t squares_at() const { return aligned_bytes(summed_bytes() + sizeof(StepControl)); }
+  std::size_t sample_at(std::size_t which) const;
+  void hash_batch(const Batch& batch, std::int64_t samples);
+  void enqueue_fingerprint(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);
   void replay_or_enqueue(float* parameters, const StepInput& input);
@@ -93,7 +109,9 @@ class TrainStep {
   std::size_t elements_;  // of the flat gradient
   Memory message_;
   Memory host_message_;
-  std::size_t message_bytes_;
+  std::size_t message_bytes_;   // on the device
+  std::size_t hashed_weights_;  // the last ones of the flat buffer
+  std::size_t hashed_statistics_;
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
   std::unique_ptr<Recording> recording_;

@@ -68,6 +68,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       train_step_({*experiment.backend, *experiment.network, reducer_, run.optimizer(), stage_, clock_,
                    experiment.statistics.get()},
                   experiment.batch, ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
+      recorder_(reducer_, output == nullptr ? nullptr : &output->folder),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data) {}
 
@@ -119,12 +120,14 @@ ExitCode Trainer::run() {
     clock_.switch_to(Phase::data_wait);
     note_step(run_.step() + 1);
     note_phase(WorkPhase::data);
+    const double began = now();
     const std::optional<Batch> batch = loader.next();
     DDP_ASSERT(batch.has_value());
     const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
     const StepControl control = schedule_.control(run_.step());
     if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
     const StepResult result = train_step_.run(experiment_.parameters(), *batch, {control, samples, requested()});
+    recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(loader.statistics())}, control.lr);
     if (!result.finite) handle_non_finite(result, *batch, samples, control.lr);
     const bool complete = after_step(result, control.lr, samples);
     if (!complete || (result.request.stop && run_.step() < total_steps_)) {
@@ -145,6 +148,7 @@ ExitCode Trainer::leave(ExitCode code) {
   note_phase(WorkPhase::end);
   const PhaseScope scope(clock_, Phase::checkpoint);
   if (output_ != nullptr) output_->folder.finish_saving();
+  timing_ = recorder_.finish(ranks_, clock_.totals(), run_.step(), code == ExitCode::done);
   ranks_.barrier();
   return code;
 }
@@ -185,13 +189,15 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
 
 void Trainer::log_step(const StepResult& result, double lr) {
   const PhaseTotals lap = clock_.lap();
+  const RankPhases sampled = recorder_.sample(ranks_, clock_.totals(), run_.step());
   const std::int64_t samples = std::exchange(samples_since_line_, 0);
   if (output_ == nullptr) return;
   const double training = lap.sum() - lap[Phase::evaluation] - lap[Phase::checkpoint];
   const double rate = training > 0 ? static_cast<double>(samples) / training : 0;
   const std::int64_t epoch = epoch_of_last_step();
   const std::int64_t step = run_.step();
-  output_->folder.log().write(TrainRecord{step, epoch, result.loss, lr, rate, lap});
+  output_->folder.log().write(TrainRecord{step, epoch, result.loss, lr, rate, lap, result.grad_norm,
+                                          recorder_.mfu(rate), recorder_.memory(), sampled});
   output_->console.log({epoch, options_.epochs, step, total_steps_, result.loss, lr, rate});
 }
 
@@ -268,14 +274,22 @@ bool Trainer::evaluate() {
   if (!complete) return false;
   const EvalResult& result = *complete;
   const bool best = run_.evaluated(result);
-  if (output_ == nullptr) return true;
+  recorder_.count_evaluation();
+  if (output_ != nullptr) write_evaluation(result, best);
+  return true;
+}
+
+void Trainer::write_evaluation(const EvalResult& result, bool best) {
   const std::int64_t step = run_.step();
   if (!std::isfinite(result.loss)) {
     log_warning("step {}: the loss on the test images is not finite; this checkpoint cannot become the best", step);
   }
-  output_->folder.log().write(EvalRecord{step, epoch_of_last_step(), result.loss, result.accuracy});
-  output_->folder.evaluated(step, {result.loss, result.accuracy}, best);
-  return true;
+  const double top5 = result.classes.top5_accuracy();
+  const Evaluation evaluation{result.loss, result.accuracy, top5 < 0 ? std::nullopt : std::optional(top5),
+                              result.classes.class_accuracy(), result.classes.confusion};
+  output_->folder.log().write(EvalRecord{step, epoch_of_last_step(), evaluation.loss, evaluation.accuracy,
+                                         evaluation.top5_accuracy, evaluation.class_accuracy, evaluation.confusion});
+  output_->folder.evaluated(step, evaluation, best);
 }
 
 void Trainer::save(bool last) {
@@ -284,6 +298,7 @@ void Trainer::save(bool last) {
   const PhaseScope scope(clock_, Phase::checkpoint);
   check_weights();
   run_.set_saved();
+  recorder_.count_checkpoint();
   if (output_ != nullptr && last) output_->folder.save(run_.capture(), run_.weights(), run_.optimizer_state());
   if (output_ != nullptr && !last) {
     output_->folder.save_in_background(run_.capture(), run_.weights(), run_.optimizer_state());

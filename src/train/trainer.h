@@ -23,6 +23,7 @@
 #include "train/evaluator.h"
 #include "train/experiment.h"
 #include "train/non_finite.h"
+#include "train/run_recorder.h"
 #include "train/step.h"
 #include "train/training_run.h"
 
@@ -51,6 +52,11 @@ class Trainer {
   std::int64_t total_steps() const { return total_steps_; }
   const PhaseClock& clock() const { return clock_; }
   PhaseTotals phase_totals() { return clock_.totals(); }
+  // What experiment_facts() gives, completed by the caller; on rank 0, before run().
+  RunFacts facts() const { return experiment_facts(experiment_, reducer_); }
+  void set_facts(const RunFacts& facts) { recorder_.set_facts(facts); }
+  // The timing of the run, after run(); the same on all ranks but for the facts, which only rank 0 has.
+  const RunTiming& timing() const { return timing_; }
 
  private:
   // These return false if a request to stop ended an evaluation; the checkpoint exists, and resuming repeats the
@@ -60,6 +66,7 @@ class Trainer {
   [[nodiscard]] bool finish_interrupted();
   [[nodiscard]] bool evaluate();
   void log_step(const StepResult& result, double lr);
+  void write_evaluation(const EvalResult& result, bool best);
   bool evaluates_here() const;
   void log_epoch();
   void check_weights();
@@ -86,6 +93,8 @@ class Trainer {
   Reducer reducer_;
   BatchStage stage_;
   TrainStep train_step_;
+  RunRecorder recorder_;
+  RunTiming timing_;
   Evaluator evaluator_;
   std::int64_t checked_step_ = -1;
   std::int64_t non_finite_steps_ = 0;

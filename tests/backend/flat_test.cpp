@@ -39,6 +39,21 @@ TEST_P(Flat, BuffersAreAdded) {
   }
 }
 
+TEST_P(Flat, SquaresAreSummed) {
+  for (const std::int64_t count : {0, 1, 63, 64, 65, 1000, 100'003}) {
+    std::vector<float> values = random_floats(count);
+    if (count > 100) values[77] = 1e30F;  // its square exceeds fp32
+    const DeviceArray<float> floats(backend(), values);
+    const DeviceArray<double> sums(backend(), std::vector<double>(kSquareSums, -1));
+    backend().math().square_sums(floats.data(), values.size(), sums.data());
+    double expected = 0;
+    for (const float value : values) expected += static_cast<double>(value) * value;
+    double total = 0;
+    for (const double sum : sums.get()) total += sum;
+    EXPECT_NEAR(total, expected, 1e-6 * expected) << count;
+  }
+}
+
 TEST_P(Flat, FloatsAreRoundedToBf16AndBack) {
   std::vector<float> values = random_floats(3001);
   values[0] = kInfinity;

@@ -49,6 +49,7 @@ extern const int shard;
 extern const double loss;
 extern const float global_batch;
 extern TrainingRun& run;
+extern const StepResult result;
 extern const std::string onnx;
 extern float* parameters;
 extern ShardStatistics& statistics;

@@ -136,6 +136,9 @@ class LazyMath final : public FlatMath {
                    double* broken) override {
     queue_.enqueue([=, this] { cpu_->find_broken(values, count, sums, sum_count, broken); });
   }
+  void square_sums(const float* values, std::size_t count, double* sums) override {
+    queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums); });
+  }
   void update(const UpdateArguments& arguments) override {
     queue_.enqueue([=, this] { cpu_->update(arguments); });
   }

@@ -25,10 +25,11 @@ declare -A may=(
   [checkpoint]=''
   [metrics]='options comm'
   [run_folder]='checkpoint metrics'
-  [sweep]='options'
 )
 may[train]=${!may[*]}
-may[commands]="${may[train]} train"
+may[explain]='options metrics'
+may[sweep]='options'
+may[commands]="${may[train]} train explain sweep"
 may[.]="${may[commands]} commands" # main.cpp
 
 # Headers that are slow to compile or an implementation detail may be included only by .cpp files.

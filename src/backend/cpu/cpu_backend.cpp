@@ -241,6 +241,9 @@ class CpuMath final : public FlatMath {
     const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
     *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
   }
+  void square_sums(const float* values, std::size_t count, double* sums) override {
+    cpu_square_sums(values, count, sums);
+  }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };
 

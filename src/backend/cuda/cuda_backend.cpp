@@ -294,6 +294,9 @@ class CudaMath final : public FlatMath {
                    double* broken) override {
     cuda::find_broken(stream_, values, count, sums, sum_count, broken);
   }
+  void square_sums(const float* values, std::size_t count, double* sums) override {
+    cuda::square_sums(stream_, values, count, sums);
+  }
   void update(const UpdateArguments& arguments) override { cuda::update(stream_, arguments); }
 
  private:

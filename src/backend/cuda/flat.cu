@@ -2,6 +2,7 @@
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
+#include "backend/flat_math.h"
 
 namespace ddp::cuda {
 namespace {
@@ -22,6 +23,27 @@ __global__ void check_values_kernel(const float* values, std::size_t count, doub
   for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(values[i]);
   // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
+}
+
+// One block for each part: its threads sum every kSquareThreads-th value, then their sums are added by a tree.
+constexpr unsigned kSquareThreads = 512;
+
+__global__ void square_sums_kernel(const float* values, std::size_t count, double* sums) {
+  __shared__ double tree[kSquareThreads];
+  const std::size_t part = (count + gridDim.x - 1) / gridDim.x;
+  const std::size_t begin = blockIdx.x * part;
+  const std::size_t end = begin + part < count ? begin + part : count;
+  double sum = 0;
+  for (std::size_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  }
+  tree[threadIdx.x] = sum;
+  __syncthreads();
+  for (unsigned half = kSquareThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = tree[0];
 }
 
 template <class T>
@@ -62,6 +84,10 @@ void find_broken(cudaStream_t stream, const float* values, std::size_t count, co
   launch(stream, 1, 1, check_sums_kernel, sums, sum_count, broken);
   if (count == 0) return;
   launch(stream, blocks_for(count), kThreads, check_values_kernel, values, count, broken);
+}
+
+void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums) {
+  launch(stream, static_cast<unsigned>(kSquareSums), kSquareThreads, square_sums_kernel, values, count, sums);
 }
 
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed) {

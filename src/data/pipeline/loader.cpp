@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "data/pipeline/mixup.h"
@@ -60,11 +61,13 @@ std::optional<Batch> Loader::next() {
     if (config_.mixup > 0) mix(current);
   } else {
     std::unique_lock lock(mutex_);
+    ready_sum_ += count_ready();
     has_batch_.wait(lock, [&current] { return current.ready; });
     failure_ = current.error;
   }
   if (failure_) std::rethrow_exception(failure_);
   holding_ = true;
+  ++delivered_;
   const std::size_t count = current.indices.size();
   const std::size_t mixed = config_.mixup > 0 ? count : 0;
   return Batch{.pixels = std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().size() : 0),
@@ -75,6 +78,15 @@ std::optional<Batch> Loader::next() {
                .other_labels = std::span(current.other_labels).first(mixed),
                .label_weights = std::span(current.label_weights).first(mixed)};
 }
+
+// The mutex is held.
+std::int64_t Loader::count_ready() {
+  std::int64_t ready = 0;
+  for (std::int64_t sequence = released_; sequence < submitted_; ++sequence) ready += slot(sequence).ready ? 1 : 0;
+  return ready;
+}
+
+LoaderStatistics Loader::statistics() const { return {delivered_, ready_sum_, busy_seconds_.load()}; }
 
 void Loader::restart(NextBatch next_batch) {
   if (!workers_.empty()) {
@@ -120,7 +132,8 @@ bool Loader::submit_next() {
 }
 
 // Reads the samples [begin, end) of a batch.
-void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
+void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
+  const double started = now();
   const std::size_t bytes = dataset_.shape().size();
   for (std::size_t i = begin; i < end; ++i) {
     std::int64_t index = target.indices[i];
@@ -131,6 +144,7 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) const {
     target.labels[i] = dataset_.label(index);
     heartbeat();
   }
+  busy_seconds_.fetch_add(now() - started);
 }
 
 // Mixes the samples of a fully loaded batch.

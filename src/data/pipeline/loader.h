@@ -9,6 +9,7 @@
 // Batches are delivered in order regardless of the number of workers, and nothing is allocated per batch.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -56,6 +57,13 @@ struct LoaderConfig {
   double mixup = 0;            // the parameter of mixup, for training; 0: off
 };
 
+// What the loader has done so far.
+struct LoaderStatistics {
+  std::int64_t batches = 0;  // delivered by next()
+  std::int64_t ready = 0;    // sum over them of the batches that were ready, this one included, when next() was called
+  double busy_seconds = 0;   // of all workers, or of next() itself without workers, in reading and augmenting samples
+};
+
 // Not thread-safe. The destructor may be called at any time; it waits for the samples that the workers have claimed,
 // about half a batch at most.
 class Loader {
@@ -74,6 +82,8 @@ class Loader {
   // The next batch, or nullopt after the last one. An exception from reading a sample is rethrown here, at the batch of
   // that sample, and by every later call until restart().
   std::optional<Batch> next();
+
+  LoaderStatistics statistics() const;
 
   // Discards prefetched batches and continues with another sequence of batches.
   void restart(NextBatch next_batch);
@@ -96,7 +106,8 @@ class Loader {
 
   Slot& slot(std::int64_t sequence) { return slots_[static_cast<std::size_t>(sequence) % slots_.size()]; }
   bool submit_next();
-  void load(Slot& target, std::size_t begin, std::size_t end) const;
+  void load(Slot& target, std::size_t begin, std::size_t end);
+  std::int64_t count_ready();
   void mix(Slot& target) const;
   void work(const std::stop_token& stop);
 
@@ -108,6 +119,9 @@ class Loader {
   bool holding_ = false;        // the caller is using the batch released_
   std::int64_t released_ = 0;   // sequence numbers below are finished
   std::exception_ptr failure_;  // rethrown by next() from now on
+  std::int64_t delivered_ = 0;
+  std::int64_t ready_sum_ = 0;
+  std::atomic<double> busy_seconds_ = 0;
 
   std::mutex mutex_;  // guards the members below, and the slots from submission until they are ready
   std::condition_variable_any has_work_;  // a batch was submitted

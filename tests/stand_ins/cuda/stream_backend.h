@@ -41,6 +41,7 @@ class StreamMath final : public FlatMath {
   void from_bf16(float* to, const Bf16* from, std::size_t count) override;
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                    double* broken) override;
+  void square_sums(const float* values, std::size_t count, double* sums) override;
   void update(const UpdateArguments& arguments) override;
 
  private:

@@ -80,10 +80,65 @@ TEST_F(RunLogTest, LinesAreWhatTheReadersOfTheFieldExpect) {
   EXPECT_THAT(lines("metrics.jsonl"),
               ElementsAre(R"({"step":50,"epoch":1,"loss":2.5,"lr":0.1,"images_per_second":12000.0,"seconds":)"
                           R"({"data_wait":0.5,"forward":1.5,"backward":2.5,"exposed_communication":3.5,)"
-                          R"("optimizer":4.5,"evaluation":5.5,"checkpoint":6.5,"other":7.5}})",
+                          R"("optimizer":4.5,"evaluation":5.5,"checkpoint":6.5,"other":7.5},"grad_norm":0.0})",
                           R"({"step":234,"epoch":1,"val_loss":0.75,"val_accuracy":0.8125})"));
   EXPECT_THAT(lines("summary.csv"),
               ElementsAre(kSummaryHeader, "1,234,1.5,0.75,0.8125,0.1,12.5,12000", "2,468,1.25,,,0.05,1,1"));
+}
+
+TEST_F(RunLogTest, WhatIsKnownOfALineIsWritten) {
+  RunLog log(run_, {});
+  TrainRecord record{.step = 1, .grad_norm = 2.5, .mfu = 0.5, .memory = 1024};
+  record.sampled = {20, {{}, {}}};
+  record.sampled.ranks[1][Phase::forward] = 3;
+  log.write(record);
+  EvalRecord evaluation{.step = 1, .top5_accuracy = 0.75};
+  evaluation.class_accuracy = {1, std::nan("")};
+  evaluation.confusion = {{2, 0}, {0, 0}};
+  log.write(evaluation);
+  const auto json = nlohmann::json::parse(lines("metrics.jsonl")[0]);
+  EXPECT_EQ(json.at("grad_norm"), 2.5);
+  EXPECT_EQ(json.at("mfu"), 0.5);
+  EXPECT_EQ(json.at("memory"), 1024);
+  EXPECT_EQ(json.at("ranks").at("steps"), 20);
+  EXPECT_EQ(json.at("ranks").at("forward"), (std::vector<double>{0, 3}));
+  const auto line = nlohmann::json::parse(lines("metrics.jsonl")[1]);
+  EXPECT_EQ(line.at("val_top5_accuracy"), 0.75);
+  EXPECT_EQ(line.at("class_accuracy").dump(), "[1.0,null]");
+  EXPECT_EQ(line.at("confusion").dump(), "[[2,0],[0,0]]");
+}
+
+TEST_F(RunLogTest, StepsAreCollectedAndCutWhereARunResumes) {
+  const auto write = [](RunLog& log, std::int64_t from, std::int64_t to) {
+    for (std::int64_t step = from; step <= to; ++step) log.write(StepRecord{.step = step, .samples = 0xab, .lr = 0.5});
+  };
+  {
+    RunLog log(run_, {});
+    write(log, 1, 10);
+    EXPECT_EQ(lines("steps.csv").size(), 1U) << "collected";
+    log.flush();
+    EXPECT_EQ(lines("steps.csv").size(), 11U);
+    write(log, 11, 20);
+    log.write(TrainRecord{.step = 20});
+    EXPECT_EQ(lines("steps.csv").size(), 21U);
+    EXPECT_EQ(lines("steps.csv")[1], "1,00000000000000ab,0000000000000000,0.5,0,0,0000000000000000,0000000000000000");
+  }
+  append("steps.csv", "21,half a li");
+  RunLog log(run_, RunLog::read(run_, {.step = 15, .unfinished = true}));
+  write(log, 16, 16);
+  log.flush();
+  EXPECT_EQ(lines("steps.csv").size(), 17U);
+  EXPECT_THAT(lines("steps.csv").back(), ::testing::StartsWith("16,"));
+}
+
+// A run of an older version has none, and gets one from where it resumes.
+TEST_F(RunLogTest, ARunWithoutStepsResumes) {
+  write_run();
+  fs::remove(run_ / "steps.csv");
+  RunLog log(run_, RunLog::read(run_, {.step = 20}));
+  log.write(StepRecord{.step = 21});
+  log.flush();
+  EXPECT_EQ(lines("steps.csv").size(), 2U);
 }
 
 TEST_F(RunLogTest, NumbersComeBackToTheLastBit) {
@@ -145,7 +200,7 @@ TEST_F(RunLogTest, ResumingCutsWhatLiesBeyondTheStep) {
     EXPECT_EQ(steps(), expected);
     EXPECT_THAT(lines("summary.csv").front(), kSummaryHeader);
     EXPECT_THAT(lines("summary.csv").back(), HasSubstr("3,60,"));
-    EXPECT_EQ(std::distance(fs::directory_iterator(run_), fs::directory_iterator()), 2) << "a temporary file is left";
+    EXPECT_EQ(std::distance(fs::directory_iterator(run_), fs::directory_iterator()), 3) << "a temporary file is left";
   }
 }
 

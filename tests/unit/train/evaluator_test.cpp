@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
+
 #include "comm/threads.h"
 #include "support/golden_lenet.h"
 #include "training_rig.h"
@@ -19,6 +21,37 @@ class GoldenDataset final : public Dataset {
   }
   int label(std::int64_t index) const override { return golden::label(static_cast<std::uint32_t>(index)); }
 };
+
+// The counts by class, from the logits of each sample alone.
+void check_classes(TrainingRig& rig, const EvalResult& result) {
+  std::vector<std::vector<std::int64_t>> confusion(10, std::vector<std::int64_t>(10));
+  std::int64_t in_top5 = 0;
+  for (std::int64_t i = 0; i < 50; ++i) {
+    const golden::Samples one(i, 1);
+    double loss = 0;
+    double correct = 0;
+    rig.network.forward(Pass::evaluation, {rig.parameters.data()}, {one.pixels.data(), nullptr, one.labels.data(), 1},
+                        {&loss, &correct, 0});
+    std::vector<std::pair<float, int>> logits;  // negated, so that sorting puts the first of the largest first
+    for (int c = 0; c < 10; ++c) {
+      const auto at = element_offset({10, 1, 1}, rig.network.logits_layout(), 0, c, 0, 0);
+      logits.emplace_back(-rig.network.logits().fp32()[at], c);
+    }
+    std::sort(logits.begin(), logits.end());
+    const int label = golden::label(static_cast<std::uint32_t>(i));
+    confusion[static_cast<std::size_t>(label)][static_cast<std::size_t>(logits[0].second)] += 1;
+    in_top5 += std::any_of(logits.begin(), logits.begin() + 5, [&](const auto& each) { return each.second == label; });
+  }
+  EXPECT_EQ(result.classes.confusion, confusion);
+  EXPECT_EQ(result.classes.in_top5, in_top5);
+  EXPECT_DOUBLE_EQ(result.classes.top5_accuracy(), static_cast<double>(in_top5) / 50);
+  double weighted = 0;
+  for (std::size_t c = 0; c < 10; ++c) {
+    if (result.classes.of_class[c] == 0) continue;
+    weighted += result.classes.class_accuracy()[c] * static_cast<double>(result.classes.of_class[c]);
+  }
+  EXPECT_NEAR(weighted / 50, result.accuracy, 1e-12);
+}
 
 // 50 samples in chunks of up to 16: the last chunk is partial and must be counted exactly.
 TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
@@ -45,10 +78,13 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
           }
           EXPECT_NEAR(result.loss, loss / 50, 1e-6);
           EXPECT_DOUBLE_EQ(result.accuracy, correct / 50);
+          check_classes(rig, result);
         }
         EXPECT_EQ(result.samples, 50);
         EXPECT_EQ(result.loss, expected.loss);
         EXPECT_EQ(result.accuracy, expected.accuracy);
+        EXPECT_EQ(result.classes.confusion, expected.classes.confusion);
+        EXPECT_EQ(result.classes.in_top5, expected.classes.in_top5);
         EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, expected.loss);  // repeatable
         const ResidentImages images(rig.backend->queue(), data);
         EXPECT_EQ(images.bytes(), 50U * 784U);

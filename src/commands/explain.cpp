@@ -1,0 +1,129 @@
+// ddp_train explain RUN: what limits the speed of a run, from its timing.json; with --verify N also what the best cure
+// really gains.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "commands/commands.h"
+#include "commands/measure.h"
+#include "explain/verdict.h"
+#include "job/report.h"
+#include "job/signals.h"
+#include "metrics/timing.h"
+#include "options/parse.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A run and its stored options.
+struct MeasuredRun {
+  RunTiming timing;
+  Options options;
+};
+
+// The options of a run, with others in the place of some of them.
+Options stored_options(const fs::path& folder, const std::vector<std::pair<std::string, std::string>>& changed) {
+  std::vector<std::string> words = {"--config", (folder / "config.cfg").string()};
+  for (const auto& [key, value] : changed) {
+    words.push_back("--" + key);
+    words.push_back(value);
+  }
+  std::vector<const char*> arguments;
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  return parse_options(arguments);
+}
+
+MeasuredRun read_run(const fs::path& folder) {
+  MeasuredRun run;
+  run.timing = read_timing(folder);
+  check(run.timing.ranks[0].steps >= 1, ExitCode::checkpoint, "{}: the run was too short to be measured; train longer",
+        folder.string());
+  run.options = stored_options(folder, {});
+  return run;
+}
+
+// `steps` steps that count; the schedule keeps its epochs if they are enough.
+Options for_steps(Options options, std::int64_t steps, std::int64_t steps_per_epoch) {
+  options.optimizer.max_steps = steps + kWarmUpSteps;
+  options.optimizer.epochs =
+      std::max(options.optimizer.epochs, options.optimizer.max_steps / std::max<std::int64_t>(1, steps_per_epoch) + 1);
+  return options;
+}
+
+struct Speed {
+  double seconds = 0;  // of the steps that count
+  double images = 0;
+  double steps = 0;
+  double rate() const { return images / seconds; }
+};
+
+void add(Speed& speed, const RunTiming& timing, bool whole) {
+  const StepModel model = step_model(timing);
+  speed.seconds += model.steps * (whole ? model.seconds() : model.training());
+  speed.images += model.steps * static_cast<double>(timing.facts.global_batch);
+  speed.steps += model.steps;
+}
+
+// The run as it was and with the cure, in turns, because other programs may come and go.
+int verify(const MpiSession& session, const MeasuredRun& run, const Explanation& found, const Options& given) {
+  constexpr int kTurns = 2;
+  if (found.cures.empty()) {
+    if (session.rank() == 0) fmt::print("nothing to verify: there is no option that would help\n");
+    return static_cast<int>(ExitCode::done);
+  }
+  const Cure& cure = found.cures.front();
+  const bool whole = found.cause == Cause::evaluation || found.cause == Cause::checkpoint;
+  const std::int64_t steps = std::max<std::int64_t>(1, given.explain.verify / kTurns);
+  const std::int64_t per_epoch = run.timing.facts.steps_per_epoch;
+  const Options before = for_steps(run.options, steps, per_epoch);
+  const Options after = for_steps(together(session, [&] { return stored_options(given.folders[0], cure.options); }),
+                                  steps, std::max<std::int64_t>(1, per_epoch / 4));
+  Speed was;
+  Speed is;
+  const fs::path folder = fs::path(given.folders[0]) / "verify";
+  for (int turn = 0; turn < kTurns; ++turn) {
+    add(was, measure_training(session, before, folder), whole);
+    add(is, measure_training(session, after, folder), whole);
+    if (Signals::current()->stop_requested()) return static_cast<int>(ExitCode::stopped);
+  }
+  if (session.rank() == 0) {
+    const double measured = is.rate() / was.rate();
+    fmt::print(
+        "verified: {}: {:.2f}x images/s measured, {:.2f}x predicted; {:.3g} instead of {:.3g} ms per step, in {} "
+        "steps each\n",
+        cure.text(), measured, cure.speedup, 1e3 * is.seconds / is.steps, 1e3 * was.seconds / was.steps,
+        format_count(static_cast<std::uint64_t>(was.steps)));
+  }
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+int run_explain(const MpiSession& session, const Options& options) {
+  const fs::path folder = options.folders[0];
+  const MeasuredRun run = together(session, [&] { return read_run(folder); });
+  const auto ranks = static_cast<int>(run.timing.ranks.size());
+  together(session, [&] {
+    check(options.explain.verify == 0 || session.size() == ranks, ExitCode::usage,
+          "--verify trains as the run did, on {}, but this job has {}; start it with mpirun -np {}",
+          counted(static_cast<std::uint64_t>(ranks), "rank"), session.size(), ranks);
+  });
+  const Explanation found = explain(run.timing, run.options);
+  if (session.rank() == 0) {
+    if (!run.timing.complete) {
+      fmt::print("the run has not ended, or was stopped; measured until step {}\n", run.timing.step);
+    }
+    fmt::print("{}", describe(found));
+  }
+  return options.explain.verify == 0 ? static_cast<int>(ExitCode::done) : verify(session, run, found, options);
+}
+
+}  // namespace ddp

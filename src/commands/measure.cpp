@@ -1,0 +1,86 @@
+#include "commands/measure.h"
+
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "job/report.h"
+#include "job/signals.h"
+#include "machine/peak.h"
+#include "options/parse.h"
+#include "run_folder/run_folder.h"
+#include "train/resume.h"
+#include "train/trainer.h"
+#include "train/training_run.h"
+
+namespace ddp {
+
+RunFacts complete_facts(RunFacts facts, const Ranks& where, const Options& options) {
+  Communicator& ranks = *where.communicator;
+  const auto gathered = [&](std::int64_t mine) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(ranks.size()));
+    ranks.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                     "facts about the ranks");
+    return all;
+  };
+  for (const Topology::RankHost& place : where.topology.ranks) facts.hosts.push_back(place.host_name);
+  facts.threads = gathered(where.binding.threads);
+  std::vector<std::set<std::string>> cpus(static_cast<std::size_t>(where.topology.hosts));
+  const std::vector<std::string> lists =
+      ranks.all_gather_text(fmt::format("{}", fmt::join(where.binding.cpus, ",")), "the cores of the ranks");
+  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+    std::istringstream list(lists[rank]);
+    for (std::string cpu; std::getline(list, cpu, ',');) {
+      cpus[static_cast<std::size_t>(where.topology.ranks[rank].host)].insert(cpu);
+    }
+  }
+  for (const Topology::RankHost& place : where.topology.ranks) {
+    facts.cpus.push_back(static_cast<std::int64_t>(cpus[static_cast<std::size_t>(place.host)].size()));
+  }
+  facts.peak_flops =
+      facts.gpu ? gpu_peak_flops(facts.device, options.model.precision) : cpu_peak_flops(where.binding.threads);
+  return facts;
+}
+
+RunTiming measure_training(const MpiSession& session, const Options& given, const std::filesystem::path& folder) {
+  Options options = given;
+  options.output.resume = "none";
+  options.output.output = folder.string();
+  options.output.progress = ProgressStyle::none;
+  const Ranks ranks = open_ranks(session, options);
+  Communicator& communicator = *ranks.communicator;
+  std::unique_ptr<RunFolder> run_folder;
+  (void)find_resume_point(session, communicator, options, run_folder);
+  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options);
+  std::optional<Console> console;
+  std::optional<RunOutput> output;
+  if (run_folder) output.emplace(RunOutput{*run_folder, console.emplace(ProgressStyle::none)});
+  TrainingRun run(experiment, communicator);
+  Trainer trainer(experiment, run, communicator, Signals::current(), output ? &*output : nullptr);
+  const RunFacts facts = or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); });
+  trainer.set_facts(facts);
+  together(session, [&] {
+    if (run_folder) run_folder->open({dump_config(experiment.options), experiment.onnx, 1, false});
+  });
+  return or_abort(session, [&] {
+    (void)trainer.run();
+    RunTiming timing = trainer.timing();
+    timing.facts = facts;
+    run_folder.reset();
+    if (session.rank() == 0) {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+    }
+    communicator.barrier();
+    return timing;
+  });
+}
+
+}  // namespace ddp

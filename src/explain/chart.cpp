@@ -1,0 +1,245 @@
+#include "explain/chart.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace ddp {
+namespace {
+
+constexpr double kWidth = 640;
+constexpr double kHeight = 260;
+constexpr double kLeft = 64;
+constexpr double kRight = 12;
+constexpr double kTop = 12;
+constexpr double kBottom = 40;
+constexpr std::size_t kMostPoints = 600;
+constexpr std::size_t kColours = 8;
+
+struct Interval {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void include(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  bool empty() const { return low > high; }
+  void widen() {
+    if (high - low > 1e-12 * std::max(std::abs(low), std::abs(high))) return;
+    const double size = std::max(1e-9, std::abs(high) * 0.1);
+    low -= size;
+    high += size;
+  }
+};
+
+// From data to the picture.
+struct Axes {
+  Interval x;
+  Interval y;
+  double place_x(double value) const { return kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight); }
+  double place_y(double value) const {
+    return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
+  }
+};
+
+// Multiples of 1, 2 or 5 times a power of ten, about `count` of them.
+std::vector<double> ticks(const Interval& interval, int count) {
+  const double raw = (interval.high - interval.low) / count;
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  const double fraction = raw / power;
+  const double step = power * (fraction <= 1 ? 1 : fraction <= 2 ? 2 : fraction <= 5 ? 5 : 10);
+  std::vector<double> values;
+  for (double n = std::ceil(interval.low / step); n * step <= interval.high * (1 + 1e-12) + 1e-300; ++n) {
+    values.push_back(n * step);
+    if (values.size() > 20) break;
+  }
+  return values;
+}
+
+std::string axes_svg(const Axes& axes, const std::string& x_label) {
+  std::string svg;
+  for (const double tick : ticks(axes.y, 5)) {
+    const double y = axes.place_y(tick);
+    svg += fmt::format(
+        "<line class='grid' x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}'/><text x='{:.1f}' y='{:.1f}' "
+        "text-anchor='end'>{:.4g}</text>",
+        kLeft, kWidth - kRight, y, y, kLeft - 6, y + 4, tick + 0.0);
+  }
+  for (const double tick : ticks(axes.x, 6)) {
+    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{:.6g}</text>", axes.place_x(tick),
+                       kHeight - kBottom + 16, tick + 0.0);
+  }
+  return svg + fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", (kLeft + kWidth - kRight) / 2,
+                           kHeight - 6, html_text(x_label));
+}
+
+std::string begin_figure(const std::string& title, const std::string& label, double height) {
+  return fmt::format(
+      "<figure><figcaption>{}</figcaption><svg viewBox='0 0 {} {:.0f}' role='img' aria-label='{}'><title>{}</title>",
+      html_text(title), kWidth, height, html_text(label), html_text(label));
+}
+
+std::string legend(const std::vector<std::string>& names) {
+  std::string html = "<ul class='legend'>";
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    html += fmt::format("<li><span class='key k{}'></span>{}</li>", i % kColours, html_text(names[i]));
+  }
+  return html + "</ul>";
+}
+
+std::string polyline(const Series& series, const Axes& axes, std::size_t colour) {
+  const std::size_t stride = series.points.size() / kMostPoints + 1;
+  std::string svg;
+  std::string path;
+  const auto end_line = [&] {
+    if (!path.empty()) svg += fmt::format("<polyline class='line s{}' points='{}'/>", colour % kColours, path);
+    path.clear();
+  };
+  for (std::size_t i = 0; i < series.points.size(); ++i) {
+    // The last point is always shown.
+    if (i % stride != 0 && i + 1 != series.points.size()) continue;
+    const auto& [x, y] = series.points[i];
+    if (!std::isfinite(x) || !std::isfinite(y)) {
+      end_line();
+      continue;
+    }
+    path += fmt::format("{:.1f},{:.1f} ", axes.place_x(x), axes.place_y(y));
+  }
+  end_line();
+  return svg;
+}
+
+}  // namespace
+
+std::string html_text(const std::string& text) {
+  std::string html;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        html += "&amp;";
+        break;
+      case '<':
+        html += "&lt;";
+        break;
+      case '>':
+        html += "&gt;";
+        break;
+      case '"':
+        html += "&quot;";
+        break;
+      case '\'':
+        html += "&#39;";
+        break;
+      default:
+        html += c;
+    }
+  }
+  return html;
+}
+
+std::string line_chart(const LineChart& chart) {
+  Axes axes;
+  std::vector<std::string> names;
+  std::string label = chart.title + ": ";
+  bool drawn = false;
+  for (const Series& series : chart.series) {
+    std::size_t finite = 0;
+    double last = 0;
+    for (const auto& [x, y] : series.points) {
+      axes.x.include(x);
+      axes.y.include(y);
+      if (!std::isfinite(y)) continue;
+      ++finite;
+      last = y;
+    }
+    drawn = drawn || finite > 1;
+    names.push_back(series.name);
+    label += fmt::format("{}{} ends at {:.4g}", names.size() > 1 ? ", " : "", series.name, last);
+  }
+  if (!drawn) return "";
+  if (chart.from_zero) axes.y.include(0);
+  axes.x.widen();
+  axes.y.widen();
+  std::string svg = begin_figure(chart.title, label, kHeight) + axes_svg(axes, chart.x_label);
+  for (std::size_t i = 0; i < chart.series.size(); ++i) svg += polyline(chart.series[i], axes, i);
+  return svg + "</svg>" + (names.size() > 1 ? legend(names) : "") + "</figure>";
+}
+
+std::string stack_chart(const StackChart& chart) {
+  if (chart.columns.size() < 2) return "";
+  const std::size_t stride = chart.columns.size() / kMostPoints + 1;
+  Axes axes;
+  axes.y.include(0);
+  for (const auto& [x, values] : chart.columns) {
+    double sum = 0;
+    for (const double value : values) sum += std::max(0.0, value);
+    axes.x.include(x);
+    axes.y.include(sum);
+  }
+  axes.x.widen();
+  axes.y.widen();
+  std::string svg = begin_figure(chart.title, fmt::format("{}, by {}", chart.title, chart.x_label), kHeight) +
+                    axes_svg(axes, chart.x_label);
+  std::vector<double> below(chart.columns.size());
+  for (std::size_t part = 0; part < chart.parts.size(); ++part) {
+    std::string upper;
+    std::string lower;
+    for (std::size_t i = 0; i < chart.columns.size(); i += stride) {
+      const auto& [x, values] = chart.columns[i];
+      const std::string at = fmt::format("{:.1f},", axes.place_x(x));
+      lower = fmt::format("{}{:.1f} ", at, axes.place_y(below[i])) + lower;
+      below[i] += std::max(0.0, values[part]);
+      upper += fmt::format("{}{:.1f} ", at, axes.place_y(below[i]));
+    }
+    svg += fmt::format("<polygon class='area f{}' points='{}{}'/>", part % kColours, upper, lower);
+  }
+  return svg + "</svg>" + legend(chart.parts) + "</figure>";
+}
+
+std::string heat_map(const HeatMap& map) {
+  constexpr double kRowHeight = 24;
+  constexpr double kHead = 22;
+  constexpr double kLabel = 110;
+  constexpr std::size_t kMostNumbers = 20;
+  double most = 0;
+  for (const std::vector<double>& row : map.values) {
+    for (const double value : row) most = std::max(most, value);
+  }
+  const bool numbers = map.columns.size() <= kMostNumbers;
+  const double row_height =
+      numbers ? kRowHeight : std::max(3.0, kRowHeight * 20 / static_cast<double>(map.rows.size()));
+  const double width = (kWidth - kLabel) / static_cast<double>(std::max<std::size_t>(1, map.columns.size()));
+  const double height = kHead + row_height * static_cast<double>(map.rows.size()) + 4;
+  std::string svg = begin_figure(map.title, map.title, height);
+  for (std::size_t c = 0; c < map.columns.size() && numbers; ++c) {
+    svg += fmt::format("<text class='small' x='{:.1f}' y='15' text-anchor='middle'>{}</text>",
+                       kLabel + (static_cast<double>(c) + 0.5) * width, html_text(map.columns[c]));
+  }
+  for (std::size_t r = 0; r < map.rows.size(); ++r) {
+    const double y = kHead + row_height * static_cast<double>(r);
+    if (row_height > 10) {
+      svg += fmt::format("<text class='small' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", kLabel - 6,
+                         y + row_height / 2 + 4, html_text(map.rows[r]));
+    }
+    for (std::size_t c = 0; c < map.columns.size(); ++c) {
+      const double value = map.values[r][c];
+      const double shade = most > 0 ? value / most : 0;
+      const double x = kLabel + static_cast<double>(c) * width;
+      svg +=
+          fmt::format("<rect class='heat' x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill-opacity='{:.3f}'/>",
+                      x, y, width - 1, row_height - 1, shade);
+      if (!numbers || value <= 0) continue;
+      svg += fmt::format(
+          "<text class='small {}' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", shade > 0.55 ? "on" : "off",
+          x + width / 2, y + row_height / 2 + 4,
+          map.percent ? fmt::format("{:.{}f}%", value * 100, value < 0.1 ? 1 : 0) : fmt::format("{:.0f}", value));
+    }
+  }
+  return svg + "</svg></figure>";
+}
+
+}  // namespace ddp

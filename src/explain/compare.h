@@ -1,0 +1,51 @@
+// The first step at which two runs differ, and in what.
+//
+//   const Comparison result = compare(read_steps("runs/a"), read_steps("runs/b"));
+//   if (result.kind != DifferenceKind::none) std::cout << describe(result, "runs/a", "runs/b");
+//
+// Within a step the values are compared in the order in which they are computed, so the first that differs is the cause
+// and the following ones its effects.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "metrics/read_log.h"
+
+namespace ddp {
+
+enum class DifferenceKind {
+  none,
+  data_order,    // other samples, or in another order
+  augmentation,  // the same samples with other pixels
+  schedule,      // the learning rate
+  weights,       // the weights before the step: other initial weights, or another update
+  rounding,      // loss or gradient differ as much as another order of additions explains
+  reduction,     // the sum of the gradients
+  statistics,    // running statistics of batch normalisation
+  update,        // the weights after it
+  evaluation,    // the result of an evaluation
+};
+const char* difference_name(DifferenceKind kind);
+
+struct Comparison {
+  DifferenceKind kind = DifferenceKind::none;
+  std::int64_t step = 0;        // at which they differ
+  std::int64_t steps = 0;       // that both runs have
+  std::int64_t first_step = 0;  // of these
+  std::optional<StepRecord> a = std::nullopt;
+  std::optional<StepRecord> b = std::nullopt;
+  double evaluation_a = 0;  // the losses of the evaluation that differs
+  double evaluation_b = 0;
+};
+
+// The steps in increasing order; only those that both have are compared.
+Comparison compare(std::span<const StepRecord> a, std::span<const StepRecord> b);
+// The same with the evaluations up to that step.
+Comparison compare(const Comparison& steps, const RunHistory& a, const RunHistory& b);
+
+std::string describe(const Comparison& comparison, const std::string& a, const std::string& b);
+
+}  // namespace ddp

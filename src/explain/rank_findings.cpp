@@ -1,0 +1,157 @@
+#include "explain/rank_findings.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+
+#include "base/text.h"
+
+namespace ddp {
+namespace {
+
+constexpr double kMuchSlower = 0.1;  // of a step, that a rank's own work exceeds the others'
+constexpr double kCoreWait = 0.25;   // of the time, that threads wait for a core
+
+// What a rank does by itself in a step.
+double own_seconds(const RankTiming& rank) { return rank_work(rank.phases) / std::max(1.0, rank.steps); }
+
+// The share of the time in which a compute thread waits for a core, at most 1.
+double core_wait_share(const RunView& view, std::size_t rank) {
+  const RankTiming& timing = view.timing.ranks[rank];
+  const double threads = static_cast<double>(std::max<std::int64_t>(1, view.timing.facts.threads[rank]));
+  const double wall = timing.phases.sum();
+  return wall > 0 ? std::min(1.0, timing.core_wait / threads / wall) : 0;
+}
+
+struct Slowest {
+  std::size_t rank = 0;
+  double seconds = 0;  // own work per step
+  double others = 0;   // the mean of the other ranks
+};
+
+Slowest slowest_of(const RunView& view) {
+  Slowest slowest;
+  double sum = 0;
+  for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
+    const double seconds = own_seconds(view.timing.ranks[rank]);
+    sum += seconds;
+    if (seconds > slowest.seconds) slowest = {rank, seconds, 0};
+  }
+  slowest.others = (sum - slowest.seconds) / static_cast<double>(view.ranks - 1);
+  return slowest;
+}
+
+// The phase in which the slowest rank exceeds the others most.
+Phase slow_phase(const RunView& view, std::size_t slowest) {
+  constexpr std::array kOwn = {Phase::data_wait, Phase::forward, Phase::backward, Phase::optimizer, Phase::other};
+  PhaseTotals mean;
+  for (const RankTiming& rank : view.timing.ranks) mean += rank.phases;
+  const auto excess = [&](Phase phase) {
+    return view.timing.ranks[slowest].phases[phase] - mean[phase] / static_cast<double>(view.ranks);
+  };
+  return *std::max_element(kOwn.begin(), kOwn.end(), [&](Phase a, Phase b) { return excess(a) < excess(b); });
+}
+
+bool explained_by_shares(const RunView& view, const Slowest& slowest) {
+  const std::vector<std::int64_t>& samples = view.timing.facts.samples;
+  const double mean = static_cast<double>(view.timing.facts.global_batch) / static_cast<double>(view.ranks);
+  const double more = static_cast<double>(samples[slowest.rank]) / mean - 1;
+  return more > 0.02 && slowest.seconds / slowest.others - 1 < 3 * more;
+}
+
+}  // namespace
+
+void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
+  if (view.ranks < 2) return;
+  const Slowest slowest = slowest_of(view);
+  const double share = view.share(slowest.seconds - slowest.others);
+  if (share < kMuchSlower) return;
+  const RunFacts& facts = view.timing.facts;
+  FoundCause finding{.cause = Cause::straggler, .share = share};
+  const double slower = slowest.others > 0 ? slowest.seconds / slowest.others : 1;
+  if (explained_by_shares(view, slowest)) {
+    finding.cause = Cause::uneven_shards;
+    finding.headline = fmt::format("rank {} computes {} samples of a step, {:.2f} times the others' mean", slowest.rank,
+                                   facts.samples[slowest.rank], slower);
+    const double mean =
+        (slowest.others * static_cast<double>(view.ranks - 1) + slowest.seconds) / static_cast<double>(view.ranks);
+    StepModel cured = view.model;
+    cured.imbalance = std::max(0.0, cured.imbalance - (slowest.seconds - mean));
+    const std::int64_t even = (facts.shards + view.ranks - 1) / view.ranks * view.ranks;
+    if (even != facts.shards) {
+      finding.cures.push_back(view.cure({{"logical-shards", std::to_string(even)}}, cured));
+      finding.cures.back().changes_training = true;
+    }
+    finding.advice = "choose a global batch and logical shards that the number of ranks divides";
+    found.push_back(std::move(finding));
+    return;
+  }
+  finding.headline =
+      fmt::format("rank {} on {} takes {:.2f} times as long as the others, most of it in {}", slowest.rank,
+                  facts.hosts[slowest.rank], slower, phase_label(slow_phase(view, slowest.rank)));
+  const RankTiming& rank = view.timing.ranks[slowest.rank];
+  finding.evidence.push_back(
+      fmt::format("its own work takes {:.3g} ms of a step, the others' {:.3g} ms; at its best it "
+                  "took {:.3g} ms",
+                  slowest.seconds * 1e3, slowest.others * 1e3, rank.best_work * 1e3));
+  double others_wait = 0;
+  for (std::size_t i = 0; i < view.timing.ranks.size(); ++i) {
+    if (i != slowest.rank) others_wait += core_wait_share(view, i) / static_cast<double>(view.ranks - 1);
+  }
+  const double wait = core_wait_share(view, slowest.rank);
+  if (wait > others_wait + 0.1) {
+    finding.evidence.push_back(
+        fmt::format("its threads wait for a core {} of the time, the others' {}", percent(wait), percent(others_wait)));
+    finding.advice =
+        fmt::format("end the other programs on the cores of rank {} on {}", slowest.rank, facts.hosts[slowest.rank]);
+  } else {
+    finding.advice = fmt::format("compare {} with the other hosts: clocks, memory, other programs, --log-placement",
+                                 facts.hosts[slowest.rank]);
+  }
+  found.push_back(std::move(finding));
+}
+
+void find_oversubscription(const RunView& view, std::vector<FoundCause>& found) {
+  const RunFacts& facts = view.timing.facts;
+  std::map<std::string, std::int64_t> threads;
+  std::map<std::string, std::int64_t> ranks;
+  double least_wait = 1;
+  for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
+    threads[facts.hosts[rank]] += facts.threads[rank];
+    ranks[facts.hosts[rank]] += 1;
+    least_wait = std::min(least_wait, core_wait_share(view, rank));
+  }
+  for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
+    const std::string& host = facts.hosts[rank];
+    const std::int64_t cpus = facts.cpus[rank];
+    if (threads[host] <= cpus || least_wait < kCoreWait) continue;
+    FoundCause finding{.cause = Cause::oversubscribed};
+    finding.share = 1 - static_cast<double>(cpus) / static_cast<double>(threads[host]);
+    finding.headline = fmt::format("{} compute threads share {} on {}", threads[host],
+                                   counted(static_cast<std::uint64_t>(cpus), "core"), host);
+    finding.evidence.push_back(
+        fmt::format("every thread waits for a core at least {} of the time", percent(least_wait)));
+    const std::int64_t fair = std::max<std::int64_t>(1, cpus / ranks[host]);
+    if (facts.threads[rank] > fair) {
+      // The same work, without waiting for one another: not faster than the cores are busy.
+      const double floor = cpu_floor(view.timing);
+      StepModel cured = view.model;
+      const double gone = std::max(0.0, std::min(cured.imbalance + cured.communication, cured.seconds() - floor));
+      cured.imbalance -= std::min(cured.imbalance, gone);
+      finding.cures.push_back(view.cure({{"threads", std::to_string(fair)}}, cured));
+    } else {
+      finding.advice = "start at most as many ranks on a host as it has cores";
+    }
+    found.push_back(std::move(finding));
+    return;
+  }
+  if (least_wait < kCoreWait || view.timing.facts.gpu) return;
+  FoundCause finding{.cause = Cause::oversubscribed, .share = least_wait};
+  finding.headline =
+      fmt::format("other programs use the cores: every thread waits for one {} of the time", percent(least_wait));
+  finding.advice = "end them, or start fewer ranks or threads";
+  found.push_back(std::move(finding));
+}
+
+}  // namespace ddp

@@ -1,0 +1,72 @@
+#include "explain/step_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+// The mean time of a sum over its shortest, on a network that nobody else uses.
+constexpr double kSlackOfSums = 1.5;
+
+}  // namespace
+
+StepModel step_model(const RunTiming& timing) {
+  DDP_ASSERT(!timing.ranks.empty() && timing.ranks[0].steps > 0);
+  StepModel model;
+  model.steps = timing.ranks[0].steps;
+  const double scale = 1 / (model.steps * static_cast<double>(timing.ranks.size()));
+  double exposed = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const RankTiming& rank : timing.ranks) {
+    const PhaseTotals& phases = rank.phases;
+    model.data_wait += scale * phases[Phase::data_wait];
+    model.compute += scale * (phases[Phase::forward] + phases[Phase::backward]);
+    model.optimizer += scale * phases[Phase::optimizer];
+    model.other += scale * phases[Phase::other];
+    model.evaluation += scale * phases[Phase::evaluation];
+    model.checkpoint += scale * phases[Phase::checkpoint];
+    exposed += scale * phases[Phase::exposed_communication];
+    least = std::min(least, phases[Phase::exposed_communication] / model.steps);
+  }
+  // A rank that was only delayed makes the others wait as well, so the network's part is not longer than its sums at
+  // their fastest, with some allowance.
+  const LinkModel link = link_model(timing);
+  model.communication = std::max(0.0, link.seconds > 0 ? std::min(least, kSlackOfSums * link.seconds) : least);
+  model.imbalance = std::max(0.0, exposed - model.communication);
+  return model;
+}
+
+LinkModel link_model(const RunTiming& timing) {
+  LinkModel link;
+  if (timing.ranks.size() < 2 || timing.buckets.empty()) return link;
+  for (std::size_t i = 0; i < timing.buckets.size(); ++i) {
+    link.bytes += timing.facts.bucket_bytes[i];
+    link.seconds += timing.buckets[i].shortest;
+  }
+  link.bandwidth = link.seconds > 0 ? link.bytes / link.seconds : 0;
+  return link;
+}
+
+double predicted_data_wait(double busy, std::int64_t workers, double rest_of_step) {
+  if (workers == 0) return busy;
+  return std::max(0.0, busy / static_cast<double>(workers) - rest_of_step);
+}
+
+double cpu_floor(const RunTiming& timing) {
+  std::map<std::string, double> seconds;
+  double most = 0;
+  for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
+    const RankTiming& each = timing.ranks[rank];
+    double& host = seconds[timing.facts.hosts[rank]];
+    host += each.cpu_seconds / std::max(1.0, each.steps);
+    most = std::max(most, host / static_cast<double>(std::max<std::int64_t>(1, timing.facts.cpus[rank])));
+  }
+  return most;
+}
+
+}  // namespace ddp

@@ -1,0 +1,57 @@
+// The model of a step from which gains are predicted; docs/explain.md states and explains it.
+//
+//   const StepModel model = step_model(timing);
+//   model.seconds();                       // of a step, with its share of evaluations and checkpoints
+//   StepModel cured = model;
+//   cured.data_wait = 0;
+//   model.seconds() / cured.seconds();     // predicted speed-up
+#pragma once
+
+#include <cstdint>
+
+#include "metrics/timing.h"
+
+namespace ddp {
+
+// Seconds per step, unless said otherwise.
+struct StepModel {
+  double steps = 0;
+  // Means over the ranks.
+  double data_wait = 0;
+  double compute = 0;  // forward and backward
+  double optimizer = 0;
+  double other = 0;
+  // Exposed communication: the network's part, that even the rank that waits least spends ...
+  double communication = 0;
+  // ... and what the ranks lose on average by waiting for slower ones.
+  double imbalance = 0;
+  double evaluation = 0;
+  double checkpoint = 0;
+
+  double seconds() const {
+    return data_wait + compute + optimizer + other + communication + imbalance + evaluation + checkpoint;
+  }
+  // Without evaluations and checkpoints.
+  double training() const { return seconds() - evaluation - checkpoint; }
+};
+
+// `timing` has at least one rank with at least one step.
+StepModel step_model(const RunTiming& timing);
+
+// The time of a sum over the ranks as latency + bytes / bandwidth, from the fastest sums of the run's buckets.
+struct LinkModel {
+  double bytes = 0;      // of all buckets together
+  double seconds = 0;    // of all of them at their fastest
+  double bandwidth = 0;  // bytes of gradients per second
+};
+// All zero for a single rank, and if the host does not sum.
+LinkModel link_model(const RunTiming& timing);
+
+// The data wait of a step if loading a batch takes `busy` seconds of one worker: workers read ahead while the rest of the
+// step runs.
+double predicted_data_wait(double busy, std::int64_t workers, double rest_of_step);
+
+// The least time of a step on the busiest host: the processor time of its ranks' steps, divided by its cores.
+double cpu_floor(const RunTiming& timing);
+
+}  // namespace ddp

@@ -1,0 +1,126 @@
+#include "train/run_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "model/stages.h"
+#include "options/version.h"
+
+namespace ddp {
+namespace {
+
+constexpr double kSecondsBetweenWrites = 10;
+// Backward computes the gradient of the weights and of the input, each with as many multiply-adds as forward.
+constexpr double kPassesPerStep = 3;
+constexpr double kFlopsPerMultiplyAdd = 2;
+
+double flops_per_sample(const Graph& graph) {
+  double multiply_adds = 0;
+  for (const Stage& stage : make_stages(graph, 1)) multiply_adds += forward_multiply_adds(stage.spec);
+  return multiply_adds * kFlopsPerMultiplyAdd * kPassesPerStep;
+}
+
+}  // namespace
+
+RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder)
+    : reducer_(reducer), folder_(folder), recorder_(reducer.buckets().size()) {}
+
+void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr) {
+  recorder_.step(info, reducer_.bucket_times());
+  if (folder_ == nullptr) return;
+  const StepHashes& hashes = result.hashes;
+  folder_->log().write(StepRecord{info.step, hashes.samples, hashes.pixels, lr, result.loss, result.grad_norm,
+                                  hashes.statistics, hashes.weights});
+}
+
+RunTiming RunRecorder::gather(Communicator& ranks, const PhaseTotals& phases, std::int64_t step) {
+  RunTiming timing;
+  timing.step = step;
+  timing.evaluations = evaluations_;
+  timing.checkpoints = checkpoints_;
+  timing.ranks = recorder_.gather(ranks, phases);
+  timing.buckets = recorder_.buckets();
+  std::vector<double> shortest(reducer_.buckets().size());
+  for (std::size_t i = 0; i < timing.buckets.size(); ++i) shortest[i] = timing.buckets[i].shortest;
+  ranks.all_reduce(std::span(shortest), ReduceOp::min);
+  for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
+  if (facts_) timing.facts = *facts_;
+  return timing;
+}
+
+RankPhases RunRecorder::sample(Communicator& ranks, const PhaseTotals& phases, std::int64_t step) {
+  if (!recorder_.gather_due()) return {};
+  RankPhases sampled;
+  sampled.steps = recorder_.steps_since_gather();
+  const RunTiming timing = gather(ranks, phases, step);
+  for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
+    PhaseTotals since = timing.ranks[rank].phases;
+    if (rank < last_.size()) since -= last_[rank].phases;
+    sampled.ranks.push_back(since);
+  }
+  last_ = timing.ranks;
+  if (now() - written_at_ > kSecondsBetweenWrites) write(timing);
+  return sampled;
+}
+
+RunTiming RunRecorder::finish(Communicator& ranks, const PhaseTotals& phases, std::int64_t step, bool complete) {
+  RunTiming timing = gather(ranks, phases, step);
+  timing.complete = complete;
+  write(timing);
+  return timing;
+}
+
+// A run does not end because its timing could not be written.
+void RunRecorder::write(const RunTiming& timing) {
+  written_at_ = now();
+  if (folder_ == nullptr || !facts_ || write_failed_ || timing.ranks[0].steps == 0) return;
+  try {
+    write_timing(folder_->path(), timing);
+  } catch (const Error& error) {
+    write_failed_ = true;
+    log_warning("{}; 'ddp_train explain' will not know this run", error.what());
+  }
+}
+
+std::optional<double> RunRecorder::mfu(double images_per_second) const {
+  if (!facts_ || !facts_->peak_flops) return std::nullopt;
+  const double peak = *facts_->peak_flops * static_cast<double>(facts_->hosts.size());
+  return peak > 0 ? std::optional(images_per_second * facts_->flops_per_sample / peak) : std::nullopt;
+}
+
+std::optional<double> RunRecorder::memory() const {
+  double most = 0;
+  for (const RankTiming& rank : last_) most = std::max(most, rank.memory);
+  return most > 0 ? std::optional(most) : std::nullopt;
+}
+
+RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
+  RunFacts facts;
+  facts.program = program_version();
+  facts.device = e.backend->ops().description();
+  facts.gpu = e.device.gpu_module != nullptr;
+  facts.workers = e.options.data.workers;
+  facts.global_batch = e.batch.global_batch;
+  facts.shards = e.batch.shards;
+  facts.steps_per_epoch = e.batch.steps_per_epoch;
+  facts.reduction = e.batch.ranks == 1 ? "none, one rank" : std::string(to_string(reduction_of(e.options)));
+  facts.overlaps = reducer.overlaps();
+  facts.flops_per_sample = flops_per_sample(e.graph);
+  const double bytes = e.options.distributed.gradient_precision == GradientPrecision::bf16 ? 2 : 4;
+  for (const Bucket& bucket : reducer.buckets()) {
+    facts.bucket_bytes.push_back(bytes * static_cast<double>(bucket.elements()));
+  }
+  for (int rank = 0; rank < e.batch.ranks; ++rank) {
+    facts.samples.push_back(e.batch.rank_samples(rank, e.batch.global_batch).size());
+  }
+  return facts;
+}
+
+LoaderCounts loader_counts(const LoaderStatistics& statistics) {
+  return {static_cast<double>(statistics.batches), static_cast<double>(statistics.ready), statistics.busy_seconds};
+}
+
+}  // namespace ddp

@@ -1,0 +1,66 @@
+// Records a training run for its logs and for ddp_train explain: per-rank times, RUN/steps.csv, RUN/timing.json.
+//
+//   RunRecorder recorder(reducer, folder.get());   // null except on rank 0
+//   recorder.step(result, {.step = 7, .begin = now(), .phases = clock.totals(), .loader = {}}, /*lr=*/0.1);
+//   RankPhases sampled = recorder.sample(ranks, clock.totals(), run.step());             // collective, at each log line
+//   RunTiming timing = recorder.finish(ranks, clock.totals(), run.step(), /*complete=*/true);   // collective, at the end
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "data/pipeline/loader.h"
+#include "gradients/reducer.h"
+#include "metrics/recorder.h"
+#include "metrics/run_log.h"
+#include "metrics/timing.h"
+#include "run_folder/run_folder.h"
+#include "train/experiment.h"
+#include "train/step.h"
+
+namespace ddp {
+
+class RunRecorder {
+ public:
+  // `folder` is null except on rank 0. Both must outlive this object.
+  RunRecorder(const Reducer& reducer, RunFolder* folder);
+  // Only rank 0 needs them; without, no timing.json is written.
+  void set_facts(RunFacts facts) { facts_ = std::move(facts); }
+
+  void step(const StepResult& result, const StepInfo& info, double lr);
+  void count_evaluation() { ++evaluations_; }
+  void count_checkpoint() { ++checkpoints_; }
+
+  // Collective. The phases of all ranks since the last sample; empty if that is too recent.
+  RankPhases sample(Communicator& ranks, const PhaseTotals& phases, std::int64_t step);
+  // Collective. The timing of the whole run, on all ranks.
+  RunTiming finish(Communicator& ranks, const PhaseTotals& phases, std::int64_t step, bool complete);
+
+  // Of the run so far; nullopt where the peak of the device is not known.
+  std::optional<double> mfu(double images_per_second) const;
+  std::optional<double> memory() const;
+  const Recorder& recorder() const { return recorder_; }
+
+ private:
+  RunTiming gather(Communicator& ranks, const PhaseTotals& phases, std::int64_t step);
+  void write(const RunTiming& timing);
+
+  const Reducer& reducer_;
+  RunFolder* folder_;
+  Recorder recorder_;
+  std::optional<RunFacts> facts_;
+  std::vector<RankTiming> last_;  // of the last gather
+  std::int64_t evaluations_ = 0;
+  std::int64_t checkpoints_ = 0;
+  double written_at_ = -1e9;
+  bool write_failed_ = false;
+};
+
+// What the experiment knows of a run; who and where the ranks are is left empty.
+RunFacts experiment_facts(const Experiment& experiment, const Reducer& reducer);
+
+// The loader's counters as the recorder takes them.
+LoaderCounts loader_counts(const LoaderStatistics& statistics);
+
+}  // namespace ddp

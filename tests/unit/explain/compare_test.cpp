@@ -1,0 +1,125 @@
+#include "explain/compare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "base/file.h"
+#include "support/errors.h"
+#include "support/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<StepRecord> steps_of(std::int64_t from, std::int64_t to) {
+  std::vector<StepRecord> steps;
+  for (std::int64_t n = from; n <= to; ++n) {
+    const auto bits = static_cast<std::uint64_t>(n);
+    const double value = 1 / static_cast<double>(n);
+    steps.push_back({n, bits, bits + 1, 0.1, 2 + value, 3 + value, bits + 2, bits + 3});
+  }
+  return steps;
+}
+
+TEST(CompareTest, EqualRunsHaveNoDifference) {
+  const Comparison same = compare(steps_of(1, 20), steps_of(1, 30));
+  EXPECT_EQ(same.kind, DifferenceKind::none);
+  EXPECT_EQ(same.steps, 20);
+  EXPECT_THAT(describe(same, "a", "b"), HasSubstr("no difference in the 20 steps from 1 to 20"));
+  // A resumed run of an older version begins later.
+  EXPECT_EQ(compare(steps_of(1, 20), steps_of(11, 30)).steps, 10);
+  EXPECT_THAT(describe(compare(steps_of(1, 5), steps_of(6, 9)), "a", "b"), HasSubstr("no step in common"));
+}
+
+TEST(CompareTest, TheFirstDifferenceNamesTheCauseAndNotItsEffects) {
+  const std::vector<std::pair<DifferenceKind, std::function<void(StepRecord&)>>> changes = {
+      {DifferenceKind::data_order, [](StepRecord& r) { r.samples ^= 1; }},
+      {DifferenceKind::augmentation, [](StepRecord& r) { r.pixels ^= 1; }},
+      {DifferenceKind::schedule, [](StepRecord& r) { r.lr *= 2; }},
+      {DifferenceKind::weights, [](StepRecord& r) { r.loss *= 1.01; }},
+      {DifferenceKind::weights, [](StepRecord& r) { r.loss = std::nan(""); }},
+      {DifferenceKind::rounding, [](StepRecord& r) { r.loss *= 1 + 1e-7; }},
+      {DifferenceKind::reduction, [](StepRecord& r) { r.grad_norm *= 1.01; }},
+      {DifferenceKind::rounding, [](StepRecord& r) { r.grad_norm *= 1 + 1e-7; }},
+      {DifferenceKind::statistics, [](StepRecord& r) { r.statistics ^= 1; }},
+      {DifferenceKind::update, [](StepRecord& r) { r.weights ^= 1; }}};
+  const std::vector<StepRecord> a = steps_of(1, 20);
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    std::vector<StepRecord> b = a;
+    // The change and everything that is computed after it, from step 8 on.
+    for (std::size_t n = 7; n < b.size(); ++n) {
+      changes[i].second(b[n]);
+      b[n].weights ^= 2;
+    }
+    const Comparison found = compare(a, b);
+    EXPECT_EQ(found.kind, changes[i].first) << i;
+    EXPECT_EQ(found.step, 8) << i;
+    EXPECT_THAT(describe(found, "a", "b"), HasSubstr(std::string("step 8: ") + difference_name(found.kind))) << i;
+  }
+}
+
+TEST(CompareTest, PixelsOnADeviceAreNotCompared) {
+  std::vector<StepRecord> b = steps_of(1, 5);
+  for (StepRecord& record : b) record.pixels = 0;
+  EXPECT_EQ(compare(steps_of(1, 5), b).kind, DifferenceKind::none);
+}
+
+TEST(CompareTest, AnEvaluationMayDifferAlone) {
+  RunHistory a;
+  a.evaluations = {{10, 1, 0.5, 0.9}, {20, 2, 0.25, 0.95}};
+  RunHistory b = a;
+  const Comparison steps = compare(steps_of(1, 20), steps_of(1, 20));
+  EXPECT_EQ(compare(steps, a, b).kind, DifferenceKind::none);
+  b.evaluations[0].val_loss = 0.6;
+  const Comparison found = compare(steps, a, b);
+  EXPECT_EQ(found.kind, DifferenceKind::evaluation);
+  EXPECT_EQ(found.step, 10);
+  EXPECT_THAT(describe(found, "a", "b"), HasSubstr("0.5 and 0.6"));
+}
+
+TEST(ReadLogTest, WhatRunLogWritesIsReadBack) {
+  const TemporaryFolder folder;
+  const std::vector<StepRecord> steps = steps_of(1, 50);
+  {
+    RunLog log(folder.path(), {});
+    for (const StepRecord& step : steps) log.write(step);
+    TrainRecord record{.step = 50, .epoch = 1, .loss = 0.1, .grad_norm = 7, .mfu = 0.25};
+    record.sampled = {20, {{}, {}}};
+    record.sampled.ranks[1][Phase::backward] = 2;
+    log.write(record);
+    log.write(TrainRecord{.step = 50, .loss = std::nan("")});
+    EvalRecord evaluation{.step = 50, .val_loss = 0.5};
+    evaluation.confusion = {{3, 1}, {0, 4}};
+    log.write(evaluation);
+    File(folder.path() / "metrics.jsonl", File::Mode::append, ExitCode::internal).write("{\"step\":51,\"epo");
+    File(folder.path() / "steps.csv", File::Mode::append, ExitCode::internal).write("nonsense\n51,00");
+  }
+  EXPECT_EQ(read_steps(folder.path()), steps);
+  const RunHistory history = read_history(folder.path());
+  ASSERT_EQ(history.training.size(), 2U);
+  EXPECT_EQ(history.training[0].grad_norm, 7);
+  EXPECT_EQ(history.training[0].mfu, 0.25);
+  ASSERT_EQ(history.training[0].sampled.ranks.size(), 2U);
+  EXPECT_EQ(history.training[0].sampled.ranks[1][Phase::backward], 2);
+  EXPECT_TRUE(std::isnan(history.training[1].loss));
+  ASSERT_EQ(history.evaluations.size(), 1U);
+  EXPECT_EQ(history.evaluations[0].confusion, (std::vector<std::vector<std::int64_t>>{{3, 1}, {0, 4}}));
+}
+
+TEST(ReadLogTest, OtherFoldersAreOneLine) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)read_steps(folder.path() / "none"); }),
+              HasSubstr("no such folder"));
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)read_steps(folder.path()); }), HasSubstr("no steps.csv"));
+  replace_file(folder.path() / "steps.csv", "a,b\n1,2\n", ExitCode::internal);
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)read_steps(folder.path()); }),
+              HasSubstr("unexpected columns"));
+}
+
+}  // namespace
+}  // namespace ddp

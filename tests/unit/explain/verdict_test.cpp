@@ -1,0 +1,234 @@
+// Runs with a known cause, made up from their times: the verdict, its cure and the predicted gain.
+#include "explain/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace ddp {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr double kSteps = 100;
+
+// A run of 2 ranks on one host whose step takes 10 ms: 9 ms of compute, and a little of everything else.
+RunTiming healthy() {
+  RunTiming timing;
+  RunFacts& facts = timing.facts;
+  facts.hosts = {"a", "a"};
+  facts.threads = {1, 1};
+  facts.cpus = {2, 2};
+  facts.samples = {32, 32};
+  facts.workers = 1;
+  facts.global_batch = 64;
+  facts.shards = 2;
+  facts.steps_per_epoch = 50;
+  facts.reduction = "ring";
+  facts.flops_per_sample = 1e6;
+  facts.peak_flops = 1e10;
+  facts.bucket_bytes = {1e6};
+  timing.complete = true;
+  timing.evaluations = 2;
+  timing.checkpoints = 2;
+  timing.buckets = {{0.009, 0.009, 0.0095, 0.0004}};
+  RankTiming rank;
+  rank.steps = kSteps;
+  rank.phases[Phase::data_wait] = 0.1e-3 * kSteps;
+  rank.phases[Phase::forward] = 3e-3 * kSteps;
+  rank.phases[Phase::backward] = 6e-3 * kSteps;
+  rank.phases[Phase::exposed_communication] = 0.4e-3 * kSteps;
+  rank.phases[Phase::optimizer] = 0.2e-3 * kSteps;
+  rank.phases[Phase::evaluation] = 0.2e-3 * kSteps;
+  rank.phases[Phase::other] = 0.1e-3 * kSteps;
+  rank.best_work = 9e-3;
+  rank.cpu_seconds = 9e-3 * kSteps;
+  rank.loader = {kSteps, 3 * kSteps, 1e-3 * kSteps};
+  timing.ranks = {rank, rank};
+  return timing;
+}
+
+RunTiming with(const std::function<void(RankTiming&)>& change, RunTiming timing = healthy()) {
+  for (RankTiming& rank : timing.ranks) change(rank);
+  return timing;
+}
+
+TEST(VerdictTest, NothingIsWrongWithAHealthyRun) {
+  const Explanation found = explain(healthy(), {});
+  EXPECT_EQ(found.cause, Cause::none);
+  EXPECT_THAT(found.cures, IsEmpty());
+  EXPECT_THAT(found.also, IsEmpty());
+  EXPECT_NEAR(found.images_per_second, 64 / 10e-3, 1);
+  // 64 samples of 1 MFLOP in 10 ms on two devices of 10 GFLOP/s.
+  EXPECT_THAT(describe(found), HasSubstr("32% of the devices' peak"));
+  EXPECT_THAT(brief(found), HasSubstr("nothing is wrong: the devices compute 90% of the time"));
+}
+
+TEST(VerdictTest, ASlowLoaderNeedsMoreWorkers) {
+  // A batch takes one worker 30 ms, the rest of the step 9.9 ms.
+  const RunTiming slow = with([](RankTiming& rank) {
+    rank.phases[Phase::data_wait] = 20.1e-3 * kSteps;
+    rank.loader = {kSteps, 0, 30e-3 * kSteps};
+  });
+  const Explanation found = explain(slow, {});
+  EXPECT_EQ(found.cause, Cause::input);
+  ASSERT_EQ(found.cures.size(), 1U);
+  EXPECT_EQ(found.cures[0].text(), "--workers 4");
+  EXPECT_NEAR(found.cures[0].speedup, 30.0 / 9.9, 0.05);
+  EXPECT_FALSE(found.cures[0].changes_training);
+}
+
+TEST(VerdictTest, MoreWorkersDoNotHelpWhereTheCoresAreBusy) {
+  const RunTiming slow = with([](RankTiming& rank) {
+    rank.phases[Phase::data_wait] = 20.1e-3 * kSteps;
+    rank.loader = {kSteps, 0, 30e-3 * kSteps};
+    rank.cpu_seconds = 28e-3 * kSteps;
+  });
+  const Explanation found = explain(slow, {});
+  EXPECT_EQ(found.cause, Cause::input);
+  EXPECT_NEAR(found.cures.at(0).speedup, 30.0 / 28.0, 0.01);
+}
+
+TEST(VerdictTest, TheKindOfCommunicationIsNamed) {
+  const auto slow_sums = [](double bytes, double seconds) {
+    RunTiming timing = with([&](RankTiming& rank) { rank.phases[Phase::exposed_communication] = seconds * kSteps; });
+    timing.facts.bucket_bytes = {bytes};
+    timing.buckets[0].shortest = seconds;
+    return timing;
+  };
+  const Explanation bandwidth = explain(slow_sums(1e6, 0.1), {});
+  EXPECT_EQ(bandwidth.cause, Cause::bandwidth);
+  // A batch four times as large makes the 9.1 ms that grow with it four times as long.
+  ASSERT_EQ(bandwidth.cures.size(), 1U);
+  EXPECT_EQ(bandwidth.cures[0].text(), "--batch-per-rank 128");
+  EXPECT_TRUE(bandwidth.cures[0].changes_training);
+  EXPECT_NEAR(bandwidth.cures[0].speedup, 4 * 109.6 / (109.6 + 3 * 9.3), 0.02);
+  EXPECT_EQ(explain(slow_sums(4e3, 0.01), {}).cause, Cause::latency);
+  RunTiming root = slow_sums(1e6, 0.01);
+  root.facts.reduction = "root";
+  const Explanation by_root = explain(root, {});
+  EXPECT_EQ(by_root.cause, Cause::root_reduction);
+  EXPECT_EQ(by_root.cures.at(0).text(), "--reduction ring");
+  // Two ranks: half the time.
+  EXPECT_NEAR(by_root.cures.at(0).speedup, 19.6 / 14.6, 0.01);
+  RunTiming late = slow_sums(1e6, 0.01);
+  late.facts.overlaps = true;
+  late.facts.bucket_bytes = {1e5, 9e5};
+  late.buckets = {{0, 0, 0, 0.001}, {0, 0, 0, 0.009}};
+  EXPECT_EQ(explain(late, {}).cause, Cause::late_bucket);
+}
+
+TEST(VerdictTest, FixedWorkMeansTooSmallABatch) {
+  const RunTiming small = with([](RankTiming& rank) {
+    rank.phases[Phase::forward] = 0.1e-3 * kSteps;
+    rank.phases[Phase::backward] = 0.3e-3 * kSteps;
+  });
+  const Explanation found = explain(small, {});
+  EXPECT_EQ(found.cause, Cause::small_batch);
+  EXPECT_EQ(found.cures.at(0).text(), "--batch-per-rank 128");
+  EXPECT_NEAR(found.cures.at(0).speedup, 4 * 1.4 / (1.4 + 3 * 0.7), 0.01);
+}
+
+TEST(VerdictTest, AGpuThatWaitsForItsHostIsLaunchBound) {
+  RunTiming timing = with([](RankTiming& rank) { rank.phases[Phase::other] = 6e-3 * kSteps; });
+  timing.facts.gpu = true;
+  Options options;
+  options.device.cuda_graph = GraphMode::off;
+  const Explanation found = explain(timing, options);
+  EXPECT_EQ(found.cause, Cause::launch);
+  EXPECT_EQ(found.cures.at(0).text(), "--cuda-graph auto");
+}
+
+TEST(VerdictTest, ASlowRankIsNamedWithHostAndPhase) {
+  RunTiming timing = healthy();
+  timing.facts.hosts = {"a", "b"};
+  timing.facts.cpus = {1, 1};
+  timing.ranks[1].phases[Phase::backward] += 9e-3 * kSteps;
+  timing.ranks[0].phases[Phase::exposed_communication] += 9e-3 * kSteps;
+  const Explanation found = explain(timing, {});
+  EXPECT_EQ(found.cause, Cause::straggler);
+  EXPECT_THAT(found.headline, HasSubstr("rank 1 on b"));
+  EXPECT_THAT(found.headline, HasSubstr("1.96 times"));
+  EXPECT_THAT(found.headline, HasSubstr("backward"));
+  EXPECT_THAT(found.advice, HasSubstr("compare b"));
+  // With a waiting core the reason is another program.
+  timing.ranks[1].core_wait = 9e-3 * kSteps;
+  EXPECT_THAT(explain(timing, {}).advice, HasSubstr("other programs on the cores of rank 1 on b"));
+}
+
+TEST(VerdictTest, UnevenShardsAreNotAStraggler) {
+  RunTiming timing = healthy();
+  timing.facts.samples = {43, 21};
+  timing.facts.shards = 3;
+  timing.ranks[0].phases[Phase::backward] += 3e-3 * kSteps;
+  timing.ranks[1].phases[Phase::backward] -= 3e-3 * kSteps;
+  timing.ranks[1].phases[Phase::exposed_communication] += 6e-3 * kSteps;
+  const Explanation found = explain(timing, {});
+  EXPECT_EQ(found.cause, Cause::uneven_shards);
+  EXPECT_EQ(found.cures.at(0).text(), "--logical-shards 4");
+  EXPECT_NEAR(found.cures.at(0).speedup, 13.0 / 10.0, 0.01);
+}
+
+TEST(VerdictTest, EvaluationsAndCheckpointsOnTheCriticalPath) {
+  const Explanation evaluation =
+      explain(with([](RankTiming& rank) { rank.phases[Phase::evaluation] = 40e-3 * kSteps; }), {});
+  EXPECT_EQ(evaluation.cause, Cause::evaluation);
+  ASSERT_EQ(evaluation.cures.size(), 2U);
+  EXPECT_EQ(evaluation.cures[0].text(), "--eval-every 10");
+  EXPECT_NEAR(evaluation.cures[0].speedup, 49.8 / 13.8, 0.01);
+  EXPECT_EQ(evaluation.cures[1].text(), "--eval-on all");
+  EXPECT_NEAR(evaluation.cures[1].speedup, 49.8 / 29.8, 0.01);
+  Options options;
+  options.output.checkpoint_every = 5;
+  options.output.eval_every = 0;
+  const Explanation checkpoint =
+      explain(with([](RankTiming& rank) { rank.phases[Phase::checkpoint] = 40e-3 * kSteps; }), options);
+  EXPECT_EQ(checkpoint.cause, Cause::checkpoint);
+  EXPECT_EQ(checkpoint.cures.at(0).text(), "--checkpoint-every 50");
+  EXPECT_NEAR(checkpoint.cures.at(0).speedup, 50.0 / 14.0, 0.01);
+}
+
+TEST(VerdictTest, TooManyThreadsAreDistinguishedFromOtherPrograms) {
+  RunTiming own = with([](RankTiming& rank) { rank.core_wait = 10e-3 * kSteps; });
+  own.facts.threads = {2, 2};
+  const Explanation found = explain(own, {});
+  EXPECT_EQ(found.cause, Cause::oversubscribed);
+  EXPECT_EQ(found.cures.at(0).text(), "--threads 1");
+  const Explanation others = explain(with([](RankTiming& rank) { rank.core_wait = 5e-3 * kSteps; }), {});
+  EXPECT_EQ(others.cause, Cause::oversubscribed);
+  EXPECT_THAT(others.headline, HasSubstr("other programs"));
+  EXPECT_THAT(others.cures, IsEmpty());
+}
+
+TEST(VerdictTest, TheLargestCauseComesFirstAndTheOthersAreMentioned) {
+  const Explanation found = explain(with([](RankTiming& rank) {
+                                      rank.phases[Phase::evaluation] = 10e-3 * kSteps;
+                                      rank.phases[Phase::data_wait] = 40e-3 * kSteps;
+                                    }),
+                                    {});
+  EXPECT_EQ(found.cause, Cause::input);
+  ASSERT_EQ(found.also.size(), 1U);
+  EXPECT_THAT(found.also[0], HasSubstr("evaluation"));
+  EXPECT_THAT(describe(found), Not(HasSubstr("nothing is wrong")));
+}
+
+TEST(StepModelTest, TheModelAddsUpToTheWallTime) {
+  RunTiming timing = healthy();
+  timing.ranks[1].phases[Phase::backward] += 2e-3 * kSteps;
+  timing.ranks[0].phases[Phase::exposed_communication] += 2e-3 * kSteps;
+  EXPECT_NEAR(step_model(timing).seconds(), timing.ranks[0].phases.sum() / kSteps, 1e-12);
+  EXPECT_NEAR(step_model(timing).imbalance, 1e-3, 1e-12);
+}
+
+TEST(StepModelTest, WorkersReadWhileTheStepComputes) {
+  EXPECT_DOUBLE_EQ(predicted_data_wait(0.03, 0, 0.01), 0.03);
+  EXPECT_DOUBLE_EQ(predicted_data_wait(0.03, 1, 0.01), 0.02);
+  EXPECT_DOUBLE_EQ(predicted_data_wait(0.03, 3, 0.01), 0);
+}
+
+}  // namespace
+}  // namespace ddp
