@@ -18,9 +18,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -33,10 +31,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "commands/commands.h"
+#include "commands/sweep_group.h"
 #include "job/report.h"
 #include "job/signals.h"
-#include "machine/binding.h"
-#include "machine/nvml.h"
 #include "machine/topology.h"
 #include "metrics/terminal.h"
 #include "options/batch.h"
@@ -55,107 +52,6 @@ using Json = nlohmann::json;
 constexpr double kRound = 0.2;          // seconds
 constexpr double kGrace = 60;           // seconds that a trial may take to save and stop
 constexpr std::size_t kBoardRows = 20;  // in the terminal
-
-// The ranks that train one trial together; their first rank leads.
-struct Group {
-  bool leader = false;
-  std::vector<int> cpus;  // of all of its ranks
-  std::vector<int> gpus;  // ordinals among those visible; empty: none
-};
-
-// The ordinals of the GPUs that this rank sees, or --gpus; empty: the trials use the CPU.
-std::vector<int> visible_gpus(const Options& options) {
-  if (options.device.device == DeviceChoice::cpu) return {};
-  std::size_t count = 0;
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible != nullptr) {
-    const std::string_view text = visible;
-    count = text.empty() ? 0 : static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
-  } else {
-    try {
-      count = Nvml().gpus().size();
-    } catch (const Error&) {
-      return {};  // no driver
-    }
-  }
-  if (count > 0 && !options.device.gpus.empty()) return options.device.gpus;
-  std::vector<int> gpus(count);
-  std::iota(gpus.begin(), gpus.end(), 0);
-  return gpus;
-}
-
-// What a rank tells the others about itself.
-struct Place {
-  std::vector<int> cpus;
-  std::string visible;  // CUDA_VISIBLE_DEVICES
-};
-
-std::vector<Place> gather_places(Communicator& ranks, const Binding& binding) {
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const Json mine = {format_cpus(binding.cpus), visible == nullptr ? "" : visible};
-  std::vector<Place> places;
-  for (const std::string& text : ranks.all_gather_text(mine.dump(), "places of the ranks")) {
-    const Json json = Json::parse(text);
-    places.push_back({parse_cpus(json[0].get<std::string>()), json[1].get<std::string>()});
-  }
-  return places;
-}
-
-// The GPUs of the group that begins with local rank `first`; a launcher may show each rank one of its own.
-std::vector<int> group_gpus(const Topology& topology, const std::vector<Place>& places, int first,
-                            const Options& options) {
-  const std::vector<int> gpus = visible_gpus(options);
-  if (gpus.empty()) return {};
-  std::set<std::string> shown;
-  for (int rank = 0; rank < topology.size; ++rank) {
-    const auto i = static_cast<std::size_t>(rank);
-    if (topology.ranks[i].host == topology.host()) shown.insert(places[i].visible);
-  }
-  if (shown.size() == static_cast<std::size_t>(topology.local_size) && topology.local_size > 1) {
-    check(
-        options.sweep.ranks_per_trial == 1, ExitCode::preflight,
-        "the launcher shows each rank a GPU of its own; --ranks-per-trial {} needs all GPUs of a host visible to each",
-        options.sweep.ranks_per_trial);
-    return {gpus[0]};
-  }
-  std::vector<int> chosen;
-  for (int i = first; i < first + options.sweep.ranks_per_trial; ++i) {
-    const auto gpu = static_cast<std::size_t>(i);
-    check(gpu < gpus.size() || options.device.oversubscribe_gpus, ExitCode::preflight,
-          "{} ranks on host {} and {}; start one rank per GPU, or share GPUs with --oversubscribe-gpus",
-          topology.local_size, topology.host_name(), counted(gpus.size(), "GPU"));
-    chosen.push_back(gpus[gpu % gpus.size()]);
-  }
-  return chosen;
-}
-
-// Collective.
-Group form_group(const MpiSession& session, Communicator& ranks, const Topology& topology, const Options& options) {
-  const int size = options.sweep.ranks_per_trial;
-  const Binding binding = bind_ranks(session, topology, options.distributed, options.distributed.timeout);
-  const std::vector<Place> places = gather_places(ranks, binding);
-  return together(session, [&] {
-    check(topology.size % size == 0, ExitCode::usage, "--ranks-per-trial {} does not divide the {} of this job", size,
-          counted(static_cast<std::uint64_t>(topology.size), "rank"));
-    Group group;
-    const int first = topology.rank / size * size;
-    group.leader = topology.rank == first;
-    std::set<int> cpus;
-    for (int rank = first; rank < first + size; ++rank) {
-      const Topology::RankHost& place = topology.ranks[static_cast<std::size_t>(rank)];
-      check(place.host == topology.host(), ExitCode::preflight,
-            "--ranks-per-trial {}: ranks {} and {} are on different hosts ({} and {}); use a number that divides the "
-            "ranks per "
-            "host",
-            size, topology.rank, rank, topology.host_name(), place.host_name);
-      const std::vector<int>& theirs = places[static_cast<std::size_t>(rank)].cpus;
-      cpus.insert(theirs.begin(), theirs.end());
-    }
-    group.cpus.assign(cpus.begin(), cpus.end());
-    group.gpus = group_gpus(topology, places, topology.local_rank - (topology.rank - first), options);
-    return group;
-  });
-}
 
 std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
@@ -213,8 +109,12 @@ class Runner {
       news["epochs"].push_back({e.epoch, number(e.loss), number(e.accuracy)});
     }
     if (end) {
-      const std::string reason = end->code == 0 || end->code == 75 ? "" : last_error(paths_.log(trial_));
-      news["end"] = {{"code", end->code}, {"signal", end->signal}, {"reason", reason}, {"seconds", now() - begun_}};
+      // A request to stop ends a process that does not handle signals yet, or no more.
+      const bool early = stop_at_ >= 0 && end->signal == SIGUSR1;
+      const int code = early ? static_cast<int>(ExitCode::stopped) : end->code;
+      const bool stopped = code == static_cast<int>(ExitCode::stopped);
+      const std::string reason = code == 0 || stopped ? "" : last_error(paths_.log(trial_));
+      news["end"] = {{"code", code}, {"signal", end->signal}, {"reason", reason}, {"seconds", now() - begun_}};
       child_.reset();
     } else if (stop_at_ >= 0) {
       insist();
@@ -280,6 +180,7 @@ class Leader {
         results_(folder.results()),
         scheduler_(static_cast<int>(results_.size()),
                    {options.sweep.halving, options.sweep.halving_epochs, options.optimizer.epochs}),
+        epochs_(options.optimizer.epochs),
         redraws_(options.output.progress != ProgressStyle::lines && options.output.progress != ProgressStyle::none &&
                  terminal_.interactive()),
         quiet_(options.output.progress == ProgressStyle::none) {
@@ -371,10 +272,12 @@ class Leader {
       const bool known = code > 0 && code <= static_cast<int>(ExitCode::checkpoint);
       if (first_failure_ == ExitCode::done) first_failure_ = known ? static_cast<ExitCode>(code) : ExitCode::rank_lost;
     }
-    if (r.state == TrialState::paused && !scheduler_.held(r.trial - 1)) r.state = TrialState::waiting;
+    const bool complete = r.epochs >= epochs_;
+    if (r.state == TrialState::paused && (complete || !scheduler_.held(r.trial - 1))) r.state = TrialState::waiting;
     scheduler_.ended(r.trial - 1, r.state);
     if (!redraws_ && !quiet_) {
-      fmt::print("trial {}: {}, {} epochs, {}, {:.1f} s: {}{}\n", r.trial, name_of(r.state), r.epochs,
+      fmt::print("trial {}: {}, {}, {}, {:.1f} s: {}{}\n", r.trial, name_of(r.state),
+                 counted(static_cast<std::uint64_t>(r.epochs), "epoch"),
                  r.accuracy ? fmt::format("accuracy {:.4f}", *r.accuracy) : "no accuracy", r.seconds,
                  text_of(r.setting), r.reason.empty() ? "" : "; " + r.reason);
       std::fflush(stdout);
@@ -406,6 +309,7 @@ class Leader {
   SweepFolder& folder_;
   std::vector<TrialResult> results_;
   Scheduler scheduler_;
+  std::int64_t epochs_;  // of a complete trial
   Terminal terminal_{STDOUT_FILENO};
   bool redraws_;
   bool quiet_;

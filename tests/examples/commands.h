@@ -4,12 +4,17 @@
 #include <string>
 
 #include "commands/ranks.h"
+#include "commands/sweep_group.h"
 #include "train/trainer.h"
 
 namespace ddp::commands_examples {
 
 extern const Ranks ranks;
 extern Trainer& trainer;
+extern const MpiSession& session;
+extern Communicator& communicator;
+extern const Topology& topology;
+extern const Options& options;
 void print(const std::string& text);
 
 }  // namespace ddp::commands_examples

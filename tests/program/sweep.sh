@@ -3,7 +3,7 @@
 # and a sweep that is stopped or killed continues.
 set -u
 source "$(dirname "$0")/lib.sh"
-tiny=(--dataset glyphs --train-limit 100 --test-limit 50 --global-batch 50 --momentum 0.9 --threads 1 --epochs 3)
+tiny=(--dataset glyphs --train-limit 100 --test-limit 50 --global-batch 20 --momentum 0.9 --threads 1 --epochs 3)
 table() { cut -d, -f2,3,4,9 "$folder/$1/leaderboard.csv" | tail -n +2 | sort -n | tr '\n' ' '; }
 expect_table() { [ "$(table "$1")" = "$2" ] || fail "the leaderboard is $(table "$1")in place of $2from $last"; }
 
@@ -24,7 +24,7 @@ expect_table pairs '1,finished,3,0.01 2,finished,3,0.01 3,finished,3,0.02 4,fini
 grep -q 'ranks  *2 ranks on 1 host' "$folder/pairs/trial-0004.log" || fail "trial 4 did not run on two ranks"
 
 # Successive halving: all are tried, few trained to the end.
-run 0 120 2 sweep "${tiny[@]}" --epochs 4 --sweep lr=0.001,0.002,0.003,0.004,0.1,0.005 --sweep-halving 3 --output "$folder/halving"
+run 0 120 2 sweep "${tiny[@]}" --epochs 4 --train-limit 2000 --sweep lr=0.001,0.002,0.003,0.004,0.1,0.005 --sweep-halving 3 --output "$folder/halving"
 table halving | grep -q paused || fail "nothing is paused: $(table halving)"
 table halving | grep -q finished || fail "nothing is finished: $(table halving)"
 if table halving | grep -qE 'waiting|failed'; then fail "not all were tried: $(table halving)"; fi
