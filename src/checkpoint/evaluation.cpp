@@ -62,7 +62,7 @@ std::optional<Evaluation> read_evaluation(const std::filesystem::path& checkpoin
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   try {
-    const auto evaluation = parse_evaluation(read_text(path, ExitCode::checkpoint, kMaxBytes));
+    auto evaluation = parse_evaluation(read_text(path, ExitCode::checkpoint, kMaxBytes));
     if (!evaluation) log_warning("{} is damaged; the checkpoint is treated as not evaluated", path.string());
     return evaluation;
   } catch (const Error& unreadable) {

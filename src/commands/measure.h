@@ -17,6 +17,6 @@ namespace ddp {
 RunFacts complete_facts(RunFacts facts, const Ranks& where, const Options& options);
 
 // Collective. Trains quietly in `folder`, which rank 0 creates and removes again; the timing is the same on all ranks.
-RunTiming measure_training(const MpiSession& session, const Options& options, const std::filesystem::path& folder);
+RunTiming measure_training(const MpiSession& session, const Options& given, const std::filesystem::path& folder);
 
 }  // namespace ddp

@@ -7,16 +7,20 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "commands/commands.h"
 #include "commands/measure.h"
 #include "commands/ranks.h"
+#include "explain/tensorboard.h"
+#include "explain/trace_file.h"
 #include "explain/verdict.h"
 #include "job/hang_table.h"
 #include "job/report.h"
 #include "job/signals.h"
+#include "metrics/clock_sync.h"
 #include "metrics/gather_phases.h"
 #include "options/parse.h"
 #include "options/version.h"
@@ -81,9 +85,25 @@ Options with_run_directory(const Options& options) {
   return result;
 }
 
+// Collective: --trace.
+void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where, const ClockSample& at_begin,
+                 const Options& options) {
+  const AlignedClock clock{at_begin, measure_clock(ranks)};
+  const std::string mine = trace_events({ranks.rank(), where.topology.host_name(), clock, trainer.last_steps()});
+  const std::vector<std::string> all = ranks.all_gather_text(mine, "the trace");
+  if (ranks.rank() != 0) return;
+  try {
+    replace_file(run_directory(options) / "trace.json", trace_file(all), ExitCode::checkpoint);
+  } catch (const Error& error) {
+    log_warning("there is no trace: {}", error.what());
+  }
+}
+
 ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ranks, const Signals& signals,
                      const Ranks& where, const Options& options, Console* console) {
+  const ClockSample at_begin = options.output.trace ? measure_clock(ranks) : ClockSample{};
   const ExitCode code = trainer.run();
+  if (options.output.trace) write_trace(trainer, ranks, where, at_begin, options);
   const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
   if (console == nullptr) return code;
   std::vector<std::string> hosts;
@@ -116,6 +136,7 @@ int run_train(const MpiSession& session, const Options& given) {
                           .model_copy = checkpoint != nullptr ? model_copy_of(checkpoint->path) : ""});
   Signals& signals = *Signals::current();
   std::optional<Console> console;
+  std::optional<TensorBoard> board;  // outlives the folder's log
   std::optional<RunOutput> output;
   if (folder) output.emplace(RunOutput{*folder, console.emplace(options.output.progress)});
   TrainingRun run(experiment, communicator);
@@ -127,6 +148,7 @@ int run_train(const MpiSession& session, const Options& given) {
     if (!folder) return;
     folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints,
                   options.output.on_checkpoint_failure == SaveFailure::retry});
+    if (options.output.tensorboard && has_tensorboard()) folder->log().set_listener(&board.emplace(folder->path()));
     console->header(fmt::format("ddp_train {}", program_version()),
                     header_rows(experiment, ranks, run, trainer, resumed));
   });

@@ -191,7 +191,7 @@ std::string stack_chart(const StackChart& chart) {
     for (std::size_t i = 0; i < chart.columns.size(); i += stride) {
       const auto& [x, values] = chart.columns[i];
       const std::string at = fmt::format("{:.1f},", axes.place_x(x));
-      lower = fmt::format("{}{:.1f} ", at, axes.place_y(below[i])) + lower;
+      lower.insert(0, fmt::format("{}{:.1f} ", at, axes.place_y(below[i])));
       below[i] += std::max(0.0, values[part]);
       upper += fmt::format("{}{:.1f} ", at, axes.place_y(below[i]));
     }

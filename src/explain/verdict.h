@@ -61,8 +61,8 @@ struct Explanation {
 // `timing` has at least one step (timing.ranks[0].steps). The options are those of the run.
 Explanation explain(const RunTiming& timing, const Options& options);
 
-std::string describe(const Explanation& explanation);
+std::string describe(const Explanation& found);
 // "input-bound: the ranks wait for data 42% of the time; --workers 3 would be 1.71x as fast (predicted)".
-std::string brief(const Explanation& explanation);
+std::string brief(const Explanation& found);
 
 }  // namespace ddp

@@ -60,7 +60,24 @@ std::string bar_text(double fraction, int width, bool utf8) {
   return "▕" + bar + "▏";
 }
 
+// "  62% of peak  compute", as far as it is known.
+std::string speed_text(const TrainingProgress& progress, const std::string& gap) {
+  std::string text;
+  if (progress.peak_share >= 0) text += fmt::format("{}{:.0f}% of peak", gap, progress.peak_share * 100);
+  if (!progress.limit.empty()) text += gap + progress.limit;
+  return text;
+}
+
 }  // namespace
+
+std::string limit_of(const PhaseTotals& phases) {
+  const auto longest =
+      std::max_element(kPhases.begin(), kPhases.end(), [&](Phase a, Phase b) { return phases[a] < phases[b]; });
+  const double compute = phases[Phase::forward] + phases[Phase::backward];
+  if (std::max(compute, phases[*longest]) <= 0) return "";
+  if (compute >= phases[*longest]) return "compute";
+  return *longest == Phase::exposed_communication ? "communication" : phase_label(*longest);
+}
 
 std::string loss_text(double loss) {
   return std::abs(loss) < 10'000 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
@@ -82,6 +99,7 @@ std::string progress_bar(const TrainingProgress& progress, std::optional<double>
   std::vector<Part> parts = {{"  step " + of_text(progress.step, progress.steps), 3},
                              {"  loss " + loss_text(progress.loss), 1},
                              {fmt::format("  {} images/s", count_text(progress.images_per_second)), 4},
+                             {speed_text(progress, "  "), 5},
                              {"  " + eta_text(eta), 2}};
   const std::string percent = fmt::format(" {:3.0f}%", std::floor(fraction * 100));
   // Two for the ends of the bar; the last column stays free, because some terminals wrap after it.
@@ -103,10 +121,10 @@ std::string progress_bar(const TrainingProgress& progress, std::optional<double>
 }
 
 std::string progress_line(const TrainingProgress& progress, std::optional<double> eta) {
-  return fmt::format("epoch {}   step {}   loss {:>6}   lr {:<8} {:>8} images/s   {}",
+  return fmt::format("epoch {}   step {}   loss {:>6}   lr {:<8} {:>8} images/s{}   {}",
                      of_text(progress.epoch, progress.epochs), of_text(progress.step, progress.steps),
                      loss_text(progress.loss), fmt::format("{:.3g}", progress.lr),
-                     count_text(progress.images_per_second), eta_text(eta));
+                     count_text(progress.images_per_second), speed_text(progress, "   "), eta_text(eta));
 }
 
 }  // namespace ddp

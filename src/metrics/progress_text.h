@@ -3,12 +3,14 @@
 //   progress_bar(progress, eta, 100, /*utf8=*/false)
 //     "epoch  3/10 [#########--------------------]  31%  step 734/2,340  loss 0.4321  12,345 images/s  eta 1:23"
 //   progress_line(progress, eta)
-//     "epoch  3/10   step   734/2,340   loss 0.4321   lr 0.1        12,345 images/s   eta 1:23"
+//     "epoch  3/10   step   734/2,340   loss 0.4321   lr 0.1        12,345 images/s   62% of peak   compute   eta 1:23"
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "metrics/phases.h"
 
 namespace ddp {
 
@@ -20,8 +22,13 @@ struct TrainingProgress {
   std::int64_t steps = 0;   // of the whole run
   double loss = 0;
   double lr = 0;
-  double images_per_second = 0;  // of all ranks
+  double images_per_second = 0;  // of all ranks, over the last log interval
+  double peak_share = -1;        // of the devices' peak, 0 to 1; negative: unknown
+  std::string limit = {};        // what takes most of rank 0's time: limit_of(); empty: unknown
 };
+
+// "compute", or the phase that takes more time than forward and backward together; "" without any time.
+std::string limit_of(const PhaseTotals& phases);
 
 // At most `columns` - 1 characters, for at least 20 columns; the least important parts are dropped first. `eta` is in
 // seconds.

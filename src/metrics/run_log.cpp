@@ -158,6 +158,7 @@ void RunLog::write(const TrainRecord& record) {
   if (record.memory) line["memory"] = *record.memory;
   if (!record.sampled.ranks.empty()) line["ranks"] = json_of(record.sampled);
   write_line(metrics_, line);
+  if (listener_ != nullptr) listener_->training(record);
 }
 
 void RunLog::write(const EvalRecord& record) {
@@ -169,6 +170,7 @@ void RunLog::write(const EvalRecord& record) {
   if (!record.class_accuracy.empty()) line["class_accuracy"] = record.class_accuracy;
   if (!record.confusion.empty()) line["confusion"] = record.confusion;
   write_line(metrics_, line);
+  if (listener_ != nullptr) listener_->evaluation(record);
 }
 
 void RunLog::write(const StepRecord& record) {

@@ -86,6 +86,17 @@ struct EpochRecord {
   std::optional<double> images_per_second = std::nullopt;
 };
 
+// Is shown the records of metrics.jsonl as they are written.
+class LogListener {
+ public:
+  LogListener() = default;
+  LogListener(const LogListener&) = delete;
+  LogListener& operator=(const LogListener&) = delete;
+  virtual ~LogListener() = default;
+  virtual void training(const TrainRecord& record) = 0;
+  virtual void evaluation(const EvalRecord& record) = 0;
+};
+
 class RunLog {
  public:
   // Where a run resumes.
@@ -116,6 +127,8 @@ class RunLog {
   void write(const EvalRecord& record);
   void write(const EpochRecord& record);
   void write(const StepRecord& record);
+  // It must outlive this object; null: none.
+  void set_listener(LogListener* listener) { listener_ = listener; }
 
   // Writes the collected lines of steps.csv. Before each checkpoint flush() and sync() are called, so that none of its
   // records can be missing.
@@ -128,6 +141,7 @@ class RunLog {
   File summary_;
   File steps_;
   std::string step_lines_;
+  LogListener* listener_ = nullptr;
 };
 
 }  // namespace ddp

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -101,10 +102,9 @@ bool consistent(const RunTiming& timing) {
     return false;
   }
   if (!timing.buckets.empty() && timing.buckets.size() != facts.bucket_bytes.size()) return false;
-  for (const RankTiming& rank : timing.ranks) {
-    if (!(rank.steps >= 0) || !std::isfinite(rank.phases.sum()) || rank.phases.sum() < 0) return false;
-  }
-  return true;
+  return std::all_of(timing.ranks.begin(), timing.ranks.end(), [](const RankTiming& rank) {
+    return rank.steps >= 0 && std::isfinite(rank.phases.sum()) && rank.phases.sum() >= 0;
+  });
 }
 
 }  // namespace

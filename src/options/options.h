@@ -183,6 +183,8 @@ struct OutputOptions {
   EvalOn eval_on = EvalOn::rank0;
   std::string plan_cache;  // "off" or a folder; empty: see plan_cache_directory()
   ProgressStyle progress = ProgressStyle::automatic;
+  bool trace = false;
+  bool tensorboard = true;
 
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;
 };

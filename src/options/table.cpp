@@ -299,6 +299,9 @@ void add_output(std::vector<OptionSpec>& table) {
   output.choice("eval-on", &O::eval_on, "ranks that evaluate");
   output.text("plan-cache", &O::plan_cache, "DIR|off", "a folder or off", "cache of execution plans").unset =
       "~/.cache/ddp_train/plans";
+  output.on_off("trace", &O::trace,
+                "write RUN/trace.json at the end, the last 512 steps of all ranks for ui.perfetto.dev");
+  output.on_off("tensorboard", &O::tensorboard, "write event files for TensorBoard into the run folder");
   output.choice("progress", &O::progress, "progress display; auto: a bar on a terminal, else lines");
 }
 

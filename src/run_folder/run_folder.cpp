@@ -121,11 +121,21 @@ void RunFolder::finish_moving() {
   }
 }
 
-constexpr std::array kRunFiles = {"latest",      "best",      "metrics.jsonl", "summary.csv",     "steps.csv",
-                                  "timing.json", kConfigFile, kModelCopyFile,  kCheckpointsFolder};
+constexpr std::array kRunFiles = {"latest",      "best",       "metrics.jsonl", "summary.csv",  "steps.csv",
+                                  "timing.json", "trace.json", kConfigFile,     kModelCopyFile, kCheckpointsFolder};
+
+// TensorBoard's files have the time, the host and the process in their names.
+constexpr std::string_view kEventFiles = "events.out.tfevents.";
 
 void RunFolder::move_all() {
   for (const char* name : kRunFiles) move_away(name);
+  std::vector<std::string> events;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kEventFiles)) events.push_back(name);
+  }
+  for (const std::string& name : events) move_away(name);
 }
 
 // A new run never overwrites an earlier one.

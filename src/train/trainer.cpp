@@ -175,7 +175,13 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   epoch_samples_here_ += samples;
   if (step % experiment_.options.output.log_interval == 0 || step == total_steps_) log_step(result, lr);
   if (output_ != nullptr) {
-    output_->console.update({before.epoch + 1, options_.epochs, step, total_steps_, result.loss, lr, 0});
+    shown_.epoch = before.epoch + 1;
+    shown_.epochs = options_.epochs;
+    shown_.step = step;
+    shown_.steps = total_steps_;
+    shown_.loss = result.loss;
+    shown_.lr = lr;
+    output_->console.update(shown_);
   }
   if (output_ != nullptr) output_->folder.check_held();
   const std::int64_t every = experiment_.options.output.checkpoint_every;
@@ -198,7 +204,9 @@ void Trainer::log_step(const StepResult& result, double lr) {
   const std::int64_t step = run_.step();
   output_->folder.log().write(TrainRecord{step, epoch, result.loss, lr, rate, lap, result.grad_norm,
                                           recorder_.mfu(rate), recorder_.memory(), sampled});
-  output_->console.log({epoch, options_.epochs, step, total_steps_, result.loss, lr, rate});
+  shown_ = {epoch,        options_.epochs, step, total_steps_, result.loss, lr, rate, recorder_.mfu(rate).value_or(-1),
+            limit_of(lap)};
+  output_->console.log(shown_);
 }
 
 bool Trainer::evaluates_here() const {

@@ -55,6 +55,8 @@ class Trainer {
   // What experiment_facts() gives, completed by the caller; on rank 0, before run().
   RunFacts facts() const { return experiment_facts(experiment_, reducer_); }
   void set_facts(const RunFacts& facts) { recorder_.set_facts(facts); }
+  // The last steps of this rank.
+  std::vector<StepSample> last_steps() const { return recorder_.recorder().last_steps(); }
   // The timing of the run, after run(); the same on all ranks but for the facts, which only rank 0 has.
   const RunTiming& timing() const { return timing_; }
 
@@ -103,6 +105,7 @@ class Trainer {
   double epoch_seconds_ = 0;  // from that point to the end of the epoch
   std::int64_t epoch_samples_here_ = 0;
   std::int64_t samples_since_line_ = 0;
+  TrainingProgress shown_;  // with the speed of the last log interval
 };
 
 // The number of updates of the whole run: all epochs, limited by --max-steps.

@@ -1,13 +1,18 @@
 // Names that the examples in the headers of explain use.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "explain/findings.h"
 #include "metrics/timing.h"
+#include "run_folder/run_folder.h"
 
 namespace ddp::explain_examples {
 
 extern const RunTiming timing;
 extern const RunView& view;
 extern const std::vector<StepSample> last_steps;
+extern std::unique_ptr<RunFolder> folder;
 
 }  // namespace ddp::explain_examples

@@ -20,14 +20,39 @@ grep -q '^a step takes ' "$folder/out" || fail "explain does not say what a step
 run 0 120 2 --dataset glyphs --train-limit 64 --test-limit 2000 --global-batch 32 --threads 1 --progress none --epochs 30 \
   --checkpoint-every 1000 --output "$folder/evaluates"
 run 0 60 1 explain "$folder/evaluates"
-grep -q '^verdict: evaluation on the critical path: ' "$folder/out" || fail "the evaluations are not blamed"
-grep -q '^cure: --eval-every 10: ' "$folder/out" || fail "no cure"
+grep -qE '^(verdict|also): evaluation on the critical path: ' "$folder/out" || fail "the evaluations are not blamed"
+# On a machine that others use, they may be the verdict.
+blamed=evaluation
+if grep -q '^verdict: oversubscribed cores: other programs ' "$folder/out"; then
+  blamed=others
+else
+  grep -q '^cure: --eval-every 10: ' "$folder/out" || fail "no cure"
+fi
 run 2 60 1 explain "$folder/evaluates" --verify 40
 one_line 'mpirun -np 2'
-run 0 120 2 explain "$folder/evaluates" --verify 80
-awk '/^verified: / { found = 1; sub("x", "", $4); gain = $4 } END { exit !(found && gain > 1.5) }' "$folder/out" ||
-  fail "evaluating every tenth epoch did not help"
+run 0 120 2 explain "$folder/evaluates" --verify 40
+[ $blamed = others ] || awk '/^verified: / { found = 1; sub("x", "", $4); gain = $4 } END { exit !(found && gain > 1.5) }' \
+  "$folder/out" || fail "evaluating every tenth epoch did not help"
 [ ! -e "$folder/evaluates/verify" ] || fail "the folder of the verification is left"
+
+# A trace of both ranks.
+run 0 120 2 "${small[@]}" --epochs 2 --first-bucket-mib 0.01 --bucket-mib 0.01 --trace --output "$folder/traced"
+python3 - "$folder/traced/trace.json" <<'PYTHON' || fail "the trace is not what it should be"
+import json, sys
+events = json.load(open(sys.argv[1], encoding="utf-8"))["traceEvents"]
+spans = [e for e in events if e["ph"] == "X"]
+for rank in (0, 1):
+    mine = [e for e in spans if e["pid"] == rank]
+    steps = [e for e in mine if e["name"].startswith("step ")]
+    assert [e["name"] for e in steps] == [f"step {n}" for n in range(1, 17)], steps
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in zip(steps, steps[1:])), "steps overlap"
+    assert len([e for e in mine if e["name"] == "bucket 1"]) == 16
+    assert [e for e in mine if e["name"] == "evaluation"]
+# The ranks end each sum of the same bucket at about the same time, on one clock.
+ends = [sorted(e["ts"] + e["dur"] for e in spans if e["pid"] == rank and e["name"] == "bucket 1") for rank in (0, 1)]
+apart = sorted(abs(a - b) for a, b in zip(*ends))
+assert apart[len(apart) // 2] < 20e3, apart
+PYTHON
 
 # The same run again has no difference, also on another number of ranks; another one does.
 run 0 120 1 "${small[@]}" --deterministic --logical-shards 2 --epochs 4 --log-interval 10 --random-crop-padding 2 --output "$folder/b"

@@ -85,6 +85,31 @@ TEST(ProgressLineTest, IsAligned) {
   EXPECT_EQ(progress_line(progress, std::nullopt).find("images/s"), place);
 }
 
+TEST(ProgressLineTest, SaysWhatLimits) {
+  TrainingProgress progress = halfway();
+  progress.peak_share = 0.617;
+  progress.limit = "data wait";
+  EXPECT_THAT(progress_line(progress, 83), HasSubstr("12,345 images/s   62% of peak   data wait   eta 1:23"));
+  EXPECT_THAT(progress_bar(progress, 83, 150, false), HasSubstr("12,345 images/s  62% of peak  data wait  eta 1:23"));
+  // The first to go where there is no room.
+  const std::string narrow = progress_bar(progress, 83, 90, false);
+  EXPECT_THAT(narrow, Not(HasSubstr("peak")));
+  EXPECT_THAT(narrow, HasSubstr("12,345 images/s"));
+}
+
+TEST(LimitTest, IsTheLongestPhaseOrCompute) {
+  PhaseTotals phases;
+  EXPECT_EQ(limit_of(phases), "");
+  phases[Phase::forward] = 2;
+  phases[Phase::backward] = 3;
+  phases[Phase::exposed_communication] = 4;
+  EXPECT_EQ(limit_of(phases), "compute");
+  phases[Phase::exposed_communication] = 6;
+  EXPECT_EQ(limit_of(phases), "communication");
+  phases[Phase::data_wait] = 7;
+  EXPECT_EQ(limit_of(phases), "data wait");
+}
+
 TEST(LossTextTest, HasFourDigits) {
   EXPECT_EQ(loss_text(0.43214), "0.4321");
   EXPECT_EQ(loss_text(123456), "1.235e+05");
