@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/choose_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
@@ -46,6 +47,36 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
                  describe(spec) + " active " + std::to_string(active) + " " + to_text(tiles));
     if (HasFatalFailure()) return;
   }
+}
+
+// What is timed is a few of the tiles that can compute the convolution, the rule's among them.
+TEST(LanesConv, TheShortlistsAreFewOfTheTiles) {
+  for (int round = 0; round < 200; ++round) {
+    ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
+    if (spec.window.stride > 1) spec.average_pool = false;
+    const LanesConvTiles fixed = lanes_fixed_tiles(spec);
+    const auto expect_few = [&](const std::vector<int>& few, const std::vector<int>& all, int rule) {
+      EXPECT_LE(few.size(), 5U);
+      EXPECT_THAT(few, testing::Contains(rule)) << describe(spec);
+      EXPECT_THAT(few, testing::IsSubsetOf(all)) << describe(spec);
+    };
+    expect_few(lanes_forward_shortlist(spec), lanes_forward_candidates(spec), fixed.forward);
+    expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(spec), fixed.weights);
+    if (spec.input_gradient) expect_few(lanes_data_shortlist(spec), lanes_data_candidates(spec), fixed.data);
+  }
+}
+
+TEST(CpuTiming, TakesAsManySamplesAsTellKernelsApart) {
+  const auto timed = [](const OpSpec& spec) { return batch_of(cpu_timed_spec(spec)); };
+  ConvSpec small{.batch = 7, .input = {1, 6, 6}, .output_channels = 2, .window = square(3)};
+  EXPECT_EQ(timed(small), 7);
+  small.batch = 1000;
+  EXPECT_EQ(timed(small), 64);
+  const ConvSpec large{.batch = 256, .input = {64, 28, 28}, .output_channels = 64, .window = square(3)};
+  EXPECT_EQ(timed(large), std::int64_t{kLanes} * omp_get_max_threads());
+  const ActivationSpec wide{.batch = 256, .shape = {64, 64, 64}};
+  EXPECT_LT(timed(wide), 64);
+  EXPECT_EQ(timed(wide) % kLanes, 0);
 }
 
 TEST(LanesConv, ALargeBatchCrossesChunks) {

@@ -1,23 +1,20 @@
-// The CPU backend: maps specs and layouts to operators and selects kernels by timing.
+// The CPU backend: maps specs and layouts to operators and selects kernels.
 #include <omp.h>
 #ifdef __x86_64__
 #include <xmmintrin.h>
 #endif
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <functional>
-#include <limits>
 
 #include "backend/backend.h"
+#include "backend/cpu/choose_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/operators.h"
-#include "backend/cpu/trial.h"
 #include "backend/host_queue.h"
 #include "base/overloaded.h"
 #include "base/text.h"
@@ -25,84 +22,10 @@
 namespace ddp {
 namespace {
 
-// Timing a candidate with more samples than this gives no new information for small images, nor does more work for
-// large ones.
-constexpr std::int64_t kTimingBatch = 64;
-constexpr double kTimingMultiplyAdds = 1e9;
-
-// The number of samples for timing an operator: whole vectors of lanes for every thread.
-std::int64_t timing_batch(const OpSpec& spec) {
-  const std::int64_t unit = std::int64_t{kLanes} * omp_get_max_threads();
-  const std::int64_t most = std::min(batch_of(spec), kTimingBatch);
-  const double per_sample = forward_multiply_adds(spec) / static_cast<double>(batch_of(spec));
-  const double enough = kTimingMultiplyAdds / std::max(per_sample, 1.0);
-  if (static_cast<double>(most) <= enough) return most;
-  return std::min(most, std::max(unit, static_cast<std::int64_t>(enough) / unit * unit));
-}
-
 // The estimated time without measurement: memory traffic at 10 GB/s and multiplications at 50 GFLOP/s.
 double guessed_seconds(const OpSpec& spec) {
   const auto bytes = static_cast<double>(batch_of(spec) * (input_of(spec).elements() + output_of(spec).elements()) * 8);
   return bytes / 10e9 + 3 * 2 * forward_multiply_adds(spec) / 50e9;
-}
-
-// Tries the candidates of one direction, with the others as in `best`, and keeps the fastest. `seconds_of` times a
-// choice and may stop early if it takes longer than `least`.
-template <class Choice, class Value, class Candidates, class Seconds>
-void search(Choice& best, Value Choice::*direction, const Candidates& candidates, double& least, Seconds seconds_of) {
-  for (const auto& candidate : candidates) {
-    if (best.*direction == candidate) continue;
-    Choice choice = best;
-    choice.*direction = candidate;
-    const double time = seconds_of(choice, least);
-    if (time >= least) continue;
-    least = time;
-    best = choice;
-  }
-}
-
-// Optimises the directions one after the other, keeping the best of the earlier ones.
-KernelChoice choose_lanes_conv(const ConvSpec& spec) {
-  Trial trial(spec, Layout::lanes16, Layout::lanes16);
-  if (lanes_depthwise_supported(spec)) {
-    const auto op = make_lanes_depthwise(spec);
-    const double forward = trial.forward_seconds(*op);
-    return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
-  }
-  LanesConvTiles best = lanes_fixed_tiles(spec);
-  const auto forward_seconds = [&](const LanesConvTiles& tiles, double least) {
-    return trial.forward_seconds(*make_lanes_conv(spec, tiles), least);
-  };
-  const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {
-    return trial.backward_seconds(*make_lanes_conv(spec, tiles), least);
-  };
-  double forward = forward_seconds(best, Trial::kNoRival);
-  double backward = backward_seconds(best, Trial::kNoRival);
-  search(best, &LanesConvTiles::forward, lanes_forward_candidates(spec), forward, forward_seconds);
-  search(best, &LanesConvTiles::data, lanes_data_candidates(spec), backward, backward_seconds);
-  search(best, &LanesConvTiles::weights, lanes_weights_candidates(spec), backward, backward_seconds);
-  return {to_text(best), forward + backward};
-}
-
-KernelChoice choose_onednn_conv(const ConvSpec& spec) {
-  constexpr std::array kFormats = {"any", "winograd"};
-  Trial trial(spec, Layout::nhwc, Layout::nhwc);
-  OneDnnConvFormats best;
-  // Without a kernel in oneDNN: slower than all others.
-  const auto forward_seconds = [&](const OneDnnConvFormats& formats, double least) {
-    const auto op = make_onednn_conv(spec, formats);
-    return op == nullptr ? Trial::kNoRival : trial.forward_seconds(*op, least);
-  };
-  const auto backward_seconds = [&](const OneDnnConvFormats& formats, double least) {
-    const auto op = make_onednn_conv(spec, formats);
-    return op == nullptr ? Trial::kNoRival : trial.backward_seconds(*op, least);
-  };
-  double forward = forward_seconds(best, Trial::kNoRival);
-  double backward = backward_seconds(best, Trial::kNoRival);
-  search(best, &OneDnnConvFormats::forward, kFormats, forward, forward_seconds);
-  search(best, &OneDnnConvFormats::weights, kFormats, backward, backward_seconds);
-  if (spec.input_gradient) search(best, &OneDnnConvFormats::data, kFormats, backward, backward_seconds);
-  return {to_text(best), forward + backward};
 }
 
 std::string processor_name() {
@@ -136,8 +59,9 @@ class CpuOps final : public OpFactory {
 
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("cpu {} {} onednn-{}.{}.{} threads-{}", processor_name(), lanes::kernels().instruction_set,
-                       version->major, version->minor, version->patch, omp_get_max_threads());
+    return fmt::format("cpu {} {} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
+                       lanes::kernels().instruction_set, version->major, version->minor, version->patch,
+                       omp_get_max_threads(), cpu_source_hash());
   }
 
   std::string arithmetic() const override {
@@ -160,19 +84,15 @@ class CpuOps final : public OpFactory {
                       spec);
   }
 
+  OpSpec timed_spec(const OpSpec& spec) const override { return cpu_timed_spec(spec); }
+
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     DDP_ASSERT(supports(spec, x, y));
     if (mode == ChoiceMode::fixed) return fixed_choice(spec, x, y);
-    OpSpec sample = spec;
-    std::visit([&](auto& s) { s.batch = timing_batch(spec); }, sample);
-    KernelChoice choice;
-    if (const auto* conv = std::get_if<ConvSpec>(&sample)) {
-      choice = x == Layout::lanes16 ? choose_lanes_conv(*conv) : choose_onednn_conv(*conv);
-    } else {
-      const auto op = make_op(sample, x, y, "");
-      Trial trial(sample, x, y);
-      choice.seconds = trial.forward_seconds(*op) + trial.backward_seconds(*op);
-    }
+    const OpSpec sample = timed_spec(spec);
+    const auto* conv = std::get_if<ConvSpec>(&sample);
+    KernelChoice choice =
+        conv != nullptr ? fastest_conv(*conv, x) : only_kernels(sample, x, y, *make_op(sample, x, y, ""));
     choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
     return choice;
   }

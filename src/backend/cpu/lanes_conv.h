@@ -25,6 +25,12 @@ bool lanes_conv_supported(const ConvSpec& spec);
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
 std::vector<int> lanes_data_candidates(const ConvSpec& spec);
 std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
+// Those worth timing: the few that a cost model finds cheapest.
+std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
+std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec);
+// Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
+bool lanes_data_is_like_forward(const ConvSpec& spec);
 // The tiles with the least wasted work, by a rule that depends only on shapes and registers.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec);
 

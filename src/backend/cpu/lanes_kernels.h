@@ -126,6 +126,10 @@ struct Kernels {
   ElementwiseKernels elementwise;
   PoolKernels pool;
   GeluKernels gelu[2];  // by GeluForm
+  // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
+  // `round_multiply_adds` of them. Returns a sum that depends on all.
+  float (*multiply_adds)(std::int64_t rounds, float factor);
+  int round_multiply_adds;
 };
 
 // The kernels for this processor: the best that it supports, or those selected by the environment variable

@@ -48,6 +48,26 @@ double tile_cost(const ConvSpec& spec, const lanes::WeightsTile& tile) {
   return work * (1.0 + 4.0 / (tile.channels * tile.taps) + std::max(tile.channels, tile.taps) / 20.0);
 }
 
+// The cost model errs by less than this, so that what it finds more expensive is not timed; at most so many are.
+constexpr double kWorthTiming = 1.3;
+constexpr std::size_t kMostTimed = 5;
+
+template <class Cost>
+std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
+  std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) { return cost(a) < cost(b); });
+  std::size_t count = 0;
+  while (count < std::min(candidates.size(), kMostTimed) &&
+         cost(candidates[count]) <= kWorthTiming * cost(candidates[0])) {
+    ++count;
+  }
+  candidates.resize(count);
+  return candidates;
+}
+
+std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candidates) {
+  return shortlist(candidates, [&](int i) { return tile_cost(s, lanes::kernels().forward[i]); });
+}
+
 int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
   const lanes::Kernels& all = lanes::kernels();
   return *std::min_element(candidates.begin(), candidates.end(),
@@ -95,6 +115,27 @@ std::vector<int> lanes_weights_candidates(const ConvSpec& /*spec*/) {
   std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   return all;
+}
+
+std::vector<int> lanes_forward_shortlist(const ConvSpec& spec) {
+  return shortlist_for(forward_shape(spec), lanes_forward_candidates(spec));
+}
+
+std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
+  if (!spec.input_gradient) return {};
+  return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec));
+}
+
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec) {
+  return shortlist(lanes_weights_candidates(spec), [&](int i) { return tile_cost(spec, lanes::kernels().weights[i]); });
+}
+
+bool lanes_data_is_like_forward(const ConvSpec& spec) {
+  if (!spec.input_gradient || spec.average_pool || spec.window.stride != 1) return false;
+  const ConvShape forward = forward_shape(spec);
+  const ConvShape data = narrowest_phase(spec);
+  return forward.in_channels == data.in_channels && forward.out_channels == data.out_channels &&
+         forward.out_w == data.out_w && forward.out_h == data.out_h;
 }
 
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec) {
