@@ -1,6 +1,6 @@
 // How fast each stage of a network is, forward and backward.
 //
-//   const std::vector<StageTime> times = time_stages(backend, network, experiment.parameters(), 0.5);
+//   const std::vector<StageTime> times = time_stages(backend, network, parameters, graph.statistic_count(), 0.5);
 //   fmt::print("{}", stage_table(times, measure_cpu_peak()));
 //
 // Passes over random images are timed stage by stage. They change no weights and no running statistics.

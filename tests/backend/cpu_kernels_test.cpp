@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "backend/arithmetic.h"
 #include "backend/backend.h"
 #include "backend/cpu/choose_kernels.h"
 #include "backend/cpu/lanes_conv.h"
@@ -46,6 +48,27 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
     check_kernel(*op, spec, Layout::lanes16, active,
                  describe(spec) + " active " + std::to_string(active) + " " + to_text(tiles));
     if (HasFatalFailure()) return;
+  }
+}
+
+// Of all bits, with lengths that are no multiple of a vector.
+TEST(LanesConversions, AreThoseOfTheArithmetic) {
+  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  for (const std::int64_t count : {1, 7, 16, 33, 100003}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) {
+      const auto bits = static_cast<std::uint32_t>(generator()());
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    std::vector<std::uint16_t> rounded(values.size());
+    std::vector<float> widened(values.size());
+    kernels.to_bf16(count, values.data(), rounded.data());
+    kernels.from_bf16(count, rounded.data(), widened.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(rounded[i], bf16_bits(values[i])) << i;
+      const float expected = float_of_bf16(rounded[i]);
+      ASSERT_EQ(std::memcmp(&widened[i], &expected, sizeof expected), 0) << i;
+    }
   }
 }
 
@@ -85,6 +108,20 @@ TEST(LanesConv, ALargeBatchCrossesChunks) {
   const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
   check_kernel(*op, spec, Layout::lanes16, 150, "chunks");
   check_kernel(*op, spec, Layout::lanes16, 70, "chunks, part active");
+}
+
+// Images whose rows are computed in several bands, each from a copy of its own.
+TEST(LanesConv, ALargeImageCrossesBands) {
+  for (const bool pooled : {false, true}) {
+    const ConvSpec spec{.batch = 3,
+                        .input = {8, 60, 100},
+                        .output_channels = 3,
+                        .window = square(3),
+                        .relu = true,
+                        .average_pool = pooled};
+    const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
+    check_kernel(*op, spec, Layout::lanes16, 3, pooled ? "bands, pooled" : "bands");
+  }
 }
 
 TEST(LanesConv, AnEmptyShardHasZeroGradients) {

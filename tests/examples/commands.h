@@ -4,10 +4,12 @@
 #include <string>
 
 #include "commands/ranks.h"
+#include "train/experiment.h"
 
 namespace ddp::commands_examples {
 
 extern const Ranks ranks;
+extern const Experiment& experiment;
 void print(const std::string& text);
 
 }  // namespace ddp::commands_examples

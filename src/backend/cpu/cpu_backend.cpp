@@ -50,24 +50,39 @@ void flush_denormals() {
 #endif
 }
 
+// After the instruction set in descriptions: how a precision that the kernels do not have is computed.
+std::string_view way_of(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      break;
+    case Precision::tf32:
+      return ", tf32 as fp32";
+    case Precision::bf16:
+      return ", bf16 emulated by rounding";
+  }
+  return "";
+}
+
 class CpuOps final : public OpFactory {
  public:
+  explicit CpuOps(Precision precision) : precision_(precision) {}
+
   std::string description() const override {
-    return fmt::format("CPU ({}, {}), {} per rank", processor_name(), lanes::kernels().instruction_set,
-                       counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
+    return fmt::format("CPU ({}, {}{}), {} per rank", processor_name(), lanes::kernels().instruction_set,
+                       way_of(precision_), counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
   }
 
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("cpu {} {} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
-                       lanes::kernels().instruction_set, version->major, version->minor, version->patch,
-                       omp_get_max_threads(), cpu_source_hash());
+    return fmt::format("cpu {} {}{} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
+                       lanes::kernels().instruction_set, way_of(precision_), version->major, version->minor,
+                       version->patch, omp_get_max_threads(), cpu_source_hash());
   }
 
   std::string arithmetic() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("{} kernels and oneDNN {}.{}.{} for instruction set {:#x}", lanes::kernels().instruction_set,
-                       version->major, version->minor, version->patch,
+    return fmt::format("{} kernels{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::kernels().instruction_set,
+                       way_of(precision_), version->major, version->minor, version->patch,
                        static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
   }
 
@@ -92,13 +107,26 @@ class CpuOps final : public OpFactory {
     const OpSpec sample = timed_spec(spec);
     const auto* conv = std::get_if<ConvSpec>(&sample);
     KernelChoice choice =
-        conv != nullptr ? fastest_conv(*conv, x) : only_kernels(sample, x, y, *make_op(sample, x, y, ""));
+        conv != nullptr ? fastest_conv(*conv, x) : only_kernels(sample, x, y, *make_fp32_op(sample, x, y, ""));
     choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
     return choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     DDP_ASSERT(supports(spec, x, y));
+    auto op = make_fp32_op(spec, x, y, kernels);
+    return activation_element() == Element::bf16 ? make_bf16_op(std::move(op), spec, x, y) : std::move(op);
+  }
+
+  Element activation_element() const override { return precision_ == Precision::bf16 ? Element::bf16 : Element::fp32; }
+
+  void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
+  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
+    cpu_softmax_cross_entropy(spec, arguments);
+  }
+
+ private:
+  static std::unique_ptr<Op> make_fp32_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) {
     return std::visit(
         Overloaded{
             [&](const ConvSpec& s) { return make_conv(s, x, kernels); },
@@ -113,12 +141,6 @@ class CpuOps final : public OpFactory {
         spec);
   }
 
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    cpu_softmax_cross_entropy(spec, arguments);
-  }
-
- private:
   static std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) {
     if (x == Layout::lanes16) {
       if (kernels == kLanesDepthwise && lanes_depthwise_supported(spec)) return make_lanes_depthwise(spec);
@@ -143,6 +165,8 @@ class CpuOps final : public OpFactory {
     if (!own) choice.seconds *= 2;
     return choice;
   }
+
+  Precision precision_;
 };
 
 class CpuMath final : public FlatMath {
@@ -152,7 +176,11 @@ class CpuMath final : public FlatMath {
   }
   void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
   void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
-    cpu_add(sum.fp32(), addend.fp32(), count);
+    if (sum.element() == Element::bf16) {
+      cpu_add_bf16(sum.bf16(), addend.bf16(), static_cast<std::int64_t>(count));
+    } else {
+      cpu_add(sum.fp32(), addend.fp32(), count);
+    }
   }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
   void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
@@ -166,17 +194,17 @@ class CpuMath final : public FlatMath {
 
 }  // namespace
 
-std::unique_ptr<OpFactory> make_cpu_ops() {
+std::unique_ptr<OpFactory> make_cpu_ops(Precision precision) {
   // This thread is one of the team; other OpenMP threads may already exist.
 #pragma omp parallel
   flush_denormals();
-  return std::make_unique<CpuOps>();
+  return std::make_unique<CpuOps>(precision);
 }
 
 std::unique_ptr<FlatMath> make_cpu_math() { return std::make_unique<CpuMath>(); }
 
-std::unique_ptr<Backend> make_cpu_backend() {
-  return std::make_unique<Backend>(std::make_unique<HostQueue>(), make_cpu_ops(), make_cpu_math());
+std::unique_ptr<Backend> make_cpu_backend(Precision precision) {
+  return std::make_unique<Backend>(std::make_unique<HostQueue>(), make_cpu_ops(precision), make_cpu_math());
 }
 
 }  // namespace ddp

@@ -29,9 +29,9 @@ class Trial {
  private:
   void prepare(const Op& op);
 
-  Memory memory_;     // shared by all candidates
-  Memory saved_;      // as large as the largest candidate's
-  Memory workspace_;  // likewise
+  Memory memory_;           // shared by all candidates
+  Memory saved_;            // as large as the largest candidate's
+  Memory workspace_;        // likewise
   bool has_saved_ = false;  // by a forward pass
   ForwardArguments forward_;
   BackwardArguments backward_;
