@@ -39,38 +39,41 @@ ConvSpec without_data_gradient(ConvSpec spec) {
 }
 
 // The directions are searched one after the other. A weight gradient is timed alone; a data gradient only together with
-// it, and not at all if it is the same convolution as the forward one.
-KernelChoice fastest_lanes_conv(const ConvSpec& spec) {
-  Trial trial(spec, Layout::lanes16, Layout::lanes16);
-  if (lanes_depthwise_supported(spec)) {
-    const auto op = make_lanes_depthwise(spec);
-    const double forward = trial.forward_seconds(*op);
-    return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
-  }
+// it, and not at all if it is the same convolution as the forward one. `make` makes the operator of a spec and tiles.
+template <class Make>
+KernelChoice fastest_tiles(const ConvSpec& spec, Trial& trial, Make make, std::string (*text)(const LanesConvTiles&)) {
   LanesConvTiles best = lanes_fixed_tiles(spec);
   const auto forward_seconds = [&](const LanesConvTiles& tiles, double least) {
-    return trial.forward_seconds(*make_lanes_conv(spec, tiles), least);
+    return trial.forward_seconds(*make(spec, tiles), least);
   };
   double forward = forward_seconds(best, Trial::kNoRival);
   search(best, &LanesConvTiles::forward, lanes_forward_shortlist(spec), forward, forward_seconds);
 
   const ConvSpec alone = without_data_gradient(spec);
   const auto weights_seconds = [&](const LanesConvTiles& tiles, double least) {
-    return trial.backward_seconds(*make_lanes_conv(alone, tiles), least);
+    return trial.backward_seconds(*make(alone, tiles), least);
   };
   double backward = weights_seconds(best, Trial::kNoRival);
   search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec), backward, weights_seconds);
-  if (!spec.input_gradient) return {to_text(best), forward + backward};
+  if (!spec.input_gradient) return {text(best), forward + backward};
 
   const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {
-    return trial.backward_seconds(*make_lanes_conv(spec, tiles), least);
+    return trial.backward_seconds(*make(spec, tiles), least);
   };
   const std::vector<int> data = lanes_data_shortlist(spec);
   const bool same = lanes_data_is_like_forward(spec) && std::find(data.begin(), data.end(), best.forward) != data.end();
   if (same) best.data = best.forward;
   backward = backward_seconds(best, Trial::kNoRival);
   if (!same) search(best, &LanesConvTiles::data, data, backward, backward_seconds);
-  return {to_text(best), forward + backward};
+  return {text(best), forward + backward};
+}
+
+KernelChoice fastest_lanes_conv(const ConvSpec& spec) {
+  Trial trial(spec, Layout::lanes16, Layout::lanes16);
+  if (!lanes_depthwise_supported(spec)) return fastest_tiles(spec, trial, make_lanes_conv, to_text);
+  const auto op = make_lanes_depthwise(spec);
+  const double forward = trial.forward_seconds(*op);
+  return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
 }
 
 KernelChoice fastest_onednn_conv(const ConvSpec& spec) {
@@ -125,8 +128,13 @@ KernelChoice fastest_conv(const ConvSpec& spec, Layout layout) {
   return layout == Layout::lanes16 ? fastest_lanes_conv(spec) : fastest_onednn_conv(spec);
 }
 
-KernelChoice only_kernels(const OpSpec& spec, Layout x, Layout y, Op& op) {
-  Trial trial(spec, x, y);
+KernelChoice fastest_bf16_conv(const ConvSpec& spec) {
+  Trial trial(spec, Layout::lanes16, Layout::lanes16, Element::bf16);
+  return fastest_tiles(spec, trial, make_lanes_bf16_conv, bf16_text);
+}
+
+KernelChoice only_kernels(const OpSpec& spec, Layout x, Layout y, Op& op, Element element) {
+  Trial trial(spec, x, y, element);
   const double forward = trial.forward_seconds(op);
   return {"", forward + trial.backward_seconds(op)};
 }

@@ -58,7 +58,8 @@ std::string_view way_of(Precision precision) {
     case Precision::tf32:
       return ", tf32 as fp32";
     case Precision::bf16:
-      return ", bf16 emulated by rounding";
+      return lanes::uses_pairs() ? ", bf16 products in lanes16, otherwise emulated by rounding"
+                                 : ", bf16 emulated by rounding";
   }
   return "";
 }
@@ -106,14 +107,23 @@ class CpuOps final : public OpFactory {
     if (mode == ChoiceMode::fixed) return fixed_choice(spec, x, y);
     const OpSpec sample = timed_spec(spec);
     const auto* conv = std::get_if<ConvSpec>(&sample);
-    KernelChoice choice =
-        conv != nullptr ? fastest_conv(*conv, x) : only_kernels(sample, x, y, *make_fp32_op(sample, x, y, ""));
+    KernelChoice choice;
+    if (conv != nullptr) choice = takes_pairs(*conv, x) ? fastest_bf16_conv(*conv) : fastest_conv(*conv, x);
+    // In bf16 the fp32 kernels are searched without what is around them, which counts as well.
+    if (conv == nullptr || (activation_element() == Element::bf16 && !takes_pairs(*conv, x))) {
+      choice.seconds = only_kernels(sample, x, y, *make_op(sample, x, y, choice.kernels), activation_element()).seconds;
+    }
     choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
     return choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     DDP_ASSERT(supports(spec, x, y));
+    if (const auto* conv = std::get_if<ConvSpec>(&spec); conv != nullptr && is_bf16_text(kernels)) {
+      check(activation_element() == Element::bf16 && x == Layout::lanes16, ExitCode::preflight,
+            "the plan requires the kernels '{}', which are for --precision bf16", kernels);
+      return make_lanes_bf16_conv(*conv, bf16_tiles_from_text(*conv, kernels));
+    }
     auto op = make_fp32_op(spec, x, y, kernels);
     return activation_element() == Element::bf16 ? make_bf16_op(std::move(op), spec, x, y) : std::move(op);
   }
@@ -151,12 +161,20 @@ class CpuOps final : public OpFactory {
     return op;
   }
 
+  // Whether a convolution multiplies pairs of bf16 numbers.
+  bool takes_pairs(const ConvSpec& spec, Layout x) const {
+    return activation_element() == Element::bf16 && lanes::uses_pairs() && x == Layout::lanes16 &&
+           !lanes_depthwise_supported(spec);
+  }
+
   // Own kernels wherever they support the shape; oneDNN's channels-last otherwise.
-  static KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) {
+  KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) const {
     KernelChoice choice{"", guessed_seconds(spec)};
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
       if (x != Layout::lanes16) {
         choice.kernels = to_text(OneDnnConvFormats{});
+      } else if (takes_pairs(*conv, x)) {
+        choice.kernels = bf16_text(lanes_fixed_tiles(*conv));
       } else {
         choice.kernels = lanes_depthwise_supported(*conv) ? kLanesDepthwise : to_text(lanes_fixed_tiles(*conv));
       }

@@ -44,6 +44,13 @@ std::string to_text(const LanesConvTiles& tiles);
 LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
 
 std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
+// On bf16 activations, forward and data gradient with products of pairs of bf16 numbers.
+std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
+
+// The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=lanes.5x5", and back.
+std::string bf16_text(const LanesConvTiles& tiles);
+bool is_bf16_text(const std::string& kernels);
+LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
 
 // lanes_depthwise.cpp: each output channel reads the input channel with the same index; no epilogue.
 inline constexpr const char* kLanesDepthwise = "lanes.depthwise";

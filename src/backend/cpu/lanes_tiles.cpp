@@ -157,6 +157,31 @@ std::string to_text(const LanesConvTiles& tiles) {
   return text + " weights=" + name_of(all.weights[tiles.weights]);
 }
 
+namespace {
+
+constexpr std::string_view kBf16 = "=bf16.";
+constexpr std::string_view kLanesName = "=lanes.";
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+}  // namespace
+
+// Weight gradients are fp32.
+std::string bf16_text(const LanesConvTiles& tiles) {
+  return replaced(replaced(to_text(tiles), kLanesName, kBf16), "weights=bf16.", "weights=lanes.");
+}
+
+bool is_bf16_text(const std::string& kernels) { return kernels.find(kBf16) != std::string::npos; }
+
+LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
+  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName));
+}
+
 LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
   const lanes::Kernels& all = lanes::kernels();
   const auto pick = [&](const std::string& key, const std::vector<int>& candidates, auto name) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backend/cpu/operators.h"
 #include "backend/workspace.h"
 #include "base/clock.h"
 #include "base/heartbeat.h"
@@ -47,7 +48,7 @@ double least_seconds(const std::function<void()>& run, double rival) {
 
 }  // namespace
 
-Trial::Trial(const OpSpec& spec, Layout x, Layout y) {
+Trial::Trial(const OpSpec& spec, Layout x, Layout y, Element element) {
   const std::int64_t batch = batch_of(spec);
   const std::int64_t in = stored_elements(batch, input_of(spec), x);
   const std::int64_t out = stored_elements(batch, output_of(spec), y);
@@ -78,21 +79,27 @@ Trial::Trial(const OpSpec& spec, Layout x, Layout y) {
       std::copy_n(pattern.begin(), std::min(kPattern, values.count - begin), at(values) + begin);
     }
   }
-  forward_ = {.x = at(data),
-              .y = at(result),
+  // Activations in bf16 take the first half of their memory.
+  const auto values_at = [&](const Values& values) { return Activations(at(values), element); };
+  if (element == Element::bf16) {
+    for (const Values& values : {data, data2, dy})
+      cpu_to_bf16(values_at(values).bf16(), at(values), static_cast<std::size_t>(values.count));
+  }
+  forward_ = {.x = values_at(data),
+              .y = values_at(result),
               .parameters = {at(weight), at(bias)},
               .active = batch,
-              .x2 = at(data2),
+              .x2 = values_at(data2),
               .statistics = at(statistics),
               .keys = keys.in(memory_.data())};
-  backward_ = {.x = at(data),
-               .y = at(result),
-               .dy = at(dy),
-               .dx = at(dx),
+  backward_ = {.x = values_at(data),
+               .y = values_at(result),
+               .dy = values_at(dy),
+               .dx = values_at(dx),
                .parameters = {at(weight), at(bias)},
                .parameter_gradients = {at(dw), at(db)},
                .active = batch,
-               .dx2 = at(dx2),
+               .dx2 = values_at(dx2),
                .keys = keys.in(memory_.data())};
 }
 

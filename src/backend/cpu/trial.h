@@ -18,7 +18,7 @@ class Trial {
   static constexpr double kNoRival = std::numeric_limits<double>::infinity();
 
   // Allocates and fills the tensors of an operator of this spec, once for all candidates.
-  Trial(const OpSpec& spec, Layout x, Layout y);
+  Trial(const OpSpec& spec, Layout x, Layout y, Element element = Element::fp32);
 
   // Seconds of one pass over the whole batch, the minimum of a few rounds, and of fewer once it is clear that it is
   // slower than the rival.
