@@ -68,7 +68,8 @@ bool rounds_weights(const OpSpec& spec) {
 
 class Bf16Op final : public Op {
  public:
-  Bf16Op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y) : op_(std::move(op)) {
+  Bf16Op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y)
+      : op_(std::move(op)), weights_(rounds_weights(spec) ? parameter_elements(spec, 0) : 0) {
     const std::int64_t batch = batch_of(spec);
     const bool second = inputs_of(spec) == 2;
     input_gradient_ = std::visit(
@@ -77,7 +78,6 @@ class Bf16Op final : public Op {
           return true;
         },
         spec);
-    weights_ = rounds_weights(spec) ? parameter_elements(spec, 0) : 0;
     // In the same place in both directions: x, y and the weights; dy, dx and dx2 only in backward.
     rounded_ = space_.add<Bf16>(weights_);
     widened_weights_ = space_.add<float>(weights_);
