@@ -144,19 +144,21 @@ def warn_when_busy():
               file=sys.stderr)
 
 
-def measure_in_turn(rounds, first, second):
-    """Calls two (title, function returning samples per second) in turn, alternating the order; prints a row per round and,
-    as the last line, the median ratio of first to second."""
-    titles = [first[0], second[0]]
+def measure_in_turn(rounds, sides):
+    """Calls the functions of all (title, function returning samples per second) in turn, alternating the order; prints a row
+    per round and the medians, and returns the speeds of the rounds by title."""
+    titles = [title for title, _ in sides]
     widths = [max(len(title), 10) for title in titles]
-    print(f"round  {titles[0]:>{widths[0]}}  {titles[1]:>{widths[1]}}  ratio    (samples per second)", flush=True)
-    rows = []
+
+    def print_row(label, values):
+        cells = "  ".join(f"{value:>{width}}" for value, width in zip(values, widths))
+        print(f"{label:>5}  {cells}", flush=True)
+
+    print_row("round", titles)
+    speeds = {title: [] for title in titles}
     for number in range(rounds):
-        order = [first, second] if number % 2 == 0 else [second, first]
-        speed = {title: function() for title, function in order}
-        rows.append((speed[titles[0]], speed[titles[1]]))
-        a, b = rows[-1]
-        print(f"{number + 1:>5}  {a:>{widths[0]}.0f}  {b:>{widths[1]}.0f}  {a / b:>5.2f}", flush=True)
-    a, b = (statistics.median(row[side] for row in rows) for side in (0, 1))
-    print(f" mid.  {a:>{widths[0]}.0f}  {b:>{widths[1]}.0f}", flush=True)
-    print(f"ratio {statistics.median(a / b for a, b in rows):.2f}", flush=True)
+        for title, function in sides if number % 2 == 0 else sides[::-1]:
+            speeds[title].append(function())
+        print_row(number + 1, [f"{speeds[title][-1]:.1f}" for title in titles])
+    print_row("mid.", [f"{statistics.median(speeds[title]):.1f}" for title in titles])
+    return speeds

@@ -14,6 +14,7 @@
 #include "backend/device_queue.h"
 #include "backend/flat_math.h"
 #include "backend/op_factory.h"
+#include "base/precision.h"
 
 namespace ddp {
 
@@ -35,10 +36,19 @@ class Backend {
 };
 
 // The CPU backend: oneDNN and own kernels, with the number of threads set in OpenMP. Enables flush-to-zero for denormal
-// numbers in the calling thread, in OpenMP's threads and in threads that these start later.
-std::unique_ptr<Backend> make_cpu_backend();
+// numbers in the calling thread, in OpenMP's threads and in threads that these start later. In bf16, activations and
+// their gradients are bf16, and fp32 kernels compute on them (bf16_op.cpp); tf32 is computed as fp32.
+std::unique_ptr<Backend> make_cpu_backend(Precision precision = Precision::fp32);
 // The parts of the CPU backend, for tests that replace one of them.
-std::unique_ptr<OpFactory> make_cpu_ops();
+std::unique_ptr<OpFactory> make_cpu_ops(Precision precision = Precision::fp32);
 std::unique_ptr<FlatMath> make_cpu_math();
+
+// What the cores of this process do at most with all of its threads, measured in about 0.2 s: fp32 multiply-adds in
+// registers, each of them two operations, and bytes read and written by a copy in memory.
+struct DevicePeak {
+  double flops = 0;
+  double bytes_per_second = 0;
+};
+DevicePeak measure_cpu_peak();
 
 }  // namespace ddp

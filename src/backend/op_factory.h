@@ -33,10 +33,15 @@ class OpFactory {
 
   // A line for the log header, e.g. "CPU, AVX-512, 1 thread".
   virtual std::string description() const = 0;
-  // Everything besides shapes that kernels and timings depend on: a key for plan caches.
+  // Everything besides shapes that kernels and timings depend on: a key for plan caches. It contains a hash of the
+  // kernels' sources, so that a new build takes no plan of an older one.
   virtual std::string fingerprint() const = 0;
   // What determines the bits of results besides the plan, e.g. "avx512 kernels and oneDNN 2.6.3".
   virtual std::string arithmetic() const = 0;
+
+  // The spec whose timing stands for that of `spec`: a batch may be timed with fewer samples. Specs with the same one
+  // have the same kernels, and times in proportion to their batches.
+  virtual OpSpec timed_spec(const OpSpec& spec) const { return spec; }
 
   // Whether an operator supports layout `x` for its input and `y` for its output.
   virtual bool supports(const OpSpec& spec, Layout x, Layout y) const = 0;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
+#include "commands/stages.h"
 #include "data/pipeline/sample_key.h"
 #include "job/joint_error.h"
 #include "metrics/phases.h"
@@ -143,6 +144,7 @@ int run_bench(const MpiSession& session, const Options& options) {
                                     options.optimizer.seed);
   const Batch batch{held.pixels, held.labels, static_cast<std::int64_t>(held.labels.size()), held.indices, held.keys};
 
+  if (options.bench.stages && session.rank() == 0) print_stages(ranks.device, experiment);
   StepTimer timer(session, communicator, trainer, batch);
   const auto measure = [&](int stretches) {
     timer.measure(stretches);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
+#include "commands/stages.h"
 #include "train/experiment.h"
 
 namespace ddp {
@@ -57,6 +58,7 @@ int run_plan(const MpiSession& session, const Options& options) {
   if (described) {
     print_estimates(ranks.device, e);
   } else {
+    print_stages(ranks.device, e);
     fmt::print("predicted forward and backward: {} per shard\n", format_duration(e.plan.predicted_seconds));
   }
   return static_cast<int>(ExitCode::done);

@@ -130,12 +130,6 @@ std::string sharing_note(const Placement& placement, std::span<const RankView> v
                      counted(gpus.size(), "GPU"));
 }
 
-void check_precision_of_cpu(const Options& options, const std::string& reason) {
-  check(options.model.precision == Precision::fp32, ExitCode::usage,
-        "--precision {} requires a GPU, but this run uses the CPU{}; use --precision fp32",
-        to_string(options.model.precision), reason.empty() ? "" : fmt::format(" ({})", reason));
-}
-
 // The same on all ranks, computed from the views of all ranks. Queries the driver each time; after one failure it is
 // not queried again.
 std::function<std::optional<std::size_t>()> memory_counter(const std::string& pci_id) {
@@ -172,7 +166,6 @@ void decide(Device& device, int rank, const Options& options) {
           given == device.views.end() ? "" : given->allocated, trouble);
     // The remedy after the semicolon is for those who want a GPU.
     device.note = "no GPU: " + trouble.substr(0, trouble.find(';'));
-    check_precision_of_cpu(options, device.note);
     const bool mixed = std::any_of(device.views.begin(), device.views.end(),
                                    [](const RankView& other) { return !other.gpus.empty(); });
     if (mixed && rank == 0) log_warning("all ranks use the CPU although some have a GPU: {}", trouble);
@@ -199,6 +192,7 @@ void decide(Device& device, int rank, const Options& options) {
 Device choose_device(Communicator& ranks, const Topology& topology, const Options& options,
                      const GpuModuleOpener& open) {
   Device device;
+  device.config.precision = options.model.precision;
   const auto alike = [&](const auto& decision) {
     try {
       decision();
@@ -207,7 +201,6 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
     }
   };
   if (options.device.device == DeviceChoice::cpu) {
-    alike([&] { check_precision_of_cpu(options, ""); });
     for (const Topology::RankHost& place : topology.ranks) device.views.push_back(from_text("0\t\t\t\n", place));
   } else {
     RankView mine = look(device.gpu_module, open, options.device.log_placement);

@@ -24,7 +24,7 @@ namespace ddp {
 
 struct Device {
   std::shared_ptr<GpuModule> gpu_module;  // null: the CPU
-  GpuBackendConfig config;                // this rank's GPU
+  GpuBackendConfig config;                // this rank's GPU; on the CPU only the precision counts
   // The GPU to plan for instead of one that is present; nothing can run on it.
   std::optional<GpuDescription> described;
   bool through_host = false;    // ranks share GPUs: gradients are reduced by MPI through host memory
@@ -37,8 +37,8 @@ struct Device {
 using GpuModuleOpener = std::function<std::shared_ptr<GpuModule>()>;
 
 // Collective. --device auto selects the CPU if any rank sees no GPU; with --device cuda that is an error. Errors of
-// place_ranks() are thrown on all ranks, and rank 0 reports them. Throws Error(usage) for a --precision that the device
-// does not support. With --device cpu no GPU library is opened. Prints the table of --log-placement on rank 0.
+// place_ranks() are thrown on all ranks, and rank 0 reports them. With --device cpu no GPU library is opened. Prints
+// the table of --log-placement on rank 0.
 Device choose_device(Communicator& ranks, const Topology& topology, const Options& options,
                      const GpuModuleOpener& open);
 

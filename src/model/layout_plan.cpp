@@ -15,36 +15,18 @@ namespace {
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::string_view kTitle = "layout plan, version 1";
 
-// Queries the backend once per distinct operator.
-class Prices {
- public:
-  Prices(Backend& backend, ChoiceMode mode) : backend_(backend), mode_(mode) {}
+// Whether a stage can be computed in a layout. Timing a reorder on a GPU takes seconds, so only layouts supported on
+// both sides are queried.
+bool is_usable(const OpFactory& ops, const std::vector<Stage>& stages, std::size_t s, Layout layout) {
+  const bool last = s + 1 == stages.size();
+  const bool vector = last || std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
+                                          [](const StageInput& input) { return input.flattens; });
+  return ops.supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
+}
 
-  KernelChoice of(const OpSpec& spec, Layout from, Layout to) {
-    for (const Known& known : known_) {
-      if (known.spec == spec && known.from == from && known.to == to) return known.choice;
-    }
-    known_.push_back({spec, from, to, backend_.ops().choose(spec, from, to, mode_)});
-    return known_.back().choice;
-  }
-
-  // The cost of converting an output from one layout to another, forward and backward.
-  double transfer(const Stage& before, Layout from, Layout to) {
-    if (from == to) return 0;
-    return of(ReorderSpec{batch_of(before.spec), output_of(before.spec)}, from, to).seconds;
-  }
-
- private:
-  struct Known {
-    OpSpec spec;
-    Layout from, to;
-    KernelChoice choice;
-  };
-
-  Backend& backend_;
-  ChoiceMode mode_;
-  std::vector<Known> known_;
-};
+KernelQuery reorder_after(const Stage& stage, Layout from, Layout to) {
+  return {ReorderSpec{batch_of(stage.spec), output_of(stage.spec)}, from, to};
+}
 
 std::optional<Layout> layout_named(const std::string& name) {
   const auto* found = std::find_if(kLayouts.begin(), kLayouts.end(), [&](Layout l) { return to_string(l) == name; });
@@ -55,22 +37,44 @@ std::optional<Layout> layout_named(const std::string& name) {
 
 bool is_vector_layout(Layout layout) { return layout != Layout::nhwc; }
 
-LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
-  constexpr std::size_t kChoices = kLayouts.size();
-  Prices prices(backend, mode);
-  Elimination problem(stages.size(), kChoices);
-  // Timing a reorder on a GPU takes seconds, so only layouts supported on both sides are queried.
-  const auto usable = [&](std::size_t s, Layout layout) {
-    const bool last = s + 1 == stages.size();
-    const bool vector = last || std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
-                                            [](const StageInput& input) { return input.flattens; });
-    return backend.ops().supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
+std::vector<KernelQuery> kernel_queries(const OpFactory& ops, const std::vector<Stage>& stages) {
+  std::vector<KernelQuery> queries;
+  const auto add = [&](const KernelQuery& query) {
+    if (std::find(queries.begin(), queries.end(), query) == queries.end()) queries.push_back(query);
   };
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    heartbeat();
+    for (const Layout to : kLayouts) {
+      if (!is_usable(ops, stages, s, to)) continue;
+      add({stages[s].spec, to, to});
+      for (const StageInput& input : stages[s].inputs) {
+        if (input.stage < 0) continue;
+        const auto before = static_cast<std::size_t>(input.stage);
+        for (const Layout from : kLayouts) {
+          if (from != to && is_usable(ops, stages, before, from)) add(reorder_after(stages[before], from, to));
+        }
+      }
+    }
+  }
+  std::stable_sort(queries.begin(), queries.end(), [](const KernelQuery& a, const KernelQuery& b) {
+    return forward_multiply_adds(a.spec) > forward_multiply_adds(b.spec);
+  });
+  return queries;
+}
+
+LayoutPlan plan_layouts(const OpFactory& ops, const std::vector<Stage>& stages, std::span<const KernelQuery> queries,
+                        std::span<const KernelChoice> answers) {
+  DDP_ASSERT(queries.size() == answers.size());
+  const auto answer = [&](const KernelQuery& query) -> const KernelChoice& {
+    const auto found = std::find(queries.begin(), queries.end(), query);
+    DDP_ASSERT(found != queries.end());
+    return answers[static_cast<std::size_t>(found - queries.begin())];
+  };
+  constexpr std::size_t kChoices = kLayouts.size();
+  Elimination problem(stages.size(), kChoices);
+  for (std::size_t s = 0; s < stages.size(); ++s) {
     std::vector<double> costs(kChoices, kImpossible);
     for (std::size_t l = 0; l < kChoices; ++l) {
-      if (usable(s, kLayouts[l])) costs[l] = prices.of(stages[s].spec, kLayouts[l], kLayouts[l]).seconds;
+      if (is_usable(ops, stages, s, kLayouts[l])) costs[l] = answer({stages[s].spec, kLayouts[l], kLayouts[l]}).seconds;
     }
     problem.add({s}, costs);
     for (const StageInput& input : stages[s].inputs) {
@@ -79,9 +83,9 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
       std::vector<double> transfers(kChoices * kChoices, kImpossible);
       for (std::size_t from = 0; from < kChoices; ++from) {
         for (std::size_t to = 0; to < kChoices; ++to) {
-          if (!usable(before, kLayouts[from]) || !usable(s, kLayouts[to])) continue;
-          heartbeat();
-          transfers[from * kChoices + to] = prices.transfer(stages[before], kLayouts[from], kLayouts[to]);
+          if (!is_usable(ops, stages, before, kLayouts[from]) || !is_usable(ops, stages, s, kLayouts[to])) continue;
+          transfers[from * kChoices + to] =
+              from == to ? 0 : answer(reorder_after(stages[before], kLayouts[from], kLayouts[to])).seconds;
         }
       }
       problem.add({before, s}, transfers);
@@ -93,9 +97,19 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
   plan.predicted_seconds = best.cost;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Layout layout = kLayouts.at(best.choices[s]);
-    plan.stages.push_back({stages[s].name, layout, prices.of(stages[s].spec, layout, layout).kernels});
+    plan.stages.push_back({stages[s].name, layout, answer({stages[s].spec, layout, layout}).kernels});
   }
   return plan;
+}
+
+LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
+  const std::vector<KernelQuery> queries = kernel_queries(backend.ops(), stages);
+  std::vector<KernelChoice> answers;
+  for (const KernelQuery& query : queries) {
+    heartbeat();
+    answers.push_back(backend.ops().choose(query.spec, query.from, query.to, mode));
+  }
+  return plan_layouts(backend.ops(), stages, queries, answers);
 }
 
 std::string to_text(const LayoutPlan& plan) {

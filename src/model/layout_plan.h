@@ -1,11 +1,18 @@
-// The layout and the kernels of each stage. Chosen once on rank 0, broadcast, and stored with the run: the order of
+// The layout and the kernels of each stage. Chosen once, broadcast by rank 0, and stored with the run: the order of
 // additions depends on the plan, so all ranks and resumed runs must share it.
 //
 //   LayoutPlan plan = plan_layouts(backend, stages, ChoiceMode::timed);
 //   std::string text = to_text(plan);            // a few readable lines
 //   LayoutPlan again = layout_plan_from_text(text, stages);
+//
+// The timing, which takes nearly all of the time, can be divided: each query is answered by itself.
+//
+//   const std::vector<KernelQuery> queries = kernel_queries(backend.ops(), stages);
+//   std::vector<KernelChoice> answers = ...;    // of backend.ops().choose(), one for each query
+//   LayoutPlan plan = plan_layouts(backend.ops(), stages, queries, answers);
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +31,20 @@ struct LayoutPlan {
   std::vector<StagePlan> stages;
   double predicted_seconds = 0;  // of one forward and backward pass
 };
+
+// One operator in one pair of layouts, whose kernels and time a plan depends on.
+struct KernelQuery {
+  OpSpec spec;
+  Layout from, to;
+  bool operator==(const KernelQuery&) const = default;
+};
+
+// All that a plan for these stages depends on, each once, those with the most work first.
+std::vector<KernelQuery> kernel_queries(const OpFactory& ops, const std::vector<Stage>& stages);
+
+// The plan that follows from the answers to the queries.
+LayoutPlan plan_layouts(const OpFactory& ops, const std::vector<Stage>& stages, std::span<const KernelQuery> queries,
+                        std::span<const KernelChoice> answers);
 
 // The assignment of layouts with the minimal sum of kernel and reorder times, found exactly by variable elimination
 // (model/elimination.h).

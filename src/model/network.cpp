@@ -8,6 +8,18 @@
 #include "base/heartbeat.h"
 
 namespace ddp {
+namespace {
+
+bool has_input_gradient(const OpSpec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.input_gradient; }) return s.input_gradient;
+        return true;
+      },
+      spec);
+}
+
+}  // namespace
 
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
     : backend_(backend), parameters_(graph.parameters()), flat_elements_(graph.flat_elements()), config_(config) {
@@ -131,12 +143,7 @@ void Network::plan_memory() {
     own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
     own.backward_workspace =
         planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
-    const bool input_gradient = std::visit(
-        [](const auto& spec) {
-          if constexpr (requires { spec.input_gradient; }) return spec.input_gradient;
-          return true;
-        },
-        step.spec);
+    const bool input_gradient = has_input_gradient(step.spec);
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       if (!input_gradient || !writes_aside(i, k)) continue;
       own.aside.at(k) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
@@ -179,6 +186,33 @@ std::string Network::describe() const {
   return text;
 }
 
+std::vector<StageWork> Network::work() const {
+  std::vector<StageWork> all;
+  for (const Step& step : steps_) {
+    double inputs = 0;
+    for (const std::size_t input : step.inputs) inputs += static_cast<double>(bytes_of(values_[input]));
+    const auto output = static_cast<double>(bytes_of(values_[step.output]));
+    double parameters = 0;
+    for (const int p : step.parameters) {
+      parameters += sizeof(float) * static_cast<double>(parameters_[static_cast<std::size_t>(p)].elements());
+    }
+    const bool input_gradient = has_input_gradient(step.spec);
+    const double flops = 2 * forward_multiply_adds(step.spec);
+    const double first = static_cast<double>(bytes_of(values_[step.inputs.front()]));
+    all.push_back({.name = step.name,
+                   .kind = kind_of(step.spec),
+                   .layout = values_[step.output].layout,
+                   .forward_flops = flops,
+                   .backward_flops = flops * (input_gradient ? 2 : 1),
+                   .forward_bytes = inputs + output + parameters,
+                   // Parameters are read, and their gradients written.
+                   .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
+                                     (step.op->backward_reads_y() ? output : 0) + (input_gradient ? inputs : 0) +
+                                     2 * parameters});
+  }
+  return all;
+}
+
 void Network::show(bool backward, std::string_view where, const Value& value, ConstActivations values) const {
   if (!observer_ || values == nullptr || active_ == 0) return;
   observer_({backward, std::string(where), values, value.shape, value.layout, active_, config_.batch});
@@ -218,7 +252,10 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.active = active_;
     arguments.keys = keys_;
     arguments.training = pass == Pass::training;
+    const auto index = static_cast<std::size_t>(&step - steps_.data());
+    if (step_watch_) step_watch_(index, false, true);
     step.op->forward(arguments);
+    if (step_watch_) step_watch_(index, false, false);
     heartbeat();
     if (observer_) show(false, fmt::format("the output of layer '{}'", step.name), values_[step.output], arguments.y);
   }
@@ -271,7 +308,9 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
 
 void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
   for (auto i = static_cast<int>(steps_.size()); i-- > 0;) {
+    if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, true);
     backward_step(i, parameters, gradient);
+    if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, false);
     const Step& step = steps_[static_cast<std::size_t>(i)];
     if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
   }

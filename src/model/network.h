@@ -74,6 +74,17 @@ struct Observed {
   std::int64_t stored_samples = 0;  // for which the memory is laid out
 };
 
+// One stage or reorder of a network: what is computed, and the bytes of the tensors that it has to read and write.
+struct StageWork {
+  std::string name;
+  std::string kind;
+  Layout layout = Layout::plain;
+  double forward_flops = 0;  // a multiply-add is two
+  double backward_flops = 0;
+  double forward_bytes = 0;
+  double backward_bytes = 0;
+};
+
 struct LossOutput {
   double* loss_sum = nullptr;  // written: the sum over the samples
   double* correct = nullptr;   // added to: right answers
@@ -85,6 +96,8 @@ class Network {
   Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan);
 
   std::int64_t batch() const { return config_.batch; }
+  std::int64_t image_elements() const { return config_.image.elements(); }
+  std::int64_t classes() const { return loss_.classes; }
   // The number of elements of the flat parameters and of their gradient: Graph::flat_elements().
   std::int64_t flat_elements() const { return flat_elements_; }
   // The memory of activations, gradients and workspaces, in bytes.
@@ -102,6 +115,12 @@ class Network {
   // do not call it.
   using Observer = std::function<void(const Observed&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
+
+  // The work of each step of the passes, in the order of forward.
+  std::vector<StageWork> work() const;
+  // Calls the watch before and after each of these steps in the passes to come; null: no longer. Recordings do not.
+  using StepWatch = std::function<void(std::size_t step, bool backward, bool begins)>;
+  void watch_steps(StepWatch watch) { step_watch_ = std::move(watch); }
 
   using Ready = std::function<void(std::int64_t)>;
   // Overwrites `gradient` with the gradient for the samples of the last forward; calls `ready(offset)` when all
@@ -168,6 +187,7 @@ class Network {
   MemoryPlan memory_;
   Memory arena_;
   Observer observer_;
+  StepWatch step_watch_;
   std::int64_t active_ = 0;
   const std::uint64_t* keys_ = nullptr;
 };

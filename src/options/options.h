@@ -204,6 +204,7 @@ struct ExportOptions {
 // Of the command bench.
 struct BenchOptions {
   bool on_request = false;  // time steps for each line on standard input
+  bool stages = false;      // print the speed of each stage, too
 
   friend bool operator==(const BenchOptions&, const BenchOptions&) = default;
 };

@@ -327,6 +327,10 @@ void add_bench(std::vector<OptionSpec>& table) {
       .on_off("on-request", &BenchOptions::on_request,
               "time 0.3 s of training steps for each line read from standard input")
       .command_line_only = true;
+  bench
+      .on_off("stages", &BenchOptions::stages,
+              "print a table of each stage's time, GFLOP/s, GB/s and share of the measured peak before the result")
+      .command_line_only = true;
 }
 
 void add_sweep(std::vector<OptionSpec>& table) {

@@ -24,6 +24,7 @@
 #include "train/open_device.h"
 #include "train/plan_cache.h"
 #include "train/resume.h"
+#include "train/time_kernels.h"
 
 namespace ddp {
 namespace {
@@ -48,10 +49,23 @@ std::optional<Initial> initial_of(const ModelOptions& options) {
   return Initial{Initial::Kind::kaiming_fan_in, 1};
 }
 
+// Without a text there is no plan yet, and the kernels must be timed.
 struct FoundPlan {
   std::string text;
   std::string origin;
 };
+
+// Of rank 0. None with --deterministic, where the rules of the kernels are fast, and for a GPU that is only described.
+PlanCache plan_cache_of(const Experiment& e) {
+  const bool timed = !e.options.optimizer.deterministic && !e.device.described.has_value();
+  return PlanCache(timed ? plan_cache_directory(e.options) : std::nullopt);
+}
+
+// The same plan with the times of `to` samples instead of `from`.
+LayoutPlan rescaled(LayoutPlan plan, std::int64_t from, std::int64_t to) {
+  plan.predicted_seconds *= static_cast<double>(to) / static_cast<double>(from);
+  return plan;
+}
 
 // Whether the kernels of the checkpoint's plan are available; another machine or version of oneDNN may lack some.
 bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig config, const std::string& plan) {
@@ -67,7 +81,7 @@ bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig co
   }
 }
 
-// On rank 0: the plan of the checkpoint, otherwise of the cache, otherwise a new one.
+// On rank 0: the plan of the checkpoint, otherwise of the rules or of the cache; otherwise none.
 FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const NetworkConfig& config,
                     const std::optional<TrainingState>& resumed) {
   const bool fixed = e.options.optimizer.deterministic;
@@ -82,23 +96,31 @@ FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const Netwo
     return {resumed->plan, "from the checkpoint"};
   }
   const bool described = e.device.described.has_value();
-  const PlanCache cache(fixed || described ? std::nullopt : plan_cache_directory(e.options));
-  const std::string key = PlanCache::key(e.backend->ops(), stages);
-  if (const std::optional<std::string> text = cache.find(key)) {
+  if (fixed || described) {
+    return {to_text(plan_layouts(*e.backend, stages, ChoiceMode::fixed)),
+            described ? "the kernels that cuDNN expects to be the fastest, neither timed nor tried" : "by fixed rules"};
+  }
+  if (const std::optional<std::string> text = plan_cache_of(e).find(PlanCache::key(e.backend->ops(), stages))) {
     try {
-      (void)layout_plan_from_text(*text, stages);
-      return {*text, "from the cache"};
+      const LayoutPlan plan = layout_plan_from_text(*text, stages);
+      return {to_text(rescaled(plan, 1, e.batch.per_shard)), "from the cache"};
     } catch (const Error& unreadable) {
       log_info("the cached plan is from another version of the program; timing the kernels again ({})",
                unreadable.what());
     }
   }
+  return {};
+}
+
+// Collective: the plan of the fastest kernels, on rank 0.
+FoundPlan time_plan(const MpiSession& session, Communicator& ranks, Experiment& e, const std::vector<Stage>& stages) {
   const double begin = now();
-  const bool timed = !fixed && !described;
-  const std::string text = to_text(plan_layouts(*e.backend, stages, timed ? ChoiceMode::timed : ChoiceMode::fixed));
-  cache.store(key, text);
-  if (described) return {text, "the kernels that cuDNN expects to be the fastest, neither timed nor tried"};
-  return {text, fixed ? "by fixed rules" : fmt::format("timed in {}", format_duration(now() - begin))};
+  const TimedKernels timed = time_kernels(session, ranks, e.device, e.backend->ops(), stages);
+  if (ranks.rank() != 0) return {};
+  const LayoutPlan plan = plan_layouts(e.backend->ops(), stages, timed.queries, timed.answers);
+  plan_cache_of(e).store(PlanCache::key(e.backend->ops(), stages), to_text(rescaled(plan, e.batch.per_shard, 1)));
+  const std::string sharing = timed.ranks == 1 ? "" : fmt::format(" by {} ranks", timed.ranks);
+  return {to_text(plan), fmt::format("timed in {}{}", format_duration(now() - begin), sharing)};
 }
 
 Normalization normalization_of(const TrainingState& state) {
@@ -321,6 +343,10 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
   FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, config, resumed) : FoundPlan{}; });
   e.plan_text = ranks.broadcast_text(found.text, 0);
+  if (e.plan_text.empty()) {
+    found = time_plan(session, ranks, e, stages);
+    e.plan_text = ranks.broadcast_text(found.text, 0);
+  }
   e.plan_origin = ranks.broadcast_text(found.origin, 0);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));

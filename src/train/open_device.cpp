@@ -4,7 +4,7 @@ namespace ddp {
 
 std::unique_ptr<Backend> open_backend(const Device& device) {
   if (device.described) return device.gpu_module->make_described_backend(*device.described, device.config);
-  return device.gpu_module ? device.gpu_module->make_backend(device.config) : make_cpu_backend();
+  return device.gpu_module ? device.gpu_module->make_backend(device.config) : make_cpu_backend(device.config.precision);
 }
 
 std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, DeviceQueue& queue,

@@ -30,7 +30,7 @@ std::string inputs_text(const Stage& stage) {
 std::string PlanCache::key(const OpFactory& ops, std::span<const Stage> stages) {
   std::string text = ops.fingerprint() + "\n";
   for (const Stage& stage : stages) {
-    text += fmt::format("{} {}{}\n", stage.name, describe(stage.spec), inputs_text(stage));
+    text += fmt::format("{} {}{}\n", stage.name, describe(ops.timed_spec(stage.spec)), inputs_text(stage));
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// Layout plans on disk, so that kernels are timed once per model, batch size and machine.
+// Layout plans on disk, so that kernels are timed once per model, image size, build and machine.
 //
 //   PlanCache cache(plan_cache_directory(options));
 //   std::string key = PlanCache::key(backend.ops(), stages);
@@ -23,7 +23,9 @@ class PlanCache {
   // Without a folder the cache is disabled.
   explicit PlanCache(std::optional<std::filesystem::path> folder) : folder_(std::move(folder)) {}
 
-  // Everything that the fastest plan depends on: the machine, the libraries, and every stage with its shape.
+  // Everything that the fastest plan depends on: the machine, the kernels, the libraries, and every stage with the shape
+  // that is timed. Batches that are timed with the same number of samples share a plan, in which times are of one
+  // sample.
   static std::string key(const OpFactory& ops, std::span<const Stage> stages);
 
   std::optional<std::string> find(const std::string& key) const;

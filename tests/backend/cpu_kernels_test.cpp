@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "backend/arithmetic.h"
 #include "backend/backend.h"
+#include "backend/cpu/choose_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
@@ -48,12 +51,77 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
   }
 }
 
+// Of all bits, with lengths that are no multiple of a vector.
+TEST(LanesConversions, AreThoseOfTheArithmetic) {
+  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  for (const std::int64_t count : {1, 7, 16, 33, 100003}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) {
+      const auto bits = static_cast<std::uint32_t>(generator()());
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    std::vector<std::uint16_t> rounded(values.size());
+    std::vector<float> widened(values.size());
+    kernels.to_bf16(count, values.data(), rounded.data());
+    kernels.from_bf16(count, rounded.data(), widened.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(rounded[i], bf16_bits(values[i])) << i;
+      const float expected = float_of_bf16(rounded[i]);
+      ASSERT_EQ(std::memcmp(&widened[i], &expected, sizeof expected), 0) << i;
+    }
+  }
+}
+
+// What is timed is a few of the tiles that can compute the convolution, the rule's among them.
+TEST(LanesConv, TheShortlistsAreFewOfTheTiles) {
+  for (int round = 0; round < 200; ++round) {
+    ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
+    if (spec.window.stride > 1) spec.average_pool = false;
+    const LanesConvTiles fixed = lanes_fixed_tiles(spec);
+    const auto expect_few = [&](const std::vector<int>& few, const std::vector<int>& all, int rule) {
+      EXPECT_LE(few.size(), 5U);
+      EXPECT_THAT(few, testing::Contains(rule)) << describe(spec);
+      EXPECT_THAT(few, testing::IsSubsetOf(all)) << describe(spec);
+    };
+    expect_few(lanes_forward_shortlist(spec), lanes_forward_candidates(spec), fixed.forward);
+    expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(spec), fixed.weights);
+    if (spec.input_gradient) expect_few(lanes_data_shortlist(spec), lanes_data_candidates(spec), fixed.data);
+  }
+}
+
+TEST(CpuTiming, TakesAsManySamplesAsTellKernelsApart) {
+  const auto timed = [](const OpSpec& spec) { return batch_of(cpu_timed_spec(spec)); };
+  ConvSpec small{.batch = 7, .input = {1, 6, 6}, .output_channels = 2, .window = square(3)};
+  EXPECT_EQ(timed(small), 7);
+  small.batch = 1000;
+  EXPECT_EQ(timed(small), 64);
+  const ConvSpec large{.batch = 256, .input = {64, 28, 28}, .output_channels = 64, .window = square(3)};
+  EXPECT_EQ(timed(large), std::int64_t{kLanes} * omp_get_max_threads());
+  const ActivationSpec wide{.batch = 256, .shape = {64, 64, 64}};
+  EXPECT_LT(timed(wide), 64);
+  EXPECT_EQ(timed(wide) % kLanes, 0);
+}
+
 TEST(LanesConv, ALargeBatchCrossesChunks) {
   ConvSpec spec{
       .batch = 150, .input = {3, 8, 8}, .output_channels = 6, .window = square(3), .relu = true, .average_pool = true};
   const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
   check_kernel(*op, spec, Layout::lanes16, 150, "chunks");
   check_kernel(*op, spec, Layout::lanes16, 70, "chunks, part active");
+}
+
+// Images whose rows are computed in several bands, each from a copy of its own.
+TEST(LanesConv, ALargeImageCrossesBands) {
+  for (const bool pooled : {false, true}) {
+    const ConvSpec spec{.batch = 3,
+                        .input = {8, 60, 100},
+                        .output_channels = 3,
+                        .window = square(3),
+                        .relu = true,
+                        .average_pool = pooled};
+    const auto op = make_lanes_conv(spec, lanes_fixed_tiles(spec));
+    check_kernel(*op, spec, Layout::lanes16, 3, pooled ? "bands, pooled" : "bands");
+  }
 }
 
 TEST(LanesConv, AnEmptyShardHasZeroGradients) {

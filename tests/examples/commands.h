@@ -5,6 +5,7 @@
 
 #include "commands/ranks.h"
 #include "commands/sweep_group.h"
+#include "train/experiment.h"
 #include "train/trainer.h"
 
 namespace ddp::commands_examples {
@@ -15,6 +16,7 @@ extern const MpiSession& session;
 extern Communicator& communicator;
 extern const Topology& topology;
 extern const Options& options;
+extern const Experiment& experiment;
 void print(const std::string& text);
 
 }  // namespace ddp::commands_examples

@@ -51,8 +51,14 @@ run 0 60 1 "${small[@]}" --max-steps 2 --output "$folder/run"
 [ -s "$folder/run/earlier-1/latest/model.safetensors" ] || fail "the earlier run is gone"
 same_tensors "$folder/run/earlier-1/checkpoints/step-00000096" "$folder/again/latest"
 
+# The ranks of a host share the timing, and larger batches, which are timed alike, its result.
+run 0 60 2 plan --model mnist-towers --global-batch 160
+grep -qE 'timed in .* by 2 ranks' "$folder/out" || fail "the ranks do not share the timing of kernels"
+run 0 60 2 plan --model mnist-towers --global-batch 256
+grep -q 'from the cache' "$folder/out" || fail "a plan is for one batch only"
 run 0 60 1 plan "${small[@]}"
 grep -q 'arena, shared by liveness' "$folder/out" || fail "plan does not print the arena"
+grep -qE '^conv1 .*%$' "$folder/out" || fail "plan does not print how fast the stages are"
 # Neither requires the files of a data set.
 run 0 60 1 plan --model lenet --dataset mnist --data-dir "$folder/nowhere" --global-batch 64
 grep -q 'random pixels of 1x28x28 replace the images' "$folder/err" || fail "plan does not say what replaces the images"
@@ -62,6 +68,13 @@ grep -q '"samples_per_second":' "$folder/out" || fail "bench prints no speed"
 printf '\n\n' >"$folder/requests"
 run 0 60 2 bench --global-batch 64 --on-request <"$folder/requests"
 [ "$(grep -c '"samples_per_second":' "$folder/out")" -eq 2 ] || fail "bench does not answer two requests with two lines"
+grep -q '^measured peak: ' "$folder/out" && fail "bench prints the stages without being told to"
+run 0 60 2 bench --global-batch 64 --stages
+grep -q '^measured peak: .* GFLOP/s' "$folder/out" || fail "bench --stages does not measure the peak"
+grep -qE '^conv1 .*%$' "$folder/out" || fail "bench --stages does not print the share of the peak"
+tail -1 "$folder/out" | grep -q '"samples_per_second":' || fail "the result is not the last line of bench --stages"
+run 2 20 1 train --stages
+one_line '--stages applies to the command bench only'
 run 2 20 1 train --on-request
 one_line '--on-request applies to the command bench only'
 run 6 60 2 bench --global-batch 64 --lr 100000

@@ -23,6 +23,7 @@ class OpsInFront : public OpFactory {
   std::string description() const override { return behind_->description(); }
   std::string fingerprint() const override { return "in front of " + behind_->fingerprint(); }
   std::string arithmetic() const override { return behind_->arithmetic(); }
+  OpSpec timed_spec(const OpSpec& spec) const override { return behind_->timed_spec(spec); }
   bool supports(const OpSpec& spec, Layout x, Layout y) const override { return behind_->supports(spec, x, y); }
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     return behind_->choose(spec, x, y, mode);

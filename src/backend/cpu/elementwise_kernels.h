@@ -14,6 +14,12 @@ struct ElementwiseKernels {
   // Writes the gradient before the activation, from its output y, to dx, and to dx2 unless null; dx may be dy. Without
   // an activation y is not read.
   void (*backward[kActivations])(std::int64_t count, const float* y, const float* dy, float* dx, float* dx2);
+  // To the bits of the nearest bf16, ties to even, with NaN staying NaN; and back.
+  void (*to_bf16)(std::int64_t count, const float* from, std::uint16_t* to);
+  void (*from_bf16)(std::int64_t count, const std::uint16_t* from, float* to);
+  // Pairs of bf16 numbers, `lower` in the lower half of each float; a null `upper` is zero.
+  void (*pair_floats)(std::int64_t count, const float* lower, const float* upper, float* to);
+  void (*pair_bf16)(std::int64_t count, const std::uint16_t* lower, const std::uint16_t* upper, float* to);
 };
 
 }  // namespace ddp::lanes

@@ -12,8 +12,14 @@ std::int64_t row_of(const InputArguments& a, std::int64_t sample) {
   return a.rows == nullptr ? sample : a.rows[sample];
 }
 
+float value_of(float element) { return element; }
+float value_of(Bf16 element) { return float_of_bf16(element.bits); }
+void set(float& element, float value) { element = value; }
+void set(Bf16& element, float value) { element.bits = bf16_bits(value); }
+
 // The lanes16 layout is written in order, sixteen samples read side by side.
-void load_lanes(const InputSpec& spec, const InputArguments& a) {
+template <class Value>
+void load_lanes(const InputSpec& spec, const InputArguments& a, Value* x) {
   const Shape& crop = spec.cropped;
   const std::int64_t image = spec.image.elements();
   const std::int64_t rows = (a.count + kLanes - 1) / kLanes * crop.channels * crop.height;
@@ -30,19 +36,19 @@ void load_lanes(const InputSpec& spec, const InputArguments& a) {
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       from[static_cast<std::size_t>(lane)] = a.pixels + row_of(a, first + lane) * image + within;
     }
-    float* to = a.x.fp32() + row * crop.width * kLanes;
+    Value* to = x + row * crop.width * kLanes;
     for (std::int64_t column = 0; column < crop.width; ++column, to += kLanes) {
       for (std::int64_t lane = 0; lane < lanes; ++lane) {
-        to[lane] = pixel_value(from[static_cast<std::size_t>(lane)][column], scale, shift);
+        set(to[lane], pixel_value(from[static_cast<std::size_t>(lane)][column], scale, shift));
       }
-      std::fill(to + lanes, to + kLanes, 0.0F);
+      std::fill(to + lanes, to + kLanes, Value{});
     }
   }
 }
 
-void load_samples(const InputSpec& spec, const InputArguments& a) {
+template <class Value>
+void load_samples(const InputSpec& spec, const InputArguments& a, Value* x) {
   const Shape& crop = spec.cropped;
-  float* const x = a.x.fp32();
 #pragma omp parallel for schedule(static)
   for (std::int64_t n = 0; n < a.count; ++n) {
     const std::uint8_t* image = a.pixels + row_of(a, n) * spec.image.elements();
@@ -52,64 +58,79 @@ void load_samples(const InputSpec& spec, const InputArguments& a) {
       for (std::int64_t y = 0; y < crop.height; ++y) {
         for (std::int64_t column = 0; column < crop.width; ++column) {
           const std::uint8_t byte = image[(c * spec.image.height + y) * spec.image.width + column];
-          x[element_offset(crop, spec.layout, n, c, y, column)] = pixel_value(byte, scale, shift);
+          set(x[element_offset(crop, spec.layout, n, c, y, column)], pixel_value(byte, scale, shift));
         }
       }
     }
   }
 }
 
-}  // namespace
-
-void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
+template <class Value>
+void load(const InputSpec& spec, const InputArguments& a, Value* x) {
   if (spec.layout == Layout::lanes16) {
-    load_lanes(spec, arguments);
+    load_lanes(spec, a, x);
   } else {
-    load_samples(spec, arguments);
+    load_samples(spec, a, x);
   }
   // A partial shard is padded with zero samples, which operators may read but do not count.
-  const std::int64_t written = stored_elements(arguments.count, spec.cropped, spec.layout);
-  float* const x = arguments.x.fp32();
-  std::fill(x + written, x + stored_elements(spec.batch, spec.cropped, spec.layout), 0.0F);
+  const std::int64_t written = stored_elements(a.count, spec.cropped, spec.layout);
+  std::fill(x + written, x + stored_elements(spec.batch, spec.cropped, spec.layout), Value{});
 }
 
-void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& a) {
+template <class Value>
+void cross_entropy_of(const LossSpec& spec, const LossArguments& a, const Value* all_logits, Value* gradients) {
   const Shape row{spec.classes, 1, 1};
   const std::int64_t step = spec.layout == Layout::lanes16 ? kLanes : 1;
   const auto classes = static_cast<float>(spec.classes);
-  if (a.gradient != nullptr) {
-    std::fill_n(a.gradient.fp32(), stored_elements(spec.batch, row, spec.layout), 0.0F);
-  }
+  if (gradients != nullptr) std::fill_n(gradients, stored_elements(spec.batch, row, spec.layout), Value{});
   double loss_sum = 0;
   std::int64_t correct = 0;
   for (std::int64_t n = 0; n < a.active; ++n) {
     const std::int64_t begin = element_offset(row, spec.layout, n, 0, 0, 0);
-    const float* logits = a.logits.fp32() + begin;
+    const Value* logits = all_logits + begin;
+    const auto logit = [&](std::int64_t c) { return value_of(logits[c * step]); };
     std::int64_t best = 0;
     float logit_sum = 0;
     for (std::int64_t c = 0; c < spec.classes; ++c) {
-      if (logits[c * step] > logits[best * step]) best = c;
-      logit_sum += logits[c * step];
+      if (logit(c) > logit(best)) best = c;
+      logit_sum += logit(c);
     }
-    const float maximum = logits[best * step];
+    const float maximum = logit(best);
     float exponentials = 0;
-    for (std::int64_t c = 0; c < spec.classes; ++c) exponentials += std::exp(logits[c * step] - maximum);
+    for (std::int64_t c = 0; c < spec.classes; ++c) exponentials += std::exp(logit(c) - maximum);
     const float log_sum = maximum + std::log(exponentials);
     const TargetLabel target = target_label(a.labels, a.other_labels, a.label_weights, n);
-    const float wanted = target_logit(target, logits[target.label * step], logits[target.other * step]);
+    const float wanted = target_logit(target, logit(target.label), logit(target.other));
     const float smoothing = spec.label_smoothing;
     loss_sum += static_cast<double>(cross_entropy(log_sum, wanted, logit_sum, classes, smoothing));
     correct += best == answer_of(target) ? 1 : 0;
-    if (a.gradient == nullptr) continue;
-    float* gradient = a.gradient.fp32() + begin;
+    if (gradients == nullptr) continue;
     for (std::int64_t c = 0; c < spec.classes; ++c) {
       const float share = share_of(target, static_cast<std::uint32_t>(c));
-      gradient[c * step] =
-          cross_entropy_gradient(logits[c * step], log_sum, share, classes, smoothing) * a.gradient_scale;
+      set(gradients[begin + c * step],
+          cross_entropy_gradient(logit(c), log_sum, share, classes, smoothing) * a.gradient_scale);
     }
   }
   *a.loss_sum = loss_sum;
   *a.correct += static_cast<double>(correct);
+}
+
+}  // namespace
+
+void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
+  if (arguments.x.element() == Element::bf16) {
+    load(spec, arguments, arguments.x.bf16());
+  } else {
+    load(spec, arguments, arguments.x.fp32());
+  }
+}
+
+void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) {
+  if (arguments.logits.element() == Element::bf16) {
+    cross_entropy_of(spec, arguments, arguments.logits.bf16(), arguments.gradient.bf16());
+  } else {
+    cross_entropy_of(spec, arguments, arguments.logits.fp32(), arguments.gradient.fp32());
+  }
 }
 
 }  // namespace ddp

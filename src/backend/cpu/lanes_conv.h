@@ -25,6 +25,12 @@ bool lanes_conv_supported(const ConvSpec& spec);
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
 std::vector<int> lanes_data_candidates(const ConvSpec& spec);
 std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
+// Those worth timing: the few that a cost model finds cheapest.
+std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
+std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec);
+// Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
+bool lanes_data_is_like_forward(const ConvSpec& spec);
 // The tiles with the least wasted work, by a rule that depends only on shapes and registers.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec);
 
@@ -38,6 +44,13 @@ std::string to_text(const LanesConvTiles& tiles);
 LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
 
 std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
+// On bf16 activations, forward and data gradient with products of pairs of bf16 numbers.
+std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
+
+// The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=lanes.5x5", and back.
+std::string bf16_text(const LanesConvTiles& tiles);
+bool is_bf16_text(const std::string& kernels);
+LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
 
 // lanes_depthwise.cpp: each output channel reads the input channel with the same index; no epilogue.
 inline constexpr const char* kLanesDepthwise = "lanes.depthwise";

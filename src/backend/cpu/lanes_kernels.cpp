@@ -7,6 +7,9 @@
 
 namespace ddp::lanes {
 
+namespace avx512bf16 {
+const Kernels& table();
+}
 namespace avx512 {
 const Kernels& table();
 }
@@ -19,25 +22,43 @@ const Kernels& table();
 
 namespace {
 
-const Kernels& chosen() {
+struct Chosen {
+  const Kernels* kernels;
+  const ForwardTile* pairs;
+  bool uses_pairs;
+};
+
+Chosen chosen() {
   const char* variable = std::getenv("DDP_INSTRUCTION_SET");
-  const std::string_view wanted = variable != nullptr ? variable : "";
+  std::string_view wanted = variable != nullptr ? variable : "";
+  constexpr std::string_view kPairs = "+bf16";
+  const bool model = wanted.ends_with(kPairs);
+  if (model) wanted.remove_suffix(kPairs.size());
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0;
   const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  check(wanted.empty() || wanted == "avx512" || wanted == "avx2" || wanted == "baseline", ExitCode::usage,
-        "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline", wanted);
+  check((wanted.empty() && !model) || wanted == "avx512" || wanted == "avx2" || wanted == "baseline", ExitCode::usage,
+        "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline, and may end in +bf16", variable);
   check((wanted != "avx512" || has_avx512) && (wanted != "avx2" || has_avx2), ExitCode::preflight,
         "DDP_INSTRUCTION_SET selects {}, which this processor does not support", wanted);
-  if (wanted == "avx512" || (wanted.empty() && has_avx512)) return avx512::table();
-  if (wanted == "avx2" || (wanted.empty() && has_avx2)) return avx2::table();
-  return baseline::table();
+  if (wanted == "avx512" || (wanted.empty() && has_avx512)) {
+    const Kernels& all = avx512::table();
+    const bool instructions = __builtin_cpu_supports("avx512bf16") != 0;
+    // Both tables list the same tiles.
+    return {&all, instructions ? avx512bf16::table().pair_forward : all.pair_forward, instructions || model};
+  }
+  const Kernels& all = wanted == "avx2" || (wanted.empty() && has_avx2) ? avx2::table() : baseline::table();
+  return {&all, all.pair_forward, model};
+}
+
+const Chosen& best() {
+  static const Chosen found = chosen();
+  return found;
 }
 
 }  // namespace
 
-const Kernels& kernels() {
-  static const Kernels& best = chosen();
-  return best;
-}
+const Kernels& kernels() { return *best().kernels; }
+const ForwardTile* pair_tiles() { return best().pairs; }
+bool uses_pairs() { return best().uses_pairs; }
 
 }  // namespace ddp::lanes

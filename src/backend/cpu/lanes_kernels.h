@@ -36,6 +36,9 @@ struct ConvShape {
   std::int64_t source_plane() const { return std::int64_t{16} * source_h() * source_w(); }
 };
 
+// With pairs, each float of x and w is a pair of bf16 numbers, of input channels 2c (the lower half) and 2c + 1, and
+// in_channels counts pairs.
+//
 // Forward: y = conv(x, w) + bias for one block of 16 samples.
 //   x       [in_channels][source_h][source_w][16]
 //   w       packed [out_channels/tile.channels][in_channels][kernel_h][kernel_w][tile.channels], zero-padded
@@ -109,6 +112,7 @@ inline constexpr int kLinearTile = 4;
 struct Kernels {
   const char* instruction_set;
   const ForwardTile* forward;
+  const ForwardTile* pair_forward;  // the same tiles with pairs of bf16 numbers, see below
   int forward_tiles;
   const WeightsTile* weights;
   int weights_tiles;
@@ -126,10 +130,19 @@ struct Kernels {
   ElementwiseKernels elementwise;
   PoolKernels pool;
   GeluKernels gelu[2];  // by GeluForm
+  // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
+  // `round_multiply_adds` of them. Returns a sum that depends on all.
+  float (*multiply_adds)(std::int64_t rounds, float factor);
+  int round_multiply_adds;
 };
 
+// The kernels with pairs of bf16 numbers: by instructions if the processor has them, otherwise a software model with the
+// same bits, which is slower than fp32 and used only if DDP_INSTRUCTION_SET ends in +bf16.
+const ForwardTile* pair_tiles();
+bool uses_pairs();
+
 // The kernels for this processor: the best that it supports, or those selected by the environment variable
-// DDP_INSTRUCTION_SET (avx512, avx2, baseline), so that different machines can compute the same bits. Throws
+// DDP_INSTRUCTION_SET (avx512, avx2, baseline, each also with +bf16), so that different machines can compute the same bits. Throws
 // Error(preflight) for an instruction set that the processor does not have.
 const Kernels& kernels();
 

@@ -131,27 +131,116 @@ Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
 
 std::int64_t band_elements(const Band& band) { return band.shape.in_channels * band.shape.source_plane(); }
 
-void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
+namespace {
+
+// Calls copy(offset in the plane of the image, target, vectors) for the pieces of each row of a channel's band, and
+// zero(target, vectors) for its padding. `step` is that of the band.
+template <class Copy, class Zero>
+void each_row(const ConvShape& whole, const Band& band, Copy copy, Zero zero) {
   const ConvShape& s = band.shape;
-  const std::int64_t side = kLanes * s.border_w;
-  const std::int64_t width = kLanes * s.in_w;
-  const std::int64_t line = kLanes * std::int64_t{whole.in_w};
-  for (int c = 0; c < s.in_channels; ++c, x += line * whole.in_h) {
-    for (int i = 0; i < s.in_h; ++i, to += width + 2 * side) {
-      const int row = band.first_row + i * band.step;
-      if (row < 0 || row >= whole.in_h) {
-        std::fill_n(to, width + 2 * side, 0.0F);
-        continue;
-      }
-      std::fill_n(to, side, 0.0F);
-      if (band.step == 1) {
-        std::copy_n(x + row * line, width, to + side);
-      } else {
-        for (int j = 0; j < s.in_w; ++j) std::copy_n(x + row * line + kLanes * j * band.step, kLanes, to + kLanes * j);
-      }
-      std::fill_n(to + side + width, side, 0.0F);
+  std::int64_t to = 0;
+  for (int i = 0; i < s.in_h; ++i, to += s.source_w()) {
+    const int row = band.first_row + i * band.step;
+    if (row < 0 || row >= whole.in_h) {
+      zero(to, s.source_w());
+      continue;
     }
+    zero(to, s.border_w);
+    const std::int64_t from = std::int64_t{row} * whole.in_w;
+    if (band.step == 1) {
+      copy(from, to + s.border_w, s.in_w);
+    } else {
+      for (int j = 0; j < s.in_w; ++j) copy(from + std::int64_t{j} * band.step, to + s.border_w + j, 1);
+    }
+    zero(to + s.border_w + s.in_w, s.border_w);
   }
+}
+
+void copy_values(const float* from, float* to, std::int64_t count) { std::copy_n(from, count, to); }
+void copy_values(const Bf16* from, float* to, std::int64_t count) {
+  lanes::kernels().elementwise.from_bf16(count, &from->bits, to);
+}
+
+// A null second channel is zero.
+void copy_pairs(const float* lower, const float* upper, float* to, std::int64_t count) {
+  lanes::kernels().elementwise.pair_floats(count, lower, upper, to);
+}
+void copy_pairs(const Bf16* lower, const Bf16* upper, float* to, std::int64_t count) {
+  lanes::kernels().elementwise.pair_bf16(count, &lower->bits, upper == nullptr ? nullptr : &upper->bits, to);
+}
+
+template <class Value>
+void copy_band_of(const ConvShape& whole, const Band& band, const Value* x, float* to) {
+  for (int c = 0; c < band.shape.in_channels; ++c) {
+    each_row(
+        whole, band,
+        [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
+          copy_values(x + kLanes * from, to + kLanes * at, kLanes * vectors);
+        },
+        [&](std::int64_t at, std::int64_t vectors) { std::fill_n(to + kLanes * at, kLanes * vectors, 0.0F); });
+    x += kLanes * std::int64_t{whole.in_w} * whole.in_h;
+    to += band.shape.source_plane();
+  }
+}
+
+template <class Value>
+void copy_band_pairs_of(const ConvShape& whole, const Band& band, const Value* x, float* to) {
+  const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
+  for (int c = 0; c < band.shape.in_channels; c += 2) {
+    const Value* upper = c + 1 < band.shape.in_channels ? x + plane : nullptr;
+    each_row(
+        whole, band,
+        [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
+          copy_pairs(x + kLanes * from, upper == nullptr ? nullptr : upper + kLanes * from, to + kLanes * at,
+                     kLanes * vectors);
+        },
+        [&](std::int64_t at, std::int64_t vectors) { std::fill_n(to + kLanes * at, kLanes * vectors, 0.0F); });
+    x += 2 * plane;
+    to += band.shape.source_plane();
+  }
+}
+
+// Pairs of input channels of packed weights [out/tile][in][taps][tile].
+void pair_packed(const ConvShape& s, const std::vector<float>& from, int tile, float* to) {
+  const std::int64_t plane = std::int64_t{s.kernel_h} * s.kernel_w * tile;
+  const float* block = from.data();
+  for (int first = 0; first < s.out_channels; first += tile) {
+    for (int c = 0; c < s.in_channels; c += 2, to += plane) {
+      const float* lower = block + c * plane;
+      copy_pairs(lower, c + 1 < s.in_channels ? lower + plane : nullptr, to, plane);
+    }
+    block += s.in_channels * plane;
+  }
+}
+
+}  // namespace
+
+void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
+  copy_band_of(whole, band, x, to);
+}
+void copy_band(const ConvShape& whole, const Band& band, const Bf16* x, float* to) { copy_band_of(whole, band, x, to); }
+void copy_band_pairs(const ConvShape& whole, const Band& band, const float* x, float* to) {
+  copy_band_pairs_of(whole, band, x, to);
+}
+void copy_band_pairs(const ConvShape& whole, const Band& band, const Bf16* x, float* to) {
+  copy_band_pairs_of(whole, band, x, to);
+}
+
+void pack_forward_pairs(const ConvShape& s, const float* w, int tile, float* packed) {
+  std::vector<float> whole(static_cast<std::size_t>(packed_weights(s, tile)));
+  pack_forward(s, w, tile, whole.data());
+  pair_packed(s, whole, tile, packed);
+}
+
+void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
+  std::vector<float> whole(static_cast<std::size_t>(packed_weights(phase.shape, tile)));
+  pack_data(spec, phase, w, tile, whole.data());
+  pair_packed(phase.shape, whole, tile, packed);
+}
+
+ConvShape paired(ConvShape shape) {
+  shape.in_channels = (shape.in_channels + 1) / 2;
+  return shape;
 }
 
 }  // namespace ddp

@@ -34,6 +34,12 @@ void pack_forward(const lanes::ConvShape& shape, const float* w, int tile, float
 // The same for a phase of the data gradient, from the forward convolution's weights of one group.
 void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
 
+// The same shape with pairs of input channels, as kernels for pairs of bf16 numbers take it.
+lanes::ConvShape paired(lanes::ConvShape shape);
+// As above, with the weights rounded to bf16 and those of two input channels in each float.
+void pack_forward_pairs(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
+void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
+
 // The rows of an image that a band of a convolution's output rows reads, copied with zero padding to a small separate
 // image, so that data that kernels read repeatedly is contiguous in the cache.
 struct Band {
@@ -47,5 +53,10 @@ Band band_of(const lanes::ConvShape& whole, int begin, int end, bool single_rows
 std::int64_t band_elements(const Band& band);
 // x: [in_channels][in_h][in_w][16] of the whole convolution's shape.
 void copy_band(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
+// The same of bf16 values.
+void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
+// The image of pairs of channels, of fp32 values rounded to bf16 or of bf16 values; `band` is not of a paired shape.
+void copy_band_pairs(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
+void copy_band_pairs(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
 
 }  // namespace ddp

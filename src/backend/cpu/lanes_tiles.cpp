@@ -48,6 +48,26 @@ double tile_cost(const ConvSpec& spec, const lanes::WeightsTile& tile) {
   return work * (1.0 + 4.0 / (tile.channels * tile.taps) + std::max(tile.channels, tile.taps) / 20.0);
 }
 
+// The cost model errs by less than this, so that what it finds more expensive is not timed; at most so many are.
+constexpr double kWorthTiming = 1.3;
+constexpr std::size_t kMostTimed = 5;
+
+template <class Cost>
+std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
+  std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) { return cost(a) < cost(b); });
+  std::size_t count = 0;
+  while (count < std::min(candidates.size(), kMostTimed) &&
+         cost(candidates[count]) <= kWorthTiming * cost(candidates[0])) {
+    ++count;
+  }
+  candidates.resize(count);
+  return candidates;
+}
+
+std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candidates) {
+  return shortlist(candidates, [&](int i) { return tile_cost(s, lanes::kernels().forward[i]); });
+}
+
 int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
   const lanes::Kernels& all = lanes::kernels();
   return *std::min_element(candidates.begin(), candidates.end(),
@@ -97,6 +117,27 @@ std::vector<int> lanes_weights_candidates(const ConvSpec& /*spec*/) {
   return all;
 }
 
+std::vector<int> lanes_forward_shortlist(const ConvSpec& spec) {
+  return shortlist_for(forward_shape(spec), lanes_forward_candidates(spec));
+}
+
+std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
+  if (!spec.input_gradient) return {};
+  return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec));
+}
+
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec) {
+  return shortlist(lanes_weights_candidates(spec), [&](int i) { return tile_cost(spec, lanes::kernels().weights[i]); });
+}
+
+bool lanes_data_is_like_forward(const ConvSpec& spec) {
+  if (!spec.input_gradient || spec.average_pool || spec.window.stride != 1) return false;
+  const ConvShape forward = forward_shape(spec);
+  const ConvShape data = narrowest_phase(spec);
+  return forward.in_channels == data.in_channels && forward.out_channels == data.out_channels &&
+         forward.out_w == data.out_w && forward.out_h == data.out_h;
+}
+
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec) {
   const lanes::Kernels& all = lanes::kernels();
   LanesConvTiles tiles;
@@ -114,6 +155,31 @@ std::string to_text(const LanesConvTiles& tiles) {
   std::string text = "forward=" + name_of(all.forward[tiles.forward]);
   if (tiles.data >= 0) text += " data=" + name_of(all.forward[tiles.data]);
   return text + " weights=" + name_of(all.weights[tiles.weights]);
+}
+
+namespace {
+
+constexpr std::string_view kBf16 = "=bf16.";
+constexpr std::string_view kLanesName = "=lanes.";
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+}  // namespace
+
+// Weight gradients are fp32.
+std::string bf16_text(const LanesConvTiles& tiles) {
+  return replaced(replaced(to_text(tiles), kLanesName, kBf16), "weights=bf16.", "weights=lanes.");
+}
+
+bool is_bf16_text(const std::string& kernels) { return kernels.find(kBf16) != std::string::npos; }
+
+LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
+  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName));
 }
 
 LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {

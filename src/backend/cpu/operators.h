@@ -43,6 +43,12 @@ std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to
 // In nhwc.
 std::unique_ptr<Op> make_channels_last(const ChannelsLastSpec& spec);
 
+// bf16_op.cpp: the operator `op` of fp32 activations on bf16 ones, for processors without instructions for bf16. Its
+// inputs are widened, its results rounded, and so are the weights of products; sums, statistics and the gradients of
+// parameters stay fp32 (or double). The result is that of bf16 instructions up to the order of additions.
+std::unique_ptr<Op> make_bf16_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y);
+void cpu_add_bf16(Bf16* sum, const Bf16* addend, std::int64_t count);
+
 // input_and_loss.cpp
 void cpu_load_input(const InputSpec& spec, const InputArguments& arguments);
 void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments);

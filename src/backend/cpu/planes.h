@@ -34,9 +34,10 @@ inline Planes planes_of(std::int64_t samples, const Shape& shape, Layout layout)
 }
 
 // Writes zeros for the samples that are not computed, so that they contribute no gradient.
-inline void clear_rest(float* data, std::int64_t active, std::int64_t batch, const Shape& shape, Layout layout) {
+template <class Value>
+void clear_rest(Value* data, std::int64_t active, std::int64_t batch, const Shape& shape, Layout layout) {
   const std::int64_t computed = stored_elements(computed_samples(active, batch, layout), shape, layout);
-  std::fill(data + computed, data + stored_elements(batch, shape, layout), 0.0F);
+  std::fill(data + computed, data + stored_elements(batch, shape, layout), Value{});
 }
 
 // For elementwise operators: calls f(offset, count) for pieces of the computed samples that fit into the first-level

@@ -18,19 +18,21 @@ class Trial {
   static constexpr double kNoRival = std::numeric_limits<double>::infinity();
 
   // Allocates and fills the tensors of an operator of this spec, once for all candidates.
-  Trial(const OpSpec& spec, Layout x, Layout y);
+  Trial(const OpSpec& spec, Layout x, Layout y, Element element = Element::fp32);
 
-  // Seconds of one pass over the whole batch, the minimum of a few rounds; of only one round if that took much longer
-  // than the rival's seconds.
+  // Seconds of one pass over the whole batch, the minimum of a few rounds, and of fewer once it is clear that it is
+  // slower than the rival.
   double forward_seconds(Op& op, double rival = kNoRival);
-  // Runs forward once before, for the saved values.
+  // Runs forward before if none of the operators has, for the saved values: candidates save the same.
   double backward_seconds(Op& op, double rival = kNoRival);
 
  private:
   void prepare(const Op& op);
 
-  Memory memory_;  // shared by all candidates
-  Memory own_;     // saved values and workspace of this candidate
+  Memory memory_;           // shared by all candidates
+  Memory saved_;            // as large as the largest candidate's
+  Memory workspace_;        // likewise
+  bool has_saved_ = false;  // by a forward pass
   ForwardArguments forward_;
   BackwardArguments backward_;
 };

@@ -210,10 +210,11 @@ class CudaOps final : public OpFactory {
   std::string fingerprint() const override {
     int runtime = 0;
     DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{}", queue_.properties().name,
-                       queue_.properties().major, queue_.properties().minor, queue_.properties().multiProcessorCount,
-                       name_of(context_.precision), context_.deterministic ? " deterministic" : "", runtime,
-                       cudnnGetVersion(), cublasLtGetVersion());
+    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{} kernels-{}",
+                       queue_.properties().name, queue_.properties().major, queue_.properties().minor,
+                       queue_.properties().multiProcessorCount, name_of(context_.precision),
+                       context_.deterministic ? " deterministic" : "", runtime, cudnnGetVersion(), cublasLtGetVersion(),
+                       cuda_source_hash());
   }
 
   std::string arithmetic() const override {

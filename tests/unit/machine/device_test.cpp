@@ -184,17 +184,17 @@ TEST(Device, TheCpuIsTakenWithoutLookingForGpus) {
   EXPECT_EQ(device.note, "");
 }
 
-TEST(Device, TheCpuComputesInFp32Alone) {
-  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+TEST(Device, TheCpuTakesEveryPrecision) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     Options options;
     options.model.precision = precision;
-    const std::string name(to_string(precision));
-    EXPECT_THAT(joint_error(ExitCode::usage, {0, 0}, options, {fails(ExitCode::preflight), fails(ExitCode::preflight)}),
-                AllOf(HasSubstr("--precision " + name + " requires a GPU"), HasSubstr("no GPU: this is why"),
-                      HasSubstr("--precision fp32")));
-    options.device.device = DeviceChoice::cpu;
-    EXPECT_THAT(joint_error(ExitCode::usage, {0}, options, {fails(ExitCode::preflight)}),
-                AllOf(HasSubstr("--precision " + name + " requires a GPU"), HasSubstr("uses the CPU; use")));
+    for (const DeviceChoice choice : {DeviceChoice::cpu, DeviceChoice::automatic}) {
+      options.device.device = choice;
+      for (const Device& device : choose({0, 0}, options, {fails(ExitCode::preflight), fails(ExitCode::preflight)})) {
+        EXPECT_EQ(device.gpu_module, nullptr);
+        EXPECT_EQ(device.config.precision, precision);
+      }
+    }
   }
 }
 

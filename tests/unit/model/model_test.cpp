@@ -123,6 +123,41 @@ TEST(LayoutPlan, TravelsAsText) {
             to_text(plan_layouts(*backend, stages, ChoiceMode::fixed)));
 }
 
+// Each operator once, those with the most work first, so that ranks can share them.
+TEST(LayoutPlan, QueriesAreDistinctAndInOrderOfTheirWork) {
+  const auto backend = make_cpu_backend();
+  const std::vector<Stage> stages = make_stages(make_model("resnet18-d2l", {1, 28, 28}, 10), 16);
+  const std::vector<KernelQuery> queries = kernel_queries(backend->ops(), stages);
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    EXPECT_EQ(std::count(queries.begin(), queries.end(), queries[i]), 1);
+    const OpSpec& before = queries[i == 0 ? 0 : i - 1].spec;
+    EXPECT_GE(forward_multiply_adds(before), forward_multiply_adds(queries[i].spec));
+  }
+  const auto asks = [&](const OpSpec& spec) {
+    return std::any_of(queries.begin(), queries.end(), [&](const KernelQuery& query) { return query.spec == spec; });
+  };
+  for (const Stage& stage : stages) EXPECT_TRUE(asks(stage.spec)) << stage.name;
+}
+
+// The plan is the cheapest by the answers, whatever they are: each layout in turn, where it has a kernel.
+TEST(LayoutPlan, FollowsTheAnswers) {
+  const auto backend = make_cpu_backend();
+  const std::vector<Stage> stages = make_stages(make_model("lenet", {1, 28, 28}, 10), 16);
+  const std::vector<KernelQuery> queries = kernel_queries(backend->ops(), stages);
+  for (const Layout liked : {Layout::nhwc, Layout::lanes16}) {
+    std::vector<KernelChoice> answers;
+    for (const KernelQuery& query : queries) {
+      const bool cheap = query.from == liked && query.to == liked;
+      answers.push_back({fmt::format("kernels in {}", to_string(query.to)), cheap ? 1.0 : 100.0});
+    }
+    const LayoutPlan plan = plan_layouts(backend->ops(), stages, queries, answers);
+    EXPECT_EQ(plan.stages.front().layout, liked);
+    EXPECT_EQ(plan.stages.front().kernels, fmt::format("kernels in {}", to_string(liked)));
+    const LayoutPlan other = plan_layouts(*backend, stages, ChoiceMode::fixed);
+    EXPECT_EQ(other.stages.size(), plan.stages.size());
+  }
+}
+
 TEST(LayoutPlan, ATextOfAnotherModelIsRefused) {
   const std::vector<Stage> stages = make_stages(make_model("lenet", {1, 28, 28}, 10), 16);
   EXPECT_THROW(layout_plan_from_text("", stages), Error);

@@ -1,5 +1,6 @@
 #include "train/plan_cache.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -68,13 +69,23 @@ TEST_F(PlanCacheTest, AFolderThatCannotBeMadeCostsNothingButTheCache) {
   EXPECT_FALSE(cache.find("a\n").has_value());
 }
 
-TEST(PlanCacheKey, TellsBatchesAndModelsApart) {
+TEST(PlanCacheKey, TellsModelsAndWhatIsTimedApart) {
   const auto backend = make_cpu_backend();
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);
   const auto key = [&](std::int64_t batch) { return PlanCache::key(backend->ops(), make_stages(graph, batch)); };
   EXPECT_EQ(key(64), key(64));
-  EXPECT_NE(key(64), key(65));
+  EXPECT_NE(key(16), key(32));
+  // Larger batches are timed with as many samples.
+  EXPECT_EQ(key(64), key(65));
+  EXPECT_EQ(key(64), key(512));
   EXPECT_NE(key(64), PlanCache::key(backend->ops(), make_stages(make_model("lenet", {1, 32, 32}, 10), 64)));
+}
+
+// A new build takes no plan of an older one: the key has a hash of the kernels' sources.
+TEST(PlanCacheKey, HasAHashOfTheKernels) {
+  const auto backend = make_cpu_backend();
+  const std::string key = PlanCache::key(backend->ops(), make_stages(make_model("lenet", {1, 28, 28}, 10), 64));
+  EXPECT_THAT(key, testing::ContainsRegex(" kernels-[0-9a-f]{16}\n"));
 }
 
 }  // namespace

@@ -1,0 +1,142 @@
+#include "backend/cpu/choose_kernels.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/operators.h"
+#include "backend/cpu/trial.h"
+
+namespace ddp {
+namespace {
+
+// More samples, multiply-adds or activations than these tell no more about which candidate is fastest.
+constexpr std::int64_t kTimingBatch = 64;
+constexpr double kTimingMultiplyAdds = 2.5e8;
+constexpr double kTimingActivations = 4e6;
+
+// Times choices of one direction with the other directions as in `best`, and keeps the fastest. `seconds_of` times a
+// choice and may stop early if it takes longer than `least`.
+template <class Choice, class Value, class Candidates, class Seconds>
+void search(Choice& best, Value Choice::*direction, const Candidates& candidates, double& least, Seconds seconds_of) {
+  for (const auto& candidate : candidates) {
+    if (best.*direction == candidate) continue;
+    Choice choice = best;
+    choice.*direction = candidate;
+    const double time = seconds_of(choice, least);
+    if (time >= least) continue;
+    least = time;
+    best = choice;
+  }
+}
+
+ConvSpec without_data_gradient(ConvSpec spec) {
+  spec.input_gradient = false;
+  return spec;
+}
+
+// The directions are searched one after the other. A weight gradient is timed alone; a data gradient only together with
+// it, and not at all if it is the same convolution as the forward one. `make` makes the operator of a spec and tiles.
+template <class Make>
+KernelChoice fastest_tiles(const ConvSpec& spec, Trial& trial, Make make, std::string (*text)(const LanesConvTiles&)) {
+  LanesConvTiles best = lanes_fixed_tiles(spec);
+  const auto forward_seconds = [&](const LanesConvTiles& tiles, double least) {
+    return trial.forward_seconds(*make(spec, tiles), least);
+  };
+  double forward = forward_seconds(best, Trial::kNoRival);
+  search(best, &LanesConvTiles::forward, lanes_forward_shortlist(spec), forward, forward_seconds);
+
+  const ConvSpec alone = without_data_gradient(spec);
+  const auto weights_seconds = [&](const LanesConvTiles& tiles, double least) {
+    return trial.backward_seconds(*make(alone, tiles), least);
+  };
+  double backward = weights_seconds(best, Trial::kNoRival);
+  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec), backward, weights_seconds);
+  if (!spec.input_gradient) return {text(best), forward + backward};
+
+  const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {
+    return trial.backward_seconds(*make(spec, tiles), least);
+  };
+  const std::vector<int> data = lanes_data_shortlist(spec);
+  const bool same = lanes_data_is_like_forward(spec) && std::find(data.begin(), data.end(), best.forward) != data.end();
+  if (same) best.data = best.forward;
+  backward = backward_seconds(best, Trial::kNoRival);
+  if (!same) search(best, &LanesConvTiles::data, data, backward, backward_seconds);
+  return {text(best), forward + backward};
+}
+
+KernelChoice fastest_lanes_conv(const ConvSpec& spec) {
+  Trial trial(spec, Layout::lanes16, Layout::lanes16);
+  if (!lanes_depthwise_supported(spec)) return fastest_tiles(spec, trial, make_lanes_conv, to_text);
+  const auto op = make_lanes_depthwise(spec);
+  const double forward = trial.forward_seconds(*op);
+  return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
+}
+
+KernelChoice fastest_onednn_conv(const ConvSpec& spec) {
+  constexpr std::array kFormats = {"any", "winograd"};
+  Trial trial(spec, Layout::nhwc, Layout::nhwc);
+  OneDnnConvFormats best;
+  const ConvSpec alone = without_data_gradient(spec);
+  // Without a kernel in oneDNN: slower than all others.
+  const auto forward_seconds = [&](const OneDnnConvFormats& formats, double least) {
+    const auto op = make_onednn_conv(alone, formats);
+    return op == nullptr ? Trial::kNoRival : trial.forward_seconds(*op, least);
+  };
+  const auto weights_seconds = [&](const OneDnnConvFormats& formats, double least) {
+    const auto op = make_onednn_conv(alone, formats);
+    return op == nullptr ? Trial::kNoRival : trial.backward_seconds(*op, least);
+  };
+  const auto backward_seconds = [&](const OneDnnConvFormats& formats, double least) {
+    const auto op = make_onednn_conv(spec, formats);
+    return op == nullptr ? Trial::kNoRival : trial.backward_seconds(*op, least);
+  };
+  double forward = forward_seconds(best, Trial::kNoRival);
+  search(best, &OneDnnConvFormats::forward, kFormats, forward, forward_seconds);
+  double backward = weights_seconds(best, Trial::kNoRival);
+  search(best, &OneDnnConvFormats::weights, kFormats, backward, weights_seconds);
+  if (spec.input_gradient) {
+    backward = backward_seconds(best, Trial::kNoRival);
+    search(best, &OneDnnConvFormats::data, kFormats, backward, backward_seconds);
+  }
+  return {to_text(best), forward + backward};
+}
+
+}  // namespace
+
+OpSpec cpu_timed_spec(const OpSpec& spec) {
+  const std::int64_t unit = kLanes * omp_get_max_threads();
+  const std::int64_t most = std::min(batch_of(spec), kTimingBatch);
+  const auto batch = static_cast<double>(batch_of(spec));
+  const double activations = static_cast<double>(std::max(input_of(spec).elements(), output_of(spec).elements()));
+  const double enough = std::min(kTimingMultiplyAdds * batch / std::max(forward_multiply_adds(spec), 1.0),
+                                 kTimingActivations / std::max(activations, 1.0));
+  OpSpec timed = spec;
+  if (static_cast<double>(most) > enough) {
+    const std::int64_t samples = std::min(most, std::max(unit, static_cast<std::int64_t>(enough) / unit * unit));
+    std::visit([&](auto& s) { s.batch = samples; }, timed);
+  } else {
+    std::visit([&](auto& s) { s.batch = most; }, timed);
+  }
+  return timed;
+}
+
+KernelChoice fastest_conv(const ConvSpec& spec, Layout layout) {
+  return layout == Layout::lanes16 ? fastest_lanes_conv(spec) : fastest_onednn_conv(spec);
+}
+
+KernelChoice fastest_bf16_conv(const ConvSpec& spec) {
+  Trial trial(spec, Layout::lanes16, Layout::lanes16, Element::bf16);
+  return fastest_tiles(spec, trial, make_lanes_bf16_conv, bf16_text);
+}
+
+KernelChoice only_kernels(const OpSpec& spec, Layout x, Layout y, Op& op, Element element) {
+  Trial trial(spec, x, y, element);
+  const double forward = trial.forward_seconds(op);
+  return {"", forward + trial.backward_seconds(op)};
+}
+
+}  // namespace ddp

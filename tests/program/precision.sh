@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# bf16 and tf32 on the CPU: the header says how they are computed, and bf16 gives the same bits on any number of ranks.
+set -u
+source "$(dirname "$0")/lib.sh"
+
+first_loss() { grep '"loss"' "$1/metrics.jsonl" | head -1 | sed 's/.*"loss":\([0-9.e+-]*\),.*/\1/'; }
+mixed=("${small[@]}" --device cpu --model mnist-slim --random-crop-padding 2 --deterministic --logical-shards 4 --epochs 1)
+
+for ranks in 1 2 3; do
+  run 0 120 "$ranks" "${mixed[@]}" --precision bf16 --output "$folder/bf16-$ranks"
+  grep -q 'emulated by rounding' "$folder/out" || fail "the header does not say how bf16 is computed"
+  same_tensors "$folder/bf16-1/latest" "$folder/bf16-$ranks/latest"
+done
+run 0 60 2 "${mixed[@]}" --precision bf16 --output "$folder/moved" --max-steps 3
+run 0 60 1 "${mixed[@]}" --precision bf16 --output "$folder/moved" --resume auto
+same_tensors "$folder/bf16-1/latest" "$folder/moved/latest"
+
+# It is not fp32, but near it.
+run 0 120 1 "${mixed[@]}" --output "$folder/fp32"
+grep -q 'emulated' "$folder/out" && fail "fp32 is emulated"
+cmp -s "$folder/fp32/latest/model.safetensors" "$folder/bf16-1/latest/model.safetensors" && fail "bf16 has the bits of fp32"
+awk -v a="$(first_loss "$folder/fp32")" -v b="$(first_loss "$folder/bf16-1")" \
+  'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.02 * a) ^ 2) }' || fail "the first loss in bf16 is far from that in fp32"
+
+run 0 120 1 "${mixed[@]}" --precision tf32 --output "$folder/tf32"
+grep -q 'tf32 as fp32' "$folder/out" || fail "the header does not say how tf32 is computed"
+same_tensors "$folder/fp32/latest" "$folder/tf32/latest"
+finish
