@@ -27,9 +27,10 @@ class FlatMath {
   // Conversion to bfloat16 (rounded) and back.
   virtual void to_bf16(Bf16* to, const float* from, std::size_t count) = 0;
   virtual void from_bf16(float* to, const Bf16* from, std::size_t count) = 0;
-  // *broken = 1 if any of the values or sums is non-finite, otherwise 0.
+  // *broken = 1 if any of the values or sums is non-finite, otherwise 0; *square_sum = the sum of the squares of the
+  // values, not finite if one of them is not. On a GPU its last bits depend on the order of additions.
   virtual void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                           double* broken) = 0;
+                           double* broken, double* square_sum) = 0;
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };

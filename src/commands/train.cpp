@@ -87,6 +87,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   std::vector<std::string> hosts;
   for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
   console->summary(phases, hosts);
+  if (const std::string text = trainer.balance_text(); !text.empty()) log_info("balance: {}", text);
   if (code == ExitCode::stopped) {
     log_info("stopped by {} after step {}; resume with --resume auto",
              signals.stop_reason().empty() ? "a request to another rank" : signals.stop_reason(), run.step());

@@ -119,6 +119,15 @@ void RunLog::write(const TrainRecord& record) {
                         {"seconds", std::move(seconds)}});
 }
 
+void RunLog::write(const OutlierRecord& record) {
+  write_line(metrics_, {{"step", record.step},
+                        {"epoch", record.epoch},
+                        {"outlier", record.quantity},
+                        {"value", record.outlier.value},
+                        {"median", record.outlier.median},
+                        {"z", record.outlier.z}});
+}
+
 void RunLog::write(const EvalRecord& record) {
   write_line(metrics_, {{"step", record.step},
                         {"epoch", record.epoch},

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "metrics/outliers.h"
 #include "metrics/phases.h"
 
 namespace ddp {
@@ -37,6 +38,14 @@ struct EvalRecord {
   std::int64_t epoch = 0;
   double val_loss = 0;
   double val_accuracy = 0;  // 0 to 1
+};
+
+// A step whose loss or gradient norm stands out (metrics/outliers.h).
+struct OutlierRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  const char* quantity = "";  // "loss" or "gradient_norm"
+  Outlier outlier;
 };
 
 // One row of summary.csv. Unknown cells are empty: those of an epoch without evaluation, and the time of one that an
@@ -78,6 +87,7 @@ class RunLog {
 
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
+  void write(const OutlierRecord& record);
   void write(const EpochRecord& record);
 
   // Waits until all lines are on disk; called with each checkpoint, so that none of its records can be missing.

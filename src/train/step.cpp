@@ -21,7 +21,7 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       plan_(plan),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.flat_elements())),
-      message_bytes_(summed_bytes() + sizeof(StepControl)),
+      message_bytes_(squares_at() + sizeof(double)),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   host_message_ = backend_.queue().allocate_for_transfer(message_bytes_, "the messages of a step");
@@ -56,7 +56,8 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   note_phase(WorkPhase::reduction);
   reducer_.finish();
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
-  backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
+  backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken),
+                              message_.at<double>(squares_at()));
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
@@ -89,6 +90,7 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   for (int shard = 0; shard < plan_.shards; ++shard) result.loss += host_message_.at<double>(0)[shard];
   result.loss /= static_cast<double>(input.samples);
   result.correct = static_cast<std::int64_t>(host(Slot::correct));
+  result.gradient_norm = std::sqrt(*host_message_.at<double>(squares_at()));
   result.finite = host(Slot::broken) == 0;
   result.request = {host(Slot::stop) > 0, host(Slot::checkpoint) > 0};
   return result;

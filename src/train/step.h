@@ -43,6 +43,7 @@ struct StepInput {
 struct StepResult {
   double loss = 0;           // mean over the global batch
   std::int64_t correct = 0;  // correct predictions in the global batch, before the update
+  double gradient_norm = 0;  // Euclidean, of the mean gradient; not finite if the gradient is not
   bool finite = true;        // whether loss and gradient are finite; if not, the weights were not updated
   Request request;           // the same on all ranks
 };
@@ -67,13 +68,15 @@ class TrainStep {
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
  private:
-  // The message of a step: a loss sum for each shard, then these slots, then the StepControl, which is not summed.
+  // The message of a step: a loss sum for each shard, then these slots, then the StepControl and the sum of squares of
+  // the gradient, which are not summed.
   enum Slot : std::size_t { correct, broken, stop, checkpoint, summed };
   // Marks in the queue that divide the time of a step; each is the beginning of its phase.
   enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
 
   double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }
   double& host(Slot slot) const { return *(host_message_.at<double>(0) + plan_.shards + slot); }
+  std::size_t squares_at() const { return summed_bytes() + sizeof(StepControl); }
   std::size_t summed_bytes() const { return (static_cast<std::size_t>(plan_.shards) + Slot::summed) * sizeof(double); }
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);

@@ -20,11 +20,27 @@ class Flat : public EveryBackend {
   double broken(const std::vector<float>& values, const std::vector<double>& sums) {
     const DeviceArray<float> floats(backend(), values);
     const DeviceArray<double> doubles(backend(), sums);
-    const DeviceArray<double> result(backend(), {42});
-    backend().math().find_broken(floats.data(), values.size(), doubles.data(), sums.size(), result.data());
+    const DeviceArray<double> result(backend(), {42, 42});
+    backend().math().find_broken(floats.data(), values.size(), doubles.data(), sums.size(), result.data(),
+                                 result.data() + 1);
+    square_sum_ = result.get()[1];
     return result.get()[0];
   }
+
+  double square_sum_ = 0;  // of the last call
 };
+
+TEST_P(Flat, SquaresAreSummed) {
+  for (const std::int64_t count : {1, 7, 8, 255, 257, 100'000}) {
+    const std::vector<float> values = random_floats(count);
+    double expected = 0;
+    for (const float value : values) expected += static_cast<double>(value) * static_cast<double>(value);
+    EXPECT_EQ(broken(values, {1}), 0);
+    EXPECT_NEAR(square_sum_, expected, 1e-9 * expected);
+  }
+  EXPECT_EQ(broken({3e38F, -3e38F}, {}), 0);
+  EXPECT_GT(square_sum_, 1e77);
+}
 
 TEST_P(Flat, BuffersAreAdded) {
   for (const std::int64_t count : {1, 255, 257, 100'000}) {
@@ -62,6 +78,7 @@ TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
   EXPECT_EQ(broken(fine, {1, -2}), 0);
   EXPECT_EQ(broken({std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0, 1e-45F}, {1e308}), 0);
   EXPECT_EQ(broken({}, {}), 0);
+  EXPECT_EQ(square_sum_, 0);
   for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
     for (const std::size_t place :
          {std::size_t{0}, std::size_t{69'999}, static_cast<std::size_t>(random_between(1, 69'998))}) {

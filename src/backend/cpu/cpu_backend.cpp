@@ -236,10 +236,11 @@ class CpuMath final : public FlatMath {
   }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
   void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override {
+  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count, double* broken,
+                   double* square_sum) override {
     const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
-    *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
+    *square_sum = cpu_square_sum(values, count);
+    *broken = finite && std::isfinite(*square_sum) ? 0 : 1;
   }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };

@@ -51,7 +51,7 @@ void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& argume
 void cpu_add(float* sum, const float* addend, std::size_t count);
 void cpu_to_bf16(Bf16* to, const float* from, std::size_t count);
 void cpu_from_bf16(float* to, const Bf16* from, std::size_t count);
-bool cpu_all_finite(const float* values, std::size_t count);
+double cpu_square_sum(const float* values, std::size_t count);
 
 // update.cpp
 void cpu_update(const UpdateArguments& arguments);

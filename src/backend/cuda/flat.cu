@@ -11,15 +11,22 @@ __global__ void add_kernel(float* sum, const float* addend, std::size_t count) {
 }
 
 // One thread: there are only a few sums.
-__global__ void check_sums_kernel(const double* sums, std::size_t count, double* broken) {
+__global__ void check_sums_kernel(const double* sums, std::size_t count, double* broken, double* square_sum) {
   bool found = false;
   for (std::size_t i = 0; i < count; ++i) found = found || is_broken(sums[i]);
   *broken = found ? 1 : 0;
+  *square_sum = 0;
 }
 
-__global__ void check_values_kernel(const float* values, std::size_t count, double* broken) {
+__global__ void check_values_kernel(const float* values, std::size_t count, double* broken, double* square_sum) {
   bool found = false;
-  for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(values[i]);
+  double squares = 0;
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    found = found || is_broken(values[i]);
+    squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) squares += __shfl_down_sync(0xffffffffU, squares, distance);
+  if (threadIdx.x % 32 == 0) atomicAdd(square_sum, squares);
   // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
 }
@@ -58,10 +65,10 @@ void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count
 }
 
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                 double* broken) {
-  launch(stream, 1, 1, check_sums_kernel, sums, sum_count, broken);
+                 double* broken, double* square_sum) {
+  launch(stream, 1, 1, check_sums_kernel, sums, sum_count, broken, square_sum);
   if (count == 0) return;
-  launch(stream, blocks_for(count), kThreads, check_values_kernel, values, count, broken);
+  launch(stream, blocks_for(count), kThreads, check_values_kernel, values, count, broken, square_sum);
 }
 
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed) {

@@ -176,7 +176,7 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
 
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count);
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                 double* broken);
+                 double* broken, double* square_sum);
 // Pseudo-random values between -0.5 and 0.5 that depend only on index and seed, to time and to check kernels.
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed);
 // result[0] = the largest |a - b|, infinite if either is NaN, result[1] = the largest |a|.

@@ -29,7 +29,7 @@ class StreamRecording final : public Recording {
 }  // namespace
 
 void StreamMath::find_broken(const float* /*values*/, std::size_t /*count*/, const double* /*sums*/,
-                             std::size_t /*sum_count*/, double* /*broken*/) {
+                             std::size_t /*sum_count*/, double* /*broken*/, double* /*square_sum*/) {
   no_training();
 }
 void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
