@@ -35,6 +35,23 @@ def train(scratch, name, fault, ranks=2):
                            "--output", str(scratch / name)], fault, ranks)
 
 
+def balances(scratch):
+    """Shards move from a rank that sleeps in each of them, and the bytes are those of one rank."""
+    data = ["--dataset", "glyphs", "--train-limit", "200", "--test-limit", "20", "--global-batch", "32", "--model", "mnist-slim",
+            "--lr", "0.01", "--threads", "1", "--progress", "none", "--device", "cpu", "--deterministic", "--logical-shards", "8",
+            "--epochs", "8"]
+    alone = start(scratch, [*data, "--output", str(scratch / "alone")], "", ranks=1)
+    check(alone.returncode == 0, "one rank fails", alone)
+    ended = start(scratch, [*data, "--balance", "on", "--output", str(scratch / "balanced")],
+                  "sleep rank=1 place=forward seconds=0.03 count=0")
+    check(re.search(r"balance: logical shards of the ranks: [5-7], [1-3] in place of 4, 4; a step takes", ended.stderr),
+          "no shards were moved", ended)
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        same = ended.returncode == 0 and \
+            (scratch / "balanced/latest" / file).read_bytes() == (scratch / "alone/latest" / file).read_bytes()
+        check(same, f"{file} is other than that of one rank", ended)
+
+
 def ends(scratch, name, fault, code, text):
     """A run with this fault ends with the code, and with one error that has the text."""
     ended = train(scratch, name, fault)
@@ -70,6 +87,7 @@ def main():
         model = (scratch / "whole/latest/model.safetensors").read_bytes()
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             runs = [
+                pool.submit(balances, scratch),
                 pool.submit(ends, scratch, "throw", "throw rank=1 step=3 place=update", 1, "rank 1: internal error: a fault"),
                 pool.submit(ends, scratch, "memory", "out-of-memory rank=1 step=3 place=forward", 5, "rank 1: out of memory"),
                 pool.submit(ends, scratch, "kill", "kill rank=1 step=3 place=backward", 137, ""),

@@ -25,8 +25,9 @@ __global__ void check_values_kernel(const float* values, std::size_t count, doub
     found = found || is_broken(values[i]);
     squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
-  for (int distance = 16; distance > 0; distance /= 2) squares += __shfl_down_sync(0xffffffffU, squares, distance);
-  if (threadIdx.x % 32 == 0) atomicAdd(square_sum, squares);
+  constexpr unsigned kWarp = 32;
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) squares += __shfl_xor_sync(0xFFFFFFFFU, squares, step);
+  if (threadIdx.x % kWarp == 0) atomicAdd(square_sum, squares);
   // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
 }
