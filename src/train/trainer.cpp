@@ -178,11 +178,12 @@ void Trainer::rebalance() {
 // All ranks compute the same rate. A bad one would make every weight non-finite.
 void Trainer::check_learning_rate(double lr) {
   if (std::isfinite(lr)) return;
-  throw JointError(ExitCode::non_finite,
-                   fmt::format("step {} (epoch {}): the learning rate is not finite ({}); the weights were not updated, "
-                               "and {}; check --lr and the options of --schedule",
-                               run_.step() + 1, run_.cursor().epoch + 1, lr, kept_text()),
-                   ranks_.rank() == 0);
+  throw JointError(
+      ExitCode::non_finite,
+      fmt::format("step {} (epoch {}): the learning rate is not finite ({}); the weights were not updated, "
+                  "and {}; check --lr and the options of --schedule",
+                  run_.step() + 1, run_.cursor().epoch + 1, lr, kept_text()),
+      ranks_.rank() == 0);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.
