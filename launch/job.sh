@@ -36,7 +36,7 @@ keep_alive=(--mca oob_tcp_keepalive_time 4 --mca oob_tcp_keepalive_intvl 2 --mca
 # among them.
 find_children() {
   local all=() below=() child name fields next
-  children=() stopped=() left= agents=0
+  children=() stopped=() left='' agents=0
   read -ra all <"/proc/$job/task/$job/children" || true
   for ((next = 0; next < ${#all[@]}; next++)); do
     child=${all[next]}

@@ -10,7 +10,7 @@
 namespace ddp {
 
 MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm_(order.algorithm) {
-  if (algorithm_ == Reduction::tree) tree_.emplace(make_shard_tree(ranks, order.shards));
+  if (algorithm_ == Reduction::tree) tree_.emplace(make_shard_tree(ranks, order.shards, order.shard_counts));
   if (ranks.size() > 1) channel_ = ranks.duplicate();
 }
 

@@ -63,13 +63,16 @@ Accumulation plan_accumulation(std::int64_t shards, Range run) {
   return plan;
 }
 
-ShardTree::ShardTree(int shards, int ranks, int rank)
-    : rank_count_(ranks), rank_(rank), run_(part(shards, ranks, rank)), accumulation_(plan_accumulation(shards, run_)) {
+ShardTree::ShardTree(int shards, int ranks, int rank, std::span<const std::int64_t> counts)
+    : rank_count_(ranks),
+      rank_(rank),
+      run_(part(shards, ranks, rank, counts)),
+      accumulation_(plan_accumulation(shards, run_)) {
   DDP_ASSERT(ranks >= 1 && ranks <= shards && rank >= 0 && rank < ranks);
   std::vector<Range> leaves;
   for (int r = 0; r < ranks; ++r) {
     first_partial_.push_back(leaves.size());
-    const std::vector<Range> partials = partial_sums(shards, part(shards, ranks, r));
+    const std::vector<Range> partials = partial_sums(shards, part(shards, ranks, r, counts));
     leaves.insert(leaves.end(), partials.begin(), partials.end());
   }
   first_partial_.push_back(leaves.size());
@@ -151,11 +154,11 @@ void ShardTree::all_reduce_sum(Communicator& communicator, std::span<float* cons
   communicator.exchange(outgoing_, incoming_, "all_reduce_sum (tree)");
 }
 
-ShardTree make_shard_tree(const Communicator& ranks, int shards) {
+ShardTree make_shard_tree(const Communicator& ranks, int shards, std::span<const std::int64_t> counts) {
   check(shards >= ranks.size(), ExitCode::usage,
         "{} logical shards leave some of {} ranks without work; give --logical-shards at least {}", shards,
         ranks.size(), ranks.size());
-  return {shards, ranks.size(), ranks.rank()};
+  return {shards, ranks.size(), ranks.rank(), counts};
 }
 
 }  // namespace ddp

@@ -53,7 +53,8 @@ Accumulation plan_accumulation(std::int64_t shards, Range run);
 class ShardTree {
  public:
   // 1 <= ranks <= shards: no rank is without work.
-  ShardTree(int shards, int ranks, int rank);
+  // `counts`: the shards of each rank, at least one; empty: as many for each, up to one.
+  ShardTree(int shards, int ranks, int rank, std::span<const std::int64_t> counts = {});
 
   // The shards of this rank, and the order of their additions.
   Range run() const { return run_; }
@@ -91,6 +92,6 @@ class ShardTree {
 };
 
 // The tree over `shards` logical shards from the view of this rank. Throws Error(usage) for fewer shards than ranks.
-ShardTree make_shard_tree(const Communicator& ranks, int shards);
+ShardTree make_shard_tree(const Communicator& ranks, int shards, std::span<const std::int64_t> counts = {});
 
 }  // namespace ddp

@@ -109,6 +109,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   std::vector<std::string> hosts;
   for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
   console->summary(phases, hosts);
+  if (const std::string text = trainer.balance_text(); !text.empty()) log_info("balance: {}", text);
   if (trainer.timing().ranks[0].steps >= kFewestExplainedSteps) {
     console->line("\n" + brief(explain(trainer.timing(), options)));
   }

@@ -36,7 +36,7 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
 }  // namespace
 
 Accumulation plan_own_shards(const Communicator& communicator, const ReducerConfig& config) {
-  const ShardTree tree = make_shard_tree(communicator, config.shards);
+  const ShardTree tree = make_shard_tree(communicator, config.shards, config.shard_counts);
   if (config.algorithm == Reduction::tree) return tree.accumulation();
   return plan_accumulation(tree.run().size(), {0, tree.run().size()});
 }

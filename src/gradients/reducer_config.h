@@ -23,6 +23,7 @@ struct ReducerConfig {
   int shards = 1;               // logical shards of the global batch, over all ranks; at least one per rank
   std::size_t elements = 0;     // of the flat gradient buffer
   bool bf16 = false;            // send gradients in bfloat16; ring only
+  std::vector<std::int64_t> shard_counts = {};  // of each rank; empty: as many for each, up to one
 };
 
 // How this rank adds its own shards: as the tree does, or into a single sum if the ranks are summed in another order

@@ -75,8 +75,9 @@ void mark_cycle(std::vector<RankState>& ranks) {
   }
   std::map<WorkPhase, std::size_t> phases;
   for (const RankState& each : ranks) ++phases[phase_of(each)];
-  for (const auto& [phase, count] : phases) {
-    if (2 * count <= ranks.size()) continue;
+  for (const auto& each_phase : phases) {
+    const WorkPhase phase = each_phase.first;
+    if (2 * each_phase.second <= ranks.size()) continue;
     mark([&](const RankState& each) { return phase_of(each) != phase; },
          fmt::format("not arrived: the others are in {}", phase_name(phase)));
   }

@@ -59,6 +59,11 @@ void Recorder::step(const StepInfo& info, std::span<const SumTimes> buckets) {
   add_buckets(info, buckets);
 }
 
+void Recorder::new_loader() {
+  loader_before_ = difference(loader_before_, loader_at_last_step_);
+  loader_at_last_step_ = {};
+}
+
 void Recorder::add_buckets(const StepInfo& info, std::span<const SumTimes> buckets) {
   if (buckets.size() != bucket_sums_.size() || buckets.empty()) return;
   for (std::size_t i = 0; i < buckets.size(); ++i) {

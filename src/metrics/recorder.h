@@ -84,6 +84,8 @@ class Recorder {
   explicit Recorder(std::size_t buckets, double (*read_clock)() = now);
 
   void step(const StepInfo& info, std::span<const SumTimes> buckets);
+  // The counters of the loader begin at 0 again.
+  void new_loader();
   // Collective: the timing of all ranks until now. `phases` are the clock's totals.
   std::vector<RankTiming> gather(Communicator& ranks, const PhaseTotals& phases);
   // Whether a gather is worth its messages: at least `kStepsBetweenGathers` since the last. The same on all ranks.

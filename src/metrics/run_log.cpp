@@ -161,6 +161,15 @@ void RunLog::write(const TrainRecord& record) {
   if (listener_ != nullptr) listener_->training(record);
 }
 
+void RunLog::write(const OutlierRecord& record) {
+  write_line(metrics_, {{"step", record.step},
+                        {"epoch", record.epoch},
+                        {"outlier", record.quantity},
+                        {"value", record.outlier.value},
+                        {"median", record.outlier.median},
+                        {"z", record.outlier.z}});
+}
+
 void RunLog::write(const EvalRecord& record) {
   Json line = {{"step", record.step},
                {"epoch", record.epoch},

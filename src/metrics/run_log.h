@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "metrics/outliers.h"
 #include "metrics/phases.h"
 
 namespace ddp {
@@ -71,6 +72,14 @@ struct EvalRecord {
   std::optional<double> top5_accuracy = std::nullopt;
   std::vector<double> class_accuracy = {};                // NaN: no samples
   std::vector<std::vector<std::int64_t>> confusion = {};  // [true class][predicted class]
+};
+
+// A step whose loss or gradient norm stands out (metrics/outliers.h).
+struct OutlierRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  const char* quantity = "";  // "loss" or "gradient_norm"
+  Outlier outlier;
 };
 
 // One row of summary.csv. Unknown cells are empty: those of an epoch without evaluation, and the time of one that an
@@ -125,6 +134,7 @@ class RunLog {
 
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
+  void write(const OutlierRecord& record);
   void write(const EpochRecord& record);
   void write(const StepRecord& record);
   // It must outlive this object; null: none.

@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -40,6 +42,12 @@ Range BatchPlan::rank_samples(int rank, std::int64_t batch) const {
   return {shard_samples(own.begin, batch).begin, shard_samples(own.end - 1, batch).end};
 }
 
+void BatchPlan::divide(std::vector<std::int64_t> counts) {
+  shard_counts = std::move(counts);
+  per_rank = 0;
+  for (int rank = 0; rank < ranks; ++rank) per_rank = std::max(per_rank, rank_samples(rank, global_batch).size());
+}
+
 void check_batch_choice(const BatchOptions& options) {
   std::vector<std::string> given;
   if (options.global_batch) given.emplace_back("--global-batch");
@@ -66,6 +74,11 @@ BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t tra
       "a global batch of {} is smaller than the number of logical shards, {}; use --global-batch {} or more, or fewer "
       "--logical-shards",
       plan.global_batch, plan.shards, plan.shards);
+  check(!options.balance || ranks == 1 || plan.shards > ranks, ExitCode::usage,
+        "--balance on moves logical shards between ranks, but each of {} ranks has only one; give --logical-shards {}, "
+        "for "
+        "example",
+        ranks, 4 * ranks);
   plan.per_shard = plan.shard_samples(0, plan.global_batch).size();
   // The first rank has the most shards, and the larger ones.
   plan.per_rank = plan.rank_samples(0, plan.global_batch).size();

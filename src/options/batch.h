@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/partition.h"
 #include "options/options.h"
@@ -22,14 +23,17 @@ struct BatchPlan {
   std::int64_t per_rank = 0;   // maximum samples per step of a rank
   std::int64_t per_shard = 0;  // maximum samples of a shard
   std::int64_t steps_per_epoch = 0;
-  std::int64_t last_batch = 0;  // samples in the last step of an epoch, at most global_batch
+  std::int64_t last_batch = 0;                  // samples in the last step of an epoch, at most global_batch
+  std::vector<std::int64_t> shard_counts = {};  // shards of each rank; empty: as many for each, up to one
 
   // The shards that a rank owns.
-  Range shards_of(int rank) const { return part(shards, ranks, rank); }
+  Range shards_of(int rank) const { return part(shards, ranks, rank, shard_counts); }
   // The samples of a shard within a batch of `batch` samples; empty for some shards if batch < shards.
   Range shard_samples(std::int64_t shard, std::int64_t batch) const { return part(batch, shards, shard); }
   // The samples of a rank, i.e. of all its shards, within a batch of `batch` samples.
   Range rank_samples(int rank, std::int64_t batch) const;
+  // Gives the ranks so many shards each, at least one; `per_rank` changes with it.
+  void divide(std::vector<std::int64_t> counts);
   // The number of samples in step `step` (from 0) of an epoch.
   std::int64_t batch_of_step(std::int64_t step) const {
     return step + 1 == steps_per_epoch ? last_batch : global_batch;

@@ -106,6 +106,7 @@ struct BatchOptions {
   std::optional<std::int64_t> batch_per_rank = std::nullopt;  // samples per rank
   std::optional<std::int64_t> batch_size = std::nullopt;      // with a single rank only
   int logical_shards = 0;                                     // 0: the number of ranks
+  bool balance = false;                                       // move shards from slow ranks to fast ones
   bool drop_last = false;                                     // drop the last, incomplete batch of an epoch
 
   friend bool operator==(const BatchOptions&, const BatchOptions&) = default;

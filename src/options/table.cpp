@@ -179,6 +179,9 @@ void add_batch(std::vector<OptionSpec>& table) {
   batch.integer("logical-shards", &BatchOptions::logical_shards, 0, 1 << 20,
                 "parts of the global batch that are processed one at a time; more shards than ranks is gradient "
                 "accumulation; 0: one per rank");
+  batch.on_off("balance", &BatchOptions::balance,
+               "move logical shards from slow ranks to fast ones, by their measured speed; requires more shards than "
+               "ranks, and changes no bit with --deterministic");
   batch.on_off("drop-last", &BatchOptions::drop_last, "drop the last, incomplete batch of each epoch");
 }
 

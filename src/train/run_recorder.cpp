@@ -26,10 +26,15 @@ double flops_per_sample(const Graph& graph) {
 }  // namespace
 
 RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder)
-    : reducer_(reducer), folder_(folder), recorder_(reducer.buckets().size()) {}
+    : reducer_(&reducer), folder_(folder), recorder_(reducer.buckets().size()) {}
+
+void RunRecorder::follow(const Reducer& reducer) {
+  reducer_ = &reducer;
+  recorder_.new_loader();
+}
 
 void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr) {
-  recorder_.step(info, reducer_.bucket_times());
+  recorder_.step(info, reducer_->bucket_times());
   if (folder_ == nullptr) return;
   const StepHashes& hashes = result.hashes;
   folder_->log().write(StepRecord{info.step, hashes.samples, hashes.pixels, lr, result.loss, result.grad_norm,
@@ -43,7 +48,7 @@ RunTiming RunRecorder::gather(Communicator& ranks, const PhaseTotals& phases, st
   timing.checkpoints = checkpoints_;
   timing.ranks = recorder_.gather(ranks, phases);
   timing.buckets = recorder_.buckets();
-  std::vector<double> shortest(reducer_.buckets().size());
+  std::vector<double> shortest(reducer_->buckets().size());
   for (std::size_t i = 0; i < timing.buckets.size(); ++i) shortest[i] = timing.buckets[i].shortest;
   ranks.all_reduce(std::span(shortest), ReduceOp::min);
   for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];

@@ -25,6 +25,8 @@ class RunRecorder {
  public:
   // `folder` is null except on rank 0. Both must outlive this object.
   RunRecorder(const Reducer& reducer, RunFolder* folder);
+  // Another reducer from the next step on, with another loader.
+  void follow(const Reducer& reducer);
   // Only rank 0 needs them; without, no timing.json is written.
   void set_facts(RunFacts facts) { facts_ = std::move(facts); }
 
@@ -46,7 +48,7 @@ class RunRecorder {
   RunTiming gather(Communicator& ranks, const PhaseTotals& phases, std::int64_t step);
   void write(const RunTiming& timing);
 
-  const Reducer& reducer_;
+  const Reducer* reducer_;
   RunFolder* folder_;
   Recorder recorder_;
   std::optional<RunFacts> facts_;

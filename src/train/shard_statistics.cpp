@@ -8,19 +8,36 @@
 namespace ddp {
 
 ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank)
-    : statistics_(graph.statistics()),
+    : backend_(backend),
+      statistics_(graph.statistics()),
       count_(static_cast<std::size_t>(graph.statistic_count())),
       shards_(plan.shards),
       mine_(plan.shards_of(rank)) {
   if (count_ == 0) return;
-  own_ = backend.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  allocate();
   mean_ = backend.queue().allocate(count_ * sizeof(float), "the running statistics");
-  host_own_ = std::make_unique<HostMirror>(backend.queue(), own_.at<float>(0), at(mine_.size()));
   host_mean_ = std::make_unique<HostMirror>(backend.queue(), mean_.at<float>(0), count_);
   all_.resize(at(shards_));
   std::vector<float> initial(count_);
   initialize_statistics(graph, initial);
   set(initial);
+}
+
+void ShardStatistics::allocate() {
+  host_own_.reset();
+  own_ = backend_.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  host_own_ = std::make_unique<HostMirror>(backend_.queue(), own_.at<float>(0), at(mine_.size()));
+}
+
+void ShardStatistics::divide(Communicator& ranks, Range mine) {
+  if (count_ == 0) {
+    mine_ = mine;
+    return;
+  }
+  gather(ranks);
+  mine_ = mine;
+  allocate();
+  push();
 }
 
 float* ShardStatistics::of_shard(std::int64_t shard) const {

@@ -37,6 +37,8 @@ class ShardStatistics {
   void gather(Communicator& ranks);
   // Collective: the reverse, after a checkpoint was read into rank 0's views.
   void broadcast(Communicator& ranks);
+  // Collective: from here on this rank has these shards; all keep their statistics.
+  void divide(Communicator& ranks, Range mine);
   // Initialises all shards with these values; for imported networks.
   void set(std::span<const float> values);
 
@@ -52,7 +54,9 @@ class ShardStatistics {
   std::span<float> row(std::int64_t shard) { return std::span(all_).subspan(at(shard), count_); }
   std::size_t at(std::int64_t shard) const { return static_cast<std::size_t>(shard) * count_; }
   void push();
+  void allocate();
 
+  Backend& backend_;
   std::vector<Statistic> statistics_;
   std::size_t count_;  // floats per shard
   int shards_;

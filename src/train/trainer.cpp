@@ -16,6 +16,7 @@
 #include "gradients/buckets.h"
 #include "job/joint_error.h"
 #include "train/fingerprint.h"
+#include "train/open_device.h"
 
 namespace ddp {
 namespace {
@@ -42,6 +43,7 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.overlap = options.overlap;
   config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib), bytes(options.bucket_mib));
   config.shards = e.batch.shards;
+  config.shard_counts = e.batch.shard_counts;
   config.elements = static_cast<std::size_t>(e.graph.flat_elements());
   return config;
 }
@@ -53,6 +55,24 @@ std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& pl
   return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
 }
 
+Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
+    : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
+      stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
+            e.options.data.mixup > 0),
+      step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get()}, e.batch, ranks.rank(),
+           e.options.device.cuda_graph != GraphMode::off) {}
+
+Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
+    : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps),
+      loader(*e.data.train,
+             {.max_batch = e.batch.per_rank,
+              .workers = e.options.data.workers,
+              .prefetch = e.options.data.prefetch,
+              .read_pixels = e.resident_train == nullptr,
+              .training = true,
+              .mixup = e.options.data.mixup},
+             [this] { return stream.next(); }) {}
+
 Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output)
     : experiment_(experiment),
       run_(run),
@@ -62,15 +82,13 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       options_(experiment.options.optimizer),
       total_steps_(total_steps_of(options_, experiment.batch)),
       schedule_(schedule_config(options_, experiment.batch)),
-      reducer_(ranks, *experiment.backend, *experiment.sums, reducer_config(experiment)),
-      stage_(experiment.backend->queue(), experiment.data.train->shape().size(), experiment.batch.per_rank,
-             experiment.resident_train.get(), experiment.options.data.mixup > 0),
-      train_step_({*experiment.backend, *experiment.network, reducer_, run.optimizer(), stage_, clock_,
-                   experiment.statistics.get()},
-                  experiment.batch, ranks.rank(), experiment.options.device.cuda_graph != GraphMode::off),
-      recorder_(reducer_, output == nullptr ? nullptr : &output->folder),
+      engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
+      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
-                 experiment.options.output.eval_on, experiment.options.data) {}
+                 experiment.options.output.eval_on, experiment.options.data) {
+  const BatchPlan& plan = experiment.batch;
+  if (experiment.options.batch.balance && plan.ranks > 1) balance_.emplace(plan.shards, plan.ranks);
+}
 
 Request Trainer::requested() {
   if (signals_ == nullptr) return {};
@@ -102,17 +120,8 @@ ExitCode Trainer::run() {
   const Activity activity("training");
   const StopsByStep stops(signals_);
   const BatchPlan& plan = experiment_.batch;
-  BatchStream stream(plan, ranks_.rank(), experiment_.data.train->size(), options_.seed, run_.cursor(),
-                     std::max<std::int64_t>(0, total_steps_ - run_.step()));
-  const DataOptions& data = experiment_.options.data;
-  Loader loader(*experiment_.data.train,
-                {.max_batch = plan.per_rank,
-                 .workers = data.workers,
-                 .prefetch = data.prefetch,
-                 .read_pixels = experiment_.resident_train == nullptr,
-                 .training = true,
-                 .mixup = data.mixup},
-                [&] { return stream.next(); });
+  const auto steps_left = [&] { return std::max<std::int64_t>(0, total_steps_ - run_.step()); };
+  input_ = std::make_unique<Input>(experiment_, run_, ranks_.rank(), steps_left());
   epoch_began_ = now();
   (void)clock_.lap();
   if (!finish_interrupted()) return leave(ExitCode::stopped);
@@ -121,25 +130,65 @@ ExitCode Trainer::run() {
     note_step(run_.step() + 1);
     note_phase(WorkPhase::data);
     const double began = now();
-    const std::optional<Batch> batch = loader.next();
+    const std::optional<Batch> batch = input_->loader.next();
     DDP_ASSERT(batch.has_value());
     const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
     const StepControl control = schedule_.control(run_.step());
+    check_learning_rate(control.lr);
     if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
-    const StepResult result = train_step_.run(experiment_.parameters(), *batch, {control, samples, requested()});
-    recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(loader.statistics())}, control.lr);
+    const StepResult result = engine_->step.run(experiment_.parameters(), *batch, {control, samples, requested()});
+    recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(input_->loader.statistics())},
+                   control.lr);
     if (!result.finite) handle_non_finite(result, *batch, samples, control.lr);
     const bool complete = after_step(result, control.lr, samples);
     if (!complete || (result.request.stop && run_.step() < total_steps_)) {
       if (!run_.saved_now()) save(/*last=*/true);
       return leave(ExitCode::stopped);
     }
+    if (balance_) rebalance();
   }
   if (!run_.saved_now()) save(/*last=*/true);
   // A run that was already complete when resumed is not changed.
   if (!run_.evaluated_now() && !evaluate()) return leave(ExitCode::stopped);
   if (output_ != nullptr) output_->folder.check_held_now();
   return leave(ExitCode::done);
+}
+
+// After a step: measures it, and at times moves shards between the ranks.
+void Trainer::rebalance() {
+  PhaseTotals step = clock_.totals();
+  const PhaseTotals now = step;
+  step -= measured_;
+  measured_ = now;
+  balance_->note_step(step[Phase::data_wait] + step[Phase::forward] + step[Phase::backward],
+                      step.sum() - step[Phase::evaluation] - step[Phase::checkpoint]);
+  if (!balance_->due()) return;
+  const std::optional<std::vector<std::int64_t>> counts = balance_->decide(ranks_);
+  if (!counts || run_.step() == total_steps_) return;
+  Experiment& e = experiment_;
+  e.batch.divide(*counts);
+  e.statistics->divide(ranks_, e.batch.shards_of(ranks_.rank()));
+  engine_.reset();
+  const Reduction reduction = reduction_of(e.options);
+  // Other algorithms do not depend on the division.
+  if (reduction == Reduction::tree) {
+    e.sums = open_sums(e.device, ranks_, e.backend->queue(), {reduction, e.batch.shards, *counts});
+  }
+  engine_ = std::make_unique<Engine>(e, run_, ranks_, clock_);
+  recorder_.follow(engine_->reducer);
+  input_ = std::make_unique<Input>(e, run_, ranks_.rank(), total_steps_ - run_.step());
+  log_info("step {}: {}", run_.step(), balance_->summary());
+}
+
+// All ranks compute the same rate. A bad one would make every weight non-finite.
+void Trainer::check_learning_rate(double lr) {
+  if (std::isfinite(lr)) return;
+  throw JointError(
+      ExitCode::non_finite,
+      fmt::format("step {} (epoch {}): the learning rate is not finite ({}); the weights were not updated, "
+                  "and {}; check --lr and the options of --schedule",
+                  run_.step() + 1, run_.cursor().epoch + 1, lr, kept_text()),
+      ranks_.rank() == 0);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.
@@ -159,8 +208,8 @@ bool Trainer::finish_interrupted() {
 }
 
 StepResult Trainer::step_on(const Batch& batch) {
-  return train_step_.run(experiment_.parameters(), batch,
-                         {schedule_.control(run_.step()), experiment_.batch.global_batch, {}});
+  return engine_->step.run(experiment_.parameters(), batch,
+                           {schedule_.control(run_.step()), experiment_.batch.global_batch, {}});
 }
 
 bool Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
@@ -171,6 +220,7 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
     run_.pass_over(samples);
   }
   const std::int64_t step = run_.step();
+  if (output_ != nullptr && result.finite) log_outliers(result);
   samples_since_line_ += samples;
   epoch_samples_here_ += samples;
   if (step % experiment_.options.output.log_interval == 0 || step == total_steps_) log_step(result, lr);
@@ -207,6 +257,19 @@ void Trainer::log_step(const StepResult& result, double lr) {
   shown_ = {epoch,        options_.epochs, step, total_steps_, result.loss, lr, rate, recorder_.mfu(rate).value_or(-1),
             limit_of(lap)};
   output_->console.log(shown_);
+}
+
+void Trainer::log_outliers(const StepResult& result) {
+  const auto log = [this](const char* quantity, const char* name, const std::optional<Outlier>& found) {
+    if (!found) return;
+    output_->folder.log().write(OutlierRecord{run_.step(), epoch_of_last_step(), quantity, *found});
+    log_warning(
+        "step {} (epoch {}): the {} of {:.4g} stands out, {:.0f} standard deviations above the median {:.4g} of the {} "
+        "steps before",
+        run_.step(), epoch_of_last_step(), name, found->value, found->z, found->median, Outliers::kWindow);
+  };
+  log("loss", "loss", losses_.note(result.loss));
+  log("gradient_norm", "gradient norm", gradient_norms_.note(result.grad_norm));
 }
 
 bool Trainer::evaluates_here() const {
@@ -327,7 +390,7 @@ std::string Trainer::kept_text() {
 void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr) {
   const LongActivity activity("searching for the cause of a non-finite step");
   note_phase(WorkPhase::diagnosis);
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, stage_, batch, samples);
+  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
   const std::string what =
       fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
                   std::isfinite(result.loss) ? "gradient" : "loss", found.text);

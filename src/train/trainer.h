@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,11 @@
 #include "gradients/reducer.h"
 #include "job/signals.h"
 #include "metrics/console.h"
+#include "metrics/outliers.h"
 #include "metrics/phases.h"
 #include "optim/schedule.h"
 #include "run_folder/run_folder.h"
+#include "train/balance.h"
 #include "train/batch_stream.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"
@@ -40,7 +43,10 @@ class Trainer {
   // Trains starting from the state of `run`. `output` is null except on rank 0; `signals` may be null.
   Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output);
 
-  bool reduction_overlaps() const { return reducer_.overlaps(); }
+  bool reduction_overlaps() const { return engine_->reducer.overlaps(); }
+
+  // What --balance on has gained, or "".
+  std::string balance_text() const { return balance_ ? balance_->summary() : ""; }
 
   // Throws JointError on all ranks: non_finite if the loss, the gradient or the state to be saved is not finite,
   // checkpoint if the weights of the ranks differ.
@@ -53,7 +59,7 @@ class Trainer {
   const PhaseClock& clock() const { return clock_; }
   PhaseTotals phase_totals() { return clock_.totals(); }
   // What experiment_facts() gives, completed by the caller; on rank 0, before run().
-  RunFacts facts() const { return experiment_facts(experiment_, reducer_); }
+  RunFacts facts() const { return experiment_facts(experiment_, engine_->reducer); }
   void set_facts(const RunFacts& facts) { recorder_.set_facts(facts); }
   // The last steps of this rank.
   std::vector<StepSample> last_steps() const { return recorder_.recorder().last_steps(); }
@@ -68,6 +74,7 @@ class Trainer {
   [[nodiscard]] bool finish_interrupted();
   [[nodiscard]] bool evaluate();
   void log_step(const StepResult& result, double lr);
+  void log_outliers(const StepResult& result);
   void write_evaluation(const EvalResult& result, bool best);
   bool evaluates_here() const;
   void log_epoch();
@@ -80,6 +87,8 @@ class Trainer {
   std::string keep_batch(NonFinite& found, const StepResult& result, double lr);
   std::int64_t roll_back();
   Request requested();
+  void rebalance();
+  void check_learning_rate(double lr);
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
 
@@ -92,9 +101,23 @@ class Trainer {
   PhaseClock clock_;
   std::int64_t total_steps_;
   Schedule schedule_;
-  Reducer reducer_;
-  BatchStage stage_;
-  TrainStep train_step_;
+  // The parts that depend on which shards this rank has.
+  struct Engine {
+    Engine(Experiment& experiment, TrainingRun& run, Communicator& ranks, PhaseClock& clock);
+    Reducer reducer;
+    BatchStage stage;
+    TrainStep step;
+  };
+  // The batches from the cursor of the run on.
+  struct Input {
+    Input(const Experiment& experiment, const TrainingRun& run, int rank, std::int64_t steps);
+    BatchStream stream;
+    Loader loader;
+  };
+  std::unique_ptr<Engine> engine_;
+  std::optional<Balance> balance_;
+  PhaseTotals measured_;  // up to the last step
+  std::unique_ptr<Input> input_;
   RunRecorder recorder_;
   RunTiming timing_;
   Evaluator evaluator_;
@@ -105,7 +128,11 @@ class Trainer {
   double epoch_seconds_ = 0;  // from that point to the end of the epoch
   std::int64_t epoch_samples_here_ = 0;
   std::int64_t samples_since_line_ = 0;
-  TrainingProgress shown_;  // with the speed of the last log interval
+  // On rank 0.
+  Outliers losses_;
+  Outliers gradient_norms_;
+  RunRecorder recorder_;
+  RunTiming timing_;
 };
 
 // The number of updates of the whole run: all epochs, limited by --max-steps.

@@ -9,6 +9,7 @@
 #include "data/pipeline/loader.h"
 #include "optim/schedule.h"
 #include "run_folder/run_folder.h"
+#include "train/balance.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"
 #include "train/resume.h"

@@ -64,6 +64,7 @@ template <class T>
 T atomicExch(T* place, T value) {
   return std::exchange(*place, value);
 }
+inline double atomicAdd(double* place, double value) { return std::exchange(*place, *place + value); }
 inline unsigned atomicMax(unsigned* place, unsigned value) {
   const unsigned before = *place;
   if (value > before) *place = value;

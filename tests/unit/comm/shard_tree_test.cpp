@@ -105,6 +105,29 @@ TEST(ShardTree, SumsHaveTheSameBitsForEveryNumberOfRanks) {
   }
 }
 
+// Runs of other lengths, as --balance on makes them.
+TEST(ShardTree, SumsHaveTheSameBitsForEveryDivision) {
+  constexpr std::size_t kElements = 57;
+  const std::vector<float> expected = testing::reference_tree_sum(3, 0, 0, 9, kElements);
+  const std::vector<std::vector<std::int64_t>> divisions = {{3, 3, 3}, {7, 1, 1}, {1, 1, 7}, {2, 5, 2}, {4, 1, 4}};
+  for (const std::vector<std::int64_t>& counts : divisions) {
+    run_as_threads(3, [&](Communicator& ranks) {
+      ShardTree tree(9, 3, ranks.rank(), counts);
+      EXPECT_EQ(tree.run(), part(9, 3, ranks.rank(), counts));
+      const std::vector<Range> nodes = partial_sums(9, tree.run());
+      std::vector<std::vector<float>> sums;
+      std::vector<float*> partials;
+      for (const Range node : nodes) {
+        sums.push_back(testing::reference_tree_sum(3, 0, node.begin, node.end, kElements));
+      }
+      for (std::vector<float>& sum : sums) partials.push_back(sum.data());
+      std::vector<float> scratch(tree.scratch_elements(kElements));
+      tree.all_reduce_sum(ranks, partials, kElements, scratch);
+      EXPECT_TRUE(testing::same_bits(sums.front(), expected));
+    });
+  }
+}
+
 // The data must be able to tell orders of addition apart; otherwise the tests above would prove nothing.
 TEST(ShardTree, AnotherOrderGivesOtherBits) {
   const std::vector<float> tree = testing::reference_tree_sum(3, 0, 0, 9, 513);

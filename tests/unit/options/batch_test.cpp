@@ -142,5 +142,15 @@ TEST(LearningRate, ScalesWithTheGlobalBatch) {
   EXPECT_EQ(scaled_lr(options, 1024), 1.0);
 }
 
+TEST(Batch, BalanceRequiresShardsThatCanMove) {
+  BatchOptions options;
+  options.global_batch = 64;
+  options.balance = true;
+  EXPECT_THAT(refusal(options, 2), AllOf(HasSubstr("--balance on"), HasSubstr("--logical-shards 8")));
+  EXPECT_EQ(resolve_batch(options, 1, 1000).shards, 1);
+  options.logical_shards = 8;
+  EXPECT_EQ(resolve_batch(options, 2, 1000).shards, 8);
+}
+
 }  // namespace
 }  // namespace ddp

@@ -27,6 +27,26 @@ void fill(ShardStatistics& statistics, const Range& shards, std::size_t count) {
   }
 }
 
+TEST(ShardStatistics, ShardsKeepTheirsWhenTheyMove) {
+  const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  run_as_threads(2, [&](Communicator& communicator) {
+    const auto backend = make_cpu_backend();
+    BatchPlan plan = plan_of(2);
+    ShardStatistics statistics(*backend, graph, plan, communicator.rank());
+    fill(statistics, plan.shards_of(communicator.rank()), count);
+    EXPECT_EQ(plan.per_rank, 12);
+    plan.divide({5, 1});
+    EXPECT_EQ(plan.per_rank, 20);
+    const Range mine = plan.shards_of(communicator.rank());
+    EXPECT_EQ(mine, communicator.rank() == 0 ? (Range{0, 5}) : (Range{5, 6}));
+    statistics.divide(communicator, mine);
+    for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
+      EXPECT_EQ(statistics.of_shard(shard)[0], static_cast<float>(shard * shard) / 7.0F) << shard;
+    }
+  });
+}
+
 TEST(ShardStatistics, TheMeanDoesNotDependOnTheNumberOfRanks) {
   const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
   const auto count = static_cast<std::size_t>(graph.statistic_count());

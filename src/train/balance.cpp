@@ -1,0 +1,99 @@
+#include "train/balance.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/partition.h"
+#include "base/text.h"
+
+namespace ddp {
+namespace {
+
+// Seconds of the slowest rank.
+double step_seconds(std::span<const std::int64_t> counts, std::span<const double> speeds) {
+  double longest = 0;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    longest = std::max(longest, static_cast<double>(counts[rank]) / speeds[rank]);
+  }
+  return longest;
+}
+
+std::string counts_text(std::span<const std::int64_t> counts) {
+  std::vector<std::string> words;
+  for (const std::int64_t count : counts) words.push_back(std::to_string(count));
+  return join(words);
+}
+
+}  // namespace
+
+// Each shard goes to the rank that would be done with it first.
+std::vector<std::int64_t> balanced_counts(std::int64_t shards, std::span<const double> speeds) {
+  std::vector<std::int64_t> counts(speeds.size(), 1);
+  DDP_ASSERT(!speeds.empty() && shards >= static_cast<std::int64_t>(speeds.size()));
+  for (auto left = shards - static_cast<std::int64_t>(speeds.size()); left > 0; --left) {
+    std::size_t best = 0;
+    for (std::size_t rank = 1; rank < speeds.size(); ++rank) {
+      const auto seconds = [&](std::size_t r) { return static_cast<double>(counts[r] + 1) / speeds[r]; };
+      if (seconds(rank) < seconds(best)) best = rank;
+    }
+    ++counts[best];
+  }
+  return counts;
+}
+
+Balance::Balance(std::int64_t shards, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) first_.push_back(part(shards, ranks, rank).size());
+  counts_ = first_;
+}
+
+void Balance::note_step(double own_seconds, double wall_seconds) {
+  if (skipped_ < kWarmUp) {
+    ++skipped_;
+    return;
+  }
+  ++steps_;
+  own_seconds_ += own_seconds;
+  window_seconds_ += wall_seconds;
+}
+
+std::optional<std::vector<std::int64_t>> Balance::decide(Communicator& ranks) {
+  DDP_ASSERT(due());
+  const double seconds = window_seconds_ / steps_;
+  if (counts_ == first_) {
+    seconds_before_ = seconds;
+  } else {
+    seconds_after_ = seconds;
+  }
+  const double own = std::max(own_seconds_, 1e-9);
+  std::vector<double> speeds(counts_.size());
+  ranks.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(speeds)));
+  for (std::size_t rank = 0; rank < speeds.size(); ++rank) {
+    speeds[rank] = static_cast<double>(counts_[rank]) * steps_ / speeds[rank];
+  }
+  steps_ = 0;
+  own_seconds_ = 0;
+  window_seconds_ = 0;
+  const std::vector<std::int64_t> counts =
+      balanced_counts(std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0}), speeds);
+  constexpr double kWorthwhile = 0.95;
+  if (step_seconds(counts, speeds) > kWorthwhile * step_seconds(counts_, speeds)) return std::nullopt;
+  counts_ = counts;
+  skipped_ = 0;
+  return counts;
+}
+
+std::string Balance::summary() const {
+  if (counts_ == first_) return "no logical shards were moved: the ranks are equally fast";
+  std::string text =
+      fmt::format("logical shards of the ranks: {} in place of {}", counts_text(counts_), counts_text(first_));
+  if (seconds_before_ > 0 && seconds_after_ > 0) {
+    text += fmt::format("; a step takes {} in place of {}, {:.2f} times as fast", format_duration(seconds_after_),
+                        format_duration(seconds_before_), seconds_before_ / seconds_after_);
+  }
+  return text;
+}
+
+}  // namespace ddp
