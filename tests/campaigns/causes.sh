@@ -35,7 +35,9 @@ judge() {
     failures=$((failures + 1))
   fi
   grep -q '^cure: ' "$folder/said" || return 0
-  "${launcher[@]}" explain "$folder/run" --verify "${steps:-60}" || { fail "$name: --verify"; return; }
+  # The hosts of that run are gone.
+  [ "$name" != link ] || return 0
+  job 300 explain "$folder/run" --verify "${steps:-60}" || { fail "$name: --verify"; return; }
   predicted=$(sed -n 's/^verified: .* measured, \([0-9.]*\)x predicted.*/\1/p' "$folder/out")
   measured=$(sed -n 's/^verified: .* \([0-9.]*\)x images\/s measured.*/\1/p' "$folder/out")
   [ -n "$predicted" ] || { fail "$name: nothing was verified"; return; }
@@ -56,7 +58,6 @@ make_images() {
   done
 }
 
-launcher=(job 300)
 for ((trial = 1; trial <= trials; trial++)); do
   for cause in "${chosen[@]}"; do
     rm -rf "$folder/run"
@@ -111,11 +112,10 @@ for ((trial = 1; trial <= trials; trial++)); do
     link)
       "$here/slow_link.sh" "$program" "$folder/run" >"$folder/out" 2>"$folder/err"
       case $? in
-      0) launcher=(true) judge link 'communication-bound \((bandwidth|latency|one late bucket)\)' ;;
+      0) judge link 'communication-bound \((bandwidth|latency|one late bucket)\)' ;;
       77) cat "$folder/out" ;;
       *) fail link ;;
       esac
-      launcher=(job 300)
       ;;
     healthy)
       job 120 "${base[@]}" --global-batch 512 --max-steps 100 --eval-every 0 --test-limit 100 --output "$folder/run" || fail "$cause"
