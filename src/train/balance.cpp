@@ -49,24 +49,17 @@ Balance::Balance(std::int64_t shards, int ranks) {
   counts_ = first_;
 }
 
-void Balance::note_step(double own_seconds, double wall_seconds) {
+void Balance::note_step(double own_seconds) {
   if (skipped_ < kWarmUp) {
     ++skipped_;
     return;
   }
   ++steps_;
   own_seconds_ += own_seconds;
-  window_seconds_ += wall_seconds;
 }
 
 std::optional<std::vector<std::int64_t>> Balance::decide(Communicator& ranks) {
   DDP_ASSERT(due());
-  const double seconds = window_seconds_ / steps_;
-  if (counts_ == first_) {
-    seconds_before_ = seconds;
-  } else {
-    seconds_after_ = seconds;
-  }
   const double own = std::max(own_seconds_, 1e-9);
   std::vector<double> speeds(counts_.size());
   ranks.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(speeds)));
@@ -75,25 +68,26 @@ std::optional<std::vector<std::int64_t>> Balance::decide(Communicator& ranks) {
   }
   steps_ = 0;
   own_seconds_ = 0;
-  window_seconds_ = 0;
   const std::vector<std::int64_t> counts =
       balanced_counts(std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0}), speeds);
   constexpr double kWorthwhile = 0.95;
-  if (step_seconds(counts, speeds) > kWorthwhile * step_seconds(counts_, speeds)) return std::nullopt;
-  counts_ = counts;
+  const bool worthwhile = step_seconds(counts, speeds) <= kWorthwhile * step_seconds(counts_, speeds);
+  if (worthwhile) counts_ = counts;
+  // At the same speeds, since these may change from minute to minute.
+  seconds_before_ = step_seconds(first_, speeds);
+  seconds_after_ = step_seconds(counts_, speeds);
+  if (!worthwhile) return std::nullopt;
   skipped_ = 0;
   return counts;
 }
 
 std::string Balance::summary() const {
   if (counts_ == first_) return "no logical shards were moved: the ranks are equally fast";
-  std::string text =
-      fmt::format("logical shards of the ranks: {} in place of {}", counts_text(counts_), counts_text(first_));
-  if (seconds_before_ > 0 && seconds_after_ > 0) {
-    text += fmt::format("; a step takes {} in place of {}, {:.2f} times as fast", format_duration(seconds_after_),
-                        format_duration(seconds_before_), seconds_before_ / seconds_after_);
-  }
-  return text;
+  return fmt::format(
+      "logical shards of the ranks: {} in place of {}; the slowest works {} in a step in place of {}, {:.2f} times as "
+      "fast",
+      counts_text(counts_), counts_text(first_), format_duration(seconds_after_), format_duration(seconds_before_),
+      seconds_before_ / std::max(seconds_after_, 1e-9));
 }
 
 }  // namespace ddp

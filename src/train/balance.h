@@ -1,7 +1,7 @@
 // Moves logical shards from slow ranks to fast ones, by the speed at which they have processed their shards.
 //
 //   Balance balance(/*shards=*/16, ranks.size());
-//   balance.note_step(0.05, 0.09);   // after every step: the seconds of this rank's own work, and of the step
+//   balance.note_step(0.05);         // after every step: the seconds of this rank's own work
 //   if (balance.due()) {             // at the same steps on all ranks
 //     if (const auto counts = balance.decide(ranks)) ...   // collective: {10, 6}, the shards of each rank
 //   }
@@ -28,14 +28,15 @@ class Balance {
  public:
   Balance(std::int64_t shards, int ranks);
 
-  // The seconds that this rank itself has worked in the step, and that the step has taken.
-  void note_step(double own_seconds, double wall_seconds);
+  // The seconds that this rank itself has worked in the step.
+  void note_step(double own_seconds);
   bool due() const { return steps_ == kWindow; }
   // Collective, when due. The counts to change to, if they shorten a step by a twentieth; the same on all ranks.
   std::optional<std::vector<std::int64_t>> decide(Communicator& ranks);
 
   std::span<const std::int64_t> counts() const { return counts_; }
-  // "logical shards of the ranks: 10, 6 in place of 8, 8; a step takes 62 ms in place of 90 ms, 1.45 times as fast".
+  // "logical shards of the ranks: 10, 6 in place of 8, 8; the slowest works 62 ms in a step in place of 90 ms, 1.45 times as
+  // fast", by the speeds of the last window.
   std::string summary() const;
 
  private:
@@ -47,9 +48,9 @@ class Balance {
   int skipped_ = 0;
   int steps_ = 0;
   double own_seconds_ = 0;
-  double window_seconds_ = 0;
-  double seconds_before_ = 0;  // of a step, with the first division
-  double seconds_after_ = 0;   // of a step, in the last window
+  // Of the slowest rank in a step, by the speeds of the last window.
+  double seconds_before_ = 0;  // with the first division
+  double seconds_after_ = 0;   // with the present one
 };
 
 }  // namespace ddp

@@ -160,8 +160,7 @@ void Trainer::rebalance() {
   const PhaseTotals now = step;
   step -= measured_;
   measured_ = now;
-  balance_->note_step(step[Phase::data_wait] + step[Phase::forward] + step[Phase::backward],
-                      step.sum() - step[Phase::evaluation] - step[Phase::checkpoint]);
+  balance_->note_step(step[Phase::data_wait] + step[Phase::forward] + step[Phase::backward]);
   if (!balance_->due()) return;
   const std::optional<std::vector<std::int64_t>> counts = balance_->decide(ranks_);
   if (!counts || run_.step() == total_steps_) return;
