@@ -131,8 +131,7 @@ class Trainer {
   // On rank 0.
   Outliers losses_;
   Outliers gradient_norms_;
-  RunRecorder recorder_;
-  RunTiming timing_;
+  TrainingProgress shown_;  // with the speed of the last log interval
 };
 
 // The number of updates of the whole run: all epochs, limited by --max-steps.
