@@ -42,5 +42,7 @@ function(ddp_source_hash target function)
       -P ${ddp_source_hash_script}
     DEPENDS ${files} ${list} ${ddp_source_hash_script}
     COMMENT "Hashing the sources of ${target}" VERBATIM)
+  # clang-tidy runs without a build.
+  set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${output})
 endfunction()

@@ -127,14 +127,15 @@ Folder& hang_folder() {
   return *instance;
 }
 
-std::string write_into(const std::filesystem::path& folder, const std::string& text) {
+std::string write_into(const std::filesystem::path& folder, const std::string& text, int rank) {
   std::error_code error;
   if (folder.empty() || !std::filesystem::is_directory(folder, error)) return "";
   const auto seconds = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
   std::tm local{};
   const std::time_t time = std::chrono::system_clock::to_time_t(seconds);
   static_cast<void>(localtime_r(&time, &local));
-  const std::filesystem::path path = folder / fmt::format("hang-{:%Y%m%d-%H%M%S}.txt", local);
+  const std::filesystem::path path =
+      folder / fmt::format("hang-{:%Y%m%d-%H%M%S}{}.txt", local, rank == 0 ? "" : fmt::format("-rank{}", rank));
   try {
     replace_file(path, text, ExitCode::rank_lost);
   } catch (const std::exception&) {
@@ -192,7 +193,7 @@ void set_hang_folder(const std::filesystem::path& folder) {
 }
 
 // The file system may be what hangs.
-std::string write_hang_table(const std::string& text) {
+std::string write_hang_table(const std::string& text, int rank) {
   std::filesystem::path folder;
   {
     const std::scoped_lock lock(hang_folder().mutex);
@@ -201,8 +202,8 @@ std::string write_hang_table(const std::string& text) {
   try {
     std::promise<std::string> written;
     std::future<std::string> path = written.get_future();
-    std::thread([folder, text, written = std::move(written)]() mutable {
-      written.set_value(write_into(folder, text));
+    std::thread([folder, text, rank, written = std::move(written)]() mutable {
+      written.set_value(write_into(folder, text, rank));
     }).detach();
     if (path.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return path.get();
   } catch (const std::exception&) {

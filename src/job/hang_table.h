@@ -4,7 +4,7 @@
 //   std::vector<RankState> ranks = rank_states(60);      // job/pulse_exchange.h
 //   mark_suspects(ranks, {.kind = Finding::Kind::silent, .ranks = {1}});
 //   fmt::print(stderr, "{}", short_hang_table(ranks));
-//   const std::string path = write_hang_table(hang_table(ranks));   // "runs/a/hang-20260301-120000.txt"
+//   const std::string path = write_hang_table(hang_table(ranks), /*rank=*/0);   // "runs/a/hang-20260301-120000.txt"
 //
 // It is made by the lowest rank that is heard, of what the ranks tell one another from a thread of their own
 // (job/pulse_exchange.h).
@@ -58,7 +58,8 @@ std::string short_hang_table(const std::vector<RankState>& ranks, std::size_t mo
 
 // The run folder. Unless it exists on this host, tables are not written.
 void set_hang_folder(const std::filesystem::path& folder);
-// Writes the table; returns its path, or "" if it could not be written within two seconds.
-std::string write_hang_table(const std::string& text);
+// Writes the table to hang-TIME.txt, or hang-TIME-rankN.txt for a `rank` other than 0, since both sides of a broken link write
+// one. Returns its path, or "" if it could not be written within two seconds.
+std::string write_hang_table(const std::string& text, int rank);
 
 }  // namespace ddp

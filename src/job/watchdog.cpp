@@ -168,7 +168,7 @@ class Guard {
       const bool stuck = stage_ == MpiStage::running && !doing_.waits_for_ranks;
       if (stuck) mark_suspects(states, {.kind = Finding::Kind::stuck, .ranks = {log_rank()}});
     }
-    const std::string path = write_hang_table(hang_table(states));
+    const std::string path = write_hang_table(hang_table(states), std::max(0, log_rank()));
     fmt::print(stderr, "{}", short_hang_table(states));
     if (!path.empty()) fmt::print(stderr, "this table is in {}\n", path);
     static_cast<void>(std::fflush(stderr));

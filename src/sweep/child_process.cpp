@@ -1,6 +1,7 @@
 #include "sweep/child_process.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -27,7 +28,7 @@ std::vector<std::string> child_environment(const std::vector<std::pair<std::stri
         std::any_of(added.begin(), added.end(), [name](const auto& variable) { return variable.first == name; });
     if (!replaced && !is_of_launcher(name)) result.emplace_back(text);
   }
-  for (const auto& [name, value] : added) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : added) result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -20,7 +21,7 @@ constexpr std::uint64_t kLow32 = 0xFFFFFFFF;
 
 }  // namespace
 
-TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record)
+TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool record)
     : backend_(parts.backend),
       network_(parts.network),
       reducer_(parts.reducer),
@@ -28,7 +29,7 @@ TrainStep::TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bo
       stage_(parts.stage),
       clock_(parts.clock),
       statistics_(parts.statistics),
-      plan_(plan),
+      plan_(std::move(plan)),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.flat_elements())),
       message_bytes_(squares_at() + kSquareSums * sizeof(double)),

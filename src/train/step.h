@@ -72,7 +72,7 @@ struct StepParts {
 class TrainStep {
  public:
   // With `record`, whole steps are recorded if backend and reducer support it.
-  TrainStep(const StepParts& parts, const BatchPlan& plan, int rank, bool record);
+  TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool record);
 
   // `parameters` is memory of the backend, the same in every call.
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);

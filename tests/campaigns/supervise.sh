@@ -27,7 +27,7 @@ ended() {
     sleep 0.1
   done
   if kill -0 "$job" 2>/dev/null; then
-    fail "$last does not end: $(ps -o pid,ppid,stat,wchan:20,args -e | grep -F "$folder" | cut -c1-150)"
+    fail "$last does not end; still running: $(pgrep -af "$folder" | cut -c1-150)"
     pkill -KILL -f "$folder"
   fi
   wait "$job" 2>/dev/null || got=$?

@@ -45,6 +45,14 @@ RSH
 chmod +x "$folder/rsh"
 export OMPI_MCA_plm_rsh_agent=$folder/rsh OMPI_MCA_plm=rsh DDP_TRAIN=$program
 failures=0
+# The link of host 1 is up again, and used: a connection is refused at once.
+link_up() {
+  local i
+  inside bridge ip link set v1 up
+  for ((i = 0; i < 30; i++)); do
+    if inside 0 timeout 1 bash -c ': </dev/tcp/10.77.1.11/9' 2>&1 | grep -q refused; then return; fi
+  done
+}
 fail() {
   echo "FAILED: $1"
   sed 's/^/    /' "$folder/said" | tail -30
@@ -92,12 +100,14 @@ wait
 grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "the lost host is not named: $last"
 
 # A link that is down is a hang of the rank behind it, before mpirun's own messages have failed.
-inside bridge ip link set v1 up
+link_up
 (
   for ((i = 0; i < 200; i++)); do
     [ ! -s "$folder/link/metrics.jsonl" ] || break
     sleep 0.2
   done
+  # The ranks tell each other their steps four times a second.
+  sleep 1
   inside bridge ip link set v1 down
 ) &
 hosts 7 60 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
@@ -108,7 +118,7 @@ grep -qE 'no progress on any rank for 5 s: rank 1 on host host1 \(process [0-9]+
 grep -qE '^-> +1 +host1 .* silent' "$folder"/link/hang-*.txt || fail "no table of the link: $last"
 
 # A supervised job continues on the remaining hosts, and is bit-identical to an undisturbed one.
-inside bridge ip link set v1 up
+link_up
 small=(--dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none --deterministic --epochs 30
   --checkpoint-every 10 --global-batch 100 --logical-shards 2 --timeout 20)
 hosts 0 120 10.77.1.10:2 "${small[@]}" --output "$folder/whole"

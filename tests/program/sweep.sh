@@ -30,7 +30,7 @@ table halving | grep -q finished || fail "nothing is finished: $(table halving)"
 if table halving | grep -qE 'waiting|failed'; then fail "not all were tried: $(table halving)"; fi
 
 # A killed trial is named; a stopped sweep, and one whose ranks are killed, continues.
-long=(sweep "${tiny[@]}" --epochs 200 --sweep lr=0.001,0.002,0.003 --output "$folder/long")
+long=(sweep "${tiny[@]}" --epochs 200 --sweep "lr=0.001,0.002,0.003" --output "$folder/long")
 begin() {
   last="2 ranks: $*"
   OMPI_MCA_orte_tmpdir_base=$words "$mpirun" -q --oversubscribe -np 2 "$program" "$@" >"$folder/out" 2>"$folder/err" &
@@ -43,7 +43,7 @@ ends() {
 }
 gone() { ! pgrep -f "$folder/long/configs" >/dev/null; }
 begin "${long[@]}"
-await test -e "$folder/long/trial-0001/latest" && await test -e "$folder/long/trial-0002/latest" || fail "no trials from $last"
+for trial in 1 2; do await test -e "$folder/long/trial-000$trial/latest" || fail "no trial $trial from $last"; done
 pkill -KILL -f "$folder/long/configs/trial-0002"
 await grep -q 'trial 2: failed.*ended by signal 9' "$folder/out" || fail "the killed trial is not named by $last"
 kill -USR1 "$(pgrep -P "$job" -f "^$program" | tail -n 1)"

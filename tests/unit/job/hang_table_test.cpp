@@ -110,13 +110,13 @@ TEST(HangTableTest, EveryRankHasALine) {
 TEST(HangTableTest, TheTableIsWrittenToAnExistingFolderOnly) {
   const TemporaryFolder folder;
   set_hang_folder(folder.path() / "absent");
-  EXPECT_EQ(write_hang_table("table"), "");
+  EXPECT_EQ(write_hang_table("table", 0), "");
   set_hang_folder(folder.path());
-  const std::string path = write_hang_table("table");
+  const std::string path = write_hang_table("table", 0);
   EXPECT_THAT(path, MatchesRegex(".*/hang-[0-9]{8}-[0-9]{6}.txt"));
   EXPECT_EQ(read_text(path, ExitCode::data), "table");
   set_hang_folder({});
-  EXPECT_EQ(write_hang_table("table"), "");
+  EXPECT_EQ(write_hang_table("table", 0), "");
 }
 
 }  // namespace
