@@ -78,8 +78,10 @@ said '^supervise: ended with code 6 after [01] restarts: values were not finite 
 supervised 2 30 --max-restarts many -- --lr 1
 supervised 2 30 -np 0 -- --lr 1
 supervised 2 30 --hosts 'a b' -- --lr 1
-supervised 2 30 -np 1 -- eval --run "$run"
-said "only training is supervised, not 'eval'"
+for command in eval sweep report; do
+  supervised 2 30 -np 1 -- "$command" --run "$run"
+  said "only training is supervised, not '$command'"
+done
 supervised 8 30 -np 1 --log /proc/nowhere/log -- "${tiny[@]}"
 
 # A run folder that cannot be written: a limited number of attempts, then its code.
