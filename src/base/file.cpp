@@ -223,6 +223,13 @@ void make_folders(const std::filesystem::path& path, ExitCode code) {
   if (error) file_error(code, "create the folder", path, error.value());
 }
 
+std::filesystem::path program_path() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  check(!error, ExitCode::preflight, "cannot read /proc/self/exe: {}; mount /proc", error.message());
+  return program;
+}
+
 void sync_folder(const std::filesystem::path& path, ExitCode code) {
   const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

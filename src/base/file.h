@@ -94,6 +94,9 @@ void replace_file(const std::filesystem::path& path, std::string_view text, Exit
 // Creates a folder and its parents if they do not exist.
 void make_folders(const std::filesystem::path& path, ExitCode code);
 
+// Of the running program, without links. Throws Error(preflight) if /proc is not mounted.
+std::filesystem::path program_path();
+
 // Waits until the entries of a folder (files created, renamed, removed) are on disk.
 void sync_folder(const std::filesystem::path& path, ExitCode code);
 

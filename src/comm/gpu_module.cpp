@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace ddp {
 namespace {
@@ -27,10 +28,7 @@ fs::path find_module() {
           kPathVariable);
     return named;
   }
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  check(!error, ExitCode::preflight,
-        "cannot find the GPU module because /proc/self/exe cannot be read ({}); name the module in {}", error.message(),
-        kPathVariable);
+  const fs::path program = program_path();
   fs::path beside = program.parent_path() / kModuleName;
   fs::path installed = program.parent_path().parent_path() / "lib" / "ddp_train" / kModuleName;
   if (fs::exists(beside, error)) return beside;

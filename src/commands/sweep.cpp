@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -35,6 +36,7 @@
 #include "job/report.h"
 #include "job/signals.h"
 #include "machine/topology.h"
+#include "metrics/read_log.h"
 #include "metrics/terminal.h"
 #include "options/batch.h"
 #include "run_folder/run_lock.h"
@@ -53,7 +55,31 @@ constexpr double kRound = 0.2;          // seconds
 constexpr double kGrace = 60;           // seconds that a trial may take to save and stop
 constexpr std::size_t kBoardRows = 20;  // in the terminal
 
-std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+// A trial's epochs that were evaluated, in order, as far as its run has written them.
+class TrialEpochs {
+ public:
+  explicit TrialEpochs(std::filesystem::path run) : run_(std::move(run)) {}
+
+  // Reads the file again only if it has changed.
+  const std::vector<EpochRecord>& read() {
+    const std::filesystem::path file = run_ / "summary.csv";
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(file, error);
+    const std::filesystem::file_time_type written = std::filesystem::last_write_time(file, error);
+    if (error || (size == size_ && written == written_)) return epochs_;
+    epochs_ = read_summary(run_);
+    std::erase_if(epochs_, [](const EpochRecord& e) { return !e.val_loss || !e.val_accuracy; });
+    size_ = size;
+    written_ = written;
+    return epochs_;
+  }
+
+ private:
+  std::filesystem::path run_;
+  std::uintmax_t size_ = 0;
+  std::filesystem::file_time_type written_;
+  std::vector<EpochRecord> epochs_;
+};
 
 // The trial of this group.
 class Runner {
@@ -78,7 +104,8 @@ class Runner {
 
   void start(int trial) {
     trial_ = trial;
-    reported_ = evaluated_epochs(paths_.run(trial)).size();
+    epochs_ = TrialEpochs(paths_.run(trial));
+    reported_ = epochs_.read().size();
     begun_ = now();
     stop_at_ = -1;
     child_ = std::make_unique<ChildProcess>(ChildProcess::Start{
@@ -101,12 +128,12 @@ class Runner {
     Json news = {{"trial", trial_}};
     if (!child_) return news;
     const std::optional<ChildProcess::End> end = child_->ended();
-    const std::vector<EvaluatedEpoch> epochs = evaluated_epochs(paths_.run(trial_));
+    const std::vector<EpochRecord>& epochs = epochs_.read();
     // A trial that was continued from an earlier checkpoint repeats epochs.
     reported_ = std::min(reported_, epochs.size());
     for (; reported_ < epochs.size(); ++reported_) {
-      const EvaluatedEpoch& e = epochs[reported_];
-      news["epochs"].push_back({e.epoch, number(e.loss), number(e.accuracy)});
+      const EpochRecord& e = epochs[reported_];
+      news["epochs"].push_back({e.epoch, number(*e.val_loss), number(*e.val_accuracy)});
     }
     if (end) {
       // A request to stop ends a process that does not handle signals yet, or no more.
@@ -130,7 +157,7 @@ class Runner {
     if (options_.sweep.ranks_per_trial > 1) {
       words = {"/usr/bin/env", "mpirun", "--bind-to", "none", "-np", std::to_string(options_.sweep.ranks_per_trial)};
     }
-    words.insert(words.end(), {program_path(), "train", "--config", paths_.config(trial_).string()});
+    words.insert(words.end(), {program_path().string(), "train", "--config", paths_.config(trial_).string()});
     if (!group_.gpus.empty()) {
       std::string list;
       for (const int gpu : group_.gpus) list += (list.empty() ? "" : ",") + std::to_string(gpu);
@@ -166,6 +193,7 @@ class Runner {
   std::filesystem::path scratch_;  // of mpirun
   std::unique_ptr<ChildProcess> child_;
   int trial_ = 0;
+  TrialEpochs epochs_{{}};
   std::size_t reported_ = 0;  // epochs
   double begun_ = 0;
   double stop_at_ = -1;  // when it was told to stop
@@ -185,8 +213,8 @@ class Leader {
                  terminal_.interactive()),
         quiet_(options.output.progress == ProgressStyle::none) {
     for (TrialResult& result : results_) {
-      for (const EvaluatedEpoch& e : evaluated_epochs(folder.paths().run(result.trial))) {
-        (void)scheduler_.evaluated(result.trial - 1, e.epoch, e.accuracy);
+      for (const EpochRecord& e : TrialEpochs(folder.paths().run(result.trial)).read()) {
+        (void)scheduler_.evaluated(result.trial - 1, e.epoch, *e.val_accuracy);
       }
       scheduler_.restore(result.trial - 1, result.state);
     }

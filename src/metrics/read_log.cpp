@@ -28,6 +28,16 @@ class Cells {
     good_ = good_ && result.ec == std::errc() && result.ptr == cell.data() + cell.size();
     rest_.remove_prefix(std::min(rest_.size(), cell.size() + 1));
   }
+  // An empty cell is an unknown value.
+  void read(std::optional<double>& value) {
+    double known = 0;
+    if (rest_.empty() || rest_.front() == ',') {
+      rest_.remove_prefix(std::min<std::size_t>(rest_.size(), 1));
+    } else {
+      read(known);
+      value = known;
+    }
+  }
   bool complete() const { return good_ && rest_.empty(); }
 
  private:
@@ -47,6 +57,20 @@ std::optional<StepRecord> step_of(std::string_view row) {
   cells.read(record.grad_norm);
   cells.read(record.statistics, kHex);
   cells.read(record.weights, kHex);
+  return cells.complete() ? std::optional(record) : std::nullopt;
+}
+
+std::optional<EpochRecord> epoch_of(std::string_view row) {
+  EpochRecord record;
+  Cells cells(row);
+  cells.read(record.epoch);
+  cells.read(record.step);
+  cells.read(record.train_loss);
+  cells.read(record.val_loss);
+  cells.read(record.val_accuracy);
+  cells.read(record.lr);
+  cells.read(record.seconds);
+  cells.read(record.images_per_second);
   return cells.complete() ? std::optional(record) : std::nullopt;
 }
 
@@ -137,6 +161,21 @@ RunHistory read_history(const std::filesystem::path& run_dir) {
     }
   });
   return history;
+}
+
+std::vector<EpochRecord> read_summary(const std::filesystem::path& run_dir) {
+  const std::filesystem::path file = run_dir / "summary.csv";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return {};
+  const std::string text = read_text(file, ExitCode::checkpoint);
+  if (kSummaryHeader.starts_with(text)) return {};  // its first line is being written
+  check(text.starts_with(kSummaryHeader), ExitCode::checkpoint, "{}: unexpected columns; it is from another ddp_train",
+        file.string());
+  std::vector<EpochRecord> epochs;
+  for_lines(std::string_view(text).substr(kSummaryHeader.size()), [&](std::string_view row) {
+    if (const std::optional<EpochRecord> epoch = epoch_of(row)) epochs.push_back(*epoch);
+  });
+  return epochs;
 }
 
 }  // namespace ddp

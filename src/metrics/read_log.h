@@ -3,6 +3,7 @@
 //   const std::vector<StepRecord> steps = read_steps("runs/a");   // steps.csv
 //   const RunHistory history = read_history("runs/a");            // metrics.jsonl
 //   history.evaluations.back().val_accuracy;
+//   const std::vector<EpochRecord> epochs = read_summary("runs/a");   // summary.csv
 //
 // Lines that are damaged or not complete yet, because the run still goes on, are skipped.
 #pragma once
@@ -23,5 +24,8 @@ struct RunHistory {
 };
 // The same. What older versions did not write stays unset.
 RunHistory read_history(const std::filesystem::path& run_dir);
+
+// The same, but empty if there is no such file yet.
+std::vector<EpochRecord> read_summary(const std::filesystem::path& run_dir);
 
 }  // namespace ddp

@@ -23,8 +23,6 @@ constexpr const char* kSummaryFile = "summary.csv";
 constexpr const char* kStepsFile = "steps.csv";
 // Of collected lines of steps.csv.
 constexpr std::size_t kMostStepBytes = 65536;
-constexpr std::string_view kSummaryHeader =
-    "epoch,step,train_loss,val_loss,val_accuracy,lr,seconds,images_per_second\n";
 
 // The step of a line of metrics.jsonl; nullopt for a damaged one.
 std::optional<std::int64_t> step_of_json(std::string_view line) {

@@ -94,6 +94,8 @@ struct EpochRecord {
   std::optional<double> seconds = std::nullopt;
   std::optional<double> images_per_second = std::nullopt;
 };
+inline constexpr std::string_view kSummaryHeader =
+    "epoch,step,train_loss,val_loss,val_accuracy,lr,seconds,images_per_second\n";
 
 // Is shown the records of metrics.jsonl as they are written.
 class LogListener {

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -66,12 +66,6 @@ TrialResult result_in(const Json& json) {
 
 std::string name_of_trial(int trial) { return fmt::format("trial-{:04}", trial); }
 
-template <class T>
-bool read_number(const std::string& text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 }  // namespace
 
 SweepFolder::SweepFolder(fs::path path, const Options& base, const std::vector<Setting>& settings)
@@ -128,34 +122,6 @@ void SweepFolder::save(const std::vector<TrialResult>& results) {
 fs::path SweepPaths::config(int trial) const { return folder / "configs" / (name_of_trial(trial) + ".cfg"); }
 fs::path SweepPaths::log(int trial) const { return folder / (name_of_trial(trial) + ".log"); }
 fs::path SweepPaths::run(int trial) const { return folder / name_of_trial(trial); }
-
-std::vector<EvaluatedEpoch> evaluated_epochs(const fs::path& run_folder) {
-  const fs::path file = run_folder / "summary.csv";
-  std::error_code error;
-  if (!fs::exists(file, error)) return {};
-  std::vector<EvaluatedEpoch> result;
-  std::istringstream lines(read_text(file, kCode));
-  std::string line;
-  std::vector<std::string> columns;
-  while (std::getline(lines, line)) {
-    std::istringstream cells(line);
-    std::vector<std::string> row;
-    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
-    if (columns.empty()) {
-      columns = row;
-      continue;
-    }
-    EvaluatedEpoch epoch;
-    int found = 0;
-    for (std::size_t i = 0; i < std::min(row.size(), columns.size()); ++i) {
-      if (columns[i] == "epoch" && read_number(row[i], epoch.epoch)) ++found;
-      if (columns[i] == "val_loss" && read_number(row[i], epoch.loss)) ++found;
-      if (columns[i] == "val_accuracy" && read_number(row[i], epoch.accuracy)) ++found;
-    }
-    if (found == 3) result.push_back(epoch);
-  }
-  return result;
-}
 
 std::string last_error(const fs::path& log) {
   constexpr std::string_view kMark = "error: ";

@@ -9,7 +9,6 @@
 // configs/trial-0001.cfg, its options.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -52,15 +51,6 @@ class SweepFolder {
   std::vector<TrialResult> results_;
   bool resumed_ = false;
 };
-
-// What a trial's summary.csv says: its evaluated epochs in order.
-struct EvaluatedEpoch {
-  std::int64_t epoch = 0;
-  double loss = 0;
-  double accuracy = 0;  // 0 to 1
-};
-// Empty if there is no file yet; incomplete and unreadable lines are skipped, since the file is being written.
-std::vector<EvaluatedEpoch> evaluated_epochs(const std::filesystem::path& run_folder);
 
 // The last line of a trial's output that reports an error, without the program's name; or empty.
 std::string last_error(const std::filesystem::path& log);

@@ -7,11 +7,13 @@
 #include <bit>
 #include <cmath>
 #include <csignal>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
+#include "metrics/read_log.h"
 #include "support/child.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
@@ -165,6 +167,28 @@ TEST_F(RunLogTest, NumbersComeBackToTheLastBit) {
     EXPECT_EQ(json.at("lr").get<double>(), values[i]);
     EXPECT_EQ(std::strtod(rows[i + 1].substr(4).c_str(), nullptr), values[i]);
   }
+}
+
+TEST_F(RunLogTest, TheSummaryIsReadBack) {
+  EXPECT_TRUE(read_summary(run_).empty());
+  RunLog log(run_, {});
+  EXPECT_TRUE(read_summary(run_).empty());
+  log.write(EpochRecord{.epoch = 1, .step = 7, .train_loss = 0.1, .val_loss = 0.2, .val_accuracy = 0.75, .lr = 0.3});
+  log.write(EpochRecord{.epoch = 2, .step = 14, .train_loss = std::nan(""), .seconds = 5, .images_per_second = 6.5});
+  std::ofstream(run_ / "summary.csv", std::ios::app) << "3,21,0.5,0.";
+  const std::vector<EpochRecord> epochs = read_summary(run_);
+  ASSERT_EQ(epochs.size(), 2U);
+  EXPECT_EQ(epochs[0].step, 7);
+  EXPECT_EQ(epochs[0].val_loss, 0.2);
+  EXPECT_EQ(epochs[0].val_accuracy, 0.75);
+  EXPECT_EQ(epochs[0].lr, 0.3);
+  EXPECT_EQ(epochs[0].seconds, std::nullopt);
+  EXPECT_EQ(epochs[1].epoch, 2);
+  EXPECT_TRUE(std::isnan(epochs[1].train_loss));
+  EXPECT_EQ(epochs[1].val_accuracy, std::nullopt);
+  EXPECT_EQ(epochs[1].images_per_second, 6.5);
+  std::ofstream(run_ / "summary.csv") << "epoch,loss\n1,2\n";
+  EXPECT_THROW((void)read_summary(run_), Error);
 }
 
 TEST_F(RunLogTest, WhatIsNotFiniteIsStillAReadableLine) {
