@@ -42,7 +42,7 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
     };
     tiles.forward = pick(lanes_forward_candidates(spec));
     if (spec.input_gradient) tiles.data = pick(lanes_data_candidates(spec));
-    tiles.weights = pick(lanes_weights_candidates(spec));
+    tiles.weights = pick(lanes_weights_candidates());
     const auto op = make_lanes_conv(spec, tiles);
     const std::int64_t active = random_between(1, spec.batch);
     check_kernel(*op, spec, Layout::lanes16, active,
@@ -84,7 +84,7 @@ TEST(LanesConv, TheShortlistsAreFewOfTheTiles) {
       EXPECT_THAT(few, testing::IsSubsetOf(all)) << describe(spec);
     };
     expect_few(lanes_forward_shortlist(spec), lanes_forward_candidates(spec), fixed.forward);
-    expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(spec), fixed.weights);
+    expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(), fixed.weights);
     if (spec.input_gradient) expect_few(lanes_data_shortlist(spec), lanes_data_candidates(spec), fixed.data);
   }
 }
@@ -336,7 +336,7 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   const auto count = static_cast<std::int64_t>(x.size());
   std::vector<float> y(x.size());
   const auto expect_close = [&](Activation activation, auto exact) {
-    lanes::kernels().elementwise.forward[static_cast<std::size_t>(activation)](count, x.data(), nullptr, y.data());
+    lanes::kernels().elementwise.fp32.forward[static_cast<std::size_t>(activation)](count, x.data(), nullptr, y.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double expected = exact(static_cast<double>(x[i]));
       // Sigmoid stops at e^-87, near the smallest normal float.
@@ -348,7 +348,7 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   expect_close(Activation::tanh, [](double v) { return std::tanh(v); });
   x.assign(40, std::nanf(""));
   for (const std::size_t kernel : {0U, 1U, 2U, 3U, 4U}) {
-    lanes::kernels().elementwise.forward[kernel](40, x.data(), nullptr, y.data());
+    lanes::kernels().elementwise.fp32.forward[kernel](40, x.data(), nullptr, y.data());
     for (std::size_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isnan(y[i])) << kernel << " at " << i;
   }
 }

@@ -5,6 +5,7 @@
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
+#include "backend/cpu/values.h"
 #include "backend/workspace.h"
 #include "base/error.h"
 
@@ -105,9 +106,12 @@ class BatchNorm : public Op {
 
 // plain and lanes16: each row belongs to one channel. One thread processes a whole channel, so that its values are
 // still in the cache when they are read again.
+// Value: the element of activations.
+template <class Value>
 class RowBatchNorm final : public BatchNorm {
  public:
-  using BatchNorm::BatchNorm;
+  RowBatchNorm(const BatchNormSpec& spec, Layout layout)
+      : BatchNorm(spec, layout), row_(of_values<Value>(kernels_.row, kernels_.row_bf16)) {}
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t computed = rows(computed_samples(a.active, spec_.batch, layout_));
@@ -116,7 +120,7 @@ class RowBatchNorm final : public BatchNorm {
       Normaliser n;
       if (a.training) {
         const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
-          kernels_.row_moments(a.x.fp32() + offset(row, c), row_size(), sums);
+          row_.moments(raw(values<Value>(a.x) + offset(row, c)), row_size(), sums);
         });
         n = measured(c, total, a.active, a.statistics);
         normalisers(a.saved)[c] = n;
@@ -126,8 +130,8 @@ class RowBatchNorm final : public BatchNorm {
       const Line l = line(c, n, a);
       for (std::int64_t row = 0; row < computed; ++row) {
         const std::int64_t at = offset(row, c);
-        kernels_.row_forward[activation_]({a.x.fp32() + at, spec_.add ? a.x2.fp32() + at : nullptr, a.y.fp32() + at,
-                                           row_size(), n.mean, l.scale, l.shift});
+        row_.forward[activation_]({raw(values<Value>(a.x) + at), spec_.add ? raw(values<Value>(a.x2) + at) : nullptr,
+                                   raw(values<Value>(a.y) + at), row_size(), n.mean, l.scale, l.shift});
       }
     }
   }
@@ -136,18 +140,18 @@ class RowBatchNorm final : public BatchNorm {
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       const Normaliser n = normalisers(a.saved)[c];
-      lanes::NormRowGradient r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0};
+      lanes::NormRowGradient<Raw<Value>> r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0};
       const auto point = [&](std::int64_t row) {
         const std::int64_t at = offset(row, c);
-        r.x = a.x.fp32() + at;
-        r.y = activation_ == 0 ? nullptr : a.y.fp32() + at;
-        r.dy = a.dy.fp32() + at;
-        r.dx = a.dx.fp32() + at;
-        r.dx2 = spec_.add ? a.dx2.fp32() + at : nullptr;
+        r.x = raw(values<Value>(a.x) + at);
+        r.y = activation_ == 0 ? nullptr : raw(values<Value>(a.y) + at);
+        r.dy = raw(values<Value>(a.dy) + at);
+        r.dx = raw(values<Value>(a.dx) + at);
+        r.dx2 = spec_.add ? raw(values<Value>(a.dx2) + at) : nullptr;
       };
       const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
         point(row);
-        kernels_.row_products[activation_](r, sums);
+        row_.products[activation_](r, sums);
       });
       const Slope s = gradients(c, n, total, a);
       r.scale = s.scale;
@@ -155,12 +159,12 @@ class RowBatchNorm final : public BatchNorm {
       r.slope = s.slope;
       for (std::int64_t row = 0; row < rows(a.active); ++row) {
         point(row);
-        kernels_.row_backward[activation_](r);
+        row_.backward[activation_](r);
         clear_lanes(r.dx, lanes_of(row, a.active));
       }
     }
-    clear_rest_of(a.dx.fp32(), a.active);
-    if (spec_.add) clear_rest_of(a.dx2.fp32(), a.active);
+    clear_rest_of(values<Value>(a.dx), a.active);
+    if (spec_.add) clear_rest_of(values<Value>(a.dx2), a.active);
   }
 
  private:
@@ -174,13 +178,13 @@ class RowBatchNorm final : public BatchNorm {
   std::int64_t lanes_of(std::int64_t row, std::int64_t active) const {
     return lanes16() ? std::min(kLanes, active - row * kLanes) : kLanes;
   }
-  void clear_lanes(float* dx, std::int64_t lanes) const {
+  void clear_lanes(Raw<Value>* dx, std::int64_t lanes) const {
     if (lanes == kLanes) return;
-    for (std::int64_t i = 0; i < row_size(); i += kLanes) std::fill(dx + i + lanes, dx + i + kLanes, 0.0F);
+    for (std::int64_t i = 0; i < row_size(); i += kLanes) std::fill(dx + i + lanes, dx + i + kLanes, Raw<Value>{});
   }
-  void clear_rest_of(float* data, std::int64_t active) const {
+  void clear_rest_of(Value* data, std::int64_t active) const {
     std::fill(data + rows(active) * spec_.shape.channels * row_size(),
-              data + stored_elements(spec_.batch, spec_.shape, layout_), 0.0F);
+              data + stored_elements(spec_.batch, spec_.shape, layout_), Value{});
   }
 
   // The sums over a channel's active values, row by row: an order that is independent of the number of threads.
@@ -197,6 +201,8 @@ class RowBatchNorm final : public BatchNorm {
     }
     return total;
   }
+
+  const lanes::NormRowKernels<Raw<Value>>& row_;
 };
 
 // nhwc: every row contains all channels. Parts with a fixed number of rows are summed separately, then added in order.
@@ -313,12 +319,15 @@ class ChannelsBatchNorm final : public BatchNorm {
 
 }  // namespace
 
-std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout, Element element) {
   // In plain feature vectors, rows contain all channels too.
   const bool rows_of_channels =
       layout == Layout::nhwc || (layout == Layout::plain && spec.shape.height == 1 && spec.shape.width == 1);
-  if (rows_of_channels) return std::make_unique<ChannelsBatchNorm>(spec, layout);
-  return std::make_unique<RowBatchNorm>(spec, layout);
+  if (rows_of_channels) {
+    return element == Element::fp32 ? std::make_unique<ChannelsBatchNorm>(spec, layout) : nullptr;
+  }
+  if (element == Element::bf16) return std::make_unique<RowBatchNorm<Bf16>>(spec, layout);
+  return std::make_unique<RowBatchNorm<float>>(spec, layout);
 }
 
 }  // namespace ddp

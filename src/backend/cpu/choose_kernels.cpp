@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/trial.h"
 
@@ -41,8 +42,10 @@ ConvSpec without_data_gradient(ConvSpec spec) {
 // The directions are searched one after the other. A weight gradient is timed alone; a data gradient only together with
 // it, and not at all if it is the same convolution as the forward one. `make` makes the operator of a spec and tiles.
 template <class Make>
-KernelChoice fastest_tiles(const ConvSpec& spec, Trial& trial, Make make, std::string (*text)(const LanesConvTiles&)) {
-  LanesConvTiles best = lanes_fixed_tiles(spec);
+KernelChoice fastest_tiles(const ConvSpec& spec, Element element, Make make,
+                           std::string (*text)(const LanesConvTiles&)) {
+  Trial trial(spec, Layout::lanes16, Layout::lanes16, element);
+  LanesConvTiles best = lanes_fixed_tiles(spec, element);
   const auto forward_seconds = [&](const LanesConvTiles& tiles, double least) {
     return trial.forward_seconds(*make(spec, tiles), least);
   };
@@ -54,7 +57,7 @@ KernelChoice fastest_tiles(const ConvSpec& spec, Trial& trial, Make make, std::s
     return trial.backward_seconds(*make(alone, tiles), least);
   };
   double backward = weights_seconds(best, Trial::kNoRival);
-  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec), backward, weights_seconds);
+  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec, element), backward, weights_seconds);
   if (!spec.input_gradient) return {text(best), forward + backward};
 
   const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {
@@ -69,8 +72,8 @@ KernelChoice fastest_tiles(const ConvSpec& spec, Trial& trial, Make make, std::s
 }
 
 KernelChoice fastest_lanes_conv(const ConvSpec& spec) {
+  if (!lanes_depthwise_supported(spec)) return fastest_tiles(spec, Element::fp32, make_lanes_conv, to_text);
   Trial trial(spec, Layout::lanes16, Layout::lanes16);
-  if (!lanes_depthwise_supported(spec)) return fastest_tiles(spec, trial, make_lanes_conv, to_text);
   const auto op = make_lanes_depthwise(spec);
   const double forward = trial.forward_seconds(*op);
   return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
@@ -129,8 +132,7 @@ KernelChoice fastest_conv(const ConvSpec& spec, Layout layout) {
 }
 
 KernelChoice fastest_bf16_conv(const ConvSpec& spec) {
-  Trial trial(spec, Layout::lanes16, Layout::lanes16, Element::bf16);
-  return fastest_tiles(spec, trial, make_lanes_bf16_conv, bf16_text);
+  return fastest_tiles(with_long_rows(spec), Element::bf16, make_lanes_bf16_conv, bf16_text);
 }
 
 KernelChoice only_kernels(const OpSpec& spec, Layout x, Layout y, Op& op, Element element) {

@@ -13,6 +13,7 @@
 #include "backend/cpu/choose_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/operators.h"
 #include "backend/host_queue.h"
@@ -122,10 +123,12 @@ class CpuOps final : public OpFactory {
     if (const auto* conv = std::get_if<ConvSpec>(&spec); conv != nullptr && is_bf16_text(kernels)) {
       check(activation_element() == Element::bf16 && x == Layout::lanes16, ExitCode::preflight,
             "the plan requires the kernels '{}', which are for --precision bf16", kernels);
-      return make_lanes_bf16_conv(*conv, bf16_tiles_from_text(*conv, kernels));
+      const ConvSpec long_rows = with_long_rows(*conv);
+      return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, kernels));
     }
-    auto op = make_fp32_op(spec, x, y, kernels);
-    return activation_element() == Element::bf16 ? make_bf16_op(std::move(op), spec, x, y) : std::move(op);
+    if (activation_element() == Element::fp32) return make_fp32_op(spec, x, y, kernels);
+    if (auto op = make_own_bf16_op(spec, x, kernels)) return op;
+    return make_bf16_op(make_fp32_op(spec, x, y, kernels), spec, x, y);
   }
 
   Element activation_element() const override { return precision_ == Precision::bf16 ? Element::bf16 : Element::fp32; }
@@ -141,13 +144,34 @@ class CpuOps final : public OpFactory {
         Overloaded{
             [&](const ConvSpec& s) { return make_conv(s, x, kernels); },
             [&](const LinearSpec& s) { return x == Layout::lanes16 ? make_lanes_linear(s) : make_onednn_linear(s); },
-            [&](const ActivationSpec& s) { return make_activation(s, x); },
-            [&](const GeluSpec& s) { return make_gelu(s, x); }, [&](const PoolSpec& s) { return make_pool(s, x); },
-            [&](const BatchNormSpec& s) { return make_batch_norm(s, x); },
-            [&](const AddSpec& s) { return make_add(s, x); }, [&](const LrnSpec& s) { return make_lrn(s, x); },
-            [&](const DropoutSpec& s) { return make_dropout(s, x); },
+            [&](const ActivationSpec& s) { return make_activation(s, x, Element::fp32); },
+            [&](const GeluSpec& s) { return make_gelu(s, x); },
+            [&](const PoolSpec& s) { return make_pool(s, x, Element::fp32); },
+            [&](const BatchNormSpec& s) { return make_batch_norm(s, x, Element::fp32); },
+            [&](const AddSpec& s) { return make_add(s, x, Element::fp32); },
+            [&](const LrnSpec& s) { return make_lrn(s, x); }, [&](const DropoutSpec& s) { return make_dropout(s, x); },
             [&](const ReorderSpec& s) { return make_reorder(s, x, y); },
             [&](const ChannelsLastSpec& s) { return make_channels_last(s); }},
+        spec);
+  }
+
+  // The operators with kernels for bf16; null for the others.
+  static std::unique_ptr<Op> make_own_bf16_op(const OpSpec& spec, Layout x, const std::string& kernels) {
+    constexpr Element kBf16 = Element::bf16;
+    return std::visit(
+        Overloaded{
+            [&](const ConvSpec& s) {
+              const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
+                               lanes_depthwise_supported(s);
+              return own ? make_lanes_bf16_depthwise(s) : nullptr;
+            },
+            [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
+            [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
+            [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
+            [&](const AddSpec& s) { return make_add(s, x, kBf16); },
+            [](const OneOf<LinearSpec, GeluSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) {
+              return std::unique_ptr<Op>();
+            }},
         spec);
   }
 
@@ -174,7 +198,7 @@ class CpuOps final : public OpFactory {
       if (x != Layout::lanes16) {
         choice.kernels = to_text(OneDnnConvFormats{});
       } else if (takes_pairs(*conv, x)) {
-        choice.kernels = bf16_text(lanes_fixed_tiles(*conv));
+        choice.kernels = bf16_text(lanes_fixed_tiles(with_long_rows(*conv), Element::bf16));
       } else {
         choice.kernels = lanes_depthwise_supported(*conv) ? kLanesDepthwise : to_text(lanes_fixed_tiles(*conv));
       }

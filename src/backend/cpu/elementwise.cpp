@@ -4,18 +4,19 @@
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
+#include "backend/cpu/values.h"
 
 namespace ddp {
 namespace {
 
-// Spec: an ActivationSpec, or an AddSpec, whose operator has two inputs.
-template <class Spec>
+// Spec: an ActivationSpec, or an AddSpec, whose operator has two inputs. Value: the element of activations.
+template <class Spec, class Value>
 class Elementwise final : public Op {
  public:
   Elementwise(const Spec& spec, Layout layout)
       : spec_(spec),
         layout_(layout),
-        kernels_(lanes::kernels().elementwise),
+        kernels_(of_values<Value>(lanes::kernels().elementwise.fp32, lanes::kernels().elementwise.bf16)),
         activation_(static_cast<std::size_t>(spec.activation)) {}
 
   bool backward_reads_y() const override { return spec_.activation != Activation::none; }
@@ -23,17 +24,18 @@ class Elementwise final : public Op {
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
-      kernels_.forward[activation_](count, a.x.fp32() + at, kAdds ? a.x2.fp32() + at : nullptr, a.y.fp32() + at);
+      kernels_.forward[activation_](count, raw(values<Value>(a.x) + at),
+                                    kAdds ? raw(values<Value>(a.x2) + at) : nullptr, raw(values<Value>(a.y) + at));
     });
   }
 
   void backward(const BackwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
-      kernels_.backward[activation_](count, a.y.fp32() + at, a.dy.fp32() + at, a.dx.fp32() + at,
-                                     kAdds ? a.dx2.fp32() + at : nullptr);
+      kernels_.backward[activation_](count, raw(values<Value>(a.y) + at), raw(values<Value>(a.dy) + at),
+                                     raw(values<Value>(a.dx) + at), kAdds ? raw(values<Value>(a.dx2) + at) : nullptr);
     });
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
-    if constexpr (kAdds) clear_rest(a.dx2.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(values<Value>(a.dx), a.active, spec_.batch, spec_.shape, layout_);
+    if constexpr (kAdds) clear_rest(values<Value>(a.dx2), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:
@@ -41,18 +43,20 @@ class Elementwise final : public Op {
 
   Spec spec_;
   Layout layout_;
-  const lanes::ElementwiseKernels& kernels_;
+  const lanes::ActivationKernels<Raw<Value>>& kernels_;
   std::size_t activation_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout) {
-  return std::make_unique<Elementwise<ActivationSpec>>(spec, layout);
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, Element element) {
+  if (element == Element::bf16) return std::make_unique<Elementwise<ActivationSpec, Bf16>>(spec, layout);
+  return std::make_unique<Elementwise<ActivationSpec, float>>(spec, layout);
 }
 
-std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout) {
-  return std::make_unique<Elementwise<AddSpec>>(spec, layout);
+std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout, Element element) {
+  if (element == Element::bf16) return std::make_unique<Elementwise<AddSpec, Bf16>>(spec, layout);
+  return std::make_unique<Elementwise<AddSpec, float>>(spec, layout);
 }
 
 }  // namespace ddp

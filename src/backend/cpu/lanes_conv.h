@@ -11,7 +11,8 @@
 
 namespace ddp {
 
-// Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one.
+// Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one. For the weight
+// gradient in bf16 the outer tiles follow the others.
 struct LanesConvTiles {
   int forward = 0;
   int data = -1;
@@ -24,15 +25,15 @@ bool lanes_conv_supported(const ConvSpec& spec);
 // The tiles that can compute the convolution, separately for each direction.
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
 std::vector<int> lanes_data_candidates(const ConvSpec& spec);
-std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
+std::vector<int> lanes_weights_candidates(Element element = Element::fp32);
 // Those worth timing: the few that a cost model finds cheapest.
 std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
 std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec);
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element = Element::fp32);
 // Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
 bool lanes_data_is_like_forward(const ConvSpec& spec);
 // The tiles with the least wasted work, by a rule that depends only on shapes and registers.
-LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec);
+LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element = Element::fp32);
 
 // The operation that forward kernels apply to results before writing them.
 lanes::Epilogue epilogue_of(const ConvSpec& spec);
@@ -41,13 +42,13 @@ lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, la
 
 // "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5" and back; throws Error(preflight) for unknown tiles.
 std::string to_text(const LanesConvTiles& tiles);
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, Element element = Element::fp32);
 
 std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
-// On bf16 activations, forward and data gradient with products of pairs of bf16 numbers.
+// lanes_bf16_conv.cpp: on bf16 activations, with products of pairs of bf16 numbers.
 std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 
-// The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=lanes.5x5", and back.
+// The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=bf16.5x5", and back.
 std::string bf16_text(const LanesConvTiles& tiles);
 bool is_bf16_text(const std::string& kernels);
 LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
@@ -56,5 +57,7 @@ LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& ker
 inline constexpr const char* kLanesDepthwise = "lanes.depthwise";
 bool lanes_depthwise_supported(const ConvSpec& spec);
 std::unique_ptr<Op> make_lanes_depthwise(const ConvSpec& spec);
+// On bf16 activations, with products of pairs in the weight gradient.
+std::unique_ptr<Op> make_lanes_bf16_depthwise(const ConvSpec& spec);
 
 }  // namespace ddp

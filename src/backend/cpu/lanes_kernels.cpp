@@ -24,7 +24,6 @@ namespace {
 
 struct Chosen {
   const Kernels* kernels;
-  const ForwardTile* pairs;
   bool uses_pairs;
 };
 
@@ -41,13 +40,11 @@ Chosen chosen() {
   check((wanted != "avx512" || has_avx512) && (wanted != "avx2" || has_avx2), ExitCode::preflight,
         "DDP_INSTRUCTION_SET selects {}, which this processor does not support", wanted);
   if (wanted == "avx512" || (wanted.empty() && has_avx512)) {
-    const Kernels& all = avx512::table();
-    const bool instructions = __builtin_cpu_supports("avx512bf16") != 0;
-    // Both tables list the same tiles.
-    return {&all, instructions ? avx512bf16::table().pair_forward : all.pair_forward, instructions || model};
+    // The same kernels, with the same bits, besides those with pairs.
+    if (__builtin_cpu_supports("avx512bf16") != 0) return {&avx512bf16::table(), true};
+    return {&avx512::table(), model};
   }
-  const Kernels& all = wanted == "avx2" || (wanted.empty() && has_avx2) ? avx2::table() : baseline::table();
-  return {&all, all.pair_forward, model};
+  return {wanted == "avx2" || (wanted.empty() && has_avx2) ? &avx2::table() : &baseline::table(), model};
 }
 
 const Chosen& best() {
@@ -58,7 +55,6 @@ const Chosen& best() {
 }  // namespace
 
 const Kernels& kernels() { return *best().kernels; }
-const ForwardTile* pair_tiles() { return best().pairs; }
 bool uses_pairs() { return best().uses_pairs; }
 
 }  // namespace ddp::lanes

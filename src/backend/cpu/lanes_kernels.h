@@ -36,8 +36,8 @@ struct ConvShape {
   std::int64_t source_plane() const { return std::int64_t{16} * source_h() * source_w(); }
 };
 
-// With pairs, each float of x and w is a pair of bf16 numbers, of input channels 2c (the lower half) and 2c + 1, and
-// in_channels counts pairs.
+// With pairs, each float of x and w is a pair of bf16 numbers, of input channels 2c (the lower half) and 2c + 1,
+// in_channels counts pairs, and y is bf16.
 //
 // Forward: y = conv(x, w) + bias for one block of 16 samples.
 //   x       [in_channels][source_h][source_w][16]
@@ -45,19 +45,21 @@ struct ConvShape {
 //   bias    [out_channels] or null
 //   y       as the shape says; pooled: [out_channels][out_h/2][out_w/2][16]
 //   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU passes the gradient
-using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, float* y,
+using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, void* y,
                              std::uint16_t* mask, int first_row, int last_row);
 
 enum class Epilogue { none, relu, relu_pool };
 
 // Weight gradient over `blocks` blocks of 16 samples: dw[out][tap] (+)= sum dy * x, taps in [in][kernel_h][kernel_w].
-//   x       blocks of [in_channels][source_h][source_w][16], `x_block` floats apart
-//   dy      blocks of planes of [out_h][out_w][16], `dy_block` floats apart, planes `dy_plane` vectors apart
+//   x       blocks of [in_channels][source_h][source_w][16], `x_block` values apart
+//   dy      blocks of planes of [out_h][out_w][16], `dy_block` values apart, planes `dy_plane` vectors apart
+// Values are floats or bf16 numbers, which are multiplied as pairs of samples, two neighbouring positions at a time.
+template <class Value>
 struct WeightGradient {
   ConvShape shape;
-  const float* x;
+  const Value* x;
   std::int64_t x_block;
-  const float* dy;
+  const Value* dy;
   std::int64_t dy_block;
   std::int64_t dy_plane;
   int blocks;
@@ -65,7 +67,31 @@ struct WeightGradient {
   bool accumulate;
 };
 // Computes the tile of output channels and taps with the given indices.
-using ConvWeights = void (*)(const WeightGradient& task, int channel_tile, int tap_tile);
+template <class Value>
+using ConvWeights = void (*)(const WeightGradient<Value>& task, int channel_tile, int tap_tile);
+
+// The same of bf16 numbers with input channels in the lanes, which needs no sums over lanes: for every pair of samples
+// an outer product of the gradients of output channels with the input channels.
+//   x       blocks of [source_h][source_w][8][width] pairs of samples, `x_block` floats apart, where `width` is the
+//           number of input channels rounded up to whole tiles, zero beyond the last channel
+struct OuterGradient {
+  ConvShape shape;
+  const float* x;
+  std::int64_t x_block;
+  std::int64_t width;
+  const std::uint16_t* dy;
+  std::int64_t dy_block;
+  std::int64_t dy_plane;
+  int blocks;
+  float* dw;
+  bool accumulate;
+};
+// Computes all taps of the tile of output and input channels with the given indices.
+using OuterWeights = void (*)(const OuterGradient& task, int row_tile, int vector_tile);
+struct OuterTile {
+  int rows, vectors;
+  OuterWeights kernel;
+};
 
 // Linear: blocks of 16 samples x [blocks][inputs][16], w [outputs][inputs].
 struct LinearShape {
@@ -88,12 +114,15 @@ struct ForwardTile {
 };
 struct WeightsTile {
   int channels, taps;
-  ConvWeights kernel;
+  ConvWeights<float> kernel;
+  ConvWeights<std::uint16_t> pairs;
 };
 
 // Convolution of one channel's plane without a border: y = conv(x, w) + bias.
 //   w       [kernel_h][kernel_w]
 using PlaneForward = void (*)(const ConvShape& shape, const float* x, const float* w, float bias, float* y);
+using PlaneForwardBf16 = void (*)(const ConvShape& shape, const std::uint16_t* x, const float* w, float bias,
+                                  std::uint16_t* y);
 // dw[tap] = sum over `blocks` planes, x_block and dy_block floats apart, of x * dy.
 struct PlaneGradient {
   ConvShape shape;
@@ -106,25 +135,37 @@ struct PlaneGradient {
 };
 using PlaneWeights = void (*)(const PlaneGradient& task);
 
+inline constexpr int kPlaneTaps = 9;
 inline constexpr int kLinearTile = 4;
 
 // All kernels compiled for one instruction set.
 struct Kernels {
   const char* instruction_set;
   const ForwardTile* forward;
-  const ForwardTile* pair_forward;  // the same tiles with pairs of bf16 numbers, see below
+  const ForwardTile* pair_forward;  // the same tiles with pairs of bf16 numbers
   int forward_tiles;
   const WeightsTile* weights;
   int weights_tiles;
+  const OuterTile* outer;
+  int outer_tiles;
+  // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> [positions][8 pairs][width] of x of
+  // an outer gradient.
+  void (*transpose_pairs)(const std::uint16_t* x, std::int64_t plane, int channels, std::int64_t positions, float* to,
+                          std::int64_t width);
   LinearForward linear_forward;
   LinearData linear_data;
   LinearWeights linear_weights;
   // bias gradient of `count` vectors: returns the sum over all lanes.
   float (*sum)(const float* values, std::int64_t vectors);
+  float (*sum_bf16)(const std::uint16_t* values, std::int64_t vectors);
   // dpre[out_h][dst_w][16] of one channel from the pooled gradient and the mask of the forward pass.
   void (*unpool)(const float* dy, const std::uint16_t* mask, float* dpre, int pooled_h, int pooled_w, int dst_w);
+  void (*unpool_bf16)(const std::uint16_t* dy, const std::uint16_t* mask, std::uint16_t* dpre, int pooled_h,
+                      int pooled_w, int dst_w);
   PlaneForward plane_forward;
+  PlaneForwardBf16 plane_forward_bf16;
   PlaneWeights plane_weights;
+  ConvWeights<std::uint16_t> plane_pairs;  // for one channel; its tile has as many taps as a 3x3 window
   NormKernels norm;
   LrnKernels lrn;
   ElementwiseKernels elementwise;
@@ -136,9 +177,8 @@ struct Kernels {
   int round_multiply_adds;
 };
 
-// The kernels with pairs of bf16 numbers: by instructions if the processor has them, otherwise a software model with the
-// same bits, which is slower than fp32 and used only if DDP_INSTRUCTION_SET ends in +bf16.
-const ForwardTile* pair_tiles();
+// Whether to use the kernels with pairs of bf16 numbers: if the processor has instructions for them. Otherwise they are
+// a software model with the same bits, which is slower than fp32 and used only if DDP_INSTRUCTION_SET ends in +bf16.
 bool uses_pairs();
 
 // The kernels for this processor: the best that it supports, or those selected by the environment variable

@@ -1,6 +1,9 @@
 #include "backend/cpu/lanes_shapes.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "backend/arithmetic.h"
 
 namespace ddp {
 namespace {
@@ -157,37 +160,43 @@ void each_row(const ConvShape& whole, const Band& band, Copy copy, Zero zero) {
 }
 
 void copy_values(const float* from, float* to, std::int64_t count) { std::copy_n(from, count, to); }
-void copy_values(const Bf16* from, float* to, std::int64_t count) {
-  lanes::kernels().elementwise.from_bf16(count, &from->bits, to);
-}
+void copy_values(const Bf16* from, Bf16* to, std::int64_t count) { std::copy_n(from, count, to); }
 
 // A null second channel is zero.
-void copy_pairs(const float* lower, const float* upper, float* to, std::int64_t count) {
-  lanes::kernels().elementwise.pair_floats(count, lower, upper, to);
-}
 void copy_pairs(const Bf16* lower, const Bf16* upper, float* to, std::int64_t count) {
   lanes::kernels().elementwise.pair_bf16(count, &lower->bits, upper == nullptr ? nullptr : &upper->bits, to);
 }
 
 template <class Value>
-void copy_band_of(const ConvShape& whole, const Band& band, const Value* x, float* to) {
+void copy_band_of(const ConvShape& whole, const Band& band, const Value* x, Value* to) {
   for (int c = 0; c < band.shape.in_channels; ++c) {
     each_row(
         whole, band,
         [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
           copy_values(x + kLanes * from, to + kLanes * at, kLanes * vectors);
         },
-        [&](std::int64_t at, std::int64_t vectors) { std::fill_n(to + kLanes * at, kLanes * vectors, 0.0F); });
+        [&](std::int64_t at, std::int64_t vectors) { std::fill_n(to + kLanes * at, kLanes * vectors, Value{}); });
     x += kLanes * std::int64_t{whole.in_w} * whole.in_h;
     to += band.shape.source_plane();
   }
 }
 
-template <class Value>
-void copy_band_pairs_of(const ConvShape& whole, const Band& band, const Value* x, float* to) {
+// The bf16 numbers nearest to two weights.
+float pair_of(float lower, float upper) {
+  return std::bit_cast<float>(std::uint32_t{bf16_bits(lower)} | (std::uint32_t{bf16_bits(upper)} << 16U));
+}
+
+}  // namespace
+
+void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
+  copy_band_of(whole, band, x, to);
+}
+void copy_band(const ConvShape& whole, const Band& band, const Bf16* x, Bf16* to) { copy_band_of(whole, band, x, to); }
+
+void copy_band_pairs(const ConvShape& whole, const Band& band, const Bf16* x, float* to) {
   const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
   for (int c = 0; c < band.shape.in_channels; c += 2) {
-    const Value* upper = c + 1 < band.shape.in_channels ? x + plane : nullptr;
+    const Bf16* upper = c + 1 < band.shape.in_channels ? x + plane : nullptr;
     each_row(
         whole, band,
         [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
@@ -200,47 +209,92 @@ void copy_band_pairs_of(const ConvShape& whole, const Band& band, const Value* x
   }
 }
 
-// Pairs of input channels of packed weights [out/tile][in][taps][tile].
-void pair_packed(const ConvShape& s, const std::vector<float>& from, int tile, float* to) {
-  const std::int64_t plane = std::int64_t{s.kernel_h} * s.kernel_w * tile;
-  const float* block = from.data();
-  for (int first = 0; first < s.out_channels; first += tile) {
-    for (int c = 0; c < s.in_channels; c += 2, to += plane) {
-      const float* lower = block + c * plane;
-      copy_pairs(lower, c + 1 < s.in_channels ? lower + plane : nullptr, to, plane);
-    }
-    block += s.in_channels * plane;
+void copy_band_outer(const ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to) {
+  constexpr int kTogether = 8;
+  const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
+  const std::int64_t position = kLanes / 2 * width;
+  for (int c = 0; c < width; c += kTogether) {
+    const int channels = std::clamp(band.shape.in_channels - c, 0, kTogether);
+    const Bf16* from_channel = x + c * plane;
+    each_row(
+        whole, band,
+        [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
+          lanes::kernels().transpose_pairs(channels == 0 ? nullptr : &from_channel[kLanes * from].bits, plane, channels,
+                                           vectors, to + at * position + c, width);
+        },
+        [&](std::int64_t at, std::int64_t vectors) {
+          if (c == 0) std::fill_n(to + at * position, vectors * position, 0.0F);
+        });
   }
 }
 
-}  // namespace
-
-void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
-  copy_band_of(whole, band, x, to);
-}
-void copy_band(const ConvShape& whole, const Band& band, const Bf16* x, float* to) { copy_band_of(whole, band, x, to); }
-void copy_band_pairs(const ConvShape& whole, const Band& band, const float* x, float* to) {
-  copy_band_pairs_of(whole, band, x, to);
-}
-void copy_band_pairs(const ConvShape& whole, const Band& band, const Bf16* x, float* to) {
-  copy_band_pairs_of(whole, band, x, to);
+int band_rows(const ConvShape& s) {
+  constexpr std::int64_t kBandElements = 256 * 1024;
+  int rows = 2;
+  while (rows < s.out_h && band_elements(band_of(s, 0, rows + 2, false)) <= kBandElements) rows += 2;
+  return rows;
 }
 
 void pack_forward_pairs(const ConvShape& s, const float* w, int tile, float* packed) {
-  std::vector<float> whole(static_cast<std::size_t>(packed_weights(s, tile)));
-  pack_forward(s, w, tile, whole.data());
-  pair_packed(s, whole, tile, packed);
+  const int taps = s.kernel_h * s.kernel_w;
+  const int pairs = (s.in_channels + 1) / 2;
+  for (int first = 0; first < s.out_channels; first += tile, packed += std::int64_t{pairs} * taps * tile) {
+    for (int o = 0; o < tile; ++o) {
+      const bool real = first + o < s.out_channels;
+      const float* row = w + std::int64_t{first + o} * s.in_channels * taps;
+      float* to = packed + o;
+      for (int pair = 0; pair < pairs; ++pair, row += 2 * taps) {
+        const bool both = 2 * pair + 1 < s.in_channels;
+        for (int tap = 0; tap < taps; ++tap, to += tile) {
+          *to = real ? pair_of(row[tap], both ? row[taps + tap] : 0.0F) : 0.0F;
+        }
+      }
+    }
+  }
 }
 
 void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
-  std::vector<float> whole(static_cast<std::size_t>(packed_weights(phase.shape, tile)));
-  pack_data(spec, phase, w, tile, whole.data());
-  pair_packed(phase.shape, whole, tile, packed);
+  const ConvShape& s = phase.shape;
+  const std::int64_t kernel = spec.window.height * spec.window.width;
+  const std::int64_t channel = std::int64_t{s.out_channels} * kernel;
+  for (int first = 0; first < s.out_channels; first += tile) {
+    for (int in = 0; in < s.in_channels; in += 2) {
+      const float* lower = w + in * channel + first * kernel;
+      const bool both = in + 1 < s.in_channels;
+      for (int r = s.kernel_h - 1; r >= 0; --r) {
+        for (int k = s.kernel_w - 1; k >= 0; --k) {
+          const std::int64_t tap =
+              (phase.tap_row + r * spec.window.stride) * spec.window.width + phase.tap_column + k * spec.window.stride;
+          for (int o = 0; o < tile; ++o, ++packed) {
+            const std::int64_t at = o * kernel + tap;
+            *packed = first + o < s.out_channels ? pair_of(lower[at], both ? lower[channel + at] : 0.0F) : 0.0F;
+          }
+        }
+      }
+    }
+  }
 }
 
 ConvShape paired(ConvShape shape) {
   shape.in_channels = (shape.in_channels + 1) / 2;
   return shape;
+}
+
+ConvSpec with_long_rows(const ConvSpec& spec) {
+  const Window2d& w = spec.window;
+  const bool single = w.height == 1 && w.width == 1 && w.stride == 1 && spec.convolved().height == spec.input.height &&
+                      spec.convolved().width == spec.input.width;
+  if (!single || spec.average_pool) return spec;
+  constexpr std::int64_t kLongest = 256;
+  const std::int64_t pixels = spec.input.height * spec.input.width;
+  std::int64_t width = std::min(kLongest, pixels);
+  while (pixels % width != 0) --width;
+  ConvSpec flat = spec;
+  if (width > spec.input.width) {
+    flat.input.height = pixels / width;
+    flat.input.width = width;
+  }
+  return flat;
 }
 
 }  // namespace ddp

@@ -5,6 +5,7 @@
 //   ...);
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "backend/cpu/lanes_kernels.h"
@@ -39,6 +40,8 @@ lanes::ConvShape paired(lanes::ConvShape shape);
 // As above, with the weights rounded to bf16 and those of two input channels in each float.
 void pack_forward_pairs(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
 void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
+// The same convolution with the image in other rows, if it is of single pixels, so that tiles do not end with short rows.
+ConvSpec with_long_rows(const ConvSpec& spec);
 
 // The rows of an image that a band of a convolution's output rows reads, copied with zero padding to a small separate
 // image, so that data that kernels read repeatedly is contiguous in the cache.
@@ -49,14 +52,29 @@ struct Band {
 };
 // The band for the output rows [begin, end). Kernels of single rows skip rows of padding, others read zeros there.
 Band band_of(const lanes::ConvShape& whole, int begin, int end, bool single_rows);
-// The size of its image in floats.
+// The size of its image in values.
 std::int64_t band_elements(const Band& band);
+// The rows of the result computed from one band: as many as fit its image of 4-byte values in half of the second-level
+// cache; even, so that pooling windows are not split.
+int band_rows(const lanes::ConvShape& shape);
+// Calls f(block, group, first row, end of rows) for all bands of `count` blocks of 16 samples, in parallel.
+template <class F>
+void each_band(const lanes::ConvShape& shape, std::int64_t count, std::int64_t groups, int threads, F f) {
+  const int rows = band_rows(shape);
+  const int bands = (shape.out_h + rows - 1) / rows;
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads)
+  for (std::int64_t b = 0; b < count; ++b) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      for (int band = 0; band < bands; ++band) f(b, g, band * rows, std::min((band + 1) * rows, shape.out_h));
+    }
+  }
+}
 // x: [in_channels][in_h][in_w][16] of the whole convolution's shape.
 void copy_band(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
-// The same of bf16 values.
-void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
-// The image of pairs of channels, of fp32 values rounded to bf16 or of bf16 values; `band` is not of a paired shape.
-void copy_band_pairs(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
+void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, Bf16* to);
+// The image of pairs of samples with `width` channels in the lanes, as an outer gradient reads it.
+void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to);
+// The image of pairs of channels; `band` is not of a paired shape.
 void copy_band_pairs(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
 
 }  // namespace ddp

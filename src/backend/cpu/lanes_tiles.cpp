@@ -40,11 +40,19 @@ double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
   return work * (1.0 + 4.0 / (tile.channels * tile.rows * tile.columns) + apart);
 }
 
-// The same for the weight gradient, where reading many planes at once is expensive.
-double tile_cost(const ConvSpec& spec, const lanes::WeightsTile& tile) {
-  const std::int64_t taps = spec.input.channels / spec.groups * spec.window.height * spec.window.width;
-  const std::int64_t channels = spec.output_channels / spec.groups;
-  const auto work = static_cast<double>(round_up(channels, tile.channels) * round_up(taps, tile.taps));
+// The same for the weight gradient, where reading many planes at once is expensive. Outer tiles follow the others.
+double weights_cost(const ConvSpec& spec, int index) {
+  const lanes::Kernels& all = lanes::kernels();
+  const std::int64_t kernel = spec.window.height * spec.window.width;
+  const std::int64_t in = spec.input.channels / spec.groups;
+  const std::int64_t out = spec.output_channels / spec.groups;
+  if (index >= all.weights_tiles) {
+    const lanes::OuterTile& tile = all.outer[index - all.weights_tiles];
+    const auto work = static_cast<double>(round_up(out, tile.rows) * round_up(in, kLanes * tile.vectors) * kernel);
+    return work * (1.1 + 4.0 / (tile.rows * tile.vectors));
+  }
+  const lanes::WeightsTile& tile = all.weights[index];
+  const auto work = static_cast<double>(round_up(out, tile.channels) * round_up(in * kernel, tile.taps));
   return work * (1.0 + 4.0 / (tile.channels * tile.taps) + std::max(tile.channels, tile.taps) / 20.0);
 }
 
@@ -78,7 +86,14 @@ std::string name_of(const lanes::ForwardTile& tile) {
   return fmt::format("lanes.{}x{}x{}", tile.channels, tile.rows, tile.columns);
 }
 
-std::string name_of(const lanes::WeightsTile& tile) { return fmt::format("lanes.{}x{}", tile.channels, tile.taps); }
+std::string weights_name(int index) {
+  const lanes::Kernels& all = lanes::kernels();
+  if (index >= all.weights_tiles) {
+    const lanes::OuterTile& tile = all.outer[index - all.weights_tiles];
+    return fmt::format("lanes.outer.{}x{}", tile.rows, tile.vectors);
+  }
+  return fmt::format("lanes.{}x{}", all.weights[index].channels, all.weights[index].taps);
+}
 
 // The value of `key=` in a text of key=value words, or "".
 std::string word_of(const std::string& text, const std::string& key) {
@@ -111,8 +126,9 @@ std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
   return tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
 }
 
-std::vector<int> lanes_weights_candidates(const ConvSpec& /*spec*/) {
-  std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles));
+std::vector<int> lanes_weights_candidates(Element element) {
+  const int outer = element == Element::bf16 ? lanes::kernels().outer_tiles : 0;
+  std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles + outer));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   return all;
 }
@@ -126,8 +142,8 @@ std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
   return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec));
 }
 
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec) {
-  return shortlist(lanes_weights_candidates(spec), [&](int i) { return tile_cost(spec, lanes::kernels().weights[i]); });
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element) {
+  return shortlist(lanes_weights_candidates(element), [&](int i) { return weights_cost(spec, i); });
 }
 
 bool lanes_data_is_like_forward(const ConvSpec& spec) {
@@ -138,15 +154,13 @@ bool lanes_data_is_like_forward(const ConvSpec& spec) {
          forward.out_w == data.out_w && forward.out_h == data.out_h;
 }
 
-LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec) {
-  const lanes::Kernels& all = lanes::kernels();
+LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
   LanesConvTiles tiles;
   tiles.forward = cheapest(forward_shape(spec), lanes_forward_candidates(spec));
   if (spec.input_gradient) tiles.data = cheapest(narrowest_phase(spec), lanes_data_candidates(spec));
-  const std::vector<int> candidates = lanes_weights_candidates(spec);
-  tiles.weights = *std::min_element(candidates.begin(), candidates.end(), [&](int a, int b) {
-    return tile_cost(spec, all.weights[a]) < tile_cost(spec, all.weights[b]);
-  });
+  const std::vector<int> candidates = lanes_weights_candidates(element);
+  tiles.weights = *std::min_element(candidates.begin(), candidates.end(),
+                                    [&](int a, int b) { return weights_cost(spec, a) < weights_cost(spec, b); });
   return tiles;
 }
 
@@ -154,7 +168,7 @@ std::string to_text(const LanesConvTiles& tiles) {
   const lanes::Kernels& all = lanes::kernels();
   std::string text = "forward=" + name_of(all.forward[tiles.forward]);
   if (tiles.data >= 0) text += " data=" + name_of(all.forward[tiles.data]);
-  return text + " weights=" + name_of(all.weights[tiles.weights]);
+  return text + " weights=" + weights_name(tiles.weights);
 }
 
 namespace {
@@ -171,18 +185,15 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
 
 }  // namespace
 
-// Weight gradients are fp32.
-std::string bf16_text(const LanesConvTiles& tiles) {
-  return replaced(replaced(to_text(tiles), kLanesName, kBf16), "weights=bf16.", "weights=lanes.");
-}
+std::string bf16_text(const LanesConvTiles& tiles) { return replaced(to_text(tiles), kLanesName, kBf16); }
 
 bool is_bf16_text(const std::string& kernels) { return kernels.find(kBf16) != std::string::npos; }
 
 LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
-  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName));
+  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName), Element::bf16);
 }
 
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, Element element) {
   const lanes::Kernels& all = lanes::kernels();
   const auto pick = [&](const std::string& key, const std::vector<int>& candidates, auto name) {
     const std::string wanted = word_of(kernels, key);
@@ -199,7 +210,7 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
   if (spec.input_gradient) {
     tiles.data = pick("data", lanes_data_candidates(spec), [&](int i) { return name_of(all.forward[i]); });
   }
-  tiles.weights = pick("weights", lanes_weights_candidates(spec), [&](int i) { return name_of(all.weights[i]); });
+  tiles.weights = pick("weights", lanes_weights_candidates(element), weights_name);
   return tiles;
 }
 

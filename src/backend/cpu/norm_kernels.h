@@ -11,21 +11,23 @@ namespace ddp::lanes {
 // The activation after the normalisation, as an index into a table.
 inline constexpr int kNormActivations = 3;  // none, ReLU, ReLU6
 
-// A row of one channel: y = activation(scale * (x - mean) + shift + x2).
+// A row of one channel, of floats or bf16 numbers: y = activation(scale * (x - mean) + shift + x2).
+template <class Value>
 struct NormRow {
-  const float* x;
-  const float* x2;  // or null
-  float* y;
+  const Value* x;
+  const Value* x2;  // or null
+  Value* y;
   std::int64_t count;
   float mean, scale, shift;
 };
 // Its gradient, from the masked dy: dx2 = dy, dx = scale * ((dy - offset) - slope * (x - mean)).
+template <class Value>
 struct NormRowGradient {
-  const float* x;
-  const float* y;  // null without an activation
-  const float* dy;
-  float* dx;
-  float* dx2;  // or null
+  const Value* x;
+  const Value* y;  // null without an activation
+  const Value* dy;
+  Value* dx;
+  Value* dx2;  // or null
   std::int64_t count;
   float mean, scale, offset, slope;
 };
@@ -49,13 +51,19 @@ struct NormChannelsGradient {
 
 inline constexpr int kNormLanes = 16;
 
-struct NormKernels {
+template <class Value>
+struct NormRowKernels {
   // sums[i] += x and sums[16 + i] += x^2 over the elements whose index in the row is i modulo 16.
-  void (*row_moments)(const float* x, std::int64_t count, double* sums);
+  void (*moments)(const Value* x, std::int64_t count, double* sums);
   // The same of dy after the activation's mask, and of its product with x - mean.
-  void (*row_products[kNormActivations])(const NormRowGradient& row, double* sums);
-  void (*row_forward[kNormActivations])(const NormRow& row);
-  void (*row_backward[kNormActivations])(const NormRowGradient& row);
+  void (*products[kNormActivations])(const NormRowGradient<Value>& row, double* sums);
+  void (*forward[kNormActivations])(const NormRow<Value>& row);
+  void (*backward[kNormActivations])(const NormRowGradient<Value>& row);
+};
+
+struct NormKernels {
+  NormRowKernels<float> row;
+  NormRowKernels<std::uint16_t> row_bf16;
   // sums[c] = the sums of x, sums[channels + c] = those of x^2.
   void (*channel_moments)(const float* x, std::int64_t rows, std::int64_t channels, double* sums);
   void (*channel_products[kNormActivations])(const NormChannelsGradient& part, double* sums);

@@ -30,12 +30,13 @@ std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvForma
 // onednn_linear.cpp: x and y plain.
 std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
 
-// Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, lrn.cpp, dropout.cpp.
-std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout);
+// Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, gelu.cpp, lrn.cpp, dropout.cpp. The
+// first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, Element element);
+std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout, Element element);
+std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout, Element element);
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_gelu(const GeluSpec& spec, Layout layout);
-std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout);
-std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout);
-std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout);
 std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
 std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
 // reorder.cpp: from any layout to any other.
@@ -43,7 +44,7 @@ std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to
 // In nhwc.
 std::unique_ptr<Op> make_channels_last(const ChannelsLastSpec& spec);
 
-// bf16_op.cpp: the operator `op` of fp32 activations on bf16 ones, for processors without instructions for bf16. Its
+// bf16_op.cpp: the operator `op` of fp32 activations on bf16 ones, for those that have no kernels for bf16. Its
 // inputs are widened, its results rounded, and so are the weights of products; sums, statistics and the gradients of
 // parameters stay fp32 (or double). The result is that of bf16 instructions up to the order of additions.
 std::unique_ptr<Op> make_bf16_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y);

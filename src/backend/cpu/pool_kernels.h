@@ -14,18 +14,21 @@ struct PoolWindow {
   std::int64_t inner;
 };
 
-template <class Index>
+// Value: floats or bf16 numbers, of which sums are fp32.
+template <class Index, class Value>
 struct MaximumKernels {
   // y[k] is the maximum of the values k, and places[k] its position, unless places is null. The first of equal ones
   // wins, and NaN is larger than any number.
-  void (*forward)(const PoolWindow& window, const float* x, float* y, Index* places);
+  void (*forward)(const PoolWindow& window, const Value* x, Value* y, Index* places);
   // dx gets dy[k] added at the position places[k].
-  void (*backward)(const PoolWindow& window, const float* dy, const Index* places, float* dx);
+  void (*backward)(const PoolWindow& window, const Value* dy, const Index* places, float* dx);
 };
 
 struct PoolKernels {
-  MaximumKernels<std::uint8_t> in_a_byte;  // windows of up to 256 positions
-  MaximumKernels<std::int32_t> large;
+  MaximumKernels<std::uint8_t, float> in_a_byte;  // windows of up to 256 positions
+  MaximumKernels<std::int32_t, float> large;
+  MaximumKernels<std::uint8_t, std::uint16_t> in_a_byte_bf16;
+  MaximumKernels<std::int32_t, std::uint16_t> large_bf16;
 };
 
 }  // namespace ddp::lanes

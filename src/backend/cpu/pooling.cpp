@@ -1,9 +1,14 @@
+#include <omp.h>
+
 #include <algorithm>
+#include <type_traits>
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
+#include "backend/cpu/values.h"
+#include "backend/workspace.h"
 #include "base/error.h"
 
 namespace ddp {
@@ -104,12 +109,18 @@ class AveragePool final : public Pool {
 };
 
 // Forward saves for each result the position of its maximum within the part of the window inside the input, as Index,
-// so that backward reads neither x nor y.
-template <class Index>
+// so that backward reads neither x nor y. Value: the element of activations; the gradients of overlapping windows are
+// added in fp32, with bf16 in a plane of each thread.
+template <class Index, class Value>
 class MaximumPool final : public Pool {
+  static constexpr bool kWide = std::is_same_v<Value, float>;
+
  public:
-  MaximumPool(const PoolSpec& spec, Layout layout, const lanes::MaximumKernels<Index>& kernels)
-      : Pool(spec, layout), kernels_(kernels) {}
+  MaximumPool(const PoolSpec& spec, Layout layout, const lanes::MaximumKernels<Index, Raw<Value>>& kernels)
+      : Pool(spec, layout), kernels_(kernels), threads_(omp_get_max_threads()) {
+    if constexpr (!kWide) planes_ = workspace_.add<float>(threads_ * in_plane(planes(spec.batch).inner));
+  }
+  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
 
   std::size_t saved_bytes() const override {
     return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Index);
@@ -120,10 +131,10 @@ class MaximumPool final : public Pool {
     auto* places = static_cast<Index*>(static_cast<void*>(a.saved));
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      const float* x = a.x.fp32() + p * in_plane(view.inner);
+      const Value* x = values<Value>(a.x) + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        kernels_.forward(window(rows, columns, view.inner), x + first(rows, columns, view.inner), a.y.fp32() + at,
-                         a.training ? places + at : nullptr);
+        kernels_.forward(window(rows, columns, view.inner), raw(x + first(rows, columns, view.inner)),
+                         raw(values<Value>(a.y) + at), a.training ? places + at : nullptr);
       });
     }
   }
@@ -132,16 +143,21 @@ class MaximumPool final : public Pool {
   void backward(const BackwardArguments& a) override {
     const Planes view = planes(a.active);
     const auto* places = static_cast<const Index*>(static_cast<const void*>(a.saved));
-#pragma omp parallel for schedule(static)
+    const std::int64_t plane = in_plane(view.inner);
+#pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      float* dx = a.dx.fp32() + p * in_plane(view.inner);
-      std::fill_n(dx, in_plane(view.inner), 0.0F);
+      Value* result = values<Value>(a.dx) + p * plane;
+      float* dx = nullptr;
+      if constexpr (kWide) dx = result;
+      if constexpr (!kWide) dx = planes_.in(a.workspace) + omp_get_thread_num() * plane;
+      std::fill_n(dx, plane, 0.0F);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
-        kernels_.backward(window(rows, columns, view.inner), a.dy.fp32() + at, places + at,
+        kernels_.backward(window(rows, columns, view.inner), raw(values<Value>(a.dy) + at), places + at,
                           dx + first(rows, columns, view.inner));
       });
+      if constexpr (!kWide) lanes::kernels().elementwise.to_bf16(plane, dx, raw(result));
     }
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, layout_);
+    clear_rest(values<Value>(a.dx), a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:
@@ -152,19 +168,34 @@ class MaximumPool final : public Pool {
     return (rows.first * spec_.input.width + columns.first) * inner;
   }
 
-  const lanes::MaximumKernels<Index>& kernels_;
+  const lanes::MaximumKernels<Index, Raw<Value>>& kernels_;
+  int threads_;
+  Workspace workspace_;
+  Workspace::Part<float> planes_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout) {
-  if (spec.kind == PoolSpec::Kind::average) return std::make_unique<AveragePool>(spec, layout);
+namespace {
+
+template <class Value>
+std::unique_ptr<Op> make_maximum_pool(const PoolSpec& spec, Layout layout) {
   constexpr std::int64_t kMostInAByte = 256;
-  const lanes::PoolKernels& kernels = lanes::kernels().pool;
+  const lanes::PoolKernels& k = lanes::kernels().pool;
   if (spec.window.height * spec.window.width <= kMostInAByte) {
-    return std::make_unique<MaximumPool<std::uint8_t>>(spec, layout, kernels.in_a_byte);
+    return std::make_unique<MaximumPool<std::uint8_t, Value>>(spec, layout,
+                                                              of_values<Value>(k.in_a_byte, k.in_a_byte_bf16));
   }
-  return std::make_unique<MaximumPool<std::int32_t>>(spec, layout, kernels.large);
+  return std::make_unique<MaximumPool<std::int32_t, Value>>(spec, layout, of_values<Value>(k.large, k.large_bf16));
+}
+
+}  // namespace
+
+std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout, Element element) {
+  if (spec.kind == PoolSpec::Kind::average) {
+    return element == Element::fp32 ? std::make_unique<AveragePool>(spec, layout) : nullptr;
+  }
+  return element == Element::bf16 ? make_maximum_pool<Bf16>(spec, layout) : make_maximum_pool<float>(spec, layout);
 }
 
 void average_pool2(const float* y, float* pooled, std::int64_t outer, std::int64_t height, std::int64_t width,

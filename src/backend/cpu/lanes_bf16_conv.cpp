@@ -1,0 +1,297 @@
+// Convolution in lanes16 on bf16 activations, with kernels that multiply pairs of bf16 numbers: of two input channels
+// forward and for the data gradient, of two samples for the weight gradient. Sums are fp32.
+#include <omp.h>
+
+#include <algorithm>
+
+#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/planes.h"
+#include "backend/workspace.h"
+
+namespace ddp {
+namespace {
+
+using lanes::ConvShape;
+
+// Positions over which a weight gradient is summed before the sums over lanes, which cost about as much as twenty
+// positions, and the most blocks of 16 samples that make them up. They determine the order of additions, so they must
+// not depend on the number of threads.
+constexpr std::int64_t kPairPiece = 196;
+constexpr std::int64_t kMostBlocks = 4;
+
+std::int64_t sample_blocks(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
+
+class LanesBf16Conv final : public Op {
+ public:
+  LanesBf16Conv(const ConvSpec& spec, const LanesConvTiles& tiles)
+      : spec_(spec),
+        kernels_(lanes::kernels()),
+        shape_(forward_shape(spec)),
+        phases_(data_phases(spec)),
+        forward_(kernels_.pair_forward[tiles.forward]),
+        threads_(omp_get_max_threads()) {
+    piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPairPiece / shape_.out_w, 1, shape_.out_h));
+    piece_blocks_ = std::clamp<std::int64_t>((kPairPiece + shape_.out_plane - 1) / shape_.out_plane, 1, kMostBlocks);
+    if (tiles.weights < kernels_.weights_tiles) {
+      weights_ = &kernels_.weights[tiles.weights];
+    } else {
+      outer_ = &kernels_.outer[tiles.weights - kernels_.weights_tiles];
+      width_ = round_up(shape_.in_channels, kLanes * outer_->vectors);
+    }
+    copies_x_ = spec.window.padding.any();
+    std::int64_t packed_data = 0;
+    std::int64_t band = image_elements(shape_);
+    if (spec.input_gradient) {
+      data_tile_ = &kernels_.pair_forward[tiles.data];
+      for (const DataPhase& phase : phases_) {
+        packed_data += packed_weights(paired(phase.shape), data_tile_->channels);
+        band = std::max(band, image_elements(phase.shape));
+      }
+    }
+    const Band piece_band = band_of(shape_, 0, piece_rows_, false);
+    const std::int64_t piece = copies_x_ && outer_ == nullptr ? band_elements(piece_band) : 0;
+    outer_size_ = outer_ == nullptr ? 0 : piece_band.shape.source_plane() / 2 * width_;
+    Workspace layout;
+    packed_ = layout.add<float>(spec.groups * std::max(packed_weights(paired(shape_), forward_.channels), packed_data));
+    band_size_ = round_up(band, kLanes);
+    bands_ = layout.add<float>(threads_ * band_size_);
+    piece_ = layout.add<Bf16>(piece_blocks_ * spec.groups * piece);
+    outer_x_ = layout.add<float>(piece_blocks_ * spec.groups * outer_size_);
+    dpre_ = layout.add<Bf16>(spec.relu ? piece_blocks_ * dpre_block() : 0);
+    workspace_bytes_ = layout.bytes();
+  }
+
+  std::size_t saved_bytes() const override {
+    if (!spec_.average_pool) return 0;
+    return static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements()) * 4 * sizeof(std::uint16_t);
+  }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  bool backward_reads_x() const override { return true; }
+  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+
+  void forward(const ForwardArguments& a) override {
+    float* packed = packed_.in(a.workspace);
+    const std::int64_t group_weights = packed_weights(paired(shape_), forward_.channels);
+#pragma omp parallel for schedule(static) num_threads(threads_)
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      pack_forward_pairs(shape_, a.parameters[0] + g * group_parameters(), forward_.channels,
+                         packed + g * group_weights);
+    }
+    const std::int64_t row = kLanes * spec_.output().width;
+    const std::int64_t y_block = kLanes * spec_.output().elements();
+    auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
+    const bool single_rows = forward_.rows == 1;
+    each_band(paired(shape_), sample_blocks(a.active), spec_.groups, threads_,
+              [&](std::int64_t b, std::int64_t g, int begin, int end) {
+                float* image = band_image(a.workspace);
+                const Band band = band_of(shape_, begin, end, single_rows);
+                copy_band_pairs(shape_, band, a.x.bf16() + b * x_block() + g * x_group(), image);
+                const std::int64_t at =
+                    b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
+                const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
+                // There are four 16-bit masks for 16 results.
+                kernel(paired(band.shape), image, packed + g * group_weights,
+                       spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y.bf16() + at,
+                       spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
+              });
+  }
+
+  void backward(const BackwardArguments& a) override {
+    const std::int64_t blocks = sample_blocks(a.active);
+    if (blocks == 0) {
+      std::fill_n(a.parameter_gradients[0], spec_.weights(), 0.0F);
+      if (spec_.bias) std::fill_n(a.parameter_gradients[1], spec_.output_channels, 0.0F);
+    }
+    if (data_tile_ != nullptr) pack_data_weights(a);
+    for (std::int64_t first = 0; first < blocks; first += piece_blocks_) {
+      const std::int64_t count = std::min(piece_blocks_, blocks - first);
+      const Bf16* dpre = open_gradient(a, first, count);
+      if (data_tile_ != nullptr) data_gradient(a, dpre, first, count);
+      for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
+        const int end = std::min(begin + piece_rows_, shape_.out_h);
+        if (outer_ != nullptr) {
+          add_outer_piece(a, dpre, first, count, begin, end);
+        } else {
+          add_piece(a, dpre, first, count, begin, end);
+        }
+      }
+      if (spec_.bias) bias_gradient(a, dpre, first, count);
+    }
+    if (data_tile_ != nullptr) clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
+  }
+
+ private:
+  std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
+  std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
+  std::int64_t x_group() const { return x_block() / spec_.groups; }
+  // The values of the gradient before ReLU and pooling of a block.
+  std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
+  std::int64_t dpre_group() const { return dpre_block() / spec_.groups; }
+  float* band_image(std::byte* workspace) const { return bands_.in(workspace) + omp_get_thread_num() * band_size_; }
+  static std::int64_t image_elements(const ConvShape& shape) {
+    return band_elements(band_of(paired(shape), 0, band_rows(paired(shape)), false));
+  }
+
+  // The gradient before ReLU and pooling; dy itself if there is neither.
+  const Bf16* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
+    const Shape out = spec_.output();
+    const std::int64_t plane = kLanes * out.height * out.width;
+    const Bf16* dy = a.dy.bf16() + first * out.channels * plane;
+    if (!spec_.relu) return dy;
+    Bf16* dpre = dpre_.in(a.workspace);
+    const std::int64_t planes = count * out.channels;
+    const std::int64_t begin = first * out.channels * plane;
+#pragma omp parallel for schedule(static) num_threads(threads_)
+    for (std::int64_t p = 0; p < planes; ++p) {
+      const std::int64_t at = begin + p * plane;
+      Bf16* to = dpre + p * kLanes * shape_.out_plane;
+      if (spec_.average_pool) {
+        const auto* mask = static_cast<const std::uint16_t*>(static_cast<const void*>(a.saved));
+        kernels_.unpool_bf16(&a.dy.bf16()[at].bits, mask + at / 4, &to->bits, static_cast<int>(out.height),
+                             static_cast<int>(out.width), shape_.out_w);
+      } else {
+        kernels_.elementwise.bf16.backward[static_cast<std::size_t>(Activation::relu)](
+            plane, &a.y.bf16()[at].bits, &a.dy.bf16()[at].bits, &to->bits, nullptr);
+      }
+    }
+    return dpre;
+  }
+
+  void pack_data_weights(const BackwardArguments& a) const {
+    float* packed = packed_.in(a.workspace);
+    for (const DataPhase& phase : phases_) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        pack_data_pairs(spec_, phase, a.parameters[0] + g * group_parameters(), data_tile_->channels, packed);
+        packed += packed_weights(paired(phase.shape), data_tile_->channels);
+      }
+    }
+  }
+
+  void data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
+    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
+    const float* packed = packed_.in(a.workspace);
+    for (const DataPhase& phase : phases_) {
+      const std::int64_t group_weights = packed_weights(paired(phase.shape), data_tile_->channels);
+      each_band(paired(phase.shape), count, spec_.groups, threads_,
+                [&](std::int64_t b, std::int64_t g, int begin, int end) {
+                  float* image = band_image(a.workspace);
+                  const Band band = band_of(phase.shape, begin, end, true);
+                  copy_band_pairs(phase.shape, band, dpre + b * dpre_block() + g * dpre_group(), image);
+                  Bf16* dx = a.dx.bf16() + (first + b) * x_block() + g * x_group() +
+                             kLanes * (phase.begin + begin * phase.shape.out_row);
+                  kernel(paired(band.shape), image, packed + g * group_weights, nullptr, dx, nullptr, 0, end - begin);
+                });
+      packed += spec_.groups * group_weights;
+    }
+  }
+
+  // The contribution of some rows of some blocks to the weight gradient.
+  void add_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t blocks, int begin,
+                 int end) const {
+    const Bf16* x = a.x.bf16() + first * x_block();
+    ConvShape shape = shape_;
+    shape.out_h = end - begin;
+    std::int64_t block = x_block();
+    std::int64_t group = x_group();
+    if (copies_x_) {
+      const Band band = band_of(shape_, begin, end, false);
+      shape = band.shape;
+      group = band_elements(band);
+      block = spec_.groups * group;
+      Bf16* images = piece_.in(a.workspace);
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        for (std::int64_t g = 0; g < spec_.groups; ++g) {
+          copy_band(shape_, band, x + b * x_block() + g * x_group(), images + b * block + g * group);
+        }
+      }
+      x = images;
+    } else {
+      x += kLanes * std::int64_t{begin} * shape.stride * shape.in_w;
+    }
+    const Bf16* dy = dpre + kLanes * std::int64_t{begin} * shape_.out_w;
+    const int taps = shape_.in_channels * shape_.kernel_h * shape_.kernel_w;
+    const int channel_tiles = (shape_.out_channels + weights_->channels - 1) / weights_->channels;
+    const int tap_tiles = (taps + weights_->taps - 1) / weights_->taps;
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      for (int tap = 0; tap < tap_tiles; ++tap) {
+        for (int channel = 0; channel < channel_tiles; ++channel) {
+          weights_->pairs(
+              {shape, &x[g * group].bits, block, &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane,
+               static_cast<int>(blocks), a.parameter_gradients[0] + g * group_parameters(), first > 0 || begin > 0},
+              channel, tap);
+        }
+      }
+    }
+  }
+
+  // The same with input channels in the lanes.
+  void add_outer_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t blocks, int begin,
+                       int end) const {
+    const Bf16* x = a.x.bf16() + first * x_block();
+    const Bf16* dy = dpre + kLanes * std::int64_t{begin} * shape_.out_w;
+    const Band band = band_of(shape_, begin, end, false);
+    float* images = outer_x_.in(a.workspace);
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        copy_band_outer(shape_, band, x + b * x_block() + g * x_group(), width_,
+                        images + (b * spec_.groups + g) * outer_size_);
+      }
+    }
+    const int row_tiles = (shape_.out_channels + outer_->rows - 1) / outer_->rows;
+    const int vector_tiles = static_cast<int>(width_ / (kLanes * outer_->vectors));
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      for (int row = 0; row < row_tiles; ++row) {
+        for (int vector = 0; vector < vector_tiles; ++vector) {
+          outer_->kernel({band.shape, images + g * outer_size_, spec_.groups * outer_size_, width_,
+                          &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane, static_cast<int>(blocks),
+                          a.parameter_gradients[0] + g * group_parameters(), first > 0 || begin > 0},
+                         row, vector);
+        }
+      }
+    }
+  }
+
+  void bias_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
+#pragma omp parallel for schedule(static) num_threads(threads_)
+    for (std::int64_t o = 0; o < spec_.output_channels; ++o) {
+      float total = first > 0 ? a.parameter_gradients[1][o] : 0.0F;
+      for (std::int64_t b = 0; b < count; ++b) {
+        total += kernels_.sum_bf16(&dpre[b * dpre_block() + o * kLanes * shape_.out_plane].bits, shape_.out_plane);
+      }
+      a.parameter_gradients[1][o] = total;
+    }
+  }
+
+  ConvSpec spec_;
+  const lanes::Kernels& kernels_;
+  ConvShape shape_;
+  std::vector<DataPhase> phases_;
+  lanes::ForwardTile forward_;
+  const lanes::ForwardTile* data_tile_ = nullptr;
+  const lanes::WeightsTile* weights_ = nullptr;  // or
+  const lanes::OuterTile* outer_ = nullptr;
+  std::int64_t width_ = 0;
+  std::int64_t outer_size_ = 0;
+  int threads_;
+  int piece_rows_ = 0;
+  std::int64_t piece_blocks_ = 0;
+  bool copies_x_ = false;
+  std::int64_t band_size_ = 0;
+  Workspace::Part<float> packed_, bands_, outer_x_;
+  Workspace::Part<Bf16> piece_, dpre_;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
+  return std::make_unique<LanesBf16Conv>(spec, tiles);
+}
+
+}  // namespace ddp
