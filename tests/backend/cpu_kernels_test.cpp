@@ -166,6 +166,60 @@ TEST(LanesConv, TilesTravelAsText) {
   EXPECT_THROW(lanes_tiles_from_text(random_conv(), "forward=lanes.99x1x1"), Error);
 }
 
+// As in PyTorch, so that a broken weight or pixel shows in the loss; the other samples are as without it.
+TEST(Relu, PassesNaN) {
+  const auto backend = make_cpu_backend();
+  const std::vector<OpSpec> specs = {
+      ConvSpec{.batch = 40, .input = {3, 9, 9}, .output_channels = 18, .window = square(3), .relu = true},
+      ConvSpec{.batch = 40, .input = {16, 8, 8}, .output_channels = 32, .window = square(1), .relu = true},
+      ConvSpec{
+          .batch = 40, .input = {8, 8, 8}, .output_channels = 8, .window = square(3, 1, 1), .groups = 8, .relu = true},
+      ConvSpec{.batch = 40,
+               .input = {2, 8, 8},
+               .output_channels = 5,
+               .window = square(3),
+               .relu = true,
+               .average_pool = true},
+      LinearSpec{.batch = 40, .inputs = 33, .outputs = 20, .relu = true},
+      BatchNormSpec{.batch = 40, .shape = {5, 4, 4}, .activation = Activation::relu},
+      ActivationSpec{.batch = 40, .shape = {5, 4, 4}, .activation = Activation::relu}};
+  for (const OpSpec& spec : specs) {
+    for (const Layout layout : {Layout::plain, Layout::nhwc, Layout::lanes16}) {
+      if (!backend->ops().supports(spec, layout, layout)) continue;
+      const auto op = backend->ops().make_op(spec, layout, layout,
+                                             backend->ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+      const std::int64_t broken = random_between(0, batch_of(spec) - 1);
+      const Shape in = input_of(spec);
+      const Shape out = output_of(spec);
+      std::vector<float> x = random_floats(stored_elements(batch_of(spec), in, layout));
+      x[static_cast<std::size_t>(element_offset(in, layout, broken, 0, 0, 0))] = std::nanf("");
+      const DeviceArray<float> input(*backend, x);
+      const DeviceArray<float> output(*backend, random_floats(stored_elements(batch_of(spec), out, layout)));
+      const DeviceArray<float> weight(*backend, random_floats(parameter_elements(spec, 0)));
+      const DeviceArray<float> bias(*backend, random_floats(parameter_elements(spec, 1)));
+      const DeviceArray<float> statistics(*backend,
+                                          std::vector<float>(static_cast<std::size_t>(statistic_elements(spec)), 1.0F));
+      const Memory saved = backend->queue().allocate(op->saved_bytes(), "a test's values");
+      const Memory workspace = backend->queue().allocate(op->workspace_bytes(), "a test's values");
+      op->forward({.x = input.data(),
+                   .y = output.data(),
+                   .parameters = {weight.data(), bias.data()},
+                   .saved = saved.data(),
+                   .workspace = workspace.data(),
+                   .active = batch_of(spec),
+                   .statistics = statistics.data()});
+      const std::vector<float> y = output.get();
+      const bool shared = std::holds_alternative<BatchNormSpec>(spec);  // by the samples of a channel
+      for (std::int64_t n = 0; n < batch_of(spec); ++n) {
+        const float first = y[static_cast<std::size_t>(element_offset(out, layout, n, 0, 0, 0))];
+        EXPECT_EQ(std::isnan(first), n == broken || shared)
+            << spec.index() << " in " << static_cast<int>(layout) << " at " << n;
+        EXPECT_FALSE(first < -1e-37F);
+      }
+    }
+  }
+}
+
 // --deterministic requires results that do not depend on the number of threads.
 class Threads : public testing::Test {
  protected:

@@ -8,6 +8,7 @@
 //   forward.run("inner product forward");
 #pragma once
 
+#include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <unordered_map>
@@ -45,13 +46,16 @@ inline dnnl::primitive_attr user_scratchpad() {
   return attributes;
 }
 
-// Appends ReLU to the operation.
+// Appends ReLU to the operation. With a slope of zero for negative values oneDNN takes a maximum, which turns NaN into zero;
+// with another slope it multiplies, and NaN propagates. The smallest one that is not denormal leaves 1e-38 of a
+// negative value, which the next sum loses.
 inline void append_relu(dnnl::primitive_attr& attributes) {
+  constexpr float kSlope = std::numeric_limits<float>::min();
   dnnl::post_ops ops;
 #if DNNL_VERSION_MAJOR >= 3
-  ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+  ops.append_eltwise(dnnl::algorithm::eltwise_relu, kSlope, 0.0F);
 #else
-  ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+  ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, kSlope, 0.0F);
 #endif
   attributes.set_post_ops(ops);
 }
