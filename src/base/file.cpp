@@ -177,6 +177,10 @@ std::uint64_t File::size() const {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+void File::truncate(std::uint64_t bytes) {
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) file_error(code_, "write", path_, errno);
+}
+
 std::string read_text(const std::filesystem::path& path, ExitCode code, std::uint64_t most) {
   File file(path, File::Mode::read, code);
   const std::uint64_t size = file.size();
@@ -185,6 +189,19 @@ std::string read_text(const std::filesystem::path& path, ExitCode code, std::uin
   std::string text(size, '\0');
   text.resize(file.read(std::as_writable_bytes(std::span(text))));
   return text;
+}
+
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, ExitCode code) {
+  std::error_code error;
+  std::filesystem::rename(from, to, error);
+  if (error) file_error(code, "replace", to, error.value());
+  const auto there = [](const std::filesystem::path& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+  };
+  check(there(to) && !there(from), code,
+        "{} was renamed to {} without an error, but this has not happened; check the file system", from.string(),
+        to.string());
 }
 
 void replace_by(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write,
@@ -196,8 +213,7 @@ void replace_by(const std::filesystem::path& path, const std::function<void(cons
   std::filesystem::remove(temporary, error);
   try {
     write(temporary);
-    std::filesystem::rename(temporary, path, error);
-    if (error) file_error(code, "replace", path, error.value());
+    rename_path(temporary, path, code);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);

@@ -65,6 +65,8 @@ class File {
 
   // In bytes.
   std::uint64_t size() const;
+  // Removes what is behind the first `bytes`.
+  void truncate(std::uint64_t bytes);
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -82,6 +84,9 @@ inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30U;
 
 // The whole file; throws before it allocates memory if the file is longer than `most`.
 std::string read_text(const std::filesystem::path& path, ExitCode code, std::uint64_t most = kMaxTextBytes);
+
+// Renames a file, link or folder, and looks whether this has happened: some file systems report success too early.
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, ExitCode code);
 
 // Calls `write` with the path of a temporary file beside `path`, then renames it, so `path` is replaced atomically. A
 // link at `path` is replaced, not followed.

@@ -17,12 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void rename_path(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (error) file_error(ExitCode::checkpoint, "rename to", to, error.value());
-}
-
 bool there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -80,7 +74,7 @@ void CheckpointWriter::clean_up() {
     if (there(place)) {
       remove_folder(found.path);
     } else {
-      rename_path(found.path, place);
+      rename_path(found.path, place, ExitCode::checkpoint);
     }
   }
 }
@@ -153,13 +147,13 @@ void CheckpointWriter::publish(const fs::path& temporary, std::int64_t step) {
   if (replaces) {
     begin("set the old one aside");
     remove_folder(replaced);
-    rename_path(place, replaced);
+    rename_path(place, replaced, ExitCode::checkpoint);
   }
   try {
     begin("rename into place");
-    rename_path(temporary, place);
+    rename_path(temporary, place, ExitCode::checkpoint);
   } catch (...) {
-    if (replaces) rename_path(replaced, place);
+    if (replaces) rename_path(replaced, place, ExitCode::checkpoint);
     throw;
   }
   begin("sync parent");
@@ -176,7 +170,7 @@ void CheckpointWriter::point_link(const char* name, std::int64_t step) {
   fs::create_symlink(fs::path(kCheckpointsFolder) / step_folder_name(step), temporary, error);
   if (error) file_error(ExitCode::checkpoint, "create the link", temporary, error.value());
   begin(std::string("move link ") + name);
-  rename_path(temporary, link);
+  rename_path(temporary, link, ExitCode::checkpoint);
   sync_folder(run_dir_, ExitCode::checkpoint);
 }
 
@@ -207,7 +201,7 @@ void CheckpointWriter::remove_folder(const fs::path& folder) {
   const fs::path doomed = folder_ / (std::string(kTemporaryPrefix) + "removed");
   begin("set aside " + folder.filename().string());
   remove_tree(doomed);
-  rename_path(folder, doomed);
+  rename_path(folder, doomed, ExitCode::checkpoint);
   begin("remove " + folder.filename().string());
   remove_tree(doomed);
 }

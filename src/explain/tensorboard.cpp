@@ -76,7 +76,7 @@ std::string tensorboard_record(std::string_view data) {
 }
 
 TensorBoard::TensorBoard(const std::filesystem::path& run_dir)
-    : file_(event_file(run_dir), File::Mode::append, ExitCode::checkpoint) {
+    : file_(File(event_file(run_dir), File::Mode::append, ExitCode::checkpoint)) {
   file_.write(tensorboard_record(message([](CodedOutputStream* stream) {
     WireFormatLite::WriteDouble(wall_time_field, wall_time(), stream);
     WireFormatLite::WriteString(version_field, "brain.Event:2", stream);

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
+#include "metrics/log_file.h"
 #include "metrics/run_log.h"
 
 namespace ddp {
@@ -25,7 +25,7 @@ bool has_tensorboard();
 
 class TensorBoard final : public LogListener {
  public:
-  // Throws Error(checkpoint) if the file cannot be written; so do the other functions.
+  // Throws Error(checkpoint) if the file cannot be created.
   explicit TensorBoard(const std::filesystem::path& run_dir);
 
   void training(const TrainRecord& record) override;
@@ -34,7 +34,7 @@ class TensorBoard final : public LogListener {
  private:
   void write(std::int64_t step, std::span<const std::pair<std::string, double>> values);
 
-  File file_;
+  LogFile file_;
 };
 
 // A record of an event file.

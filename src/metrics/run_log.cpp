@@ -84,12 +84,12 @@ std::optional<std::string> text_if_there(const fs::path& path) {
 }
 
 // Replaces the file by this content and opens it for appending.
-File begin_file(const fs::path& path, const std::string& content, bool rewrites) {
+LogFile begin_file(const fs::path& path, const std::string& content, bool rewrites) {
   if (rewrites) replace_file(path, content, kCode);
-  return {path, File::Mode::append, kCode};
+  return LogFile(File(path, File::Mode::append, kCode));
 }
 
-void write_line(File& file, const Json& json) { file.write(json.dump() + "\n"); }
+void write_line(LogFile& file, const Json& json) { file.write(json.dump() + "\n"); }
 
 // JSON has no NaN; nlohmann writes null.
 Json json_of(const RankPhases& sampled) {

@@ -8,7 +8,7 @@
 // metrics.jsonl has one JSON object per line, summary.csv a header and one row per epoch. Numbers are written with
 // enough digits to restore the same double; non-finite values are null in JSON, and nan or inf in CSV. Epochs count from
 // 1; a step is the number of updates done, so the first training record has step 1 or more. Each line is written with a
-// single system call; sync() flushes them to disk. The lines of steps.csv, one for each step, are collected and written
+// single system call, or later if the disk is full or not there; sync() flushes them to disk. The lines of steps.csv, one for each step, are collected and written
 // with the next line of metrics.jsonl.
 #pragma once
 
@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
+#include "metrics/log_file.h"
 #include "metrics/outliers.h"
 #include "metrics/phases.h"
 
@@ -145,13 +145,14 @@ class RunLog {
   // Writes the collected lines of steps.csv. Before each checkpoint flush() and sync() are called, so that none of its
   // records can be missing.
   void flush();
-  // Waits until all written lines are on disk. Unlike all else it may be called on another thread.
+  // Waits until all written lines are on disk, or throws Error(checkpoint). Unlike all else it may be called on another
+  // thread.
   void sync();
 
  private:
-  File metrics_;
-  File summary_;
-  File steps_;
+  LogFile metrics_;
+  LogFile summary_;
+  LogFile steps_;
   std::string step_lines_;
   LogListener* listener_ = nullptr;
 };

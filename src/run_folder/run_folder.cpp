@@ -124,18 +124,19 @@ void RunFolder::finish_moving() {
 constexpr std::array kRunFiles = {"latest",      "best",       "metrics.jsonl", "summary.csv",  "steps.csv",
                                   "timing.json", "trace.json", kConfigFile,     kModelCopyFile, kCheckpointsFolder};
 
-// TensorBoard's files have the time, the host and the process in their names.
-constexpr std::string_view kEventFiles = "events.out.tfevents.";
+// The beginnings of names that go on with a time or a step: TensorBoard's files, non-finite steps, tables of hangs.
+constexpr std::array<std::string_view, 3> kNumbered = {"events.out.tfevents.", "nonfinite-", "hang-"};
 
 void RunFolder::move_all() {
   for (const char* name : kRunFiles) move_away(name);
-  std::vector<std::string> events;
+  std::vector<std::string> numbered;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kEventFiles)) events.push_back(name);
+    const auto begins = [&](std::string_view beginning) { return name.starts_with(beginning); };
+    if (std::any_of(kNumbered.begin(), kNumbered.end(), begins)) numbered.push_back(name);
   }
-  for (const std::string& name : events) move_away(name);
+  for (const std::string& name : numbered) move_away(name);
 }
 
 // A new run never overwrites an earlier one.
@@ -289,6 +290,7 @@ void RunFolder::finish_saving() {
         lock_.check_held_now();
         write(state, model, optimizer);
       });
+  log_->sync();
 }
 
 std::optional<std::int64_t> RunFolder::last_written() {
@@ -299,7 +301,14 @@ std::optional<std::int64_t> RunFolder::last_written() {
 void RunFolder::evaluated(std::int64_t step, const Evaluation& evaluation, bool best) {
   lock_.check_held_now();
   background_->wait();
-  log_->sync();
+  if (background_->failed()) return;  // there is no checkpoint of this step
+  try {
+    log_->sync();
+  } catch (const Error& error) {
+    if (!retry_saves_) throw;
+    log_warning("the evaluation of step {} is not in its checkpoint: {}", step, error.what());
+    return;
+  }
   writer_->note_evaluation(step, evaluation, best);
 }
 

@@ -70,7 +70,8 @@ class RunFolder {
   // Whether the last checkpoint could not be written in the background and it is time to try another one: 1 s later, 2 s
   // after the second failure in a row, ... 60 s.
   bool retry_due() const;
-  // Waits; if the last checkpoint could not be written, tries again, and throws Error(checkpoint) if that fails.
+  // Waits; what could not be written of the last checkpoint and the logs is tried again. Throws Error(checkpoint) if
+  // that fails.
   void finish_saving();
   // The step of the last checkpoint that this process wrote; waits for it.
   std::optional<std::int64_t> last_written();

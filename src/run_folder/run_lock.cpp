@@ -136,6 +136,8 @@ RunLock::RunLock(fs::path folder, const LockTiming& timing)
     release();
     throw;
   }
+  struct stat status {};
+  if (::stat(folder_.c_str(), &status) == 0) device_ = status.st_dev;
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   last_act_.emplace([this] {
     given_up_ = true;
@@ -316,20 +318,39 @@ std::string RunLock::problem() const {
         "the two do not mix",
         folder_.string(), seen->description());
   }
+  if (away()) return "";
   return fmt::format(
       "{} was deleted, moved or replaced while the run was writing to it; restore it and resume with "
       "--resume auto, or start over",
       folder_.string());
 }
 
+// Its place, or the folder above that is left, then belongs to another file system.
+bool RunLock::away() const {
+  for (fs::path folder = fs::absolute(folder_);; folder = folder.parent_path()) {
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) == 0) return status.st_dev != device_;
+    if (folder == folder.root_path()) return false;
+  }
+}
+
 void RunLock::watch(const std::stop_token& stop) {
   double renewed = now();
+  bool was_away = false;
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested() && problem_.empty()) {
     wakes_.wait_for(lock, stop, std::chrono::duration<double>(timing_.look), [] { return false; });
     if (stop.stop_requested()) return;
     lock.unlock();
     std::string found = given_up_ ? "" : problem();
+    if (found.empty() && away() != was_away) {
+      was_away = !was_away;
+      if (was_away) {
+        log_warning("the file system of {} is not there any more; training continues", folder_.string());
+      } else {
+        log_info("the file system of {} is there again", folder_.string());
+      }
+    }
     if (found.empty() && now() - renewed >= timing_.renew) {
       renew();
       renewed = now();

@@ -11,6 +11,8 @@
 // be replaced. Ages are differences between times of the file server, so clocks need not agree.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -43,7 +45,7 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // Uses the result of the last check, at most half a second ago; cheap enough for every step.
+  // A file system that is unmounted for a while is no problem of the lock. Uses the result of the last check, at most half a second ago; cheap enough for every step.
   void check_held();
   // Checks immediately.
   void check_held_now();
@@ -62,6 +64,8 @@ class RunLock {
   void renew() const noexcept;
   // Why the lock has been lost; empty if it has not.
   std::string problem() const;
+  // Whether the file system of the folder is not mounted at the moment.
+  bool away() const;
   void watch(const std::stop_token& stop);
 
   std::filesystem::path folder_;
@@ -69,6 +73,7 @@ class RunLock {
   std::filesystem::path claim_;
   LockTiming timing_;
   std::string text_;
+  dev_t device_ = 0;  // of the folder
   bool made_folder_ = false;
   bool held_ = false;
   std::atomic<bool> given_up_{false};  // by the last act: this process ends

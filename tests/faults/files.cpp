@@ -21,7 +21,7 @@ std::string path_of(int descriptor) {
 // Whether the descriptor is that of a file, and not of a pipe or a socket.
 bool any_fault_of_files() {
   using ddp::faults::wanted;
-  return wanted("full-disk") || wanted("slow-disk") || wanted("short-write");
+  return wanted("full-disk") || wanted("no-disk") || wanted("slow-disk") || wanted("short-write");
 }
 
 thread_local bool within = false;
@@ -36,6 +36,11 @@ extern "C" ssize_t write(int descriptor, const void* buffer, size_t bytes) {
       if (ddp::faults::due("full-disk", "", path)) {
         within = false;
         errno = ENOSPC;
+        return -1;
+      }
+      if (ddp::faults::due("no-disk", "", path)) {
+        within = false;
+        errno = EIO;
         return -1;
       }
       if (const auto fault = ddp::faults::due("slow-disk", "", path)) ddp::faults::sleep_for(fault->seconds);

@@ -150,10 +150,17 @@ TEST_F(RunFolderTest, FindingChangesNothing) {
 }
 
 TEST_F(RunFolderTest, ANewRunMovesAnEarlierOneAway) {
-  write_run(run_);
-  const auto before = everything(run_);
-  for (int n = 1; n <= 2; ++n) {
+  const auto write = [&] {
     write_run(run_);
+    fs::create_directory(run_ / "nonfinite-7");
+    replace_file(run_ / "nonfinite-7" / "batch.json", "{}", ExitCode::internal);
+    replace_file(run_ / "hang-20260301-120000.txt", "a table", ExitCode::internal);
+  };
+  write();
+  const auto before = everything(run_);
+  EXPECT_TRUE(before.contains("nonfinite-7/batch.json"));
+  for (int n = 1; n <= 2; ++n) {
+    write();
     auto moved = everything(run_ / ("earlier-" + std::to_string(n)));
     EXPECT_EQ(moved.size(), before.size());
     if (n == 1) {
