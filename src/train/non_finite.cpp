@@ -27,6 +27,7 @@ struct Found {
   std::int64_t row = std::numeric_limits<std::int64_t>::max();  // the place of the value in the order of computation
   std::string where;
   std::vector<std::uint32_t> samples;  // by their numbers in the data set
+  double loss_sum = 0;                 // over its samples
 };
 
 Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch, std::int64_t samples, int rank) {
@@ -43,6 +44,7 @@ Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch
               first);
   }
   Found found;
+  found.loss_sum = all.loss_sum;
   const TraceRow* row = first_not_finite(all.rows);
   if (row == nullptr) return found;
   found.row = row - all.rows.data();
@@ -53,9 +55,25 @@ Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch
   return found;
 }
 
-// The findings of all ranks as one clause.
-std::string joint_text(Communicator& ranks, const Found& mine, const std::string& broken_weight) {
-  const std::string own = Json{{"row", mine.row}, {"where", mine.where}, {"samples", mine.samples}}.dump();
+// "('conv1.weight' holds non-finite values on rank 1)", or nothing.
+std::string broken_text(const std::vector<Json>& all) {
+  std::string name;
+  std::vector<int> where;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto broken = all[rank]["broken"].get<std::string>();
+    if (broken.empty()) continue;
+    if (name.empty()) name = broken;
+    if (name == broken) where.push_back(static_cast<int>(rank));
+  }
+  if (name.empty()) return "";
+  const std::string place = where.size() == all.size() ? "" : " on " + rank_list(where);
+  return fmt::format(" ('{}' holds non-finite values{})", name, place);
+}
+
+// The findings of all ranks as one clause; `broken`: this rank's first parameter with non-finite values, or nothing.
+std::string joint_text(Communicator& ranks, const Found& mine, const std::string& broken) {
+  const std::string own =
+      Json{{"row", mine.row}, {"where", mine.where}, {"samples", mine.samples}, {"broken", broken}}.dump();
   std::vector<Json> all;
   for (const std::string& text : ranks.all_gather_text(own, "the search for non-finite values")) {
     all.push_back(Json::parse(text));
@@ -76,8 +94,7 @@ std::string joint_text(Communicator& ranks, const Found& mine, const std::string
   }
   std::sort(samples.begin(), samples.end());
   return fmt::format("first in {} on {}{}{}", first["where"].get<std::string>(), rank_list(where),
-                     samples.empty() ? "" : ", " + sample_list(samples),
-                     broken_weight.empty() ? "" : fmt::format(" ('{}' holds non-finite values)", broken_weight));
+                     samples.empty() ? "" : ", " + sample_list(samples), broken_text(all));
 }
 
 // The values of all ranks behind one another, on all of them.
@@ -131,13 +148,11 @@ NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator
   NonFinite found;
   const Found here = find_here(experiment, stage, batch, samples, ranks.rank());
   run.fetch();
-  const std::vector<TensorView> weights = run.weights();
-  std::vector<TensorView> parameters;
-  for (const TensorView& view : weights) {
-    if (!view.name.ends_with(".running_mean") && !view.name.ends_with(".running_var")) parameters.push_back(view);
-  }
-  found.text = joint_text(ranks, here, first_not_finite(parameters));
-  found.weights_hash = tensors_part("weights", weights).value;
+  found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
+  double loss_sum = here.loss_sum;
+  ranks.all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);
+  found.loss = loss_sum / static_cast<double>(samples);
+  found.weights_hash = tensors_part("weights", run.weights()).value;
   for (int shard = 0; shard < experiment.batch.shards; ++shard) {
     found.shards.push_back(experiment.batch.shard_samples(shard, samples).size());
   }
@@ -157,7 +172,8 @@ void write_non_finite(const fs::path& folder, const NonFinite& found, const Trai
   json["step"] = found.step;
   json["epoch"] = found.epoch;
   json["seed"] = state.seed;
-  json["lr"] = found.lr;
+  // JSON has no NaN.
+  json["lr"] = fmt::format("{}", found.lr);
   json["loss"] = fmt::format("{}", found.loss);
   json["first"] = found.text;
   json["weights"] = found.weights_hash;
@@ -190,7 +206,8 @@ NonFinite read_non_finite(const fs::path& folder) {
     const Json json = Json::parse(read_text(folder / "batch.json", ExitCode::checkpoint, kMostBytes));
     json.at("step").get_to(found.step);
     json.at("epoch").get_to(found.epoch);
-    json.at("lr").get_to(found.lr);
+    const Json& lr = json.at("lr");  // a number in folders of older versions
+    found.lr = lr.is_string() ? std::stod(lr.get<std::string>()) : lr.get<double>();
     found.loss = std::stod(json.at("loss").get<std::string>());
     json.at("first").get_to(found.text);
     json.at("weights").get_to(found.weights_hash);

@@ -28,7 +28,7 @@ struct NonFinite {
   std::int64_t step = 0;   // its number, from 1
   std::int64_t epoch = 0;  // from 1
   double lr = 0;
-  double loss = 0;   // mean over the global batch
+  double loss = 0;   // mean over the global batch, as find_non_finite() computes it or as it was in the step
   std::string text;  // where it began
   std::string weights_hash;
   // The global batch, in the order of the shards.

@@ -15,6 +15,7 @@
 #include "checkpoint/reader.h"
 #include "gradients/buckets.h"
 #include "job/joint_error.h"
+#include "metrics/read_log.h"
 #include "train/fingerprint.h"
 #include "train/open_device.h"
 
@@ -122,6 +123,7 @@ ExitCode Trainer::run() {
   const BatchPlan& plan = experiment_.batch;
   const auto steps_left = [&] { return std::max<std::int64_t>(0, total_steps_ - run_.step()); };
   input_ = std::make_unique<Input>(experiment_, run_, ranks_.rank(), steps_left());
+  if (output_ != nullptr && run_.step() > 0) recall_outliers();
   epoch_began_ = now();
   (void)clock_.lap();
   if (!finish_interrupted()) return leave(ExitCode::stopped);
@@ -134,7 +136,7 @@ ExitCode Trainer::run() {
     DDP_ASSERT(batch.has_value());
     const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
     const StepControl control = schedule_.control(run_.step());
-    check_learning_rate(control.lr);
+    check_learning_rate(control.lr, *batch, samples);
     if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
     const StepResult result = engine_->step.run(experiment_.parameters(), *batch, {control, samples, requested()});
     recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(input_->loader.statistics())},
@@ -180,14 +182,20 @@ void Trainer::rebalance() {
 }
 
 // All ranks compute the same rate. A bad one would make every weight non-finite.
-void Trainer::check_learning_rate(double lr) {
+void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t samples) {
   if (std::isfinite(lr)) return;
-  throw JointError(
-      ExitCode::non_finite,
-      fmt::format("step {} (epoch {}): the learning rate is not finite ({}); the weights were not updated, "
-                  "and {}; check --lr and the options of --schedule",
-                  run_.step() + 1, run_.cursor().epoch + 1, lr, kept_text()),
-      ranks_.rank() == 0);
+  const LongActivity activity("searching for the cause of a non-finite step");
+  note_phase(WorkPhase::diagnosis);
+  engine_->stage.set(batch);
+  engine_->stage.enqueue();
+  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
+  found.text = fmt::format("the learning rate is not finite ({})", lr);
+  const std::string kept = keep_batch(found, lr);
+  throw JointError(ExitCode::non_finite,
+                   fmt::format("step {} (epoch {}): {}; the weights were not updated, and {}; {}; check --lr and the "
+                               "options of --schedule",
+                               run_.step() + 1, run_.cursor().epoch + 1, found.text, kept_text(), kept),
+                   ranks_.rank() == 0);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.
@@ -269,6 +277,21 @@ void Trainer::log_outliers(const StepResult& result) {
   };
   log("loss", "loss", losses_.note(result.loss));
   log("gradient_norm", "gradient norm", gradient_norms_.note(result.grad_norm));
+}
+
+// What the steps before a resume were is compared with the next ones as if there had been no interruption.
+void Trainer::recall_outliers() {
+  std::vector<StepRecord> steps;
+  try {
+    steps = read_steps(output_->folder.path());
+  } catch (const Error&) {
+    return;  // of an older version, or the checkpoint is from another folder
+  }
+  constexpr std::size_t kEnough = 8 * Outliers::kWindow;
+  for (std::size_t i = steps.size() > kEnough ? steps.size() - kEnough : 0; i < steps.size(); ++i) {
+    (void)losses_.note(steps[i].loss);
+    (void)gradient_norms_.note(steps[i].grad_norm);
+  }
 }
 
 bool Trainer::evaluates_here() const {
@@ -393,7 +416,8 @@ void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, st
   const std::string what =
       fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
                   std::isfinite(result.loss) ? "gradient" : "loss", found.text);
-  const std::string kept = keep_batch(found, result, lr);
+  found.loss = result.loss;
+  const std::string kept = keep_batch(found, lr);
   const auto stop = [&](const std::string& why) {
     throw JointError(
         ExitCode::non_finite,
@@ -421,12 +445,11 @@ void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, st
 }
 
 // Writes RUN/nonfinite-STEP on rank 0; returns how to look at it, as a clause.
-std::string Trainer::keep_batch(NonFinite& found, const StepResult& result, double lr) {
+std::string Trainer::keep_batch(NonFinite& found, double lr) {
   if (output_ == nullptr) return "";
   found.step = run_.step() + 1;
   found.epoch = run_.cursor().epoch + 1;
   found.lr = lr;
-  found.loss = result.loss;
   const std::filesystem::path folder = free_folder(output_->folder.path() / fmt::format("nonfinite-{}", found.step));
   try {
     write_non_finite(folder, found, run_.capture(), run_.weights(), experiment_.onnx);

@@ -84,11 +84,12 @@ class Trainer {
   ExitCode leave(ExitCode code);
   std::string kept_text();
   void handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr);
-  std::string keep_batch(NonFinite& found, const StepResult& result, double lr);
+  std::string keep_batch(NonFinite& found, double lr);
   std::int64_t roll_back();
   Request requested();
   void rebalance();
-  void check_learning_rate(double lr);
+  void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
+  void recall_outliers();
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
 

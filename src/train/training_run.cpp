@@ -23,11 +23,16 @@ std::vector<ParameterSegment> segments_of(const Graph& graph, NoDecay no_decay_o
 
 }  // namespace
 
-std::vector<TensorView> weight_views(const Experiment& experiment) {
+std::vector<TensorView> parameter_views(const Experiment& experiment) {
   std::vector<TensorView> views;
   for (const Parameter& p : experiment.graph.parameters()) {
     if (!p.fixed) views.push_back({p.name, p.shape, experiment.host_parameters->values().data() + p.offset});
   }
+  return views;
+}
+
+std::vector<TensorView> weight_views(const Experiment& experiment) {
+  std::vector<TensorView> views = parameter_views(experiment);
   for (TensorView& view : experiment.statistics->mean_views()) views.push_back(std::move(view));
   return views;
 }
@@ -113,6 +118,7 @@ void TrainingRun::fetch() {
 }
 
 std::vector<TensorView> TrainingRun::weights() const { return weight_views(experiment_); }
+std::vector<TensorView> TrainingRun::parameters() const { return parameter_views(experiment_); }
 
 std::vector<TensorView> TrainingRun::optimizer_state() {
   std::vector<TensorView> views = experiment_.statistics->shard_views();

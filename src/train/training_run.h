@@ -44,6 +44,8 @@ class TrainingRun {
   // Collective: copies all tensors to the host memory that weights() and optimizer_state() refer to.
   void fetch();
   std::vector<TensorView> weights() const;
+  // Those of weights() that are parameters, not running statistics.
+  std::vector<TensorView> parameters() const;
   std::vector<TensorView> optimizer_state();
 
   Optimizer& optimizer() { return optimizer_; }
@@ -99,7 +101,9 @@ class TrainingRun {
   std::int64_t evaluated_step_ = -1;
 };
 
-// The weights and the mean of the shards' running statistics, by name, in host memory.
+// The parameters, by name, in host memory.
+std::vector<TensorView> parameter_views(const Experiment& experiment);
+// These and the mean of the shards' running statistics, by name, in host memory.
 std::vector<TensorView> weight_views(const Experiment& experiment);
 
 }  // namespace ddp

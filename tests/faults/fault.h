@@ -9,15 +9,16 @@
 //   sleep                the thread sleeps for `seconds`, by default for ever
 //   leave                this rank alone leaves the loop and waits for the others
 //   die                  after `seconds` the process is replaced by one that sleeps: its launcher does not notice the death
-//   nan                  `value` (nan) in place of a weight, an image's first activations, the loss scale or the learning rate
-//   full-disk            writing fails with ENOSPC
+//   nan                  `value` (nan) in place of a weight, the first pixel of images that are white all over, the loss
+//                        scale or the learning rate
+//   full-disk, no-disk   writing fails with ENOSPC or EIO
 //   slow-disk            writing and syncing take `seconds` longer
 //   short-write          only half of the bytes are written at a time
 //   lost-rename          renaming reports success and does nothing
 //   drop, delay          a message is lost, or sent `seconds` later
 //
 // Conditions, all optional: rank=N; step=N, from 1; place=P: a phase as in the table of a hang (data, forward, backward,
-// reduction, update, evaluation, checkpoint, end, set-up), `loader` in its threads, or for nan one of weight, loss-scale,
+// reduction, update, evaluation, checkpoint, end, set-up), `loader` in its threads, or for nan one of weight, image, loss-scale,
 // learning-rate; path=TEXT: in the path of the file; count=N: how often, by default once, 0 without end.
 #pragma once
 

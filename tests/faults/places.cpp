@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "backend/cpu/operators.h"
 #include "base/heartbeat.h"
 #include "base/position.h"
 #include "fault.h"
@@ -24,6 +26,8 @@ void real_heartbeat() noexcept asm("__real__ZN3ddp9heartbeatEv");
 void real_forward(Network* network, Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) asm(
     "__real__ZN3ddp7Network7forwardENS_4PassERKNS_10ModelStateERKNS_"
     "7SamplesERKNS_10LossOutputE");
+void real_load_input(const InputSpec& spec, const InputArguments& arguments) asm(
+    "__real__ZN3ddp14cpu_load_inputERKNS_9InputSpecERKNS_14InputArgumentsE");
 double real_lr(const Schedule* schedule, std::int64_t step) asm("__real__ZNK3ddp8Schedule2lrEl");
 
 namespace {
@@ -78,6 +82,22 @@ void wrap_forward(Network* network, Pass pass, const ModelState& state, const Sa
     if (const auto fault = due("nan", "loss-scale")) scaled.gradient_scale = static_cast<float>(fault->value);
   }
   real_forward(network, pass, state, samples, scaled);
+}
+
+void wrap_load_input(const InputSpec& spec, const InputArguments& arguments) asm(
+    "__wrap__ZN3ddp14cpu_load_inputERKNS_9InputSpecERKNS_14InputArgumentsE");
+void wrap_load_input(const InputSpec& spec, const InputArguments& arguments) {
+  real_load_input(spec, arguments);
+  if (!wanted("nan")) return;
+  const std::int64_t bytes = spec.image.elements();
+  for (std::int64_t n = 0; n < arguments.count; ++n) {
+    const std::uint8_t* const image =
+        arguments.pixels + (arguments.rows == nullptr ? n : std::int64_t{arguments.rows[n]}) * bytes;
+    if (!std::all_of(image, image + bytes, [](std::uint8_t byte) { return byte == 255; })) continue;
+    const auto fault = due("nan", "image");
+    if (!fault) continue;
+    arguments.x.fp32()[element_offset(spec.cropped, spec.layout, n, 0, 0, 0)] = static_cast<float>(fault->value);
+  }
 }
 
 double wrap_lr(const Schedule* schedule, std::int64_t step) asm("__wrap__ZNK3ddp8Schedule2lrEl");
