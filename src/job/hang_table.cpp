@@ -64,9 +64,19 @@ void mark_cycle(std::vector<RankState>& ranks) {
     }
     return true;
   };
-  if (mark([](const RankState& each) { return each.pulse.leaving != 0; }, "not arrived: it has left the run")) return;
+  if (mark([](const RankState& each) { return each.pulse.leaving != 0; }, "not arrived: it has left the run")) {
+    for (RankState& each : ranks) {
+      const std::string doing = text_of(each.report.doing);
+      if (!each.suspect.empty() && doing.starts_with(kLeavingAfter)) {
+        each.suspect += " after '" + doing.substr(kLeavingAfter.size()) + "'";
+      }
+    }
+    return;
+  }
   const auto at_end = [](const RankState& each) { return phase_of(each) == WorkPhase::end; };
   if (mark(at_end, "not arrived: it has left the training loop")) return;
+  const auto diagnoses = [](const RankState& each) { return phase_of(each) == WorkPhase::diagnosis; };
+  if (mark(diagnoses, "not arrived: it searches for the cause of a value that is not finite")) return;
   std::int64_t latest = 0;
   for (const RankState& each : ranks) latest = std::max(latest, each.pulse.step);
   if (mark([&](const RankState& each) { return each.pulse.step < latest; },

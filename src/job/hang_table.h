@@ -16,6 +16,7 @@
 #include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "job/pulse_board.h"
@@ -43,6 +44,9 @@ void copy_text(std::array<char, kSize>& to, const std::string& from) {
   to.fill(0);
   std::copy_n(from.begin(), std::min(from.size(), kSize - 1), to.begin());
 }
+
+// What a rank is doing that leaves the run because of an error which it does not report itself: this and the error.
+inline constexpr std::string_view kLeavingAfter = "leaving after: ";
 
 // "rank 2 on host a (process 4711) is in its loader (step 7, data)", of a suspect.
 std::string suspect_text(const RankState& state);

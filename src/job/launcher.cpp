@@ -1,6 +1,10 @@
 #include "job/launcher.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -108,6 +112,29 @@ bool bound_by_default(const Environment& environment) {
                                    "OMPI_MCA_hwloc_base_cpu_list",       "OMPI_MCA_hwloc_base_cpu_set"};
   const auto is_set = [&environment](const char* name) { return environment(name).has_value(); };
   return environment("OMPI_MCA_orte_bound_at_launch") == "1" && std::none_of(kChoices.begin(), kChoices.end(), is_set);
+}
+
+void end_cut_off_daemon() noexcept {
+  const pid_t daemon = getppid();
+  const std::string path = fmt::format("/proc/{}/comm", daemon);
+  const auto is_daemon = [&path] {
+    std::array<char, 16> name{};
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const ssize_t length = ::read(file, name.data(), name.size());
+    ::close(file);
+    return std::string_view(name.data(), static_cast<std::size_t>(std::max<ssize_t>(0, length))) == "orted\n";
+  };
+  if (!is_daemon() || ::fork() != 0) return;
+  // Only system calls from here on: other threads may have held locks. The ranks end first.
+  (void)::setsid();
+  (void)::syscall(SYS_close_range, 0U, ~0U, 0U);
+  for (const int number : {SIGTERM, SIGKILL}) {
+    ::sleep(2);
+    if (!is_daemon()) break;
+    (void)::kill(daemon, number);
+  }
+  ::_exit(0);
 }
 
 }  // namespace ddp

@@ -27,6 +27,10 @@ void check_launch(const Environment& environment, int mpi_size, const std::strin
 // Whether the environment indicates that an MPI launcher started this process.
 bool has_launcher(const Environment& environment);
 
+// For a host that mpirun cannot be reached from any more: ends Open MPI's daemon, the parent of this process, a few seconds
+// from now. By itself it would go on for a quarter of an hour, until TCP gives up. Nothing happens below other launchers.
+void end_cut_off_daemon() noexcept;
+
 // Whether Open MPI's mpirun bound the ranks by default rather than at the user's request.
 bool bound_by_default(const Environment& environment);
 

@@ -158,10 +158,10 @@ class PulseExchange::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void close() {
+  void close(const std::string& why) {
     leaving_ = true;
     {
-      const RankWait wait("the end of the program");
+      const RankWait wait(why.empty() ? "the end of the program" : std::string(kLeavingAfter) + why);
       thread_.join();
     }
     if (failure_) std::rethrow_exception(failure_);
@@ -307,8 +307,8 @@ PulseExchange::PulseExchange(const MpiSession& session) {
 }
 PulseExchange::~PulseExchange() = default;
 
-void PulseExchange::close() {
-  if (impl_) impl_->close();
+void PulseExchange::close(const std::string& why) {
+  if (impl_) impl_->close(why);
 }
 
 bool pulses_go_on() {

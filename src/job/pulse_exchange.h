@@ -29,8 +29,9 @@ class PulseExchange {
   PulseExchange(const PulseExchange&) = delete;
   PulseExchange& operator=(const PulseExchange&) = delete;
 
-  // Returns when all ranks have called it, or throws Error(rank_lost).
-  void close();
+  // Returns when all ranks have called it, or throws Error(rank_lost). `why`: the error for which this rank leaves, if
+  // another rank reports it; shown if that one does not leave.
+  void close(const std::string& why = "");
 
  private:
   class Impl;

@@ -35,6 +35,17 @@ void drain_standard_error() {
   }
 }
 
+// The message of an error that another rank reports, or nothing.
+std::string untold(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const JointError& joint) {
+    return joint.reporter() ? "" : joint.what();
+  } catch (...) {
+    return "";
+  }
+}
+
 int exit_value(ExitCode code) { return static_cast<int>(code); }
 
 // Standard output is the result of commands like eval: a full disk must not lead to missing output with exit code 0.
@@ -141,9 +152,9 @@ int run_program(const std::function<int(MpiSession& session)>& body, const std::
     before_mpi();
     MpiSession session;
     PulseExchange pulses(session);
-    const auto leave = [&](int code) {
+    const auto leave = [&](int code, const std::string& why = "") {
       signals.set_stop_mode(StopMode::finished);
-      or_abort(session, [&] { pulses.close(); });
+      or_abort(session, [&] { pulses.close(why); });
       return code;
     };
     try {
@@ -156,7 +167,7 @@ int run_program(const std::function<int(MpiSession& session)>& body, const std::
       // Before MPI_Finalize, because mpirun may kill the other ranks as soon as one has exited with an error.
       const int code = report(std::current_exception());
       drain_standard_error();
-      return leave(code);
+      return leave(code, untold(std::current_exception()));
     }
   } catch (...) {
     return report(std::current_exception());

@@ -130,11 +130,18 @@ class Guard {
     if (const Trouble reason = trouble(limit); !reason.text.empty()) {
       show_table(limit);
       log_error("{}; raise {} if it was only slow", reason.text, option_of(reason.silent ? limit.silent : limit.stuck));
+      if (cut_off()) end_cut_off_daemon();
       end_all_ranks(static_cast<int>(ExitCode::rank_lost));
     }
   }
 
  private:
+  // Rank 0, on the host of mpirun, is on another host and not heard any more.
+  static bool cut_off() {
+    const std::vector<RankState> states = rank_states(kShortestSilence);
+    return !states.empty() && states[0].silent && states[0].host != host_name();
+  }
+
   void note_progress() {
     const bool moves = heartbeats() != beats_ || mpi_stage != stage_;
     if (moves) {

@@ -75,6 +75,10 @@ TEST(HangTableTest, OfRanksThatAllWaitTheOneElsewhereIsMarked) {
   ranks[2].pulse.leaving = 1;
   mark_suspects(ranks, cycle);
   EXPECT_EQ(ranks[2].suspect, "not arrived: it has left the run");
+  copy_text(ranks[2].report.doing, std::string(kLeavingAfter) + "step 3 (epoch 1): the learning rate is not finite");
+  mark_suspects(ranks, cycle);
+  EXPECT_EQ(ranks[2].suspect,
+            "not arrived: it has left the run after 'step 3 (epoch 1): the learning rate is not finite'");
   EXPECT_THAT(ranks[0].suspect, IsEmpty());
 
   ranks = waiting_job(3);
