@@ -40,7 +40,7 @@ said() { grep -qE -- "$1" "$folder/err" || fail "no line with '$1' from $last"; 
 
 "$supervise" -np 4 --max-restarts 1000 -- "${tiny[@]}" "${length[@]}" --output "$run" >"$folder/out" 2>"$folder/err" &
 job=$!
-done_kills=0
+done_kills=0 killed_at=
 begin=$SECONDS
 while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
   [ $((SECONDS - begin)) -lt $((120 + 20 * kills)) ] || { fail "only $done_kills kills" && break; }
@@ -50,6 +50,10 @@ while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
   launcher=$(pgrep -x -P "$launcher" mpirun) || continue
   mapfile -t ranks < <(pgrep -P "$launcher" -f "^$program")
   [ ${#ranks[@]} -eq 4 ] || continue
+  # Mostly behind a new checkpoint: a job without progress is given up.
+  newest=$(readlink "$run/latest")
+  [ "$newest" != "$killed_at" ] || [ $((RANDOM % 8)) -eq 0 ] || continue
+  killed_at=$newest
   case $((RANDOM % 4)) in
   0) victims=("$launcher") ;;
   1) victims=("${ranks[@]}") ;;

@@ -4,55 +4,14 @@
 # otherwise exits with 77 and the reason.
 set -u
 launch=$1 program=$(realpath "$2")
-skip() {
-  echo "SKIPPED: hosts as network namespaces: $1"
-  exit 77
-}
-[ "$(id -u)" -eq 0 ] || skip "this is not root"
-for tool in ip tc unshare mpirun; do command -v $tool >/dev/null || skip "there is no $tool"; done
-name=ddp-$$
-folder=$(mktemp -d)
-# shellcheck disable=SC2317  # called by the trap
-clean_up() {
-  local host
-  for host in 0 1 2 bridge; do ip netns del "$name-$host" 2>/dev/null; done
-  rm -rf "$folder"
-}
-trap clean_up EXIT
-ip netns add "$name-bridge" 2>"$folder/err" || skip "$(cat "$folder/err")"
-inside() { ip netns exec "$name-$1" "${@:2}"; }
-inside bridge ip link add br0 type bridge 2>"$folder/err" || skip "$(cat "$folder/err")"
-inside bridge ip link set br0 up
+source "$(dirname "$0")/../support/hosts.sh" 3 10.77.1
 for host in 0 1 2; do
-  ip netns add "$name-$host"
-  ip link add eth0 netns "$name-$host" type veth peer name "v$host" netns "$name-bridge"
-  inside bridge ip link set "v$host" master br0 up
-  inside $host ip link set lo up
-  inside $host ip addr add "10.77.1.1$host/24" dev eth0
-  inside $host ip link set eth0 up
   inside $host ip link add docker0 type bridge
   inside $host ip addr add 172.17.0.1/16 dev docker0
   inside $host ip link set docker0 up
 done
-# Replaces ssh: HOST COMMAND...
-cat >"$folder/rsh" <<RSH
-#!/usr/bin/env bash
-host=\${1##*.1}
-shift
-[ ! -e $folder/down-\$host ] || exit 255
-exec ip netns exec $name-\$host unshare --uts sh -c 'hostname host'\$host'; exec sh -c "\$0"' "\$*"
-RSH
-chmod +x "$folder/rsh"
-export OMPI_MCA_plm_rsh_agent=$folder/rsh OMPI_MCA_plm=rsh DDP_TRAIN=$program
+export DDP_TRAIN=$program
 failures=0
-# The link of host 1 is up again, and used: a connection is refused at once.
-link_up() {
-  local i
-  inside bridge ip link set v1 up
-  for ((i = 0; i < 30; i++)); do
-    if inside 0 timeout 1 bash -c ': </dev/tcp/10.77.1.11/9' 2>&1 | grep -q refused; then return; fi
-  done
-}
 fail() {
   echo "FAILED: $1"
   sed 's/^/    /' "$folder/said" | tail -30
@@ -62,7 +21,7 @@ fail() {
 hosts() {
   local code=$1 limit=$2 got=0
   last="--hosts $3 ${*:4}"
-  inside 0 unshare --uts sh -c 'hostname host0; exec "$@"' sh timeout -k 5 "$limit" "$launch/run" --hosts "$3" -- "${@:4}" \
+  on_host 0 timeout -k 5 "$limit" "$launch/run" --hosts "$3" -- "${@:4}" \
     >"$folder/said" 2>&1 || got=$?
   [ "$got" -eq "$code" ] || fail "exit code $got instead of $code from $last"
 }
@@ -91,7 +50,7 @@ inside bridge tc qdisc del dev v2 root
     [ ! -s "$folder/run/metrics.jsonl" ] || break
     sleep 0.2
   done
-  inside bridge ip link set v1 down
+  link 1 down
 ) &
 begin=$SECONDS
 hosts 7 90 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
@@ -100,7 +59,7 @@ wait
 grep -qE 'host1|10\.77\.1\.11|lost a host' "$folder/said" || fail "the lost host is not named: $last"
 
 # A link that is down is a hang of the rank behind it, before mpirun's own messages have failed.
-link_up
+link_up 1
 (
   for ((i = 0; i < 200; i++)); do
     [ ! -s "$folder/link/metrics.jsonl" ] || break
@@ -108,7 +67,7 @@ link_up
   done
   # The ranks tell each other their steps four times a second.
   sleep 1
-  inside bridge ip link set v1 down
+  link 1 down
 ) &
 hosts 7 60 10.77.1.10:1,10.77.1.11:1 --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
   --epochs 100000 --eval-every 0 --checkpoint-every 1000000 --log-interval 1 --hang-timeout 5 --output "$folder/link"
@@ -118,7 +77,7 @@ grep -qE 'no progress on any rank for 5 s: rank 1 on host host1 \(process [0-9]+
 grep -qE '^-> +1 +host1 .* silent' "$folder"/link/hang-*.txt || fail "no table of the link: $last"
 
 # A supervised job continues on the remaining hosts, and is bit-identical to an undisturbed one.
-link_up
+link_up 1
 small=(--dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none --deterministic --epochs 30
   --checkpoint-every 10 --global-batch 100 --logical-shards 2 --timeout 20)
 hosts 0 120 10.77.1.10:2 "${small[@]}" --output "$folder/whole"
@@ -128,11 +87,11 @@ hosts 0 120 10.77.1.10:2 "${small[@]}" --output "$folder/whole"
     sleep 0.1
   done
   touch "$folder/down-1"
-  inside bridge ip link set v1 down
+  link 1 down
 ) &
 got=0
 last="a supervised job on two hosts, one of which is lost"
-inside 0 unshare --uts sh -c 'hostname host0; exec "$@"' sh timeout -k 5 200 "$launch/supervise" \
+on_host 0 timeout -k 5 200 "$launch/supervise" \
   --hosts 10.77.1.10:1,10.77.1.11:1 -- "${small[@]}" --output "$folder/supervised" >"$folder/said" 2>&1 || got=$?
 wait
 [ "$got" -eq 0 ] || fail "exit code $got from $last"

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# broken_links.sh PROGRAM LAUNCH_FOLDER [TRIALS]: the link between two network namespaces as hosts goes down at a random moment of
+# a run. The run must end with code 7 within --hang-timeout and ten seconds, and name the rank behind the link with its host,
+# step and phase; the table must mark it alone; on both hosts nothing may be left running. Ends with 77 and the reason where
+# namespaces are not allowed.
+set -u
+program=$(realpath "$1") launch=$(realpath "$2") trials=${3:-2}
+source "$(dirname "$0")/../support/hosts.sh" 2 10.77.3
+export DDP_TRAIN=$program
+hang_timeout=5
+failures=0
+fail() {
+  echo "FAILED: trial $trial: $1"
+  sed 's/^/    /' "$folder/said" | tail -20
+  failures=$((failures + 1))
+}
+milliseconds() { echo $(($(date +%s%N) / 1000000)); }
+# The newest step that rank 0 has logged.
+logged() { sed -n 's/^{"step":\([0-9]*\),.*"loss".*/\1/p' "$run/metrics.jsonl" 2>/dev/null | tail -n 1; }
+# Processes of the trial, by their environment.
+left_running() {
+  local path
+  for path in $(grep -lsaF "LINK_TRIAL=$run" /proc/[0-9]*/environ); do
+    tr '\0' ' ' <"${path%environ}cmdline" 2>/dev/null
+  done
+}
+
+slowest=0
+for ((trial = 1; trial <= trials; trial++)); do
+  run=$folder/run-$trial
+  link_up 1
+  LINK_TRIAL=$run on_host 0 timeout -k 5 90 "$launch/run" \
+    --hosts 10.77.3.10:1,10.77.3.11:1 -- --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
+    --device cpu --epochs 100000 --eval-every 0 --checkpoint-every 1000000 --log-interval 1 --hang-timeout $hang_timeout \
+    --output "$run" >"$folder/said" 2>&1 &
+  job=$!
+  for ((i = 0; i < 200; i++)); do
+    [ -z "$(logged)" ] || break
+    sleep 0.1
+  done
+  # The ranks tell each other their steps four times a second.
+  sleep "1.$((RANDOM % 10))$((RANDOM % 10))"
+  before=$(logged)
+  link 1 down
+  down=$(milliseconds)
+  got=0
+  wait "$job" || got=$?
+  took=$(($(milliseconds) - down))
+  after=$(logged)
+  [ "$took" -le "$slowest" ] || slowest=$took
+  [ "$got" -eq 7 ] || fail "exit code $got in place of 7"
+  [ "$took" -le $(((hang_timeout + 10) * 1000)) ] || fail "$took ms until the end"
+  said=$(grep -oE 'rank 1 on host host1 \(process [0-9]+\) is silent: .* \(step [0-9]+, [a-z]+[^)]*\)' "$folder/said" | head -n 1)
+  step=$(sed -nE 's/.*\(step ([0-9]+), .*/\1/p' <<<"$said") phase=$(sed -nE 's/.*\(step [0-9]+, ([a-z]+).*/\1/p' <<<"$said")
+  # The step in its last message, which may be a quarter of a second old, or even the one in which rank 0 waits for it.
+  if [ -z "$step" ]; then
+    fail "rank 1 is not named"
+  else
+    [ "$step" -ge $((before - 20)) ] && [ "$step" -le $((after + 1)) ] || fail "step $step, and rank 0 logged $before to $after"
+    case $phase in data | forward | backward | reduction | update) ;; *) fail "phase '$phase'" ;; esac
+  fi
+  mapfile -t tables < <(find "$run" -name 'hang-*.txt' ! -name '*-rank1.txt')
+  [ ${#tables[@]} -eq 1 ] || fail "${#tables[@]} tables"
+  marked=$(grep -hE '^->' ${tables[@]+"${tables[@]}"} </dev/null)
+  grep -qE '^-> +1 +host1 .* silent' <<<"$marked" && [ "$(wc -l <<<"$marked")" -eq 1 ] || fail "marked: $marked"
+  for ((i = 0; i < 150; i++)); do
+    remaining=$(left_running)
+    [ -n "$remaining" ] || break
+    sleep 0.1
+  done
+  [ -z "$remaining" ] || fail "left running 15 s later: $remaining"
+  echo "trial $trial: $took ms; ${said:-nothing}"
+  rm -rf "$run"
+done
+echo "$trials links went down, $failures checks failed, at most $slowest ms until the end"
+[ "$failures" -eq 0 ]
