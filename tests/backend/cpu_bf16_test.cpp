@@ -71,6 +71,38 @@ TEST(LanesBf16, LargeConvolutionsAgreeWithTheReference) {
   }
 }
 
+// Values that are not exact in bf16, where the roundings of Winograd's transforms and of the other products show: each is
+// off by 2^-9 of its size, and the sums of products by the root of their number.
+TEST(LanesWinograd, RandomValuesAgreeWithTheReference) {
+  for (int round = 0; round < 12; ++round) {
+    const Element element = round % 2 == 0 ? Element::fp32 : Element::bf16;
+    ConvSpec spec{.batch = random_between(1, 35),
+                  .input = {random_between(1, 40), random_between(3, 14), random_between(3, 14)},
+                  .output_channels = random_between(1, 40),
+                  .window = square(3, 1, random_between(0, 1)),
+                  .bias = round % 3 == 0};
+    LanesConvTiles tiles = lanes_fixed_tiles(spec, element);
+    const auto last_winograd = [](const std::vector<int>& all) {
+      EXPECT_TRUE(is_winograd(all.back()));
+      return all.back();
+    };
+    tiles.forward = last_winograd(lanes_forward_candidates(spec));
+    tiles.data = last_winograd(lanes_data_candidates(spec));
+    const auto op = element == Element::bf16 ? make_lanes_bf16_conv(spec, tiles) : make_lanes_conv(spec, tiles);
+    const auto backend = make_cpu_backend(element == Element::bf16 ? Precision::bf16 : Precision::fp32);
+    reference::Inputs in{
+        .x = random_values(spec.batch * spec.input.elements()),
+        .parameters = {random_values(spec.weights()), random_values(spec.bias ? spec.output_channels : 0), {}}};
+    reference::Values dy = random_values(spec.batch * spec.output().elements());
+    const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),
+                            reference::forward(spec, in).y};
+    check_op({*backend, *op, spec, Layout::lanes16, Layout::lanes16, spec.batch,
+              element == Element::bf16 ? kRounding : 1e-5, describe(spec) + " " + to_text(tiles)},
+             in, dy, expected);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(LanesBf16, ImagesOfSinglePixelsGetLongRows) {
   const auto sizes = [](const ConvSpec& spec) {
     const Shape in = with_long_rows(spec).input;

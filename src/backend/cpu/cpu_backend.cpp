@@ -59,7 +59,7 @@ std::string_view way_of(Precision precision) {
     case Precision::tf32:
       return ", tf32 as fp32";
     case Precision::bf16:
-      return lanes::uses_pairs() ? ", bf16 products in lanes16, otherwise emulated by rounding"
+      return lanes::uses_pairs() ? ", bf16 products of convolutions in lanes16, otherwise emulated by rounding"
                                  : ", bf16 emulated by rounding";
   }
   return "";

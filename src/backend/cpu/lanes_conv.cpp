@@ -3,9 +3,11 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/lanes_winograd.h"
 #include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 
@@ -30,7 +32,7 @@ class LanesConv final : public Op {
         kernels_(lanes::kernels()),
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
-        forward_(kernels_.forward[tiles.forward]),
+        forward_(forward_tile(tiles.forward, Element::fp32)),
         weights_(kernels_.weights[tiles.weights]),
         threads_(omp_get_max_threads()) {
     const std::int64_t positions = shape_.out_plane;
@@ -39,15 +41,26 @@ class LanesConv final : public Op {
     std::int64_t packed_data = 0;
     std::int64_t band = band_elements(band_of(shape_, 0, band_rows(shape_), false));
     if (spec.input_gradient) {
-      data_tile_ = &kernels_.forward[tiles.data];
+      data_tile_ = &forward_tile(tiles.data, Element::fp32);
       for (const DataPhase& phase : phases_) {
         packed_data += packed_weights(phase.shape, data_tile_->channels);
         band = std::max(band, band_elements(band_of(phase.shape, 0, band_rows(phase.shape), false)));
       }
     }
     const std::int64_t piece = band_elements(band_of(shape_, 0, piece_rows_, false));
+    std::int64_t forward_packed = packed_weights(shape_, forward_.channels);
+    if (is_winograd(tiles.forward)) {
+      forward_winograd_.emplace(shape_, forward_, false);
+      forward_packed = forward_winograd_->packed_elements();
+      band = std::max(band, forward_winograd_->scratch_elements());
+    }
+    if (data_tile_ != nullptr && is_winograd(tiles.data)) {
+      data_winograd_.emplace(phases_[0].shape, *data_tile_, false);
+      packed_data = data_winograd_->packed_elements();
+      band = std::max(band, data_winograd_->scratch_elements());
+    }
     Workspace layout;
-    packed_ = layout.add<float>(spec.groups * std::max(packed_weights(shape_, forward_.channels), packed_data));
+    packed_ = layout.add<float>(spec.groups * std::max(forward_packed, packed_data));
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>(threads_ * band_size_);
     piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
@@ -64,6 +77,10 @@ class LanesConv final : public Op {
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
 
   void forward(const ForwardArguments& a) override {
+    if (forward_winograd_) {
+      winograd_forward(a);
+      return;
+    }
     float* packed = packed_.in(a.workspace);
     const std::int64_t group_weights = packed_weights(shape_, forward_.channels);
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
@@ -106,6 +123,41 @@ class LanesConv final : public Op {
   }
 
  private:
+  // Calls f(block, group, band) for all bands of Winograd's algorithm.
+  template <class F>
+  void each_winograd_band(const Winograd& winograd, std::int64_t blocks, F f) const {
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        for (int band = 0; band < winograd.bands(); ++band) f(b, g, band);
+      }
+    }
+  }
+
+  void winograd_forward(const ForwardArguments& a) const {
+    const Winograd& winograd = *forward_winograd_;
+    float* packed = packed_.in(a.workspace);
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      winograd.pack(a.parameters[0] + g * group_parameters(), {std::int64_t{shape_.in_channels} * 9, 9, false},
+                    packed + g * winograd.packed_elements());
+    }
+    each_winograd_band(winograd, blocks_of(a.active), [&](std::int64_t b, std::int64_t g, int band) {
+      winograd.run(a.x.fp32() + b * x_block() + g * x_group(), packed + g * winograd.packed_elements(),
+                   spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, spec_.relu,
+                   a.y.fp32() + b * dpre_block() + g * dpre_group(), band_image(a.workspace), band);
+    });
+  }
+
+  void winograd_data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first,
+                              std::int64_t count) const {
+    const Winograd& winograd = *data_winograd_;
+    const float* packed = packed_.in(a.workspace);
+    each_winograd_band(winograd, count, [&](std::int64_t b, std::int64_t g, int band) {
+      winograd.run(dpre + b * dpre_block() + g * dpre_group(), packed + g * winograd.packed_elements(), nullptr, false,
+                   a.dx.fp32() + (first + b) * x_block() + g * x_group(), band_image(a.workspace), band);
+    });
+  }
+
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
   std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
   std::int64_t x_group() const { return x_block() / spec_.groups; }
@@ -143,6 +195,13 @@ class LanesConv final : public Op {
 
   void pack_data_weights(const BackwardArguments& a) const {
     float* packed = packed_.in(a.workspace);
+    if (data_winograd_) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        data_winograd_->pack(a.parameters[0] + g * group_parameters(), {9, std::int64_t{shape_.in_channels} * 9, true},
+                             packed + g * data_winograd_->packed_elements());
+      }
+      return;
+    }
     for (const DataPhase& phase : phases_) {
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
         pack_data(spec_, phase, a.parameters[0] + g * group_parameters(), data_tile_->channels, packed);
@@ -152,6 +211,10 @@ class LanesConv final : public Op {
   }
 
   void data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
+    if (data_winograd_) {
+      winograd_data_gradient(a, dpre, first, count);
+      return;
+    }
     const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
     const float* packed = packed_.in(a.workspace);
     for (const DataPhase& phase : phases_) {
@@ -230,6 +293,7 @@ class LanesConv final : public Op {
   std::vector<DataPhase> phases_;
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
+  std::optional<Winograd> forward_winograd_, data_winograd_;
   lanes::WeightsTile weights_;
   int threads_;
   int piece_rows_ = 0;

@@ -19,6 +19,10 @@ struct LanesConvTiles {
   int weights = 0;
 };
 
+// Winograd's algorithm follows the forward tiles, once for each tile that computes its products (lanes_winograd.h).
+bool is_winograd(int tile);
+const lanes::ForwardTile& forward_tile(int tile, Element element);
+
 // Whether the lanes16 kernels support the convolution: all except pooling with stride.
 bool lanes_conv_supported(const ConvSpec& spec);
 
@@ -32,7 +36,7 @@ std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
 std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element = Element::fp32);
 // Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
 bool lanes_data_is_like_forward(const ConvSpec& spec);
-// The tiles with the least wasted work, by a rule that depends only on shapes and registers.
+// The tiles with the least wasted work, by a rule that depends only on shapes and registers; never Winograd's.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element = Element::fp32);
 
 // The operation that forward kernels apply to results before writing them.

@@ -93,6 +93,24 @@ struct OuterTile {
   OuterWeights kernel;
 };
 
+// One plane of a convolution of windows of 3x3 with stride 1, in tiles of 2x2 results; pads as in ConvShape.
+struct WinogradPlane {
+  int in_h, in_w, pad_top, pad_left;
+  int out_h, out_w;
+  int tile_columns;
+  std::int64_t out_row;
+};
+template <class Value>
+struct WinogradKernels {
+  // The transformed windows of a row of tiles, vectors of 16 frequencies `frequency` floats apart; of bf16 numbers, pairs
+  // of those of two channels, of which the upper may be null.
+  void (*input)(const WinogradPlane& plane, const Value* x, const Value* upper, int tile_row, float* to,
+                std::int64_t frequency);
+  // The results of a row of tiles from the products.
+  void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row, float bias,
+                 bool relu, Value* y);
+};
+
 // Linear: blocks of 16 samples x [blocks][inputs][16], w [outputs][inputs].
 struct LinearShape {
   int blocks;
@@ -111,6 +129,7 @@ struct ForwardTile {
   int channels, rows, columns;
   ConvForward kernel[3];   // by Epilogue, for stride 1; null if it does not exist
   ConvForward strided[3];  // for any stride
+  ConvForward sums;        // for stride 1, with results in fp32; null for pooling tiles
 };
 struct WeightsTile {
   int channels, taps;
@@ -146,6 +165,8 @@ struct Kernels {
   int forward_tiles;
   const WeightsTile* weights;
   int weights_tiles;
+  WinogradKernels<float> winograd;
+  WinogradKernels<std::uint16_t> winograd_bf16;
   const OuterTile* outer;
   int outer_tiles;
   // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> [positions][8 pairs][width] of x of

@@ -181,11 +181,6 @@ void copy_band_of(const ConvShape& whole, const Band& band, const Value* x, Valu
   }
 }
 
-// The bf16 numbers nearest to two weights.
-float pair_of(float lower, float upper) {
-  return std::bit_cast<float>(std::uint32_t{bf16_bits(lower)} | (std::uint32_t{bf16_bits(upper)} << 16U));
-}
-
 }  // namespace
 
 void copy_band(const ConvShape& whole, const Band& band, const float* x, float* to) {
@@ -235,6 +230,10 @@ int band_rows(const ConvShape& s) {
   return rows;
 }
 
+float bf16_pair(float lower, float upper) {
+  return std::bit_cast<float>(std::uint32_t{bf16_bits(lower)} | (std::uint32_t{bf16_bits(upper)} << 16U));
+}
+
 void pack_forward_pairs(const ConvShape& s, const float* w, int tile, float* packed) {
   const int taps = s.kernel_h * s.kernel_w;
   const int pairs = (s.in_channels + 1) / 2;
@@ -246,7 +245,7 @@ void pack_forward_pairs(const ConvShape& s, const float* w, int tile, float* pac
       for (int pair = 0; pair < pairs; ++pair, row += 2 * taps) {
         const bool both = 2 * pair + 1 < s.in_channels;
         for (int tap = 0; tap < taps; ++tap, to += tile) {
-          *to = real ? pair_of(row[tap], both ? row[taps + tap] : 0.0F) : 0.0F;
+          *to = real ? bf16_pair(row[tap], both ? row[taps + tap] : 0.0F) : 0.0F;
         }
       }
     }
@@ -267,7 +266,7 @@ void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* 
               (phase.tap_row + r * spec.window.stride) * spec.window.width + phase.tap_column + k * spec.window.stride;
           for (int o = 0; o < tile; ++o, ++packed) {
             const std::int64_t at = o * kernel + tap;
-            *packed = first + o < s.out_channels ? pair_of(lower[at], both ? lower[channel + at] : 0.0F) : 0.0F;
+            *packed = first + o < s.out_channels ? bf16_pair(lower[at], both ? lower[channel + at] : 0.0F) : 0.0F;
           }
         }
       }

@@ -37,6 +37,8 @@ void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int
 
 // The same shape with pairs of input channels, as kernels for pairs of bf16 numbers take it.
 lanes::ConvShape paired(lanes::ConvShape shape);
+// The bf16 numbers nearest to two weights in one float, the first in the lower half.
+float bf16_pair(float lower, float upper);
 // As above, with the weights rounded to bf16 and those of two input channels in each float.
 void pack_forward_pairs(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
 void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);

@@ -4,6 +4,7 @@
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/lanes_winograd.h"
 #include "base/error.h"
 
 namespace ddp {
@@ -19,6 +20,24 @@ std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single
     if (forward_kernel(tile, s.stride, last) == nullptr) continue;
     if (tile.columns > s.out_w || tile.rows > s.out_h || (single_row && tile.rows != 1)) continue;
     usable.push_back(i);
+  }
+  return usable;
+}
+
+// A convolution of the products of Winograd's algorithm.
+ConvShape winograd_products(const ConvShape& s) {
+  ConvShape products = s;
+  products.out_h = 1;
+  products.out_w = Winograd::columns(s);
+  return products;
+}
+
+// The tiles as above, then those that can compute the products of Winograd's algorithm.
+std::vector<int> all_tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row) {
+  std::vector<int> usable = tiles_for(s, last, single_row);
+  if (!Winograd::supports(s) || last == lanes::Epilogue::relu_pool) return usable;
+  for (const int i : tiles_for(winograd_products(s), lanes::Epilogue::none, true)) {
+    usable.push_back(i + lanes::kernels().forward_tiles);
   }
   return usable;
 }
@@ -72,8 +91,30 @@ std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
   return candidates;
 }
 
+// Winograd's algorithm is worth timing if its tiles save products, and its transforms cost less.
+bool worth_timing_winograd(const ConvShape& s) {
+  constexpr double kLeastSaving = 1.3;
+  constexpr int kLeastChannels = 16;
+  const double direct = 9.0 * s.out_h * s.out_w;
+  const double products = 16.0 * ((s.out_h + 1) / 2) * ((s.out_w + 1) / 2);
+  return Winograd::supports(s) && direct >= kLeastSaving * products &&
+         std::min(s.in_channels, s.out_channels) >= kLeastChannels;
+}
+
 std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candidates) {
-  return shortlist(candidates, [&](int i) { return tile_cost(s, lanes::kernels().forward[i]); });
+  const lanes::Kernels& all = lanes::kernels();
+  constexpr std::size_t kMostDirect = 3;
+  std::vector<int> direct;
+  std::vector<int> winograd;
+  for (const int i : candidates) (is_winograd(i) ? winograd : direct).push_back(i);
+  direct = shortlist(direct, [&](int i) { return tile_cost(s, all.forward[i]); });
+  if (winograd.empty() || !worth_timing_winograd(s)) return direct;
+  direct.resize(std::min(direct.size(), kMostDirect));
+  const ConvShape products = winograd_products(s);
+  winograd = shortlist(winograd, [&](int i) { return tile_cost(products, all.forward[i - all.forward_tiles]); });
+  winograd.resize(std::min(winograd.size(), kMostTimed - kMostDirect));
+  direct.insert(direct.end(), winograd.begin(), winograd.end());
+  return direct;
 }
 
 int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
@@ -84,6 +125,13 @@ int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
 
 std::string name_of(const lanes::ForwardTile& tile) {
   return fmt::format("lanes.{}x{}x{}", tile.channels, tile.rows, tile.columns);
+}
+
+std::string forward_name(int index) {
+  const lanes::Kernels& all = lanes::kernels();
+  if (!is_winograd(index)) return name_of(all.forward[index]);
+  const lanes::ForwardTile& tile = all.forward[index - all.forward_tiles];
+  return fmt::format("lanes.winograd.{}x{}", tile.channels, tile.columns);
 }
 
 std::string weights_name(int index) {
@@ -106,6 +154,14 @@ std::string word_of(const std::string& text, const std::string& key) {
 
 }  // namespace
 
+bool is_winograd(int tile) { return tile >= lanes::kernels().forward_tiles; }
+
+const lanes::ForwardTile& forward_tile(int tile, Element element) {
+  const lanes::Kernels& all = lanes::kernels();
+  const int index = is_winograd(tile) ? tile - all.forward_tiles : tile;
+  return (element == Element::bf16 ? all.pair_forward : all.forward)[index];
+}
+
 lanes::Epilogue epilogue_of(const ConvSpec& spec) {
   if (spec.average_pool) return lanes::Epilogue::relu_pool;
   return spec.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
@@ -115,15 +171,17 @@ lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, la
   return (stride == 1 ? tile.kernel : tile.strided)[static_cast<int>(last)];
 }
 
-bool lanes_conv_supported(const ConvSpec& spec) { return !lanes_forward_candidates(spec).empty(); }
+bool lanes_conv_supported(const ConvSpec& spec) {
+  return !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
+}
 
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec) {
-  return tiles_for(forward_shape(spec), epilogue_of(spec), false);
+  return all_tiles_for(forward_shape(spec), epilogue_of(spec), false);
 }
 
 std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
   if (!spec.input_gradient) return {};
-  return tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
+  return all_tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
 }
 
 std::vector<int> lanes_weights_candidates(Element element) {
@@ -156,8 +214,12 @@ bool lanes_data_is_like_forward(const ConvSpec& spec) {
 
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
   LanesConvTiles tiles;
-  tiles.forward = cheapest(forward_shape(spec), lanes_forward_candidates(spec));
-  if (spec.input_gradient) tiles.data = cheapest(narrowest_phase(spec), lanes_data_candidates(spec));
+  const ConvShape shape = forward_shape(spec);
+  tiles.forward = cheapest(shape, tiles_for(shape, epilogue_of(spec), false));
+  if (spec.input_gradient) {
+    const ConvShape data = narrowest_phase(spec);
+    tiles.data = cheapest(data, tiles_for(data, lanes::Epilogue::none, true));
+  }
   const std::vector<int> candidates = lanes_weights_candidates(element);
   tiles.weights = *std::min_element(candidates.begin(), candidates.end(),
                                     [&](int a, int b) { return weights_cost(spec, a) < weights_cost(spec, b); });
@@ -165,9 +227,8 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
 }
 
 std::string to_text(const LanesConvTiles& tiles) {
-  const lanes::Kernels& all = lanes::kernels();
-  std::string text = "forward=" + name_of(all.forward[tiles.forward]);
-  if (tiles.data >= 0) text += " data=" + name_of(all.forward[tiles.data]);
+  std::string text = "forward=" + forward_name(tiles.forward);
+  if (tiles.data >= 0) text += " data=" + forward_name(tiles.data);
   return text + " weights=" + weights_name(tiles.weights);
 }
 
@@ -206,9 +267,9 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
                             key, wanted, all.instruction_set));
   };
   LanesConvTiles tiles;
-  tiles.forward = pick("forward", lanes_forward_candidates(spec), [&](int i) { return name_of(all.forward[i]); });
+  tiles.forward = pick("forward", lanes_forward_candidates(spec), forward_name);
   if (spec.input_gradient) {
-    tiles.data = pick("data", lanes_data_candidates(spec), [&](int i) { return name_of(all.forward[i]); });
+    tiles.data = pick("data", lanes_data_candidates(spec), forward_name);
   }
   tiles.weights = pick("weights", lanes_weights_candidates(element), weights_name);
   return tiles;

@@ -1,0 +1,142 @@
+#include "backend/cpu/lanes_winograd.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "backend/arithmetic.h"
+#include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/values.h"
+
+namespace ddp {
+namespace {
+
+using lanes::ConvShape;
+
+constexpr int kFrequencies = 16;
+// The floats of a band's transformed values that stay in the second-level cache.
+constexpr std::int64_t kMostScratch = 320 * 1024;
+// Between the values of frequencies, so that they are not in the same set of a cache.
+constexpr std::int64_t kApart = 5 * kLanes;
+
+int tile_columns(const ConvShape& shape) { return (shape.out_w + 1) / 2; }
+
+// Rows of tiles whose values fit; they divide all rows, so that all bands have the same size.
+int rows_of_band(const ConvShape& shape) {
+  const int all = (shape.out_h + 1) / 2;
+  const std::int64_t row =
+      kFrequencies * kLanes * std::int64_t{tile_columns(shape)} * (shape.in_channels + shape.out_channels);
+  int rows = static_cast<int>(std::clamp<std::int64_t>(kMostScratch / row, 1, all));
+  while (all % rows != 0) --rows;
+  return rows;
+}
+
+// G w G^T, of a window's 3x3 weights.
+std::array<float, kFrequencies> transformed(const float* w, bool flipped) {
+  std::array<float, 12> half{};
+  for (std::size_t j = 0; j < 3; ++j) {
+    const auto at = [&](std::size_t i) { return w[flipped ? 8 - (3 * i + j) : 3 * i + j]; };
+    half[j] = at(0);
+    half[3 + j] = 0.5F * (at(0) + at(1) + at(2));
+    half[6 + j] = 0.5F * (at(0) - at(1) + at(2));
+    half[9 + j] = at(2);
+  }
+  std::array<float, kFrequencies> all{};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const float* row = &half[3 * i];
+    all[4 * i] = row[0];
+    all[4 * i + 1] = 0.5F * (row[0] + row[1] + row[2]);
+    all[4 * i + 2] = 0.5F * (row[0] - row[1] + row[2]);
+    all[4 * i + 3] = row[2];
+  }
+  return all;
+}
+
+}  // namespace
+
+bool Winograd::supports(const ConvShape& shape) {
+  return shape.kernel_h == 3 && shape.kernel_w == 3 && shape.stride == 1 && shape.out_step == 1;
+}
+
+int Winograd::columns(const ConvShape& shape) { return rows_of_band(shape) * tile_columns(shape); }
+
+Winograd::Winograd(const ConvShape& shape, const lanes::ForwardTile& tile, bool pairs)
+    : shape_(shape),
+      tile_(tile),
+      plane_{shape.in_h,  shape.in_w,  shape.pad_top,       shape.pad_left,
+             shape.out_h, shape.out_w, tile_columns(shape), shape.out_row},
+      pairs_(pairs),
+      rows_(rows_of_band(shape)) {}
+
+std::int64_t Winograd::packed_frequency() const {
+  return round_up(shape_.out_channels, tile_.channels) * stored_channels() + kApart;
+}
+std::int64_t Winograd::input_frequency() const { return kLanes * tiles() * std::int64_t{stored_channels()} + kApart; }
+std::int64_t Winograd::output_frequency() const {
+  return kLanes * tiles() * std::int64_t{shape_.out_channels} + kApart;
+}
+std::int64_t Winograd::packed_elements() const { return kFrequencies * packed_frequency(); }
+std::int64_t Winograd::scratch_elements() const { return kFrequencies * (input_frequency() + output_frequency()); }
+
+void Winograd::pack(const float* weights, const Order& order, float* packed) const {
+  const int tile = tile_.channels;
+  const std::int64_t channels = stored_channels();
+  for (int o = 0; o < static_cast<int>(round_up(shape_.out_channels, tile)); ++o) {
+    const bool real = o < shape_.out_channels;
+    float* to = packed + o / tile * channels * tile + o % tile;
+    for (int c = 0; c < channels; ++c, to += tile) {
+      const auto of = [&](int channel) {
+        if (!real || channel >= shape_.in_channels) return std::array<float, kFrequencies>{};
+        return transformed(weights + o * order.out + channel * order.in, order.flipped);
+      };
+      std::array<float, kFrequencies> values = of(pairs_ ? 2 * c : c);
+      if (pairs_) {
+        const std::array<float, kFrequencies> upper = of(2 * c + 1);
+        for (std::size_t f = 0; f < kFrequencies; ++f) values[f] = bf16_pair(values[f], upper[f]);
+      }
+      for (std::size_t f = 0; f < kFrequencies; ++f) to[static_cast<std::int64_t>(f) * packed_frequency()] = values[f];
+    }
+  }
+}
+
+template <class Value>
+void Winograd::run(const Value* x, const float* packed, const float* bias, bool relu, Value* y, float* scratch,
+                   int band) const {
+  const lanes::Kernels& all = lanes::kernels();
+  const lanes::WinogradKernels<Raw<Value>>& kernels = of_values<Value>(all.winograd, all.winograd_bf16);
+  const int width = plane_.tile_columns;
+  const int first = band * rows_;
+  const std::int64_t in_plane = kLanes * std::int64_t{shape_.in_h} * shape_.in_w;
+  float* u = scratch;
+  float* m = scratch + kFrequencies * input_frequency();
+  for (int c = 0; c < stored_channels(); ++c) {
+    const Value* lower = x + (pairs_ ? 2 * c : c) * in_plane;
+    const bool both = pairs_ && 2 * c + 1 < shape_.in_channels;
+    for (int row = 0; row < rows_; ++row) {
+      kernels.input(plane_, raw(lower), both ? raw(lower + in_plane) : nullptr, first + row,
+                    u + kLanes * (std::int64_t{c} * tiles() + row * width), input_frequency());
+    }
+  }
+  ConvShape product{};
+  product.in_channels = stored_channels();
+  product.in_h = product.out_h = product.kernel_h = product.kernel_w = product.stride = 1;
+  product.in_w = product.out_w = tiles();
+  product.out_channels = shape_.out_channels;
+  product.out_plane = product.out_row = tiles();
+  product.out_step = 1;
+  for (int f = 0; f < kFrequencies; ++f) {
+    tile_.sums(product, u + f * input_frequency(), packed + f * packed_frequency(), nullptr, m + f * output_frequency(),
+               nullptr, 0, 1);
+  }
+  for (int o = 0; o < shape_.out_channels; ++o) {
+    for (int row = 0; row < rows_; ++row) {
+      kernels.output(plane_, m + kLanes * (std::int64_t{o} * tiles() + row * width), output_frequency(), first + row,
+                     bias == nullptr ? 0.0F : bias[o], relu, raw(y + kLanes * o * shape_.out_plane));
+    }
+  }
+}
+
+template void Winograd::run(const float*, const float*, const float*, bool, float*, float*, int) const;
+template void Winograd::run(const Bf16*, const float*, const float*, bool, Bf16*, float*, int) const;
+
+}  // namespace ddp
