@@ -28,6 +28,7 @@ int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
   if (options.command == "export") return ddp::run_export(session, options);
   if (options.command == "replay") return ddp::run_replay(session, options);
   if (options.command == "sweep") return ddp::run_sweep(session, options);
+  if (options.command == "scaling") return ddp::run_scaling(session, options);
   if (options.command == "report") return ddp::run_report(session, options);
   if (options.command == "compare") return ddp::run_compare(session, options);
   if (options.command == "explain") return ddp::run_explain(session, options);

@@ -161,14 +161,29 @@ class MpiCommunicator final : public Communicator {
   std::vector<MPI_Status> statuses_;
 };
 
-class HostCommunicator {
+// A part of MPI_COMM_WORLD, as long as this object exists.
+class PartCommunicator {
  public:
-  explicit HostCommunicator(int rank) {
-    DDP_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &handle_));
+  // The ranks of this host.
+  static PartCommunicator host(int rank) {
+    PartCommunicator part;
+    DDP_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &part.handle_));
+    return part;
   }
-  ~HostCommunicator() { static_cast<void>(MPI_Comm_free(&handle_)); }
-  HostCommunicator(const HostCommunicator&) = delete;
-  HostCommunicator& operator=(const HostCommunicator&) = delete;
+  // The ranks below `count`, or none on the others.
+  static PartCommunicator first(int count) {
+    PartCommunicator part;
+    int rank = 0;
+    DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    DDP_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank < count ? 0 : MPI_UNDEFINED, rank, &part.handle_));
+    return part;
+  }
+  PartCommunicator() = default;
+  PartCommunicator(PartCommunicator&& other) noexcept : handle_(std::exchange(other.handle_, MPI_COMM_NULL)) {}
+  PartCommunicator& operator=(PartCommunicator&&) = delete;
+  ~PartCommunicator() {
+    if (handle_ != MPI_COMM_NULL) static_cast<void>(MPI_Comm_free(&handle_));
+  }
 
   MPI_Comm get() const { return handle_; }
 
@@ -181,11 +196,17 @@ class HostCommunicator {
 HostGroup mpi_host_group() {
   HostGroup group;
   DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &group.lowest_rank));
-  const HostCommunicator host(group.lowest_rank);
+  const PartCommunicator host = PartCommunicator::host(group.lowest_rank);
   DDP_MPI(MPI_Comm_rank(host.get(), &group.local_rank));
   DDP_MPI(MPI_Comm_size(host.get(), &group.local_size));
   DDP_MPI(MPI_Bcast(&group.lowest_rank, 1, MPI_INT, 0, host.get()));
   return group;
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator_of_first(int count, double timeout_seconds) {
+  const PartCommunicator first = PartCommunicator::first(count);
+  if (first.get() == MPI_COMM_NULL) return nullptr;
+  return MpiCommunicator::duplicate_of(first.get(), timeout_seconds);
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {

@@ -17,6 +17,9 @@ namespace ddp {
 // initialised with MPI_THREAD_MULTIPLE. Must be destroyed before MPI_Finalize.
 std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds = 600);
 
+// The ranks of MPI_COMM_WORLD below `count`, without the others; null on those. Collective over all ranks; blocks inside MPI.
+std::unique_ptr<Communicator> make_mpi_communicator_of_first(int count, double timeout_seconds = 600);
+
 // The ranks that share memory with this rank, i.e. those on its host.
 struct HostGroup {
   int lowest_rank = 0;  // of the job

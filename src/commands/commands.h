@@ -17,6 +17,7 @@ int run_check(const MpiSession& session, const Options& options);
 int run_export(const MpiSession& session, const Options& options);
 int run_replay(const MpiSession& session, const Options& options);
 int run_sweep(const MpiSession& session, const Options& options);
+int run_scaling(const MpiSession& session, const Options& options);
 int run_report(const MpiSession& session, const Options& options);
 int run_compare(const MpiSession& session, const Options& options);
 int run_explain(const MpiSession& session, const Options& options);

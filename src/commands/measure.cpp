@@ -83,4 +83,18 @@ RunTiming measure_training(const MpiSession& session, const Options& given, cons
   });
 }
 
+RunTiming measure_training(const MpiSession& session, const Ranks& where, const Options& options) {
+  Communicator& communicator = *where.communicator;
+  Experiment experiment = prepare_experiment(session, communicator, where.device, options);
+  TrainingRun run(experiment, communicator);
+  Trainer trainer(experiment, run, communicator, Signals::current(), nullptr);
+  return or_abort(session, [&] {
+    const RunFacts facts = complete_facts(trainer.facts(), where, options);
+    (void)trainer.run();
+    RunTiming timing = trainer.timing();
+    timing.facts = facts;
+    return timing;
+  });
+}
+
 }  // namespace ddp

@@ -19,4 +19,7 @@ RunFacts complete_facts(RunFacts facts, const Ranks& where, const Options& optio
 // Collective. Trains quietly in `folder`, which rank 0 creates and removes again; the timing is the same on all ranks.
 RunTiming measure_training(const MpiSession& session, const Options& given, const std::filesystem::path& folder);
 
+// Collective over `where`, which are the ranks of the session. Trains without a run folder.
+RunTiming measure_training(const MpiSession& session, const Ranks& where, const Options& options);
+
 }  // namespace ddp

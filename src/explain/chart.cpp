@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 namespace ddp {
 namespace {
@@ -91,6 +92,16 @@ std::string legend(const std::vector<std::string>& names) {
   return html + "</ul>";
 }
 
+std::string markers(const Series& series, const Axes& axes, std::size_t colour) {
+  std::string svg;
+  for (const auto& [x, y] : series.points) {
+    if (!std::isfinite(x) || !std::isfinite(y)) continue;
+    svg += fmt::format("<circle class='f{}' cx='{:.1f}' cy='{:.1f}' r='3.5'/>", colour % kColours, axes.place_x(x),
+                       axes.place_y(y));
+  }
+  return svg;
+}
+
 std::string polyline(const Series& series, const Axes& axes, std::size_t colour) {
   const std::size_t stride = series.points.size() / kMostPoints + 1;
   std::string svg;
@@ -141,10 +152,18 @@ std::string html_text(const std::string& text) {
   return html;
 }
 
-std::string line_chart(const LineChart& chart) {
-  Axes axes;
+namespace {
+
+struct DrawnLines {
+  std::string svg;    // axes and lines; empty if there is nothing to draw
+  std::string label;  // the accessible name
   std::vector<std::string> names;
-  std::string label = chart.title + ": ";
+};
+
+DrawnLines draw_lines(const LineChart& chart) {
+  Axes axes;
+  DrawnLines lines;
+  lines.label = chart.title + ": ";
   bool drawn = false;
   for (const Series& series : chart.series) {
     std::size_t finite = 0;
@@ -157,16 +176,58 @@ std::string line_chart(const LineChart& chart) {
       last = y;
     }
     drawn = drawn || finite > 1;
-    names.push_back(series.name);
-    label += fmt::format("{}{} ends at {:.4g}", names.size() > 1 ? ", " : "", series.name, last);
+    lines.names.push_back(series.name);
+    lines.label += fmt::format("{}{} ends at {:.4g}", lines.names.size() > 1 ? ", " : "", series.name, last);
   }
-  if (!drawn) return "";
+  if (!drawn) return lines;
   if (chart.from_zero) axes.y.include(0);
   axes.x.widen();
   axes.y.widen();
-  std::string svg = begin_figure(chart.title, label, kHeight) + axes_svg(axes, chart.x_label);
-  for (std::size_t i = 0; i < chart.series.size(); ++i) svg += polyline(chart.series[i], axes, i);
-  return svg + "</svg>" + (names.size() > 1 ? legend(names) : "") + "</figure>";
+  lines.svg = axes_svg(axes, chart.x_label);
+  for (std::size_t i = 0; i < chart.series.size(); ++i) {
+    lines.svg += polyline(chart.series[i], axes, i);
+    if (chart.markers) lines.svg += markers(chart.series[i], axes, i);
+  }
+  return lines;
+}
+
+// The colours of the report's style sheet.
+constexpr std::string_view kFileStyle = R"(
+svg{background:#fff;font-family:system-ui,sans-serif}text{fill:#59636e;font-size:12px}.title{fill:#1b1f24;font-size:14px;
+font-weight:600}.grid{stroke:#d1d9e0}.line{fill:none;stroke-width:2}
+.s0{stroke:#0969da}.s1{stroke:#bc4c00;stroke-dasharray:7 3}.s2{stroke:#1a7f37;stroke-dasharray:2 3}
+.s3{stroke:#8250df;stroke-dasharray:9 3 2 3}.f0{fill:#0969da}.f1{fill:#bc4c00}.f2{fill:#1a7f37}.f3{fill:#8250df}
+@media(prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#9198a1}.title{fill:#e6edf3}.grid{stroke:#3d444d}
+.s0{stroke:#4493f8}.s1{stroke:#f0883e}.s2{stroke:#3fb950}.s3{stroke:#ab7df8}.f0{fill:#4493f8}.f1{fill:#f0883e}
+.f2{fill:#3fb950}.f3{fill:#ab7df8}}
+)";
+
+}  // namespace
+
+std::string line_chart(const LineChart& chart) {
+  const DrawnLines lines = draw_lines(chart);
+  if (lines.svg.empty()) return "";
+  return begin_figure(chart.title, lines.label, kHeight) + lines.svg + "</svg>" +
+         (lines.names.size() > 1 ? legend(lines.names) : "") + "</figure>";
+}
+
+std::string svg_file(const LineChart& chart) {
+  constexpr double kTitle = 28;
+  constexpr double kRow = 18;
+  const DrawnLines lines = draw_lines(chart);
+  const double height = kTitle + kHeight + kRow * static_cast<double>(lines.names.size()) + 6;
+  std::string svg = fmt::format(
+      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1:.0f}' width='{0}' height='{1:.0f}' role='img' "
+      "aria-label='{2}'><title>{2}</title><style>{3}</style><text class='title' x='{4}' y='19'>{5}</text>"
+      "<g transform='translate(0 {6})'>{7}</g>",
+      kWidth, height, html_text(lines.label), kFileStyle, kLeft, html_text(chart.title), kTitle, lines.svg);
+  for (std::size_t i = 0; i < lines.names.size(); ++i) {
+    const double y = kTitle + kHeight + kRow * (static_cast<double>(i) + 0.5);
+    svg += fmt::format(
+        "<line class='line s{}' x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}'/><text x='{}' y='{:.1f}'>{}</text>",
+        i % kColours, kLeft, kLeft + 28, y, y, kLeft + 36, y + 4, html_text(lines.names[i]));
+  }
+  return svg + "</svg>\n";
 }
 
 std::string stack_chart(const StackChart& chart) {

@@ -1,4 +1,5 @@
-// Charts as SVG inside of an HTML page, coloured by the page's style sheet (report.cpp), readable without colours too.
+// Charts as SVG inside of an HTML page, coloured by the page's style sheet (report.cpp), readable without colours too;
+// line charts also as files.
 //
 //   LineChart chart{"training loss", "step", {{"runs/a", {{1, 2.3}, {50, 1.1}}}}};
 //   std::string svg = line_chart(chart);
@@ -23,9 +24,12 @@ struct LineChart {
   std::string x_label;
   std::vector<Series> series;
   bool from_zero = false;  // the axis of y begins at 0
+  bool markers = false;    // a dot at every point
 };
 // "" if no series has two finite points.
 std::string line_chart(const LineChart& chart);
+// The same as a file of its own, with its colours, title and legend.
+std::string svg_file(const LineChart& chart);
 
 // Columns of parts that add up, such as phases over time.
 struct StackChart {

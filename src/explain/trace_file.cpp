@@ -2,6 +2,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace ddp {
 namespace {
@@ -10,7 +11,7 @@ using TraceJson = nlohmann::ordered_json;
 
 constexpr double kMicrosecond = 1e-6;
 // Rows of a rank.
-enum Row : int { step_row = 1, sum_row = 2, save_row = 3 };
+enum Row : int { step_row = 1, sum_row = 2, save_row = 3, loader_row = 4 };  // and a further one for each loader thread
 
 class Events {
  public:
@@ -67,6 +68,19 @@ void add_pauses(Events& events, const StepSample& step) {
   events.add_span("evaluation", save_row, step.begin - evaluation, step.begin);
 }
 
+// A row for each thread of the loader.
+void add_loads(Events& events, const TraceSource& source) {
+  std::set<int> named;
+  for (const LoadSpan& load : source.loads) {
+    if (source.steps.empty() || load.end < source.steps.front().begin) continue;
+    const int row = loader_row + load.worker;
+    if (named.insert(load.worker).second) {
+      events.name_row("thread_name", row, "loader " + std::to_string(load.worker + 1));
+    }
+    events.add_span("batch of step " + std::to_string(load.step), row, load.begin, load.end, {{"step", load.step}});
+  }
+}
+
 }  // namespace
 
 std::string trace_events(const TraceSource& source) {
@@ -95,6 +109,7 @@ std::string trace_events(const TraceSource& source) {
       events.add_span(name, sum_row, times.begun, times.done, {{"step", step.step}});
     }
   }
+  add_loads(events, source);
   return events.text();
 }
 

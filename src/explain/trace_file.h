@@ -5,7 +5,8 @@
 //   replace_file("trace.json", trace_file(all), ExitCode::checkpoint);
 //
 // A rank is a process of the trace. Its rows: steps with their phases one after the other, the sums of the buckets with
-// the moment at which each was ready, evaluations and checkpoints, and a counter of batches that are ready. With several
+// the moment at which each was ready, evaluations and checkpoints, the batches that each thread of the loader reads, and a
+// counter of batches that are ready. With several
 // shards per rank forward and backward alternate, but are shown as one block each.
 #pragma once
 
@@ -23,6 +24,7 @@ struct TraceSource {
   std::string host;
   AlignedClock clock;
   std::vector<StepSample> steps;
+  std::vector<LoadSpan> loads = {};  // those since the first of the steps are shown
 };
 
 // The events of a rank, separated by commas. Times are microseconds on the clock of rank 0.

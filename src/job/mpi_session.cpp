@@ -117,21 +117,37 @@ MpiSession::Library::~Library() {
   enter(MpiStage::after);
 }
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession() : library_(std::make_unique<Library>()) {
   DDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
   DDP_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size_));
   log_init(rank_, size_);
   const LibraryVersion mpi = mpi_version();
-  check(library_.thread_level >= MPI_THREAD_MULTIPLE, ExitCode::preflight,
+  check(library_->thread_level >= MPI_THREAD_MULTIPLE, ExitCode::preflight,
         "{} {} provides only {}; use an MPI library built with MPI_THREAD_MULTIPLE", mpi.name, mpi.version,
-        thread_level_name(library_.thread_level));
+        thread_level_name(library_->thread_level));
   check_launch(process_environment(), size_, mpi.name + " " + mpi.version);
   ranks_ = size_ == 1 ? make_self_communicator() : make_mpi_communicator(rank_timeout());
   enter(MpiStage::running);
 }
 
+MpiSession::MpiSession(int rank, std::unique_ptr<Communicator> ranks)
+    : rank_(rank), size_(ranks->size()), ranks_(std::move(ranks)) {}
+
 MpiSession::~MpiSession() = default;
+
+std::unique_ptr<MpiSession> MpiSession::of_first(int count) const {
+  std::unique_ptr<Communicator> ranks;
+  if (size_ == 1) {
+    ranks = make_self_communicator();
+  } else {
+    const RankWait wait("the division of the ranks");
+    ranks = make_mpi_communicator_of_first(count, rank_timeout());
+  }
+  if (!ranks) return nullptr;
+  if (count == 1) ranks = make_self_communicator();
+  return std::unique_ptr<MpiSession>(new MpiSession(rank_, std::move(ranks)));
+}
 
 // Not static, because ending the ranks requires a session.
 void MpiSession::abort(int exit_code) const noexcept {  // NOLINT(readability-convert-member-functions-to-static)

@@ -20,6 +20,9 @@ class MpiSession {
   MpiSession();
   // Collective, like MPI_Finalize; a rank that fails alone must call abort() instead.
   ~MpiSession();
+  // The session of the ranks below `count`, for work in which the others take no part; null on those. Collective over
+  // this session, which must outlive it.
+  std::unique_ptr<MpiSession> of_first(int count) const;
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
@@ -40,7 +43,9 @@ class MpiSession {
     int thread_level = 0;
   };
 
-  Library library_;
+  MpiSession(int rank, std::unique_ptr<Communicator> ranks);
+
+  std::unique_ptr<Library> library_;  // null in a session of some ranks
   int rank_ = 0;
   int size_ = 1;
   std::unique_ptr<Communicator> ranks_;

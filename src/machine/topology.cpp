@@ -35,4 +35,18 @@ Topology discover_topology(const MpiSession& session, double timeout) {
   return topology;
 }
 
+
+Topology of_first(const Topology& topology, int count) {
+  Topology part = topology;
+  part.size = count;
+  part.ranks.resize(static_cast<std::size_t>(count));
+  part.hosts = 0;
+  part.local_size = 0;
+  for (const Topology::RankHost& rank : part.ranks) {
+    part.hosts = std::max(part.hosts, rank.host + 1);
+    if (rank.host == topology.host()) ++part.local_size;
+  }
+  return part;
+}
+
 }  // namespace ddp

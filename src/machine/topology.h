@@ -30,6 +30,9 @@ struct Topology {
   const std::string& host_name() const { return ranks[static_cast<std::size_t>(rank)].host_name; }
 };
 
+// The topology of the ranks below `count` alone; this rank is one of them.
+Topology of_first(const Topology& topology, int count);
+
 // Collective. Two ranks are on the same host if they can share memory (MPI_Comm_split_type), regardless of host names.
 Topology discover_topology(const MpiSession& session, double timeout = rank_timeout());
 

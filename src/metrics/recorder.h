@@ -35,6 +35,14 @@ struct LoaderCounts {
   friend bool operator==(const LoaderCounts&, const LoaderCounts&) = default;
 };
 
+// When a loader's worker read a batch, data/pipeline/loader.h.
+struct LoadSpan {
+  int worker = 0;
+  std::int64_t step = 0;  // that trains on the batch
+  double begin = 0;       // base/clock.h
+  double end = 0;
+};
+
 // What is known of a step when it has ended.
 struct StepInfo {
   std::int64_t step = 0;

@@ -230,9 +230,16 @@ struct ExplainOptions {
   friend bool operator==(const ExplainOptions&, const ExplainOptions&) = default;
 };
 
+// Of the command scaling.
+struct ScalingOptions {
+  double seconds = 6;  // of training, for each number of ranks
+
+  friend bool operator==(const ScalingOptions&, const ScalingOptions&) = default;
+};
+
 struct Options {
   std::string command = "train";  // train, eval, plan, bench, check, devices, export, replay, explain, compare,
-                                  // report or sweep
+                                  // report, scaling or sweep
   RunOptions run;
   ModelOptions model;
   DeviceOptions device;
@@ -245,6 +252,7 @@ struct Options {
   BenchOptions bench;
   SweepOptions sweep;
   ExplainOptions explain;
+  ScalingOptions scaling;
   std::vector<std::string> folders;  // those that the commands replay, explain, compare and report are given
   std::string help_topic;            // with help: the topic, or empty for the overview
   bool help = false;

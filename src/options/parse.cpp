@@ -263,14 +263,15 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
   }
 }
 
-// Rejects options of the commands export, bench and sweep with other commands, where they would have no effect.
+// Rejects options of the commands export, bench, scaling and sweep with other commands, where they would have no effect.
 void check_command(const CommandLine& command_line) {
   for (const Setting& setting : command_line.settings) {
     const std::string_view topic = setting.spec->topic;
     const std::string_view key = setting.spec->key;
     const bool names_checkpoint = key == "run" || key == "checkpoint";
     if (names_checkpoint && command_line.command == "eval") continue;
-    check((topic != "export" && topic != "bench" && topic != "sweep") || command_line.command == topic, ExitCode::usage,
+    if (key == "to" && (command_line.command == "report" || command_line.command == "scaling")) continue;
+    check((topic != "export" && topic != "bench" && topic != "sweep" && topic != "scaling") || command_line.command == topic, ExitCode::usage,
           "--{} applies to the command {} only{}", setting.spec->key, topic,
           setting.spec->key == "checkpoint" ? "; to resume from a checkpoint or evaluate it, use --resume" : "");
   }

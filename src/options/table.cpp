@@ -30,6 +30,7 @@ constexpr std::array kTopics = {
     OptionTopic{"bench", "options of the bench command"},
     OptionTopic{"sweep", "options of the sweep command"},
     OptionTopic{"explain", "options of the explain command"},
+    OptionTopic{"scaling", "options of the scaling command"},
 };
 
 constexpr std::array kCommands = {
@@ -44,6 +45,7 @@ constexpr std::array kCommands = {
     CommandSpec{"compare", "find the first step at which two runs differ, and in what: compare RUN RUN"},
     CommandSpec{"explain", "find what limits the speed of a run, and what would help: explain RUN"},
     CommandSpec{"report", "write one HTML file about one or several runs: report RUN [RUN...] [--to FILE]"},
+    CommandSpec{"scaling", "measure 1, 2, 4, ... ranks of this job, and what limits their speed-up: scaling [--to FILE]"},
     CommandSpec{"devices", "list the GPUs of this machine: memory, utilization, temperature, processes"},
 };
 
@@ -318,7 +320,7 @@ void add_export(std::vector<OptionSpec>& table) {
   exported.choice("format", &E::format,
                   "onnx: network and weights, for inference; safetensors: weights only, for PyTorch; auto: by the "
                   "extension of --to");
-  exported.text("to", &E::to, "FILE", "a file", "output file; report: RUN/report.html if not set");
+  exported.text("to", &E::to, "FILE", "a file", "output file; report: RUN/report.html if not set; scaling: scaling.svg");
   exported.on_off("average", &E::average, "export the moving average of the weights (--ema-decay)");
   exported.on_off("fold-batch-norm", &E::fold_batch_norm, "onnx: fold batch normalization into the preceding layers");
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
@@ -362,6 +364,14 @@ void add_explain(std::vector<OptionSpec>& table) {
       .command_line_only = true;
 }
 
+void add_scaling(std::vector<OptionSpec>& table) {
+  TopicTable scaling(table, "scaling", &Options::scaling);
+  scaling
+      .real("scaling-seconds", &ScalingOptions::seconds, {0.1, 3600},
+            "seconds of training that are measured for each number of ranks and batch")
+      .command_line_only = true;
+}
+
 }  // namespace
 
 std::vector<OptionSpec> option_table() {
@@ -379,6 +389,7 @@ std::vector<OptionSpec> option_table() {
   add_bench(table);
   add_sweep(table);
   add_explain(table);
+  add_scaling(table);
   return table;
 }
 

@@ -72,7 +72,8 @@ Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std
               .read_pixels = e.resident_train == nullptr,
               .training = true,
               .mixup = e.options.data.mixup},
-             [this] { return stream.next(); }) {}
+             [this] { return stream.next(); }),
+      first_step(run.step() + 1) {}
 
 Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output)
     : experiment_(experiment),
@@ -116,6 +117,15 @@ class StopsByStep {
 };
 
 }  // namespace
+
+std::vector<LoadSpan> Trainer::last_loads() const {
+  std::vector<LoadSpan> loads;
+  if (!input_) return loads;
+  for (const LoaderSpan& span : input_->loader.last_spans()) {
+    loads.push_back({span.worker, input_->first_step + span.batch, span.begin, span.end});
+  }
+  return loads;
+}
 
 ExitCode Trainer::run() {
   const Activity activity("training");

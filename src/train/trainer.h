@@ -63,6 +63,8 @@ class Trainer {
   void set_facts(const RunFacts& facts) { recorder_.set_facts(facts); }
   // The last steps of this rank.
   std::vector<StepSample> last_steps() const { return recorder_.recorder().last_steps(); }
+  // What the threads of this rank's loader read last, after run().
+  std::vector<LoadSpan> last_loads() const;
   // The timing of the run, after run(); the same on all ranks but for the facts, which only rank 0 has.
   const RunTiming& timing() const { return timing_; }
 
@@ -114,6 +116,7 @@ class Trainer {
     Input(const Experiment& experiment, const TrainingRun& run, int rank, std::int64_t steps);
     BatchStream stream;
     Loader loader;
+    std::int64_t first_step = 1;  // that of the first batch
   };
   std::unique_ptr<Engine> engine_;
   std::optional<Balance> balance_;

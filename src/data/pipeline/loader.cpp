@@ -12,6 +12,11 @@
 #include "data/pipeline/mixup.h"
 
 namespace ddp {
+namespace {
+
+constexpr std::size_t kKeptSpans = 1024;
+
+}  // namespace
 
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
     : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
@@ -29,10 +34,12 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch nex
     each.other_labels.resize(capacity);
     each.label_weights.resize(capacity);
   }
+  spans_.resize(static_cast<std::size_t>(config.workers));
+  for (Spans& each : spans_) each.ring.resize(kKeptSpans);
   workers_.reserve(static_cast<std::size_t>(config.workers));
   try {
     for (int i = 0; i < config.workers; ++i) {
-      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+      workers_.emplace_back([this, i](const std::stop_token& stop) { work(i, stop); });
     }
   } catch (const std::system_error& error) {
     throw Error(ExitCode::preflight, fmt::format("cannot start loader thread {} of {}: {}; lower --workers",
@@ -87,6 +94,29 @@ std::int64_t Loader::count_ready() {
 }
 
 LoaderStatistics Loader::statistics() const { return {delivered_, ready_sum_, busy_seconds_.load()}; }
+
+std::vector<LoaderSpan> Loader::last_spans() {
+  const std::scoped_lock lock(mutex_);
+  std::vector<LoaderSpan> all;
+  for (const Spans& each : spans_) {
+    for (std::size_t i = each.count - std::min(each.count, kKeptSpans); i < each.count; ++i) {
+      all.push_back(each.ring[i % kKeptSpans]);
+    }
+  }
+  return all;
+}
+
+// The mutex is held. The parts of a batch that a worker reads one after the other are one span.
+void Loader::note_span(int worker, const LoaderSpan& span) {
+  Spans& mine = spans_[static_cast<std::size_t>(worker)];
+  LoaderSpan& last = mine.ring[(mine.count + kKeptSpans - 1) % kKeptSpans];
+  if (mine.count > 0 && last.batch == span.batch) {
+    last.end = span.end;
+    return;
+  }
+  mine.ring[mine.count % kKeptSpans] = span;
+  ++mine.count;
+}
 
 void Loader::restart(NextBatch next_batch) {
   if (!workers_.empty()) {
@@ -165,12 +195,13 @@ void Loader::mix(Slot& target) const {
 
 // The loop of a worker: claim some samples of the oldest unfinished batch and read them. All workers share a batch, so
 // that the one waited for is finished first.
-void Loader::work(const std::stop_token& stop) {
+void Loader::work(int worker, const std::stop_token& stop) {
   static_cast<void>(prctl(PR_SET_NAME, "loader"));
   std::unique_lock lock(mutex_);
   while (has_work_.wait(lock, stop, [this] { return working_ < submitted_; })) {
     if (stop.stop_requested()) return;
-    Slot& target = slot(working_);
+    const std::int64_t batch = working_;
+    Slot& target = slot(batch);
     const std::size_t count = target.indices.size();
     const std::size_t begin = target.claimed;
     const std::size_t share = count / (2 * static_cast<std::size_t>(config_.workers)) + 1;
@@ -179,12 +210,15 @@ void Loader::work(const std::stop_token& stop) {
     if (end == count) ++working_;
     lock.unlock();
     std::exception_ptr error;
+    const double began = now();
     try {
       load(target, begin, end);
     } catch (...) {
       error = std::current_exception();
     }
+    const double ended = now();
     lock.lock();
+    note_span(worker, {worker, batch, began, ended});
     if (error && !target.error) target.error = error;
     target.loaded += end - begin;
     if (target.loaded == count) {

@@ -64,6 +64,14 @@ struct LoaderStatistics {
   double busy_seconds = 0;   // of all workers, or of next() itself without workers, in reading and augmenting samples
 };
 
+// The time in which a worker read samples of one batch.
+struct LoaderSpan {
+  int worker = 0;          // from 0
+  std::int64_t batch = 0;  // in the order of next(), from 0
+  double begin = 0;        // base/clock.h
+  double end = 0;
+};
+
 // Not thread-safe. The destructor may be called at any time; it waits for the samples that the workers have claimed,
 // about half a batch at most.
 class Loader {
@@ -84,6 +92,8 @@ class Loader {
   std::optional<Batch> next();
 
   LoaderStatistics statistics() const;
+  // What the workers did last, up to 1,024 batches of each; empty without workers.
+  std::vector<LoaderSpan> last_spans();
 
   // Discards prefetched batches and continues with another sequence of batches.
   void restart(NextBatch next_batch);
@@ -109,7 +119,8 @@ class Loader {
   void load(Slot& target, std::size_t begin, std::size_t end);
   std::int64_t count_ready();
   void mix(Slot& target) const;
-  void work(const std::stop_token& stop);
+  void note_span(int worker, const LoaderSpan& span);
+  void work(int worker, const std::stop_token& stop);
 
   const Dataset& dataset_;
   LoaderConfig config_;
@@ -128,6 +139,12 @@ class Loader {
   std::condition_variable has_batch_;     // a batch became ready
   std::int64_t submitted_ = 0;            // sequence numbers below were submitted to the workers
   std::int64_t working_ = 0;              // the batch from which the workers claim samples
+  // By worker, a ring of its last batches.
+  struct Spans {
+    std::vector<LoaderSpan> ring;
+    std::size_t count = 0;  // so far
+  };
+  std::vector<Spans> spans_;
   std::vector<std::jthread> workers_;  // last, so that they are joined before the members that they use are destroyed
 };
 

@@ -92,6 +92,32 @@ TEST(TraceFileTest, TheOverlapInTheTraceIsThatOfTheCounters) {
   EXPECT_NEAR(hidden, 10 * 2000, 1);
 }
 
+TEST(TraceFileTest, EveryLoaderThreadHasARow) {
+  // Two threads share each batch; the first batch was read before the first step that is shown.
+  std::vector<LoadSpan> loads;
+  for (int step = 0; step < 3; ++step) {
+    for (int worker = 0; worker < 2; ++worker) {
+      loads.push_back({worker, step, 99.99 + 0.01 * step, 99.995 + 0.01 * step});
+    }
+  }
+  const std::vector<std::string> one = {trace_events({0, "a", {}, sample_steps(3), loads})};
+  std::map<int, int> spans;
+  std::map<int, std::string> names;
+  for (const TestJson& event : TestJson::parse(trace_file(one)).at("traceEvents")) {
+    check_event(event);
+    if (event.at("name") == "thread_name") names[event.at("tid").get<int>()] = event.at("args").at("name");
+    if (!event.at("name").get<std::string>().starts_with("batch of step ")) continue;
+    ++spans[event.at("tid").get<int>()];
+    EXPECT_NEAR(event.at("dur").get<double>(), 5000, 1);
+    EXPECT_GE(event.at("args").at("step").get<int>(), 1);
+  }
+  ASSERT_EQ(spans.size(), 2U);
+  for (const auto& [row, count] : spans) {
+    EXPECT_EQ(count, 2);
+    EXPECT_TRUE(names[row] == "loader 1" || names[row] == "loader 2") << names[row];
+  }
+}
+
 TEST(TraceFileTest, PausesLieBeforeTheirStep) {
   std::vector<StepSample> steps = sample_steps(1);
   steps[0].phases[Phase::evaluation] = 0.5;

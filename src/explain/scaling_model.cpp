@@ -1,0 +1,241 @@
+#include "explain/scaling_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <set>
+
+#include "base/error.h"
+
+namespace ddp {
+namespace {
+
+// Bounds of measured over modelled exposed communication; beyond, the model does not describe it.
+constexpr double kLeastUnhidden = 0.25;
+constexpr double kMostUnhidden = 4;
+// The greatest part of a sum that is attributed to latency.
+constexpr double kMostLatency = 0.8;
+
+double average_batch(const ScalingLayout& layout) {
+  return static_cast<double>(layout.global_batch) / static_cast<double>(layout.ranks);
+}
+
+// The images that the rank with the largest share has more than the average.
+double uneven_images(const ScalingLayout& layout) { return std::ceil(average_batch(layout)) - average_batch(layout); }
+
+// Messages of a sum, one after the other, and the gradients that pass the link of one rank, as a multiple of their size.
+double rounds_of(std::int64_t ranks, bool root) {
+  const auto others = static_cast<double>(ranks - 1);
+  return root ? others + std::ceil(std::log2(static_cast<double>(ranks))) : 2 * others;
+}
+double traffic_of(std::int64_t ranks, bool root) {
+  const auto others = static_cast<double>(ranks - 1);
+  return root ? 2 * others : 2 * others / static_cast<double>(ranks);
+}
+
+// Of the points with this property that with the most ranks, of those that with the largest batch; null if there is none.
+template <class Property>
+const ScalingPoint* largest(std::span<const ScalingPoint> points, Property has) {
+  const ScalingPoint* found = nullptr;
+  for (const ScalingPoint& point : points) {
+    if (!has(point)) continue;
+    if (found == nullptr || point.layout.ranks > found->layout.ranks ||
+        (point.layout.ranks == found->layout.ranks && point.layout.global_batch > found->layout.global_batch)) {
+      found = &point;
+    }
+  }
+  return found;
+}
+
+void fit_one_rank(std::span<const ScalingPoint> points, ScalingModel& model) {
+  const ScalingPoint* large = nullptr;
+  const ScalingPoint* small = nullptr;
+  for (const ScalingPoint& point : points) {
+    if (point.layout.ranks != 1) continue;
+    if (large == nullptr || point.layout.global_batch > large->layout.global_batch) large = &point;
+    if (small == nullptr || point.layout.global_batch < small->layout.global_batch) small = &point;
+  }
+  DDP_ASSERT(large != nullptr);
+  const double batch = large->batch_per_rank();
+  const double stretch = large->layout.threads_per_core;
+  const double compute = large->step.compute / stretch;
+  model.compute_per_image = compute / batch;
+  if (small->layout.global_batch < large->layout.global_batch) {
+    const double slope = (compute - small->step.compute / stretch) / (batch - small->batch_per_rank());
+    // A small batch is not faster for each image: otherwise it was noise.
+    if (slope > 0 && slope < model.compute_per_image) {
+      model.compute_per_image = slope;
+      model.compute_fixed = compute - slope * batch;
+    }
+  }
+  model.optimizer = large->step.optimizer / stretch;
+  model.other = large->step.other / stretch;
+  model.workers = large->workers;
+  model.load_per_image = large->load_seconds / batch;
+  const double rest = large->step.training() - large->step.data_wait;
+  model.least_wait =
+      std::max(0.0, large->step.data_wait - predicted_data_wait(large->load_seconds, large->workers, rest));
+}
+
+void fit_host(std::span<const ScalingPoint> points, ScalingModel& model) {
+  const ScalingPoint* shared = largest(points, [](const ScalingPoint& p) { return p.layout.ranks_per_host > 1; });
+  if (shared == nullptr) return;
+  const ScalingLayout& layout = shared->layout;
+  const double alone = model.compute_fixed + model.compute_per_image * shared->batch_per_rank();
+  const double slower = shared->step.compute / (layout.threads_per_core * alone) - 1;
+  model.host_sharing = std::max(0.0, slower / static_cast<double>(layout.ranks_per_host - 1));
+}
+
+void fit_link(const ScalingPoint& point, ScalingModel& model) {
+  const std::int64_t ranks = point.layout.ranks;
+  model.communicates = true;
+  model.overlaps = point.overlaps;
+  model.message_seconds = point.message_seconds;
+  const double backward_ends = point.step.data_wait + point.step.compute;
+  double seconds = 0;
+  double bytes = 0;
+  for (const BucketSum& sum : point.sums) {
+    seconds += sum.seconds;
+    bytes += sum.bytes;
+    model.bucket_bytes.push_back(sum.bytes);
+    model.bucket_ready.push_back(
+        point.overlaps && backward_ends > 0 ? std::clamp(sum.ready / backward_ends, 0.0, 1.0) : 1);
+  }
+  // Sums that the host does not see are one that begins when backward has ended.
+  if (seconds <= 0) seconds = point.step.communication;
+  const double messages = rounds_of(ranks, model.root) * std::max<double>(1, static_cast<double>(point.sums.size()));
+  model.message_seconds = std::min(model.message_seconds, kMostLatency * seconds / messages);
+  const double moving = seconds - messages * model.message_seconds;
+  if (bytes > 0 && moving > 0) model.bandwidth = traffic_of(ranks, model.root) * bytes / moving;
+}
+
+// The exposed communication if backward ends at this time, by the buckets alone.
+double simulate(const ScalingModel& model, std::int64_t ranks, double backward_ends) {
+  double done = 0;
+  for (std::size_t i = 0; i < model.bucket_bytes.size(); ++i) {
+    done = std::max(done, model.bucket_ready[i] * backward_ends) + model.sum_seconds(i, ranks);
+  }
+  return std::max(0.0, done - backward_ends);
+}
+
+void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
+  const double modelled = simulate(model, point.layout.ranks, point.step.data_wait + point.step.compute);
+  const double measured = point.step.communication;
+  model.unhidden = modelled > 0 ? std::clamp(measured / modelled, kLeastUnhidden, kMostUnhidden) : 1;
+  model.extra = std::max(0.0, measured - model.unhidden * modelled);
+  const double own = point.step.data_wait + point.step.compute + point.step.optimizer + point.step.other;
+  const double uneven = uneven_images(point.layout) * model.compute_per_image;
+  model.jitter = std::max(0.0, point.step.imbalance - uneven) / (own * expected_maximum(point.layout.ranks));
+  model.optimizer = std::max(model.optimizer, point.step.optimizer / point.layout.threads_per_core);
+  model.other = std::max(model.other, point.step.other / point.layout.threads_per_core);
+}
+
+}  // namespace
+
+ScalingPoint scaling_point(const RunTiming& timing, double message_seconds) {
+  const RunFacts& facts = timing.facts;
+  ScalingPoint point;
+  point.layout.ranks = static_cast<std::int64_t>(timing.ranks.size());
+  point.layout.global_batch = facts.global_batch;
+  std::map<std::string, std::int64_t> ranks;
+  std::map<std::string, std::int64_t> threads;
+  for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
+    const std::string& host = facts.hosts[rank];
+    threads[host] += facts.threads[rank];
+    point.layout.ranks_per_host = std::max(point.layout.ranks_per_host, ++ranks[host]);
+    const RankTiming& each = timing.ranks[rank];
+    point.load_seconds = std::max(point.load_seconds, each.loader.busy_seconds / std::max(1.0, each.loader.batches));
+  }
+  for (std::size_t rank = 0; rank < timing.ranks.size() && !facts.gpu; ++rank) {
+    const auto cpus = static_cast<double>(std::max<std::int64_t>(1, facts.cpus[rank]));
+    point.layout.threads_per_core =
+        std::max(point.layout.threads_per_core, static_cast<double>(threads[facts.hosts[rank]]) / cpus);
+  }
+  point.hosts = static_cast<std::int64_t>(ranks.size());
+  point.step = step_model(timing);
+  point.workers = facts.workers;
+  point.message_seconds = message_seconds;
+  point.overlaps = facts.overlaps;
+  point.gpu = facts.gpu;
+  if (point.layout.ranks < 2) return point;
+  for (std::size_t i = 0; i < facts.bucket_bytes.size(); ++i) {
+    const BucketTiming seen = i < timing.buckets.size() ? timing.buckets[i] : BucketTiming{};
+    point.sums.push_back({facts.bucket_bytes[i], seen.ready, seen.shortest});
+  }
+  return point;
+}
+
+double ScalingModel::sum_seconds(std::size_t bucket, std::int64_t ranks) const {
+  if (ranks < 2) return 0;
+  const double moving = bandwidth > 0 ? traffic_of(ranks, root) * bucket_bytes[bucket] / bandwidth : 0;
+  return rounds_of(ranks, root) * message_seconds + moving;
+}
+
+StepModel ScalingModel::predict(const ScalingLayout& layout) const {
+  StepModel step;
+  step.steps = 1;
+  const double images = average_batch(layout);
+  const double stretch = layout.threads_per_core;
+  const double sharing = 1 + host_sharing * static_cast<double>(layout.ranks_per_host - 1);
+  step.compute = stretch * sharing * (compute_fixed + compute_per_image * images);
+  step.optimizer = stretch * optimizer;
+  step.other = stretch * other;
+  const double busy = step.compute + step.optimizer + step.other;
+  if (layout.ranks > 1) {
+    const double wait = least_wait + predicted_data_wait(stretch * load_per_image * images, workers, busy);
+    step.communication = unhidden * simulate(*this, layout.ranks, wait + step.compute) + extra;
+    step.imbalance = jitter * expected_maximum(layout.ranks) * (busy + wait) +
+                     stretch * sharing * uneven_images(layout) * compute_per_image;
+  }
+  // Workers read ahead during communication as well.
+  const double rest = busy + step.communication + step.imbalance;
+  step.data_wait = least_wait + predicted_data_wait(stretch * load_per_image * images, workers, rest);
+  return step;
+}
+
+ScalingModel fit_scaling(std::span<const ScalingPoint> points, bool root) {
+  ScalingModel model;
+  model.root = root;
+  fit_one_rank(points, model);
+  fit_host(points, model);
+  if (const ScalingPoint* several = largest(points, [](const ScalingPoint& p) { return p.layout.ranks > 1; })) {
+    fit_link(*several, model);
+    fit_exposed(*several, model);
+  }
+  return model;
+}
+
+Lost lost_time(const ScalingPoint& point, const ScalingPoint& one, const ScalingModel& model) {
+  const StepModel& step = point.step;
+  // The part of a step of one rank that has the images of a rank.
+  const double part = point.batch_per_rank() / one.batch_per_rank();
+  const bool same_batch = point.layout.ranks == 1 || std::abs(part - 1) < 1e-9;
+  const double alone =
+      same_batch ? one.step.compute
+                 : one.step.compute * (model.compute_fixed + model.compute_per_image * point.batch_per_rank()) /
+                       (model.compute_fixed + model.compute_per_image * one.batch_per_rank());
+  Lost lost;
+  lost.communication = step.communication - part * one.step.communication;
+  lost.slower_ranks = step.imbalance - part * one.step.imbalance;
+  lost.input = step.data_wait - part * one.step.data_wait;
+  lost.smaller_batch = alone - part * one.step.compute;
+  lost.shared_host = step.compute - alone;
+  lost.update = step.optimizer + step.other - part * (one.step.optimizer + one.step.other);
+  return lost;
+}
+
+double expected_maximum(std::int64_t n) {
+  if (n < 2) return 0;
+  constexpr double kStep = 0.01;
+  constexpr double kFar = 9;
+  // The integral of 1 - P(max <= x) over x > 0, less that of P(max <= x) over x < 0.
+  double sum = 0;
+  for (double x = kStep / 2; x < kFar; x += kStep) {
+    const double above = std::erfc(x / std::numbers::sqrt2) / 2;
+    sum += kStep * (-std::expm1(static_cast<double>(n) * std::log1p(-above)) - std::pow(above, n));
+  }
+  return sum;
+}
+
+}  // namespace ddp
