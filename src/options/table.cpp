@@ -45,7 +45,7 @@ constexpr std::array kCommands = {
     CommandSpec{"compare", "find the first step at which two runs differ, and in what: compare RUN RUN"},
     CommandSpec{"explain", "find what limits the speed of a run, and what would help: explain RUN"},
     CommandSpec{"report", "write one HTML file about one or several runs: report RUN [RUN...] [--to FILE]"},
-    CommandSpec{"scaling", "measure 1, 2, 4, ... ranks of this job, and what limits their speed-up: scaling [--to FILE]"},
+    CommandSpec{"scaling", "train for seconds on 1, 2, 4, ... ranks of this job: what limits their speed-up"},
     CommandSpec{"devices", "list the GPUs of this machine: memory, utilization, temperature, processes"},
 };
 

@@ -3,6 +3,15 @@
 set -u
 source "$(dirname "$0")/lib.sh"
 
+# Each part has its own output, so that they run at the same time: a short job mostly waits for mpirun.
+# part NAME: runs the function NAME; returns the number of failures.
+part() {
+  local words=$folder/$1-words failures=0
+  mkdir -p "$words"
+  "$1"
+  return "$failures"
+}
+
 run 0 120 2 "${small[@]}" --deterministic --logical-shards 2 --epochs 4 --log-interval 10 --random-crop-padding 2 --output "$folder/a"
 grep -qE '^(nothing is wrong|[a-z].*(bound|straggler|cores|path|rank|shards)[^:]*): ' "$folder/out" || fail "no verdict at the end of a run"
 [ "$(wc -l <"$folder/a/steps.csv")" -eq 33 ] || fail "steps.csv has not 33 lines"
@@ -16,30 +25,36 @@ run 0 60 1 explain "$folder/a"
 grep -q '^verdict: ' "$folder/out" || fail "explain prints no verdict"
 grep -q '^a step takes ' "$folder/out" || fail "explain does not say what a step takes"
 
-# Evaluations on the critical path; the cure is tried on as many ranks as the run had.
-run 0 120 2 --dataset glyphs --train-limit 64 --test-limit 2000 --global-batch 32 --threads 1 --progress none --epochs 30 \
-  --checkpoint-every 1000 --output "$folder/evaluates"
-run 0 60 1 explain "$folder/evaluates"
-grep -qE '^(verdict|also): evaluation on the critical path: ' "$folder/out" || fail "the evaluations are not blamed"
-# On a machine that others use, they may be the verdict.
-blamed=evaluation
-if grep -q '^verdict: oversubscribed cores: other programs ' "$folder/out"; then
-  blamed=others
-else
-  grep -q '^cure: --eval-every 10: ' "$folder/out" || fail "no cure"
-fi
-run 2 60 1 explain "$folder/evaluates" --verify 40
-one_line 'mpirun -np 2'
-run 0 120 2 explain "$folder/evaluates" --verify 40
-[ $blamed = others ] || awk '/^verified: / { found = 1; sub("x", "", $4); gain = $4 } END { exit !(found && gain > 1.5) }' \
-  "$folder/out" || fail "evaluating every tenth epoch did not help"
-[ ! -e "$folder/evaluates/verify" ] || fail "the folder of the verification is left"
+evaluations() {
+  # Evaluations on the critical path; the cure is tried on as many ranks as the run had.
+  run 0 120 2 --dataset glyphs --train-limit 64 --test-limit 2000 --global-batch 32 --threads 1 --progress none --epochs 30 \
+    --checkpoint-every 1000 --output "$folder/evaluates"
+  run 0 60 1 explain "$folder/evaluates"
+  grep -qE '^(verdict|also): evaluation on the critical path: ' "$words/out" || fail "the evaluations are not blamed"
+  # On a machine that others use, they may be the verdict.
+  blamed=evaluation
+  if grep -q '^verdict: oversubscribed cores: other programs ' "$words/out"; then
+    blamed=others
+  else
+    grep -q '^cure: --eval-every 10: ' "$words/out" || fail "no cure"
+  fi
+  run 2 60 1 explain "$folder/evaluates" --verify 40
+  one_line 'mpirun -np 2'
+  run 0 120 2 explain "$folder/evaluates" --verify 40
+  [ $blamed = others ] || awk '/^verified: / { found = 1; sub("x", "", $4); gain = $4 } END { exit !(found && gain > 1.5) }' \
+    "$words/out" || fail "evaluating every tenth epoch did not help"
+  [ ! -e "$folder/evaluates/verify" ] || fail "the folder of the verification is left"
+}
 
-# A trace of both ranks.
-run 0 120 2 "${small[@]}" --epochs 2 --first-bucket-mib 0.01 --bucket-mib 0.01 --trace --output "$folder/traced"
-python3 - "$folder/traced/trace.json" <<'PYTHON' || fail "the trace is not what it should be"
-import json, sys
-events = json.load(open(sys.argv[1], encoding="utf-8"))["traceEvents"]
+traces() {
+  # A trace of both ranks.
+  run 0 120 2 "${small[@]}" --epochs 2 --first-bucket-mib 0.01 --bucket-mib 0.01 --workers 2 --trace --output "$folder/traced"
+  python3 "$folder/check_trace.py" "$folder/traced" || fail "the trace is not what it should be"
+}
+cat >"$folder/check_trace.py" <<'PYTHON'
+import json, math, sys
+events = json.load(open(sys.argv[1] + "/trace.json", encoding="utf-8"))["traceEvents"]
+timing = json.load(open(sys.argv[1] + "/timing.json", encoding="utf-8"))
 spans = [e for e in events if e["ph"] == "X"]
 for rank in (0, 1):
     mine = [e for e in spans if e["pid"] == rank]
@@ -48,52 +63,89 @@ for rank in (0, 1):
     assert all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in zip(steps, steps[1:])), "steps overlap"
     assert len([e for e in mine if e["name"] == "bucket 1"]) == 16
     assert [e for e in mine if e["name"] == "evaluation"]
+    # Every thread of the loader has a row, and reads each batch before its step ends.
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == rank}
+    assert {"loader 1", "loader 2"} <= set(rows.values()), rows
+    loads = [e for e in mine if rows[e["tid"]].startswith("loader ")]
+    ends = {e["args"]["step"]: e["ts"] + e["dur"] for e in steps}
+    assert {e["args"]["step"] for e in loads} == set(ends), loads
+    assert all(e["ts"] + e["dur"] <= ends[e["args"]["step"]] for e in loads)
+    # What the trace shows of phases, sums and their overlap with backward is what the counters say, which leave out the
+    # first two steps.
+    counted = timing["ranks"][rank]
+    late = [e for e in mine if ends.get(e["args"].get("step")) is not None and e["args"]["step"] > 2]
+    sums = [e for e in late if e["name"].startswith("bucket ")]
+    assert math.isclose(sum(e["dur"] for e in sums), counted["sum_seconds"] * 1e6, rel_tol=1e-3), counted
+    seconds = {}
+    for name in ("data wait", "forward", "backward", "optimizer"):
+        key = name.replace(" ", "_")
+        seen = [e for e in mine if e["name"] == name and e["ts"] >= steps[2]["ts"] - 1]
+        assert math.isclose(sum(e["dur"] for e in seen), counted["seconds"][key] * 1e6, rel_tol=1e-3, abs_tol=20), name
+    # The rest of the sums is exposed. A wait for a core between the last sum and the step's next phase is part of the
+    # counted phase alone; the median has little of it.
+    apart = []
+    for step in steps[2:]:
+        inside = lambda e: step["ts"] - 1 <= e["ts"] < step["ts"] + step["dur"]
+        backward = next(e for e in mine if e["name"] == "backward" and inside(e))
+        exposed = sum(e["dur"] for e in mine if e["name"] == "exposed communication" and inside(e))
+        done = max(e["ts"] + e["dur"] for e in sums if e["args"]["step"] == step["args"]["step"])
+        apart.append(exposed - max(0, done - backward["ts"] - backward["dur"]))
+    apart.sort()
+    assert -200 <= apart[len(apart) // 2] < 5e3, apart
 # The ranks end each sum of the same bucket at about the same time, on one clock.
 ends = [sorted(e["ts"] + e["dur"] for e in spans if e["pid"] == rank and e["name"] == "bucket 1") for rank in (0, 1)]
 apart = sorted(abs(a - b) for a, b in zip(*ends))
 assert apart[len(apart) // 2] < 20e3, apart
 PYTHON
 
-# The same run again has no difference, also on another number of ranks; another one does.
-run 0 120 1 "${small[@]}" --deterministic --logical-shards 2 --epochs 4 --log-interval 10 --random-crop-padding 2 --output "$folder/b"
-run 0 60 1 compare "$folder/a" "$folder/b"
-grep -q '^no difference in the 32 steps' "$folder/out" || fail "runs on one and two ranks differ"
-differs() { # KIND OPTIONS...
-  local kind=$1
-  shift
-  run 0 120 1 "${small[@]}" --deterministic --logical-shards 2 --epochs 1 --random-crop-padding 2 "$@" --output "$folder/c-$kind"
-  run 0 60 1 compare "$folder/a" "$folder/c-$kind"
-  grep -q "^first difference at step .*: $kind: " "$folder/out" || fail "$* is not called $kind"
-  grep -q '^options: ' "$folder/out" || fail "compare does not name the option"
+comparisons() {
+  # The same run again has no difference, also on another number of ranks; another one does.
+  run 0 120 1 "${small[@]}" --deterministic --logical-shards 2 --epochs 4 --log-interval 10 --random-crop-padding 2 --output "$folder/b"
+  run 0 60 1 compare "$folder/a" "$folder/b"
+  grep -q '^no difference in the 32 steps' "$words/out" || fail "runs on one and two ranks differ"
+  differs() { # KIND OPTIONS...
+    local kind=$1
+    shift
+    run 0 120 1 "${small[@]}" --deterministic --logical-shards 2 --epochs 1 --random-crop-padding 2 "$@" --output "$folder/c-$kind"
+    run 0 60 1 compare "$folder/a" "$folder/c-$kind"
+    grep -q "^first difference at step .*: $kind: " "$words/out" || fail "$* is not called $kind"
+    grep -q '^options: ' "$words/out" || fail "compare does not name the option"
+  }
+  differs 'data order' --seed 2
+  differs augmentation --cutout 4
+  differs schedule --schedule cosine
+  differs weights --init xavier
+  differs update --momentum 0.5
 }
-differs 'data order' --seed 2
-differs augmentation --cutout 4
-differs schedule --schedule cosine
-differs weights --init xavier
-differs update --momentum 0.5
 
-# What is no run is one line.
-run 8 60 1 explain "$folder/nowhere"
-one_line 'no such folder'
-mkdir "$folder/empty"
-run 8 60 1 explain "$folder/empty"
-one_line 'not the folder of a run'
-run 8 60 1 compare "$folder/a" "$folder/empty"
-one_line 'no steps.csv'
-cp -r "$folder/a" "$folder/damaged"
-head -c 300 "$folder/a/timing.json" >"$folder/damaged/timing.json"
-run 8 60 1 explain "$folder/damaged"
-one_line 'timing.json: damaged'
-rm "$folder/damaged/timing.json"
-run 8 60 1 explain "$folder/damaged"
-one_line 'older ddp_train'
-run 2 60 1 explain
-one_line 'requires the folder of a run'
-run 2 60 1 compare "$folder/a"
-one_line 'requires the folders of two runs'
-# A run that still goes on.
-sed 's/"complete":true/"complete":false/' "$folder/a/timing.json" >"$folder/damaged/timing.json"
-run 0 60 1 explain "$folder/damaged"
-grep -q '^the run has not ended, or was stopped; measured until step 32' "$folder/out" || fail "a running run is not called so"
+no_runs() {
+  # What is no run is one line.
+  run 8 60 1 explain "$folder/nowhere"
+  one_line 'no such folder'
+  mkdir "$folder/empty"
+  run 8 60 1 explain "$folder/empty"
+  one_line 'not the folder of a run'
+  run 8 60 1 compare "$folder/a" "$folder/empty"
+  one_line 'no steps.csv'
+  cp -r "$folder/a" "$folder/damaged"
+  head -c 300 "$folder/a/timing.json" >"$folder/damaged/timing.json"
+  run 8 60 1 explain "$folder/damaged"
+  one_line 'timing.json: damaged'
+  rm "$folder/damaged/timing.json"
+  run 8 60 1 explain "$folder/damaged"
+  one_line 'older ddp_train'
+  run 2 60 1 explain
+  one_line 'requires the folder of a run'
+  run 2 60 1 compare "$folder/a"
+  one_line 'requires the folders of two runs'
+  # A run that still goes on.
+  sed 's/"complete":true/"complete":false/' "$folder/a/timing.json" >"$folder/damaged/timing.json"
+  run 0 60 1 explain "$folder/damaged"
+  grep -q '^the run has not ended, or was stopped; measured until step 32' "$words/out" || fail "a running run is not called so"
+}
 
+for each in evaluations comparisons; do part "$each" & done
+part traces || failures=$((failures + $?))
+part no_runs || failures=$((failures + $?))
+for job in $(jobs -p); do wait "$job" || failures=$((failures + $?)); done
 finish
