@@ -193,14 +193,12 @@ class PartCommunicator {
 
 }  // namespace
 
-HostGroup mpi_host_group() {
-  HostGroup group;
-  DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &group.lowest_rank));
-  const PartCommunicator host = PartCommunicator::host(group.lowest_rank);
-  DDP_MPI(MPI_Comm_rank(host.get(), &group.local_rank));
-  DDP_MPI(MPI_Comm_size(host.get(), &group.local_size));
-  DDP_MPI(MPI_Bcast(&group.lowest_rank, 1, MPI_INT, 0, host.get()));
-  return group;
+int mpi_lowest_rank_of_host() {
+  int rank = 0;
+  DDP_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  const PartCommunicator host = PartCommunicator::host(rank);
+  DDP_MPI(MPI_Bcast(&rank, 1, MPI_INT, 0, host.get()));
+  return rank;
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator_of_first(int count, double timeout_seconds) {

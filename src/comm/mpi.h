@@ -20,13 +20,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds = 600
 // The ranks of MPI_COMM_WORLD below `count`, without the others; null on those. Collective over all ranks; blocks inside MPI.
 std::unique_ptr<Communicator> make_mpi_communicator_of_first(int count, double timeout_seconds = 600);
 
-// The ranks that share memory with this rank, i.e. those on its host.
-struct HostGroup {
-  int lowest_rank = 0;  // of the job
-  int local_rank = 0;   // in the order of the ranks
-  int local_size = 1;
-};
-// Collective over MPI_COMM_WORLD; blocks inside MPI.
-HostGroup mpi_host_group();
+// The lowest of the ranks that share memory with this rank, i.e. of those on its host. Collective over MPI_COMM_WORLD; blocks
+// inside MPI.
+int mpi_lowest_rank_of_host();
 
 }  // namespace ddp

@@ -183,8 +183,7 @@ class Study {
 
   std::pair<std::string, double> train(const MpiSession& part, const Case& what, std::int64_t steps) {
     const Ranks ranks{of_first(where_.topology, what.ranks), where_.binding, part.ranks().duplicate(), where_.device};
-    const RunTiming timing =
-        measure_training(part, ranks, options_of(options_, what, session_.size(), steps));
+    const RunTiming timing = measure_training(part, ranks, options_of(options_, what, session_.size(), steps));
     if (timing.ranks[0].steps < 1) {
       throw JointError(ExitCode::stopped, "stopped; nothing was written", part.rank() == 0);
     }

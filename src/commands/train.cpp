@@ -89,7 +89,8 @@ Options with_run_directory(const Options& options) {
 void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where, const ClockSample& at_begin,
                  const Options& options) {
   const AlignedClock clock{at_begin, measure_clock(ranks)};
-  const std::string mine = trace_events({ranks.rank(), where.topology.host_name(), clock, trainer.last_steps(), trainer.last_loads()});
+  const std::string mine =
+      trace_events({ranks.rank(), where.topology.host_name(), clock, trainer.last_steps(), trainer.last_loads()});
   const std::vector<std::string> all = ranks.all_gather_text(mine, "the trace");
   if (ranks.rank() != 0) return;
   try {

@@ -52,7 +52,7 @@ std::vector<double> ticks(const Interval& interval, int count) {
   const double raw = (interval.high - interval.low) / count;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   const double fraction = raw / power;
-  const double step = power * (fraction <= 1 ? 1 : fraction <= 2 ? 2 : fraction <= 5 ? 5 : 10);
+  const double step = power * (fraction < 1.5 ? 1 : fraction < 3.5 ? 2 : fraction < 7.5 ? 5 : 10);
   std::vector<double> values;
   for (double n = std::ceil(interval.low / step); n * step <= interval.high * (1 + 1e-12) + 1e-300; ++n) {
     values.push_back(n * step);
@@ -223,9 +223,9 @@ std::string svg_file(const LineChart& chart) {
       kWidth, height, html_text(lines.label), kFileStyle, kLeft, html_text(chart.title), kTitle, lines.svg);
   for (std::size_t i = 0; i < lines.names.size(); ++i) {
     const double y = kTitle + kHeight + kRow * (static_cast<double>(i) + 0.5);
-    svg += fmt::format(
-        "<line class='line s{}' x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}'/><text x='{}' y='{:.1f}'>{}</text>",
-        i % kColours, kLeft, kLeft + 28, y, y, kLeft + 36, y + 4, html_text(lines.names[i]));
+    svg +=
+        fmt::format("<line class='line s{}' x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}'/><text x='{}' y='{:.1f}'>{}</text>",
+                    i % kColours, kLeft, kLeft + 28, y, y, kLeft + 36, y + 4, html_text(lines.names[i]));
   }
   return svg + "</svg>\n";
 }

@@ -34,6 +34,7 @@ margin-right:.4em;border-radius:2px}pre{overflow-x:auto;white-space:pre-wrap;bac
 var(--line);border-radius:6px;padding:.7rem;font-size:.85rem}.scroll{overflow-x:auto}table{border-collapse:collapse;
 font-size:.9rem}th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line);
 vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums}
+@media(max-width:600px){svg text{font-size:17px}svg .small{font-size:12px}}
 @media print{body{max-width:none;padding:0}figure,pre{break-inside:avoid}:root{color-scheme:light}}
 )";
 

@@ -99,8 +99,8 @@ void fit_link(const ScalingPoint& point, ScalingModel& model) {
     seconds += sum.seconds;
     bytes += sum.bytes;
     model.bucket_bytes.push_back(sum.bytes);
-    model.bucket_ready.push_back(
-        point.overlaps && backward_ends > 0 ? std::clamp(sum.ready / backward_ends, 0.0, 1.0) : 1);
+    model.bucket_ready.push_back(point.overlaps && backward_ends > 0 ? std::clamp(sum.ready / backward_ends, 0.0, 1.0)
+                                                                     : 1);
   }
   // Sums that the host does not see are one that begins when backward has ended.
   if (seconds <= 0) seconds = point.step.communication;
@@ -211,10 +211,10 @@ Lost lost_time(const ScalingPoint& point, const ScalingPoint& one, const Scaling
   // The part of a step of one rank that has the images of a rank.
   const double part = point.batch_per_rank() / one.batch_per_rank();
   const bool same_batch = point.layout.ranks == 1 || std::abs(part - 1) < 1e-9;
-  const double alone =
-      same_batch ? one.step.compute
-                 : one.step.compute * (model.compute_fixed + model.compute_per_image * point.batch_per_rank()) /
-                       (model.compute_fixed + model.compute_per_image * one.batch_per_rank());
+  const double alone = same_batch ? one.step.compute
+                                  : one.step.compute *
+                                        (model.compute_fixed + model.compute_per_image * point.batch_per_rank()) /
+                                        (model.compute_fixed + model.compute_per_image * one.batch_per_rank());
   Lost lost;
   lost.communication = step.communication - part * one.step.communication;
   lost.slower_ranks = step.imbalance - part * one.step.imbalance;

@@ -35,16 +35,14 @@ struct ScalingPoint {
   ScalingLayout layout;
   std::int64_t hosts = 1;
   StepModel step;
-  std::int64_t workers = 0;  // per rank
-  double load_seconds = 0;   // in which one worker loads the batch of a rank
+  std::int64_t workers = 0;    // per rank
+  double load_seconds = 0;     // in which one worker loads the batch of a rank
   double message_seconds = 0;  // of a short message between two ranks; 0 for one rank
   bool overlaps = false;
   std::vector<BucketSum> sums;
   bool gpu = false;
 
-  double batch_per_rank() const {
-    return static_cast<double>(layout.global_batch) / static_cast<double>(layout.ranks);
-  }
+  double batch_per_rank() const { return static_cast<double>(layout.global_batch) / static_cast<double>(layout.ranks); }
   double images_per_second() const { return static_cast<double>(layout.global_batch) / step.training(); }
 };
 
@@ -65,7 +63,7 @@ struct ScalingModel {
   double message_seconds = 0;
   double bandwidth = 0;  // bytes of gradients per second that a rank sends and receives; 0: nothing is known
   bool overlaps = false;
-  bool root = false;  // --reduction root
+  bool root = false;    // --reduction root
   double unhidden = 1;  // measured over modelled exposed communication
   double extra = 0;     // the part of it that this factor does not explain, in seconds
   std::vector<double> bucket_bytes;

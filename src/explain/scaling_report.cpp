@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -28,13 +29,15 @@ struct NamedLoss {
   const char* sentence;
   double Lost::*seconds;
 };
-constexpr NamedLoss kLosses[] = {
-    {"communication", "is communication that nothing hides", &Lost::communication},
-    {"slower ranks", "is spent waiting for slower ranks", &Lost::slower_ranks},
-    {"input", "is spent waiting for data", &Lost::input},
-    {"smaller batch", "is lost because a smaller batch per rank computes each image more slowly", &Lost::smaller_batch},
-    {"shared host", "is lost because the ranks of a host share its cores, caches and memory", &Lost::shared_host},
-    {"update", "is the update and the work of the host, which every rank does", &Lost::update}};
+constexpr std::array kLosses = {
+    NamedLoss{"communication", "is communication that nothing hides", &Lost::communication},
+    NamedLoss{"slower ranks", "is spent waiting for slower ranks", &Lost::slower_ranks},
+    NamedLoss{"input", "is spent waiting for data", &Lost::input},
+    NamedLoss{"smaller batch", "is lost because a smaller batch per rank computes each image more slowly",
+              &Lost::smaller_batch},
+    NamedLoss{"shared host", "is lost because the ranks of a host share its cores, caches and memory",
+              &Lost::shared_host},
+    NamedLoss{"update", "is the update and the work of the host, which every rank does", &Lost::update}};
 
 ScalingModel whole_model(const ScalingStudy& study) {
   std::vector<ScalingPoint> points = study.strong;
@@ -77,10 +80,13 @@ std::string table(std::span<const ScalingPoint> points, const ScalingModel& mode
   for (const ScalingPoint& point : points) {
     const double step = point.step.training();
     const double speedup = point.images_per_second() / one.images_per_second();
-    std::vector<std::string> row = {
-        std::to_string(point.layout.ranks), std::to_string(point.hosts), std::to_string(point.layout.global_batch),
-        fmt::format("{:.3g}", step * 1e3),  fmt::format("{:.0f}", point.images_per_second()),
-        fmt::format("{:.2f}x", speedup),    share_text(speedup / static_cast<double>(point.layout.ranks))};
+    std::vector<std::string> row = {std::to_string(point.layout.ranks),
+                                    std::to_string(point.hosts),
+                                    std::to_string(point.layout.global_batch),
+                                    fmt::format("{:.3g}", step * 1e3),
+                                    fmt::format("{:.0f}", point.images_per_second()),
+                                    fmt::format("{:.2f}x", speedup),
+                                    share_text(speedup / static_cast<double>(point.layout.ranks))};
     if (point.layout.ranks > 1) {
       const Lost lost = lost_time(point, one, model);
       for (const NamedLoss& loss : kLosses) row.push_back(share_text(lost.*loss.seconds / step));
@@ -93,9 +99,9 @@ std::string table(std::span<const ScalingPoint> points, const ScalingModel& mode
 }
 
 std::string model_text(const ScalingModel& model) {
-  std::string text = fmt::format("model: {:.3g} ms + {:.3g} us per image forward and backward, {:.3g} ms update and host",
-                                 model.compute_fixed * 1e3, model.compute_per_image * 1e6,
-                                 (model.optimizer + model.other) * 1e3);
+  std::string text =
+      fmt::format("model: {:.3g} ms + {:.3g} us per image forward and backward, {:.3g} ms update and host",
+                  model.compute_fixed * 1e3, model.compute_per_image * 1e6, (model.optimizer + model.other) * 1e3);
   if (model.host_sharing > 0) {
     text += fmt::format(", {} more for each further rank of a host", share_text(model.host_sharing));
   }
@@ -123,8 +129,8 @@ std::string curve(const ScalingStudy& study, const ScalingModel& model) {
   for (const ScalingPoint& point : study.strong) {
     const double speedup = strong_speedup(study, point);
     const bool guessed = study.one_predicted && point.layout.ranks == 1;
-    rows.push_back({std::to_string(point.layout.ranks), fmt::format("{:.2f}x", speedup),
-                    bar(speedup, most, guessed ? '.' : '#')});
+    rows.push_back(
+        {std::to_string(point.layout.ranks), fmt::format("{:.2f}x", speedup), bar(speedup, most, guessed ? '.' : '#')});
   }
   for (const auto& [layout, speedup] : further) {
     rows.push_back({std::to_string(layout.ranks), fmt::format("{:.2f}x", speedup), bar(speedup, most, '.')});
@@ -177,8 +183,7 @@ std::string scaling_svg(const ScalingStudy& study) {
   estimated.points.push_back(strong.points.back());
   for (const auto& [layout, speedup] : estimates(study, model)) estimated.points.emplace_back(layout.ranks, speedup);
   for (const ScalingPoint& point : study.weak) {
-    weak.points.emplace_back(point.layout.ranks,
-                             point.images_per_second() / study.weak.front().images_per_second());
+    weak.points.emplace_back(point.layout.ranks, point.images_per_second() / study.weak.front().images_per_second());
   }
   ideal.points = {{1, 1}, {strong.points.back().first, strong.points.back().first}};
   chart.series = {std::move(strong), std::move(weak), std::move(estimated), std::move(ideal)};
@@ -193,7 +198,7 @@ std::string scaling_answer(const ScalingStudy& study, std::span<const Cure> cure
   std::string text = fmt::format("{} ranks give {:.2f}x the images/s of 1 rank", last.layout.ranks, speedup);
   if (speedup >= kWell * static_cast<double>(last.layout.ranks)) return text + "; nothing that matters is lost";
   const Lost lost = lost_time(last, study.strong.front(), model);
-  std::vector<NamedLoss> causes(std::begin(kLosses), std::end(kLosses));
+  std::array causes = kLosses;
   std::stable_sort(causes.begin(), causes.end(),
                    [&](const NamedLoss& a, const NamedLoss& b) { return lost.*a.seconds > lost.*b.seconds; });
   for (std::size_t i = 0; i < 2; ++i) {

@@ -131,13 +131,18 @@ MpiSession::MpiSession() : library_(std::make_unique<Library>()) {
   enter(MpiStage::running);
 }
 
-MpiSession::MpiSession(int rank, std::unique_ptr<Communicator> ranks)
-    : rank_(rank), size_(ranks->size()), ranks_(std::move(ranks)) {}
+MpiSession::MpiSession(const MpiSession& all, std::unique_ptr<Communicator> ranks)
+    : rank_(all.rank_),
+      lowest_rank_of_host_(all.lowest_rank_of_host_),
+      size_(ranks->size()),
+      ranks_(std::move(ranks)) {}
 
 MpiSession::~MpiSession() = default;
 
 std::unique_ptr<MpiSession> MpiSession::of_first(int count) const {
   std::unique_ptr<Communicator> ranks;
+  // Later only some of the ranks would ask.
+  (void)lowest_rank_of_host();
   if (size_ == 1) {
     ranks = make_self_communicator();
   } else {
@@ -146,7 +151,19 @@ std::unique_ptr<MpiSession> MpiSession::of_first(int count) const {
   }
   if (!ranks) return nullptr;
   if (count == 1) ranks = make_self_communicator();
-  return std::unique_ptr<MpiSession>(new MpiSession(rank_, std::move(ranks)));
+  return std::unique_ptr<MpiSession>(new MpiSession(*this, std::move(ranks)));
+}
+
+int MpiSession::lowest_rank_of_host() const {
+  if (!lowest_rank_of_host_) {
+    if (size_ > 1) {
+      const RankWait wait("the exchange of host names");
+      lowest_rank_of_host_ = mpi_lowest_rank_of_host();
+    } else {
+      lowest_rank_of_host_ = rank_;
+    }
+  }
+  return *lowest_rank_of_host_;
 }
 
 // Not static, because ending the ranks requires a session.

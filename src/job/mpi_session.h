@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "comm/communicator.h"
 #include "options/version.h"
@@ -31,6 +32,9 @@ class MpiSession {
   // All ranks, for the main thread's exchanges during set-up; other uses take a duplicate().
   Communicator& ranks() const { return *ranks_; }
 
+  // The lowest rank of the whole job on this host. Collective the first time.
+  int lowest_rank_of_host() const;
+
   // Ends all ranks at once, with this exit code for the job; from any thread. Writes nothing by itself.
   [[noreturn]] void abort(int exit_code) const noexcept;
 
@@ -43,10 +47,11 @@ class MpiSession {
     int thread_level = 0;
   };
 
-  MpiSession(int rank, std::unique_ptr<Communicator> ranks);
+  MpiSession(const MpiSession& all, std::unique_ptr<Communicator> ranks);
 
   std::unique_ptr<Library> library_;  // null in a session of some ranks
   int rank_ = 0;
+  mutable std::optional<int> lowest_rank_of_host_;
   int size_ = 1;
   std::unique_ptr<Communicator> ranks_;
 };

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/host.h"
-#include "comm/mpi.h"
 #include "job/exchange.h"
 
 namespace ddp {
@@ -13,16 +11,10 @@ Topology discover_topology(const MpiSession& session, double timeout) {
   Topology topology;
   topology.rank = session.rank();
   topology.size = session.size();
-  HostGroup host;
-  if (session.size() > 1) {
-    const RankWait wait("the exchange of host names");
-    host = mpi_host_group();
-  }
-  topology.local_rank = host.local_rank;
-  topology.local_size = host.local_size;
   // "LOWEST-RANK-OF-HOST NAME" from every rank.
-  const std::vector<std::string> texts = all_gather_text(session, std::to_string(host.lowest_rank) + " " + host_name(),
-                                                         timeout, "the exchange of host names");
+  const std::vector<std::string> texts =
+      all_gather_text(session, std::to_string(session.lowest_rank_of_host()) + " " + host_name(), timeout,
+                      "the exchange of host names");
   std::vector<int> leaders;
   for (const std::string& text : texts) {
     const std::size_t blank = text.find(' ');
@@ -32,9 +24,14 @@ Topology discover_topology(const MpiSession& session, double timeout) {
     topology.ranks.push_back({static_cast<int>(found - leaders.begin()), text.substr(blank + 1)});
   }
   topology.hosts = static_cast<int>(leaders.size());
+  topology.local_size = 0;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    if (topology.ranks[static_cast<std::size_t>(rank)].host != topology.host()) continue;
+    if (rank < topology.rank) ++topology.local_rank;
+    ++topology.local_size;
+  }
   return topology;
 }
-
 
 Topology of_first(const Topology& topology, int count) {
   Topology part = topology;

@@ -271,8 +271,9 @@ void check_command(const CommandLine& command_line) {
     const bool names_checkpoint = key == "run" || key == "checkpoint";
     if (names_checkpoint && command_line.command == "eval") continue;
     if (key == "to" && (command_line.command == "report" || command_line.command == "scaling")) continue;
-    check((topic != "export" && topic != "bench" && topic != "sweep" && topic != "scaling") || command_line.command == topic, ExitCode::usage,
-          "--{} applies to the command {} only{}", setting.spec->key, topic,
+    check((topic != "export" && topic != "bench" && topic != "sweep" && topic != "scaling") ||
+              command_line.command == topic,
+          ExitCode::usage, "--{} applies to the command {} only{}", setting.spec->key, topic,
           setting.spec->key == "checkpoint" ? "; to resume from a checkpoint or evaluate it, use --resume" : "");
   }
 }

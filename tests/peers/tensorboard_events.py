@@ -16,15 +16,15 @@ except ImportError as error:
     print(f'skipped: {error}')
     sys.exit(77)
 
-# Tag of TensorBoard, type of the record and key in metrics.jsonl.
+# Tag of TensorBoard and key in metrics.jsonl.
 TAGS = {
-    'training/loss': ('train', 'train_loss'),
-    'training/learning_rate': ('train', 'lr'),
-    'training/gradient_norm': ('train', 'grad_norm'),
-    'speed/images_per_second': ('train', 'images_per_second'),
-    'test/loss': ('eval', 'val_loss'),
-    'test/accuracy': ('eval', 'val_accuracy'),
-    'test/top5_accuracy': ('eval', 'val_top5_accuracy'),
+    'training/loss': 'loss',
+    'training/learning_rate': 'lr',
+    'training/gradient_norm': 'grad_norm',
+    'speed/images_per_second': 'images_per_second',
+    'test/loss': 'val_loss',
+    'test/accuracy': 'val_accuracy',
+    'test/top5_accuracy': 'val_top5_accuracy',
 }
 # Event files hold fp32 numbers.
 TOLERANCE = 1e-6
@@ -46,8 +46,8 @@ def main():
         with open(folder + '/run/metrics.jsonl', encoding='utf-8') as file:
             records = [json.loads(line) for line in file]
         seen = read(folder + '/run')
-    for tag, (kind, key) in TAGS.items():
-        logged = [(r['step'], r[key]) for r in records if r['type'] == kind and key in r]
+    for tag, key in TAGS.items():
+        logged = [(r['step'], r[key]) for r in records if key in r]
         points = seen.get(tag, [])
         same = len(logged) == len(points) and logged and all(
             a == b and math.isclose(x, y, rel_tol=TOLERANCE) for (a, x), (b, y) in zip(logged, points))

@@ -3,7 +3,7 @@
 set -u
 source "$(dirname "$0")/lib.sh"
 
-given=(scaling --dataset glyphs --train-limit 2000 --threads 1 --scaling-seconds 0.3)
+given=(scaling --device cpu --dataset glyphs --train-limit 2000 --threads 1 --scaling-seconds 0.3)
 run 0 120 3 "${given[@]}" --global-batch 96 --to "$folder/curve.svg"
 for found in 'strong scaling' 'weak scaling' 'smaller batch' 'slower ranks' '^model: ' '^check: 3 ranks: ' '^the curve is in ' \
   '^3 ranks give [0-9.]*x the images/s of 1 rank'; do

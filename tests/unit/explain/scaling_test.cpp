@@ -171,8 +171,8 @@ TEST(ScalingTest, TablesAndCurveHaveEveryMeasurement) {
   World world;
   const ScalingStudy study = study_of(world, 4, 256);
   const std::string text = scaling_text(study);
-  for (const char* words : {"strong scaling", "weak scaling", "communication", "smaller batch", "model: ",
-                            "check: 4 ranks: ", "0.0%)", "# measured, . estimated"}) {
+  for (const char* words : {"strong scaling", "weak scaling", "communication", "smaller batch",
+                            "model: ", "check: 4 ranks: ", "0.0%)", "# measured, . estimated"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
   const std::vector<ScalingCheck> checks = check_predictions(study);

@@ -103,7 +103,8 @@ TEST(TraceFileTest, EveryLoaderThreadHasARow) {
   const std::vector<std::string> one = {trace_events({0, "a", {}, sample_steps(3), loads})};
   std::map<int, int> spans;
   std::map<int, std::string> names;
-  for (const TestJson& event : TestJson::parse(trace_file(one)).at("traceEvents")) {
+  const TestJson trace = TestJson::parse(trace_file(one));
+  for (const TestJson& event : trace.at("traceEvents")) {
     check_event(event);
     if (event.at("name") == "thread_name") names[event.at("tid").get<int>()] = event.at("args").at("name");
     if (!event.at("name").get<std::string>().starts_with("batch of step ")) continue;

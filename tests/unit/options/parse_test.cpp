@@ -273,6 +273,11 @@ TEST(Parse, TheNameOfAnExportSaysItsFormat) {
   EXPECT_EQ(format_of(parse({"export", "--to", "x", "--format", "onnx"}).exported), ExportFormat::onnx);
   EXPECT_THAT(usage_message({"export", "--to", "x.safetensors", "--format", "onnx"}), HasSubstr("x.safetensors"));
   EXPECT_THAT(usage_message({"export", "--to", "x.bin"}), HasSubstr("set --format"));
+  // Other commands that write a file.
+  EXPECT_EQ(parse({"report", "runs/a", "--to", "x.html"}).exported.to, "x.html");
+  EXPECT_EQ(parse({"scaling", "--to", "x.svg", "--scaling-seconds", "1"}).scaling.seconds, 1);
+  EXPECT_THAT(usage_message({"train", "--to", "x.html"}), HasSubstr("applies to the command export only"));
+  EXPECT_THAT(usage_message({"bench", "--scaling-seconds", "1"}), HasSubstr("applies to the command scaling only"));
 }
 
 TEST(Parse, EvalAndExportNameCheckpointsAlike) {
