@@ -241,7 +241,7 @@ void make_folders(const std::filesystem::path& path, ExitCode code) {
 
 std::filesystem::path program_path() {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   check(!error, ExitCode::preflight, "cannot read /proc/self/exe: {}; mount /proc", error.message());
   return program;
 }

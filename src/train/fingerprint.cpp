@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <bit>
 #include <cstdint>
 #include <sstream>
 
@@ -244,12 +244,29 @@ FingerprintPart tensors_part(const std::string& name, std::span<const TensorView
   return {name, hasher.finish().xxh3_128};
 }
 
+namespace {
+
+// A step waits for this. Without a branch for each value, so that the compiler uses vectors.
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7F800000U;
+  constexpr std::size_t kBlock = 16384;
+  while (!values.empty()) {
+    const std::span<const float> block = values.first(std::min(kBlock, values.size()));
+    std::uint32_t broken = 0;
+    for (const float value : block) {
+      broken |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
+    }
+    if (broken != 0) return false;
+    values = values.subspan(block.size());
+  }
+  return true;
+}
+
+}  // namespace
+
 std::string first_not_finite(std::span<const TensorView> tensors) {
   for (const TensorView& tensor : tensors) {
-    const std::span<const float> values(tensor.data, tensor.elements());
-    if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
-      return tensor.name;
-    }
+    if (!all_finite({tensor.data, tensor.elements()})) return tensor.name;
   }
   return "";
 }

@@ -20,8 +20,8 @@ logged() { sed -n 's/^{"step":\([0-9]*\),.*"loss".*/\1/p' "$run/metrics.jsonl" 2
 # Processes of the trial, by their environment.
 left_running() {
   local path
-  for path in $(grep -lsaF "LINK_TRIAL=$run" /proc/[0-9]*/environ); do
-    tr '\0' ' ' <"${path%environ}cmdline" 2>/dev/null
+  grep -lsaF "LINK_TRIAL=$run" /proc/[0-9]*/environ | while read -r path; do
+    { tr '\0' ' ' <"${path%environ}cmdline"; } 2>/dev/null
   done
 }
 
@@ -56,13 +56,15 @@ for ((trial = 1; trial <= trials; trial++)); do
   if [ -z "$step" ]; then
     fail "rank 1 is not named"
   else
-    [ "$step" -ge $((before - 20)) ] && [ "$step" -le $((after + 1)) ] || fail "step $step, and rank 0 logged $before to $after"
+    if [ "$step" -lt $((before - 20)) ] || [ "$step" -gt $((after + 1)) ]; then
+      fail "step $step, and rank 0 logged $before to $after"
+    fi
     case $phase in data | forward | backward | reduction | update) ;; *) fail "phase '$phase'" ;; esac
   fi
   mapfile -t tables < <(find "$run" -name 'hang-*.txt' ! -name '*-rank1.txt')
   [ ${#tables[@]} -eq 1 ] || fail "${#tables[@]} tables"
   marked=$(grep -hE '^->' ${tables[@]+"${tables[@]}"} </dev/null)
-  grep -qE '^-> +1 +host1 .* silent' <<<"$marked" && [ "$(wc -l <<<"$marked")" -eq 1 ] || fail "marked: $marked"
+  if ! grep -qE '^-> +1 +host1 .* silent' <<<"$marked" || [ "$(wc -l <<<"$marked")" -ne 1 ]; then fail "marked: $marked"; fi
   for ((i = 0; i < 150; i++)); do
     remaining=$(left_running)
     [ -n "$remaining" ] || break

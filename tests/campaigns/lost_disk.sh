@@ -5,7 +5,10 @@
 # fills up. Ends with 77 and the reason where mounting is not allowed.
 set -u
 if [ "${LOST_DISK_NAMESPACE:-}" != yes ]; then
-  [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null || { echo "SKIPPED: no mount namespaces" && exit 77; }
+  if [ "$(id -u)" -ne 0 ] || ! unshare -m true 2>/dev/null; then
+    echo "SKIPPED: no mount namespaces"
+    exit 77
+  fi
   LOST_DISK_NAMESPACE=yes exec unshare -m "$0" "$@"
 fi
 source "$(dirname "$0")/lib.sh"

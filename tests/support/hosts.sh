@@ -28,6 +28,7 @@ inside() { ip netns exec "$name-$1" "${@:2}"; }
 on_host() {
   local host=$1
   shift
+  # shellcheck disable=SC2016  # expanded by the inner shell
   inside "$host" unshare --uts sh -c 'hostname "$0"; exec "$@"' "host$host" "$@"
 }
 link() { inside bridge ip link set "v$1" "$2"; }

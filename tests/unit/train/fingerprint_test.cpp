@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "comm/threads.h"
@@ -71,6 +74,25 @@ TEST(Fingerprint, TheFirstTensorThatIsNotFiniteIsNamed) {
   EXPECT_EQ(first_not_finite(views), "b");
   values[1] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(first_not_finite(views), "a");
+}
+
+TEST(Fingerprint, AnyValueThatIsNotFiniteIsFound) {
+  std::mt19937 generator(std::random_device{}());
+  std::vector<float> values(50'000);
+  for (float& value : values) {
+    do {
+      value = std::bit_cast<float>(static_cast<std::uint32_t>(generator()));
+    } while (!std::isfinite(value));
+  }
+  const std::vector<TensorView> views = {{"a", {50'000}, values.data()}};
+  EXPECT_EQ(first_not_finite(views), "");
+  for (int round = 0; round < 50; ++round) {
+    float& value = values[generator() % values.size()];
+    const float before = value;
+    value = std::bit_cast<float>(0x7F800000U | static_cast<std::uint32_t>(generator()));
+    EXPECT_EQ(first_not_finite(views), "a") << value;
+    value = before;
+  }
 }
 
 TEST(Fingerprint, PlansAndTheArithmeticOfTheirKernelsAreParts) {
