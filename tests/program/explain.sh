@@ -55,7 +55,23 @@ cat >"$folder/check_trace.py" <<'PYTHON'
 import json, math, sys
 events = json.load(open(sys.argv[1] + "/trace.json", encoding="utf-8"))["traceEvents"]
 timing = json.load(open(sys.argv[1] + "/timing.json", encoding="utf-8"))
+# The format, as its readers require it: the keys of each kind of event; spans of a row follow or contain one another.
+needed = {"X": {"name": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict},
+          "i": {"name": str, "pid": int, "tid": int, "ts": float, "s": str},
+          "C": {"name": str, "pid": int, "ts": float, "args": dict},
+          "M": {"name": str, "pid": int, "args": dict}}
+for e in events:
+    for key, kind in needed[e["ph"]].items():
+        assert isinstance(e[key], (int, float) if kind is float else kind), e
+    assert e.get("dur", 0) >= 0 and (e["ph"] != "i" or e["s"] in "gpt"), e
 spans = [e for e in events if e["ph"] == "X"]
+for row in {(e["pid"], e["tid"]) for e in spans}:
+    open_until = []
+    for e in sorted((e for e in spans if (e["pid"], e["tid"]) == row), key=lambda e: (e["ts"], -e["dur"])):
+        while open_until and open_until[-1] <= e["ts"] + 1:
+            open_until.pop()
+        assert not open_until or e["ts"] + e["dur"] <= open_until[-1] + 1, e
+        open_until.append(e["ts"] + e["dur"])
 for rank in (0, 1):
     mine = [e for e in spans if e["pid"] == rank]
     steps = [e for e in mine if e["name"].startswith("step ")]
