@@ -44,7 +44,7 @@ TEST(LanesBf16, EveryConvolutionTileAgreesWithTheReference) {
     LanesConvTiles tiles;
     tiles.forward = pick(lanes_forward_candidates(spec));
     if (spec.input_gradient) tiles.data = pick(lanes_data_candidates(spec));
-    tiles.weights = pick(lanes_weights_candidates(Element::bf16));
+    tiles.weights = pick(lanes_weights_candidates());
     const auto op = make_lanes_bf16_conv(spec, tiles);
     const std::int64_t active = random_between(0, spec.batch);
     check_bf16(*op, spec, active, describe(spec) + " active " + std::to_string(active) + " " + bf16_text(tiles));
@@ -60,7 +60,7 @@ TEST(LanesBf16, LargeConvolutionsAgreeWithTheReference) {
         ConvSpec{.batch = 20, .input = {37, 15, 15}, .output_channels = 21, .window = square(3, 2, 1)},
         ConvSpec{.batch = 17, .input = {8, 60, 50}, .output_channels = 3, .window = square(3), .relu = true},
         with_long_rows({.batch = 18, .input = {19, 28, 28}, .output_channels = 40, .bias = false})}) {
-    const std::vector<int> candidates = lanes_weights_candidates(Element::bf16);
+    const std::vector<int> candidates = lanes_weights_candidates();
     for (const int weights : {pick(candidates), static_cast<int>(candidates.size()) - pick(std::vector{1, 2})}) {
       LanesConvTiles tiles = lanes_fixed_tiles(spec, Element::bf16);
       tiles.weights = weights;
@@ -220,7 +220,7 @@ TEST(LanesBf16, TheSoftwareModelHasTheBitsOfTheInstructions) {
       std::vector<float> dw(6 * 5 * 9);
       const lanes::OuterTile& t = kernels.outer[0];
       for (int row = 0; row * t.rows < 6; ++row) {
-        t.kernel({shape, outer.data, 0, width, dy.data(), 0, 49, 1, dw.data(), false}, row, 0);
+        t.pairs({shape, outer.data, 0, width, dy.data(), 0, 49, 1, dw.data(), false}, row, 0);
       }
       return dw;
     };

@@ -54,7 +54,7 @@ class LanesBf16Conv final : public Op {
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
     const std::int64_t piece = copies_x_ && outer_ == nullptr ? band_elements(piece_band) : 0;
-    outer_size_ = outer_ == nullptr ? 0 : piece_band.shape.source_plane() / 2 * width_;
+    outer_size_ = outer_ == nullptr ? 0 : outer_elements(piece_band, width_, Element::bf16);
     std::int64_t forward_packed = packed_weights(paired(shape_), forward_.channels);
     if (is_winograd(tiles.forward)) {
       forward_winograd_.emplace(shape_, forward_, true);
@@ -68,6 +68,7 @@ class LanesBf16Conv final : public Op {
     }
     Workspace layout;
     packed_ = layout.add<float>(spec.groups * std::max(forward_packed, packed_data));
+    rounded_ = layout.add<Bf16>(spec.weights());
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>(threads_ * band_size_);
     piece_ = layout.add<Bf16>(piece_blocks_ * spec.groups * piece);
@@ -90,11 +91,11 @@ class LanesBf16Conv final : public Op {
       return;
     }
     float* packed = packed_.in(a.workspace);
+    const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     const std::int64_t group_weights = packed_weights(paired(shape_), forward_.channels);
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
-      pack_forward_pairs(shape_, a.parameters[0] + g * group_parameters(), forward_.channels,
-                         packed + g * group_weights);
+      pack_forward_pairs(shape_, weights + g * group_parameters(), forward_.channels, packed + g * group_weights);
     }
     const std::int64_t row = kLanes * spec_.output().width;
     const std::int64_t y_block = kLanes * spec_.output().elements();
@@ -186,6 +187,12 @@ class LanesBf16Conv final : public Op {
     return band_elements(band_of(paired(shape), 0, band_rows(paired(shape)), false));
   }
 
+  const Bf16* rounded_weights(const float* from, std::byte* workspace) const {
+    Bf16* to = rounded_.in(workspace);
+    kernels_.elementwise.to_bf16(spec_.weights(), from, &to->bits);
+    return to;
+  }
+
   // The gradient before ReLU and pooling; dy itself if there is neither.
   const Bf16* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
     const Shape out = spec_.output();
@@ -220,9 +227,10 @@ class LanesBf16Conv final : public Op {
       }
       return;
     }
+    const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     for (const DataPhase& phase : phases_) {
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
-        pack_data_pairs(spec_, phase, a.parameters[0] + g * group_parameters(), data_tile_->channels, packed);
+        pack_data_pairs(spec_, phase, weights + g * group_parameters(), data_tile_->channels, packed);
         packed += packed_weights(paired(phase.shape), data_tile_->channels);
       }
     }
@@ -311,10 +319,10 @@ class LanesBf16Conv final : public Op {
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       for (int row = 0; row < row_tiles; ++row) {
         for (int vector = 0; vector < vector_tiles; ++vector) {
-          outer_->kernel({band.shape, images + g * outer_size_, spec_.groups * outer_size_, width_,
-                          &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane, static_cast<int>(blocks),
-                          a.parameter_gradients[0] + g * group_parameters(), first > 0 || begin > 0},
-                         row, vector);
+          outer_->pairs({band.shape, images + g * outer_size_, spec_.groups * outer_size_, width_,
+                         &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane, static_cast<int>(blocks),
+                         a.parameter_gradients[0] + g * group_parameters(), first > 0 || begin > 0},
+                        row, vector);
         }
       }
     }
@@ -348,7 +356,7 @@ class LanesBf16Conv final : public Op {
   bool copies_x_ = false;
   std::int64_t band_size_ = 0;
   Workspace::Part<float> packed_, bands_, outer_x_;
-  Workspace::Part<Bf16> piece_, dpre_;
+  Workspace::Part<Bf16> rounded_, piece_, dpre_;
   std::size_t workspace_bytes_ = 0;
 };
 

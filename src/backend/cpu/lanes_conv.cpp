@@ -33,8 +33,13 @@ class LanesConv final : public Op {
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
         forward_(forward_tile(tiles.forward, Element::fp32)),
-        weights_(kernels_.weights[tiles.weights]),
         threads_(omp_get_max_threads()) {
+    if (tiles.weights < kernels_.weights_tiles) {
+      weights_ = &kernels_.weights[tiles.weights];
+    } else {
+      outer_ = &kernels_.outer[tiles.weights - kernels_.weights_tiles];
+      width_ = round_up(shape_.in_channels, kLanes * outer_->vectors);
+    }
     const std::int64_t positions = shape_.out_plane;
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>(kPiece / positions, 1, kChunk);
@@ -47,7 +52,9 @@ class LanesConv final : public Op {
         band = std::max(band, band_elements(band_of(phase.shape, 0, band_rows(phase.shape), false)));
       }
     }
-    const std::int64_t piece = band_elements(band_of(shape_, 0, piece_rows_, false));
+    const Band piece_band = band_of(shape_, 0, piece_rows_, false);
+    const std::int64_t piece =
+        outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
     std::int64_t forward_packed = packed_weights(shape_, forward_.channels);
     if (is_winograd(tiles.forward)) {
       forward_winograd_.emplace(shape_, forward_, false);
@@ -246,31 +253,42 @@ class LanesConv final : public Op {
   void add_piece(const BackwardArguments& a, const float* x, const float* dy, std::int64_t blocks, int begin, int end,
                  bool is_first) const {
     const Band band = band_of(shape_, begin, end, false);
-    const std::int64_t size = band_elements(band);
+    const std::int64_t size = outer_ == nullptr ? band_elements(band) : outer_elements(band, width_, Element::fp32);
     float* images = piece_.in(a.workspace);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
     for (std::int64_t b = 0; b < blocks; ++b) {
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
-        copy_band(shape_, band, x + b * x_block() + g * x_group(), images + (b * spec_.groups + g) * size);
+        const float* from = x + b * x_block() + g * x_group();
+        float* image = images + (b * spec_.groups + g) * size;
+        if (outer_ == nullptr) {
+          copy_band(shape_, band, from, image);
+        } else {
+          copy_band_outer(shape_, band, from, width_, image);
+        }
       }
     }
     const int taps = shape_.in_channels * shape_.kernel_h * shape_.kernel_w;
-    const int channel_tiles = (shape_.out_channels + weights_.channels - 1) / weights_.channels;
-    const int tap_tiles = (taps + weights_.taps - 1) / weights_.taps;
+    const int rows = outer_ == nullptr ? weights_->channels : outer_->rows;
+    const int row_tiles = (shape_.out_channels + rows - 1) / rows;
+    const int column_tiles = outer_ == nullptr ? (taps + weights_->taps - 1) / weights_->taps
+                                               : static_cast<int>(width_ / (kLanes * outer_->vectors));
 #pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
-      for (int tap = 0; tap < tap_tiles; ++tap) {
-        for (int channel = 0; channel < channel_tiles; ++channel) {
-          const lanes::WeightGradient<float> task = {band.shape,
-                                                     images + g * size,
-                                                     spec_.groups * size,
-                                                     dy + g * dpre_group(),
-                                                     dpre_block(),
-                                                     shape_.out_plane,
-                                                     static_cast<int>(blocks),
-                                                     a.parameter_gradients[0] + g * group_parameters(),
-                                                     !is_first};
-          weights_.kernel(task, channel, tap);
+      for (int column = 0; column < column_tiles; ++column) {
+        for (int row = 0; row < row_tiles; ++row) {
+          const auto count = static_cast<int>(blocks);
+          float* dw = a.parameter_gradients[0] + g * group_parameters();
+          const float* image = images + g * size;
+          const float* gradient = dy + g * dpre_group();
+          if (outer_ == nullptr) {
+            weights_->kernel({band.shape, image, spec_.groups * size, gradient, dpre_block(), shape_.out_plane, count,
+                              dw, !is_first},
+                             row, column);
+          } else {
+            outer_->kernel({band.shape, image, spec_.groups * size, width_, gradient, dpre_block(), shape_.out_plane,
+                            count, dw, !is_first},
+                           row, column);
+          }
         }
       }
     }
@@ -294,7 +312,9 @@ class LanesConv final : public Op {
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
   std::optional<Winograd> forward_winograd_, data_winograd_;
-  lanes::WeightsTile weights_;
+  const lanes::WeightsTile* weights_ = nullptr;  // or
+  const lanes::OuterTile* outer_ = nullptr;
+  std::int64_t width_ = 0;
   int threads_;
   int piece_rows_ = 0;
   std::int64_t piece_blocks_ = 0;

@@ -12,7 +12,7 @@
 namespace ddp {
 
 // Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one. For the weight
-// gradient in bf16 the outer tiles follow the others.
+// gradient the outer tiles follow the others.
 struct LanesConvTiles {
   int forward = 0;
   int data = -1;
@@ -29,11 +29,11 @@ bool lanes_conv_supported(const ConvSpec& spec);
 // The tiles that can compute the convolution, separately for each direction.
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
 std::vector<int> lanes_data_candidates(const ConvSpec& spec);
-std::vector<int> lanes_weights_candidates(Element element = Element::fp32);
+std::vector<int> lanes_weights_candidates();
 // Those worth timing: the few that a cost model finds cheapest.
 std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
 std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element = Element::fp32);
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec);
 // Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
 bool lanes_data_is_like_forward(const ConvSpec& spec);
 // The tiles with the least wasted work, by a rule that depends only on shapes and registers; never Winograd's.
@@ -46,7 +46,7 @@ lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, la
 
 // "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5" and back; throws Error(preflight) for unknown tiles.
 std::string to_text(const LanesConvTiles& tiles);
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, Element element = Element::fp32);
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
 
 std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 // lanes_bf16_conv.cpp: on bf16 activations, with products of pairs of bf16 numbers.

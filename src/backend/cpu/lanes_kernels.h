@@ -70,16 +70,17 @@ struct WeightGradient {
 template <class Value>
 using ConvWeights = void (*)(const WeightGradient<Value>& task, int channel_tile, int tap_tile);
 
-// The same of bf16 numbers with input channels in the lanes, which needs no sums over lanes: for every pair of samples
-// an outer product of the gradients of output channels with the input channels.
-//   x       blocks of [source_h][source_w][8][width] pairs of samples, `x_block` floats apart, where `width` is the
-//           number of input channels rounded up to whole tiles, zero beyond the last channel
+// The same with input channels in the lanes, which needs no sums over lanes: for every sample or pair of samples an outer
+// product of the gradients of output channels with the input channels.
+//   x       blocks of [source_h][source_w][16][width] values, or [8][width] pairs of samples, `x_block` floats apart,
+//           where `width` is the number of input channels rounded up to whole tiles, zero beyond the last channel
+template <class Value>
 struct OuterGradient {
   ConvShape shape;
   const float* x;
   std::int64_t x_block;
   std::int64_t width;
-  const std::uint16_t* dy;
+  const Value* dy;
   std::int64_t dy_block;
   std::int64_t dy_plane;
   int blocks;
@@ -87,10 +88,12 @@ struct OuterGradient {
   bool accumulate;
 };
 // Computes all taps of the tile of output and input channels with the given indices.
-using OuterWeights = void (*)(const OuterGradient& task, int row_tile, int vector_tile);
+template <class Value>
+using OuterWeights = void (*)(const OuterGradient<Value>& task, int row_tile, int vector_tile);
 struct OuterTile {
   int rows, vectors;
-  OuterWeights kernel;
+  OuterWeights<float> kernel;
+  OuterWeights<std::uint16_t> pairs;
 };
 
 // One plane of a convolution of windows of 3x3 with stride 1, in tiles of 2x2 results; pads as in ConvShape.
@@ -100,8 +103,18 @@ struct WinogradPlane {
   int tile_columns;
   std::int64_t out_row;
 };
+// The 3x3 weights of `count` input channels, `step` floats apart; for pairs, of `count` and `upper_count` channels, of
+// which the latter follow one step after the former.
+struct WinogradWeights {
+  const float* weights;
+  std::int64_t step;
+  int count, upper_count;
+  bool flipped;
+};
 template <class Value>
 struct WinogradKernels {
+  // The transformed weights of up to 16 channels or pairs of them: [16 frequencies][16].
+  void (*weights)(const WinogradWeights& task, float* to);
   // The transformed windows of a row of tiles, vectors of 16 frequencies `frequency` floats apart; of bf16 numbers, pairs
   // of those of two channels, of which the upper may be null.
   void (*input)(const WinogradPlane& plane, const Value* x, const Value* upper, int tile_row, float* to,
@@ -169,8 +182,9 @@ struct Kernels {
   WinogradKernels<std::uint16_t> winograd_bf16;
   const OuterTile* outer;
   int outer_tiles;
-  // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> [positions][8 pairs][width] of x of
-  // an outer gradient.
+  // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> x of an outer gradient.
+  void (*transpose_samples)(const float* x, std::int64_t plane, int channels, std::int64_t positions, float* to,
+                            std::int64_t width);
   void (*transpose_pairs)(const std::uint16_t* x, std::int64_t plane, int channels, std::int64_t positions, float* to,
                           std::int64_t width);
   LinearForward linear_forward;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "backend/arithmetic.h"
+#include "backend/cpu/values.h"
 
 namespace ddp {
 namespace {
@@ -204,23 +204,40 @@ void copy_band_pairs(const ConvShape& whole, const Band& band, const Bf16* x, fl
   }
 }
 
-void copy_band_outer(const ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to) {
+namespace {
+
+template <class Value>
+void copy_outer(const ConvShape& whole, const Band& band, const Value* x, std::int64_t width, float* to) {
   constexpr int kTogether = 8;
+  const lanes::Kernels& kernels = lanes::kernels();
+  const auto& transpose = of_values<Value>(kernels.transpose_samples, kernels.transpose_pairs);
   const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
-  const std::int64_t position = kLanes / 2 * width;
+  const std::int64_t position = kLanes * width / static_cast<std::int64_t>(sizeof(float) / sizeof(Value));
   for (int c = 0; c < width; c += kTogether) {
     const int channels = std::clamp(band.shape.in_channels - c, 0, kTogether);
-    const Bf16* from_channel = x + c * plane;
+    const Value* from_channel = x + c * plane;
     each_row(
         whole, band,
         [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
-          lanes::kernels().transpose_pairs(channels == 0 ? nullptr : &from_channel[kLanes * from].bits, plane, channels,
-                                           vectors, to + at * position + c, width);
+          transpose(channels == 0 ? nullptr : raw(from_channel + kLanes * from), plane, channels, vectors,
+                    to + at * position + c, width);
         },
         [&](std::int64_t at, std::int64_t vectors) {
           if (c == 0) std::fill_n(to + at * position, vectors * position, 0.0F);
         });
   }
+}
+
+}  // namespace
+
+void copy_band_outer(const ConvShape& whole, const Band& band, const float* x, std::int64_t width, float* to) {
+  copy_outer(whole, band, x, width, to);
+}
+void copy_band_outer(const ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to) {
+  copy_outer(whole, band, x, width, to);
+}
+std::int64_t outer_elements(const Band& band, std::int64_t width, Element element) {
+  return band.shape.source_plane() * width / (element == Element::bf16 ? 2 : 1);
 }
 
 int band_rows(const ConvShape& s) {
@@ -230,44 +247,52 @@ int band_rows(const ConvShape& s) {
   return rows;
 }
 
-float bf16_pair(float lower, float upper) {
-  return std::bit_cast<float>(std::uint32_t{bf16_bits(lower)} | (std::uint32_t{bf16_bits(upper)} << 16U));
+namespace {
+
+float bf16_pair(Bf16 lower, Bf16 upper) {
+  return std::bit_cast<float>(std::uint32_t{lower.bits} | (std::uint32_t{upper.bits} << 16U));
 }
 
-void pack_forward_pairs(const ConvShape& s, const float* w, int tile, float* packed) {
+}  // namespace
+
+void pack_forward_pairs(const ConvShape& s, const Bf16* w, int tile, float* packed) {
   const int taps = s.kernel_h * s.kernel_w;
   const int pairs = (s.in_channels + 1) / 2;
   for (int first = 0; first < s.out_channels; first += tile, packed += std::int64_t{pairs} * taps * tile) {
     for (int o = 0; o < tile; ++o) {
-      const bool real = first + o < s.out_channels;
-      const float* row = w + std::int64_t{first + o} * s.in_channels * taps;
+      const Bf16* row = w + std::int64_t{first + o} * s.in_channels * taps;
       float* to = packed + o;
-      for (int pair = 0; pair < pairs; ++pair, row += 2 * taps) {
-        const bool both = 2 * pair + 1 < s.in_channels;
-        for (int tap = 0; tap < taps; ++tap, to += tile) {
-          *to = real ? bf16_pair(row[tap], both ? row[taps + tap] : 0.0F) : 0.0F;
-        }
+      if (first + o >= s.out_channels) {
+        for (int i = 0; i < pairs * taps; ++i, to += tile) *to = 0.0F;
+        continue;
       }
+      for (int pair = 0; pair < s.in_channels / 2; ++pair, row += 2 * taps) {
+        for (int tap = 0; tap < taps; ++tap, to += tile) *to = bf16_pair(row[tap], row[taps + tap]);
+      }
+      if (s.in_channels % 2 == 0) continue;
+      for (int tap = 0; tap < taps; ++tap, to += tile) *to = bf16_pair(row[tap], Bf16{});
     }
   }
 }
 
-void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
+void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed) {
   const ConvShape& s = phase.shape;
   const std::int64_t kernel = spec.window.height * spec.window.width;
   const std::int64_t channel = std::int64_t{s.out_channels} * kernel;
   for (int first = 0; first < s.out_channels; first += tile) {
+    const int real = std::min(tile, s.out_channels - first);
     for (int in = 0; in < s.in_channels; in += 2) {
-      const float* lower = w + in * channel + first * kernel;
+      const Bf16* lower = w + in * channel + first * kernel;
       const bool both = in + 1 < s.in_channels;
       for (int r = s.kernel_h - 1; r >= 0; --r) {
-        for (int k = s.kernel_w - 1; k >= 0; --k) {
+        for (int k = s.kernel_w - 1; k >= 0; --k, packed += tile) {
           const std::int64_t tap =
               (phase.tap_row + r * spec.window.stride) * spec.window.width + phase.tap_column + k * spec.window.stride;
-          for (int o = 0; o < tile; ++o, ++packed) {
-            const std::int64_t at = o * kernel + tap;
-            *packed = first + o < s.out_channels ? bf16_pair(lower[at], both ? lower[channel + at] : 0.0F) : 0.0F;
+          for (int o = 0; o < real; ++o) {
+            const Bf16* at = lower + o * kernel + tap;
+            packed[o] = bf16_pair(*at, both ? at[channel] : Bf16{});
           }
+          for (int o = real; o < tile; ++o) packed[o] = 0.0F;
         }
       }
     }

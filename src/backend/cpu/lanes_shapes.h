@@ -37,11 +37,9 @@ void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int
 
 // The same shape with pairs of input channels, as kernels for pairs of bf16 numbers take it.
 lanes::ConvShape paired(lanes::ConvShape shape);
-// The bf16 numbers nearest to two weights in one float, the first in the lower half.
-float bf16_pair(float lower, float upper);
-// As above, with the weights rounded to bf16 and those of two input channels in each float.
-void pack_forward_pairs(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
-void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
+// As above, of weights in bf16, with those of two input channels in each float.
+void pack_forward_pairs(const lanes::ConvShape& shape, const Bf16* w, int tile, float* packed);
+void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed);
 // The same convolution with the image in other rows, if it is of single pixels, so that tiles do not end with short rows.
 ConvSpec with_long_rows(const ConvSpec& spec);
 
@@ -74,8 +72,10 @@ void each_band(const lanes::ConvShape& shape, std::int64_t count, std::int64_t g
 // x: [in_channels][in_h][in_w][16] of the whole convolution's shape.
 void copy_band(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
 void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, Bf16* to);
-// The image of pairs of samples with `width` channels in the lanes, as an outer gradient reads it.
+// The image with `width` channels in the lanes, as an outer gradient reads it, and its size in floats.
+void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const float* x, std::int64_t width, float* to);
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to);
+std::int64_t outer_elements(const Band& band, std::int64_t width, Element element);
 // The image of pairs of channels; `band` is not of a paired shape.
 void copy_band_pairs(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
 

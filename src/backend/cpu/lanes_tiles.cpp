@@ -184,9 +184,8 @@ std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
   return all_tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
 }
 
-std::vector<int> lanes_weights_candidates(Element element) {
-  const int outer = element == Element::bf16 ? lanes::kernels().outer_tiles : 0;
-  std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles + outer));
+std::vector<int> lanes_weights_candidates() {
+  std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles + lanes::kernels().outer_tiles));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   return all;
 }
@@ -200,8 +199,15 @@ std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
   return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec));
 }
 
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element) {
-  return shortlist(lanes_weights_candidates(element), [&](int i) { return weights_cost(spec, i); });
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec) {
+  std::vector<int> all = shortlist(lanes_weights_candidates(), [&](int i) { return weights_cost(spec, i); });
+  // The rule's tile is where the search begins.
+  const int rule = lanes_fixed_tiles(spec).weights;
+  if (std::find(all.begin(), all.end(), rule) == all.end()) {
+    all.resize(std::min(all.size(), kMostTimed - 1));
+    all.push_back(rule);
+  }
+  return all;
 }
 
 bool lanes_data_is_like_forward(const ConvSpec& spec) {
@@ -220,7 +226,9 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
     const ConvShape data = narrowest_phase(spec);
     tiles.data = cheapest(data, tiles_for(data, lanes::Epilogue::none, true));
   }
-  const std::vector<int> candidates = lanes_weights_candidates(element);
+  // In fp32 without the outer tiles, which are newer than runs that must be repeatable.
+  std::vector<int> candidates = lanes_weights_candidates();
+  if (element == Element::fp32) candidates.resize(static_cast<std::size_t>(lanes::kernels().weights_tiles));
   tiles.weights = *std::min_element(candidates.begin(), candidates.end(),
                                     [&](int a, int b) { return weights_cost(spec, a) < weights_cost(spec, b); });
   return tiles;
@@ -251,10 +259,10 @@ std::string bf16_text(const LanesConvTiles& tiles) { return replaced(to_text(til
 bool is_bf16_text(const std::string& kernels) { return kernels.find(kBf16) != std::string::npos; }
 
 LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
-  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName), Element::bf16);
+  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName));
 }
 
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, Element element) {
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
   const lanes::Kernels& all = lanes::kernels();
   const auto pick = [&](const std::string& key, const std::vector<int>& candidates, auto name) {
     const std::string wanted = word_of(kernels, key);
@@ -271,7 +279,7 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
   if (spec.input_gradient) {
     tiles.data = pick("data", lanes_data_candidates(spec), forward_name);
   }
-  tiles.weights = pick("weights", lanes_weights_candidates(element), weights_name);
+  tiles.weights = pick("weights", lanes_weights_candidates(), weights_name);
   return tiles;
 }
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "backend/arithmetic.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/values.h"
 
@@ -29,27 +27,6 @@ int rows_of_band(const ConvShape& shape) {
   int rows = static_cast<int>(std::clamp<std::int64_t>(kMostScratch / row, 1, all));
   while (all % rows != 0) --rows;
   return rows;
-}
-
-// G w G^T, of a window's 3x3 weights.
-std::array<float, kFrequencies> transformed(const float* w, bool flipped) {
-  std::array<float, 12> half{};
-  for (std::size_t j = 0; j < 3; ++j) {
-    const auto at = [&](std::size_t i) { return w[flipped ? 8 - (3 * i + j) : 3 * i + j]; };
-    half[j] = at(0);
-    half[3 + j] = 0.5F * (at(0) + at(1) + at(2));
-    half[6 + j] = 0.5F * (at(0) - at(1) + at(2));
-    half[9 + j] = at(2);
-  }
-  std::array<float, kFrequencies> all{};
-  for (std::size_t i = 0; i < 4; ++i) {
-    const float* row = &half[3 * i];
-    all[4 * i] = row[0];
-    all[4 * i + 1] = 0.5F * (row[0] + row[1] + row[2]);
-    all[4 * i + 2] = 0.5F * (row[0] - row[1] + row[2]);
-    all[4 * i + 3] = row[2];
-  }
-  return all;
 }
 
 }  // namespace
@@ -79,22 +56,27 @@ std::int64_t Winograd::packed_elements() const { return kFrequencies * packed_fr
 std::int64_t Winograd::scratch_elements() const { return kFrequencies * (input_frequency() + output_frequency()); }
 
 void Winograd::pack(const float* weights, const Order& order, float* packed) const {
+  const lanes::Kernels& all = lanes::kernels();
+  const auto transform = pairs_ ? all.winograd_bf16.weights : all.winograd.weights;
   const int tile = tile_.channels;
-  const std::int64_t channels = stored_channels();
+  const int channels = stored_channels();
+  const int first_of = pairs_ ? 2 : 1;
+  std::array<float, kFrequencies * kLanes> values{};
   for (int o = 0; o < static_cast<int>(round_up(shape_.out_channels, tile)); ++o) {
-    const bool real = o < shape_.out_channels;
-    float* to = packed + o / tile * channels * tile + o % tile;
-    for (int c = 0; c < channels; ++c, to += tile) {
-      const auto of = [&](int channel) {
-        if (!real || channel >= shape_.in_channels) return std::array<float, kFrequencies>{};
-        return transformed(weights + o * order.out + channel * order.in, order.flipped);
-      };
-      std::array<float, kFrequencies> values = of(pairs_ ? 2 * c : c);
-      if (pairs_) {
-        const std::array<float, kFrequencies> upper = of(2 * c + 1);
-        for (std::size_t f = 0; f < kFrequencies; ++f) values[f] = bf16_pair(values[f], upper[f]);
+    for (int c = 0; c < channels; c += kLanes) {
+      const int count = std::min(static_cast<int>(kLanes), channels - c);
+      const int upper = std::min(static_cast<int>(kLanes), shape_.in_channels / 2 - c);
+      // Zero beyond the last channel.
+      if (o < shape_.out_channels) {
+        transform({weights + o * order.out + first_of * c * order.in, order.in, count, upper, order.flipped},
+                  values.data());
+      } else {
+        values.fill(0.0F);
       }
-      for (std::size_t f = 0; f < kFrequencies; ++f) to[static_cast<std::int64_t>(f) * packed_frequency()] = values[f];
+      float* to = packed + (std::int64_t{o / tile} * channels + c) * tile + o % tile;
+      for (std::size_t f = 0; f < kFrequencies; ++f, to += packed_frequency()) {
+        for (int i = 0; i < count; ++i) to[std::int64_t{i} * tile] = values[f * kLanes + static_cast<std::size_t>(i)];
+      }
     }
   }
 }
