@@ -180,6 +180,8 @@ class PartCommunicator {
   }
   PartCommunicator() = default;
   PartCommunicator(PartCommunicator&& other) noexcept : handle_(std::exchange(other.handle_, MPI_COMM_NULL)) {}
+  PartCommunicator(const PartCommunicator&) = delete;
+  PartCommunicator& operator=(const PartCommunicator&) = delete;
   PartCommunicator& operator=(PartCommunicator&&) = delete;
   ~PartCommunicator() {
     if (handle_ != MPI_COMM_NULL) static_cast<void>(MPI_Comm_free(&handle_));
