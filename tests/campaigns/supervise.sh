@@ -9,7 +9,7 @@ supervise=$(realpath "$(dirname "$0")/../../launch/supervise")
 export DDP_TRAIN=$program
 run=$folder/run
 whole=$folder/whole
-length=(--epochs $((30 + 30 * kills)) --logical-shards 4 --timeout 30)
+length=(--epochs $((30 + 70 * kills)) --logical-shards 4 --timeout 30)
 
 # supervised CODE SECONDS ARGUMENTS...
 supervised() {
