@@ -40,6 +40,15 @@ Shape output_of(const OpSpec& spec) {
   return std::visit([](const auto& s) { return output_shape(s); }, spec);
 }
 
+Shape second_input_of(const OpSpec& spec) {
+  return std::visit(
+      [](const auto& s) -> Shape {
+        if constexpr (requires { s.second_input(); }) return s.second_input();
+        return input_shape(s);
+      },
+      spec);
+}
+
 double forward_multiply_adds(const OpSpec& spec) {
   return std::visit(
       [](const auto& s) -> double {
@@ -92,6 +101,11 @@ std::int64_t statistic_elements(const OpSpec& spec) {
 std::string_view to_string(Activation activation) {
   constexpr std::array<std::string_view, 5> names = {"none", "relu", "relu6", "sigmoid", "tanh"};
   return names.at(static_cast<std::size_t>(activation));
+}
+
+std::string_view to_string(PointwiseFunction function) {
+  constexpr std::array<std::string_view, 6> names = {"silu", "hardswish", "hardsigmoid", "leaky_relu", "elu", "mish"};
+  return names.at(static_cast<std::size_t>(function));
 }
 
 Description& Description::add(std::string_view name, std::int64_t value) {

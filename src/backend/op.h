@@ -23,13 +23,17 @@
 #include "backend/ops/activation.h"
 #include "backend/ops/add.h"
 #include "backend/ops/batch_norm.h"
+#include "backend/ops/channel_select.h"
 #include "backend/ops/channels_last.h"
+#include "backend/ops/concat.h"
 #include "backend/ops/conv.h"
 #include "backend/ops/dropout.h"
 #include "backend/ops/gelu.h"
 #include "backend/ops/linear.h"
 #include "backend/ops/lrn.h"
+#include "backend/ops/pointwise.h"
 #include "backend/ops/pool.h"
+#include "backend/ops/product.h"
 #include "backend/ops/reorder.h"
 #include "backend/tensor.h"
 
@@ -42,12 +46,13 @@ namespace ddp {
 //   shape, or output() and input (or input_shape())    per sample; with `shape`, both are the same
 //   describe(Description&)     the other fields that kernels and their timings depend on
 //
-// and, unless the operator has one input, no parameters and no significant multiply-adds: inputs(),
-// parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
+// and, unless the operator has one input, no parameters and no significant multiply-adds: inputs(), second_input() if its
+// shape is another, parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
 // std::visit with one overload for each (base/overloaded.h), so that an operator added here does not compile until
 // every backend has a case for it (docs/adding-an-op.md).
-using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
-                            DropoutSpec, ReorderSpec, ChannelsLastSpec>;
+using OpSpec =
+    std::variant<ConvSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PoolSpec, BatchNormSpec, AddSpec,
+                 ProductSpec, ConcatSpec, ChannelSelectSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec);
@@ -58,8 +63,10 @@ double forward_multiply_adds(const OpSpec& spec);
 std::string kind_of(const OpSpec& spec);
 // Kind, batch, shapes and all fields that kernels and their timings depend on: "lrn n64 96x27x27 96x27x27 size=5".
 std::string describe(const OpSpec& spec);
-// The number of input activations: 2 for a sum, otherwise 1; both inputs of a sum have the same shape and layout.
+// The number of input activations: 2 for sums, products and concatenations, otherwise 1; both have the same layout.
 int inputs_of(const OpSpec& spec);
+// The shape of the second one; input_of() unless the operator says otherwise.
+Shape second_input_of(const OpSpec& spec);
 // Elements of its parameters: of the weight (0), the bias (1) and the input bias (2); 0 for those that do not exist.
 std::int64_t parameter_elements(const OpSpec& spec, std::size_t which);
 // Floats of its running statistics.
@@ -75,7 +82,7 @@ struct ForwardArguments {
   std::byte* saved = nullptr;      // saved_bytes(), kept by the caller until backward
   std::byte* workspace = nullptr;  // workspace_bytes(), free again after the call
   std::int64_t active = 0;         // the first `active` samples are used; the others contain arbitrary finite values
-  ConstActivations x2 = nullptr;   // the second input of a sum
+  ConstActivations x2 = nullptr;   // the second input, if there is one
   float* statistics = nullptr;     // running statistics: updated in training, read in evaluation
   const std::uint64_t* keys = nullptr;  // of the samples, for dropout in training; on the device
   bool training = true;                 // backward may follow; false: evaluation
@@ -91,7 +98,8 @@ struct BackwardArguments {
   std::byte* saved = nullptr;
   std::byte* workspace = nullptr;
   std::int64_t active = 0;
-  Activations dx2 = nullptr;  // the gradient of the second input of a sum
+  ConstActivations x2 = nullptr;  // the second input, if there is one
+  Activations dx2 = nullptr;      // its gradient
   const std::uint64_t* keys = nullptr;
 };
 
@@ -104,8 +112,9 @@ class Op {
 
   virtual std::size_t saved_bytes() const { return 0; }
   virtual std::size_t workspace_bytes() const { return 0; }
-  // Whether backward reads x or y; otherwise these need not be preserved.
+  // Whether backward reads x, x2 or y; otherwise these need not be preserved.
   virtual bool backward_reads_x() const { return false; }
+  virtual bool backward_reads_x2() const { return false; }
   virtual bool backward_reads_y() const { return false; }
   // Whether y may alias x, and dx may alias dy: elementwise operators with the same layout on both sides.
   virtual bool in_place() const { return false; }

@@ -71,7 +71,7 @@ bool sync_descriptor(int descriptor) {
   return result == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 
-// Calls `read_some` for the unfilled rest until `bytes` is full or nothing more is read; returns the number of bytes
+// Calls `read_some(piece, done)` for pieces behind the `done` bytes filled so far until `bytes` is full or nothing more is read; returns the number of bytes
 // filled.
 template <class ReadSome>
 std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesystem::path& path,
@@ -79,7 +79,7 @@ std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesyste
   const FileActivity activity("reading " + path.string());
   std::size_t total = 0;
   while (total < bytes.size()) {
-    const ssize_t count = read_some(bytes.subspan(total, std::min(bytes.size() - total, kPieceBytes)));
+    const ssize_t count = read_some(bytes.subspan(total, std::min(bytes.size() - total, kPieceBytes)), total);
     if (count < 0) {
       if (errno == EINTR) continue;
       file_error(code, "read", path, errno);
@@ -149,14 +149,14 @@ void File::write(std::span<const std::byte> bytes) {
 void File::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
 
 std::size_t File::read(std::span<std::byte> bytes) {
-  return fill(bytes, code_, path_,
-              [&](std::span<std::byte> rest) { return ::read(descriptor_, rest.data(), rest.size()); });
+  return fill(bytes, code_, path_, [&](std::span<std::byte> piece, std::size_t /*done*/) {
+    return ::read(descriptor_, piece.data(), piece.size());
+  });
 }
 
 std::size_t File::read_at(std::span<std::byte> bytes, std::uint64_t offset) const {
-  return fill(bytes, code_, path_, [&](std::span<std::byte> rest) {
-    const std::uint64_t done = bytes.size() - rest.size();
-    return ::pread(descriptor_, rest.data(), rest.size(), static_cast<off_t>(offset + done));
+  return fill(bytes, code_, path_, [&](std::span<std::byte> piece, std::size_t done) {
+    return ::pread(descriptor_, piece.data(), piece.size(), static_cast<off_t>(offset + done));
   });
 }
 

@@ -1,6 +1,7 @@
 #include "model/graph.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -151,6 +152,58 @@ int Graph::add(int a, int b) {
         layers_[static_cast<std::size_t>(a)].name, text_of(shape(a)), layers_[static_cast<std::size_t>(b)].name,
         text_of(shape(b)));
   return add_layer("add", AddLayer{}, {a, b}, shape(a));
+}
+
+int Graph::pointwise(int from, PointwiseFunction function, float alpha) {
+  check(std::isfinite(alpha), ExitCode::usage, "{} with an alpha of {}; it must be finite", to_string(function), alpha);
+  return add_layer(std::string(to_string(function)), PointwiseLayer{function, alpha}, {from}, shape(from));
+}
+
+int Graph::product(int a, int b) {
+  const Shape per_channel{shape(a).channels};
+  check(shape(b) == shape(a) || shape(b) == per_channel, ExitCode::usage,
+        "a product of {} ({}) and {} ({}): the second must have the first one's shape, or one value per channel",
+        layers_[static_cast<std::size_t>(a)].name, text_of(shape(a)), layers_[static_cast<std::size_t>(b)].name,
+        text_of(shape(b)));
+  check(a != b, ExitCode::usage, "a product of {} with itself is not supported",
+        layers_[static_cast<std::size_t>(a)].name);
+  return add_layer("product", ProductLayer{}, {a, b}, shape(a));
+}
+
+int Graph::concat(int a, int b) {
+  const Shape& first = shape(a);
+  const Shape& second = shape(b);
+  check(first.height == second.height && first.width == second.width, ExitCode::usage,
+        "a concatenation of {} ({}) and {} ({}): their heights or widths differ",
+        layers_[static_cast<std::size_t>(a)].name, text_of(first), layers_[static_cast<std::size_t>(b)].name,
+        text_of(second));
+  // DenseNet concatenates the same first parts again and again.
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const bool same = std::holds_alternative<ConcatLayer>(layers_[i].kind) && layers_[i].inputs == std::vector{a, b};
+    if (same) return static_cast<int>(i);
+  }
+  return add_layer("concat", ConcatLayer{}, {a, b}, {first.channels + second.channels, first.height, first.width});
+}
+
+int Graph::concat(const std::vector<int>& parts) {
+  check(!parts.empty(), ExitCode::usage, "a concatenation of nothing");
+  int all = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) all = concat(all, parts[i]);
+  return all;
+}
+
+int Graph::channel_select(int from, const ChannelSelectLayer& layer) {
+  const Shape& in = shape(from);
+  check(layer.first >= 0 && layer.count >= 1 && layer.count <= in.channels && layer.first <= in.channels - layer.count,
+        ExitCode::usage, "channels {} to {} of {} ({}), which has {}", layer.first, layer.first + layer.count - 1,
+        layers_[static_cast<std::size_t>(from)].name, text_of(in), in.channels);
+  check(layer.groups >= 1 && layer.count % layer.groups == 0, ExitCode::usage,
+        "{} channels cannot be shuffled in {} groups", layer.count, layer.groups);
+  return add_layer(layer.groups > 1 ? "shuffle" : "slice", layer, {from}, {layer.count, in.height, in.width});
+}
+
+int Graph::channel_shuffle(int from, std::int64_t groups) {
+  return channel_select(from, {.count = shape(from).channels, .groups = groups});
 }
 
 int Graph::flatten(int from, bool channels_last) {

@@ -50,6 +50,10 @@ struct ActivationLayer {
 struct GeluLayer {
   GeluForm form = GeluForm::exact;
 };
+struct PointwiseLayer {
+  PointwiseFunction function = PointwiseFunction::silu;
+  float alpha = 0;
+};
 struct PoolLayer {
   PoolSpec::Kind kind = PoolSpec::Kind::average;
   Window2d window = square(2, 2);
@@ -65,6 +69,14 @@ struct DropoutLayer {
   float rate = 0.5F;
 };
 struct AddLayer {};
+struct ProductLayer {};
+struct ConcatLayer {};
+// Channels first to first + count - 1, shuffled between groups (backend/ops/channel_select.h).
+struct ChannelSelectLayer {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t groups = 1;
+};
 struct FlattenLayer {
   bool channels_last = false;  // the order is [H][W][C]; else PyTorch's, [C][H][W]
 };
@@ -74,7 +86,8 @@ struct AffineLayer {
 };
 
 using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, ActivationLayer, GeluLayer,
-                               PoolLayer, LrnLayer, DropoutLayer, AddLayer, FlattenLayer, AffineLayer>;
+                               PointwiseLayer, PoolLayer, LrnLayer, DropoutLayer, AddLayer, ProductLayer, ConcatLayer,
+                               ChannelSelectLayer, FlattenLayer, AffineLayer>;
 
 struct Layer {
   std::string name;
@@ -160,6 +173,8 @@ class Graph {
   int gelu(int from, GeluForm form = GeluForm::exact) {
     return add_layer("gelu", GeluLayer{form}, {from}, shape(from));
   }
+  // `alpha`: of leaky_relu and elu.
+  int pointwise(int from, PointwiseFunction function, float alpha = 0);
   int pool(int from, const PoolLayer& layer);
   int average_pool(int from, std::int64_t window);
   int max_pool(int from, std::int64_t window);
@@ -167,6 +182,14 @@ class Graph {
   int lrn(int from, const LrnLayer& layer);
   int dropout(int from, float rate);
   int add(int a, int b);
+  // b has the shape of a, or one value per channel.
+  int product(int a, int b);
+  // The channels of a, then those of b; equal concatenations become one layer.
+  int concat(int a, int b);
+  int concat(const std::vector<int>& parts);
+  int channel_select(int from, const ChannelSelectLayer& layer);
+  // ShuffleNet's shuffle of all channels.
+  int channel_shuffle(int from, std::int64_t groups);
   int flatten(int from, bool channels_last = false);
   // `shift` may be null.
   int affine(const std::string& name, int from, const ChannelTensor& scale, const ChannelTensor* shift);

@@ -101,7 +101,9 @@ int Network::last_use_of(const Value& value) const {
   for (const int reader : value.readers) {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
     const bool first_input = &values_[step.inputs.front()] == &value;
-    last = std::max(last, first_input && step.op->backward_reads_x() ? backward_time(reader) : reader);
+    const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
+    const bool kept = (first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2());
+    last = std::max(last, kept ? backward_time(reader) : reader);
   }
   if (value.producer < 0) return last;
   const bool kept = steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
@@ -279,7 +281,10 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.y = values_[step.output].y;
   arguments.dy = values_[step.output].dy;
   arguments.dx = target(0);
-  if (step.inputs.size() > 1) arguments.dx2 = target(1);
+  if (step.inputs.size() > 1) {
+    arguments.x2 = values_[step.inputs[1]].y;
+    arguments.dx2 = target(1);
+  }
   for (std::size_t p = 0; p < step.parameters.size(); ++p) {
     const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
     arguments.parameters.at(p) = parameters + parameter.offset;

@@ -15,12 +15,14 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // The part of an input of shape `whole` that a layer needs to compute the part `out` of its output.
 Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole) {
   return std::visit(
-      Overloaded{
-          [&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
-          [&](const OneOf<ActivationLayer, GeluLayer, AddLayer, LrnLayer, AffineLayer> auto& /*layer*/) { return out; },
-          [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, DropoutLayer, FlattenLayer> auto& /*layer*/) {
-            return whole;
-          }},
+      Overloaded{[&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
+                 [&](const OneOf<ActivationLayer, GeluLayer, PointwiseLayer, AddLayer, LrnLayer,
+                                 AffineLayer> auto& /*layer*/) { return out; },
+                 [&](const ChannelSelectLayer& /*layer*/) {
+                   return Shape{whole.channels, out.height, out.width};
+                 },
+                 [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, DropoutLayer, ProductLayer, ConcatLayer,
+                                 FlattenLayer> auto& /*layer*/) { return whole; }},
       kind);
 }
 
@@ -132,19 +134,21 @@ class Lowering {
   bool fuse_activation(Activation activation) {
     const bool relu = activation == Activation::relu;
     const bool clipped = relu || activation == Activation::relu6;
-    return std::visit(Overloaded{[&](OneOf<ConvSpec, LinearSpec> auto& spec) {
-                                   const bool fuses = relu && !spec.relu;
-                                   spec.relu = spec.relu || fuses;
-                                   return fuses;
-                                 },
-                                 [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
-                                   const bool fuses = clipped && spec.activation == Activation::none;
-                                   if (fuses) spec.activation = activation;
-                                   return fuses;
-                                 },
-                                 [](OneOf<ActivationSpec, GeluSpec, PoolSpec, LrnSpec, DropoutSpec, ReorderSpec,
-                                          ChannelsLastSpec> auto& /*spec*/) { return false; }},
-                      stages_.back().spec);
+    return std::visit(
+        Overloaded{
+            [&](OneOf<ConvSpec, LinearSpec> auto& spec) {
+              const bool fuses = relu && !spec.relu;
+              spec.relu = spec.relu || fuses;
+              return fuses;
+            },
+            [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
+              const bool fuses = clipped && spec.activation == Activation::none;
+              if (fuses) spec.activation = activation;
+              return fuses;
+            },
+            [](OneOf<ActivationSpec, GeluSpec, PointwiseSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, PoolSpec,
+                     LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) { return false; }},
+        stages_.back().spec);
   }
 
   bool fuse_pooling(const PoolLayer& pool) {
@@ -201,6 +205,18 @@ class Lowering {
                    [&](const GeluLayer& l) -> OpSpec {
                      return GeluSpec{batch_, in, l.form};
                    },
+                   [&](const PointwiseLayer& l) -> OpSpec {
+                     return PointwiseSpec{batch_, in, l.function, l.alpha};
+                   },
+                   [&](const ProductLayer& /*l*/) -> OpSpec {
+                     return ProductSpec{batch_, in, demanded_[at(layer.inputs[1])] != in};
+                   },
+                   [&](const ConcatLayer& /*l*/) -> OpSpec {
+                     return ConcatSpec{batch_, in, demanded_[at(layer.inputs[1])].channels};
+                   },
+                   [&](const ChannelSelectLayer& l) -> OpSpec {
+                     return ChannelSelectSpec{batch_, in, l.first, l.count, l.groups};
+                   },
                    [&](const ActivationLayer& l) -> OpSpec {
                      return ActivationSpec{batch_, in, l.activation};
                    }},
@@ -213,9 +229,10 @@ class Lowering {
     stage.name = unique(layer.name);
     stage.spec = spec_of(i);
     for (const int input : layer.inputs) {
-      DDP_ASSERT(demanded_[at(input)] == demanded_[at(layer.inputs.front())]);
       stage.inputs.push_back(values_[at(input)]);
     }
+    DDP_ASSERT(demanded_[at(layer.inputs.front())] == input_of(stage.spec) || stage.inputs.front().flattens);
+    DDP_ASSERT(demanded_[at(layer.inputs.back())] == second_input_of(stage.spec) || inputs_of(stage.spec) == 1);
     for (std::size_t p = 0; p < graph_.parameters().size(); ++p) {
       if (at(graph_.parameters()[p].layer) == i) stage.parameters.push_back(static_cast<int>(p));
     }

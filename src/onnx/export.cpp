@@ -231,6 +231,92 @@ class Exporter {
     add_layer(index, "Gelu", {first_input(index)}, {{"approximate", approximate}});
   }
 
+  void write(int index, const PointwiseLayer& pointwise) {
+    const std::string& from = first_input(index);
+    switch (pointwise.function) {
+      case PointwiseFunction::silu:
+        return times(index, "Sigmoid", {});
+      case PointwiseFunction::hardswish:
+        return times(index, "HardSigmoid", hard_sigmoid());
+      case PointwiseFunction::hardsigmoid:
+        return add_layer(index, "HardSigmoid", {from}, hard_sigmoid());
+      case PointwiseFunction::leaky_relu:
+        return add_layer(index, "LeakyRelu", {from}, {{"alpha", pointwise.alpha}});
+      case PointwiseFunction::elu:
+        return add_layer(index, "Elu", {from}, {{"alpha", pointwise.alpha}});
+      case PointwiseFunction::mish:
+        break;
+    }
+    const std::string name = unique("softplus", index);
+    add("Softplus", name, {from}, name + ".out");
+    times(index, "Tanh", {}, name + ".out");
+  }
+
+  static std::map<std::string, OnnxAttribute, std::less<>> hard_sigmoid() {
+    return {{"alpha", 1.0F / 6}, {"beta", 0.5F}};
+  }
+
+  // The layer as a product of its input and a function of that or of `argument`.
+  void times(int index, const std::string& function, std::map<std::string, OnnxAttribute, std::less<>> attributes,
+             const std::string& argument = "") {
+    const std::string from = first_input(index);
+    const std::string name = unique(layer(index).name + "_factor", index);
+    add(function, name, {argument.empty() ? from : argument}, name + ".out", std::move(attributes));
+    add_layer(index, "Mul", {from, name + ".out"});
+  }
+
+  void write(int index, const ProductLayer& /*kind*/) {
+    const int a = layer(index).inputs[0];
+    const int b = layer(index).inputs[1];
+    if (is_flat(a) == is_flat(b)) return add_layer(index, "Mul", {output(a), output(b)});
+    add_layer(index, "Mul", {image(a), image(b)});
+    flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  void write(int index, const ConcatLayer& /*kind*/) {
+    const int a = layer(index).inputs[0];
+    const int b = layer(index).inputs[1];
+    const bool flat_result = is_flat(a) && is_flat(b);
+    const std::vector<std::string> parts =
+        flat_result ? std::vector{output(a), output(b)} : std::vector{image(a), image(b)};
+    add_layer(index, "Concat", parts, {{"axis", std::int64_t{1}}});
+    flat_[static_cast<std::size_t>(index)] = flat_result;
+  }
+
+  // As PyTorch's exporters write them: Slice, and a shuffle as a transposition of groups.
+  void write(int index, const ChannelSelectLayer& select) {
+    const int from = layer(index).inputs[0];
+    const Shape& in = graph_.shape(from);
+    std::string value = image(from);
+    if (select.count < in.channels) {
+      const std::string name = unique("slice", index);
+      const auto constant = [&](const char* what, std::int64_t number) {
+        model_.initializers[name + what] = OnnxTensor::of_integers({1}, {number});
+        return name + what;
+      };
+      add("Slice", name,
+          {value, constant(".starts", select.first), constant(".ends", select.first + select.count),
+           constant(".axes", 1)},
+          name + ".out");
+      value = name + ".out";
+    }
+    if (select.groups > 1) value = shuffled(value, select, in, index);
+    output(index) = value;
+    flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  std::string shuffled(const std::string& value, const ChannelSelectLayer& select, const Shape& in, int index) {
+    const std::string name = unique("shuffle", index);
+    model_.initializers[name + ".groups"] = OnnxTensor::of_integers(
+        {5}, {std::int64_t{0}, select.groups, select.count / select.groups, in.height, in.width});
+    model_.initializers[name + ".shape"] =
+        OnnxTensor::of_integers({4}, {std::int64_t{0}, select.count, in.height, in.width});
+    add("Reshape", name + ".split", {value, name + ".groups"}, name + ".split.out");
+    add("Transpose", name, {name + ".split.out"}, name + ".transposed", {{"perm", Integers{0, 2, 1, 3, 4}}});
+    add("Reshape", name + ".join", {name + ".transposed", name + ".shape"}, name + ".out");
+    return name + ".out";
+  }
+
   void write(int index, const PoolLayer& pool) {
     const Shape& in = graph_.shape(layer(index).inputs[0]);
     const Window2d& window = pool.window;

@@ -13,11 +13,12 @@
 #include "onnx/gelu.h"
 #include "onnx/importer.h"
 #include "onnx/order.h"
+#include "onnx/swish.h"
 
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 31;
+constexpr std::size_t kKnownTypes = 43;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -58,31 +59,43 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"Cast", &Importer::cast},
       {"CastLike", &Importer::cast_like},
       {"Clip", &Importer::clip},
+      {"Concat", &Importer::concat},
       {"Conv", &Importer::conv},
       {"Div", &Importer::div},
       {"Dropout", &Importer::dropout},
+      {"Elu", &Importer::elu},
       {"Flatten", &Importer::flatten},
       {"Gelu", &Importer::gelu},
       {"Gemm", &Importer::gemm},
       {"GlobalAveragePool", &Importer::global_average_pool},
       {"GlobalMaxPool", &Importer::global_max_pool},
+      {"HardSigmoid", &Importer::hardsigmoid},
+      {"HardSwish", &Importer::hardswish},
       {"Identity", &Importer::identity},
       {"LRN", &Importer::lrn},
+      {"LeakyRelu", &Importer::leaky_relu},
       {"LogSoftmax", &Importer::softmax},
       {"MatMul", &Importer::matmul},
       {"MaxPool", &Importer::max_pool},
+      {"Mish", &Importer::mish},
       {"Mul", &Importer::mul},
       {"Pad", &Importer::pad},
       {"ReduceMean", &Importer::reduce_mean},
       {"Relu", &Importer::relu},
       {"Reshape", &Importer::reshape},
+      {"SequenceAt", &Importer::sequence_at},
       {"Shape", &Importer::shape},
       {"Sigmoid", &Importer::sigmoid},
+      {"Slice", &Importer::slice},
       {"Softmax", &Importer::softmax},
+      {"Split", &Importer::split},
+      {"SplitToSequence", &Importer::split_to_sequence},
       {"Squeeze", &Importer::squeeze},
       {"Sub", &Importer::sub},
+      {"Swish", &Importer::silu},
       {"Tanh", &Importer::tanh},
       {"Transpose", &Importer::transpose},
+      {"Unsqueeze", &Importer::unsqueeze},
   }};
   if (type.empty()) return known.data();
   const auto* found = std::find_if(known.begin(), known.end(), [&](const Known& each) { return each.type == type; });
@@ -274,6 +287,12 @@ ImportedValue& Importer::activation(const OnnxNode& node, std::size_t input) {
         node.input(input));
   check(!found.softmax, ExitCode::usage, "it reads a Softmax, which is supported only at the end");
   build(found);
+  const bool groups = node.type == "Transpose" || node.type == "Reshape";
+  check(found.rank != 5 || groups, ExitCode::usage,
+        "its input has five extents; only shuffles of channels are supported");
+  check(found.sequence.empty() || node.type == "SequenceAt", ExitCode::usage, "its input is a list of parts");
+  check(found.rank != 3 || node.type == "Unsqueeze", ExitCode::usage,
+        "its input has three extents; images [N, channels, height, width] and vectors [N, channels] are supported");
   return found;
 }
 
@@ -371,6 +390,12 @@ std::vector<std::int64_t> Importer::extents(const ImportedValue& value) const {
   shape.height += value.padding.top + value.padding.bottom;
   shape.width += value.padding.left + value.padding.right;
   if (value.rank == 2) return {kBatchExtent, shape.channels};
+  if (value.rank == 3) return {kBatchExtent, shape.channels, 1};
+  if (value.rank == 5) {
+    const std::int64_t within = shape.channels / value.groups;
+    return {kBatchExtent, value.shuffled ? within : value.groups, value.shuffled ? value.groups : within, shape.height,
+            shape.width};
+  }
   if (value.channels_last) return {kBatchExtent, shape.height, shape.width, shape.channels};
   return {kBatchExtent, shape.channels, shape.height, shape.width};
 }
@@ -400,6 +425,7 @@ ImportedModel import_onnx(const std::filesystem::path& path) { return import_onn
 ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem::path& path) {
   OnnxModel model = parse_onnx(bytes, path);
   join_gelu(model);
+  join_swish(model);
   try {
     return Importer(model).run();
   } catch (const Error& error) {

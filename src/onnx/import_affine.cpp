@@ -134,6 +134,7 @@ ImportedValue Importer::sub(const OnnxNode& node) {
 }
 
 ImportedValue Importer::mul(const OnnxNode& node) {
+  if (value(node, 0).constant == nullptr && value(node, 1).constant == nullptr) return product(node);
   const std::size_t side = constant_side(node, "product with");
   return affine(node, 1 - side, channel_numbers(node, side, /*may_train=*/true), nullptr);
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "onnx/fold.h"
 #include "onnx/importer.h"
+#include "onnx/swish.h"
 
 namespace ddp {
 namespace {
@@ -195,6 +196,32 @@ ImportedValue Importer::gelu(const OnnxNode& node) {
   check(approximate == "none" || approximate == "tanh", ExitCode::usage,
         "its attribute approximate is '{}'; 'none' and 'tanh' are supported", approximate);
   return behind(x, result_.graph.gelu(x.layer, approximate == "tanh" ? GeluForm::tanh : GeluForm::exact));
+}
+
+ImportedValue Importer::pointwise(const OnnxNode& node, PointwiseFunction function, float alpha) {
+  const ImportedValue& x = activation(node, 0);
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
+  return behind(x, result_.graph.pointwise(x.layer, function, alpha));
+}
+
+ImportedValue Importer::silu(const OnnxNode& node) {
+  const float alpha = node.real("alpha", 1);
+  check(alpha == 1, ExitCode::usage, "its alpha is {}; 1 (SiLU) is supported", alpha);
+  return pointwise(node, PointwiseFunction::silu);
+}
+
+ImportedValue Importer::hardsigmoid(const OnnxNode& node) {
+  check(is_pytorch_hard_sigmoid(node), ExitCode::usage, "its alpha and beta are {} and {}; 1/6 and 1/2 are supported",
+        node.real("alpha", 0.2F), node.real("beta", 0.5F));
+  return pointwise(node, PointwiseFunction::hardsigmoid);
+}
+
+ImportedValue Importer::leaky_relu(const OnnxNode& node) {
+  return pointwise(node, PointwiseFunction::leaky_relu, node.real("alpha", 0.01F));
+}
+
+ImportedValue Importer::elu(const OnnxNode& node) {
+  return pointwise(node, PointwiseFunction::elu, node.real("alpha", 1));
 }
 
 ImportedValue Importer::clip(const OnnxNode& node) {

@@ -64,6 +64,14 @@ ImportedValue Importer::reshape(const OnnxNode& node) {
   check(elements == shape.elements(), ExitCode::usage, "it reshapes {} elements per sample to {}", elements,
         shape.elements());
   if (target == sample) return x;
+  if (x.rank == 5) {
+    check(x.shuffled && target == Extents{1, shape.channels, shape.height, shape.width}, ExitCode::usage,
+          "it does not join the groups of a shuffle of channels");
+    ImportedValue value;
+    value.layer = result_.graph.channel_shuffle(x.layer, x.groups);
+    return value;
+  }
+  if (target.size() == 5) return grouped(x, target);
   if (target.size() == 2) return flattened(x);
   ImportedValue value = x;
   value.rank = 4;
@@ -85,9 +93,29 @@ ImportedValue Importer::squeeze(const OnnxNode& node) {
   return flattened(x);
 }
 
+// A vector becomes an image of one pixel, in one or two steps.
+ImportedValue Importer::unsqueeze(const OnnxNode& node) {
+  ImportedValue x = activation(node, 0);
+  const Extents given = integers_of(node, "axes", tensor_of(constant(node, 1)), {});
+  const auto count = static_cast<std::int64_t>(given.size());
+  const Extents axes = normal_axes(given, x.rank + count);
+  const bool behind = !axes.empty() && axes.front() >= 2;
+  check((x.rank == 2 || x.rank == 3) && x.rank + count <= 4 && behind, ExitCode::usage,
+        "only a vector can be extended, by a height and a width of 1");
+  x.rank += static_cast<int>(count);
+  return x;
+}
+
 ImportedValue Importer::transpose(const OnnxNode& node) {
   const ImportedValue& x = activation(node, 0);
   const Extents permutation = node.integers("perm", {});
+  if (x.rank == 5) {
+    check(permutation == Extents{0, 2, 1, 3, 4} && !x.shuffled, ExitCode::usage,
+          "five extents can only be permuted by [0, 2, 1, 3, 4], a shuffle of channels");
+    ImportedValue value = x;
+    value.shuffled = true;
+    return value;
+  }
   if (permutation == (x.rank == 2 ? Extents{0, 1} : Extents{0, 1, 2, 3})) return x;
   check(x.rank == 4 && permutation == (x.channels_last ? Extents{0, 3, 1, 2} : Extents{0, 2, 3, 1}), ExitCode::usage,
         "only the order of channels and pixels, [N, C, H, W] or [N, H, W, C], can be changed");

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onnx/import.h"
@@ -49,10 +50,13 @@ struct ImportedValue {
   std::string origin;                          // the initializer of a constant
   std::shared_ptr<PendingLayer> pending;       // a layer that is not in the graph yet
   int layer = -1;
-  int rank = 4;                // 4: an image, 2: a vector
+  int rank = 4;                // 4: an image, 2: a vector, 3: between the two, 5: with its channels in groups
   bool channels_last = false;  // the file's order is [N, H, W, C]
   Padding2d padding;           // of zeros, for the next convolution or pooling
   bool softmax = false;        // a Softmax that was dropped
+  std::int64_t groups = 1;     // of an image of rank 5
+  std::vector<std::pair<std::int64_t, std::int64_t>> sequence;  // of a list of parts: their first channels, and ends
+  bool shuffled = false;                                        // whether its two extents of channels are exchanged
 };
 
 class Importer {
@@ -105,6 +109,13 @@ class Importer {
   ImportedValue sigmoid(const OnnxNode& node) { return activate(node, Activation::sigmoid); }
   ImportedValue tanh(const OnnxNode& node) { return activate(node, Activation::tanh); }
   ImportedValue gelu(const OnnxNode& node);
+  ImportedValue pointwise(const OnnxNode& node, PointwiseFunction function, float alpha = 0);
+  ImportedValue silu(const OnnxNode& node);
+  ImportedValue hardswish(const OnnxNode& node) { return pointwise(node, PointwiseFunction::hardswish); }
+  ImportedValue hardsigmoid(const OnnxNode& node);
+  ImportedValue leaky_relu(const OnnxNode& node);
+  ImportedValue elu(const OnnxNode& node);
+  ImportedValue mish(const OnnxNode& node) { return pointwise(node, PointwiseFunction::mish); }
   ImportedValue clip(const OnnxNode& node);
   ImportedValue max_pool(const OnnxNode& node);
   ImportedValue average_pool(const OnnxNode& node);
@@ -124,12 +135,26 @@ class Importer {
   std::size_t constant_side(const OnnxNode& node, const char* what);
   std::int64_t channels_of(const ImportedValue& x) const;
   ChannelNumbers channel_numbers(const OnnxNode& node, std::size_t constant_input, bool may_train);
+  // With channels: import_channels.cpp.
+  static std::int64_t channel_axis(const ImportedValue& x);
+  ImportedValue product(const OnnxNode& node);
+  ImportedValue concat(const OnnxNode& node);
+  ImportedValue part(const ImportedValue& x, std::int64_t begin, std::int64_t end);
+  // The channels of each part, as [begin, end); `parts` is 0 if the sizes tell.
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts_of(const OnnxNode& node, const ImportedValue& x,
+                                                              std::int64_t parts);
+  ImportedValue split(const OnnxNode& node);
+  ImportedValue split_to_sequence(const OnnxNode& node);
+  ImportedValue sequence_at(const OnnxNode& node);
+  ImportedValue slice(const OnnxNode& node);
+  ImportedValue grouped(const ImportedValue& x, const std::vector<std::int64_t>& target) const;
   // ... and import_shapes.cpp.
   ImportedValue reduce_mean(const OnnxNode& node);
   ImportedValue flatten(const OnnxNode& node);
   ImportedValue flattened(const ImportedValue& from);
   ImportedValue reshape(const OnnxNode& node);
   ImportedValue squeeze(const OnnxNode& node);
+  ImportedValue unsqueeze(const OnnxNode& node);
   ImportedValue transpose(const OnnxNode& node);
   ImportedValue pad(const OnnxNode& node);
   ImportedValue softmax(const OnnxNode& node);

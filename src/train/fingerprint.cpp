@@ -111,6 +111,7 @@ struct LayerText {
   }
   std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
   std::string operator()(const GeluLayer& l) const { return fmt::format("gelu {}", static_cast<int>(l.form)); }
+  std::string operator()(const PointwiseLayer& l) const { return fmt::format("{} {}", to_string(l.function), l.alpha); }
   std::string operator()(const PoolLayer& l) const {
     return fmt::format("pool {} {} counted {}", static_cast<int>(l.kind), text_of(l.window), l.count_padding);
   }
@@ -119,6 +120,11 @@ struct LayerText {
   }
   std::string operator()(const DropoutLayer& l) const { return fmt::format("dropout {}", l.rate); }
   std::string operator()(const AddLayer& /*l*/) const { return "add"; }
+  std::string operator()(const ProductLayer& /*l*/) const { return "product"; }
+  std::string operator()(const ConcatLayer& /*l*/) const { return "concat"; }
+  std::string operator()(const ChannelSelectLayer& l) const {
+    return fmt::format("channels {} {} {}", l.first, l.count, l.groups);
+  }
   std::string operator()(const FlattenLayer& l) const { return fmt::format("flatten {}", l.channels_last); }
   std::string operator()(const AffineLayer& l) const { return fmt::format("affine {}", l.shift); }
 };

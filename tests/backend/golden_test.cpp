@@ -52,6 +52,16 @@ Activation activation_of(const json& test) {
   return Activation::none;
 }
 
+PointwiseFunction function_of(const json& test) {
+  for (const PointwiseFunction function :
+       {PointwiseFunction::silu, PointwiseFunction::hardswish, PointwiseFunction::hardsigmoid,
+        PointwiseFunction::leaky_relu, PointwiseFunction::elu, PointwiseFunction::mish}) {
+    if (test["function"] == to_string(function)) return function;
+  }
+  ADD_FAILURE() << "unknown function " << test["function"];
+  return PointwiseFunction::silu;
+}
+
 // Sets the same padding on all sides.
 template <class Spec>
 Spec padded(Spec spec, const json& test) {
@@ -94,6 +104,10 @@ OpSpec spec_of(const json& test) {
   if (op == "dropout") return DropoutSpec{batch, shape, test["rate"], test["stream"]};
   if (op == "add") return AddSpec{batch, shape, activation_of(test)};
   if (op == "gelu") return GeluSpec{batch, shape, test["approximate"] == "tanh" ? GeluForm::tanh : GeluForm::exact};
+  if (op == "pointwise") return PointwiseSpec{batch, shape, function_of(test), test["alpha"]};
+  if (op == "product") return ProductSpec{batch, shape, test["per_channel"]};
+  if (op == "concat") return ConcatSpec{batch, shape, test["second_channels"]};
+  if (op == "channel_select") return ChannelSelectSpec{batch, shape, test["first"], test["count"], test["groups"]};
   EXPECT_EQ(op, "activation");
   return ActivationSpec{batch, shape, activation_of(test)};
 }
@@ -105,7 +119,9 @@ reference::Inputs inputs_of(const json& test, const OpSpec& spec) {
       .x = uniform(test, Which::x, count, scale),
       .parameters = {uniform(test, Which::weight, parameter_elements(spec, 0), test.value("weight_scale", 1.0)),
                      uniform(test, Which::bias, parameter_elements(spec, 1))}};
-  if (inputs_of(spec) == 2) in.x2 = uniform(test, Which::x2, count, scale);
+  if (inputs_of(spec) == 2) {
+    in.x2 = uniform(test, Which::x2, batch_of(spec) * second_input_of(spec).elements(), scale);
+  }
   const std::int64_t statistics = statistic_elements(spec) / 2;
   in.statistics = uniform(test, Which::means, statistics);
   for (const double u : uniform(test, Which::variances, statistics)) in.statistics.push_back(1.5 + u);

@@ -97,6 +97,56 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
   }
 }
 
+TEST_P(SimpleOperators, PointwiseFunctionsAgreeWithTheReference) {
+  for (int round = 0; round < 6; ++round) {
+    for (const PointwiseFunction function :
+         {PointwiseFunction::silu, PointwiseFunction::hardswish, PointwiseFunction::hardsigmoid,
+          PointwiseFunction::leaky_relu, PointwiseFunction::elu, PointwiseFunction::mish}) {
+      const PointwiseSpec spec{
+          .batch = random_between(1, 40), .shape = random_shape(), .function = function, .alpha = 0.25F};
+      const std::string what = fmt::format("{}, {}", to_string(function), describe_shape(spec.batch, spec.shape));
+      EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(SimpleOperators, ProductsAgreeWithTheReference) {
+  for (int round = 0; round < 8; ++round) {
+    const ProductSpec spec{.batch = random_between(1, 40),
+                           .shape = round < 6 ? random_shape(37) : Shape{random_between(1, 300), 1, 1},
+                           .per_channel = round % 2 == 0};
+    const std::string what =
+        fmt::format("product{}, {}", spec.per_channel ? " per channel" : "", describe_shape(spec.batch, spec.shape));
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SimpleOperators, ConcatenationsAgreeWithTheReference) {
+  for (int round = 0; round < 8; ++round) {
+    const ConcatSpec spec{
+        .batch = random_between(1, 40), .input = random_shape(9), .second_channels = random_between(1, 9)};
+    const std::string what =
+        fmt::format("concat of {} more, {}", spec.second_channels, describe_shape(spec.batch, spec.input));
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SimpleOperators, SelectionsOfChannelsAgreeWithTheReference) {
+  for (int round = 0; round < 8; ++round) {
+    ChannelSelectSpec spec{.batch = random_between(1, 40), .input = random_shape(), .groups = random_between(1, 4)};
+    spec.count = spec.groups * random_between(1, 4);
+    spec.first = random_between(0, 3);
+    spec.input.channels = spec.first + spec.count + random_between(0, 3);
+    const std::string what = fmt::format("channels {} + {} in {} groups, {}", spec.first, spec.count, spec.groups,
+                                         describe_shape(spec.batch, spec.input));
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(SimpleOperators, SumsAgreeWithTheReference) {
   for (int round = 0; round < 6; ++round) {
     for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {

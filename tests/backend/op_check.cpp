@@ -40,6 +40,8 @@ Values exact_biases(std::int64_t count) {
 int most_sixteenths(const OpSpec& spec) {
   return std::visit(
       [](const auto& s) {
+        // Beyond all kinks.
+        if constexpr (requires { s.function; }) return 128;
         if constexpr (requires { s.activation; }) return s.activation == Activation::relu6 ? 128 : 16;
         return 16;
       },
@@ -66,7 +68,9 @@ Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
   Inputs in{.x = exact_values(count, most_sixteenths(spec)),
             .parameters = {exact_values(parameter_elements(spec, 0)), exact_biases(parameter_elements(spec, 1)),
                            exact_biases(parameter_elements(spec, 2))}};
-  if (inputs_of(spec) == 2) in.x2 = exact_values(count, most_sixteenths(spec));
+  if (inputs_of(spec) == 2) {
+    in.x2 = exact_values(batch_of(spec) * second_input_of(spec).elements(), most_sixteenths(spec));
+  }
   if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
     if (!has_bf16) move_channels(*norm, in.x);
     in.statistics = random_values(norm->shape.channels);
@@ -255,10 +259,10 @@ class Run {
   Run(const OpCheck& check, const Inputs& in)
       : check_(check),
         x(check.backend, batch(), input_of(check.spec), check.x_layout),
-        x2(check.backend, second() ? batch() : 0, input_of(check.spec), check.x_layout),
+        x2(check.backend, second() ? batch() : 0, second_input_of(check.spec), check.x_layout),
         y(check.backend, batch(), output_of(check.spec), check.y_layout),
         dx(check.backend, batch(), input_of(check.spec), check.x_layout),
-        dx2(check.backend, second() ? batch() : 0, input_of(check.spec), check.x_layout),
+        dx2(check.backend, second() ? batch() : 0, second_input_of(check.spec), check.x_layout),
         dy(check.backend, batch(), output_of(check.spec), check.y_layout),
         values(check.backend, in.parameters),
         gradients(check.backend, {Values(in.parameters.weight.size()), Values(in.parameters.bias.size()),
@@ -302,7 +306,7 @@ class Run {
     const Garbage workspace(check_.backend, check_.op.workspace_bytes());
     if (!check_.op.backward_reads_x()) x.fill(kGarbage);
     if (!check_.op.backward_reads_y()) y.fill(kGarbage);
-    x2.fill(kGarbage);
+    if (!check_.op.backward_reads_x2()) x2.fill(kGarbage);
     check_.op.backward({.x = x.data(),
                         .y = y.data(),
                         .dy = dy.data(),
@@ -312,6 +316,7 @@ class Run {
                         .saved = saved_.data(),
                         .workspace = workspace.data(),
                         .active = check_.active,
+                        .x2 = second() ? x2.data() : nullptr,
                         .dx2 = second() ? dx2.data() : nullptr,
                         .keys = keys_.data()});
   }

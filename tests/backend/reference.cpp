@@ -213,6 +213,113 @@ Values gelu_backward(const GeluSpec& s, const Values& x, const Values& dy) {
   return dx;
 }
 
+// f(x) and its derivative.
+struct FunctionPoint {
+  double value;
+  double slope;
+};
+FunctionPoint function_point(const PointwiseSpec& s, double x) {
+  const double sigmoid = 1 / (1 + std::exp(-x));
+  const double alpha = s.alpha;
+  switch (s.function) {
+    case PointwiseFunction::silu:
+      return {x * sigmoid, sigmoid + x * sigmoid * (1 - sigmoid)};
+    case PointwiseFunction::hardswish:
+      if (x <= -3) return {0, 0};
+      return x >= 3 ? FunctionPoint{x, 1} : FunctionPoint{x * (x + 3) / 6, x / 3 + 0.5};
+    case PointwiseFunction::hardsigmoid:
+      return {std::clamp(x + 3, 0.0, 6.0) / 6, x > -3 && x < 3 ? 1.0 / 6 : 0};
+    case PointwiseFunction::leaky_relu:
+      return x > 0 ? FunctionPoint{x, 1} : FunctionPoint{alpha * x, alpha};
+    case PointwiseFunction::elu:
+      return x > 0 ? FunctionPoint{x, 1} : FunctionPoint{alpha * std::expm1(x), alpha * std::exp(x)};
+    case PointwiseFunction::mish:
+      break;
+  }
+  const double t = std::tanh(std::log1p(std::exp(x)));
+  return {x * t, t + x * (1 - t * t) * sigmoid};
+}
+
+Values apply(const PointwiseSpec& s, const Values& x) {
+  Values y = x;
+  for (double& value : y) value = function_point(s, value).value;
+  return y;
+}
+
+Values apply_backward(const PointwiseSpec& s, const Values& x, const Values& dy) {
+  Values dx = dy;
+  for (std::size_t i = 0; i < x.size(); ++i) dx[i] *= function_point(s, x[i]).slope;
+  return dx;
+}
+
+// The index of the factor of each element.
+std::vector<std::size_t> factor_places(const ProductSpec& s) {
+  std::vector<std::size_t> places(at(s.batch * s.shape.elements()));
+  const std::size_t shared = s.per_channel ? at(s.shape.height * s.shape.width) : 1;
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = i / shared;
+  return places;
+}
+
+Values multiply(const ProductSpec& s, const Inputs& in) {
+  Values y = in.x;
+  const std::vector<std::size_t> places = factor_places(s);
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] *= in.x2[places[i]];
+  return y;
+}
+
+Gradients multiply_backward(const ProductSpec& s, const Inputs& in, const Values& dy) {
+  Gradients g{.dx = dy, .dx2 = Values(in.x2.size()), .parameters = {}};
+  const std::vector<std::size_t> places = factor_places(s);
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    g.dx[i] *= in.x2[places[i]];
+    g.dx2[places[i]] += dy[i] * in.x[i];
+  }
+  return g;
+}
+
+// For each element of the output, the index of its source among the elements of x, followed by those of x2.
+std::vector<std::size_t> sources(const ConcatSpec& s) {
+  std::vector<std::size_t> places;
+  const std::int64_t second = s.second_input().elements();
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t i = 0; i < s.input.elements(); ++i) places.push_back(at(n * s.input.elements() + i));
+    for (std::int64_t i = 0; i < second; ++i) places.push_back(at(s.batch * s.input.elements() + n * second + i));
+  }
+  return places;
+}
+std::vector<std::size_t> sources(const ChannelSelectSpec& s) {
+  std::vector<std::size_t> places;
+  const std::int64_t plane = s.input.height * s.input.width;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    // [groups][count / groups] transposed.
+    for (std::int64_t within = 0; within < s.count / s.groups; ++within) {
+      for (std::int64_t group = 0; group < s.groups; ++group) {
+        const std::int64_t channel = s.first + group * (s.count / s.groups) + within;
+        for (std::int64_t p = 0; p < plane; ++p) places.push_back(at((n * s.input.channels + channel) * plane + p));
+      }
+    }
+  }
+  return places;
+}
+
+template <class Spec>
+Values copy(const Spec& s, const Inputs& in) {
+  Values all = in.x;
+  all.insert(all.end(), in.x2.begin(), in.x2.end());
+  Values y;
+  for (const std::size_t place : sources(s)) y.push_back(all[place]);
+  return y;
+}
+
+template <class Spec>
+Gradients copy_backward(const Spec& s, const Inputs& in, const Values& dy) {
+  Values all(in.x.size() + in.x2.size());
+  const std::vector<std::size_t> places = sources(s);
+  for (std::size_t i = 0; i < dy.size(); ++i) all[places[i]] += dy[i];
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(in.x.size());
+  return {Values(all.begin(), middle), Values(middle, all.end()), {}};
+}
+
 Outputs forward(const OpSpec& spec, const Inputs& in) {
   return std::visit(Overloaded{[&](const ConvSpec& s) -> Outputs {
                                  return {convolve(s, in), {}};
@@ -226,6 +333,15 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                },
                                [&](const GeluSpec& s) -> Outputs {
                                  return {gelu(s, in.x), {}};
+                               },
+                               [&](const PointwiseSpec& s) -> Outputs {
+                                 return {apply(s, in.x), {}};
+                               },
+                               [&](const ProductSpec& s) -> Outputs {
+                                 return {multiply(s, in), {}};
+                               },
+                               [&](const OneOf<ConcatSpec, ChannelSelectSpec> auto& s) -> Outputs {
+                                 return {copy(s, in), {}};
                                },
                                [&](const PoolSpec& s) -> Outputs {
                                  return {pool(s, in.x), {}};
@@ -260,6 +376,13 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
                                },
                                [&](const GeluSpec& s) -> Gradients {
                                  return {gelu_backward(s, in.x, dy), {}, {}};
+                               },
+                               [&](const PointwiseSpec& s) -> Gradients {
+                                 return {apply_backward(s, in.x, dy), {}, {}};
+                               },
+                               [&](const ProductSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
+                               [&](const OneOf<ConcatSpec, ChannelSelectSpec> auto& s) -> Gradients {
+                                 return copy_backward(s, in, dy);
                                },
                                [&](const PoolSpec& s) -> Gradients {
                                  return {pool_backward(s, in.x, dy), {}, {}};

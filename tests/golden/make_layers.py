@@ -43,9 +43,12 @@ class Kinks:
     def __init__(self):
         self.nearest = float("inf")
 
-    def act(self, name, x):
-        for kink in {"relu": [0], "relu6": [0, 6]}.get(name, []):
+    def near(self, x, kinks):
+        for kink in kinks:
             self.nearest = min(self.nearest, (x - kink).abs().min().item())
+
+    def act(self, name, x):
+        self.near(x, {"relu": [0], "relu6": [0, 6]}.get(name, []))
         return {"none": lambda v: v, "relu": F.relu, "relu6": F.relu6, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[name](x)
 
     def max_pool(self, x, window, stride, padding):
@@ -92,11 +95,36 @@ def dropout(c, k, t):
     return t["x"] * torch.from_numpy(keep).reshape(t["x"].shape) / (1 - c["rate"])
 
 
+POINTWISE = {
+    "silu": lambda x, alpha: F.silu(x),
+    "hardswish": lambda x, alpha: F.hardswish(x),
+    "hardsigmoid": lambda x, alpha: F.hardsigmoid(x),
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "mish": lambda x, alpha: F.mish(x),
+}
+
+
+def pointwise(c, k, t):
+    k.near(t["x"], {"hardswish": [-3, 3], "hardsigmoid": [-3, 3], "leaky_relu": [0], "elu": [0]}.get(c["function"], []))
+    return POINTWISE[c["function"]](t["x"], float(np.float32(c["alpha"])))
+
+
+def channel_select(c, k, t):
+    x = t["x"][:, c["first"]:c["first"] + c["count"]]
+    shape = x.shape
+    return x.reshape(shape[0], c["groups"], c["count"] // c["groups"], *shape[2:]).transpose(1, 2).reshape(shape)
+
+
 LAYERS = {
     "conv": conv,
     "linear": linear,
     "activation": lambda c, k, t: k.act(c["activation"], t["x"]),
     "gelu": lambda c, k, t: F.gelu(t["x"], approximate=c["approximate"]),
+    "pointwise": pointwise,
+    "product": lambda c, k, t: t["x"] * t["x2"],
+    "concat": lambda c, k, t: torch.cat((t["x"], t["x2"]), dim=1),
+    "channel_select": channel_select,
     "pool": pool,
     "batch_norm": batch_norm,
     "add": lambda c, k, t: k.act(c["activation"], t["x"] + t["x2"]),
@@ -149,6 +177,13 @@ def cases():
     yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2}
     for approximate in ["none", "tanh"]:
         yield {"op": "gelu", "batch": 2, "shape": [3, 4, 4], "approximate": approximate, "input_scale": 4}
+    for function, alpha in [("silu", 0), ("hardswish", 0), ("hardsigmoid", 0), ("leaky_relu", 0.01), ("elu", 0.7), ("mish", 0)]:
+        yield {"op": "pointwise", "batch": 2, "shape": [3, 4, 4], "function": function, "alpha": alpha, "input_scale": 8}
+    yield {"op": "product", "batch": 3, "shape": [5, 3, 4], "per_channel": False}
+    yield {"op": "product", "batch": 3, "shape": [5, 3, 4], "per_channel": True}
+    yield {"op": "concat", "batch": 3, "shape": [2, 3, 4], "second_channels": 5}
+    yield {"op": "channel_select", "batch": 3, "shape": [9, 2, 3], "first": 2, "count": 6, "groups": 1}
+    yield {"op": "channel_select", "batch": 3, "shape": [12, 2, 3], "first": 0, "count": 12, "groups": 3}
 
 
 def parameter_shapes(c):
@@ -169,8 +204,10 @@ def run(c, seed):
     """The results of a case, and the distance to the nearest kink."""
     shape = [c["batch"], *c["shape"]]
     t = {"x": uniform(seed, 0, shape) * c.get("input_scale", 1), "training": True, "keys": keys(seed, c["batch"])}
-    if c.get("add") or c["op"] == "add":
-        t["x2"] = uniform(seed, 1, shape) * c.get("input_scale", 1)
+    second = {"product": [c["batch"], c["shape"][0], 1, 1] if c.get("per_channel") else shape, "add": shape,
+              "concat": [c["batch"], c.get("second_channels"), *c["shape"][1:]]}.get(c["op"], shape if c.get("add") else None)
+    if second:
+        t["x2"] = uniform(seed, 1, second) * c.get("input_scale", 1)
     for which, (name, size) in enumerate(parameter_shapes(c).items()):
         t[name] = uniform(seed, 2 + which, size) * (c.get("weight_scale", 1) if name == "weight" else 1)
     leaves = {name: t[name].requires_grad_() for name in ["x", "x2", "weight", "bias"] if name in t}

@@ -124,7 +124,49 @@ def settle(module, seed):
     return module.eval()
 
 
+class Excited(nn.Module):
+    """Squeeze-and-excitation and the activations of MobileNet v3 and EfficientNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 12, 3, 2, 1, bias=False), nn.BatchNorm2d(12), nn.Hardswish())
+        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(12, 4, 1), nn.SiLU(), nn.Conv2d(4, 12, 1))
+        self.conv = nn.Sequential(nn.Conv2d(12, 12, 1, bias=False), nn.BatchNorm2d(12), nn.SiLU())
+        self.gate = nn.Linear(12, 12)
+        self.classifier = nn.Sequential(nn.Linear(12, 20), nn.Mish(), nn.LeakyReLU(0.2), nn.ELU(0.7), nn.Linear(20, 10))
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = self.conv(F.hardsigmoid(self.squeeze(x)) * x)
+        gate = torch.sigmoid(self.gate(x.mean([2, 3])))[:, :, None, None]
+        return self.classifier(torch.flatten(F.adaptive_avg_pool2d(x * gate, 1), 1))
+
+
+class Branching(nn.Module):
+    """Branches that are joined, divided and shuffled, as in SqueezeNet, DenseNet and ShuffleNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.wide = nn.Conv2d(8, 6, 3, padding=1)
+        self.narrow = nn.Conv2d(8, 4, 1)
+        self.dense = nn.Conv2d(18, 6, 3, padding=1)
+        self.depthwise = nn.Sequential(nn.Conv2d(12, 12, 3, padding=1, groups=12, bias=False), nn.BatchNorm2d(12), nn.ReLU())
+        self.fc = nn.Linear(24, 10)
+
+    def forward(self, x):
+        x = F.relu(self.stem(x))
+        features = [x, F.relu(self.wide(x)), F.relu(self.narrow(x))]
+        features.append(F.relu(self.dense(torch.cat(features, 1))))
+        x = torch.cat(features, 1)
+        left, right = x.chunk(2, dim=1)
+        x = torch.cat((left, self.depthwise(right)), 1)
+        n, c, h, w = x.shape
+        x = x.view(n, 3, c // 3, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
 def networks():
     sizes = [(Residual, (3, 32, 32)), (Reshaping, (1, 28, 28)), (Inverted, (3, 16, 16)), (Odd, (2, 15, 14)),
-             (Local, (3, 15, 15))]
+             (Local, (3, 15, 15)), (Excited, (3, 16, 16)), (Branching, (3, 14, 14))]
     return [(kind.__name__.lower(), settle(kind(), i), size) for i, (kind, size) in enumerate(sizes)]

@@ -147,6 +147,41 @@ class GraphReference {
                                          : v / 2 * (1 + std::erf(v / std::sqrt(2.0)));
     });
   }
+  void compute(const PointwiseLayer& pointwise) {
+    const double alpha = pointwise.alpha;
+    std::transform(x_->begin(), x_->end(), y_.begin(), [&](double v) {
+      switch (pointwise.function) {
+        case PointwiseFunction::silu:
+          return v / (1 + std::exp(-v));
+        case PointwiseFunction::hardswish:
+          return v * std::clamp(v + 3, 0.0, 6.0) / 6;
+        case PointwiseFunction::hardsigmoid:
+          return std::clamp(v + 3, 0.0, 6.0) / 6;
+        case PointwiseFunction::leaky_relu:
+          return v > 0 ? v : alpha * v;
+        case PointwiseFunction::elu:
+          return v > 0 ? v : alpha * std::expm1(v);
+        case PointwiseFunction::mish:
+          break;
+      }
+      return v * std::tanh(std::log1p(std::exp(v)));
+    });
+  }
+  void compute(const ProductLayer& /*kind*/) {
+    const std::vector<double>& factors = values_[static_cast<std::size_t>(layer_->inputs[1])];
+    const std::size_t shared = x_->size() / factors.size();
+    for (std::size_t i = 0; i < y_.size(); ++i) y_[i] = (*x_)[i] * factors[i / shared];
+  }
+  void compute(const ConcatLayer& /*kind*/) {
+    y_ = *x_;
+    const std::vector<double>& second = values_[static_cast<std::size_t>(layer_->inputs[1])];
+    y_.insert(y_.end(), second.begin(), second.end());
+  }
+  void compute(const ChannelSelectLayer& select) {
+    each_output([&](std::int64_t c, std::int64_t h, std::int64_t w) {
+      return x(select.first + c % select.groups * (select.count / select.groups) + c / select.groups, h, w);
+    });
+  }
   void compute(const PoolLayer& pool) {
     each_output([&](std::int64_t c, std::int64_t row, std::int64_t column) {
       double sum = 0;

@@ -82,17 +82,18 @@ class Bf16Op final : public Op {
     rounded_ = space_.add<Bf16>(weights_);
     widened_weights_ = space_.add<float>(weights_);
     x_ = Widened(space_, batch, input_of(spec), x);
-    x2_ = second ? Widened(space_, batch, input_of(spec), x) : Widened();
+    x2_ = second ? Widened(space_, batch, second_input_of(spec), x) : Widened();
     y_ = Widened(space_, batch, output_of(spec), y);
     dy_ = Widened(space_, batch, output_of(spec), y);
     dx_ = input_gradient_ ? Widened(space_, batch, input_of(spec), x) : Widened();
-    dx2_ = second ? Widened(space_, batch, input_of(spec), x) : Widened();
+    dx2_ = second ? Widened(space_, batch, second_input_of(spec), x) : Widened();
     inner_ = space_.add<std::byte>(static_cast<std::int64_t>(op_->workspace_bytes()));
   }
 
   std::size_t saved_bytes() const override { return op_->saved_bytes(); }
   std::size_t workspace_bytes() const override { return space_.bytes(); }
   bool backward_reads_x() const override { return op_->backward_reads_x(); }
+  bool backward_reads_x2() const override { return op_->backward_reads_x2(); }
   bool backward_reads_y() const override { return op_->backward_reads_y(); }
   // Everything is read before anything is written.
   bool in_place() const override { return op_->in_place(); }
@@ -112,6 +113,7 @@ class Bf16Op final : public Op {
     BackwardArguments inner = a;
     inner.x = op_->backward_reads_x() ? x_.read(a.workspace, a.x, a.active) : x_.in(a.workspace);
     inner.y = op_->backward_reads_y() ? y_.read(a.workspace, a.y, a.active) : y_.in(a.workspace);
+    if (op_->backward_reads_x2()) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
     inner.dy = dy_.read(a.workspace, a.dy, a.active);
     if (input_gradient_) inner.dx = dx_.in(a.workspace);
     if (a.dx2 != nullptr) inner.dx2 = dx2_.in(a.workspace);

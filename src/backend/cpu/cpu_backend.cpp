@@ -89,16 +89,17 @@ class CpuOps final : public OpFactory {
   }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    return std::visit(Overloaded{[=](const ConvSpec& s) {
-                                   return x == y &&
-                                          (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
-                                 },
-                                 [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
-                                 [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
-                                 [](const ReorderSpec& /*s*/) { return true; },
-                                 [=](const OneOf<ActivationSpec, GeluSpec, PoolSpec, BatchNormSpec, AddSpec, LrnSpec,
-                                                 DropoutSpec> auto& /*s*/) { return x == y; }},
-                      spec);
+    return std::visit(
+        Overloaded{
+            [=](const ConvSpec& s) {
+              return x == y && (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
+            },
+            [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
+            [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
+            [](const ReorderSpec& /*s*/) { return true; },
+            [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, ProductSpec, ConcatSpec, ChannelSelectSpec,
+                            PoolSpec, BatchNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) { return x == y; }},
+        spec);
   }
 
   OpSpec timed_spec(const OpSpec& spec) const override { return cpu_timed_spec(spec); }
@@ -146,6 +147,10 @@ class CpuOps final : public OpFactory {
             [&](const LinearSpec& s) { return x == Layout::lanes16 ? make_lanes_linear(s) : make_onednn_linear(s); },
             [&](const ActivationSpec& s) { return make_activation(s, x, Element::fp32); },
             [&](const GeluSpec& s) { return make_gelu(s, x); },
+            [&](const PointwiseSpec& s) { return make_pointwise(s, x); },
+            [&](const ProductSpec& s) { return make_product(s, x); },
+            [&](const ConcatSpec& s) { return make_concat(s, x); },
+            [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
             [&](const PoolSpec& s) { return make_pool(s, x, Element::fp32); },
             [&](const BatchNormSpec& s) { return make_batch_norm(s, x, Element::fp32); },
             [&](const AddSpec& s) { return make_add(s, x, Element::fp32); },
@@ -159,19 +164,19 @@ class CpuOps final : public OpFactory {
   static std::unique_ptr<Op> make_own_bf16_op(const OpSpec& spec, Layout x, const std::string& kernels) {
     constexpr Element kBf16 = Element::bf16;
     return std::visit(
-        Overloaded{
-            [&](const ConvSpec& s) {
-              const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
-                               lanes_depthwise_supported(s);
-              return own ? make_lanes_bf16_depthwise(s) : nullptr;
-            },
-            [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
-            [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
-            [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
-            [&](const AddSpec& s) { return make_add(s, x, kBf16); },
-            [](const OneOf<LinearSpec, GeluSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) {
-              return std::unique_ptr<Op>();
-            }},
+        Overloaded{[&](const ConvSpec& s) {
+                     const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
+                                      lanes_depthwise_supported(s);
+                     return own ? make_lanes_bf16_depthwise(s) : nullptr;
+                   },
+                   [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
+                   [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
+                   [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
+                   [&](const AddSpec& s) { return make_add(s, x, kBf16); },
+                   [&](const ConcatSpec& s) { return make_concat(s, x); },
+                   [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
+                   [](const OneOf<LinearSpec, GeluSpec, PointwiseSpec, ProductSpec, LrnSpec, DropoutSpec, ReorderSpec,
+                                  ChannelsLastSpec> auto& /*s*/) { return std::unique_ptr<Op>(); }},
         spec);
   }
 

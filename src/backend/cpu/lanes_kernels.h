@@ -13,6 +13,7 @@
 #include "backend/cpu/gelu_kernels.h"
 #include "backend/cpu/lrn_kernels.h"
 #include "backend/cpu/norm_kernels.h"
+#include "backend/cpu/pointwise_kernels.h"
 #include "backend/cpu/pool_kernels.h"
 
 namespace ddp::lanes {
@@ -206,6 +207,8 @@ struct Kernels {
   ElementwiseKernels elementwise;
   PoolKernels pool;
   GeluKernels gelu[2];  // by GeluForm
+  PointwiseKernels pointwise[kPointwiseFunctions];
+  ProductKernels product;
   // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
   // `round_multiply_adds` of them. Returns a sum that depends on all.
   float (*multiply_adds)(std::int64_t rounds, float factor);

@@ -30,13 +30,18 @@ std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvForma
 // onednn_linear.cpp: x and y plain.
 std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
 
-// Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, gelu.cpp, lrn.cpp, dropout.cpp. The
-// first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
+// Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, gelu.cpp, pointwise.cpp, lrn.cpp,
+// dropout.cpp. The first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
 std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_gelu(const GeluSpec& spec, Layout layout);
+std::unique_ptr<Op> make_pointwise(const PointwiseSpec& spec, Layout layout);
+std::unique_ptr<Op> make_product(const ProductSpec& spec, Layout layout);
+// channels.cpp: the same, on any element.
+std::unique_ptr<Op> make_concat(const ConcatSpec& spec, Layout layout);
+std::unique_ptr<Op> make_channel_select(const ChannelSelectSpec& spec, Layout layout);
 std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
 std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
 // reorder.cpp: from any layout to any other.

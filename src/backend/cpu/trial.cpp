@@ -52,7 +52,7 @@ Trial::Trial(const OpSpec& spec, Layout x, Layout y, Element element) {
   const std::int64_t batch = batch_of(spec);
   const std::int64_t in = stored_elements(batch, input_of(spec), x);
   const std::int64_t out = stored_elements(batch, output_of(spec), y);
-  const std::int64_t second = inputs_of(spec) == 2 ? in : 0;
+  const std::int64_t second = inputs_of(spec) == 2 ? stored_elements(batch, second_input_of(spec), x) : 0;
   const std::int64_t weights = parameter_elements(spec, 0);
   const std::int64_t biases = parameter_elements(spec, 1);
   Workspace space;
@@ -99,6 +99,7 @@ Trial::Trial(const OpSpec& spec, Layout x, Layout y, Element element) {
                .parameters = {at(weight), at(bias)},
                .parameter_gradients = {at(dw), at(db)},
                .active = batch,
+               .x2 = values_at(data2),
                .dx2 = values_at(dx2),
                .keys = keys.in(memory_.data())};
 }

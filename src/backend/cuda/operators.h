@@ -44,6 +44,11 @@ std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpe
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
 // gelu.cu: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_gelu(const CudaContext& context, const GeluSpec& spec);
+// pointwise.cu, product.cu, channels.cu: the same.
+std::unique_ptr<Op> make_cuda_pointwise(const CudaContext& context, const PointwiseSpec& spec);
+std::unique_ptr<Op> make_cuda_product(const CudaContext& context, const ProductSpec& spec, Layout layout);
+std::unique_ptr<Op> make_cuda_concat(const CudaContext& context, const ConcatSpec& spec, Layout layout);
+std::unique_ptr<Op> make_cuda_channel_select(const CudaContext& context, const ChannelSelectSpec& spec, Layout layout);
 // simple_ops.cpp: plain or nhwc, the same on both sides; a reorder from one to the other.
 std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const ActivationSpec& spec);
 std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec);

@@ -291,7 +291,7 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& 
   const Memory y = filled(queue, context, element, out);
   const Memory dy = filled(queue, context, element, out);
   const Memory dx = filled(queue, context, element, in);
-  const std::int64_t second = inputs_of(spec) > 1 ? in : 0;
+  const std::int64_t second = inputs_of(spec) > 1 ? batch * second_input_of(spec).elements() : 0;
   const Memory x2 = filled(queue, context, element, second);
   const Memory dx2 = filled(queue, context, element, second);
   const Memory statistics = filled(queue, context, Element::fp32, statistic_elements(spec));
@@ -313,7 +313,7 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& 
   backward.y = {y.data(), element};
   backward.dy = {dy.data(), element};
   backward.dx = {dx.data(), element};
-  forward.x2 = {x2.data(), element};
+  forward.x2 = backward.x2 = ConstActivations(x2.data(), element);
   backward.dx2 = {dx2.data(), element};
   forward.statistics = statistics.at<float>(0);
   forward.keys = backward.keys = keys.at<std::uint64_t>(0);

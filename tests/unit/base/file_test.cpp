@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "support/child.h"
@@ -54,6 +55,18 @@ TEST_F(FileTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(file.read_at(bytes, 99), 0);
   File(path_, File::Mode::create, kCode).write("four");
   EXPECT_EQ(read_text(path_, kCode), "four");
+}
+
+// Large reads are divided into pieces.
+TEST_F(FileTest, LargeFilesAreReadWhole) {
+  std::string text(std::size_t{40} << 20U, '\0');
+  for (std::size_t i = 0; i < text.size(); i += 4099) text[i] = static_cast<char>(1 + i % 127);
+  std::ofstream(path_, std::ios::binary) << text;
+  const File file(path_, File::Mode::read, ExitCode::data);
+  std::string read(text.size() - 5, 'x');
+  EXPECT_EQ(file.read_at(std::as_writable_bytes(std::span(read)), 5), read.size());
+  EXPECT_TRUE(read == text.substr(5));
+  EXPECT_TRUE(read_text(path_, ExitCode::data) == text);
 }
 
 TEST_F(FileTest, ReplacingChangesTheWholeFile) {

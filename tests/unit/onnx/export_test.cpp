@@ -29,6 +29,14 @@ struct Trained {
     x = graph.batch_norm("bn2", graph.dropout(graph.relu(graph.add(y, x)), 0.5F));
     x = graph.lrn(x, {.size = 3, .alpha = 0.5F});
     x = graph.pool(x, {.window = {.height = 3, .width = 2, .padding = {.top = 1}}, .count_padding = false});
+    x = graph.pointwise(x, PointwiseFunction::silu);
+    const int scale = graph.conv("se", graph.global_average_pool(x), {.channels = 8});
+    x = graph.pointwise(graph.product(x, graph.pointwise(scale, PointwiseFunction::hardsigmoid)),
+                        PointwiseFunction::mish);
+    x = graph.concat(
+        {x, graph.channel_select(x, {.first = 2, .count = 4}), graph.pointwise(x, PointwiseFunction::hardswish)});
+    x = graph.channel_select(graph.channel_shuffle(x, 5), {.first = 3, .count = 12, .groups = 3});
+    x = graph.pointwise(graph.pointwise(x, PointwiseFunction::leaky_relu, 0.2F), PointwiseFunction::elu, 0.7F);
     x = graph.activation(graph.global_average_pool(x), Activation::tanh);
     x = graph.batch_norm("bn3", graph.linear("fc1", graph.flatten(x), 6));
     x = graph.gelu(graph.gelu(graph.activation(x, Activation::sigmoid)), GeluForm::tanh);

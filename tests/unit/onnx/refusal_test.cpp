@@ -36,17 +36,17 @@ std::string refusal_of(const std::string& type, std::vector<std::string> more,
 
 TEST(OnnxRefusal, NamesAllUnknownOperatorsAsInPyTorch) {
   ModelMaker m;
-  const std::string x = m.node("HardSwish", {m.node("Relu", {"input"})});
-  m.output(m.classifier(m.node("Mish", {x}), 72, 2));
+  const std::string x = m.node("Selu", {m.node("Relu", {"input"})});
+  m.output(m.classifier(m.node("Celu", {x}), 72, 2));
   EXPECT_THAT(refusal(m), AllOf(HasSubstr("test.onnx: it has operators that are not supported: "),
-                                HasSubstr("HardSwish (nn.Hardswish in PyTorch) at node 'HardSwish_1'"),
-                                HasSubstr("Mish (nn.Mish in PyTorch) at node"), HasSubstr("supported are Add, "),
+                                HasSubstr("Selu (nn.SELU in PyTorch) at node 'Selu_1'"),
+                                HasSubstr("Celu (nn.CELU in PyTorch) at node"), HasSubstr("supported are Add, "),
                                 HasSubstr("Conv")));
 }
 
 TEST(OnnxRefusal, UnknownOperatorThatNothingReadsIsNoMatter) {
   ModelMaker m;
-  m.node("HardSwish", {"input"});
+  m.node("Selu", {"input"});
   m.output(m.classifier("input", 72, 2));
   EXPECT_EQ(m.imported().graph.classes(), 2);
 }
@@ -106,12 +106,20 @@ TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(refusal_of("Dropout", {}, {{"ratio", 1.5F}}), HasSubstr("dropout with rate 1.5"));
   EXPECT_THAT(refusal_of("Softmax", {}), HasSubstr("not over the classes"));
   EXPECT_THAT(refusal_of("Add", {"input"}), HasSubstr("with itself"));
-  EXPECT_THAT(refusal_of("Mul", {"input"}), HasSubstr("only the product with a constant"));
+  EXPECT_THAT(refusal_of("Mul", {"input"}), HasSubstr("with itself"));
   EXPECT_THAT(refusal_of("Mul", {"w"}), HasSubstr("one number per channel"));
   EXPECT_THAT(refusal_of("Mul", {"one"}), HasSubstr("'one' is one number for all channels"));
   EXPECT_THAT(refusal_of("Div", {"zero"}), HasSubstr("divides by 0"));
-  EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{1}}}),
-              HasSubstr("Concat (torch.cat in PyTorch) on images"));
+  EXPECT_THAT(refusal_of("Concat", {"input"}, {{"axis", std::int64_t{2}}}),
+              HasSubstr("only the channels can be joined"));
+  EXPECT_THAT(refusal_of("Split", {}, {{"axis", std::int64_t{3}}}), HasSubstr("only the channels can be split"));
+  EXPECT_THAT(refusal_of("Split", {}, {{"axis", std::int64_t{1}}, {"split", Integers{1}}}), HasSubstr("do not divide"));
+  EXPECT_THAT(refusal_of("Slice", {}, {{"axes", Integers{2}}, {"starts", Integers{1}}, {"ends", Integers{9}}}),
+              HasSubstr("only the channels can be sliced"));
+  EXPECT_THAT(refusal_of("Slice", {}, {{"axes", Integers{1}}, {"starts", Integers{1}}, {"ends", Integers{1}}}),
+              HasSubstr("it selects no channels"));
+  EXPECT_THAT(refusal_of("HardSigmoid", {}), HasSubstr("its alpha and beta are 0.2 and 0.5"));
+  EXPECT_THAT(refusal_of("Swish", {}, {{"alpha", 2.0F}}), HasSubstr("its alpha is 2"));
   EXPECT_THAT(refusal_of("Flatten", {}, {{"axis", std::int64_t{2}}}), HasSubstr("axis is 2"));
   EXPECT_THAT(refusal_of("Transpose", {}, {{"perm", Integers{0, 1, 3, 2}}}), HasSubstr("only the order of channels"));
   EXPECT_THAT(refusal_of("Pad", {}, {{"mode", std::string("reflect")}}), HasSubstr("padding with zeros"));

@@ -1,0 +1,27 @@
+// y = x * x2, elementwise, or with one factor per sample and channel, as in squeeze-and-excitation (Hu et al., 2018).
+//
+//   ProductSpec spec{.batch = 64, .shape = {96, 28, 28}, .per_channel = true};   // x2 has the shape {96, 1, 1}
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "backend/ops/description.h"
+#include "base/shape.h"
+
+namespace ddp {
+
+struct ProductSpec {
+  static constexpr std::string_view kKind = "product";
+
+  std::int64_t batch = 0;
+  Shape shape;
+  bool per_channel = false;
+
+  constexpr int inputs() const { return 2; }
+  constexpr Shape second_input() const { return per_channel ? Shape{shape.channels} : shape; }
+  void describe(Description& text) const { text.add("per_channel", per_channel); }
+  bool operator==(const ProductSpec&) const = default;
+};
+
+}  // namespace ddp
