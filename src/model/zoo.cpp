@@ -12,7 +12,7 @@ namespace ddp {
 namespace {
 
 using Maker = Graph (*)(const Shape&, std::int64_t);
-constexpr std::array<std::pair<const char*, Maker>, 12> kModels = {{{"lenet", zoo::lenet},
+constexpr std::array<std::pair<const char*, Maker>, 23> kModels = {{{"lenet", zoo::lenet},
                                                                     {"mnist-slim", zoo::mnist_slim},
                                                                     {"mnist-towers", zoo::mnist_towers},
                                                                     {"resnet18-d2l", zoo::resnet18_d2l},
@@ -21,7 +21,18 @@ constexpr std::array<std::pair<const char*, Maker>, 12> kModels = {{{"lenet", zo
                                                                     {"resnet18", zoo::resnet18},
                                                                     {"resnet34", zoo::resnet34},
                                                                     {"resnet50", zoo::resnet50},
+                                                                    {"wide-resnet50-2", zoo::wide_resnet50_2},
                                                                     {"mobilenet-v2", zoo::mobilenet_v2},
+                                                                    {"mobilenet-v3-large", zoo::mobilenet_v3_large},
+                                                                    {"mobilenet-v3-small", zoo::mobilenet_v3_small},
+                                                                    {"shufflenet-v2", zoo::shufflenet_v2},
+                                                                    {"densenet121", zoo::densenet121},
+                                                                    {"squeezenet1-1", zoo::squeezenet1_1},
+                                                                    {"alexnet", zoo::alexnet},
+                                                                    {"vgg11", zoo::vgg11},
+                                                                    {"vgg11-bn", zoo::vgg11_bn},
+                                                                    {"vgg16", zoo::vgg16},
+                                                                    {"vgg16-bn", zoo::vgg16_bn},
                                                                     {"caffe-lenet", zoo::caffe_lenet},
                                                                     {"caffenet", zoo::caffenet}}};
 

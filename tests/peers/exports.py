@@ -57,6 +57,24 @@ def mobilenet_v2():
     return module
 
 
+def mobilenet_v3_small():
+    module = torchvision.models.mobilenet_v3_small(num_classes=10)
+    module.features[0][0] = nn.Conv2d(1, 16, 3, 2, 1, bias=False)
+    return module
+
+
+def shufflenet_v2():
+    module = torchvision.models.shufflenet_v2_x1_0(num_classes=10)
+    module.conv1[0] = nn.Conv2d(1, 24, 3, 2, 1, bias=False)
+    return module
+
+
+def squeezenet():
+    module = torchvision.models.squeezenet1_1(num_classes=10)
+    module.features[0] = nn.Conv2d(1, 64, 3, 2)
+    return module
+
+
 def call(*command):
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
@@ -103,7 +121,8 @@ def check(program, forward, folder, name, module):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ['XDG_CACHE_HOME'] = folder
-        modules = {'lenet': LeNet(), 'resnet18': resnet18(), 'mobilenet-v2': mobilenet_v2()}
+        modules = {'lenet': LeNet(), 'resnet18': resnet18(), 'mobilenet-v2': mobilenet_v2(),
+                   'mobilenet-v3-small': mobilenet_v3_small(), 'shufflenet-v2': shufflenet_v2(), 'squeezenet1-1': squeezenet()}
         good = [check(sys.argv[1], sys.argv[2], folder, name, module) for name, module in modules.items()]
     sys.exit(0 if all(good) else 1)
 

@@ -15,11 +15,26 @@ Graph mnist_towers(const Shape& image, std::int64_t classes);
 Graph resnet18(const Shape& image, std::int64_t classes);
 Graph resnet34(const Shape& image, std::int64_t classes);
 Graph resnet50(const Shape& image, std::int64_t classes);
+Graph wide_resnet50_2(const Shape& image, std::int64_t classes);
 Graph resnet18_d2l(const Shape& image, std::int64_t classes);
 Graph resnet9(const Shape& image, std::int64_t classes);
 
 // mobilenet.cpp
 Graph mobilenet_v2(const Shape& image, std::int64_t classes);
+
+// mobilenet_v3.cpp
+Graph mobilenet_v3_large(const Shape& image, std::int64_t classes);
+Graph mobilenet_v3_small(const Shape& image, std::int64_t classes);
+
+// torchvision.cpp
+Graph alexnet(const Shape& image, std::int64_t classes);
+Graph vgg11(const Shape& image, std::int64_t classes);
+Graph vgg11_bn(const Shape& image, std::int64_t classes);
+Graph vgg16(const Shape& image, std::int64_t classes);
+Graph vgg16_bn(const Shape& image, std::int64_t classes);
+Graph squeezenet1_1(const Shape& image, std::int64_t classes);
+Graph densenet121(const Shape& image, std::int64_t classes);
+Graph shufflenet_v2(const Shape& image, std::int64_t classes);
 
 // cifar10_tutorial.cpp
 Graph cifar10_tutorial(const Shape& image, std::int64_t classes);

@@ -13,7 +13,9 @@ namespace {
 // ReLU are adjacent and fused into one operator.
 class TorchvisionResnet {
  public:
-  TorchvisionResnet(const Shape& image, bool bottleneck) : graph_(image), bottleneck_(bottleneck) {}
+  // `widening`: of the 3x3 convolutions in bottlenecks (Zagoruyko and Komodakis, "Wide Residual Networks", 2016).
+  TorchvisionResnet(const Shape& image, bool bottleneck, std::int64_t widening = 1)
+      : graph_(image), bottleneck_(bottleneck), widening_(widening) {}
 
   Graph build(const std::array<int, 4>& blocks, std::int64_t classes) {
     int x = graph_.conv("conv1", graph_.input(), {.channels = 64, .window = square(7, 2, 3), .bias = false});
@@ -47,8 +49,8 @@ class TorchvisionResnet {
     }
     int x = from;
     if (bottleneck_) {
-      x = graph_.relu(graph_.batch_norm(name + "bn1", conv(name + "conv1", x, width, 1, 1)));
-      x = graph_.relu(graph_.batch_norm(name + "bn2", conv(name + "conv2", x, width, 3, stride)));
+      x = graph_.relu(graph_.batch_norm(name + "bn1", conv(name + "conv1", x, widening_ * width, 1, 1)));
+      x = graph_.relu(graph_.batch_norm(name + "bn2", conv(name + "conv2", x, widening_ * width, 3, stride)));
       x = graph_.batch_norm(name + "bn3", conv(name + "conv3", x, channels, 1, 1));
     } else {
       x = graph_.relu(graph_.batch_norm(name + "bn1", conv(name + "conv1", x, width, 3, stride)));
@@ -59,6 +61,7 @@ class TorchvisionResnet {
 
   Graph graph_;
   bool bottleneck_;
+  std::int64_t widening_;
 };
 
 }  // namespace
@@ -72,6 +75,10 @@ Graph resnet34(const Shape& image, std::int64_t classes) {
 }
 Graph resnet50(const Shape& image, std::int64_t classes) {
   return TorchvisionResnet(image, true).build({3, 4, 6, 3}, classes);
+}
+
+Graph wide_resnet50_2(const Shape& image, std::int64_t classes) {
+  return TorchvisionResnet(image, true, 2).build({3, 4, 6, 3}, classes);
 }
 
 // ResNet-18 as in "Dive into Deep Learning" (d2l.ai), chapter "Concise Implementation for Multiple GPUs": a 3x3 stem,

@@ -16,13 +16,23 @@ struct Published {
   std::int64_t parameters;
 };
 
-// Sources: torchvision's documentation for resnet18, resnet34, resnet50 and mobilenet_v2 ("num_params" of their
-// weights); Caffe's model zoo for caffenet; the others are counted by hand, layer by layer, from their sources.
+// Sources: torchvision's documentation ("num_params" of their weights) for its networks; Caffe's model zoo for caffenet; the others are counted by hand, layer by layer, from their sources.
 const std::vector<Published> kPublished = {
     {"resnet18", {3, 224, 224}, 1000, 11'689'512},
     {"resnet34", {3, 224, 224}, 1000, 21'797'672},
     {"resnet50", {3, 224, 224}, 1000, 25'557'032},
     {"mobilenet-v2", {3, 224, 224}, 1000, 3'504'872},
+    {"wide-resnet50-2", {3, 224, 224}, 1000, 68'883'240},
+    {"mobilenet-v3-large", {3, 224, 224}, 1000, 5'483'032},
+    {"mobilenet-v3-small", {3, 224, 224}, 1000, 2'542'856},
+    {"shufflenet-v2", {3, 224, 224}, 1000, 2'278'604},
+    {"densenet121", {3, 224, 224}, 1000, 7'978'856},
+    {"squeezenet1-1", {3, 224, 224}, 1000, 1'235'496},
+    {"alexnet", {3, 224, 224}, 1000, 61'100'840},
+    {"vgg11", {3, 224, 224}, 1000, 132'863'336},
+    {"vgg11-bn", {3, 224, 224}, 1000, 132'868'840},
+    {"vgg16", {3, 224, 224}, 1000, 138'357'544},
+    {"vgg16-bn", {3, 224, 224}, 1000, 138'365'992},
     {"caffenet", {3, 227, 227}, 1000, 60'965'224},
     {"caffe-lenet", {1, 28, 28}, 10, 431'080},
     {"cifar10-tutorial", {3, 24, 24}, 10, 1'068'298},
