@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "explain/findings.h"
+#include "explain/scaling_report.h"
 #include "metrics/timing.h"
 #include "run_folder/run_folder.h"
 
@@ -13,6 +14,8 @@ namespace ddp::explain_examples {
 extern const RunTiming timing;
 extern const RunView& view;
 extern const std::vector<StepSample> last_steps;
+extern const std::vector<ScalingPoint> points, strong, weak;
+extern const std::vector<Cure> cures;
 extern std::unique_ptr<RunFolder> folder;
 
 }  // namespace ddp::explain_examples
