@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "support/graph_forward.h"
 #include "support/graph_reference.h"
 #include "unit/onnx/model_maker.h"
+#include "unit/onnx/only_layer.h"
 
 namespace ddp {
 namespace {
@@ -28,19 +28,6 @@ std::vector<std::string> parameter_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const Parameter& p : graph.parameters()) names.push_back(p.name);
   return names;
-}
-
-template <class Layer>
-const Layer& only_layer(const Graph& graph) {
-  const Layer* found = nullptr;
-  for (const auto& layer : graph.layers()) {
-    if (const auto* each = std::get_if<Layer>(&layer.kind)) {
-      EXPECT_EQ(found, nullptr);
-      found = each;
-    }
-  }
-  EXPECT_NE(found, nullptr);
-  return *found;
 }
 
 // First the weights of the ReLU, then its output with weights that make the logits equal the image.
@@ -134,69 +121,6 @@ TEST(ImportOnnx, WhatResemblesGeluStaysUnsupported) {
     if (shared) y = m.node("Add", {y, sum});
     m.output(m.classifier(y, 18, 3));
     EXPECT_THAT([&] { (void)m.imported(); }, testing::ThrowsMessage<Error>(testing::HasSubstr("Erf"))) << shared;
-  }
-}
-
-// As exporters write them, before ONNX had operators for them.
-TEST(ImportOnnx, ProductsWithAFunctionOfTheSameValueAreOneLayer) {
-  const auto with = [](const std::function<std::string(ModelMaker&, const std::string&)>& make) {
-    ModelMaker m({-1, 2, 3, 3});
-    m.output(m.classifier(make(m, m.node("Relu", {"input"})), 18, 3));
-    return only_layer<PointwiseLayer>(m.imported().graph).function;
-  };
-  EXPECT_EQ(with([](ModelMaker& m, const std::string& x) {
-              return m.node("Mul", {m.node("Sigmoid", {x}), x});
-            }),
-            PointwiseFunction::silu);
-  EXPECT_EQ(with([](ModelMaker& m, const std::string& x) {
-              return m.node("Mul", {x, m.node("HardSigmoid", {x}, {{"alpha", 1.0F / 6}})});
-            }),
-            PointwiseFunction::hardswish);
-  EXPECT_EQ(with([](ModelMaker& m, const std::string& x) {
-              return m.node("Mul", {x, m.node("Tanh", {m.node("Softplus", {x})})});
-            }),
-            PointwiseFunction::mish);
-}
-
-// A factor that something else reads too stays a layer of its own.
-TEST(ImportOnnx, ASharedFactorIsAProduct) {
-  ModelMaker m({-1, 2, 3, 3});
-  const std::string x = m.node("Relu", {"input"});
-  const std::string factor = m.node("Sigmoid", {x});
-  m.output(m.classifier(m.node("Add", {m.node("Mul", {x, factor}), factor}), 18, 3));
-  const Graph graph = m.imported().graph;
-  (void)only_layer<ProductLayer>(graph);
-}
-
-TEST(ImportOnnx, ChannelsAreSplitJoinedAndShuffled) {
-  ModelMaker m({-1, 6, 3, 2});
-  const std::string x = m.node("Relu", {"input"});
-  m.node("Split", {x, m.integers("sizes", {2, 1, 3})}, {{"axis", std::int64_t{1}}});
-  m.model.nodes.back().outputs = {"first", "second", "third"};
-  std::string y = m.node("Concat", {"third", "first", x}, {{"axis", std::int64_t{-3}}});  // 11 channels
-  y = m.node("Slice", {y, m.integers("starts", {-10, 0}), m.integers("ends", {100, 2147483647}),
-                       m.integers("axes", {1, 3})});  // without the first
-  y = m.node("Reshape", {y, m.integers("groups", {0, 5, 2, 3, 2})});
-  y = m.node("Transpose", {y}, {{"perm", Integers{0, 2, 1, 3, 4}}});
-  y = m.node("Reshape", {y, m.integers("image", {-1, 10, 3, 2})});
-  m.output(m.classifier(y, 60, 4));
-  const ImportedModel model = m.imported();
-  // From where each channel comes, with unused parts not in the graph.
-  const std::vector<std::size_t> third_first_all = {3, 4, 5, 0, 1, 0, 1, 2, 3, 4, 5};
-  std::vector<float> image(36);
-  for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i);
-  std::vector<double> shuffled;
-  for (std::size_t i = 0; i < 10; ++i) {
-    const std::size_t channel = third_first_all[1 + i % 5 * 2 + i / 5];
-    for (std::size_t p = 0; p < 6; ++p) shuffled.push_back(static_cast<double>(channel * 6 + p));
-  }
-  const std::vector<double> logits = GraphReference(model.graph, model.parameters, model.statistics).logits(image);
-  const std::vector<float>& weights = model.parameters;
-  for (std::size_t c = 0; c < 4; ++c) {
-    double expected = 0;
-    for (std::size_t i = 0; i < 60; ++i) expected += static_cast<double>(weights[c * 60 + i]) * shuffled[i];
-    expected += static_cast<double>(model.parameters[static_cast<std::size_t>(model.graph.parameters()[1].offset) + c]);
-    EXPECT_NEAR(logits[c], expected, 1e-4) << c;
   }
 }
 
