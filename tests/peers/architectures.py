@@ -1,6 +1,7 @@
 """Imports torchvision's convolutional networks and compares the gradient of their first training step with PyTorch's: ours must be about
-as near to PyTorch's in float64 as PyTorch's own in float32 is, in the best of some batches: if a value is near a kink of an activation,
-rounding decides on which side, and the gradient of that batch differs by up to percents, in PyTorch as here. Both exporters are tried if the package
+as near to PyTorch's in float64 as PyTorch's own in float32 is. If a value is near a kink of an activation, rounding decides on which
+side, and the gradient of that batch differs by up to percents, in PyTorch as here; so our median over some batches is compared with
+PyTorch's worst. Both exporters are tried if the package
 onnxscript is installed.
 
   architectures.py PATH/TO/forward_onnx [NAME ...]
@@ -30,7 +31,7 @@ NAMES = ['alexnet', 'densenet121', 'efficientnet_b0', 'efficientnet_v2_s', 'goog
          'shufflenet_v2_x1_0', 'squeezenet1_1', 'vgg11', 'vgg11_bn', 'wide_resnet50_2']
 COUNT = 4
 BATCHES = 5
-# Times PyTorch's own error in float32; sums in another order are as good.
+# Times PyTorch's own largest error in float32; sums in another order are as good.
 FACTOR = 3
 # What float32 cannot avoid, whatever PyTorch's luck.
 LEAST = 1e-5
@@ -99,7 +100,7 @@ def check(program, folder, name, exporters):
     generator = torch.Generator().manual_seed(1)
     batches = [torch.randint(0, 256, (COUNT, 3, size, size), generator=generator).to(torch.uint8) for _ in range(BATCHES)]
     wanted = [gradients(module, pixels.float() / 255, torch.float64) for pixels in batches]
-    own = min(distance(gradients(module, pixels.float() / 255, torch.float32), right) for pixels, right in zip(batches, wanted))
+    own = [distance(gradients(module, pixels.float() / 255, torch.float32), right) for pixels, right in zip(batches, wanted)]
     all_good = True
     for exporter in exporters:
         path = os.path.join(folder, 'net.onnx')
@@ -115,11 +116,11 @@ def check(program, folder, name, exporters):
             print(f'FAILED {what}: parameters differ: {sorted(set(found[0]) ^ set(wanted[0]))[:6]}', flush=True)
             all_good = False
             continue
-        error = min(distance(ours, right) for ours, right in zip(found, wanted))
-        good = error <= max(FACTOR * own, LEAST)
+        errors = [distance(ours, right) for ours, right in zip(found, wanted)]
+        good = np.median(errors) <= max(FACTOR * max(own), LEAST)
         all_good &= good
-        print(f'{"ok" if good else "FAILED"} {what}: gradient differs from float64 by {error:.1e}, that of PyTorch in float32 by '
-              f'{own:.1e}', flush=True)
+        print(f'{"ok" if good else "FAILED"} {what}: gradients differ from float64 by {min(errors):.0e} to {max(errors):.0e}, those of '
+              f'PyTorch in float32 by {min(own):.0e} to {max(own):.0e}', flush=True)
     return all_good
 
 
