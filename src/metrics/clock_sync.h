@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/clock.h"
@@ -31,8 +32,13 @@ struct AlignedClock {
   ClockSample begin;
   ClockSample end;
 
-  // Seconds that rank 0's clock gains in a second; 0 if both measurements are at the same time.
-  double drift() const { return end.at > begin.at ? (end.offset - begin.offset) / (end.at - begin.at) : 0; }
+  // Seconds that rank 0's clock gains in a second. 0 if the difference between the measurements is within their errors:
+  // after a short run a drift computed from it would be wrong by more than any clock drifts.
+  double drift() const {
+    const double gained = end.offset - begin.offset;
+    const bool known = end.at > begin.at && std::abs(gained) > begin.error + end.error;
+    return known ? gained / (end.at - begin.at) : 0;
+  }
   double on_rank0(double time) const { return time + begin.offset + drift() * (time - begin.at); }
   double error() const { return std::max(begin.error, end.error); }
 };

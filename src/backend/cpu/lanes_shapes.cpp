@@ -212,7 +212,8 @@ void copy_outer(const ConvShape& whole, const Band& band, const Value* x, std::i
   const lanes::Kernels& kernels = lanes::kernels();
   const auto& transpose = of_values<Value>(kernels.transpose_samples, kernels.transpose_pairs);
   const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
-  const std::int64_t position = kLanes * width / static_cast<std::int64_t>(sizeof(float) / sizeof(Value));
+  constexpr std::size_t kPerFloat = bytes_of(Element::fp32) / sizeof(Value);
+  const std::int64_t position = kLanes * width / static_cast<std::int64_t>(kPerFloat);
   for (int c = 0; c < width; c += kTogether) {
     const int channels = std::clamp(band.shape.in_channels - c, 0, kTogether);
     const Value* from_channel = x + c * plane;

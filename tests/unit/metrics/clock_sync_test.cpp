@@ -29,5 +29,12 @@ TEST(ClockSyncTest, DriftIsInterpolated) {
   EXPECT_EQ((AlignedClock{{3, 1, 0}, {3, 1, 0}}).on_rank0(3), 4);
 }
 
+// Two measurements of the same clocks differ by up to the sum of their errors.
+TEST(ClockSyncTest, AnUncertainDriftIsNone) {
+  const AlignedClock clock{{10, 5, 0.001}, {10.5, 5.0025, 0.002}};
+  EXPECT_EQ(clock.drift(), 0);
+  EXPECT_EQ(clock.on_rank0(10.25), 15.25);
+}
+
 }  // namespace
 }  // namespace ddp
