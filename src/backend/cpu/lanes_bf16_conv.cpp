@@ -141,17 +141,6 @@ class LanesBf16Conv final : public Op {
   }
 
  private:
-  // Calls f(block, group, band) for all bands of Winograd's algorithm.
-  template <class F>
-  void each_winograd_band(const Winograd& winograd, std::int64_t blocks, F f) const {
-#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      for (std::int64_t g = 0; g < spec_.groups; ++g) {
-        for (int band = 0; band < winograd.bands(); ++band) f(b, g, band);
-      }
-    }
-  }
-
   void winograd_forward(const ForwardArguments& a) const {
     const Winograd& winograd = *forward_winograd_;
     float* packed = packed_.in(a.workspace);
@@ -159,21 +148,28 @@ class LanesBf16Conv final : public Op {
       winograd.pack(a.parameters[0] + g * group_parameters(), {std::int64_t{shape_.in_channels} * 9, 9, false},
                     packed + g * winograd.packed_elements());
     }
-    each_winograd_band(winograd, sample_blocks(a.active), [&](std::int64_t b, std::int64_t g, int band) {
-      winograd.run(a.x.bf16() + b * x_block() + g * x_group(), packed + g * winograd.packed_elements(),
-                   spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, spec_.relu,
-                   a.y.bf16() + b * dpre_block() + g * dpre_group(), band_image(a.workspace), band);
-    });
+    winograd.run_blocks(a.x.bf16(), packed, a.y.bf16(),
+                        {.count = sample_blocks(a.active),
+                         .groups = spec_.groups,
+                         .x_size = x_block(),
+                         .y_size = dpre_block(),
+                         .bias = spec_.bias ? a.parameters[1] : nullptr,
+                         .relu = spec_.relu,
+                         .scratch = bands_.in(a.workspace),
+                         .scratch_size = band_size_,
+                         .threads = threads_});
   }
 
   void winograd_data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first,
                               std::int64_t count) const {
-    const Winograd& winograd = *data_winograd_;
-    const float* packed = packed_.in(a.workspace);
-    each_winograd_band(winograd, count, [&](std::int64_t b, std::int64_t g, int band) {
-      winograd.run(dpre + b * dpre_block() + g * dpre_group(), packed + g * winograd.packed_elements(), nullptr, false,
-                   a.dx.bf16() + (first + b) * x_block() + g * x_group(), band_image(a.workspace), band);
-    });
+    data_winograd_->run_blocks(dpre, packed_.in(a.workspace), a.dx.bf16() + first * x_block(),
+                               {.count = count,
+                                .groups = spec_.groups,
+                                .x_size = dpre_block(),
+                                .y_size = x_block(),
+                                .scratch = bands_.in(a.workspace),
+                                .scratch_size = band_size_,
+                                .threads = threads_});
   }
 
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }

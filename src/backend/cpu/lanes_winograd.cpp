@@ -1,5 +1,7 @@
 #include "backend/cpu/lanes_winograd.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <array>
 
@@ -118,6 +120,23 @@ void Winograd::run(const Value* x, const float* packed, const float* bias, bool 
   }
 }
 
+template <class Value>
+void Winograd::run_blocks(const Value* x, const float* packed, Value* y, const Blocks& blocks) const {
+#pragma omp parallel for collapse(3) schedule(static) num_threads(blocks.threads)
+  for (std::int64_t b = 0; b < blocks.count; ++b) {
+    for (std::int64_t g = 0; g < blocks.groups; ++g) {
+      for (int band = 0; band < bands(); ++band) {
+        run(x + b * blocks.x_size + g * (blocks.x_size / blocks.groups), packed + g * packed_elements(),
+            blocks.bias == nullptr ? nullptr : blocks.bias + g * shape_.out_channels, blocks.relu,
+            y + b * blocks.y_size + g * (blocks.y_size / blocks.groups),
+            blocks.scratch + omp_get_thread_num() * blocks.scratch_size, band);
+      }
+    }
+  }
+}
+
+template void Winograd::run_blocks(const float*, const float*, float*, const Blocks&) const;
+template void Winograd::run_blocks(const Bf16*, const float*, Bf16*, const Blocks&) const;
 template void Winograd::run(const float*, const float*, const float*, bool, float*, float*, int) const;
 template void Winograd::run(const Bf16*, const float*, const float*, bool, Bf16*, float*, int) const;
 

@@ -37,6 +37,20 @@ class Winograd {
   template <class Value>
   void run(const Value* x, const float* packed, const float* bias, bool relu, Value* y, float* scratch, int band) const;
 
+  // Blocks of samples, each of some groups of channels.
+  struct Blocks {
+    std::int64_t count, groups;
+    std::int64_t x_size, y_size;  // values of a block in x and in y
+    const float* bias = nullptr;  // of all groups
+    bool relu = false;
+    float* scratch = nullptr;  // of the first thread; the others follow at distances of scratch_size floats
+    std::int64_t scratch_size = 0;
+    int threads = 1;
+  };
+  // All bands of these blocks, in parallel; the packed weights of the groups follow one another.
+  template <class Value>
+  void run_blocks(const Value* x, const float* packed, Value* y, const Blocks& blocks) const;
+
  private:
   int tile_rows() const { return (shape_.out_h + 1) / 2; }
   int tiles() const { return rows_ * plane_.tile_columns; }
