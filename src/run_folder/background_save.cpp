@@ -17,7 +17,15 @@ std::size_t elements_of(std::span<const TensorView> views) {
 
 }  // namespace
 
-BackgroundSave::~BackgroundSave() { wait(); }
+BackgroundSave::~BackgroundSave() {
+  wait();
+  set_outcome(Outcome::closed);
+}
+
+void BackgroundSave::set_outcome(Outcome outcome) {
+  outcome_ = outcome;
+  outcome_.notify_all();
+}
 
 void BackgroundSave::start(const TrainingState& state, std::span<const TensorView> model,
                            std::span<const TensorView> optimizer) {
@@ -28,14 +36,14 @@ void BackgroundSave::start(const TrainingState& state, std::span<const TensorVie
   model_ = copy(model, target);
   optimizer_ = copy(optimizer, target);
   failure_ = nullptr;
-  outcome_ = Outcome::running;
-  thread_ = std::jthread([this] { run(); });
+  set_outcome(Outcome::running);
+  if (!thread_.joinable()) thread_ = std::jthread([this] { serve(); });
 }
 
 void BackgroundSave::wait() {
-  if (!thread_.joinable()) return;
+  if (outcome_ != Outcome::running) return;
   const LongActivity activity("waiting for the previous checkpoint to be written");
-  thread_.join();
+  outcome_.wait(Outcome::running);
 }
 
 void BackgroundSave::check() {
@@ -60,14 +68,24 @@ std::vector<TensorView> BackgroundSave::copy(std::span<const TensorView> views, 
   return copies;
 }
 
-void BackgroundSave::run() noexcept {
+void BackgroundSave::serve() {
   static_cast<void>(prctl(PR_SET_NAME, "checkpoint"));
+  for (Outcome now = outcome_; now != Outcome::closed; now = outcome_) {
+    if (now == Outcome::running) {
+      run();
+    } else {
+      outcome_.wait(now);
+    }
+  }
+}
+
+void BackgroundSave::run() noexcept {
   try {
     write_(state_, model_, optimizer_);
-    outcome_ = Outcome::written;
+    set_outcome(Outcome::written);
   } catch (...) {
     failure_ = std::current_exception();
-    outcome_ = Outcome::failed;
+    set_outcome(Outcome::failed);
   }
 }
 

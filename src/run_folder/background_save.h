@@ -46,9 +46,12 @@ class BackgroundSave {
   void finish(const Write& write);
 
  private:
-  enum class Outcome { none, running, written, failed };
+  // closed: the thread shall end.
+  enum class Outcome { none, running, written, failed, closed };
 
   std::vector<TensorView> copy(std::span<const TensorView> views, float*& target);
+  void set_outcome(Outcome outcome);
+  void serve();
   void run() noexcept;
 
   Write write_;
@@ -58,7 +61,7 @@ class BackgroundSave {
   std::vector<TensorView> optimizer_;
   std::exception_ptr failure_;  // written by the thread before `outcome_`
   std::atomic<Outcome> outcome_{Outcome::none};
-  std::jthread thread_;
+  std::jthread thread_;  // from the first start() on: to create it takes longer than to copy a small network
 };
 
 }  // namespace ddp

@@ -21,6 +21,31 @@ std::vector<ParameterSegment> segments_of(const Graph& graph, NoDecay no_decay_o
   return segments;
 }
 
+// What a checkpoint stores of a run that its steps do not change.
+TrainingState constant_state(const Experiment& e) {
+  TrainingState state;
+  state.model = model_label(e.options.model.model);
+  state.model_hash = e.onnx_hash;
+  const Shape& image = e.graph.shape(e.graph.input());
+  state.image = {image.channels, image.height, image.width};
+  state.class_count = e.graph.classes();
+  for (std::size_t c = 0; c < e.scale.size(); ++c) {
+    state.deviation.push_back(1 / (255.0 * e.scale[c]));
+    state.mean.push_back(-e.shift[c] * state.deviation[c]);
+  }
+  state.dataset = e.options.data.dataset;
+  state.optimizer = to_string(e.options.optimizer.optimizer);
+  state.seed = e.options.optimizer.seed;
+  state.global_batch = e.batch.global_batch;
+  state.logical_shards = e.batch.shards;
+  state.plan = e.plan_text;
+  state.classes = e.data.train->class_names();
+  state.config = dump_config(e.options);
+  state.fingerprint["version"] = program_version();
+  for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
+  return state;
+}
+
 }  // namespace
 
 std::vector<TensorView> parameter_views(const Experiment& experiment) {
@@ -41,7 +66,8 @@ TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
     : experiment_(experiment),
       ranks_(ranks),
       optimizer_(*experiment.backend, segments_of(experiment.graph, experiment.options.optimizer.no_decay_on),
-                 update_settings(experiment.options.optimizer)) {
+                 update_settings(experiment.options.optimizer)),
+      constant_state_(constant_state(experiment)) {
   for (const OptimizerState& state : optimizer_.state()) {
     host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values, optimizer_.elements())});
   }
@@ -80,34 +106,14 @@ void TrainingRun::spread() {
 }
 
 TrainingState TrainingRun::capture() const {
-  const Experiment& e = experiment_;
-  TrainingState state;
-  state.model = model_label(e.options.model.model);
-  state.model_hash = e.onnx_hash;
-  const Shape& image = e.graph.shape(e.graph.input());
-  state.image = {image.channels, image.height, image.width};
-  state.class_count = e.graph.classes();
-  for (std::size_t c = 0; c < e.scale.size(); ++c) {
-    state.deviation.push_back(1 / (255.0 * e.scale[c]));
-    state.mean.push_back(-e.shift[c] * state.deviation[c]);
-  }
-  state.dataset = e.options.data.dataset;
-  state.optimizer = to_string(e.options.optimizer.optimizer);
-  state.seed = e.options.optimizer.seed;
+  TrainingState state = constant_state_;
   state.step = step_;
   state.epoch = cursor_.epoch;
   state.step_in_epoch = cursor_.step;
-  state.global_batch = e.batch.global_batch;
   state.samples_seen = samples_seen_;
-  state.logical_shards = e.batch.shards;
   state.best_accuracy = best_accuracy_;
   state.epoch_loss_sum = epoch_sums_.loss;
   state.epoch_samples = epoch_sums_.samples;
-  state.plan = e.plan_text;
-  state.classes = e.data.train->class_names();
-  state.config = dump_config(e.options);
-  state.fingerprint["version"] = program_version();
-  for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
   return state;
 }
 

@@ -88,6 +88,7 @@ class TrainingRun {
   Experiment& experiment_;
   Communicator& ranks_;
   Optimizer optimizer_;
+  TrainingState constant_state_;
   std::vector<NamedMirror> host_state_;  // optimizer state
   std::int64_t step_ = 0;
   Cursor cursor_;

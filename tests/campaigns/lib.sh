@@ -34,3 +34,41 @@ same_run() {
   left=$(find "$run" -mindepth 1 -maxdepth 2 \( -name '.*' -o -name run.lock \))
   [ -z "$left" ] || fail "$3: left over: $left"
 }
+
+# kill_at_random KILLS RANKS SECONDS: while the supervised job $job trains in $run on RANKS ranks, kills a rank, mpirun or all ranks
+# at random moments, until $done_kills is KILLS, the job has ended, or the time is over.
+done_kills=0 killed_at=
+kill_at_random() {
+  local kills=$1 wanted=$2 end=$((SECONDS + $3)) newest launcher ranks victims
+  while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
+    [ "$SECONDS" -lt "$end" ] || { fail "only $done_kills kills" && return; }
+    sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+    mapfile -t ranks < <(pgrep -f "^$program .*--output $run( |\$)")
+    [ ${#ranks[@]} -eq "$wanted" ] || continue
+    launcher=$(pgrep -f "^mpirun .*--output $run( |\$)") || continue
+    # Mostly behind a new checkpoint: a job without progress is given up.
+    newest=$(readlink "$run/latest")
+    [ "$newest" != "$killed_at" ] || [ $((RANDOM % 8)) -eq 0 ] || continue
+    killed_at=$newest
+    case $((RANDOM % 4)) in
+    0) victims=("$launcher") ;;
+    1) victims=("${ranks[@]}") ;;
+    *) victims=("${ranks[RANDOM % ${#ranks[@]}]}") ;;
+    esac
+    kill -KILL "${victims[@]}" 2>/dev/null && done_kills=$((done_kills + 1))
+  done
+}
+
+# ended_by_itself NAME KILLS MINIMUM: the job $job, called NAME, ends with 0 after KILLS kills and at least MINIMUM restarts, with the
+# bytes and logs of the run in $whole. Sets `restarts`.
+ended_by_itself() {
+  local got=0
+  last="$1, killed $done_kills times"
+  wait "$job" || got=$?
+  [ "$got" -eq 0 ] || fail "exit code $got from $last"
+  [ "$done_kills" -eq "$2" ] || fail "the run ended after $done_kills kills"
+  same_run "$whole" "$run" "$last"
+  restarts=$(grep -c 'restart [0-9]' "$run.supervise.log")
+  [ "$restarts" -ge "$3" ] || fail "$restarts restarts in the log of $last"
+  grep -q "finished after $restarts restarts" "$run.supervise.log" || fail "the log does not say how $last ended"
+}

@@ -40,36 +40,9 @@ said() { grep -qE -- "$1" "$folder/err" || fail "no line with '$1' from $last"; 
 
 "$supervise" -np 4 --max-restarts 1000 -- "${tiny[@]}" "${length[@]}" --output "$run" >"$folder/out" 2>"$folder/err" &
 job=$!
-done_kills=0 killed_at=
 begin=$SECONDS
-while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
-  [ $((SECONDS - begin)) -lt $((120 + 20 * kills)) ] || { fail "only $done_kills kills" && break; }
-  sleep "$((RANDOM % 2)).$((RANDOM % 10))"
-  # supervise, launch/run, mpirun, ranks
-  launcher=$(pgrep -P "$job" -d,) || continue
-  launcher=$(pgrep -x -P "$launcher" mpirun) || continue
-  mapfile -t ranks < <(pgrep -P "$launcher" -f "^$program")
-  [ ${#ranks[@]} -eq 4 ] || continue
-  # Mostly behind a new checkpoint: a job without progress is given up.
-  newest=$(readlink "$run/latest")
-  [ "$newest" != "$killed_at" ] || [ $((RANDOM % 8)) -eq 0 ] || continue
-  killed_at=$newest
-  case $((RANDOM % 4)) in
-  0) victims=("$launcher") ;;
-  1) victims=("${ranks[@]}") ;;
-  *) victims=("${ranks[RANDOM % 4]}") ;;
-  esac
-  kill -KILL "${victims[@]}" 2>/dev/null && done_kills=$((done_kills + 1))
-done
-got=0
-wait "$job" || got=$?
-last="a supervised job of 4 ranks, killed $done_kills times"
-[ "$got" -eq 0 ] || fail "exit code $got from $last"
-[ "$done_kills" -eq "$kills" ] || fail "the run ended after $done_kills kills"
-same_run "$whole" "$run" "$last"
-restarts=$(grep -c 'restart [0-9]' "$run.supervise.log")
-[ "$restarts" -ge "$done_kills" ] || fail "$restarts restarts in the log of $last"
-grep -q "finished after $restarts restarts" "$run.supervise.log" || fail "the log does not say how $last ended"
+kill_at_random "$kills" 4 $((120 + 20 * kills))
+ended_by_itself "a supervised job of 4 ranks" "$kills" "$kills"
 echo "$done_kills kills, $restarts restarts, $((SECONDS - begin)) s"
 
 # What a restart cannot mend.

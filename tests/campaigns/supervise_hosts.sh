@@ -18,41 +18,13 @@ length=(--epochs $((30 + 40 * kills)) --logical-shards 4 --timeout 30 --hang-tim
 on_host 0 "$launch/supervise" --hosts 10.77.4.10:2,10.77.4.11:2 --max-restarts 1000 -- "${tiny[@]}" "${length[@]}" \
   --output "$run" >"$folder/out" 2>"$folder/err" &
 job=$!
-done_kills=0 wanted=4 killed_at=
 begin=$SECONDS
-while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
-  [ $((SECONDS - begin)) -lt $((240 + 20 * kills)) ] || { fail "only $done_kills kills" && break; }
-  sleep "$((RANDOM % 2)).$((RANDOM % 10))"
-  mapfile -t ranks < <(pgrep -f "^$program .*--output $run( |\$)")
-  [ ${#ranks[@]} -eq "$wanted" ] || continue
-  launcher=$(pgrep -f "^mpirun .*--output $run( |\$)") || continue
-  if [ "$wanted" -eq 4 ] && [ "$done_kills" -ge $((kills / 2)) ]; then
-    touch "$folder/down-1"
-    link 1 down
-    wanted=2
-    echo "host 1 is lost after $done_kills kills"
-    continue
-  fi
-  # Mostly behind a new checkpoint: a job without progress is given up.
-  newest=$(readlink "$run/latest")
-  [ "$newest" != "$killed_at" ] || [ $((RANDOM % 8)) -eq 0 ] || continue
-  killed_at=$newest
-  case $((RANDOM % 4)) in
-  0) victims=("$launcher") ;;
-  1) victims=("${ranks[@]}") ;;
-  *) victims=("${ranks[RANDOM % ${#ranks[@]}]}") ;;
-  esac
-  kill -KILL "${victims[@]}" 2>/dev/null && done_kills=$((done_kills + 1))
-done
-got=0
-wait "$job" || got=$?
-last="a supervised job of 4 ranks on two hosts, killed $done_kills times"
-[ "$got" -eq 0 ] || fail "exit code $got from $last"
-[ "$done_kills" -eq "$kills" ] || fail "the run ended after $done_kills kills"
-same_run "$whole" "$run" "$last"
-restarts=$(grep -c 'restart [0-9]' "$run.supervise.log")
-[ "$restarts" -gt "$done_kills" ] || fail "$restarts restarts in the log of $last"
+kill_at_random $((kills / 2)) 4 $((120 + 20 * kills))
+touch "$folder/down-1"
+link 1 down
+echo "host 1 is lost after $done_kills kills"
+kill_at_random "$kills" 2 $((120 + 20 * kills))
+ended_by_itself "a supervised job of 4 ranks on two hosts" "$kills" $((kills + 1))
 grep -q "hosts: 10.77.4.10:2, of 10.77.4.10:2,10.77.4.11:2" "$run.supervise.log" || fail "the log does not name the lost host"
-grep -q "finished after $restarts restarts" "$run.supervise.log" || fail "the log does not say how $last ended"
 echo "$done_kills kills and a lost host, $restarts restarts, $((SECONDS - begin)) s"
 finish
