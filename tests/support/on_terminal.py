@@ -28,6 +28,8 @@ def main():
     awaited, command = sys.argv[1], sys.argv[2:]
     child, terminal = pty.fork()
     if child == 0:
+        # A shell starts background processes with this signal ignored, and they would pass that on.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.execvp(command[0], command)
 
     def press():
