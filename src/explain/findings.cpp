@@ -246,7 +246,7 @@ Cure RunView::cure(std::vector<std::pair<std::string, std::string>> settings, co
 
 std::vector<FoundCause> find_causes(const RunView& view) {
   std::vector<FoundCause> found;
-  for (const auto find : {find_input, find_network, find_small_batch, find_launch, find_stragglers,
+  for (const auto find : {find_input, find_network, find_small_batch, find_launch, find_throttling, find_stragglers,
                           find_oversubscription, find_evaluation, find_checkpoint}) {
     find(view, found);
   }

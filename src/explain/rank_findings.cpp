@@ -11,7 +11,10 @@ namespace ddp {
 namespace {
 
 constexpr double kMuchSlower = 0.1;  // of a step, that a rank's own work exceeds the others'
-constexpr double kCoreWait = 0.25;   // of the time, that threads wait for a core
+constexpr double kMuchThrottled =
+    0.15;  // of its highest clock, that a GPU lacks; power limits of a few percent are usual
+constexpr double kOftenThrottled = 0.5;  // of the samples, in which heat or power reduce the clock
+constexpr double kCoreWait = 0.25;       // of the time, that threads wait for a core
 
 // What a rank does by itself in a step.
 double own_seconds(const RankTiming& rank) { return rank_work(rank.phases) / std::max(1.0, rank.steps); }
@@ -53,6 +56,13 @@ Phase slow_phase(const RunView& view, std::size_t slowest) {
   return *std::max_element(kOwn.begin(), kOwn.end(), [&](Phase a, Phase b) { return excess(a) < excess(b); });
 }
 
+// What a GPU lacks of its highest clock because of heat or power, as a share; 0 if it does not lack much.
+double throttled_share(const GpuClockCounts& clock) {
+  if (clock.samples == 0 || std::max(clock.heat, clock.power) < kOftenThrottled * clock.samples) return 0;
+  const double lacking = 1 - clock.speed / clock.samples;
+  return lacking >= kMuchThrottled ? lacking : 0;
+}
+
 bool explained_by_shares(const RunView& view, const Slowest& slowest) {
   const std::vector<std::int64_t>& samples = view.timing.facts.samples;
   const double mean = static_cast<double>(view.timing.facts.global_batch) / static_cast<double>(view.ranks);
@@ -62,9 +72,35 @@ bool explained_by_shares(const RunView& view, const Slowest& slowest) {
 
 }  // namespace
 
+void find_throttling(const RunView& view, std::vector<FoundCause>& found) {
+  const std::vector<RankTiming>& ranks = view.timing.ranks;
+  const auto slowest = std::max_element(ranks.begin(), ranks.end(), [](const RankTiming& a, const RankTiming& b) {
+    return throttled_share(a.gpu_clock) < throttled_share(b.gpu_clock);
+  });
+  const GpuClockCounts& clock = slowest->gpu_clock;
+  const double lacking = throttled_share(clock);
+  if (lacking == 0) return;
+  const auto rank = static_cast<std::size_t>(slowest - ranks.begin());
+  const auto throttled = std::count_if(ranks.begin(), ranks.end(),
+                                       [](const RankTiming& each) { return throttled_share(each.gpu_clock) > 0; });
+  // The others wait for it, so that its clock limits all ranks.
+  FoundCause finding{.cause = Cause::throttled, .share = lacking * view.share(own_seconds(*slowest))};
+  const bool heat = clock.heat >= clock.power;
+  finding.headline =
+      fmt::format("the GPU of rank {} on {} runs at {} of its highest clock because of {}", rank,
+                  view.timing.facts.hosts[rank], percent(1 - lacking), heat ? "heat" : "its power limit or supply");
+  finding.evidence.push_back(fmt::format(
+      "heat reduces its clock in {} of {:.0f} samples, power in {}; such GPUs: {} of {}",
+      percent(clock.heat / clock.samples), clock.samples, percent(clock.power / clock.samples), throttled, view.ranks));
+  finding.advice = heat ? "check fans, air flow and neighbours of this GPU; 'ddp_train devices' shows its temperature"
+                        : "raise its power limit (nvidia-smi --power-limit), or check the power supply";
+  found.push_back(std::move(finding));
+}
+
 void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
   if (view.ranks < 2) return;
   const Slowest slowest = slowest_of(view);
+  if (throttled_share(view.timing.ranks[slowest.rank].gpu_clock) > 0) return;  // then that is the cause
   const double share = view.share(slowest.seconds - slowest.others);
   if (share < kMuchSlower) return;
   const RunFacts& facts = view.timing.facts;

@@ -34,6 +34,8 @@ const char* cause_name(Cause cause) {
       return "checkpoints on the critical path";
     case Cause::oversubscribed:
       return "oversubscribed cores";
+    case Cause::throttled:
+      return "throttled GPU";
   }
   return "";
 }

@@ -33,6 +33,7 @@ enum class Cause {
   evaluation,
   checkpoint,
   oversubscribed,
+  throttled,
 };
 // "input-bound"
 const char* cause_name(Cause cause);

@@ -57,6 +57,7 @@ namespace {
 using namespace nvml_interface;
 
 constexpr int kGpuSensor = 0;
+constexpr int kMultiprocessorClock = 1;
 constexpr unsigned kSpareProcesses = 8;
 constexpr unsigned long long kNotAvailable = std::numeric_limits<unsigned long long>::max();
 
@@ -74,6 +75,11 @@ constexpr std::array<const char*, 11> kReasons = {
     "board limit",
     "reliability",
 };
+
+// Of these; the hardware slowdown has further bits that tell heat and power brake apart.
+constexpr unsigned long long kHeatReasons = 0x20 | 0x40;
+constexpr unsigned long long kPowerReasons = 0x04 | 0x80;
+constexpr unsigned long long kEitherReason = 0x08;
 
 // "00000000:3B:00.0" as CUDA writes it: "0000:3b:00.0".
 std::string cuda_pci_id(const PciInfo& info) {
@@ -140,6 +146,9 @@ class Nvml::Library {
   NvmlStatus (*temperature)(Gpu, int, unsigned*) = nullptr;
   NvmlStatus (*reasons)(Gpu, unsigned long long*) = nullptr;
   NvmlStatus (*processes)(Gpu, unsigned*, ProcessInfo*) = nullptr;
+  NvmlStatus (*gpu_by_pci_id)(const char*, Gpu*) = nullptr;
+  NvmlStatus (*clock)(Gpu, int, unsigned*) = nullptr;
+  NvmlStatus (*highest_clock)(Gpu, int, unsigned*) = nullptr;
 
  private:
   template <class F>
@@ -188,6 +197,9 @@ void Nvml::Library::find_functions() {
   find(temperature, "nvmlDeviceGetTemperature");
   find(reasons, "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons");
   find(processes, "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2");
+  find(gpu_by_pci_id, "nvmlDeviceGetHandleByPciBusId_v2");
+  find(clock, "nvmlDeviceGetClockInfo");
+  find(highest_clock, "nvmlDeviceGetMaxClockInfo");
 }
 
 namespace {
@@ -261,6 +273,22 @@ std::vector<GpuStatus> Nvml::gpus() const {
     gpus.push_back(std::move(status));
   }
   return gpus;
+}
+
+std::optional<GpuClock> Nvml::clock(const std::string& pci_id) const {
+  Gpu gpu = nullptr;
+  GpuClock clock;
+  unsigned long long reasons = 0;
+  if (!ask(library_->gpu_by_pci_id, pci_id.c_str(), &gpu) ||
+      !ask(library_->clock, gpu, kMultiprocessorClock, &clock.mhz) ||
+      !ask(library_->highest_clock, gpu, kMultiprocessorClock, &clock.highest_mhz) ||
+      !ask(library_->reasons, gpu, &reasons) || clock.highest_mhz == 0) {
+    return std::nullopt;
+  }
+  clock.heat = (reasons & kHeatReasons) != 0;
+  clock.power = (reasons & kPowerReasons) != 0;
+  if (!clock.heat && !clock.power && (reasons & kEitherReason) != 0) clock.heat = clock.power = true;
+  return clock;
 }
 
 std::optional<std::uint64_t> process_bytes(const Nvml& nvml, const std::string& pci_id, unsigned pid) {

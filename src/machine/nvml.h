@@ -39,6 +39,14 @@ struct GpuStatus {
   std::optional<std::vector<GpuProcess>> processes;    // compute processes
 };
 
+// The clock of a GPU's multiprocessors.
+struct GpuClock {
+  unsigned mhz = 0;
+  unsigned highest_mhz = 0;  // > 0
+  bool heat = false;         // reduced because of the temperature
+  bool power = false;        // reduced because of the power limit or the power supply
+};
+
 class Nvml {
  public:
   Nvml();
@@ -49,6 +57,8 @@ class Nvml {
   std::optional<std::string> driver_version() const;
   // Throws Error(preflight) if the driver cannot count its GPUs.
   std::vector<GpuStatus> gpus() const;
+  // Of the GPU at `pci_id`; takes some microseconds. nullopt if the driver does not report it.
+  std::optional<GpuClock> clock(const std::string& pci_id) const;
 
  private:
   class Library;

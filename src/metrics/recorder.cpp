@@ -87,6 +87,12 @@ void Recorder::read_process() {
   timing_.core_wait = times.core_wait - core_wait_before_;
   timing_.cpu_seconds = times.cpu - cpu_before_;
   timing_.memory = times.memory;
+  const std::optional<GpuClockSample> clock = read_gpu_clock_ ? read_gpu_clock_() : std::nullopt;
+  if (!clock) return;
+  timing_.gpu_clock.samples += 1;
+  timing_.gpu_clock.speed += clock->speed;
+  timing_.gpu_clock.heat += clock->heat ? 1 : 0;
+  timing_.gpu_clock.power += clock->power ? 1 : 0;
 }
 
 std::vector<RankTiming> Recorder::gather(Communicator& ranks, const PhaseTotals& phases) {

@@ -11,7 +11,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -62,6 +65,22 @@ struct StepSample {
   std::size_t bucket_count = 0;  // of those in `buckets`
 };
 
+// The clock of a rank's GPU at one time.
+struct GpuClockSample {
+  double speed = 0;    // as a share of its highest
+  bool heat = false;   // reduced because of the temperature
+  bool power = false;  // reduced because of the power limit or the power supply
+};
+
+// Sums over samples; 0 without a GPU.
+struct GpuClockCounts {
+  double samples = 0;
+  double speed = 0;
+  double heat = 0;
+  double power = 0;
+  friend bool operator==(const GpuClockCounts&, const GpuClockCounts&) = default;
+};
+
 // What a rank has recorded, without the first steps; plain data, which is sent as bytes.
 struct RankTiming {
   double steps = 0;
@@ -72,6 +91,7 @@ struct RankTiming {
   LoaderCounts loader;
   double sum_seconds = 0;  // in which sums of buckets were computed, hidden or not
   double memory = 0;       // the most resident host memory, in bytes
+  GpuClockCounts gpu_clock;
   friend bool operator==(const RankTiming&, const RankTiming&) = default;
 };
 
@@ -90,6 +110,9 @@ class Recorder {
  public:
   // `read_clock` is for tests.
   explicit Recorder(std::size_t buckets, double (*read_clock)() = now);
+
+  // `read` is called at most twice a second.
+  void set_gpu_clock(std::function<std::optional<GpuClockSample>()> read) { read_gpu_clock_ = std::move(read); }
 
   void step(const StepInfo& info, std::span<const SumTimes> buckets);
   // The counters of the loader begin at 0 again.
@@ -112,6 +135,7 @@ class Recorder {
   void add_buckets(const StepInfo& info, std::span<const SumTimes> buckets);
 
   double (*read_clock_)();
+  std::function<std::optional<GpuClockSample>()> read_gpu_clock_;
   RankTiming timing_;
   PhaseTotals before_;  // the clock's totals that do not count
   PhaseTotals at_last_step_;

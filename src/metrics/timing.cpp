@@ -33,7 +33,12 @@ Json json_of(const RankTiming& rank) {
       {"cpu_seconds", rank.cpu_seconds},
       {"loader", {{"batches", rank.loader.batches}, {"ready", rank.loader.ready}, {"busy", rank.loader.busy_seconds}}},
       {"sum_seconds", rank.sum_seconds},
-      {"memory", rank.memory}};
+      {"memory", rank.memory},
+      {"gpu_clock",
+       {{"samples", rank.gpu_clock.samples},
+        {"speed", rank.gpu_clock.speed},
+        {"heat", rank.gpu_clock.heat},
+        {"power", rank.gpu_clock.power}}}};
 }
 
 RankTiming rank_of(const Json& json) {
@@ -48,6 +53,13 @@ RankTiming rank_of(const Json& json) {
   json.at("loader").at("busy").get_to(rank.loader.busy_seconds);
   json.at("sum_seconds").get_to(rank.sum_seconds);
   json.at("memory").get_to(rank.memory);
+  // Runs of earlier versions have none.
+  const auto clock = json.find("gpu_clock");
+  if (clock == json.end()) return rank;
+  clock->at("samples").get_to(rank.gpu_clock.samples);
+  clock->at("speed").get_to(rank.gpu_clock.speed);
+  clock->at("heat").get_to(rank.gpu_clock.heat);
+  clock->at("power").get_to(rank.gpu_clock.power);
   return rank;
 }
 

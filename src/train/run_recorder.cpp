@@ -1,11 +1,13 @@
 #include "train/run_recorder.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "machine/nvml.h"
 #include "model/stages.h"
 #include "options/version.h"
 
@@ -27,6 +29,20 @@ double flops_per_sample(const Graph& graph) {
 
 RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder)
     : reducer_(&reducer), folder_(folder), recorder_(reducer.buckets().size()) {}
+
+void RunRecorder::watch_gpu(const std::string& pci_id) {
+  std::shared_ptr<const Nvml> nvml;
+  try {
+    nvml = std::make_shared<const Nvml>();
+  } catch (const Error&) {
+    return;  // a container may lack this library
+  }
+  recorder_.set_gpu_clock([nvml, pci_id]() -> std::optional<GpuClockSample> {
+    const std::optional<GpuClock> clock = nvml->clock(pci_id);
+    if (!clock) return std::nullopt;
+    return GpuClockSample{static_cast<double>(clock->mhz) / clock->highest_mhz, clock->heat, clock->power};
+  });
+}
 
 void RunRecorder::follow(const Reducer& reducer) {
   reducer_ = &reducer;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "data/pipeline/loader.h"
@@ -27,6 +28,8 @@ class RunRecorder {
   RunRecorder(const Reducer& reducer, RunFolder* folder);
   // Another reducer from the next step on, with another loader.
   void follow(const Reducer& reducer);
+  // Samples the clock of the GPU at `pci_id` from now on, if its driver reports it.
+  void watch_gpu(const std::string& pci_id);
   // Only rank 0 needs them; without, no timing.json is written.
   void set_facts(RunFacts facts) { facts_ = std::move(facts); }
 

@@ -88,6 +88,8 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data) {
+  const std::vector<GpuInfo>& gpus = experiment.device.gpus;
+  if (!gpus.empty()) recorder_.watch_gpu(gpus[static_cast<std::size_t>(ranks.rank())].pci_id);
   const BatchPlan& plan = experiment.batch;
   if (experiment.options.batch.balance && plan.ranks > 1) balance_.emplace(plan.shards, plan.ranks);
 }

@@ -84,4 +84,11 @@ one_line 'add up to \[\[44, 56\], \[99, 128\]\] by a stand-in for NCCL, expected
 STAND_IN_GPU_FAULT=memory run 5 30 2 check
 one_line 'the matrices of a check do not fit'
 if grep -q ready "$folder/out"; then fail "reports ready although the memory is full"; fi
+
+# A GPU whose clock is reduced: the run names it at its end.
+export STAND_IN_GPUS="0000:3b:00.0 0000:d8:00.0"
+few=(--train-limit 320 --test-limit 10 --global-batch 16 --epochs 2 --eval-every 0 --progress none --output "$folder/hot")
+STAND_IN_NVML=throttled run 0 60 2 --device cuda "${few[@]}"
+run 0 30 1 explain "$folder/hot"
+prints 'throttled GPU: the GPU of rank 0 on .* runs at 50% of its highest clock because of heat$'
 finish

@@ -2,6 +2,7 @@
 // busy, one idle, and one that has fallen off the bus. STAND_IN_NVML changes its behaviour:
 //
 //   no-driver   initialisation fails
+//   throttled   the busy one runs at half of its highest clock because of heat
 //   silent      every query of a GPU is refused
 //   uncounted   the number of GPUs cannot be queried
 //   empty       there are no GPUs
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
+constexpr int kNotFound = 6;
 constexpr int kInsufficientSize = 7;
 constexpr int kDriverNotLoaded = 9;
 constexpr int kGpuIsLost = 15;
@@ -74,7 +76,7 @@ int list_processes(const StandInGpu* gpu, unsigned* count, ProcessInfo* infos) {
 }
 
 int list_reasons(const StandInGpu* gpu, unsigned long long* reasons) {
-  *reasons = gpu->index == 0 ? 0x24 : 0x1;  // power cap and thermal slowdown; idle
+  *reasons = gpu->index != 0 ? 0x1 : mode_is("throttled") ? 0x20 : 0x24;  // idle; heat; power cap and heat
   return answer();
 }
 
@@ -141,6 +143,19 @@ STAND_IN_EXPORT int nvmlDeviceGetTemperature(StandInGpu* gpu, int sensor, unsign
 }
 STAND_IN_EXPORT int nvmlDeviceGetCurrentClocksEventReasons(StandInGpu* gpu, unsigned long long* reasons) {
   return list_reasons(gpu, reasons);
+}
+STAND_IN_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* id, StandInGpu** gpu) {
+  if (std::strcmp(id, "0000:3b:00.0") != 0 && std::strcmp(id, "0000:d8:00.0") != 0) return kNotFound;
+  *gpu = &gpus[std::strcmp(id, "0000:3b:00.0") == 0 ? 0 : 1];
+  return kSuccess;
+}
+STAND_IN_EXPORT int nvmlDeviceGetClockInfo(StandInGpu* gpu, int domain, unsigned* mhz) {
+  *mhz = gpu->index != 0 ? 345 : mode_is("throttled") ? 990 : 1755;
+  return domain == 1 ? answer() : kNotSupported;
+}
+STAND_IN_EXPORT int nvmlDeviceGetMaxClockInfo(StandInGpu*, int domain, unsigned* mhz) {
+  *mhz = 1980;
+  return domain == 1 ? answer() : kNotSupported;
 }
 STAND_IN_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(StandInGpu* gpu, unsigned* count, ProcessInfo* infos) {
   return list_processes(gpu, count, infos);

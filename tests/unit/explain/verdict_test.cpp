@@ -204,6 +204,26 @@ TEST(VerdictTest, TooManyThreadsAreDistinguishedFromOtherPrograms) {
   EXPECT_THAT(others.cures, IsEmpty());
 }
 
+TEST(VerdictTest, AHotGpuIsNamedAndNotCalledAStraggler) {
+  RunTiming hot = with([](RankTiming& rank) { rank.gpu_clock = {.samples = 20, .speed = 19, .heat = 0, .power = 20}; });
+  hot.facts.gpu = true;
+  EXPECT_EQ(explain(hot, {}).cause, Cause::none) << "5% below the highest clock is usual at the power limit";
+  hot.ranks[0].phases[Phase::exposed_communication] += 6e-3 * kSteps;
+  hot.ranks[1].phases[Phase::backward] += 6e-3 * kSteps;
+  EXPECT_EQ(explain(hot, {}).cause, Cause::straggler);
+  hot.ranks[1].gpu_clock = {.samples = 20, .speed = 12, .heat = 19, .power = 3};
+  const Explanation found = explain(hot, {});
+  EXPECT_EQ(found.cause, Cause::throttled);
+  EXPECT_THAT(found.headline, HasSubstr("the GPU of rank 1 on a runs at 60% of its highest clock because of heat"));
+  EXPECT_THAT(describe(found),
+              HasSubstr("heat reduces its clock in 95% of 20 samples, power in 15%; such GPUs: 1 of 2"));
+  EXPECT_THAT(found.also, IsEmpty());
+  hot.ranks[1].gpu_clock = {.samples = 20, .speed = 12, .heat = 1, .power = 19};
+  EXPECT_THAT(explain(hot, {}).headline, HasSubstr("because of its power limit or supply"));
+  hot.ranks[1].gpu_clock = {.samples = 20, .speed = 6, .heat = 2, .power = 0};
+  EXPECT_EQ(explain(hot, {}).cause, Cause::straggler) << "a low clock without heat is that of a GPU that waits";
+}
+
 TEST(VerdictTest, TheLargestCauseComesFirstAndTheOthersAreMentioned) {
   const Explanation found = explain(with([](RankTiming& rank) {
                                       rank.phases[Phase::evaluation] = 10e-3 * kSteps;

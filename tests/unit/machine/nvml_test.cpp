@@ -67,6 +67,25 @@ TEST_F(NvmlTest, TellsAllOfAGpu) {
   EXPECT_THAT(*idle.processes, IsEmpty());
 }
 
+TEST_F(NvmlTest, TellsTheClockAndWhatReducesIt) {
+  use(DDP_STAND_IN_NVML);
+  const std::optional<GpuClock> both = Nvml().clock("0000:3b:00.0");
+  ASSERT_TRUE(both);
+  EXPECT_EQ(both->mhz, 1755U);
+  EXPECT_EQ(both->highest_mhz, 1980U);
+  EXPECT_TRUE(both->heat && both->power);
+  const std::optional<GpuClock> idle = Nvml().clock("0000:d8:00.0");
+  ASSERT_TRUE(idle);
+  EXPECT_FALSE(idle->heat || idle->power) << "an idle GPU also has a low clock";
+  EXPECT_FALSE(Nvml().clock("0000:ff:00.0")) << "no such GPU";
+  use(DDP_STAND_IN_NVML, "throttled");
+  const std::optional<GpuClock> hot = Nvml().clock("0000:3b:00.0");
+  ASSERT_TRUE(hot);
+  EXPECT_TRUE(hot->heat && !hot->power);
+  use(DDP_STAND_IN_NVML, "silent");
+  EXPECT_FALSE(Nvml().clock("0000:3b:00.0"));
+}
+
 TEST_F(NvmlTest, TellsWhatAProcessHoldsOfAGpu) {
   use(DDP_STAND_IN_NVML);
   const Nvml nvml;

@@ -42,6 +42,7 @@ RunTiming sample_timing() {
   rank.loader = {18, 30, 4.5};
   rank.sum_seconds = 0.125;
   rank.memory = 1e9;
+  rank.gpu_clock = {.samples = 5, .speed = 3.5, .heat = 4, .power = 1};
   timing.ranks = {rank, rank};
   timing.ranks[1].core_wait = 7;
   timing.buckets = {{0.1, 0.2, 0.3, 0.05}, {0.4, 0.5, 0.6, 0.07}};
