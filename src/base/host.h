@@ -1,4 +1,4 @@
-// The name of this host, for messages of jobs on several hosts.
+// The name of this host, for messages of jobs on several hosts, and the identity of its kernel.
 //
 //   throw Error(ExitCode::rank_lost, fmt::format("{}: the link is down", host_name()));
 #pragma once
@@ -9,5 +9,8 @@ namespace ddp {
 
 // "unknown host" if the system call fails.
 std::string host_name();
+// The ID that the kernel took when it started: the same in all containers and namespaces of a machine, and only there. Empty if
+// the kernel does not report it.
+std::string boot_id();
 
 }  // namespace ddp

@@ -2,15 +2,18 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "base/host.h"
 #include "job/report.h"
 #include "job/signals.h"
 #include "machine/peak.h"
@@ -22,6 +25,20 @@
 
 namespace ddp {
 
+namespace {
+
+// The lowest rank on the machine of `rank`, of "HOST BOOT-ID" from each rank.
+std::int64_t first_on_machine(const std::vector<std::string>& kernels, std::size_t rank) {
+  const auto same = [&](const std::string& other) {
+    const std::string_view mine = kernels[rank];
+    const std::string_view boot = mine.substr(mine.find(' '));
+    return other == mine || (boot.size() > 1 && other.ends_with(boot));
+  };
+  return std::find_if(kernels.begin(), kernels.end(), same) - kernels.begin();
+}
+
+}  // namespace
+
 RunFacts complete_facts(RunFacts facts, const Ranks& where, const Options& options) {
   Communicator& ranks = *where.communicator;
   const auto gathered = [&](std::int64_t mine) {
@@ -32,17 +49,20 @@ RunFacts complete_facts(RunFacts facts, const Ranks& where, const Options& optio
   };
   for (const Topology::RankHost& place : where.topology.ranks) facts.hosts.push_back(place.host_name);
   facts.threads = gathered(where.binding.threads);
-  std::vector<std::set<std::string>> cpus(static_cast<std::size_t>(where.topology.hosts));
+  const std::vector<std::string> kernels =
+      ranks.all_gather_text(fmt::format("{} {}", where.topology.host(), boot_id()), "the machines of the ranks");
   const std::vector<std::string> lists =
       ranks.all_gather_text(fmt::format("{}", fmt::join(where.binding.cpus, ",")), "the cores of the ranks");
+  std::vector<std::set<std::string>> cpus(lists.size());
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+    facts.machines.push_back(first_on_machine(kernels, rank));
     std::istringstream list(lists[rank]);
     for (std::string cpu; std::getline(list, cpu, ',');) {
-      cpus[static_cast<std::size_t>(where.topology.ranks[rank].host)].insert(cpu);
+      cpus[static_cast<std::size_t>(facts.machines[rank])].insert(cpu);
     }
   }
-  for (const Topology::RankHost& place : where.topology.ranks) {
-    facts.cpus.push_back(static_cast<std::int64_t>(cpus[static_cast<std::size_t>(place.host)].size()));
+  for (const std::int64_t machine : facts.machines) {
+    facts.cpus.push_back(static_cast<std::int64_t>(cpus[static_cast<std::size_t>(machine)].size()));
   }
   facts.peak_flops =
       facts.gpu ? gpu_peak_flops(facts.device, options.model.precision) : cpu_peak_flops(where.binding.threads);

@@ -1,8 +1,11 @@
 #include "explain/rank_findings.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/text.h"
@@ -150,25 +153,30 @@ void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
 
 void find_oversubscription(const RunView& view, std::vector<FoundCause>& found) {
   const RunFacts& facts = view.timing.facts;
-  std::map<std::string, std::int64_t> threads;
-  std::map<std::string, std::int64_t> ranks;
+  std::map<std::int64_t, std::int64_t> threads;
+  std::map<std::int64_t, std::int64_t> ranks;
+  std::map<std::int64_t, std::set<std::string>> hosts;
   double least_wait = 1;
   for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
-    threads[facts.hosts[rank]] += facts.threads[rank];
-    ranks[facts.hosts[rank]] += 1;
+    threads[facts.machines[rank]] += facts.threads[rank];
+    ranks[facts.machines[rank]] += 1;
+    hosts[facts.machines[rank]].insert(facts.hosts[rank]);
     least_wait = std::min(least_wait, core_wait_share(view, rank));
   }
   for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
-    const std::string& host = facts.hosts[rank];
+    const std::int64_t machine = facts.machines[rank];
     const std::int64_t cpus = facts.cpus[rank];
-    if (threads[host] <= cpus || least_wait < kCoreWait) continue;
+    if (threads[machine] <= cpus || least_wait < kCoreWait) continue;
     FoundCause finding{.cause = Cause::oversubscribed};
-    finding.share = 1 - static_cast<double>(cpus) / static_cast<double>(threads[host]);
-    finding.headline = fmt::format("{} compute threads share {} on {}", threads[host],
-                                   counted(static_cast<std::uint64_t>(cpus), "core"), host);
+    finding.share = 1 - static_cast<double>(cpus) / static_cast<double>(threads[machine]);
+    const std::string where = hosts[machine].size() == 1
+                                  ? "on " + facts.hosts[rank]
+                                  : fmt::format("of the machine on which {} run", fmt::join(hosts[machine], ", "));
+    finding.headline = fmt::format("{} compute threads share {} {}", threads[machine],
+                                   counted(static_cast<std::uint64_t>(cpus), "core"), where);
     finding.evidence.push_back(
         fmt::format("every thread waits for a core at least {} of the time", percent(least_wait)));
-    const std::int64_t fair = std::max<std::int64_t>(1, cpus / ranks[host]);
+    const std::int64_t fair = std::max<std::int64_t>(1, cpus / ranks[machine]);
     if (facts.threads[rank] > fair) {
       // The same work, without waiting for one another: not faster than the cores are busy.
       const double floor = cpu_floor(view.timing);

@@ -138,21 +138,21 @@ ScalingPoint scaling_point(const RunTiming& timing, double message_seconds) {
   ScalingPoint point;
   point.layout.ranks = static_cast<std::int64_t>(timing.ranks.size());
   point.layout.global_batch = facts.global_batch;
-  std::map<std::string, std::int64_t> ranks;
-  std::map<std::string, std::int64_t> threads;
+  std::map<std::int64_t, std::int64_t> ranks;
+  std::map<std::int64_t, std::int64_t> threads;
   for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
-    const std::string& host = facts.hosts[rank];
-    threads[host] += facts.threads[rank];
-    point.layout.ranks_per_host = std::max(point.layout.ranks_per_host, ++ranks[host]);
+    const std::int64_t machine = facts.machines[rank];
+    threads[machine] += facts.threads[rank];
+    point.layout.ranks_per_host = std::max(point.layout.ranks_per_host, ++ranks[machine]);
     const RankTiming& each = timing.ranks[rank];
     point.load_seconds = std::max(point.load_seconds, each.loader.busy_seconds / std::max(1.0, each.loader.batches));
   }
   for (std::size_t rank = 0; rank < timing.ranks.size() && !facts.gpu; ++rank) {
     const auto cpus = static_cast<double>(std::max<std::int64_t>(1, facts.cpus[rank]));
     point.layout.threads_per_core =
-        std::max(point.layout.threads_per_core, static_cast<double>(threads[facts.hosts[rank]]) / cpus);
+        std::max(point.layout.threads_per_core, static_cast<double>(threads[facts.machines[rank]]) / cpus);
   }
-  point.hosts = static_cast<std::int64_t>(ranks.size());
+  point.hosts = static_cast<std::int64_t>(std::set(facts.hosts.begin(), facts.hosts.end()).size());
   point.step = step_model(timing);
   point.workers = facts.workers;
   point.message_seconds = message_seconds;

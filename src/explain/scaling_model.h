@@ -19,8 +19,8 @@ namespace ddp {
 struct ScalingLayout {
   std::int64_t ranks = 1;
   std::int64_t global_batch = 1;
-  std::int64_t ranks_per_host = 1;  // on the host with most of them
-  double threads_per_core = 1;      // compute threads, on the host with most of them for each core; at least 1
+  std::int64_t ranks_per_host = 1;  // on the machine with most of them
+  double threads_per_core = 1;      // compute threads, on the machine with most of them for each core; at least 1
 };
 
 // The sum of one bucket over the ranks.

@@ -58,13 +58,13 @@ double predicted_data_wait(double busy, std::int64_t workers, double rest_of_ste
 }
 
 double cpu_floor(const RunTiming& timing) {
-  std::map<std::string, double> seconds;
+  std::map<std::int64_t, double> seconds;
   double most = 0;
   for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
     const RankTiming& each = timing.ranks[rank];
-    double& host = seconds[timing.facts.hosts[rank]];
-    host += each.cpu_seconds / std::max(1.0, each.steps);
-    most = std::max(most, host / static_cast<double>(std::max<std::int64_t>(1, timing.facts.cpus[rank])));
+    double& machine = seconds[timing.facts.machines[rank]];
+    machine += each.cpu_seconds / std::max(1.0, each.steps);
+    most = std::max(most, machine / static_cast<double>(std::max<std::int64_t>(1, timing.facts.cpus[rank])));
   }
   return most;
 }

@@ -51,7 +51,7 @@ LinkModel link_model(const RunTiming& timing);
 // step runs.
 double predicted_data_wait(double busy, std::int64_t workers, double rest_of_step);
 
-// The least time of a step on the busiest host: the processor time of its ranks' steps, divided by its cores.
+// The least time of a step on the busiest machine: the processor time of its ranks' steps, divided by its cores.
 double cpu_floor(const RunTiming& timing);
 
 }  // namespace ddp

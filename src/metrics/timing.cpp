@@ -68,6 +68,7 @@ Json json_of(const RunFacts& facts) {
                {"device", facts.device},
                {"gpu", facts.gpu},
                {"hosts", facts.hosts},
+               {"machines", facts.machines},
                {"threads", facts.threads},
                {"cpus", facts.cpus},
                {"samples", facts.samples},
@@ -90,6 +91,13 @@ RunFacts facts_of(const Json& json) {
   json.at("device").get_to(facts.device);
   json.at("gpu").get_to(facts.gpu);
   json.at("hosts").get_to(facts.hosts);
+  if (json.contains("machines")) {
+    json.at("machines").get_to(facts.machines);
+  } else {  // a run of an earlier version
+    for (const std::string& host : facts.hosts) {
+      facts.machines.push_back(std::find(facts.hosts.begin(), facts.hosts.end(), host) - facts.hosts.begin());
+    }
+  }
   json.at("threads").get_to(facts.threads);
   json.at("cpus").get_to(facts.cpus);
   json.at("samples").get_to(facts.samples);
@@ -109,8 +117,9 @@ RunFacts facts_of(const Json& json) {
 bool consistent(const RunTiming& timing) {
   const std::size_t ranks = timing.ranks.size();
   const RunFacts& facts = timing.facts;
-  if (ranks == 0 || facts.hosts.size() != ranks || facts.threads.size() != ranks || facts.cpus.size() != ranks ||
-      facts.samples.size() != ranks || facts.global_batch < 1 || facts.steps_per_epoch < 1) {
+  if (ranks == 0 || facts.hosts.size() != ranks || facts.machines.size() != ranks || facts.threads.size() != ranks ||
+      facts.cpus.size() != ranks || facts.samples.size() != ranks || facts.global_batch < 1 ||
+      facts.steps_per_epoch < 1) {
     return false;
   }
   if (!timing.buckets.empty() && timing.buckets.size() != facts.bucket_bytes.size()) return false;

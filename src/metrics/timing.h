@@ -17,12 +17,14 @@ namespace ddp {
 
 // What does not change during a run.
 struct RunFacts {
-  std::string program;                // its version
-  std::string device;                 // of rank 0, for people
-  bool gpu = false;                   // the ranks compute on GPUs
-  std::vector<std::string> hosts;     // by rank
+  std::string program;             // its version
+  std::string device;              // of rank 0, for people
+  bool gpu = false;                // the ranks compute on GPUs
+  std::vector<std::string> hosts;  // by rank
+  // By rank, the lowest rank on the same machine: hosts that are containers of one machine share its cores.
+  std::vector<std::int64_t> machines;
   std::vector<std::int64_t> threads;  // compute threads, by rank
-  std::vector<std::int64_t> cpus;     // logical CPUs that the ranks of this rank's host may use together, by rank
+  std::vector<std::int64_t> cpus;     // logical CPUs that the ranks of this rank's machine may use together, by rank
   std::vector<std::int64_t> samples;  // of a full global batch, by rank
   std::int64_t workers = 0;           // loader threads per rank
   std::int64_t global_batch = 0;

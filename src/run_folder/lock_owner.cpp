@@ -68,7 +68,7 @@ std::string local_time() {
 LockOwner this_process() {
   LockOwner owner;
   owner.host = host_name();
-  owner.boot = text_of("/proc/sys/kernel/random/boot_id");
+  owner.boot = boot_id();
   std::error_code error;
   owner.pid_namespace = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
   owner.pid = ::getpid();

@@ -62,6 +62,7 @@ ReportedRun sample_run(const std::string& name) {
   run.history.evaluations[1].step = 200;
   RunTiming timing;
   timing.facts.hosts = {"host-a", "host-b"};
+  timing.facts.machines = {0, 1};
   timing.facts.threads = timing.facts.cpus = timing.facts.samples = {1, 1};
   timing.facts.global_batch = 2;
   RankTiming rank;

@@ -21,6 +21,7 @@ RunTiming healthy() {
   RunTiming timing;
   RunFacts& facts = timing.facts;
   facts.hosts = {"a", "a"};
+  facts.machines = {0, 0};
   facts.threads = {1, 1};
   facts.cpus = {2, 2};
   facts.samples = {32, 32};
@@ -146,6 +147,7 @@ TEST(VerdictTest, AGpuThatWaitsForItsHostIsLaunchBound) {
 TEST(VerdictTest, ASlowRankIsNamedWithHostAndPhase) {
   RunTiming timing = healthy();
   timing.facts.hosts = {"a", "b"};
+  timing.facts.machines = {0, 1};
   timing.facts.cpus = {1, 1};
   timing.ranks[1].phases[Phase::backward] += 9e-3 * kSteps;
   timing.ranks[0].phases[Phase::exposed_communication] += 9e-3 * kSteps;
@@ -202,6 +204,16 @@ TEST(VerdictTest, TooManyThreadsAreDistinguishedFromOtherPrograms) {
   EXPECT_EQ(others.cause, Cause::oversubscribed);
   EXPECT_THAT(others.headline, HasSubstr("other programs"));
   EXPECT_THAT(others.cures, IsEmpty());
+}
+
+TEST(VerdictTest, ContainersOfOneMachineShareItsCores) {
+  RunTiming timing = with([](RankTiming& rank) { rank.core_wait = 10e-3 * kSteps; });
+  timing.facts.hosts = {"pod-1", "pod-2"};
+  timing.facts.threads = {2, 2};
+  EXPECT_THAT(explain(timing, {}).headline,
+              HasSubstr("4 compute threads share 2 cores of the machine on which pod-1, pod-2 run"));
+  timing.facts.machines = {0, 1};
+  EXPECT_THAT(explain(timing, {}).headline, HasSubstr("other programs")) << "two machines have enough cores";
 }
 
 TEST(VerdictTest, AHotGpuIsNamedAndNotCalledAStraggler) {

@@ -17,6 +17,7 @@ RunTiming sample_timing() {
   timing.facts = {.program = "0.1.0",
                   .device = "CPU",
                   .hosts = {"a", "b"},
+                  .machines = {0, 1},
                   .threads = {1, 2},
                   .cpus = {4, 4},
                   .samples = {33, 32},
@@ -57,6 +58,20 @@ TEST(TimingTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(read.facts, timing.facts);
   EXPECT_EQ(read.ranks, timing.ranks);
   EXPECT_EQ(to_json(read), to_json(timing));
+}
+
+TEST(TimingTest, RunsOfEarlierVersionsAreRead) {
+  RunTiming timing = sample_timing();
+  timing.facts.hosts = {"a", "a"};
+  std::string text = to_json(timing);
+  for (const std::string key : {R"("machines":)", R"("gpu_clock":)"}) {
+    for (std::size_t at = text.find(key); at != std::string::npos; at = text.find(key)) {
+      text.replace(at, key.size(), R"("unknown":)");
+    }
+  }
+  const RunTiming read = parse_timing(text, "t");
+  EXPECT_EQ(read.facts.machines, (std::vector<std::int64_t>{0, 0}));
+  EXPECT_EQ(read.ranks[0].gpu_clock, GpuClockCounts{});
 }
 
 TEST(TimingTest, EveryTruncationIsOneLine) {
