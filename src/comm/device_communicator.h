@@ -30,6 +30,7 @@ struct SumOrder {
   Reduction algorithm = Reduction::ring;
   int shards = 1;  // logical shards over all ranks, at least one per rank; read by Reduction::tree
   std::vector<std::int64_t> shard_counts = {};  // shards of each rank; empty: as many for each, up to one
+  std::vector<int> hosts = {};                  // of each rank, for Reduction::ring (plan_rings()); empty: all on one
 };
 
 // When a sum is computed.

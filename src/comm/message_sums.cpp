@@ -2,22 +2,23 @@
 
 #include <fmt/core.h>
 
-#include "backend/arithmetic.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "comm/reduce.h"
 
 namespace ddp {
 
 MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm_(order.algorithm) {
   if (algorithm_ == Reduction::tree) tree_.emplace(make_shard_tree(ranks, order.shards, order.shard_counts));
+  const auto size = static_cast<std::size_t>(ranks.size());
+  DDP_ASSERT(order.hosts.empty() || order.hosts.size() == size);
+  rings_ = plan_rings(ranks.rank(), order.hosts.empty() ? std::vector<int>(size) : order.hosts);
   if (ranks.size() > 1) channel_ = ranks.duplicate();
 }
 
 std::string MessageSums::order_name() const {
   switch (algorithm_) {
     case Reduction::ring:
-      return "a ring of messages";
+      return rings_.local.size() > 1 ? "rings of messages within and between hosts" : "a ring of messages";
     case Reduction::root:
       return "all sums on rank 0";
     case Reduction::tree:
@@ -30,22 +31,18 @@ void MessageSums::add(std::span<float* const> partials, std::size_t count) {
   DDP_ASSERT(partials.size() == this->partials());
   if (channel_ == nullptr || count == 0) return;
   if (tree_) {
-    tree_->all_reduce_sum(*channel_, partials, count, scratch(tree_->scratch_elements(count)));
-    return;
+    tree_->all_reduce_sum(*channel_, partials, count, scratch<float>(tree_->scratch_elements(count)));
+  } else if (algorithm_ == Reduction::ring) {
+    ring_sum(*channel_, rings_, std::span(partials[0], count), scratch<float>(ring_scratch_elements(count, rings_)));
+  } else {
+    root_sum(*channel_, std::span(partials[0], count), scratch<float>(channel_->rank() == 0 ? count : 0));
   }
-  const std::size_t needed = reduce_scratch_elements(algorithm_, count, channel_->size());
-  all_reduce_sum(*channel_, {partials[0], count}, algorithm_, scratch(needed));
 }
 
-// Messages carry floats: this path for bfloat16 exists for tests with GPUs that share a host, not for speed.
 void MessageSums::add(std::span<Bf16> values) {
   DDP_ASSERT(algorithm_ == Reduction::ring);
   if (channel_ == nullptr) return;
-  wide_.resize(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) wide_[i] = float_of_bf16(values[i].bits);
-  float* const wide = wide_.data();
-  add(std::span<float* const>(&wide, 1), wide_.size());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = bf16_bits(wide_[i]);
+  ring_sum(*channel_, rings_, values, scratch<Bf16>(ring_scratch_elements(values.size(), rings_)));
 }
 
 void MessageSums::add(std::span<double> values) {
@@ -60,10 +57,11 @@ void MessageSums::interrupt() noexcept {
   if (channel_ != nullptr) channel_->interrupt();
 }
 
-std::span<float> MessageSums::scratch(std::size_t elements) {
-  const std::size_t bytes = elements * sizeof(float);
+template <class T>
+std::span<T> MessageSums::scratch(std::size_t elements) {
+  const std::size_t bytes = elements * sizeof(T);
   if (scratch_.bytes() < bytes) scratch_ = allocate_on_host(bytes, "the sums of other ranks");
-  return {scratch_.at<float>(0), elements};
+  return {scratch_.at<T>(0), elements};
 }
 
 PendingSums::Sum& PendingSums::next(std::size_t count, Start start) {

@@ -17,6 +17,7 @@
 #include "backend/tensor.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
+#include "comm/reduce.h"
 #include "comm/shard_tree.h"
 
 namespace ddp {
@@ -42,14 +43,15 @@ class MessageSums {
   void interrupt() noexcept;
 
  private:
-  std::span<float> scratch(std::size_t elements);
+  template <class T>
+  std::span<T> scratch(std::size_t elements);
 
   Reduction algorithm_;
   std::unique_ptr<Communicator> channel_;  // null: one rank
+  Rings rings_;
   std::optional<ShardTree> tree_;
-  // Grow to the largest sum and stay, so that later steps allocate nothing.
+  // Grows to the largest sum and stays, so that later steps allocate nothing.
   Memory scratch_;
-  std::vector<float> wide_;  // what is in bfloat16 outside
 };
 
 // The sums that were begun since the last join(), in their order, which is the same on all ranks.

@@ -1,39 +1,116 @@
 #include "comm/reduce.h"
 
-#include <vector>
+#include <algorithm>
+#include <numeric>
 
+#include "backend/arithmetic.h"
 #include "base/error.h"
 #include "base/partition.h"
 
 namespace ddp {
 namespace {
 
-// The slice of `data` that belongs to rank `index`, modulo the number of ranks.
-std::span<float> slice(std::span<float> data, int ranks, int index) {
-  const Range range = part(static_cast<std::int64_t>(data.size()), ranks, (index % ranks + ranks) % ranks);
+// The slice of `data` that belongs to the place `index` of a ring, modulo its size.
+template <class T>
+std::span<T> slice(std::span<T> data, const Ring& ring, int index) {
+  const int size = ring.size();
+  const Range range = part(static_cast<std::int64_t>(data.size()), size, (index % size + size) % size);
   return data.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size()));
 }
 
-void ring_sum(Communicator& communicator, std::span<float> data, std::span<float> scratch) {
-  const int ranks = communicator.size();
-  const int rank = communicator.rank();
-  const int next = (rank + 1) % ranks;
-  const int previous = (rank + ranks - 1) % ranks;
-  // Slice i starts at rank i and adds one rank's contribution per step: after N-1 steps rank i-1 holds its sum.
-  for (int step = 0; step < ranks - 1; ++step) {
-    const std::span<float> out = slice(data, ranks, rank - step);
-    const std::span<float> sum = slice(data, ranks, rank - step - 1);
-    const std::span<float> in = scratch.first(sum.size());
-    communicator.send_receive(std::as_bytes(out), next, std::as_writable_bytes(in), previous);
+int rank_at(const Ring& ring, int place) {
+  const int size = ring.size();
+  return ring.ranks[static_cast<std::size_t>((place % size + size) % size)];
+}
+
+// Slice i starts at place i and adds one rank's contribution per step: afterwards the rank at place i - 1 holds its sum.
+template <class T>
+void reduce_scatter(Communicator& communicator, const Ring& ring, std::span<T> data, std::span<T> scratch) {
+  for (int step = 0; step < ring.size() - 1; ++step) {
+    const std::span<T> out = slice(data, ring, ring.place - step);
+    const std::span<T> sum = slice(data, ring, ring.place - step - 1);
+    const std::span<T> in = scratch.first(sum.size());
+    communicator.send_receive(std::as_bytes(out), rank_at(ring, ring.place + 1), std::as_writable_bytes(in),
+                              rank_at(ring, ring.place - 1));
     add_to(sum.data(), in.data(), in.size());
-  }
-  for (int step = 0; step < ranks - 1; ++step) {
-    communicator.send_receive(std::as_bytes(slice(data, ranks, rank + 1 - step)), next,
-                              std::as_writable_bytes(slice(data, ranks, rank - step)), previous);
   }
 }
 
+template <class T>
+void all_gather(Communicator& communicator, const Ring& ring, std::span<T> data) {
+  for (int step = 0; step < ring.size() - 1; ++step) {
+    communicator.send_receive(std::as_bytes(slice(data, ring, ring.place + 1 - step)), rank_at(ring, ring.place + 1),
+                              std::as_writable_bytes(slice(data, ring, ring.place - step)),
+                              rank_at(ring, ring.place - 1));
+  }
+}
+
+template <class T>
+void sum_along(Communicator& communicator, const Rings& rings, std::span<T> data, std::span<T> scratch) {
+  DDP_ASSERT(scratch.size() >= ring_scratch_elements(data.size(), rings));
+  if (data.empty()) return;
+  reduce_scatter(communicator, rings.local, data, scratch);
+  const std::span<T> own = slice(data, rings.local, rings.local.place + 1);
+  reduce_scatter(communicator, rings.across, own, scratch);
+  all_gather(communicator, rings.across, own);
+  all_gather(communicator, rings.local, data);
+}
+
+Ring ring_of(std::vector<int> ranks, int rank) {
+  const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  return {std::move(ranks), place};
+}
+
+}  // namespace
+
+Rings plan_rings(int rank, std::span<const int> hosts) {
+  DDP_ASSERT(rank >= 0 && rank < static_cast<int>(hosts.size()));
+  std::vector<std::vector<int>> by_host;
+  std::vector<int> numbers;
+  for (std::size_t other = 0; other < hosts.size(); ++other) {
+    const auto found = std::find(numbers.begin(), numbers.end(), hosts[other]);
+    const auto host = static_cast<std::size_t>(found - numbers.begin());
+    if (found == numbers.end()) {
+      numbers.push_back(hosts[other]);
+      by_host.emplace_back();
+    }
+    by_host[host].push_back(static_cast<int>(other));
+  }
+  const bool even = std::all_of(by_host.begin(), by_host.end(),
+                                [&](const std::vector<int>& ranks) { return ranks.size() == by_host[0].size(); });
+  if (by_host.size() == 1 || !even) {
+    std::vector<int> all(hosts.size());
+    std::iota(all.begin(), all.end(), 0);
+    return {ring_of({rank}, rank), ring_of(std::move(all), rank)};
+  }
+  const auto own = static_cast<std::size_t>(
+      std::find(numbers.begin(), numbers.end(), hosts[static_cast<std::size_t>(rank)]) - numbers.begin());
+  Rings rings;
+  rings.local = ring_of(by_host[own], rank);
+  std::vector<int> across;
+  for (const std::vector<int>& ranks : by_host) across.push_back(ranks[static_cast<std::size_t>(rings.local.place)]);
+  rings.across = ring_of(std::move(across), rank);
+  return rings;
+}
+
+std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings) {
+  const auto largest = [](std::size_t count, const Ring& ring) {
+    return static_cast<std::size_t>(part(static_cast<std::int64_t>(count), ring.size(), 0).size());
+  };
+  if (rings.local.size() > 1) return largest(elements, rings.local);
+  return rings.across.size() > 1 ? largest(elements, rings.across) : 0;
+}
+
+void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch) {
+  sum_along(communicator, rings, data, scratch);
+}
+
+void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch) {
+  sum_along(communicator, rings, data, scratch);
+}
+
 void root_sum(Communicator& communicator, std::span<float> data, std::span<float> scratch) {
+  if (communicator.size() == 1 || data.empty()) return;
   if (communicator.rank() == 0) {
     const std::span<float> in = scratch.first(data.size());
     for (int from = 1; from < communicator.size(); ++from) {
@@ -46,32 +123,26 @@ void root_sum(Communicator& communicator, std::span<float> data, std::span<float
   communicator.broadcast(std::as_writable_bytes(data), 0);
 }
 
-}  // namespace
+void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm) {
+  DDP_ASSERT(algorithm != Reduction::tree);
+  const Rings rings = plan_rings(communicator.rank(), std::vector<int>(static_cast<std::size_t>(communicator.size())));
+  const bool root = algorithm == Reduction::root;
+  std::vector<float> scratch(root ? data.size() : ring_scratch_elements(data.size(), rings));
+  if (root) {
+    root_sum(communicator, data, scratch);
+  } else {
+    ring_sum(communicator, rings, data, scratch);
+  }
+}
 
 void add_to(float* __restrict sum, const float* __restrict addend, std::size_t elements) {
   for (std::size_t i = 0; i < elements; ++i) sum[i] += addend[i];
 }
 
-std::size_t reduce_scratch_elements(Reduction algorithm, std::size_t elements, int ranks) {
-  DDP_ASSERT(algorithm != Reduction::tree);
-  if (ranks == 1) return 0;
-  if (algorithm == Reduction::root) return elements;
-  return static_cast<std::size_t>(part(static_cast<std::int64_t>(elements), ranks, 0).size());
-}
-
-void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm, std::span<float> scratch) {
-  DDP_ASSERT(scratch.size() >= reduce_scratch_elements(algorithm, data.size(), communicator.size()));
-  if (communicator.size() == 1 || data.empty()) return;
-  if (algorithm == Reduction::ring) {
-    ring_sum(communicator, data, scratch);
-  } else {
-    root_sum(communicator, data, scratch);
+void add_to(Bf16* __restrict sum, const Bf16* __restrict addend, std::size_t elements) {
+  for (std::size_t i = 0; i < elements; ++i) {
+    sum[i].bits = bf16_bits(float_of_bf16(sum[i].bits) + float_of_bf16(addend[i].bits));
   }
-}
-
-void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm) {
-  std::vector<float> scratch(reduce_scratch_elements(algorithm, data.size(), communicator.size()));
-  all_reduce_sum(communicator, data, algorithm, scratch);
 }
 
 }  // namespace ddp

@@ -98,8 +98,7 @@ FoundCause communication(const RunView& view, Cause cause) {
 
 void add_bandwidth_cures(const RunView& view, FoundCause& finding) {
   const StepModel& m = view.model;
-  if (view.timing.facts.gpu && view.options.distributed.gradient_precision == GradientPrecision::fp32 &&
-      !view.options.optimizer.deterministic) {
+  if (view.options.distributed.gradient_precision == GradientPrecision::fp32 && !view.options.optimizer.deterministic) {
     StepModel cured = m;
     cured.communication /= 2;
     finding.cures.push_back(view.cure({{"gradient-precision", "bf16"}}, cured));

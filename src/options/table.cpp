@@ -267,7 +267,7 @@ void add_distributed(std::vector<OptionSpec>& table) {
   distributed.choice("reduction", &D::reduction,
                      "how gradients are summed; ring: ring all-reduce; tree: in a fixed order, independent of the "
                      "number of ranks; root: on rank 0");
-  distributed.choice("gradient-precision", &D::gradient_precision, "numeric format of gradients sent between GPUs");
+  distributed.choice("gradient-precision", &D::gradient_precision, "numeric format of gradients sent between ranks");
   distributed.on_off("overlap", &D::overlap, "reduce gradients while the backward pass runs");
   distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size in MiB of the first gradient bucket");
   distributed.real("bucket-mib", &D::bucket_mib, {0.001, 4096}, "size in MiB of the other gradient buckets");

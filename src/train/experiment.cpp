@@ -167,10 +167,8 @@ std::size_t bytes_beside_activations(const Experiment& e) {
          static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
 }
 
-void check_gradient_precision(const Options& options, const Device& device) {
+void check_gradient_precision(const Options& options) {
   if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
-  check(device.gpu_module != nullptr, ExitCode::usage,
-        "--gradient-precision bf16 requires GPUs, but this run uses the CPU; use --gradient-precision fp32");
   check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
         "--gradient-precision bf16 requires --reduction ring and cannot be combined with --deterministic");
 }
@@ -318,7 +316,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.onnx = ranks.broadcast_text(onnx, 0);
   e.onnx_hash = model_hash(e.onnx);
   phase([&] {
-    check_gradient_precision(options, device);
+    check_gradient_precision(options);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     normalization = open_data(e, inputs);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());

@@ -11,8 +11,12 @@ std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator
                                               const SumOrder& order, SingleRank single) {
   const bool supported = device.gpu_module && !device.through_host && order.algorithm == Reduction::ring;
   const bool nccl = supported && (ranks.size() > 1 || single == SingleRank::with_nccl);
-  return nccl ? device.gpu_module->make_nccl_communicator(ranks, queue)
-              : make_message_communicator(ranks, queue, order);
+  if (nccl) return device.gpu_module->make_nccl_communicator(ranks, queue);
+  SumOrder placed = order;
+  for (int rank = 0; rank < ranks.size() && !device.views.empty(); ++rank) {
+    placed.hosts.push_back(device.views[static_cast<std::size_t>(rank)].host);
+  }
+  return make_message_communicator(ranks, queue, placed);
 }
 
 }  // namespace ddp

@@ -4,6 +4,7 @@ set -u
 source "$(dirname "$0")/lib.sh"
 
 first_loss() { grep '"loss"' "$1/metrics.jsonl" | head -1 | sed 's/.*"loss":\([0-9.e+-]*\),.*/\1/'; }
+last_loss() { grep '"loss"' "$1/metrics.jsonl" | tail -1 | sed 's/.*"loss":\([0-9.e+-]*\),.*/\1/'; }
 mixed=("${small[@]}" --device cpu --model mnist-slim --random-crop-padding 2 --deterministic --logical-shards 4 --epochs 1)
 
 for ranks in 1 2 3; do
@@ -21,6 +22,19 @@ grep -q 'emulated' "$folder/out" && fail "fp32 is emulated"
 cmp -s "$folder/fp32/latest/model.safetensors" "$folder/bf16-1/latest/model.safetensors" && fail "bf16 has the bits of fp32"
 awk -v a="$(first_loss "$folder/fp32")" -v b="$(first_loss "$folder/bf16-1")" \
   'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.02 * a) ^ 2) }' || fail "the first loss in bf16 is far from that in fp32"
+
+# Gradients in bfloat16 between the ranks of a CPU: other bits, near those of fp32, and not with --deterministic.
+for ranks in 2 3; do
+  for gradients in fp32 bf16; do
+    run 0 120 "$ranks" "${small[@]}" --device cpu --epochs 1 --gradient-precision $gradients --output "$folder/$gradients-$ranks"
+  done
+  cmp -s "$folder/fp32-$ranks/latest/model.safetensors" "$folder/bf16-$ranks/latest/model.safetensors" &&
+    fail "gradients in bf16 give the bits of fp32"
+  awk -v a="$(last_loss "$folder/fp32-$ranks")" -v b="$(last_loss "$folder/bf16-$ranks")" \
+    'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.05 * a) ^ 2) }' || fail "the loss with gradients in bf16 is far from that with fp32"
+done
+run 2 30 2 "${mixed[@]}" --gradient-precision bf16
+one_line '--gradient-precision bf16 requires --reduction ring and cannot be combined with --deterministic'
 
 run 0 120 1 "${mixed[@]}" --precision tf32 --output "$folder/tf32"
 grep -q 'tf32 as fp32' "$folder/out" || fail "the header does not say how tf32 is computed"

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "backend/arithmetic.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -241,6 +242,77 @@ void gradient_sums_have_the_same_bits_on_all_ranks(Communicator& ranks) {
   }
 }
 
+// Ranks on hosts as launchers place them: in blocks, in turns, all apart, unevenly.
+std::vector<std::vector<int>> placements(int ranks) {
+  std::vector<std::vector<int>> all(4);
+  for (int rank = 0; rank < ranks; ++rank) {
+    all[0].push_back(rank / 2);
+    all[1].push_back(rank % 2);
+    all[2].push_back(rank);
+    all[3].push_back(rank == 0 ? 7 : 3);
+  }
+  return all;
+}
+
+template <class T>
+std::vector<T> summed(Communicator& ranks, const std::vector<int>& hosts, std::vector<T> data) {
+  const Rings rings = plan_rings(ranks.rank(), hosts);
+  std::vector<T> scratch(ring_scratch_elements(data.size(), rings));
+  ring_sum(ranks, rings, std::span(data), std::span(scratch));
+  return data;
+}
+
+void sums_within_and_across_hosts(Communicator& ranks) {
+  const int n = ranks.size();
+  for (const std::vector<int>& hosts : placements(n)) {
+    for (const std::size_t elements : {0U, 1U, 2U, 5U, 17U, 1000U, 70001U}) {
+      std::vector<float> data(elements);
+      std::vector<float> expected(elements);
+      std::vector<Bf16> rounded(elements);
+      std::vector<Bf16> expected_rounded(elements);
+      for (std::size_t i = 0; i < elements; ++i) {
+        // Integers up to 256 are exact in bfloat16 too.
+        const int base = static_cast<int>(i % 50);
+        data[i] = static_cast<float>(base + ranks.rank());
+        expected[i] = static_cast<float>(n * base + n * (n - 1) / 2);
+        rounded[i].bits = bf16_bits(data[i]);
+        expected_rounded[i].bits = bf16_bits(expected[i]);
+      }
+      EXPECT_EQ(summed(ranks, hosts, data), expected) << elements << " elements";
+      const std::vector<Bf16> sums = summed(ranks, hosts, rounded);
+      EXPECT_TRUE(std::equal(sums.begin(), sums.end(), expected_rounded.begin(),
+                             [](Bf16 a, Bf16 b) { return a.bits == b.bits; }));
+    }
+  }
+}
+
+void sums_in_bf16_are_near_exact_ones(Communicator& ranks) {
+  const int n = ranks.size();
+  constexpr std::size_t kElements = 5003;
+  std::vector<std::vector<float>> gradients;
+  for (int rank = 0; rank < n; ++rank) gradients.push_back(random_gradient(29, 0, rank, kElements));
+  for (const std::vector<int>& hosts : placements(n)) {
+    std::vector<Bf16> mine(kElements);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      mine[i].bits = bf16_bits(gradients[static_cast<std::size_t>(ranks.rank())][i]);
+    }
+    const std::vector<Bf16> sums = summed(ranks, hosts, mine);
+    std::vector<Bf16> of_root = sums;
+    ranks.broadcast(std::as_writable_bytes(std::span(of_root)), 0);
+    EXPECT_EQ(std::memcmp(sums.data(), of_root.data(), kElements * sizeof(Bf16)), 0) << "the ranks have other bits";
+    for (std::size_t i = 0; i < kElements; ++i) {
+      double exact = 0;
+      double magnitude = 0;
+      for (const std::vector<float>& gradient : gradients) {
+        exact += gradient[i];
+        magnitude += std::abs(static_cast<double>(gradient[i]));
+      }
+      // Each addend is rounded once, and each of the n - 1 partial sums, which are at most the sum of magnitudes.
+      ASSERT_LE(std::abs(float_of_bf16(sums[i].bits) - exact), n * magnitude * std::ldexp(1.01, -9)) << i;
+    }
+  }
+}
+
 void wrong_sizes_are_errors(Communicator& ranks) {
   if (ranks.size() == 1) return;
   for (const std::size_t sent : {4U, 16U}) {
@@ -338,6 +410,8 @@ const std::vector<CommunicatorCase>& communicator_cases() {
       {"ExchangeKeepsTheOrderOfMessages", exchange_keeps_the_order_of_messages},
       {"DuplicatesDoNotMix", duplicates_do_not_mix},
       {"GradientSumsAreExact", gradient_sums_are_exact},
+      {"SumsWithinAndAcrossHosts", sums_within_and_across_hosts},
+      {"SumsInBf16AreNearExactOnes", sums_in_bf16_are_near_exact_ones},
       {"GradientSumsHaveTheSameBitsOnAllRanks", gradient_sums_have_the_same_bits_on_all_ranks},
       {"WrongSizesAreErrors", wrong_sizes_are_errors},
       {"SilentRankIsNamed", silent_rank_is_named},
