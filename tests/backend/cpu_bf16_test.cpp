@@ -44,7 +44,7 @@ TEST(LanesBf16, EveryConvolutionTileAgreesWithTheReference) {
     LanesConvTiles tiles;
     tiles.forward = pick(lanes_forward_candidates(spec));
     if (spec.input_gradient) tiles.data = pick(lanes_data_candidates(spec));
-    tiles.weights = pick(lanes_weights_candidates());
+    tiles.weights = pick(lanes_weights_candidates(spec));
     const auto op = make_lanes_bf16_conv(spec, tiles);
     const std::int64_t active = random_between(0, spec.batch);
     check_bf16(*op, spec, active, describe(spec) + " active " + std::to_string(active) + " " + bf16_text(tiles));
@@ -60,7 +60,7 @@ TEST(LanesBf16, LargeConvolutionsAgreeWithTheReference) {
         ConvSpec{.batch = 20, .input = {37, 15, 15}, .output_channels = 21, .window = square(3, 2, 1)},
         ConvSpec{.batch = 17, .input = {8, 60, 50}, .output_channels = 3, .window = square(3), .relu = true},
         with_long_rows({.batch = 18, .input = {19, 28, 28}, .output_channels = 40, .bias = false})}) {
-    const std::vector<int> candidates = lanes_weights_candidates();
+    const std::vector<int> candidates = lanes_weights_candidates(spec);
     for (const int weights : {pick(candidates), static_cast<int>(candidates.size()) - pick(std::vector{1, 2})}) {
       LanesConvTiles tiles = lanes_fixed_tiles(spec, Element::bf16);
       tiles.weights = weights;
@@ -71,35 +71,63 @@ TEST(LanesBf16, LargeConvolutionsAgreeWithTheReference) {
   }
 }
 
-// Values that are not exact in bf16, where the roundings of Winograd's transforms and of the other products show: each is
-// off by 2^-9 of its size, and the sums of products by the root of their number.
+// Checks Winograd's algorithm in tiles of one size (or for the weight gradient alone, in tiles of 4x4), with random values
+// that are not exact in bf16, where the roundings of its transforms and of the other products show.
+void check_winograd(ConvSpec spec, Element element, int size, bool weights) {
+  LanesConvTiles tiles = lanes_fixed_tiles(spec, element);
+  const auto of_size = [&](const std::vector<int>& all) {
+    std::vector<int> found;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(found),
+                 [&](int i) { return is_winograd(i) && winograd_form(i, element).size == size; });
+    EXPECT_FALSE(found.empty());
+    return pick(found);
+  };
+  tiles.forward = of_size(lanes_forward_candidates(spec));
+  if (spec.input_gradient) tiles.data = of_size(lanes_data_candidates(spec));
+  if (weights) {
+    tiles.weights = lanes_weights_candidates(spec).back();
+    EXPECT_TRUE(is_winograd_weights(tiles.weights));
+  }
+  const auto op = element == Element::bf16 ? make_lanes_bf16_conv(spec, tiles) : make_lanes_conv(spec, tiles);
+  const auto backend = make_cpu_backend(element == Element::bf16 ? Precision::bf16 : Precision::fp32);
+  reference::Inputs in{
+      .x = random_values(spec.batch * spec.input.elements()),
+      .parameters = {random_values(spec.weights()), random_values(spec.bias ? spec.output_channels : 0), {}}};
+  reference::Values dy = random_values(spec.batch * spec.output().elements());
+  const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),
+                          reference::forward(spec, in).y};
+  // In bf16 each factor is off by 2^-9 of its size, and the sums of products by the root of their number.
+  check_op({*backend, *op, spec, Layout::lanes16, Layout::lanes16, spec.batch,
+            element == Element::bf16 ? kRounding : 1e-5, describe(spec) + " " + to_text(tiles)},
+           in, dy, expected);
+}
+
 TEST(LanesWinograd, RandomValuesAgreeWithTheReference) {
-  for (int round = 0; round < 12; ++round) {
-    const Element element = round % 2 == 0 ? Element::fp32 : Element::bf16;
-    ConvSpec spec{.batch = random_between(1, 35),
-                  .input = {random_between(1, 40), random_between(3, 14), random_between(3, 14)},
-                  .output_channels = random_between(1, 40),
-                  .window = square(3, 1, random_between(0, 1)),
-                  .bias = round % 3 == 0};
-    LanesConvTiles tiles = lanes_fixed_tiles(spec, element);
-    const auto last_winograd = [](const std::vector<int>& all) {
-      EXPECT_TRUE(is_winograd(all.back()));
-      return all.back();
-    };
-    tiles.forward = last_winograd(lanes_forward_candidates(spec));
-    tiles.data = last_winograd(lanes_data_candidates(spec));
-    const auto op = element == Element::bf16 ? make_lanes_bf16_conv(spec, tiles) : make_lanes_conv(spec, tiles);
-    const auto backend = make_cpu_backend(element == Element::bf16 ? Precision::bf16 : Precision::fp32);
-    reference::Inputs in{
-        .x = random_values(spec.batch * spec.input.elements()),
-        .parameters = {random_values(spec.weights()), random_values(spec.bias ? spec.output_channels : 0), {}}};
-    reference::Values dy = random_values(spec.batch * spec.output().elements());
-    const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),
-                            reference::forward(spec, in).y};
-    check_op({*backend, *op, spec, Layout::lanes16, Layout::lanes16, spec.batch,
-              element == Element::bf16 ? kRounding : 1e-5, describe(spec) + " " + to_text(tiles)},
-             in, dy, expected);
+  for (int round = 0; round < 32; ++round) {
+    const std::int64_t groups = round % 8 == 7 ? 2 : 1;
+    const ConvSpec spec{.batch = random_between(1, 75),
+                        .input = {groups * random_between(1, 40), random_between(3, 14), random_between(3, 14)},
+                        .output_channels = groups * random_between(1, 40),
+                        .window = square(3, 1, random_between(0, 1)),
+                        .groups = groups,
+                        .bias = round % 3 == 0,
+                        .input_gradient = round % 5 != 0};
+    check_winograd(spec, round % 2 == 0 ? Element::fp32 : Element::bf16, round / 2 % 2 == 0 ? 2 : 4,
+                   round / 4 % 2 == 0);
     if (HasFatalFailure()) return;
+  }
+}
+
+// Bands of several rows of tiles in an image, and of several blocks of samples; more channels than a tile of products.
+TEST(LanesWinograd, LargeConvolutionsAgreeWithTheReference) {
+  for (const Element element : {Element::fp32, Element::bf16}) {
+    for (const ConvSpec& spec :
+         {ConvSpec{.batch = 17, .input = {34, 28, 27}, .output_channels = 37, .window = square(3, 1, 1)},
+          ConvSpec{.batch = 81, .input = {70, 4, 4}, .output_channels = 66, .window = square(3, 1, 1)},
+          ConvSpec{.batch = 49, .input = {33, 7, 8}, .output_channels = 50, .window = square(3, 1, 1)}}) {
+      check_winograd(spec, element, 4, true);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

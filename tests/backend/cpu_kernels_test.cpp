@@ -42,7 +42,7 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
     };
     tiles.forward = pick(lanes_forward_candidates(spec));
     if (spec.input_gradient) tiles.data = pick(lanes_data_candidates(spec));
-    tiles.weights = pick(lanes_weights_candidates());
+    tiles.weights = pick(lanes_weights_candidates(spec));
     const auto op = make_lanes_conv(spec, tiles);
     const std::int64_t active = random_between(1, spec.batch);
     check_kernel(*op, spec, Layout::lanes16, active,
@@ -84,7 +84,7 @@ TEST(LanesConv, TheShortlistsAreFewOfTheTiles) {
       EXPECT_THAT(few, testing::IsSubsetOf(all)) << describe(spec);
     };
     expect_few(lanes_forward_shortlist(spec), lanes_forward_candidates(spec), fixed.forward);
-    expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(), fixed.weights);
+    expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(spec), fixed.weights);
     if (spec.input_gradient) expect_few(lanes_data_shortlist(spec), lanes_data_candidates(spec), fixed.data);
   }
 }

@@ -9,6 +9,7 @@
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/lanes_winograd.h"
+#include "backend/cpu/lanes_winograd_gradient.h"
 #include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 
@@ -38,9 +39,11 @@ class LanesBf16Conv final : public Op {
     piece_blocks_ = std::clamp<std::int64_t>((kPairPiece + shape_.out_plane - 1) / shape_.out_plane, 1, kMostBlocks);
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
+    } else if (is_winograd_weights(tiles.weights)) {
+      winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights), threads_);
     } else {
-      outer_ = &kernels_.outer[tiles.weights - kernels_.weights_tiles];
-      width_ = round_up(shape_.in_channels, kLanes * outer_->vectors);
+      outer_ = &outer_tile(tiles.weights);
+      width_ = outer_width(shape_, *outer_);
     }
     copies_x_ = spec.window.padding.any();
     std::int64_t packed_data = 0;
@@ -53,16 +56,16 @@ class LanesBf16Conv final : public Op {
       }
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
-    const std::int64_t piece = copies_x_ && outer_ == nullptr ? band_elements(piece_band) : 0;
+    const std::int64_t piece = copies_x_ && weights_ != nullptr ? band_elements(piece_band) : 0;
     outer_size_ = outer_ == nullptr ? 0 : outer_elements(piece_band, width_, Element::bf16);
     std::int64_t forward_packed = packed_weights(paired(shape_), forward_.channels);
     if (is_winograd(tiles.forward)) {
-      forward_winograd_.emplace(shape_, forward_, true);
+      forward_winograd_.emplace(shape_, forward_, winograd_form(tiles.forward, Element::bf16));
       forward_packed = forward_winograd_->packed_elements();
       band = std::max(band, forward_winograd_->scratch_elements());
     }
     if (data_tile_ != nullptr && is_winograd(tiles.data)) {
-      data_winograd_.emplace(phases_[0].shape, *data_tile_, true);
+      data_winograd_.emplace(phases_[0].shape, *data_tile_, winograd_form(tiles.data, Element::bf16));
       packed_data = data_winograd_->packed_elements();
       band = std::max(band, data_winograd_->scratch_elements());
     }
@@ -74,6 +77,7 @@ class LanesBf16Conv final : public Op {
     piece_ = layout.add<Bf16>(piece_blocks_ * spec.groups * piece);
     outer_x_ = layout.add<float>(piece_blocks_ * spec.groups * outer_size_);
     dpre_ = layout.add<Bf16>(spec.relu ? piece_blocks_ * dpre_block() : 0);
+    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : 0);
     workspace_bytes_ = layout.bytes();
   }
 
@@ -127,16 +131,10 @@ class LanesBf16Conv final : public Op {
       const std::int64_t count = std::min(piece_blocks_, blocks - first);
       const Bf16* dpre = open_gradient(a, first, count);
       if (data_tile_ != nullptr) data_gradient(a, dpre, first, count);
-      for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
-        const int end = std::min(begin + piece_rows_, shape_.out_h);
-        if (outer_ != nullptr) {
-          add_outer_piece(a, dpre, first, count, begin, end);
-        } else {
-          add_piece(a, dpre, first, count, begin, end);
-        }
-      }
+      weight_gradient(a, dpre, first, count);
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
+    if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
     if (data_tile_ != nullptr) clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
@@ -254,6 +252,22 @@ class LanesBf16Conv final : public Op {
     }
   }
 
+  void weight_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
+    if (winograd_gradient_) {
+      winograd_gradient_->add(a.x.bf16() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
+                              sums_.in(a.workspace));
+      return;
+    }
+    for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
+      const int end = std::min(begin + piece_rows_, shape_.out_h);
+      if (outer_ != nullptr) {
+        add_outer_piece(a, dpre, first, count, begin, end);
+      } else {
+        add_piece(a, dpre, first, count, begin, end);
+      }
+    }
+  }
+
   // The contribution of some rows of some blocks to the weight gradient.
   void add_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t blocks, int begin,
                  int end) const {
@@ -310,7 +324,7 @@ class LanesBf16Conv final : public Op {
       }
     }
     const int row_tiles = (shape_.out_channels + outer_->rows - 1) / outer_->rows;
-    const int vector_tiles = static_cast<int>(width_ / (kLanes * outer_->vectors));
+    const int vector_tiles = outer_vector_tiles(shape_, *outer_);
 #pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       for (int row = 0; row < row_tiles; ++row) {
@@ -343,7 +357,8 @@ class LanesBf16Conv final : public Op {
   const lanes::ForwardTile* data_tile_ = nullptr;
   std::optional<Winograd> forward_winograd_, data_winograd_;
   const lanes::WeightsTile* weights_ = nullptr;  // or
-  const lanes::OuterTile* outer_ = nullptr;
+  const lanes::OuterTile* outer_ = nullptr;      // or
+  std::optional<WinogradGradient> winograd_gradient_;
   std::int64_t width_ = 0;
   std::int64_t outer_size_ = 0;
   int threads_;
@@ -351,7 +366,7 @@ class LanesBf16Conv final : public Op {
   std::int64_t piece_blocks_ = 0;
   bool copies_x_ = false;
   std::int64_t band_size_ = 0;
-  Workspace::Part<float> packed_, bands_, outer_x_;
+  Workspace::Part<float> packed_, bands_, outer_x_, sums_;
   Workspace::Part<Bf16> rounded_, piece_, dpre_;
   std::size_t workspace_bytes_ = 0;
 };

@@ -8,6 +8,7 @@
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/lanes_winograd.h"
+#include "backend/cpu/lanes_winograd_gradient.h"
 #include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 
@@ -36,9 +37,11 @@ class LanesConv final : public Op {
         threads_(omp_get_max_threads()) {
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
+    } else if (is_winograd_weights(tiles.weights)) {
+      winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights), threads_);
     } else {
-      outer_ = &kernels_.outer[tiles.weights - kernels_.weights_tiles];
-      width_ = round_up(shape_.in_channels, kLanes * outer_->vectors);
+      outer_ = &outer_tile(tiles.weights);
+      width_ = outer_width(shape_, *outer_);
     }
     const std::int64_t positions = shape_.out_plane;
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
@@ -53,16 +56,17 @@ class LanesConv final : public Op {
       }
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
-    const std::int64_t piece =
+    std::int64_t piece =
         outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
+    if (winograd_gradient_) piece = 0;
     std::int64_t forward_packed = packed_weights(shape_, forward_.channels);
     if (is_winograd(tiles.forward)) {
-      forward_winograd_.emplace(shape_, forward_, false);
+      forward_winograd_.emplace(shape_, forward_, winograd_form(tiles.forward, Element::fp32));
       forward_packed = forward_winograd_->packed_elements();
       band = std::max(band, forward_winograd_->scratch_elements());
     }
     if (data_tile_ != nullptr && is_winograd(tiles.data)) {
-      data_winograd_.emplace(phases_[0].shape, *data_tile_, false);
+      data_winograd_.emplace(phases_[0].shape, *data_tile_, winograd_form(tiles.data, Element::fp32));
       packed_data = data_winograd_->packed_elements();
       band = std::max(band, data_winograd_->scratch_elements());
     }
@@ -72,6 +76,7 @@ class LanesConv final : public Op {
     bands_ = layout.add<float>(threads_ * band_size_);
     piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
     dpre_ = layout.add<float>(spec.relu ? std::min(kChunk, blocks_of(spec.batch)) * dpre_block() : 0);
+    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : 0);
     workspace_bytes_ = layout.bytes();
   }
 
@@ -123,9 +128,15 @@ class LanesConv final : public Op {
       const std::int64_t count = std::min(kChunk, blocks - first);
       const float* dpre = open_gradient(a, first, count);
       if (data_tile_ != nullptr) data_gradient(a, dpre, first, count);
-      weight_gradient(a, dpre, first, count);
+      if (winograd_gradient_) {
+        winograd_gradient_->add(a.x.fp32() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
+                                sums_.in(a.workspace));
+      } else {
+        weight_gradient(a, dpre, first, count);
+      }
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
+    if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
     if (data_tile_ != nullptr) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
@@ -266,8 +277,8 @@ class LanesConv final : public Op {
     const int taps = shape_.in_channels * shape_.kernel_h * shape_.kernel_w;
     const int rows = outer_ == nullptr ? weights_->channels : outer_->rows;
     const int row_tiles = (shape_.out_channels + rows - 1) / rows;
-    const int column_tiles = outer_ == nullptr ? (taps + weights_->taps - 1) / weights_->taps
-                                               : static_cast<int>(width_ / (kLanes * outer_->vectors));
+    const int column_tiles =
+        outer_ == nullptr ? (taps + weights_->taps - 1) / weights_->taps : outer_vector_tiles(shape_, *outer_);
 #pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       for (int column = 0; column < column_tiles; ++column) {
@@ -309,13 +320,14 @@ class LanesConv final : public Op {
   const lanes::ForwardTile* data_tile_ = nullptr;
   std::optional<Winograd> forward_winograd_, data_winograd_;
   const lanes::WeightsTile* weights_ = nullptr;  // or
-  const lanes::OuterTile* outer_ = nullptr;
+  const lanes::OuterTile* outer_ = nullptr;      // or
+  std::optional<WinogradGradient> winograd_gradient_;
   std::int64_t width_ = 0;
   int threads_;
   int piece_rows_ = 0;
   std::int64_t piece_blocks_ = 0;
   std::int64_t band_size_ = 0;
-  Workspace::Part<float> packed_, bands_, piece_, dpre_;
+  Workspace::Part<float> packed_, bands_, piece_, dpre_, sums_;
   std::size_t workspace_bytes_ = 0;
 };
 

@@ -7,20 +7,26 @@
 #include <vector>
 
 #include "backend/cpu/lanes_kernels.h"
+#include "backend/cpu/lanes_winograd.h"
 #include "backend/op.h"
 
 namespace ddp {
 
 // Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one. For the weight
-// gradient the outer tiles follow the others.
+// gradient the outer tiles follow the others, and then the outer tiles with Winograd's algorithm.
 struct LanesConvTiles {
   int forward = 0;
   int data = -1;
   int weights = 0;
 };
 
-// Winograd's algorithm follows the forward tiles, once for each tile that computes its products (lanes_winograd.h).
+// Winograd's algorithm follows the forward tiles, with tiles of 2x2 and then of 4x4 results, once for each tile that
+// computes its products (lanes_winograd.h). The form of such a tile; in bf16 only that of 2x2 multiplies pairs.
 bool is_winograd(int tile);
+WinogradForm winograd_form(int tile, Element element);
+bool is_winograd_weights(int tile);
+// The tile itself, or that of the products of Winograd's algorithm.
+const lanes::OuterTile& outer_tile(int tile);
 const lanes::ForwardTile& forward_tile(int tile, Element element);
 
 // Whether the lanes16 kernels support the convolution: all except pooling with stride.
@@ -29,7 +35,7 @@ bool lanes_conv_supported(const ConvSpec& spec);
 // The tiles that can compute the convolution, separately for each direction.
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
 std::vector<int> lanes_data_candidates(const ConvSpec& spec);
-std::vector<int> lanes_weights_candidates();
+std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
 // Those worth timing: the few that a cost model finds cheapest.
 std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
 std::vector<int> lanes_data_shortlist(const ConvSpec& spec);

@@ -97,32 +97,44 @@ struct OuterTile {
   OuterWeights<std::uint16_t> pairs;
 };
 
-// One plane of a convolution of windows of 3x3 with stride 1, in tiles of 2x2 results; pads as in ConvShape.
+// One plane of a convolution of windows of 3x3 with stride 1, in tiles of Size x Size results, which have (Size + 2)^2
+// frequencies; pads as in ConvShape.
 struct WinogradPlane {
   int in_h, in_w, pad_top, pad_left;
   int out_h, out_w;
   int tile_columns;
   std::int64_t out_row;
 };
-// The 3x3 weights of `count` input channels, `step` floats apart; for pairs, of `count` and `upper_count` channels, of
-// which the latter follow one step after the former.
+// The 3x3 weights of `count` output channels, `step` floats apart; for pairs, also of a second input channel, which may
+// be null.
 struct WinogradWeights {
   const float* weights;
+  const float* upper;
   std::int64_t step;
-  int count, upper_count;
+  int count;
   bool flipped;
 };
+// The transformed weights of up to 16 channels or pairs of them: [frequencies][16].
+using WinogradPack = void (*)(const WinogradWeights& task, float* to);
 template <class Value>
 struct WinogradKernels {
-  // The transformed weights of up to 16 channels or pairs of them: [16 frequencies][16].
-  void (*weights)(const WinogradWeights& task, float* to);
-  // The transformed windows of a row of tiles, vectors of 16 frequencies `frequency` floats apart; of bf16 numbers, pairs
-  // of those of two channels, of which the upper may be null.
+  WinogradPack weights;
+  // The transformed windows of a row of tiles, vectors of all frequencies `frequency` floats apart; with pairs, pairs of
+  // bf16 numbers, of those of two channels, of which the upper may be null.
   void (*input)(const WinogradPlane& plane, const Value* x, const Value* upper, int tile_row, float* to,
                 std::int64_t frequency);
   // The results of a row of tiles from the products.
   void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row, float bias,
                  bool relu, Value* y);
+};
+// The kernels of the weight gradient.
+template <class Value>
+struct WinogradGradientKernels {
+  // The transformed gradients of the results of a row of tiles, as `input` above.
+  void (*gradient)(const WinogradPlane& plane, const Value* dy, int tile_row, float* to, std::int64_t frequency);
+  // The gradients of up to 16 windows of weights from those of their frequencies: [count][9] from [frequencies][16], where
+  // frequencies are `frequency` floats apart, and reads 16 of each.
+  void (*weights)(const float* products, std::int64_t frequency, int count, float* dw);
 };
 
 // Linear: blocks of 16 samples x [blocks][inputs][16], w [outputs][inputs].
@@ -179,8 +191,12 @@ struct Kernels {
   int forward_tiles;
   const WeightsTile* weights;
   int weights_tiles;
-  WinogradKernels<float> winograd;
-  WinogradKernels<std::uint16_t> winograd_bf16;
+  WinogradKernels<float> winograd2;
+  WinogradKernels<std::uint16_t> winograd2_pairs;
+  WinogradKernels<float> winograd4;
+  WinogradKernels<std::uint16_t> winograd4_bf16;
+  WinogradGradientKernels<float> winograd4_gradient;
+  WinogradGradientKernels<std::uint16_t> winograd4_gradient_bf16;
   const OuterTile* outer;
   int outer_tiles;
   // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> x of an outer gradient.

@@ -72,6 +72,14 @@ void each_band(const lanes::ConvShape& shape, std::int64_t count, std::int64_t g
 // x: [in_channels][in_h][in_w][16] of the whole convolution's shape.
 void copy_band(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
 void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, Bf16* to);
+// The channels that an outer gradient stores: whole tiles, and one more vector, so that the positions that it reads one
+// after the other are not in the same sets of a cache.
+inline std::int64_t outer_width(const lanes::ConvShape& shape, const lanes::OuterTile& tile) {
+  return round_up(shape.in_channels, kLanes * tile.vectors) + kLanes;
+}
+inline int outer_vector_tiles(const lanes::ConvShape& shape, const lanes::OuterTile& tile) {
+  return static_cast<int>(round_up(shape.in_channels, kLanes * tile.vectors) / (kLanes * tile.vectors));
+}
 // The image with `width` channels in the lanes, as an outer gradient reads it, and its size in floats.
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const float* x, std::int64_t width, float* to);
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to);

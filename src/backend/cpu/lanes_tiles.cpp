@@ -1,5 +1,7 @@
 // Which register tiles can compute a convolution in lanes16, the choice among them by a rule, and their names.
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
@@ -24,11 +26,18 @@ std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single
   return usable;
 }
 
+// The sizes of tiles of Winograd's algorithm, in the order of their candidates.
+constexpr std::array kWinogradSizes = {2, 4};
+
+int winograd_size(int tile) {
+  return kWinogradSizes[static_cast<std::size_t>(tile / lanes::kernels().forward_tiles - 1)];
+}
+
 // A convolution of the products of Winograd's algorithm.
-ConvShape winograd_products(const ConvShape& s) {
+ConvShape winograd_products(const ConvShape& s, int size) {
   ConvShape products = s;
   products.out_h = 1;
-  products.out_w = Winograd::columns(s);
+  products.out_w = winograd_band(s, size).tiles();
   return products;
 }
 
@@ -36,8 +45,10 @@ ConvShape winograd_products(const ConvShape& s) {
 std::vector<int> all_tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row) {
   std::vector<int> usable = tiles_for(s, last, single_row);
   if (!Winograd::supports(s) || last == lanes::Epilogue::relu_pool) return usable;
-  for (const int i : tiles_for(winograd_products(s), lanes::Epilogue::none, true)) {
-    usable.push_back(i + lanes::kernels().forward_tiles);
+  int first = 0;
+  for (const int size : kWinogradSizes) {
+    first += lanes::kernels().forward_tiles;
+    for (const int i : tiles_for(winograd_products(s, size), lanes::Epilogue::none, true)) usable.push_back(first + i);
   }
   return usable;
 }
@@ -66,7 +77,7 @@ double weights_cost(const ConvSpec& spec, int index) {
   const std::int64_t in = spec.input.channels / spec.groups;
   const std::int64_t out = spec.output_channels / spec.groups;
   if (index >= all.weights_tiles) {
-    const lanes::OuterTile& tile = all.outer[index - all.weights_tiles];
+    const lanes::OuterTile& tile = outer_tile(index);
     const auto work = static_cast<double>(round_up(out, tile.rows) * round_up(in, kLanes * tile.vectors) * kernel);
     return work * (1.1 + 4.0 / (tile.rows * tile.vectors));
   }
@@ -78,6 +89,8 @@ double weights_cost(const ConvSpec& spec, int index) {
 // The cost model errs by less than this, so that what it finds more expensive is not timed; at most so many are.
 constexpr double kWorthTiming = 1.3;
 constexpr std::size_t kMostTimed = 5;
+// Of those, with Winograd's algorithm in tiles of one size.
+constexpr std::size_t kMostWinograd = 2;
 
 template <class Cost>
 std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
@@ -92,28 +105,36 @@ std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
 }
 
 // Winograd's algorithm is worth timing if its tiles save products, and its transforms cost less.
-bool worth_timing_winograd(const ConvShape& s) {
+bool worth_timing_winograd(const ConvShape& s, int size) {
   constexpr double kLeastSaving = 1.3;
   constexpr int kLeastChannels = 16;
+  const auto up = [&](int results) { return (results + size - 1) / size; };
   const double direct = 9.0 * s.out_h * s.out_w;
-  const double products = 16.0 * ((s.out_h + 1) / 2) * ((s.out_w + 1) / 2);
+  const double products = static_cast<double>(WinogradForm{.size = size}.frequencies()) * up(s.out_h) * up(s.out_w);
   return Winograd::supports(s) && direct >= kLeastSaving * products &&
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 
+// Direct tiles, and the cheapest for each size of Winograd's algorithm.
 std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candidates) {
   const lanes::Kernels& all = lanes::kernels();
-  constexpr std::size_t kMostDirect = 3;
   std::vector<int> direct;
-  std::vector<int> winograd;
-  for (const int i : candidates) (is_winograd(i) ? winograd : direct).push_back(i);
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(direct), [](int i) { return !is_winograd(i); });
   direct = shortlist(direct, [&](int i) { return tile_cost(s, all.forward[i]); });
-  if (winograd.empty() || !worth_timing_winograd(s)) return direct;
-  direct.resize(std::min(direct.size(), kMostDirect));
-  const ConvShape products = winograd_products(s);
-  winograd = shortlist(winograd, [&](int i) { return tile_cost(products, all.forward[i - all.forward_tiles]); });
-  winograd.resize(std::min(winograd.size(), kMostTimed - kMostDirect));
-  direct.insert(direct.end(), winograd.begin(), winograd.end());
+  std::vector<int> chosen;
+  for (const int size : kWinogradSizes) {
+    if (!worth_timing_winograd(s, size)) continue;
+    std::vector<int> winograd;
+    std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(winograd),
+                 [&](int i) { return is_winograd(i) && winograd_size(i) == size; });
+    if (winograd.empty()) continue;
+    const ConvShape products = winograd_products(s, size);
+    winograd = shortlist(winograd, [&](int i) { return tile_cost(products, all.forward[i % all.forward_tiles]); });
+    winograd.resize(std::min(winograd.size(), kMostWinograd));
+    chosen.insert(chosen.end(), winograd.begin(), winograd.end());
+  }
+  direct.resize(std::min(direct.size(), kMostTimed - chosen.size()));
+  direct.insert(direct.end(), chosen.begin(), chosen.end());
   return direct;
 }
 
@@ -130,15 +151,15 @@ std::string name_of(const lanes::ForwardTile& tile) {
 std::string forward_name(int index) {
   const lanes::Kernels& all = lanes::kernels();
   if (!is_winograd(index)) return name_of(all.forward[index]);
-  const lanes::ForwardTile& tile = all.forward[index - all.forward_tiles];
-  return fmt::format("lanes.winograd.{}x{}", tile.channels, tile.columns);
+  const lanes::ForwardTile& tile = all.forward[index % all.forward_tiles];
+  return fmt::format("lanes.winograd{}.{}x{}", winograd_size(index), tile.channels, tile.columns);
 }
 
 std::string weights_name(int index) {
   const lanes::Kernels& all = lanes::kernels();
   if (index >= all.weights_tiles) {
-    const lanes::OuterTile& tile = all.outer[index - all.weights_tiles];
-    return fmt::format("lanes.outer.{}x{}", tile.rows, tile.vectors);
+    const lanes::OuterTile& tile = outer_tile(index);
+    return fmt::format("lanes.{}.{}x{}", is_winograd_weights(index) ? "winograd4" : "outer", tile.rows, tile.vectors);
   }
   return fmt::format("lanes.{}x{}", all.weights[index].channels, all.weights[index].taps);
 }
@@ -156,10 +177,22 @@ std::string word_of(const std::string& text, const std::string& key) {
 
 bool is_winograd(int tile) { return tile >= lanes::kernels().forward_tiles; }
 
+WinogradForm winograd_form(int tile, Element element) {
+  const int size = winograd_size(tile);
+  return {.size = size, .pairs = element == Element::bf16 && size == 2};
+}
+
+bool is_winograd_weights(int tile) { return tile >= lanes::kernels().weights_tiles + lanes::kernels().outer_tiles; }
+
+const lanes::OuterTile& outer_tile(int tile) {
+  const lanes::Kernels& all = lanes::kernels();
+  return all.outer[(tile - all.weights_tiles) % all.outer_tiles];
+}
+
 const lanes::ForwardTile& forward_tile(int tile, Element element) {
   const lanes::Kernels& all = lanes::kernels();
-  const int index = is_winograd(tile) ? tile - all.forward_tiles : tile;
-  return (element == Element::bf16 ? all.pair_forward : all.forward)[index];
+  const bool pairs = is_winograd(tile) ? winograd_form(tile, element).pairs : element == Element::bf16;
+  return (pairs ? all.pair_forward : all.forward)[tile % all.forward_tiles];
 }
 
 lanes::Epilogue epilogue_of(const ConvSpec& spec) {
@@ -184,8 +217,10 @@ std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
   return all_tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
 }
 
-std::vector<int> lanes_weights_candidates() {
-  std::vector<int> all(static_cast<std::size_t>(lanes::kernels().weights_tiles + lanes::kernels().outer_tiles));
+std::vector<int> lanes_weights_candidates(const ConvSpec& spec) {
+  const lanes::Kernels& kernels = lanes::kernels();
+  const int outer = kernels.outer_tiles * (Winograd::supports(forward_shape(spec)) ? 2 : 1);
+  std::vector<int> all(static_cast<std::size_t>(kernels.weights_tiles + outer));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   return all;
 }
@@ -200,13 +235,19 @@ std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
 }
 
 std::vector<int> lanes_weights_shortlist(const ConvSpec& spec) {
-  std::vector<int> all = shortlist(lanes_weights_candidates(), [&](int i) { return weights_cost(spec, i); });
+  const auto cost = [&](int i) { return weights_cost(spec, i); };
+  std::vector<int> direct;
+  std::vector<int> winograd;
+  for (const int i : lanes_weights_candidates(spec)) (is_winograd_weights(i) ? winograd : direct).push_back(i);
+  winograd = shortlist(winograd, cost);
+  winograd.resize(worth_timing_winograd(forward_shape(spec), 4) ? std::min(winograd.size(), kMostWinograd) : 0);
+  std::vector<int> all = shortlist(direct, cost);
   // The rule's tile is where the search begins.
   const int rule = lanes_fixed_tiles(spec).weights;
-  if (std::find(all.begin(), all.end(), rule) == all.end()) {
-    all.resize(std::min(all.size(), kMostTimed - 1));
-    all.push_back(rule);
-  }
+  const bool has_rule = std::find(all.begin(), all.end(), rule) != all.end();
+  all.resize(std::min(all.size(), kMostTimed - winograd.size() - (has_rule ? 0 : 1)));
+  if (std::find(all.begin(), all.end(), rule) == all.end()) all.push_back(rule);
+  all.insert(all.end(), winograd.begin(), winograd.end());
   return all;
 }
 
@@ -227,8 +268,9 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
     tiles.data = cheapest(data, tiles_for(data, lanes::Epilogue::none, true));
   }
   // In fp32 without the outer tiles, which are newer than runs that must be repeatable.
-  std::vector<int> candidates = lanes_weights_candidates();
-  if (element == Element::fp32) candidates.resize(static_cast<std::size_t>(lanes::kernels().weights_tiles));
+  std::vector<int> candidates = lanes_weights_candidates(spec);
+  const std::int64_t outer = element == Element::fp32 ? 0 : lanes::kernels().outer_tiles;
+  candidates.resize(static_cast<std::size_t>(lanes::kernels().weights_tiles + outer));
   tiles.weights = *std::min_element(candidates.begin(), candidates.end(),
                                     [&](int a, int b) { return weights_cost(spec, a) < weights_cost(spec, b); });
   return tiles;
@@ -279,7 +321,7 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
   if (spec.input_gradient) {
     tiles.data = pick("data", lanes_data_candidates(spec), forward_name);
   }
-  tiles.weights = pick("weights", lanes_weights_candidates(), weights_name);
+  tiles.weights = pick("weights", lanes_weights_candidates(spec), weights_name);
   return tiles;
 }
 

@@ -1,30 +1,47 @@
-// Winograd's convolution F(2x2, 3x3) in lanes16, of floats or of pairs of bf16 numbers: 16 products for 4 results of a
-// 3x3 window with stride 1, instead of 36. Windows of 4x4 values and the weights are transformed, multiplied for each of
-// 16 frequencies as a convolution of single pixels, and transformed back.
+// Winograd's convolution in lanes16 for windows of 3x3 with stride 1, in tiles of 2x2 or 4x4 results: 16 products for 4
+// results or 36 for 16, instead of 36 or 144. Windows of values and the weights are transformed, multiplied for each of
+// the 16 or 36 frequencies as a convolution of single pixels, and transformed back. Activations are floats or bf16
+// numbers; products are of floats, or with size 2 of pairs of bf16 numbers.
 //
-//   Winograd winograd(forward_shape(spec), tile, /*pairs=*/false);
+//   Winograd winograd(forward_shape(spec), tile, {.size = 4});
 //   winograd.pack(weights, strides, packed);                            // winograd.packed_elements() floats
-//   for (int band = 0; band < winograd.bands(); ++band) winograd.run(x, packed, bias, relu, y, scratch, band);
+//   winograd.run_blocks(x, packed, y, {.count = blocks_of(a.active), ...});
 #pragma once
 
 #include "backend/cpu/lanes_kernels.h"
 
 namespace ddp {
 
+struct WinogradForm {
+  int size = 2;        // of a tile of results
+  bool pairs = false;  // products of pairs of bf16 numbers
+
+  constexpr int frequencies() const { return (size + 2) * (size + 2); }
+};
+
+// How many tiles of results are transformed together: rows of them, which divide all rows, or all of some blocks of 16
+// samples.
+struct WinogradBand {
+  int rows, columns, blocks;
+  int bands;  // in a block
+
+  int tiles() const { return rows * columns * blocks; }
+};
+WinogradBand winograd_band(const lanes::ConvShape& shape, int size);
+// Between the values of frequencies, so that they are not in the same set of a cache.
+inline constexpr std::int64_t kWinogradApart = 80;
+lanes::WinogradPlane winograd_plane(const lanes::ConvShape& shape, int size);
+
 class Winograd {
  public:
-  Winograd() = default;
   // `tile` computes the products. `shape`: of one group, as lanes_shapes.h makes it.
-  Winograd(const lanes::ConvShape& shape, const lanes::ForwardTile& tile, bool pairs);
+  Winograd(const lanes::ConvShape& shape, const lanes::ForwardTile& tile, WinogradForm form);
 
   static bool supports(const lanes::ConvShape& shape);
-  // The columns of results of one product; no tile may have more.
-  static int columns(const lanes::ConvShape& shape);
 
   // Sizes in floats: of packed weights, and of the scratch memory of a thread.
   std::int64_t packed_elements() const;
   std::int64_t scratch_elements() const;
-  int bands() const { return tile_rows() / rows_; }
 
   // Where weights are: of output channel o and input channel c, o * out + c * in floats from the first; flipped for a
   // data gradient.
@@ -33,9 +50,6 @@ class Winograd {
     bool flipped;
   };
   void pack(const float* weights, const Order& order, float* packed) const;
-  // The results of one band of rows of a block of 16 samples; `x` and `y` are whole planes.
-  template <class Value>
-  void run(const Value* x, const float* packed, const float* bias, bool relu, Value* y, float* scratch, int band) const;
 
   // Blocks of samples, each of some groups of channels.
   struct Blocks {
@@ -52,18 +66,25 @@ class Winograd {
   void run_blocks(const Value* x, const float* packed, Value* y, const Blocks& blocks) const;
 
  private:
-  int tile_rows() const { return (shape_.out_h + 1) / 2; }
-  int tiles() const { return rows_ * plane_.tile_columns; }
-  int stored_channels() const { return pairs_ ? (shape_.in_channels + 1) / 2 : shape_.in_channels; }
+  // A band of a group: of the blocks [first, first + count), from tile row `row` on.
+  struct Part {
+    std::int64_t group, first, count;
+    int row;
+  };
+  template <class Value>
+  void run(const Value* x, const float* packed, Value* y, const Blocks& blocks, const Part& part, float* scratch) const;
+  void pack_channels(const float* weights, const Order& order, int first, float* packed) const;
+
+  int stored_channels() const { return form_.pairs ? (shape_.in_channels + 1) / 2 : shape_.in_channels; }
   std::int64_t packed_frequency() const;
   std::int64_t input_frequency() const;
   std::int64_t output_frequency() const;
 
-  lanes::ConvShape shape_{};
-  lanes::ForwardTile tile_{};
-  lanes::WinogradPlane plane_{};
-  bool pairs_ = false;
-  int rows_ = 1;  // of tiles in a band
+  lanes::ConvShape shape_;
+  lanes::ForwardTile tile_;
+  WinogradForm form_;
+  lanes::WinogradPlane plane_;
+  WinogradBand band_;
 };
 
 }  // namespace ddp
