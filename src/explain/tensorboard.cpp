@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "base/host.h"
 
@@ -103,8 +104,8 @@ void TensorBoard::write(std::int64_t step, std::span<const std::pair<std::string
 void TensorBoard::training(const TrainRecord& record) {
   std::vector<std::pair<std::string, double>> values = {{"training/loss", record.loss},
                                                         {"training/learning_rate", record.lr},
-                                                        {"training/gradient_norm", record.grad_norm},
                                                         {"speed/images_per_second", record.images_per_second}};
+  if (!std::isnan(record.grad_norm)) values.emplace_back("training/gradient_norm", record.grad_norm);
   if (record.mfu) values.emplace_back("speed/share_of_peak", *record.mfu);
   const double seconds = record.phases.sum();
   for (const Phase phase : kPhases) {

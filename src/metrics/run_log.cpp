@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -150,8 +151,8 @@ void RunLog::write(const TrainRecord& record) {
                {"loss", record.loss},
                {"lr", record.lr},
                {"images_per_second", record.images_per_second},
-               {"seconds", std::move(seconds)},
-               {"grad_norm", record.grad_norm}};
+               {"seconds", std::move(seconds)}};
+  if (!std::isnan(record.grad_norm)) line["grad_norm"] = record.grad_norm;
   if (record.mfu) line["mfu"] = *record.mfu;
   if (record.memory) line["memory"] = *record.memory;
   if (!record.sampled.ranks.empty()) line["ranks"] = json_of(record.sampled);

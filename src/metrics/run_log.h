@@ -38,9 +38,9 @@ struct TrainRecord {
   std::int64_t epoch = 0;
   double loss = 0;  // mean over the samples of the global batch
   double lr = 0;
-  double images_per_second = 0;                 // of all ranks, since the previous line
-  PhaseTotals phases{};                         // since the previous line
-  double grad_norm = 0;                         // L2 norm of the gradient of the step's mean loss, before clipping
+  double images_per_second = 0;  // of all ranks, since the previous line
+  PhaseTotals phases{};          // since the previous line
+  double grad_norm = 0;          // L2 norm of the gradient of the step's mean loss, before clipping; NaN: not recorded
   std::optional<double> mfu = std::nullopt;     // share of the device's peak that forward and backward reach, 0 to 1
   std::optional<double> memory = std::nullopt;  // the most resident host memory of a rank so far, in bytes
   RankPhases sampled = {};

@@ -188,10 +188,10 @@ RunTiming read_timing(const fs::path& run_dir) {
   if (!fs::exists(run_dir / kTimingFile, error)) {
     check(fs::exists(run_dir / "config.cfg", error), kTimingCode,
           "{}: not the folder of a run (no config.cfg); give the --output of a run", run_dir.string());
-    throw Error(kTimingCode,
-                fmt::format("{}: no {}: the run has not made its first steps yet, or was made by an older ddp_train; "
-                            "wait, or train again to measure",
-                            run_dir.string(), kTimingFile));
+    throw Error(kTimingCode, fmt::format("{}: no {}: the run has not made its first steps yet, or was made by an older "
+                                         "ddp_train or with --recording off; "
+                                         "wait, or train again to measure",
+                                         run_dir.string(), kTimingFile));
   }
   return parse_timing(read_text(run_dir / kTimingFile, kTimingCode, kMostTimingBytes),
                       (run_dir / kTimingFile).string());

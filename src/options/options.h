@@ -186,6 +186,7 @@ struct OutputOptions {
   ProgressStyle progress = ProgressStyle::automatic;
   bool trace = false;
   bool tensorboard = true;
+  bool recording = true;  // of each step's times and fingerprints
 
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;
 };

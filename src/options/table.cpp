@@ -307,6 +307,8 @@ void add_output(std::vector<OptionSpec>& table) {
   output.on_off("trace", &O::trace,
                 "write RUN/trace.json at the end, the last 512 steps of all ranks for ui.perfetto.dev");
   output.on_off("tensorboard", &O::tensorboard, "write event files for TensorBoard into the run folder");
+  output.on_off("recording", &O::recording,
+                "record the times, fingerprint and gradient norm of each step, for the commands explain and compare");
   output.choice("progress", &O::progress, "progress display; auto: a bar on a terminal, else lines");
 }
 

@@ -27,8 +27,8 @@ double flops_per_sample(const Graph& graph) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder)
-    : reducer_(&reducer), folder_(folder), recorder_(reducer.buckets().size()) {}
+RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled)
+    : reducer_(&reducer), folder_(folder), enabled_(enabled), recorder_(reducer.buckets().size()) {}
 
 void RunRecorder::watch_gpu(const std::string& pci_id) {
   std::shared_ptr<const Nvml> nvml;
@@ -50,6 +50,7 @@ void RunRecorder::follow(const Reducer& reducer) {
 }
 
 void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr) {
+  if (!enabled_) return;
   recorder_.step(info, reducer_->bucket_times());
   if (folder_ == nullptr) return;
   const StepHashes& hashes = result.hashes;

@@ -35,6 +35,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool reco
       message_bytes_(squares_at() + kSquareSums * sizeof(double)),
       hashed_weights_(std::min(elements_, kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
+      fingerprints_(parts.fingerprints),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   host_message_ = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
@@ -103,14 +104,16 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   reducer_.finish();
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
   backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
-  backend_.math().square_sums(reducer_.gradient(), elements_, message_.at<double>(squares_at()));
+  if (fingerprints_) {
+    backend_.math().square_sums(reducer_.gradient(), elements_, message_.at<double>(squares_at()));
+  }
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(summed_bytes()), device(Slot::broken));
   backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
-  enqueue_fingerprint(parameters);
+  if (fingerprints_) enqueue_fingerprint(parameters);
   backend_.queue().mark(Mark::end_mark);
 }
 
@@ -137,6 +140,12 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   for (int shard = 0; shard < plan_.shards; ++shard) result.loss += host_message_.at<double>(0)[shard];
   result.loss /= static_cast<double>(input.samples);
   result.correct = static_cast<std::int64_t>(host(Slot::correct));
+  result.finite = host(Slot::broken) == 0;
+  result.request = {host(Slot::stop) > 0, host(Slot::checkpoint) > 0};
+  if (!fingerprints_) {
+    result.grad_norm = std::nan("");
+    return result;
+  }
   const double* squares = host_message_.at<double>(squares_at());
   result.grad_norm = std::sqrt(std::accumulate(squares, squares + kSquareSums, 0.0));
   const auto hash = [this](std::size_t which, std::size_t count) {
@@ -145,8 +154,6 @@ StepResult TrainStep::result_of(const StepInput& input) const {
   result.hashes = {static_cast<std::uint64_t>(host(Slot::sample_hash)),
                    static_cast<std::uint64_t>(host(Slot::pixel_hash)), hash(1, hashed_statistics_),
                    hash(0, hashed_weights_)};
-  result.finite = host(Slot::broken) == 0;
-  result.request = {host(Slot::stop) > 0, host(Slot::checkpoint) > 0};
   return result;
 }
 
@@ -175,7 +182,7 @@ StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput
   host(Slot::stop) = input.request.stop ? 1 : 0;
   host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
   *host_message_.at<StepControl>(summed_bytes()) = input.control;
-  hash_batch(batch, input.samples);
+  if (fingerprints_) hash_batch(batch, input.samples);
   stage_.set(batch);
   reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
   replay_or_enqueue(parameters, input);

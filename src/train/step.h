@@ -52,7 +52,7 @@ struct StepHashes {
 struct StepResult {
   double loss = 0;           // mean over the global batch
   std::int64_t correct = 0;  // correct predictions in the global batch, before the update
-  double grad_norm = 0;      // L2 norm of the gradient of the mean loss, before clipping
+  double grad_norm = 0;      // L2 norm of the gradient of the mean loss, before clipping; NaN: not computed
   StepHashes hashes;
   bool finite = true;  // whether loss and gradient are finite; if not, the weights were not updated
   Request request;     // the same on all ranks
@@ -67,6 +67,7 @@ struct StepParts {
   BatchStage& stage;  // for plan.per_rank samples
   PhaseClock& clock;
   const ShardStatistics* statistics = nullptr;  // null: the network has no batch normalisation
+  bool fingerprints = true;                     // compute StepResult::hashes and grad_norm
 };
 
 class TrainStep {
@@ -112,6 +113,7 @@ class TrainStep {
   std::size_t message_bytes_;   // on the device
   std::size_t hashed_weights_;  // the last ones of the flat buffer
   std::size_t hashed_statistics_;
+  bool fingerprints_;
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
   std::unique_ptr<Recording> recording_;

@@ -60,8 +60,9 @@ Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, Ph
     : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
       stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
             e.options.data.mixup > 0),
-      step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get()}, e.batch, ranks.rank(),
-           e.options.device.cuda_graph != GraphMode::off) {}
+      step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
+            e.options.output.recording},
+           e.batch, ranks.rank(), e.options.device.cuda_graph != GraphMode::off) {}
 
 Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
     : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps),
@@ -85,7 +86,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       total_steps_(total_steps_of(options_, experiment.batch)),
       schedule_(schedule_config(options_, experiment.batch)),
       engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
-      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder),
+      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data) {
   const std::vector<GpuInfo>& gpus = experiment.device.gpus;

@@ -153,6 +153,13 @@ no_runs() {
   one_line 'requires the folder of a run'
   run 2 60 1 compare "$folder/a"
   one_line 'requires the folders of two runs'
+  # Without recording: the same weights, and nothing to explain.
+  run 0 120 2 "${small[@]}" --deterministic --logical-shards 2 --epochs 4 --log-interval 10 --random-crop-padding 2 \
+    --recording off --output "$folder/silent"
+  same_tensors "$folder/a/latest" "$folder/silent/latest"
+  run 8 60 1 explain "$folder/silent"
+  one_line 'with --recording off'
+  grep -q grad_norm "$folder/silent/metrics.jsonl" && fail "a gradient norm without recording"
   # A run that still goes on.
   sed 's/"complete":true/"complete":false/' "$folder/a/timing.json" >"$folder/damaged/timing.json"
   run 0 60 1 explain "$folder/damaged"

@@ -104,9 +104,11 @@ TEST(VerdictTest, TheKindOfCommunicationIsNamed) {
   const Explanation bandwidth = explain(slow_sums(1e6, 0.1), {});
   EXPECT_EQ(bandwidth.cause, Cause::bandwidth);
   // A batch four times as large makes the 9.1 ms that grow with it four times as long.
-  ASSERT_EQ(bandwidth.cures.size(), 1U);
+  ASSERT_EQ(bandwidth.cures.size(), 2U);
   EXPECT_EQ(bandwidth.cures[0].text(), "--batch-per-rank 128");
-  EXPECT_TRUE(bandwidth.cures[0].changes_training);
+  EXPECT_EQ(bandwidth.cures[1].text(), "--gradient-precision bf16");
+  EXPECT_NEAR(bandwidth.cures[1].speedup, 109.6 / 59.6, 0.02);
+  EXPECT_TRUE(bandwidth.cures[0].changes_training && bandwidth.cures[1].changes_training);
   EXPECT_NEAR(bandwidth.cures[0].speedup, 4 * 109.6 / (109.6 + 3 * 9.3), 0.02);
   EXPECT_EQ(explain(slow_sums(4e3, 0.01), {}).cause, Cause::latency);
   RunTiming root = slow_sums(1e6, 0.01);
