@@ -97,6 +97,8 @@ TEST(CpuTiming, TakesAsManySamplesAsTellKernelsApart) {
   EXPECT_EQ(timed(small), 64);
   const ConvSpec large{.batch = 256, .input = {64, 28, 28}, .output_channels = 64, .window = square(3)};
   EXPECT_EQ(timed(large), std::int64_t{kLanes} * omp_get_max_threads());
+  const ConvSpec heavy{.batch = 256, .input = {512, 4, 4}, .output_channels = 512, .window = square(3, 1, 1)};
+  EXPECT_EQ(timed(heavy), 64);
   const ActivationSpec wide{.batch = 256, .shape = {64, 64, 64}};
   EXPECT_LT(timed(wide), 64);
   EXPECT_EQ(timed(wide) % kLanes, 0);
@@ -225,12 +227,13 @@ class Threads : public testing::Test {
  protected:
   void TearDown() override { omp_set_num_threads(before_); }
 
-  // All results of an operator with its fixed kernels; repeated calls use the same random values.
-  static std::vector<std::vector<float>> results(const OpSpec& spec, Layout layout, int threads) {
+  // All results of an operator with these or its fixed kernels; repeated calls use the same random values.
+  static std::vector<std::vector<float>> results(const OpSpec& spec, Layout layout, int threads,
+                                                 const std::string& kernels = "") {
     omp_set_num_threads(threads);
     const auto backend = make_cpu_backend();
-    const auto op = backend->ops().make_op(spec, layout, layout,
-                                           backend->ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto fixed = backend->ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels;
+    const auto op = backend->ops().make_op(spec, layout, layout, kernels.empty() ? fixed : kernels);
     std::mt19937 engine(7);
     std::uniform_real_distribution<float> uniform(-1, 1);
     const auto random = [&](std::int64_t count) {
@@ -292,6 +295,17 @@ TEST_F(Threads, ChangeNoBit) {
   }
   EXPECT_EQ(results(norm, Layout::nhwc, 1), results(norm, Layout::nhwc, 3));
   EXPECT_EQ(results(norm, Layout::plain, 1), results(norm, Layout::plain, 3));
+}
+
+// Nor do they with Winograd's algorithm, in bands of rows and of blocks of samples.
+TEST_F(Threads, ChangeNoBitOfWinograd) {
+  for (const std::int64_t size : {5, 23}) {
+    const ConvSpec spec{.batch = 80, .input = {40, size, size}, .output_channels = 37, .window = square(3, 1, 1)};
+    const LanesConvTiles tiles{lanes_forward_candidates(spec).back(), lanes_data_candidates(spec).back(),
+                               lanes_weights_candidates(spec).back()};
+    EXPECT_TRUE(is_winograd(tiles.forward) && is_winograd(tiles.data) && is_winograd_weights(tiles.weights));
+    EXPECT_EQ(results(spec, Layout::lanes16, 1, to_text(tiles)), results(spec, Layout::lanes16, 3, to_text(tiles)));
+  }
 }
 
 // A mean of 3000 standard deviations must not reduce the precision of the variance or the result.

@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t kTimingBatch = 64;
 constexpr double kTimingMultiplyAdds = 2.5e8;
 constexpr double kTimingActivations = 4e6;
+// Fewer positions of results than these would count the packing of weights, once for all samples, several times.
+constexpr std::int64_t kTimingPositions = 4096;
 
 // Times choices of one direction with the other directions as in `best`, and keeps the fastest. `seconds_of` times a
 // choice and may stop early if it takes longer than `least`.
@@ -119,7 +121,9 @@ OpSpec cpu_timed_spec(const OpSpec& spec) {
                                  kTimingActivations / std::max(activations, 1.0));
   OpSpec timed = spec;
   if (static_cast<double>(most) > enough) {
-    const std::int64_t samples = std::min(most, std::max(unit, static_cast<std::int64_t>(enough) / unit * unit));
+    const std::int64_t positions = std::max<std::int64_t>(1, output_of(spec).height * output_of(spec).width);
+    const std::int64_t least = round_up((kTimingPositions + positions - 1) / positions, unit);
+    const std::int64_t samples = std::min(most, std::max(least, static_cast<std::int64_t>(enough) / unit * unit));
     std::visit([&](auto& s) { s.batch = samples; }, timed);
   } else {
     std::visit([&](auto& s) { s.batch = most; }, timed);
