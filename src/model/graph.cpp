@@ -142,9 +142,10 @@ int Graph::lrn(int from, const LrnLayer& layer) {
   return add_layer("lrn", layer, {from}, shape(from));
 }
 
-int Graph::dropout(int from, float rate) {
+int Graph::dropout(int from, float rate, DropoutUnit unit) {
   check(rate >= 0 && rate < 1, ExitCode::usage, "dropout with rate {}; it must be at least 0 and less than 1", rate);
-  return add_layer("dropout", DropoutLayer{rate}, {from}, shape(from));
+  const char* name = unit == DropoutUnit::sample ? "stochastic_depth" : "dropout";
+  return add_layer(name, DropoutLayer{rate, unit}, {from}, shape(from));
 }
 
 int Graph::add(int a, int b) {

@@ -67,6 +67,7 @@ struct LrnLayer {
 };
 struct DropoutLayer {
   float rate = 0.5F;
+  DropoutUnit unit = DropoutUnit::element;
 };
 struct AddLayer {};
 struct ProductLayer {};
@@ -180,7 +181,7 @@ class Graph {
   int max_pool(int from, std::int64_t window);
   int global_average_pool(int from);
   int lrn(int from, const LrnLayer& layer);
-  int dropout(int from, float rate);
+  int dropout(int from, float rate, DropoutUnit unit = DropoutUnit::element);
   int add(int a, int b);
   // b has the shape of a, or one value per channel.
   int product(int a, int b);

@@ -199,7 +199,7 @@ class Lowering {
                    },
                    [&](const LrnLayer& l) -> OpSpec { return LrnSpec{batch_, in, l.size, l.alpha, l.beta, l.k}; },
                    [&](const DropoutLayer& l) -> OpSpec {
-                     return DropoutSpec{batch_, in, l.rate, static_cast<std::uint32_t>(i)};
+                     return DropoutSpec{batch_, in, l.rate, static_cast<std::uint32_t>(i), l.unit};
                    },
                    [&](const AddLayer& /*l*/) -> OpSpec { return AddSpec{.batch = batch_, .shape = in}; },
                    [&](const GeluLayer& l) -> OpSpec {

@@ -12,7 +12,7 @@ namespace ddp {
 namespace {
 
 using Maker = Graph (*)(const Shape&, std::int64_t);
-constexpr std::array<std::pair<const char*, Maker>, 23> kModels = {{{"lenet", zoo::lenet},
+constexpr std::array<std::pair<const char*, Maker>, 24> kModels = {{{"lenet", zoo::lenet},
                                                                     {"mnist-slim", zoo::mnist_slim},
                                                                     {"mnist-towers", zoo::mnist_towers},
                                                                     {"resnet18-d2l", zoo::resnet18_d2l},
@@ -25,6 +25,7 @@ constexpr std::array<std::pair<const char*, Maker>, 23> kModels = {{{"lenet", zo
                                                                     {"mobilenet-v2", zoo::mobilenet_v2},
                                                                     {"mobilenet-v3-large", zoo::mobilenet_v3_large},
                                                                     {"mobilenet-v3-small", zoo::mobilenet_v3_small},
+                                                                    {"efficientnet-b0", zoo::efficientnet_b0},
                                                                     {"shufflenet-v2", zoo::shufflenet_v2},
                                                                     {"densenet121", zoo::densenet121},
                                                                     {"squeezenet1-1", zoo::squeezenet1_1},

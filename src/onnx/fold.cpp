@@ -26,6 +26,9 @@ constexpr std::int64_t kMostGrown = std::int64_t{1} << 24;
 std::int64_t product(const Extents& shape) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) {
+    if (extent == kBatchExtent) {
+      refuse("it makes values of its own for each sample, such as random numbers, which is not supported");
+    }
     if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements) {
       refuse("it computes a constant that is too large");
     }

@@ -13,6 +13,7 @@
 #include "onnx/gelu.h"
 #include "onnx/importer.h"
 #include "onnx/order.h"
+#include "onnx/random_mask.h"
 #include "onnx/swish.h"
 
 namespace ddp {
@@ -426,6 +427,7 @@ ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem:
   OnnxModel model = parse_onnx(bytes, path);
   join_gelu(model);
   join_swish(model);
+  join_random_masks(model);
   try {
     return Importer(model).run();
   } catch (const Error& error) {

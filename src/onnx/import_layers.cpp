@@ -312,12 +312,32 @@ ImportedValue Importer::lrn(const OnnxNode& node) {
   return image_of(result_.graph.lrn(image(node, 0).layer, layer));
 }
 
+// From the shape of the mask, a fourth input (random_mask.h).
+DropoutUnit Importer::dropout_unit(const OnnxNode& node, const ImportedValue& x) {
+  const ImportedValue* given = constant(node, 3);
+  if (given == nullptr) return DropoutUnit::element;
+  std::vector<std::int64_t> whole = extents(x);
+  std::vector<std::int64_t> mask = given->constant->integers;
+  check(mask.size() == whole.size() && is_batch(mask[0]), ExitCode::usage,
+        "the shape of its random mask does not begin with the number of samples");
+  const auto channels = static_cast<std::size_t>(channel_axis(x));
+  if (std::all_of(mask.begin() + 1, mask.end(), [](std::int64_t extent) { return extent == 1; })) {
+    return DropoutUnit::sample;
+  }
+  mask[0] = whole[0] = 1;
+  if (mask == whole) return DropoutUnit::element;
+  for (std::size_t i = 1; i < whole.size(); ++i) whole[i] = i == channels ? whole[i] : 1;
+  check(mask == whole, ExitCode::usage,
+        "its random mask drops neither elements, nor channels, nor samples; the other parts are not supported");
+  return DropoutUnit::channel;
+}
+
 ImportedValue Importer::dropout(const OnnxNode& node) {
   const ImportedValue& x = activation(node, 0);
   check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   const float rate = constant(node, 1) != nullptr ? numbers(node, 1, 1)[0] : node.real("ratio", 0.5F);
   if (rate == 0) return x;
-  return behind(x, result_.graph.dropout(x.layer, rate));
+  return behind(x, result_.graph.dropout(x.layer, rate, dropout_unit(node, x)));
 }
 
 }  // namespace ddp

@@ -124,6 +124,7 @@ class Importer {
   ImportedValue global_max_pool(const OnnxNode& node);
   ImportedValue lrn(const OnnxNode& node);
   ImportedValue dropout(const OnnxNode& node);
+  DropoutUnit dropout_unit(const OnnxNode& node, const ImportedValue& x);
   ImportedValue add(const OnnxNode& node);
   // With constants: import_affine.cpp.
   ImportedValue sub(const OnnxNode& node);

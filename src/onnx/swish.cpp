@@ -1,17 +1,13 @@
 #include "onnx/swish.h"
 
+#include "onnx/node_index.h"
+
 namespace ddp {
 namespace {
 
 class SwishJoiner {
  public:
-  explicit SwishJoiner(OnnxModel& model) : model_(model) {
-    for (OnnxNode& node : model.nodes) {
-      if (node.outputs.size() == 1) producers_[node.outputs[0]] = &node;
-      for (const std::string& input : node.inputs) ++readers_[input];
-    }
-    for (const OnnxValue& output : model.outputs) ++readers_[output.name];
-  }
+  explicit SwishJoiner(OnnxModel& model) : model_(model), index_(model) {}
 
   void run() {
     for (OnnxNode& node : model_.nodes) {
@@ -23,9 +19,7 @@ class SwishJoiner {
  private:
   // The node that computes a value for a single reader.
   const OnnxNode* producer(const std::string& value) const {
-    const auto found = producers_.find(value);
-    const auto readers = readers_.find(value);
-    return found == producers_.end() || readers->second != 1 ? nullptr : found->second;
+    return index_.readers(value) == 1 ? index_.producer(value) : nullptr;
   }
 
   bool join(OnnxNode& product, std::size_t factor_input) const {
@@ -51,8 +45,7 @@ class SwishJoiner {
   }
 
   OnnxModel& model_;
-  std::map<std::string, OnnxNode*> producers_;
-  std::map<std::string, int> readers_;
+  NodeIndex index_;
 };
 
 }  // namespace

@@ -118,7 +118,10 @@ struct LayerText {
   std::string operator()(const LrnLayer& l) const {
     return fmt::format("lrn {} {} {} {}", l.size, l.alpha, l.beta, l.k);
   }
-  std::string operator()(const DropoutLayer& l) const { return fmt::format("dropout {}", l.rate); }
+  std::string operator()(const DropoutLayer& l) const {
+    const char* unit = l.unit == DropoutUnit::element ? "" : l.unit == DropoutUnit::channel ? " channels" : " samples";
+    return fmt::format("dropout {}{}", l.rate, unit);
+  }
   std::string operator()(const AddLayer& /*l*/) const { return "add"; }
   std::string operator()(const ProductLayer& /*l*/) const { return "product"; }
   std::string operator()(const ConcatLayer& /*l*/) const { return "concat"; }

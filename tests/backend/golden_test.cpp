@@ -88,6 +88,11 @@ PoolSpec pool_of(const json& test) {
           .count_padding = test["count_padding"]};
 }
 
+DropoutUnit unit_of(const json& test) {
+  if (test["unit"] == "channel") return DropoutUnit::channel;
+  return test["unit"] == "sample" ? DropoutUnit::sample : DropoutUnit::element;
+}
+
 OpSpec spec_of(const json& test) {
   const std::string op = test["op"];
   const std::int64_t batch = test["batch"];
@@ -101,7 +106,7 @@ OpSpec spec_of(const json& test) {
     return BatchNormSpec{batch, shape, test["epsilon"], test["momentum"], activation_of(test), test["add"]};
   }
   if (op == "lrn") return LrnSpec{batch, shape, test["size"], test["alpha"], test["beta"], test["k"]};
-  if (op == "dropout") return DropoutSpec{batch, shape, test["rate"], test["stream"]};
+  if (op == "dropout") return DropoutSpec{batch, shape, test["rate"], test["stream"], unit_of(test)};
   if (op == "add") return AddSpec{batch, shape, activation_of(test)};
   if (op == "gelu") return GeluSpec{batch, shape, test["approximate"] == "tanh" ? GeluForm::tanh : GeluForm::exact};
   if (op == "pointwise") return PointwiseSpec{batch, shape, function_of(test), test["alpha"]};

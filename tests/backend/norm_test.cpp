@@ -199,13 +199,15 @@ TEST_P(SimpleOperators, ResponseNormsAgreeWithTheReference) {
 }
 
 TEST_P(SimpleOperators, DropoutsAgreeWithTheReference) {
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0; round < 12; ++round) {
     const DropoutSpec spec{.batch = random_between(1, 40),
                            .shape = random_shape(20),
                            .rate = round % 4 == 0 ? 0.0F : 0.125F * static_cast<float>(random_between(1, 7)),
-                           .stream = static_cast<std::uint32_t>(round)};
+                           .stream = static_cast<std::uint32_t>(round),
+                           .unit = static_cast<DropoutUnit>(round % 3)};
     const std::string what =
-        fmt::format("dropout, {} rate {} stream {}", describe_shape(spec.batch, spec.shape), spec.rate, spec.stream);
+        fmt::format("dropout, {} rate {} stream {} of {} elements", describe_shape(spec.batch, spec.shape), spec.rate,
+                    spec.stream, spec.unit_elements());
     EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
     if (HasFatalFailure()) return;
   }

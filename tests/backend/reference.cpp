@@ -46,7 +46,11 @@ Values dropout_factors(const DropoutSpec& s, const Inputs& in) {
   if (!in.training) return factors;
   const auto elements = at(s.shape.elements());
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    const bool kept = dropout_keeps(in.keys[i / elements], s.stream, static_cast<std::uint32_t>(i % elements), s.rate);
+    const std::size_t channel = i % elements / at(s.shape.height * s.shape.width);
+    const std::size_t unit = s.unit == DropoutUnit::element   ? i % elements
+                             : s.unit == DropoutUnit::channel ? channel
+                                                              : 0;
+    const bool kept = dropout_keeps(in.keys[i / elements], s.stream, static_cast<std::uint32_t>(unit), s.rate);
     factors[i] = kept ? 1 / (1 - static_cast<double>(s.rate)) : 0;
   }
   return factors;

@@ -91,8 +91,10 @@ def dropout(c, k, t):
     """PyTorch's dropout arithmetic with the masks of ddp_train, as in make_networks.py."""
     if not t["training"]:
         return t["x"] * 1
-    keep = dropout_keeps(t["keys"], c["stream"], t["x"][0].numel(), c["rate"])
-    return t["x"] * torch.from_numpy(keep).reshape(t["x"].shape) / (1 - c["rate"])
+    batch, channels = t["x"].shape[:2]
+    mask = {"element": list(t["x"].shape), "channel": [batch, channels, 1, 1], "sample": [batch, 1, 1, 1]}[c["unit"]]
+    keep = dropout_keeps(t["keys"], c["stream"], int(np.prod(mask[1:])), c["rate"])
+    return t["x"] * torch.from_numpy(keep).reshape(mask) / (1 - c["rate"])
 
 
 POINTWISE = {
@@ -174,7 +176,8 @@ def cases():
     yield {"op": "add", "batch": 2, "shape": [3, 4, 5], "activation": "relu"}
     yield {"op": "lrn", "batch": 2, "shape": [7, 3, 4], "size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1}
     yield {"op": "lrn", "batch": 2, "shape": [9, 3, 3], "size": 4, "alpha": 2, "beta": 0.5, "k": 2, "input_scale": 2}
-    yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2}
+    for unit in ["element", "channel", "sample"]:
+        yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2, "unit": unit}
     for approximate in ["none", "tanh"]:
         yield {"op": "gelu", "batch": 2, "shape": [3, 4, 4], "approximate": approximate, "input_scale": 4}
     for function, alpha in [("silu", 0), ("hardswish", 0), ("hardsigmoid", 0), ("leaky_relu", 0.01), ("elu", 0.7), ("mish", 0)]:

@@ -63,6 +63,12 @@ def mobilenet_v3_small():
     return module
 
 
+def efficientnet_b0():
+    module = torchvision.models.efficientnet_b0(num_classes=10)
+    module.features[0][0] = nn.Conv2d(1, 32, 3, 2, 1, bias=False)
+    return module
+
+
 def shufflenet_v2():
     module = torchvision.models.shufflenet_v2_x1_0(num_classes=10)
     module.conv1[0] = nn.Conv2d(1, 24, 3, 2, 1, bias=False)
@@ -122,7 +128,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ['XDG_CACHE_HOME'] = folder
         modules = {'lenet': LeNet(), 'resnet18': resnet18(), 'mobilenet-v2': mobilenet_v2(),
-                   'mobilenet-v3-small': mobilenet_v3_small(), 'shufflenet-v2': shufflenet_v2(), 'squeezenet1-1': squeezenet()}
+                   'mobilenet-v3-small': mobilenet_v3_small(), 'efficientnet-b0': efficientnet_b0(), 'shufflenet-v2': shufflenet_v2(), 'squeezenet1-1': squeezenet()}
         good = [check(sys.argv[1], sys.argv[2], folder, name, module) for name, module in modules.items()]
     sys.exit(0 if all(good) else 1)
 

@@ -9,6 +9,7 @@ struct Dropout {
   std::uint32_t channels, positions;  // in memory [samples][positions][channels]
   std::uint32_t active;               // active samples; the others are copied
   std::uint32_t stream;
+  std::uint32_t together;  // elements per unit
   float rate;
 };
 
@@ -21,8 +22,11 @@ class MaskIndex {
         sample_(index / d.channels / d.positions) {}
 
   __device__ std::uint32_t sample() const { return sample_; }
-  // The index in PyTorch's order within the sample.
-  __device__ std::uint32_t element(const Dropout& d) const { return channel_ * d.positions + position_; }
+  // The index of the element's unit, in PyTorch's order within the sample.
+  __device__ std::uint32_t unit(const Dropout& d) const {
+    const std::uint32_t element = channel_ * d.positions + position_;
+    return d.together > 1 ? element / d.together : element;
+  }
   __device__ void next(const Dropout& d) {
     if (++channel_ < d.channels) return;
     channel_ = 0;
@@ -45,7 +49,7 @@ __global__ void dropout_kernel(const Dropout d, const std::uint64_t* keys, const
     MaskIndex place(d, static_cast<std::uint32_t>(i));
     for (unsigned j = 0; j < kWidth; ++j, place.next(d)) {
       if (place.sample() >= d.active) break;
-      const bool kept = dropout_keeps(keys[place.sample()], d.stream, place.element(d), d.rate);
+      const bool kept = dropout_keeps(keys[place.sample()], d.stream, place.unit(d), d.rate);
       values[j] = kept ? values[j] * scale : 0.0F;
     }
     put_some(to, i, count, values);
@@ -62,7 +66,11 @@ void dropout(cudaStream_t stream, Element element, const DropoutSpec& spec, Layo
   const bool nhwc = layout == Layout::nhwc;
   // The plain layout has PyTorch's order.
   const Dropout settings{u32(nhwc ? spec.shape.channels : spec.shape.elements()),
-                         u32(nhwc ? spec.shape.height * spec.shape.width : 1), u32(active), spec.stream, spec.rate};
+                         u32(nhwc ? spec.shape.height * spec.shape.width : 1),
+                         u32(active),
+                         spec.stream,
+                         u32(spec.unit_elements()),
+                         spec.rate};
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, vector_blocks_for<T>(count), kThreads, dropout_kernel<T>, settings, keys, as<T>(from), as<T>(to),

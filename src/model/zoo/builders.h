@@ -26,6 +26,9 @@ Graph mobilenet_v2(const Shape& image, std::int64_t classes);
 Graph mobilenet_v3_large(const Shape& image, std::int64_t classes);
 Graph mobilenet_v3_small(const Shape& image, std::int64_t classes);
 
+// efficientnet.cpp
+Graph efficientnet_b0(const Shape& image, std::int64_t classes);
+
 // torchvision.cpp
 Graph alexnet(const Shape& image, std::int64_t classes);
 Graph vgg11(const Shape& image, std::int64_t classes);

@@ -1,10 +1,12 @@
 // Products that exporters write for functions of one value, and branches whose channels are joined, split and shuffled.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "onnx/import.h"
 #include "support/graph_reference.h"
 #include "unit/onnx/model_maker.h"
@@ -34,6 +36,46 @@ TEST(ImportOnnx, ProductsWithAFunctionOfTheSameValueAreOneLayer) {
               return m.node("Mul", {x, m.node("Tanh", {m.node("Softplus", {x})})});
             }),
             PointwiseFunction::mish);
+}
+
+// Stochastic depth and spatial dropout, as PyTorch's exporters write them: x * ((r < p) / p).
+DropoutLayer masked(const Integers& mask, double kept = 0.75, double less_than = 0.75) {
+  ModelMaker m({-1, 3, 4, 5});
+  const std::string x = m.node("Relu", {"input"});
+  const auto real = [&](const std::string& name, double value) {
+    return m.reals(name, {}, {static_cast<float>(value)});
+  };
+  const std::string samples = m.node("Shape", {x}, {{"start", std::int64_t{0}}, {"end", std::int64_t{1}}});
+  const std::string shape = m.node("Concat", {samples, m.integers("rest", mask)}, {{"axis", std::int64_t{0}}});
+  const std::string empty = m.node("Cast", {m.node("Expand", {real("zero", 0), shape})}, {{"to", std::int64_t{1}}});
+  const std::string random = m.node("RandomUniformLike", {empty}, {{"low", 0.0F}, {"high", 1.0F}});
+  const std::string sampled = m.node("Less", {random, m.node("CastLike", {real("bound", less_than), random})});
+  const std::string drawn = m.node("CastLike", {sampled, empty});
+  m.output(m.classifier(m.node("Mul", {x, m.node("Div", {drawn, real("kept", kept)})}), 60, 3));
+  const Graph graph = m.imported().graph;
+  return only_layer<DropoutLayer>(graph);
+}
+
+TEST(ImportOnnx, ProductsWithRandomMasksAreDropout) {
+  const DropoutLayer depth = masked({1, 1, 1});
+  EXPECT_EQ(depth.unit, DropoutUnit::sample);
+  EXPECT_EQ(depth.rate, 0.25F);
+  EXPECT_EQ(masked({3, 1, 1}).unit, DropoutUnit::channel);
+  EXPECT_EQ(masked({3, 4, 5}).unit, DropoutUnit::element);
+}
+
+TEST(ImportOnnx, OtherRandomMasksAreRefused) {
+  const auto error = [](const Integers& mask, double kept, double less_than) -> std::string {
+    try {
+      (void)masked(mask, kept, less_than);
+    } catch (const Error& thrown) {
+      return thrown.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error({1, 4, 5}, 0.75, 0.75), testing::HasSubstr("drops neither elements, nor channels, nor samples"));
+  // Not the factor that keeps the mean: some other random code.
+  EXPECT_THAT(error({1, 1, 1}, 0.75, 0.5), testing::HasSubstr("such as random numbers"));
 }
 
 // A factor that something else reads too stays a layer of its own.
