@@ -44,6 +44,21 @@ void Graph::add_parameter(Parameter parameter) {
   parameters_.push_back(std::move(parameter));
 }
 
+void Graph::add_norm_parameter(int layer, bool bias, bool fixed) {
+  const Layer& norm = layers_[static_cast<std::size_t>(layer)];
+  Parameter parameter;
+  parameter.name = norm.name + (bias ? ".bias" : ".weight");
+  parameter.shape = {norm.output.channels};
+  parameter.fan_in = parameter.fan_out = norm.output.channels;
+  parameter.bias = bias;
+  parameter.layer = layer;
+  parameter.norm = true;
+  parameter.initial = {Initial::Kind::constant, bias ? 0.0F : 1.0F};
+  parameter.fixed = fixed;
+  if (fixed) parameter.lr_scale = parameter.decay_scale = 0;
+  add_parameter(parameter);
+}
+
 int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   const Shape& in = shape(from);
   check(layer.groups > 0 && in.channels % layer.groups == 0 && layer.channels % layer.groups == 0, ExitCode::usage,
@@ -93,21 +108,29 @@ int Graph::batch_norm(const std::string& name, int from, const BatchNormLayer& l
   const std::int64_t channels = shape(from).channels;
   const int index = add_layer(name, layer, {from}, shape(from));
   for (const bool bias : {false, true}) {
-    Parameter parameter;
-    parameter.name = name + (bias ? ".bias" : ".weight");
-    parameter.shape = {channels};
-    parameter.fan_in = parameter.fan_out = channels;
-    parameter.bias = bias;
-    parameter.layer = index;
-    parameter.norm = true;
-    parameter.initial = {Initial::Kind::constant, bias ? 0.0F : 1.0F};
-    parameter.fixed = bias ? layer.fixed_bias : layer.fixed_weight;
-    if (parameter.fixed || (!bias && !layer.scale)) parameter.lr_scale = parameter.decay_scale = 0;
-    add_parameter(parameter);
+    add_norm_parameter(index, bias, bias ? layer.fixed_bias : layer.fixed_weight);
+    if (!bias && !layer.scale) parameters_.back().lr_scale = parameters_.back().decay_scale = 0;
     const char* statistic = bias ? ".running_var" : ".running_mean";
     statistics_.push_back({name + statistic, channels, statistic_count_, bias ? 1.0F : 0.0F, index});
     statistic_count_ += channels;
   }
+  return index;
+}
+
+int Graph::sample_norm(const std::string& name, int from, const SampleNormLayer& layer) {
+  const Shape& in = shape(from);
+  check(layer.groups > 0 && in.channels % layer.groups == 0, ExitCode::usage,
+        "layer {}: {} channels cannot be normalised in {} groups", name, in.channels, layer.groups);
+  DDP_ASSERT(layer.over == NormOver::groups || layer.groups == 1);
+  const int index = add_layer(name, layer, {from}, in);
+  add_norm_parameter(index, /*bias=*/false, layer.fixed_weight);
+  add_norm_parameter(index, /*bias=*/true, layer.fixed_bias);
+  return index;
+}
+
+int Graph::linear_per_position(const std::string& name, int from, std::int64_t outputs, bool bias) {
+  const int index = conv(name, from, {.channels = outputs, .bias = bias});
+  parameter(name + ".weight").shape = {outputs, shape(from).channels};
   return index;
 }
 

@@ -44,6 +44,14 @@ struct BatchNormLayer {
   bool fixed_weight = false;  // neither trained nor saved: PyTorch's affine=False
   bool fixed_bias = false;
 };
+// Layer, group and instance normalisation (backend/ops/sample_norm.h).
+struct SampleNormLayer {
+  NormOver over = NormOver::channels;
+  std::int64_t groups = 1;
+  float epsilon = 1e-5F;
+  bool fixed_weight = false;  // neither trained nor saved: PyTorch's elementwise_affine=False, affine=False, bias=False
+  bool fixed_bias = false;
+};
 struct ActivationLayer {
   Activation activation = Activation::relu;
 };
@@ -86,9 +94,9 @@ struct AffineLayer {
   bool shift = true;
 };
 
-using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, ActivationLayer, GeluLayer,
-                               PointwiseLayer, PoolLayer, LrnLayer, DropoutLayer, AddLayer, ProductLayer, ConcatLayer,
-                               ChannelSelectLayer, FlattenLayer, AffineLayer>;
+using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, SampleNormLayer, ActivationLayer,
+                               GeluLayer, PointwiseLayer, PoolLayer, LrnLayer, DropoutLayer, AddLayer, ProductLayer,
+                               ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer>;
 
 struct Layer {
   std::string name;
@@ -126,7 +134,7 @@ struct Parameter {
   std::int64_t fan_out = 0;
   bool bias = false;
   int layer = 0;
-  bool norm = false;   // belongs to a batch normalisation
+  bool norm = false;   // belongs to a normalisation
   Initial initial;     // the initialisation of the model's source
   float lr_scale = 1;  // factors on the learning rate and on the weight decay, Caffe's lr_mult and decay_mult
   float decay_scale = 1;
@@ -168,6 +176,10 @@ class Graph {
   int input() const { return 0; }
   int conv(const std::string& name, int from, const ConvLayer& layer);
   int linear(const std::string& name, int from, std::int64_t outputs, bool bias = true);
+  // A linear layer of the channels of each position, PyTorch's Linear after a permutation to [N, H, W, C]: a 1x1
+  // convolution whose weight has the shape [outputs, inputs].
+  int linear_per_position(const std::string& name, int from, std::int64_t outputs, bool bias = true);
+  int sample_norm(const std::string& name, int from, const SampleNormLayer& layer);
   int batch_norm(const std::string& name, int from, const BatchNormLayer& layer = {});
   int activation(int from, Activation activation);
   int relu(int from) { return activation(from, Activation::relu); }
@@ -219,6 +231,8 @@ class Graph {
  private:
   int add_layer(const std::string& name, const LayerKind& kind, std::vector<int> inputs, const Shape& output);
   void add_parameter(Parameter parameter);
+  // The weight or bias of a normalisation.
+  void add_norm_parameter(int layer, bool bias, bool fixed);
 
   std::vector<Layer> layers_;
   std::vector<Parameter> parameters_;

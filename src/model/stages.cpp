@@ -21,8 +21,8 @@ Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole)
                  [&](const ChannelSelectLayer& /*layer*/) {
                    return Shape{whole.channels, out.height, out.width};
                  },
-                 [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, DropoutLayer, ProductLayer, ConcatLayer,
-                                 FlattenLayer> auto& /*layer*/) { return whole; }},
+                 [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, SampleNormLayer, DropoutLayer, ProductLayer,
+                                 ConcatLayer, FlattenLayer> auto& /*layer*/) { return whole; }},
       kind);
 }
 
@@ -147,7 +147,9 @@ class Lowering {
               return fuses;
             },
             [](OneOf<ActivationSpec, GeluSpec, PointwiseSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, PoolSpec,
-                     LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) { return false; }},
+                     SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
+              return false;
+            }},
         stages_.back().spec);
   }
 
@@ -196,6 +198,9 @@ class Lowering {
                    },
                    [&](const BatchNormLayer& l) -> OpSpec {
                      return BatchNormSpec{.batch = batch_, .shape = in, .epsilon = l.epsilon, .momentum = l.momentum};
+                   },
+                   [&](const SampleNormLayer& l) -> OpSpec {
+                     return SampleNormSpec{batch_, in, l.over, l.groups, l.epsilon};
                    },
                    [&](const LrnLayer& l) -> OpSpec { return LrnSpec{batch_, in, l.size, l.alpha, l.beta, l.k}; },
                    [&](const DropoutLayer& l) -> OpSpec {

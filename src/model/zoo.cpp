@@ -12,7 +12,7 @@ namespace ddp {
 namespace {
 
 using Maker = Graph (*)(const Shape&, std::int64_t);
-constexpr std::array<std::pair<const char*, Maker>, 24> kModels = {{{"lenet", zoo::lenet},
+constexpr std::array<std::pair<const char*, Maker>, 25> kModels = {{{"lenet", zoo::lenet},
                                                                     {"mnist-slim", zoo::mnist_slim},
                                                                     {"mnist-towers", zoo::mnist_towers},
                                                                     {"resnet18-d2l", zoo::resnet18_d2l},
@@ -26,6 +26,7 @@ constexpr std::array<std::pair<const char*, Maker>, 24> kModels = {{{"lenet", zo
                                                                     {"mobilenet-v3-large", zoo::mobilenet_v3_large},
                                                                     {"mobilenet-v3-small", zoo::mobilenet_v3_small},
                                                                     {"efficientnet-b0", zoo::efficientnet_b0},
+                                                                    {"convnext-tiny", zoo::convnext_tiny},
                                                                     {"shufflenet-v2", zoo::shufflenet_v2},
                                                                     {"densenet121", zoo::densenet121},
                                                                     {"squeezenet1-1", zoo::squeezenet1_1},

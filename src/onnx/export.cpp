@@ -172,6 +172,8 @@ class Exporter {
   void write(int index, const ConvLayer& conv) {
     std::vector<std::string> inputs = weights(index);
     inputs.insert(inputs.begin(), image(layer(index).inputs[0]));
+    // The weight of a linear layer keeps its shape in the file.
+    if (parameters(index)[0]->shape.size() == 2) inputs[1] = as_window(inputs[1], graph_.shape(index).channels);
     add_layer(index, "Conv", inputs,
               {{"dilations", Integers{1, 1}},
                {"group", conv.groups},
@@ -179,6 +181,13 @@ class Exporter {
                {"pads", pads_of(conv.window)},
                {"strides", Integers{conv.window.stride, conv.window.stride}}});
     flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  std::string as_window(const std::string& weight, std::int64_t outputs) {
+    model_.initializers[weight + ".shape"] =
+        OnnxTensor::of_integers({4}, {outputs, std::int64_t{-1}, std::int64_t{1}, std::int64_t{1}});
+    add("Reshape", weight + ".reshape", {weight, weight + ".shape"}, weight + ".window");
+    return weight + ".window";
   }
 
   void write(int index, const LinearLayer& /*kind*/) {
@@ -200,6 +209,37 @@ class Exporter {
       inputs.push_back(initializer(s.name, {s.channels}, values(s.offset, s.channels, exported_.statistics)));
     }
     add_layer(index, "BatchNormalization", inputs, {{"epsilon", norm.epsilon}, {"momentum", 1 - norm.momentum}});
+  }
+
+  // As PyTorch's exporters write them; group normalisation as the operator of opset 21, with one scale per channel.
+  void write(int index, const SampleNormLayer& norm) {
+    const int from = layer(index).inputs[0];
+    std::vector<std::string> inputs = {output(from)};
+    for (const Parameter* p : parameters(index)) inputs.push_back(initializer(name_of(*p), p->shape, values(*p)));
+    if (norm.over == NormOver::groups) {
+      if (norm.groups == graph_.shape(index).channels && !is_flat(from)) {
+        return add_layer(index, "InstanceNormalization", inputs, {{"epsilon", norm.epsilon}});
+      }
+      at_least(21, 10);
+      return add_layer(index, "GroupNormalization", inputs, {{"epsilon", norm.epsilon}, {"num_groups", norm.groups}});
+    }
+    at_least(17, 8);
+    const std::map<std::string, OnnxAttribute, std::less<>> attributes = {{"axis", std::int64_t{-1}},
+                                                                          {"epsilon", norm.epsilon}};
+    if (is_flat(from)) return add_layer(index, "LayerNormalization", inputs, attributes);
+    const std::string name = unique(layer(index).name, index);
+    add("Transpose", name + ".permute", {inputs[0]}, name + ".last", {{"perm", Integers{0, 2, 3, 1}}});
+    inputs[0] = name + ".last";
+    add("LayerNormalization", name, inputs, name + ".normal", attributes);
+    add("Transpose", name + ".permute_back", {name + ".normal"}, name + ".out", {{"perm", Integers{0, 3, 1, 2}}});
+    output(index) = name + ".out";
+    flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  // The first opset with an operator; all other operators used here have the same meaning in it.
+  void at_least(std::int64_t opset, std::int64_t ir_version) {
+    model_.opset = std::max<std::int64_t>(model_.opset, opset);
+    model_.ir_version = std::max<std::int64_t>(model_.ir_version, ir_version);
   }
 
   void write(int index, const ActivationLayer& activation) {
@@ -224,9 +264,7 @@ class Exporter {
   }
 
   void write(int index, const GeluLayer& gelu) {
-    // The first opset with this operator; all other operators used here have the same meaning in it.
-    model_.opset = 20;
-    model_.ir_version = 9;
+    at_least(20, 9);
     const std::string approximate = gelu.form == GeluForm::tanh ? "tanh" : "none";
     add_layer(index, "Gelu", {first_input(index)}, {{"approximate", approximate}});
   }

@@ -12,14 +12,16 @@
 #include "onnx/fold.h"
 #include "onnx/gelu.h"
 #include "onnx/importer.h"
+#include "onnx/norms.h"
 #include "onnx/order.h"
 #include "onnx/random_mask.h"
+#include "onnx/strided.h"
 #include "onnx/swish.h"
 
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 43;
+constexpr std::size_t kKnownTypes = 46;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -70,10 +72,13 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"Gemm", &Importer::gemm},
       {"GlobalAveragePool", &Importer::global_average_pool},
       {"GlobalMaxPool", &Importer::global_max_pool},
+      {"GroupNormalization", &Importer::group_norm},
       {"HardSigmoid", &Importer::hardsigmoid},
       {"HardSwish", &Importer::hardswish},
       {"Identity", &Importer::identity},
+      {"InstanceNormalization", &Importer::instance_norm},
       {"LRN", &Importer::lrn},
+      {"LayerNormalization", &Importer::layer_norm},
       {"LeakyRelu", &Importer::leaky_relu},
       {"LogSoftmax", &Importer::softmax},
       {"MatMul", &Importer::matmul},
@@ -428,6 +433,8 @@ ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem:
   join_gelu(model);
   join_swish(model);
   join_random_masks(model);
+  join_norms(model);
+  join_strided(model);
   try {
     return Importer(model).run();
   } catch (const Error& error) {

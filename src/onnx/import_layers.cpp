@@ -55,6 +55,12 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   layer.weight_name = weight->origin;
   layer.kept_name = given_name(weight->origin);
   layer.weight = numbers(node, 1, weight->constant->elements());
+  // The weight of a linear layer, as [outputs, inputs].
+  if (const auto own = model_.initializers.find(weight->origin); own != model_.initializers.end()) {
+    if (own->second.shape == std::vector<std::int64_t>{shape[0], shape[1] * shape[2] * shape[3]}) {
+      layer.weight_shape = own->second.shape;
+    }
+  }
   layer.conv.channels = shape[0];
   layer.conv.window = window;
   layer.conv.groups = groups;
@@ -75,7 +81,9 @@ ImportedValue Importer::conv(const OnnxNode& node) {
 
 ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose) {
   const ImportedValue& x = activation(node, 0);
-  check(x.rank == 2, ExitCode::usage, "its input is an image; it must be flattened first");
+  const bool per_position = x.rank == 4 && x.channels_last && !x.padding.any();
+  check(x.rank == 2 || per_position, ExitCode::usage,
+        "its input is an image; it must be flattened first, or have its channels last");
   check(weight.type == OnnxTensor::Type::real && weight.shape.size() == 2, ExitCode::usage,
         "its weights are not a matrix of real numbers");
   const OnnxTensor matrix = transpose ? transposed(weight, {1, 0}) : weight;
@@ -84,12 +92,17 @@ ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, b
         matrix.shape[1], inputs);
   charge(matrix.elements());
   ImportedValue result;
-  result.rank = 2;
+  result.rank = x.rank;
+  result.channels_last = x.channels_last;
   result.pending = std::make_shared<PendingLayer>();
   PendingLayer& layer = *result.pending;
   layer.node = &node;
   layer.from = x.layer;
-  layer.kind = PendingLayer::Kind::linear;
+  layer.kind = per_position ? PendingLayer::Kind::conv : PendingLayer::Kind::linear;
+  if (per_position) {
+    layer.conv.channels = matrix.shape[0];
+    layer.weight_shape = matrix.shape;
+  }
   layer.weight_name = value(node, 1).origin;
   layer.weight = matrix.reals;
   layer.channels = matrix.shape[0];

@@ -104,6 +104,10 @@ class Importer {
   ImportedValue matmul(const OnnxNode& node);
   ImportedValue linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose);
   ImportedValue batch_norm(const OnnxNode& node);
+  ImportedValue layer_norm(const OnnxNode& node);
+  ImportedValue instance_norm(const OnnxNode& node);
+  ImportedValue group_norm(const OnnxNode& node);
+  ImportedValue sample_norm(const OnnxNode& node, const ImportedValue& x, SampleNormLayer layer);
   ImportedValue activate(const OnnxNode& node, Activation kind);
   ImportedValue relu(const OnnxNode& node) { return activate(node, Activation::relu); }
   ImportedValue sigmoid(const OnnxNode& node) { return activate(node, Activation::sigmoid); }

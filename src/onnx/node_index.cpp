@@ -1,11 +1,15 @@
 #include "onnx/node_index.h"
 
+#include <algorithm>
+
 namespace ddp {
 
 NodeIndex::NodeIndex(OnnxModel& model) : model_(model) {
   for (OnnxNode& node : model.nodes) {
     if (node.outputs.size() == 1) producers_[node.outputs[0]] = &node;
-    for (const std::string& input : node.inputs) readers_[input].push_back(&node);
+    // The second input of CastLike is read for its type alone.
+    const std::size_t read = node.type == "CastLike" ? 1 : node.inputs.size();
+    for (std::size_t i = 0; i < std::min(read, node.inputs.size()); ++i) readers_[node.inputs[i]].push_back(&node);
   }
   for (const OnnxValue& output : model.outputs) readers_[output.name].push_back(nullptr);
 }
@@ -32,32 +36,46 @@ std::size_t NodeIndex::readers(const std::string& value) const {
   return found == readers_.end() ? 0 : found->second.size();
 }
 
-std::optional<double> NodeIndex::number(const std::string& value) const {
-  // Casts are rare, and chains of them rarer; the limit ends cycles.
-  constexpr int kMostCasts = 4;
-  std::string name = value;
-  const OnnxTensor* tensor = nullptr;
-  for (int i = 0; i <= kMostCasts && tensor == nullptr; ++i) {
-    if (const auto found = model_.initializers.find(name); found != model_.initializers.end()) {
-      tensor = &found->second;
-      break;
+NodeIndex::Source NodeIndex::source(std::string value, const std::vector<std::string_view>& through) const {
+  // Such nodes are rare, and chains of them rarer; the limit ends cycles.
+  constexpr int kMost = 4;
+  for (int i = 0; i <= kMost; ++i) {
+    if (const auto found = model_.initializers.find(value); found != model_.initializers.end()) {
+      return {&found->second, nullptr};
     }
-    const OnnxNode* node = producer(name);
-    if (node == nullptr) return std::nullopt;
+    const OnnxNode* node = producer(value);
+    if (node == nullptr) break;
     if (node->type == "Constant") {
-      for (const char* attribute : {"value_float", "value"}) {
-        const auto found = node->attributes.find(attribute);
-        if (found == node->attributes.end()) continue;
-        if (const auto* real = std::get_if<float>(&found->second)) return static_cast<double>(*real);
-        tensor = std::get_if<OnnxTensor>(&found->second);
-      }
-      break;
+      const auto found = node->attributes.find("value");
+      const OnnxTensor* tensor = found == node->attributes.end() ? nullptr : std::get_if<OnnxTensor>(&found->second);
+      return {tensor, node};
     }
-    if (node->type != "Cast" && node->type != "CastLike") return std::nullopt;
-    name = node->input(0);
+    if (std::find(through.begin(), through.end(), node->type) == through.end()) break;
+    value = node->input(0);
   }
-  if (tensor == nullptr || tensor->reals.size() != 1) return std::nullopt;
-  return static_cast<double>(tensor->reals[0]);
+  return {};
+}
+
+std::optional<double> NodeIndex::number(const std::string& value) const {
+  const Source found = source(value, {"Cast", "CastLike"});
+  if (found.tensor != nullptr) {
+    if (found.tensor->reals.size() != 1) return std::nullopt;
+    return static_cast<double>(found.tensor->reals[0]);
+  }
+  if (found.node == nullptr || !found.node->attributes.contains("value_float")) return std::nullopt;
+  return static_cast<double>(found.node->real("value_float", 0));
+}
+
+std::optional<std::vector<std::int64_t>> NodeIndex::integers(const std::string& value) const {
+  const Source found = source(value, {"Cast", "CastLike", "Reshape"});
+  if (found.tensor != nullptr) {
+    if (found.tensor->type != OnnxTensor::Type::integer) return std::nullopt;
+    return found.tensor->integers;
+  }
+  if (found.node == nullptr) return std::nullopt;
+  if (found.node->attributes.contains("value_int")) return std::vector{found.node->integer("value_int", 0)};
+  if (found.node->attributes.contains("value_ints")) return found.node->integers("value_ints", {});
+  return std::nullopt;
 }
 
 }  // namespace ddp

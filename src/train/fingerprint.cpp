@@ -109,6 +109,9 @@ struct LayerText {
   std::string operator()(const BatchNormLayer& l) const {
     return fmt::format("batchnorm {} {} {}", l.epsilon, l.momentum, l.scale);
   }
+  std::string operator()(const SampleNormLayer& l) const {
+    return fmt::format("samplenorm {} {} {}", to_string(l.over), l.groups, l.epsilon);
+  }
   std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
   std::string operator()(const GeluLayer& l) const { return fmt::format("gelu {}", static_cast<int>(l.form)); }
   std::string operator()(const PointwiseLayer& l) const { return fmt::format("{} {}", to_string(l.function), l.alpha); }

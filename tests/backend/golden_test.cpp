@@ -108,6 +108,11 @@ OpSpec spec_of(const json& test) {
   if (op == "lrn") return LrnSpec{batch, shape, test["size"], test["alpha"], test["beta"], test["k"]};
   if (op == "dropout") return DropoutSpec{batch, shape, test["rate"], test["stream"], unit_of(test)};
   if (op == "add") return AddSpec{batch, shape, activation_of(test)};
+  if (op == "sample_norm") {
+    const bool channels = test["over"] == "channels";
+    return SampleNormSpec{batch, shape, channels ? NormOver::channels : NormOver::groups, test["groups"],
+                          test["epsilon"]};
+  }
   if (op == "gelu") return GeluSpec{batch, shape, test["approximate"] == "tanh" ? GeluForm::tanh : GeluForm::exact};
   if (op == "pointwise") return PointwiseSpec{batch, shape, function_of(test), test["alpha"]};
   if (op == "product") return ProductSpec{batch, shape, test["per_channel"]};

@@ -198,6 +198,27 @@ TEST_P(SimpleOperators, ResponseNormsAgreeWithTheReference) {
   }
 }
 
+TEST_P(SimpleOperators, NormalisationsWithinSamplesAgreeWithTheReference) {
+  for (int round = 0; round < 16; ++round) {
+    SampleNormSpec spec;
+    spec.batch = random_between(1, 40);
+    spec.epsilon = round % 3 == 0 ? 0.25F : 1e-5F;
+    // More positions than one tile of the kernels, and vectors; sets of one value have no variance.
+    spec.shape = round % 8 == 6 ? Shape{random_between(2, 3), 23, 29} : random_shape(20);
+    if (round % 8 == 7) spec.shape = Shape{random_between(2, 600), 1, 1};
+    if (round % 2 == 1) {
+      spec.over = NormOver::groups;
+      spec.groups = round % 4 == 1 ? random_between(1, 5) : 1;
+      spec.shape.channels *= spec.groups;
+      if (round == 5) spec.groups = spec.shape.channels;
+    }
+    const std::string what = fmt::format("normalisation over {} ({}), {}", to_string(spec.over), spec.groups,
+                                         describe_shape(spec.batch, spec.shape));
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(SimpleOperators, DropoutsAgreeWithTheReference) {
   for (int round = 0; round < 12; ++round) {
     const DropoutSpec spec{.batch = random_between(1, 40),

@@ -236,6 +236,9 @@ bool has_input_gradient(const OpSpec& spec) {
 
 // The largest factor by which an operator amplifies its values and gradients, and therefore rounding errors.
 double steepness(const OpSpec& spec, const Inputs& in) {
+  if (const auto* within = std::get_if<SampleNormSpec>(&spec)) {
+    return std::max(1.0, reference::largest_factor(*within, in.x));
+  }
   const auto* norm = std::get_if<BatchNormSpec>(&spec);
   if (norm == nullptr || batch_of(spec) == 0) return 1;
   BatchNormSpec plain = *norm;

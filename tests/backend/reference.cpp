@@ -351,6 +351,9 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                  return {pool(s, in.x), {}};
                                },
                                [&](const BatchNormSpec& s) -> Outputs { return normalise(s, in); },
+                               [&](const SampleNormSpec& s) -> Outputs {
+                                 return {normalise(s, in), {}};
+                               },
                                [&](const AddSpec& s) -> Outputs {
                                  return {activate(s.activation, sum(in.x, in.x2)), {}};
                                },
@@ -392,6 +395,7 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
                                  return {pool_backward(s, in.x, dy), {}, {}};
                                },
                                [&](const BatchNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
+                               [&](const SampleNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
                                [&](const AddSpec& s) -> Gradients {
                                  const Values dx = activate_backward(s.activation, sum(in.x, in.x2), dy);
                                  return {dx, dx, {}};

@@ -44,6 +44,9 @@ struct Gradients {
 // Returns the gradients of sum(dy * y) in training, from their definitions.
 Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy);
 
+// The largest factor, 1 / sqrt(variance + epsilon), by which a normalisation multiplies.
+double largest_factor(const SampleNormSpec& spec, const Values& x);
+
 // Returns which results of a batch normalisation lie within `distance` of a kink of its activation, where rounding
 // decides the gradient; empty for other operators, for which inputs can be chosen exactly.
 std::vector<bool> near_kinks(const OpSpec& spec, const Inputs& in, double distance);

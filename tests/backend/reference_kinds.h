@@ -23,6 +23,8 @@ Gradients convolve_backward(const ConvSpec& s, const Inputs& in, const Values& d
 // reference_norm.cpp
 Outputs normalise(const BatchNormSpec& s, const Inputs& in);
 Gradients normalise_backward(const BatchNormSpec& s, const Inputs& in, const Values& dy);
+Values normalise(const SampleNormSpec& s, const Inputs& in);
+Gradients normalise_backward(const SampleNormSpec& s, const Inputs& in, const Values& dy);
 Values respond(const LrnSpec& s, const Values& x);
 Values respond_backward(const LrnSpec& s, const Values& x, const Values& dy);
 

@@ -140,6 +140,84 @@ std::vector<bool> near_kinks(const OpSpec& spec, const Inputs& in, double distan
   return near;
 }
 
+namespace {
+
+// The indices of the values that are normalised together, with the channel of each.
+struct NormSet {
+  std::vector<std::size_t> places;
+  std::vector<std::size_t> channels;
+  double mean = 0;
+  double inverse = 0;
+};
+
+std::vector<NormSet> sets_of(const SampleNormSpec& s, const Values& x) {
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  const std::int64_t per_group = s.shape.channels / s.groups;
+  std::vector<NormSet> sets(at(s.batch * s.sets()));
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) {
+      for (std::int64_t i = 0; i < plane; ++i) {
+        NormSet& set = sets[at(s.over == NormOver::channels ? n * plane + i : n * s.groups + c / per_group)];
+        set.places.push_back(at((n * s.shape.channels + c) * plane + i));
+        set.channels.push_back(at(c));
+      }
+    }
+  }
+  for (NormSet& set : sets) {
+    const auto count = static_cast<double>(set.places.size());
+    double squares = 0;
+    for (const std::size_t i : set.places) set.mean += x[i] / count;
+    for (const std::size_t i : set.places) squares += (x[i] - set.mean) * (x[i] - set.mean);
+    set.inverse = 1 / std::sqrt(squares / count + static_cast<double>(s.epsilon));
+  }
+  return sets;
+}
+
+}  // namespace
+
+double largest_factor(const SampleNormSpec& spec, const Values& x) {
+  double most = 0;
+  for (const NormSet& set : sets_of(spec, x)) most = std::max(most, set.inverse);
+  return most;
+}
+
+Values normalise(const SampleNormSpec& s, const Inputs& in) {
+  Values y(in.x.size());
+  for (const NormSet& set : sets_of(s, in.x)) {
+    for (std::size_t k = 0; k < set.places.size(); ++k) {
+      const double normal = (in.x[set.places[k]] - set.mean) * set.inverse;
+      y[set.places[k]] = in.parameters.weight[set.channels[k]] * normal + in.parameters.bias[set.channels[k]];
+    }
+  }
+  return y;
+}
+
+Gradients normalise_backward(const SampleNormSpec& s, const Inputs& in, const Values& dy) {
+  Gradients g;
+  g.dx.assign(in.x.size(), 0.0);
+  g.parameters.weight.assign(at(s.shape.channels), 0.0);
+  g.parameters.bias.assign(at(s.shape.channels), 0.0);
+  for (const NormSet& set : sets_of(s, in.x)) {
+    const auto count = static_cast<double>(set.places.size());
+    double sum = 0;
+    double product = 0;
+    for (std::size_t k = 0; k < set.places.size(); ++k) {
+      const double d = dy[set.places[k]];
+      const double normal = (in.x[set.places[k]] - set.mean) * set.inverse;
+      g.parameters.bias[set.channels[k]] += d;
+      g.parameters.weight[set.channels[k]] += d * normal;
+      sum += d * in.parameters.weight[set.channels[k]] / count;
+      product += d * in.parameters.weight[set.channels[k]] * normal / count;
+    }
+    for (std::size_t k = 0; k < set.places.size(); ++k) {
+      const std::size_t i = set.places[k];
+      const double normal = (in.x[i] - set.mean) * set.inverse;
+      g.dx[i] = set.inverse * (dy[i] * in.parameters.weight[set.channels[k]] - sum - normal * product);
+    }
+  }
+  return g;
+}
+
 Values respond(const LrnSpec& s, const Values& x) {
   Values y(x.size());
   each_place(s, [&](std::int64_t n, std::int64_t c, std::int64_t position, std::size_t i) {

@@ -118,6 +118,13 @@ def channel_select(c, k, t):
     return x.reshape(shape[0], c["groups"], c["count"] // c["groups"], *shape[2:]).transpose(1, 2).reshape(shape)
 
 
+def sample_norm(c, k, t):
+    if c["over"] == "groups":
+        return F.group_norm(t["x"], c["groups"], t["weight"], t["bias"], c["epsilon"])
+    last = F.layer_norm(t["x"].permute(0, 2, 3, 1), c["shape"][:1], t["weight"], t["bias"], c["epsilon"])
+    return last.permute(0, 3, 1, 2)
+
+
 LAYERS = {
     "conv": conv,
     "linear": linear,
@@ -130,6 +137,7 @@ LAYERS = {
     "pool": pool,
     "batch_norm": batch_norm,
     "add": lambda c, k, t: k.act(c["activation"], t["x"] + t["x2"]),
+    "sample_norm": sample_norm,
     "lrn": lrn,
     "dropout": dropout,
 }
@@ -178,6 +186,8 @@ def cases():
     yield {"op": "lrn", "batch": 2, "shape": [9, 3, 3], "size": 4, "alpha": 2, "beta": 0.5, "k": 2, "input_scale": 2}
     for unit in ["element", "channel", "sample"]:
         yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2, "unit": unit}
+    for over, shape, groups in [("channels", [6, 3, 4], 1), ("channels", [17, 1, 1], 1), ("groups", [6, 3, 4], 2), ("groups", [4, 3, 3], 4)]:
+        yield {"op": "sample_norm", "batch": 3, "shape": shape, "over": over, "groups": groups, "epsilon": 1e-6}
     for approximate in ["none", "tanh"]:
         yield {"op": "gelu", "batch": 2, "shape": [3, 4, 4], "approximate": approximate, "input_scale": 4}
     for function, alpha in [("silu", 0), ("hardswish", 0), ("hardsigmoid", 0), ("leaky_relu", 0.01), ("elu", 0.7), ("mish", 0)]:
@@ -196,7 +206,7 @@ def parameter_shapes(c):
         return {"weight": weight} | ({"bias": [c["channels"]]} if c["bias"] else {})
     if c["op"] == "linear":
         return {"weight": [c["outputs"], channels], "bias": [c["outputs"]]}
-    return {"weight": [channels], "bias": [channels]} if c["op"] == "batch_norm" else {}
+    return {"weight": [channels], "bias": [channels]} if c["op"] in ["batch_norm", "sample_norm"] else {}
 
 
 def numbers(tensor):

@@ -26,7 +26,7 @@ except ImportError as error:
 
 # Sizes at which all of a network is used, as small as possible.
 SIZES = {'alexnet': 64, 'inception_v3': 75}
-NAMES = ['alexnet', 'densenet121', 'efficientnet_b0', 'efficientnet_v2_s', 'googlenet', 'inception_v3', 'mnasnet1_0', 'mobilenet_v2',
+NAMES = ['alexnet', 'convnext_tiny', 'densenet121', 'efficientnet_b0', 'efficientnet_v2_s', 'googlenet', 'inception_v3', 'mnasnet1_0', 'mobilenet_v2',
          'mobilenet_v3_large', 'mobilenet_v3_small', 'regnet_x_400mf', 'regnet_y_400mf', 'resnet18', 'resnext50_32x4d',
          'shufflenet_v2_x1_0', 'squeezenet1_1', 'vgg11', 'vgg11_bn', 'wide_resnet50_2']
 COUNT = 4

@@ -27,6 +27,8 @@ from torch import nn
 
 TOLERANCE = 1e-4
 COUNT = 4
+# Too deep for images of 28x28; these are trained on colour images of 32x32.
+COLOUR = ('convnext-tiny',)
 
 
 class LeNet(nn.Module):
@@ -63,6 +65,10 @@ def mobilenet_v3_small():
     return module
 
 
+def convnext_tiny():
+    return torchvision.models.convnext_tiny(num_classes=10)
+
+
 def efficientnet_b0():
     module = torchvision.models.efficientnet_b0(num_classes=10)
     module.features[0][0] = nn.Conv2d(1, 32, 3, 2, 1, bias=False)
@@ -89,7 +95,9 @@ def call(*command):
 
 def check(program, forward, folder, name, module):
     run = os.path.join(folder, name)
-    call(program, '--model', name, '--train-limit', '32', '--test-limit', '8', '--global-batch', '16', '--epochs', '1',
+    channels, size = (3, 32) if name in COLOUR else (1, 28)
+    data = ('--dataset', 'synthetic', '--image-size', '32') if name in COLOUR else ()
+    call(program, '--model', name, *data, '--train-limit', '32', '--test-limit', '8', '--global-batch', '16', '--epochs', '1',
          '--deterministic', '--normalize', 'standard', '--lr', '0.01', '--output', run, '--progress', 'none', '--log-level', 'error')
     weights, plain, folded = run + '.safetensors', run + '.onnx', run + '-folded.onnx'
     call(program, 'export', '--run', run, '--format', 'safetensors', '--to', weights)
@@ -98,7 +106,7 @@ def check(program, forward, folder, name, module):
     module.load_state_dict(load_file(weights), strict=True)
     with safe_open(weights, 'pt') as file:
         metadata = file.metadata()
-    pixels = torch.randint(0, 256, (COUNT, 1, 28, 28), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
+    pixels = torch.randint(0, 256, (COUNT, channels, size, size), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
     # The input of forward_onnx, which does not apply mean and std.
     images = pixels.float() / 255
     with torch.no_grad():
@@ -112,7 +120,7 @@ def check(program, forward, folder, name, module):
         onnx.checker.check_model(model, full_check=True)
         properties = {entry.key: entry.value for entry in model.metadata_props}
         for key in ('mean', 'std'):
-            if properties[key] != metadata[key] or len(json.loads(metadata[key])) != 1:
+            if properties[key] != metadata[key] or len(json.loads(metadata[key])) != channels:
                 problems.append(f'{key} of {os.path.basename(path)} is {properties[key]}')
         if path == folded and 'BatchNormalization' in {node.op_type for node in model.graph.node}:
             problems.append('batch norm is not folded')
@@ -128,7 +136,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ['XDG_CACHE_HOME'] = folder
         modules = {'lenet': LeNet(), 'resnet18': resnet18(), 'mobilenet-v2': mobilenet_v2(),
-                   'mobilenet-v3-small': mobilenet_v3_small(), 'efficientnet-b0': efficientnet_b0(), 'shufflenet-v2': shufflenet_v2(), 'squeezenet1-1': squeezenet()}
+                   'mobilenet-v3-small': mobilenet_v3_small(), 'efficientnet-b0': efficientnet_b0(), 'convnext-tiny': convnext_tiny(), 'shufflenet-v2': shufflenet_v2(), 'squeezenet1-1': squeezenet()}
         good = [check(sys.argv[1], sys.argv[2], folder, name, module) for name, module in modules.items()]
     sys.exit(0 if all(good) else 1)
 

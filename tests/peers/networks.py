@@ -166,7 +166,31 @@ class Branching(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class Normalised(nn.Module):
+    """Layer, group and instance normalisation, with parameters and without, and a linear layer of each position."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 12, 3, 2, 1)
+        self.layer = nn.LayerNorm(12, eps=1e-6)
+        self.mix = nn.Linear(12, 24)
+        self.group = nn.GroupNorm(4, 24)
+        self.bare = nn.GroupNorm(3, 24, affine=False)
+        self.instance = nn.InstanceNorm2d(24, affine=True)
+        self.conv2 = nn.Conv2d(24, 8, 3)
+        self.plain = nn.InstanceNorm2d(8)
+        self.vector = nn.LayerNorm(8, elementwise_affine=False)
+        self.fc = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.mix(self.layer(self.conv(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+        x = self.bare(F.gelu(self.group(x)))
+        x = self.plain(self.conv2(F.silu(self.instance(x))))
+        return self.fc(self.vector(F.relu(x).mean([2, 3])))
+
+
 def networks():
     sizes = [(Residual, (3, 32, 32)), (Reshaping, (1, 28, 28)), (Inverted, (3, 16, 16)), (Odd, (2, 15, 14)),
-             (Local, (3, 15, 15)), (Excited, (3, 16, 16)), (Branching, (3, 14, 14))]
+             (Local, (3, 15, 15)), (Excited, (3, 16, 16)), (Branching, (3, 14, 14)),
+             (Normalised, (3, 13, 12))]
     return [(kind.__name__.lower(), settle(kind(), i), size) for i, (kind, size) in enumerate(sizes)]

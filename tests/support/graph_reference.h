@@ -123,6 +123,32 @@ class GraphReference {
       return weight[at] * (x(c, h, w) - m) / std::sqrt(v + norm.epsilon) + bias[at];
     });
   }
+  void compute(const SampleNormLayer& norm) {
+    const std::vector<double> weight = parameter_values(false);
+    const std::vector<double> bias = parameter_values(true);
+    const std::int64_t per_group = in_.channels / norm.groups;
+    each_output([&](std::int64_t c, std::int64_t h, std::int64_t w) {
+      double count = 0;
+      double mean = 0;
+      double squares = 0;
+      // Two passes, over the channels of the position or over all positions of the group.
+      for (const bool squared : {false, true}) {
+        for (std::int64_t i = 0; i < in_.channels; ++i) {
+          if (norm.over == NormOver::groups && i / per_group != c / per_group) continue;
+          for (std::int64_t at = 0; at < in_.height * in_.width; ++at) {
+            const bool here = at == h * in_.width + w;
+            if (norm.over == NormOver::channels && !here) continue;
+            const double v = x(i, at / in_.width, at % in_.width);
+            squared ? squares += (v - mean / count) * (v - mean / count) : mean += v;
+            if (!squared) ++count;
+          }
+        }
+      }
+      const auto channel = static_cast<std::size_t>(c);
+      const double inverse = 1 / std::sqrt(squares / count + static_cast<double>(norm.epsilon));
+      return weight[channel] * (x(c, h, w) - mean / count) * inverse + bias[channel];
+    });
+  }
   void compute(const ActivationLayer& kind) {
     std::transform(x_->begin(), x_->end(), y_.begin(), [&](double v) {
       switch (kind.activation) {

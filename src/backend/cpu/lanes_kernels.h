@@ -15,6 +15,7 @@
 #include "backend/cpu/norm_kernels.h"
 #include "backend/cpu/pointwise_kernels.h"
 #include "backend/cpu/pool_kernels.h"
+#include "backend/cpu/sample_norm_kernels.h"
 
 namespace ddp::lanes {
 
@@ -225,6 +226,7 @@ struct Kernels {
   GeluKernels gelu[2];  // by GeluForm
   PointwiseKernels pointwise[kPointwiseFunctions];
   ProductKernels product;
+  SampleNormTable sample_norm;
   // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
   // `round_multiply_adds` of them. Returns a sum that depends on all.
   float (*multiply_adds)(std::int64_t rounds, float factor);

@@ -26,6 +26,9 @@ Graph mobilenet_v2(const Shape& image, std::int64_t classes);
 Graph mobilenet_v3_large(const Shape& image, std::int64_t classes);
 Graph mobilenet_v3_small(const Shape& image, std::int64_t classes);
 
+// convnext.cpp
+Graph convnext_tiny(const Shape& image, std::int64_t classes);
+
 // efficientnet.cpp
 Graph efficientnet_b0(const Shape& image, std::int64_t classes);
 

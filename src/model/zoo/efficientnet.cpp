@@ -18,7 +18,7 @@ struct BlockGroup {
 constexpr BlockGroup kGroups[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
                                   {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
 // Of stochastic depth; it rises from block to block up to this.
-constexpr float kDepthRate = 0.2F;
+constexpr float kEfficientNetDepthRate = 0.2F;
 
 class EfficientNet {
  public:
@@ -32,7 +32,7 @@ class EfficientNet {
     int block = 0;
     for (const BlockGroup& group : kGroups) {
       for (int i = 0; i < group.repeats; ++i) {
-        const float rate = kDepthRate * static_cast<float>(block++) / static_cast<float>(blocks);
+        const float rate = kEfficientNetDepthRate * static_cast<float>(block++) / static_cast<float>(blocks);
         x = inverted_residual(fmt::format("features.{}.{}.block.", index, i), x, group, i == 0 ? group.stride : 1,
                               rate);
       }

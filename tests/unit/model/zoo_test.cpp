@@ -26,6 +26,7 @@ const std::vector<Published> kPublished = {
     {"mobilenet-v3-large", {3, 224, 224}, 1000, 5'483'032},
     {"mobilenet-v3-small", {3, 224, 224}, 1000, 2'542'856},
     {"efficientnet-b0", {3, 224, 224}, 1000, 5'288'548},
+    {"convnext-tiny", {3, 224, 224}, 1000, 28'589'128},
     {"shufflenet-v2", {3, 224, 224}, 1000, 2'278'604},
     {"densenet121", {3, 224, 224}, 1000, 7'978'856},
     {"squeezenet1-1", {3, 224, 224}, 1000, 1'235'496},
