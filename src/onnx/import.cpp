@@ -21,7 +21,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 46;
+constexpr std::size_t kKnownTypes = 48;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -86,7 +86,9 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"Mish", &Importer::mish},
       {"Mul", &Importer::mul},
       {"Pad", &Importer::pad},
+      {"ReduceMax", &Importer::reduce_max},
       {"ReduceMean", &Importer::reduce_mean},
+      {"ReduceSum", &Importer::reduce_sum},
       {"Relu", &Importer::relu},
       {"Reshape", &Importer::reshape},
       {"SequenceAt", &Importer::sequence_at},

@@ -124,14 +124,27 @@ ImportedValue Importer::transpose(const OnnxNode& node) {
   return value;
 }
 
-ImportedValue Importer::reduce_mean(const OnnxNode& node) {
-  const ImportedValue& x = activation(node, 0);
+// Over all pixels of each channel.
+ImportedValue Importer::reduce(const OnnxNode& node, PoolSpec::Kind kind, bool sums) {
+  const ImportedValue x = activation(node, 0);
   check(x.rank == 4 && !x.padding.any(), ExitCode::usage, "its input is not an image");
   const Extents axes = normal_axes(integers_of(node, "axes", tensor_of(constant(node, 1)), {}), 4);
   check(axes == (x.channels_last ? Extents{1, 2} : Extents{2, 3}), ExitCode::usage,
-        "only the mean over height and width is supported");
+        "only height and width together are supported");
+  const Shape in = result_.graph.shape(x.layer);
   ImportedValue value = x;
-  value.layer = result_.graph.global_average_pool(x.layer);
+  value.layer = result_.graph.pool(x.layer, {.kind = kind, .window = {.height = in.height, .width = in.width}});
+  if (sums) {
+    // The mean times the number of pixels.
+    value.pending = std::make_shared<PendingLayer>();
+    value.pending->kind = PendingLayer::Kind::affine;
+    value.pending->node = &node;
+    value.pending->from = value.layer;
+    value.pending->channels = in.channels;
+    value.pending->weight.assign(static_cast<std::size_t>(in.channels), static_cast<float>(in.height * in.width));
+    value.pending->weight_fixed = true;
+    build(value);
+  }
   return node.integer("keepdims", 1) != 0 ? value : flattened(value);
 }
 

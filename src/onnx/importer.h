@@ -154,7 +154,10 @@ class Importer {
   ImportedValue slice(const OnnxNode& node);
   ImportedValue grouped(const ImportedValue& x, const std::vector<std::int64_t>& target) const;
   // ... and import_shapes.cpp.
-  ImportedValue reduce_mean(const OnnxNode& node);
+  ImportedValue reduce(const OnnxNode& node, PoolSpec::Kind kind, bool sums = false);
+  ImportedValue reduce_mean(const OnnxNode& node) { return reduce(node, PoolSpec::Kind::average); }
+  ImportedValue reduce_sum(const OnnxNode& node) { return reduce(node, PoolSpec::Kind::average, /*sums=*/true); }
+  ImportedValue reduce_max(const OnnxNode& node) { return reduce(node, PoolSpec::Kind::maximum); }
   ImportedValue flatten(const OnnxNode& node);
   ImportedValue flattened(const ImportedValue& from);
   ImportedValue reshape(const OnnxNode& node);

@@ -62,8 +62,15 @@ std::optional<double> NodeIndex::number(const std::string& value) const {
     if (found.tensor->reals.size() != 1) return std::nullopt;
     return static_cast<double>(found.tensor->reals[0]);
   }
-  if (found.node == nullptr || !found.node->attributes.contains("value_float")) return std::nullopt;
-  return static_cast<double>(found.node->real("value_float", 0));
+  if (found.node == nullptr) return std::nullopt;
+  for (const char* name : {"value_float", "value_floats"}) {
+    const auto own = found.node->attributes.find(name);
+    if (own == found.node->attributes.end()) continue;
+    if (const auto* one = std::get_if<float>(&own->second)) return static_cast<double>(*one);
+    const auto* list = std::get_if<std::vector<float>>(&own->second);
+    if (list != nullptr && list->size() == 1) return static_cast<double>(list->front());
+  }
+  return std::nullopt;
 }
 
 std::optional<std::vector<std::int64_t>> NodeIndex::integers(const std::string& value) const {

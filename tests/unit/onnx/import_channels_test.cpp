@@ -78,6 +78,23 @@ TEST(ImportOnnx, OtherRandomMasksAreRefused) {
   EXPECT_THAT(error({1, 1, 1}, 0.75, 0.5), testing::HasSubstr("such as random numbers"));
 }
 
+TEST(ImportOnnx, MaximaAndSumsOverAllPixels) {
+  const auto with = [](const std::string& type, const Integers& axes) {
+    ModelMaker m({-1, 2, 3, 2});
+    const std::string x = m.node(type, {"input", m.integers("axes", axes)}, {{"keepdims", std::int64_t{0}}});
+    // The logits are what is reduced.
+    const std::string identity = m.reals("fc.weight", {2, 2}, {1, 0, 0, 1});
+    m.output(m.node("Gemm", {x, identity}, {{"transB", std::int64_t{1}}}));
+    const ImportedModel model = m.imported();
+    const std::vector<float> image = {1, -2, 3, 4, 0.5F, 6, -1, -2, -3, -4, -5, -0.5F};
+    return GraphReference(model.graph, model.parameters, model.statistics).logits(image);
+  };
+  EXPECT_EQ(with("ReduceMax", {2, 3}), (std::vector<double>{6, -0.5}));
+  EXPECT_NEAR(with("ReduceSum", {-1, -2})[0], 12.5, 1e-6);
+  EXPECT_NEAR(with("ReduceSum", {-1, -2})[1], -15.5, 1e-6);
+  EXPECT_THROW((void)with("ReduceMax", {1}), Error);
+}
+
 // A factor that something else reads too stays a layer of its own.
 TEST(ImportOnnx, ASharedFactorIsAProduct) {
   ModelMaker m({-1, 2, 3, 3});
