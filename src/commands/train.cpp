@@ -62,8 +62,9 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
       {"reduction",
        batch.ranks == 1
            ? "none, one rank"
-           : fmt::format("{}{}",
+           : fmt::format("{}, {}{}",
                          e.options.optimizer.deterministic ? "tree" : to_string(e.options.distributed.reduction),
+                         counted(trainer.facts().bucket_bytes.size(), "bucket"),
                          trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward")},
       {"memory per rank", fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}",
                                       format_bytes(floats), format_bytes(floats), format_bytes(optimizer),

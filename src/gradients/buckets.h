@@ -6,7 +6,7 @@
 // Backward computes the last parameter's gradient first, so the first bucket is the tail of the buffer. A large bucket
 // uses a link better, a small one is ready earlier: the first is kept small so that communication begins soon (Li et
 // al.: "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.3; its sizes
-// of 1 MiB and then 25 MiB are the defaults here).
+// of 1 MiB and then 25 MiB are the defaults here; bucket_size.h finds better ones for slow links).
 #pragma once
 
 #include <cstddef>

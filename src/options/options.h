@@ -164,8 +164,8 @@ struct DistributedOptions {
   GradientPrecision gradient_precision = GradientPrecision::fp32;  // between ranks
   bool overlap = true;                                             // reduce gradients while backward still runs
   double first_bucket_mib = 1;
-  double bucket_mib = 25;
-  int threads = 0;  // compute threads per rank; 0: an equal share of the cores
+  double bucket_mib = 0;  // 0: by the measured link between the ranks of CPUs, 25 on GPUs
+  int threads = 0;        // compute threads per rank; 0: an equal share of the cores
   BindMode bind = BindMode::automatic;
   double hang_timeout = 60;  // seconds of silence beyond the longest so far after which the job has hung
   double timeout = 600;      // seconds without any progress after which the job ends

@@ -270,7 +270,9 @@ void add_distributed(std::vector<OptionSpec>& table) {
   distributed.choice("gradient-precision", &D::gradient_precision, "numeric format of gradients sent between ranks");
   distributed.on_off("overlap", &D::overlap, "reduce gradients while the backward pass runs");
   distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size in MiB of the first gradient bucket");
-  distributed.real("bucket-mib", &D::bucket_mib, {0.001, 4096}, "size in MiB of the other gradient buckets");
+  distributed.real(
+      "bucket-mib", &D::bucket_mib, {0, 4096},
+      "size in MiB of the other gradient buckets; 0: 1 to 25, as the link between the ranks suggests, on GPUs 25");
   distributed
       .integer("threads", &D::threads, 0, 4096, "compute threads per rank; 0: an equal share of the host's cores")
       .common = true;

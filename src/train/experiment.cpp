@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "data/pipeline/augmentation.h"
+#include "gradients/bucket_size.h"
 #include "job/report.h"
 #include "model/initialize.h"
 #include "optim/optimizer.h"
@@ -165,6 +166,12 @@ std::size_t bytes_beside_activations(const Experiment& e) {
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
   return (2 + state_buffers(update_settings(e.options.optimizer)) + levels) *
          static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
+}
+
+// As sent in a step.
+std::size_t gradient_bytes(const Experiment& e) {
+  const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
+  return static_cast<std::size_t>(e.graph.flat_elements()) * (half ? sizeof(Bf16) : sizeof(float));
 }
 
 void check_gradient_precision(const Options& options) {
@@ -368,6 +375,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   });
   if (e.device.described) return e;
   e.sums = open_sums(device, ranks, e.backend->queue(), {reduction_of(options), e.batch.shards});
+  if (ranks.size() > 1 && !device.gpu_module)
+    e.bucket_bytes = best_bucket_bytes(measure_link(ranks), gradient_bytes(e));
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;

@@ -22,6 +22,7 @@
 #include "comm/device_communicator.h"
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
+#include "gradients/buckets.h"
 #include "job/mpi_session.h"
 #include "machine/device.h"
 #include "model/graph.h"
@@ -50,6 +51,8 @@ struct Experiment {
   std::unique_ptr<Backend> backend;
   // All-reduce over the ranks in device memory.
   std::unique_ptr<DeviceCommunicator> sums;
+  // Of gradients to be summed together, if --bucket-mib does not say it.
+  std::size_t bucket_bytes = kBucketBytes;
   LayoutPlan plan;
   // Device memory of this rank besides activations: parameters, gradients, optimizer state.
   std::size_t state_bytes = 0;

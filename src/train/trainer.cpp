@@ -42,7 +42,8 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.algorithm = reduction_of(e.options);
   config.bf16 = options.gradient_precision == GradientPrecision::bf16;
   config.overlap = options.overlap;
-  config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib), bytes(options.bucket_mib));
+  config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib),
+                                options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes);
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;
   config.elements = static_cast<std::size_t>(e.graph.flat_elements());
