@@ -33,6 +33,7 @@
 #include "backend/ops/lrn.h"
 #include "backend/ops/pointwise.h"
 #include "backend/ops/pool.h"
+#include "backend/ops/prelu.h"
 #include "backend/ops/product.h"
 #include "backend/ops/reorder.h"
 #include "backend/ops/sample_norm.h"
@@ -51,9 +52,9 @@ namespace ddp {
 // shape is another, parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
 // std::visit with one overload for each (base/overloaded.h), so that an operator added here does not compile until
 // every backend has a case for it (docs/adding-an-op.md).
-using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PoolSpec, BatchNormSpec,
-                            SampleNormSpec, AddSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, LrnSpec, DropoutSpec,
-                            ReorderSpec, ChannelsLastSpec>;
+using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, PoolSpec,
+                            BatchNormSpec, SampleNormSpec, AddSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, LrnSpec,
+                            DropoutSpec, ReorderSpec, ChannelsLastSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec);

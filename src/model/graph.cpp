@@ -138,6 +138,20 @@ int Graph::activation(int from, Activation activation) {
   return add_layer(std::string(to_string(activation)), ActivationLayer{activation}, {from}, shape(from));
 }
 
+int Graph::prelu(const std::string& name, int from, bool shared) {
+  Parameter parameter;
+  parameter.name = name + ".weight";
+  parameter.shape = {shared ? 1 : shape(from).channels};
+  parameter.fan_in = parameter.fan_out = 1;
+  // Like the scale of a normalisation, it is not initialised randomly.
+  parameter.norm = true;
+  parameter.initial = {Initial::Kind::constant, 0.25F};
+  parameter.layer = add_layer(name, PreluLayer{shared}, {from}, shape(from));
+  const int index = parameter.layer;
+  add_parameter(std::move(parameter));
+  return index;
+}
+
 int Graph::pool(int from, const PoolLayer& layer) {
   const Window2d& window = layer.window;
   const std::int64_t rows = std::max(window.padding.top, window.padding.bottom);

@@ -62,6 +62,9 @@ struct PointwiseLayer {
   PointwiseFunction function = PointwiseFunction::silu;
   float alpha = 0;
 };
+struct PreluLayer {
+  bool shared = false;  // one weight for all channels
+};
 struct PoolLayer {
   PoolSpec::Kind kind = PoolSpec::Kind::average;
   Window2d window = square(2, 2);
@@ -95,8 +98,8 @@ struct AffineLayer {
 };
 
 using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, SampleNormLayer, ActivationLayer,
-                               GeluLayer, PointwiseLayer, PoolLayer, LrnLayer, DropoutLayer, AddLayer, ProductLayer,
-                               ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer>;
+                               GeluLayer, PointwiseLayer, PreluLayer, PoolLayer, LrnLayer, DropoutLayer, AddLayer,
+                               ProductLayer, ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer>;
 
 struct Layer {
   std::string name;
@@ -188,6 +191,7 @@ class Graph {
   }
   // `alpha`: of leaky_relu and elu.
   int pointwise(int from, PointwiseFunction function, float alpha = 0);
+  int prelu(const std::string& name, int from, bool shared = false);
   int pool(int from, const PoolLayer& layer);
   int average_pool(int from, std::int64_t window);
   int max_pool(int from, std::int64_t window);

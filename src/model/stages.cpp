@@ -16,7 +16,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole) {
   return std::visit(
       Overloaded{[&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
-                 [&](const OneOf<ActivationLayer, GeluLayer, PointwiseLayer, AddLayer, LrnLayer,
+                 [&](const OneOf<ActivationLayer, GeluLayer, PointwiseLayer, PreluLayer, AddLayer, LrnLayer,
                                  AffineLayer> auto& /*layer*/) { return out; },
                  [&](const ChannelSelectLayer& /*layer*/) {
                    return Shape{whole.channels, out.height, out.width};
@@ -146,8 +146,8 @@ class Lowering {
               if (fuses) spec.activation = activation;
               return fuses;
             },
-            [](OneOf<ActivationSpec, GeluSpec, PointwiseSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, PoolSpec,
-                     SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
+            [](OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec, ChannelSelectSpec,
+                     PoolSpec, SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
               return false;
             }},
         stages_.back().spec);
@@ -198,6 +198,9 @@ class Lowering {
                    },
                    [&](const BatchNormLayer& l) -> OpSpec {
                      return BatchNormSpec{.batch = batch_, .shape = in, .epsilon = l.epsilon, .momentum = l.momentum};
+                   },
+                   [&](const PreluLayer& l) -> OpSpec {
+                     return PreluSpec{batch_, in, l.shared};
                    },
                    [&](const SampleNormLayer& l) -> OpSpec {
                      return SampleNormSpec{batch_, in, l.over, l.groups, l.epsilon};

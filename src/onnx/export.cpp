@@ -290,6 +290,17 @@ class Exporter {
     times(index, "Tanh", {}, name + ".out");
   }
 
+  void write(int index, const PreluLayer& /*kind*/) {
+    const Parameter& slope = *parameters(index)[0];
+    std::string weight = initializer(slope.name, slope.shape, values(slope));
+    if (!is_flat(layer(index).inputs[0])) {
+      model_.initializers[weight + ".axes"] = OnnxTensor::of_integers({2}, {std::int64_t{1}, std::int64_t{2}});
+      add("Unsqueeze", weight + ".unsqueeze", {weight, weight + ".axes"}, weight + ".of_channels");
+      weight += ".of_channels";
+    }
+    add_layer(index, "PRelu", {first_input(index), weight});
+  }
+
   static std::map<std::string, OnnxAttribute, std::less<>> hard_sigmoid() {
     return {{"alpha", 1.0F / 6}, {"beta", 0.5F}};
   }

@@ -21,7 +21,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 48;
+constexpr std::size_t kKnownTypes = 49;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -85,6 +85,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"MaxPool", &Importer::max_pool},
       {"Mish", &Importer::mish},
       {"Mul", &Importer::mul},
+      {"PRelu", &Importer::prelu},
       {"Pad", &Importer::pad},
       {"ReduceMax", &Importer::reduce_max},
       {"ReduceMean", &Importer::reduce_mean},

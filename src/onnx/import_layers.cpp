@@ -217,6 +217,27 @@ ImportedValue Importer::pointwise(const OnnxNode& node, PointwiseFunction functi
   return behind(x, result_.graph.pointwise(x.layer, function, alpha));
 }
 
+ImportedValue Importer::prelu(const OnnxNode& node) {
+  const ImportedValue x = activation(node, 0);
+  check(!x.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
+  const ImportedValue* slope = constant(node, 1);
+  check(slope != nullptr, ExitCode::usage, "it has no slope");
+  const std::int64_t channels = result_.graph.shape(x.layer).channels;
+  // By numpy's broadcasting: [channels] if channels come last, [channels, 1, 1] for other images.
+  std::vector<std::int64_t> extents = slope->constant->shape;
+  while (!extents.empty() && extents.front() == 1) extents.erase(extents.begin());
+  const bool shared = extents.empty();
+  const bool last = x.rank == 2 || x.channels_last;
+  check(shared || extents == (last ? std::vector<std::int64_t>{channels} : std::vector<std::int64_t>{channels, 1, 1}),
+        ExitCode::usage, "its slope is neither one number per channel nor one for all");
+  const std::vector<float> weight = numbers(node, 1, shared ? 1 : channels);
+  const std::string name = names_.choose(slope->origin, node);
+  ImportedValue result = behind(x, result_.graph.prelu(name, x.layer, shared));
+  rename(name + ".weight", given_name(slope->origin), {static_cast<std::int64_t>(weight.size())});
+  keep(weight, result_.parameters);
+  return result;
+}
+
 ImportedValue Importer::silu(const OnnxNode& node) {
   const float alpha = node.real("alpha", 1);
   check(alpha == 1, ExitCode::usage, "its alpha is {}; 1 (SiLU) is supported", alpha);

@@ -114,6 +114,7 @@ class Importer {
   ImportedValue tanh(const OnnxNode& node) { return activate(node, Activation::tanh); }
   ImportedValue gelu(const OnnxNode& node);
   ImportedValue pointwise(const OnnxNode& node, PointwiseFunction function, float alpha = 0);
+  ImportedValue prelu(const OnnxNode& node);
   ImportedValue silu(const OnnxNode& node);
   ImportedValue hardswish(const OnnxNode& node) { return pointwise(node, PointwiseFunction::hardswish); }
   ImportedValue hardsigmoid(const OnnxNode& node);

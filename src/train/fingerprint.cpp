@@ -115,6 +115,7 @@ struct LayerText {
   std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
   std::string operator()(const GeluLayer& l) const { return fmt::format("gelu {}", static_cast<int>(l.form)); }
   std::string operator()(const PointwiseLayer& l) const { return fmt::format("{} {}", to_string(l.function), l.alpha); }
+  std::string operator()(const PreluLayer& l) const { return fmt::format("prelu {}", l.shared); }
   std::string operator()(const PoolLayer& l) const {
     return fmt::format("pool {} {} counted {}", static_cast<int>(l.kind), text_of(l.window), l.count_padding);
   }

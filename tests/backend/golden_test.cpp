@@ -108,6 +108,7 @@ OpSpec spec_of(const json& test) {
   if (op == "lrn") return LrnSpec{batch, shape, test["size"], test["alpha"], test["beta"], test["k"]};
   if (op == "dropout") return DropoutSpec{batch, shape, test["rate"], test["stream"], unit_of(test)};
   if (op == "add") return AddSpec{batch, shape, activation_of(test)};
+  if (op == "prelu") return PreluSpec{batch, shape, test["shared"]};
   if (op == "sample_norm") {
     const bool channels = test["over"] == "channels";
     return SampleNormSpec{batch, shape, channels ? NormOver::channels : NormOver::groups, test["groups"],

@@ -111,6 +111,18 @@ TEST_P(SimpleOperators, PointwiseFunctionsAgreeWithTheReference) {
   }
 }
 
+TEST_P(SimpleOperators, PrelusAgreeWithTheReference) {
+  for (int round = 0; round < 8; ++round) {
+    const PreluSpec spec{.batch = random_between(1, 40),
+                         .shape = round < 6 ? random_shape(37) : Shape{random_between(1, 300), 1, 1},
+                         .shared = round % 2 == 0};
+    const std::string what =
+        fmt::format("prelu{}, {}", spec.shared ? ", one weight" : "", describe_shape(spec.batch, spec.shape));
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(SimpleOperators, ProductsAgreeWithTheReference) {
   for (int round = 0; round < 8; ++round) {
     const ProductSpec spec{.batch = random_between(1, 40),

@@ -66,6 +66,30 @@ Values sum(Values a, const Values& b) {
   return a;
 }
 
+std::size_t prelu_weight(const PreluSpec& s, std::size_t i) {
+  if (s.shared) return 0;
+  return i % at(s.shape.elements()) / at(s.shape.height * s.shape.width);
+}
+
+// 1 for positive values, otherwise the weight.
+Values prelu_factors(const PreluSpec& s, const Inputs& in) {
+  Values factors(in.x.size(), 1.0);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (in.x[i] <= 0) factors[i] = in.parameters.weight[prelu_weight(s, i)];
+  }
+  return factors;
+}
+
+Gradients prelu_backward(const PreluSpec& s, const Inputs& in, const Values& dy) {
+  Gradients g;
+  g.dx = product(dy, prelu_factors(s, in));
+  g.parameters.weight.assign(in.parameters.weight.size(), 0.0);
+  for (std::size_t i = 0; i < in.x.size(); ++i) {
+    if (in.x[i] <= 0) g.parameters.weight[prelu_weight(s, i)] += dy[i] * in.x[i];
+  }
+  return g;
+}
+
 Values multiply(const LinearSpec& s, const Inputs& in) {
   Values y(at(s.batch * s.outputs));
   for (std::int64_t n = 0; n < s.batch; ++n) {
@@ -351,6 +375,9 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                  return {pool(s, in.x), {}};
                                },
                                [&](const BatchNormSpec& s) -> Outputs { return normalise(s, in); },
+                               [&](const PreluSpec& s) -> Outputs {
+                                 return {product(in.x, prelu_factors(s, in)), {}};
+                               },
                                [&](const SampleNormSpec& s) -> Outputs {
                                  return {normalise(s, in), {}};
                                },
@@ -395,6 +422,7 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
                                  return {pool_backward(s, in.x, dy), {}, {}};
                                },
                                [&](const BatchNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
+                               [&](const PreluSpec& s) -> Gradients { return prelu_backward(s, in, dy); },
                                [&](const SampleNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
                                [&](const AddSpec& s) -> Gradients {
                                  const Values dx = activate_backward(s.activation, sum(in.x, in.x2), dy);

@@ -118,6 +118,11 @@ def channel_select(c, k, t):
     return x.reshape(shape[0], c["groups"], c["count"] // c["groups"], *shape[2:]).transpose(1, 2).reshape(shape)
 
 
+def prelu(c, k, t):
+    k.near(t["x"], [0])
+    return F.prelu(t["x"], t["weight"])
+
+
 def sample_norm(c, k, t):
     if c["over"] == "groups":
         return F.group_norm(t["x"], c["groups"], t["weight"], t["bias"], c["epsilon"])
@@ -138,6 +143,7 @@ LAYERS = {
     "batch_norm": batch_norm,
     "add": lambda c, k, t: k.act(c["activation"], t["x"] + t["x2"]),
     "sample_norm": sample_norm,
+    "prelu": prelu,
     "lrn": lrn,
     "dropout": dropout,
 }
@@ -186,6 +192,8 @@ def cases():
     yield {"op": "lrn", "batch": 2, "shape": [9, 3, 3], "size": 4, "alpha": 2, "beta": 0.5, "k": 2, "input_scale": 2}
     for unit in ["element", "channel", "sample"]:
         yield {"op": "dropout", "batch": 3, "shape": [3, 4, 4], "rate": 0.3, "stream": 2, "unit": unit}
+    for shared in [False, True]:
+        yield {"op": "prelu", "batch": 3, "shape": [5, 3, 4], "shared": shared}
     for over, shape, groups in [("channels", [6, 3, 4], 1), ("channels", [17, 1, 1], 1), ("groups", [6, 3, 4], 2), ("groups", [4, 3, 3], 4)]:
         yield {"op": "sample_norm", "batch": 3, "shape": shape, "over": over, "groups": groups, "epsilon": 1e-6}
     for approximate in ["none", "tanh"]:
@@ -206,6 +214,8 @@ def parameter_shapes(c):
         return {"weight": weight} | ({"bias": [c["channels"]]} if c["bias"] else {})
     if c["op"] == "linear":
         return {"weight": [c["outputs"], channels], "bias": [c["outputs"]]}
+    if c["op"] == "prelu":
+        return {"weight": [1 if c["shared"] else channels]}
     return {"weight": [channels], "bias": [channels]} if c["op"] in ["batch_norm", "sample_norm"] else {}
 
 

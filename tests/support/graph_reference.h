@@ -123,6 +123,13 @@ class GraphReference {
       return weight[at] * (x(c, h, w) - m) / std::sqrt(v + norm.epsilon) + bias[at];
     });
   }
+  void compute(const PreluLayer& prelu) {
+    const std::vector<double> weight = parameter_values(false);
+    each_output([&](std::int64_t c, std::int64_t h, std::int64_t w) {
+      const double v = x(c, h, w);
+      return v > 0 ? v : weight[prelu.shared ? 0 : static_cast<std::size_t>(c)] * v;
+    });
+  }
   void compute(const SampleNormLayer& norm) {
     const std::vector<double> weight = parameter_values(false);
     const std::vector<double> bias = parameter_values(true);

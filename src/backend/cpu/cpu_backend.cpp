@@ -89,19 +89,17 @@ class CpuOps final : public OpFactory {
   }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    return std::visit(
-        Overloaded{
-            [=](const ConvSpec& s) {
-              return x == y && (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
-            },
-            [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
-            [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
-            [](const ReorderSpec& /*s*/) { return true; },
-            [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, ProductSpec, ConcatSpec, ChannelSelectSpec,
-                            PoolSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) {
-              return x == y;
-            }},
-        spec);
+    return std::visit(Overloaded{[=](const ConvSpec& s) {
+                                   return x == y &&
+                                          (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
+                                 },
+                                 [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
+                                 [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
+                                 [](const ReorderSpec& /*s*/) { return true; },
+                                 [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec,
+                                                 ConcatSpec, ChannelSelectSpec, PoolSpec, BatchNormSpec, SampleNormSpec,
+                                                 AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) { return x == y; }},
+                      spec);
   }
 
   OpSpec timed_spec(const OpSpec& spec) const override { return cpu_timed_spec(spec); }
@@ -155,6 +153,7 @@ class CpuOps final : public OpFactory {
             [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
             [&](const PoolSpec& s) { return make_pool(s, x, Element::fp32); },
             [&](const BatchNormSpec& s) { return make_batch_norm(s, x, Element::fp32); },
+            [&](const PreluSpec& s) { return make_prelu(s, x); },
             [&](const SampleNormSpec& s) { return make_sample_norm(s, x); },
             [&](const AddSpec& s) { return make_add(s, x, Element::fp32); },
             [&](const LrnSpec& s) { return make_lrn(s, x); }, [&](const DropoutSpec& s) { return make_dropout(s, x); },
@@ -166,22 +165,22 @@ class CpuOps final : public OpFactory {
   // The operators with kernels for bf16; null for the others.
   static std::unique_ptr<Op> make_own_bf16_op(const OpSpec& spec, Layout x, const std::string& kernels) {
     constexpr Element kBf16 = Element::bf16;
-    return std::visit(Overloaded{[&](const ConvSpec& s) {
-                                   const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() &&
-                                                    x == Layout::lanes16 && lanes_depthwise_supported(s);
-                                   return own ? make_lanes_bf16_depthwise(s) : nullptr;
-                                 },
-                                 [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
-                                 [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
-                                 [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
-                                 [&](const AddSpec& s) { return make_add(s, x, kBf16); },
-                                 [&](const ConcatSpec& s) { return make_concat(s, x); },
-                                 [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
-                                 [](const OneOf<LinearSpec, GeluSpec, PointwiseSpec, ProductSpec, SampleNormSpec,
-                                                LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) {
-                                   return std::unique_ptr<Op>();
-                                 }},
-                      spec);
+    return std::visit(
+        Overloaded{
+            [&](const ConvSpec& s) {
+              const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
+                               lanes_depthwise_supported(s);
+              return own ? make_lanes_bf16_depthwise(s) : nullptr;
+            },
+            [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
+            [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
+            [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
+            [&](const AddSpec& s) { return make_add(s, x, kBf16); },
+            [&](const ConcatSpec& s) { return make_concat(s, x); },
+            [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
+            [](const OneOf<LinearSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, SampleNormSpec, LrnSpec,
+                           DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) { return std::unique_ptr<Op>(); }},
+        spec);
   }
 
   static std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) {

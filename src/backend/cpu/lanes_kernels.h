@@ -15,6 +15,7 @@
 #include "backend/cpu/norm_kernels.h"
 #include "backend/cpu/pointwise_kernels.h"
 #include "backend/cpu/pool_kernels.h"
+#include "backend/cpu/prelu_kernels.h"
 #include "backend/cpu/sample_norm_kernels.h"
 
 namespace ddp::lanes {
@@ -227,6 +228,7 @@ struct Kernels {
   PointwiseKernels pointwise[kPointwiseFunctions];
   ProductKernels product;
   SampleNormTable sample_norm;
+  PreluKernels prelu;
   // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
   // `round_multiply_adds` of them. Returns a sum that depends on all.
   float (*multiply_adds)(std::int64_t rounds, float factor);

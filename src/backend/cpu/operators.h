@@ -43,6 +43,7 @@ std::unique_ptr<Op> make_product(const ProductSpec& spec, Layout layout);
 std::unique_ptr<Op> make_concat(const ConcatSpec& spec, Layout layout);
 std::unique_ptr<Op> make_channel_select(const ChannelSelectSpec& spec, Layout layout);
 std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
+std::unique_ptr<Op> make_prelu(const PreluSpec& spec, Layout layout);
 std::unique_ptr<Op> make_sample_norm(const SampleNormSpec& spec, Layout layout);
 std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
 // reorder.cpp: from any layout to any other.

@@ -27,10 +27,9 @@ bool has_op(const OpSpec& spec, Layout x, Layout y) {
       Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
                  [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
                  [](const ReorderSpec& /*s*/) { return true; },
-                 [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, ProductSpec, ConcatSpec, ChannelSelectSpec,
-                                 PoolSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) {
-                   return x == y;
-                 }},
+                 [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
+                                 ChannelSelectSpec, PoolSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
+                                 DropoutSpec> auto& /*s*/) { return x == y; }},
       spec);
 }
 
@@ -53,6 +52,7 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
                                [&](const ChannelSelectSpec& s) { return make_cuda_channel_select(context, s, x); },
                                [&](const PoolSpec& s) { return make_cuda_pool(context, s, x); },
                                [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context, s, x); },
+                               [&](const PreluSpec& s) { return make_cuda_prelu(context, s, x); },
                                [&](const SampleNormSpec& s) { return make_cuda_sample_norm(context, s, x); },
                                [&](const AddSpec& s) { return make_cuda_add(context, s); },
                                [&](const LrnSpec& s) { return make_cuda_lrn(context, s, x); },

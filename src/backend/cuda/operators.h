@@ -54,6 +54,7 @@ std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const Activ
 std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec);
 std::unique_ptr<Op> make_cuda_pool(const CudaContext& context, const PoolSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout);
+std::unique_ptr<Op> make_cuda_prelu(const CudaContext& context, const PreluSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_sample_norm(const CudaContext& context, const SampleNormSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_dropout(const CudaContext& context, const DropoutSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_reorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to);

@@ -178,4 +178,32 @@ __device__ inline void each_chunk(const float* partial, std::uint32_t channels, 
   }
 }
 
+// Writes the sums of a block's chunk for the channels from `channel` on to `partial`.
+template <unsigned kWidth>
+__device__ inline void put_chunk_sums(const Rows& rows, const Tiling& tiling, Sums (&tree)[kWidth][kThreads],
+                                      const Sums (&sums)[kWidth], std::uint32_t channel, float* partial) {
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
+  merge_lines(tree, added);
+  if (threadIdx.y != 0 || channel >= rows.channels) return;
+  float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
+  for (unsigned j = 0; j < kWidth; ++j) {
+    result[j] = tree[j][thread].first;
+    result[rows.channels + j] = tree[j][thread].second;
+  }
+}
+
+// The sums of all chunks for one channel, valid in line 0, by a block of kChunkColumns x kChunkLines.
+__device__ inline Sums sum_chunks(const Rows& rows, const Tiling& tiling, Sums (&tree)[1][kChunkThreads],
+                                  std::uint32_t channel, const float* partial) {
+  Sums all{0.0F, 0.0F};
+  if (channel < rows.channels) {
+    each_chunk(partial, rows.channels, channel, tiling.chunks(),
+               [&](std::uint32_t /*chunk*/, const Sums& sums) { all = added(all, sums); });
+  }
+  tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
+  merge_lines(tree, added);
+  return tree[0][threadIdx.x];
+}
+
 }  // namespace ddp::cuda

@@ -117,9 +117,8 @@ __global__ void sample_norm_sums_kernel(const Rows rows, const Tiling tiling, co
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   const std::uint32_t channel = tiling.channel(kWidth);
-  const bool inside = channel < rows.channels;
   Sums sums[kWidth] = {};
-  if (inside) {
+  if (channel < rows.channels) {
     for (std::uint32_t row = tiling.first_row(); row < tiling.end_row(rows); row += blockDim.y) {
       const std::size_t place = A::place(rows, row, channel);
       float values[kWidth];
@@ -133,15 +132,7 @@ __global__ void sample_norm_sums_kernel(const Rows rows, const Tiling tiling, co
       }
     }
   }
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
-  merge_lines(tree, added);
-  if (threadIdx.y != 0 || !inside) return;
-  float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
-  for (unsigned j = 0; j < kWidth; ++j) {
-    result[j] = tree[j][thread].first;
-    result[rows.channels + j] = tree[j][thread].second;
-  }
+  put_chunk_sums(rows, tiling, tree, sums, channel, partial);
 }
 
 // Block of kChunkColumns x kChunkLines: sums over chunks.
@@ -150,16 +141,10 @@ __global__ void __launch_bounds__(kChunkThreads)
                                   float* bias) {
   __shared__ Sums tree[1][kChunkThreads];
   const std::uint32_t channel = blockIdx.x * kChunkColumns + threadIdx.x;
-  Sums all{0.0F, 0.0F};
-  if (channel < rows.channels) {
-    each_chunk(partial, rows.channels, channel, tiling.chunks(),
-               [&](std::uint32_t /*chunk*/, const Sums& sums) { all = added(all, sums); });
-  }
-  tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
-  merge_lines(tree, added);
+  const Sums all = sum_chunks(rows, tiling, tree, channel, partial);
   if (threadIdx.y != 0 || channel >= rows.channels) return;
-  bias[channel] = tree[0][threadIdx.x].first;
-  weight[channel] = tree[0][threadIdx.x].second;
+  bias[channel] = all.first;
+  weight[channel] = all.second;
 }
 
 class CudaSampleNorm final : public Op {

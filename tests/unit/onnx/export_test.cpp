@@ -33,7 +33,7 @@ struct Trained {
     x = graph.sample_norm("ln", x, {.over = NormOver::channels, .epsilon = 1e-6F});
     x = graph.sample_norm("gn", x, {.over = NormOver::groups, .groups = 2, .epsilon = 1e-4F});
     x = graph.sample_norm("in", x, {.over = NormOver::groups, .groups = 8});
-    x = graph.linear_per_position("pw", x, 8);
+    x = graph.prelu("act1", graph.prelu("act0", graph.linear_per_position("pw", x, 8)), /*shared=*/true);
     const int scale = graph.conv("se", graph.global_average_pool(x), {.channels = 8});
     x = graph.pointwise(graph.product(x, graph.pointwise(scale, PointwiseFunction::hardsigmoid)),
                         PointwiseFunction::mish);
@@ -43,6 +43,7 @@ struct Trained {
     x = graph.pointwise(graph.pointwise(x, PointwiseFunction::leaky_relu, 0.2F), PointwiseFunction::elu, 0.7F);
     x = graph.activation(graph.global_average_pool(x), Activation::tanh);
     x = graph.batch_norm("bn3", graph.linear("fc1", graph.flatten(x), 6));
+    x = graph.prelu("act2", x);
     x = graph.sample_norm("ln1", x, {.over = NormOver::channels});
     x = graph.gelu(graph.gelu(graph.activation(x, Activation::sigmoid)), GeluForm::tanh);
     graph.linear("fc2", x, 4, false);

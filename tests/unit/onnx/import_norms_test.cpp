@@ -190,6 +190,21 @@ TEST(ImportNorms, LinearLayersOfPositionsAreConvolutions) {
   EXPECT_EQ(model.graph.parameters()[1].name, "pw.bias");
 }
 
+TEST(ImportNorms, PRelusHaveOneSlopePerChannelOrOneForAll) {
+  const auto with = [](const Integers& shape) {
+    ModelMaker m = maker();
+    const std::string slope = m.random("act.weight", {shape.front()});
+    const std::string placed = m.node("Reshape", {slope, m.integers("shape", shape)});
+    return finished(m, m.node("PRelu", {"input", placed}));
+  };
+  const ImportedModel channels = with({kChannels, 1, 1});
+  EXPECT_FALSE(only_layer<PreluLayer>(channels.graph).shared);
+  EXPECT_EQ(channels.graph.parameters()[0].name, "act.weight");
+  EXPECT_EQ(channels.graph.parameters()[0].shape, Integers{kChannels});
+  EXPECT_TRUE(only_layer<PreluLayer>(with({1, 1, 1}).graph).shared);
+  EXPECT_THROW((void)with({3}), Error);
+}
+
 // What PyTorch's newer exporter writes for AdaptiveAvgPool2d(1) of an image whose channels are last in memory.
 std::string gathered(ModelMaker& m, const std::string& x, std::int64_t channel_stride) {
   const auto number = [&](const std::string& name, std::int64_t value) {

@@ -1,0 +1,31 @@
+// y = x if x > 0, otherwise weight * x, with one trained weight per channel, or one for all (He et al., 2015).
+//
+//   PreluSpec spec{.batch = 64, .shape = {40, 28, 28}};
+//   PreluSpec one{.batch = 64, .shape = {40, 28, 28}, .shared = true};
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "backend/ops/description.h"
+#include "base/shape.h"
+
+namespace ddp {
+
+struct PreluSpec {
+  static constexpr std::string_view kKind = "prelu";
+
+  std::int64_t batch = 0;
+  Shape shape;
+  bool shared = false;  // one weight for all channels
+
+  constexpr std::int64_t parameter_elements(std::size_t which) const {
+    if (which != 0) return 0;
+    return shared ? 1 : shape.channels;
+  }
+  void describe(Description& text) const { text.add("shared", shared); }
+  bool operator==(const PreluSpec&) const = default;
+};
+
+}  // namespace ddp
