@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "commands/commands.h"
 #include "job/report.h"
+#include "job/spin_limit.h"
 #include "options/parse.h"
 
 namespace {
@@ -50,6 +51,7 @@ void take_timeouts(std::span<const char* const> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ddp::limit_openmp_spinning(argv);
   const std::span<const char* const> arguments(argv + 1, static_cast<std::size_t>(argc - 1));
   const auto body = [&](const ddp::MpiSession& session) {
     const ddp::Options options = ddp::together(session, [&] { return ddp::parse_options(arguments); });

@@ -97,10 +97,10 @@ int verify(const MpiSession& session, const MeasuredRun& run, const Explanation&
   if (session.rank() == 0) {
     const double measured = is.rate() / was.rate();
     fmt::print(
-        "verified: {}: {:.2f}x images/s measured, {:.2f}x predicted; {:.3g} instead of {:.3g} ms per step, in {} "
+        "verified: {}: {:.2f}x images/s measured, {}{:.2f}x predicted; {:.3g} instead of {:.3g} ms per step, in {} "
         "steps each\n",
-        cure.text(), measured, cure.speedup, 1e3 * is.seconds / is.steps, 1e3 * was.seconds / was.steps,
-        format_count(static_cast<std::uint64_t>(was.steps)));
+        cure.text(), measured, cure.lower_bound ? "at least " : "", cure.speedup, 1e3 * is.seconds / is.steps,
+        1e3 * was.seconds / was.steps, format_count(static_cast<std::uint64_t>(was.steps)));
   }
   return static_cast<int>(ExitCode::done);
 }

@@ -41,12 +41,13 @@ Cure larger_batch(const RunView& view) {
   cure.step_seconds = m.seconds() + (factor - 1) * (m.compute + m.data_wait + m.evaluation + m.checkpoint);
   cure.speedup = factor * m.seconds() / cure.step_seconds;
   cure.changes_training = true;
+  cure.lower_bound = true;  // it also computes an image faster
   return cure;
 }
 
 void find_input(const RunView& view, std::vector<FoundCause>& found) {
   const StepModel& m = view.model;
-  if (view.share(m.data_wait) < kMuchWaiting) return;
+  if (view.share(m.data_wait) < kMuchWaiting || one_slow_loader(view)) return;
   const RunFacts& facts = view.timing.facts;
   double busy = 0;
   double ready = 0;
@@ -118,7 +119,7 @@ bool has_late_bucket(const RunView& view) {
 
 void find_network(const RunView& view, std::vector<FoundCause>& found) {
   const StepModel& m = view.model;
-  if (view.ranks < 2 || view.share(m.communication) < kMuchNetwork) return;
+  if (view.ranks < 2 || view.share(m.communication) < kMuchNetwork || slowest_lacks_core(view)) return;
   const RunFacts& facts = view.timing.facts;
   if (facts.reduction == "root") {
     FoundCause finding = communication(view, Cause::root_reduction);

@@ -17,7 +17,10 @@ constexpr double kMuchSlower = 0.1;  // of a step, that a rank's own work exceed
 constexpr double kMuchThrottled =
     0.15;  // of its highest clock, that a GPU lacks; power limits of a few percent are usual
 constexpr double kOftenThrottled = 0.5;  // of the samples, in which heat or power reduce the clock
-constexpr double kCoreWait = 0.25;       // of the time, that threads wait for a core
+constexpr double kSlowLoader = 1.5;      // times the others' mean, that a rank takes to load a batch
+constexpr double kMoreCoreWait =
+    0.1;                            // of the time, that a rank's threads wait for a core more than those of the others
+constexpr double kCoreWait = 0.25;  // of the time, that threads wait for a core
 
 // What a rank does by itself in a step.
 double own_seconds(const RankTiming& rank) { return rank_work(rank.phases) / std::max(1.0, rank.steps); }
@@ -59,6 +62,14 @@ Phase slow_phase(const RunView& view, std::size_t slowest) {
   return *std::max_element(kOwn.begin(), kOwn.end(), [&](Phase a, Phase b) { return excess(a) < excess(b); });
 }
 
+double others_core_wait(const RunView& view, std::size_t rank) {
+  double sum = 0;
+  for (std::size_t i = 0; i < view.timing.ranks.size(); ++i) {
+    if (i != rank) sum += core_wait_share(view, i) / static_cast<double>(view.ranks - 1);
+  }
+  return sum;
+}
+
 // What a GPU lacks of its highest clock because of heat or power, as a share; 0 if it does not lack much.
 double throttled_share(const GpuClockCounts& clock) {
   if (clock.samples == 0 || std::max(clock.heat, clock.power) < kOftenThrottled * clock.samples) return 0;
@@ -74,6 +85,23 @@ bool explained_by_shares(const RunView& view, const Slowest& slowest) {
 }
 
 }  // namespace
+
+bool slowest_lacks_core(const RunView& view) {
+  if (view.ranks < 2) return false;
+  const std::size_t slowest = slowest_of(view).rank;
+  return core_wait_share(view, slowest) > others_core_wait(view, slowest) + kMoreCoreWait;
+}
+
+bool one_slow_loader(const RunView& view) {
+  double sum = 0;
+  double longest = 0;
+  for (const RankTiming& rank : view.timing.ranks) {
+    const double busy = rank.loader.busy_seconds / std::max(1.0, rank.loader.batches);
+    sum += busy;
+    longest = std::max(longest, busy);
+  }
+  return view.ranks > 1 && longest > kSlowLoader * (sum - longest) / static_cast<double>(view.ranks - 1);
+}
 
 void find_throttling(const RunView& view, std::vector<FoundCause>& found) {
   const std::vector<RankTiming>& ranks = view.timing.ranks;
@@ -104,8 +132,12 @@ void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
   if (view.ranks < 2) return;
   const Slowest slowest = slowest_of(view);
   if (throttled_share(view.timing.ranks[slowest.rank].gpu_clock) > 0) return;  // then that is the cause
-  const double share = view.share(slowest.seconds - slowest.others);
+  // A rank without a core also sends late: its part of the communication is no matter of the network.
+  const bool lacks_core = slowest_lacks_core(view);
+  const double share = view.share(slowest.seconds - slowest.others + (lacks_core ? view.model.communication : 0));
   if (share < kMuchSlower) return;
+  // Loaders that are all too slow make one rank the last one: the data are the cause.
+  if (slow_phase(view, slowest.rank) == Phase::data_wait && !one_slow_loader(view)) return;
   const RunFacts& facts = view.timing.facts;
   FoundCause finding{.cause = Cause::straggler, .share = share};
   const double slower = slowest.others > 0 ? slowest.seconds / slowest.others : 1;
@@ -134,14 +166,10 @@ void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
       fmt::format("its own work takes {:.3g} ms of a step, the others' {:.3g} ms; at its best it "
                   "took {:.3g} ms",
                   slowest.seconds * 1e3, slowest.others * 1e3, rank.best_work * 1e3));
-  double others_wait = 0;
-  for (std::size_t i = 0; i < view.timing.ranks.size(); ++i) {
-    if (i != slowest.rank) others_wait += core_wait_share(view, i) / static_cast<double>(view.ranks - 1);
-  }
-  const double wait = core_wait_share(view, slowest.rank);
-  if (wait > others_wait + 0.1) {
-    finding.evidence.push_back(
-        fmt::format("its threads wait for a core {} of the time, the others' {}", percent(wait), percent(others_wait)));
+  if (lacks_core) {
+    finding.evidence.push_back(fmt::format("its threads wait for a core {} of the time, the others' {}",
+                                           percent(core_wait_share(view, slowest.rank)),
+                                           percent(others_core_wait(view, slowest.rank))));
     finding.advice =
         fmt::format("end the other programs on the cores of rank {} on {}", slowest.rank, facts.hosts[slowest.rank]);
   } else {
@@ -184,6 +212,7 @@ void find_oversubscription(const RunView& view, std::vector<FoundCause>& found) 
       const double gone = std::max(0.0, std::min(cured.imbalance + cured.communication, cured.seconds() - floor));
       cured.imbalance -= std::min(cured.imbalance, gone);
       finding.cures.push_back(view.cure({{"threads", std::to_string(fair)}}, cured));
+      finding.cures.back().lower_bound = true;  // threads that wait for others without a core use processor time, too
     } else {
       finding.advice = "start at most as many ranks on a host as it has cores";
     }

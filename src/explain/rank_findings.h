@@ -10,6 +10,10 @@
 
 namespace ddp {
 
+// Whether the threads of the slowest rank wait for a core, and those of the other ranks do not.
+bool slowest_lacks_core(const RunView& view);
+// A rank whose loader is slower than those of the others.
+bool one_slow_loader(const RunView& view);
 // A GPU whose clock is reduced because of heat or power.
 void find_throttling(const RunView& view, std::vector<FoundCause>& found);
 // A rank that the others wait for, or uneven shares of the batch.

@@ -22,6 +22,7 @@ StepModel step_model(const RunTiming& timing) {
   const double scale = 1 / (model.steps * static_cast<double>(timing.ranks.size()));
   double exposed = 0;
   double least = std::numeric_limits<double>::infinity();
+  double longest_wait = 0;
   for (const RankTiming& rank : timing.ranks) {
     const PhaseTotals& phases = rank.phases;
     model.data_wait += scale * phases[Phase::data_wait];
@@ -32,12 +33,17 @@ StepModel step_model(const RunTiming& timing) {
     model.checkpoint += scale * phases[Phase::checkpoint];
     exposed += scale * phases[Phase::exposed_communication];
     least = std::min(least, phases[Phase::exposed_communication] / model.steps);
+    longest_wait = std::max(longest_wait, phases[Phase::data_wait] / model.steps);
   }
   // A rank that was only delayed makes the others wait as well, so the network's part is not longer than its sums at
   // their fastest, with some allowance.
   const LinkModel link = link_model(timing);
   model.communication = std::max(0.0, link.seconds > 0 ? std::min(least, kSlackOfSums * link.seconds) : least);
   model.imbalance = std::max(0.0, exposed - model.communication);
+  // The others wait for the rank whose data come last. Equally slow loaders keep a distance by which one is always later.
+  const double later = std::min(model.imbalance, longest_wait - model.data_wait);
+  model.data_wait += later;
+  model.imbalance -= later;
   return model;
 }
 

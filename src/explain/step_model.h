@@ -16,8 +16,8 @@ namespace ddp {
 // Seconds per step, unless said otherwise.
 struct StepModel {
   double steps = 0;
+  double data_wait = 0;  // of the rank that waits longest, as the others wait for it
   // Means over the ranks.
-  double data_wait = 0;
   double compute = 0;  // forward and backward
   double optimizer = 0;
   double other = 0;

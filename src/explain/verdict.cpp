@@ -79,7 +79,8 @@ std::string milliseconds(double seconds) {
 }
 
 std::string gain_text(const Cure& cure) {
-  return fmt::format("{:.2f}x images/s", cure.speedup) + (cure.changes_training ? ", but it changes the training" : "");
+  return fmt::format("{}{:.2f}x images/s{}", cure.lower_bound ? "at least " : "", cure.speedup,
+                     cure.changes_training ? ", but it changes the training" : "");
 }
 
 }  // namespace
@@ -96,8 +97,9 @@ std::string describe(const Explanation& found) {
       milliseconds(found.model.optimizer), milliseconds(found.model.other), milliseconds(found.model.evaluation),
       milliseconds(found.model.checkpoint));
   for (const Cure& cure : found.cures) {
-    text += fmt::format("cure: {}: a step of {} instead of {}, {} (predicted)\n", cure.text(),
-                        milliseconds(cure.step_seconds), milliseconds(found.model.seconds()), gain_text(cure));
+    text += fmt::format("cure: {}: a step of {}{} instead of {}, {} (predicted)\n", cure.text(),
+                        cure.lower_bound ? "at most " : "", milliseconds(cure.step_seconds),
+                        milliseconds(found.model.seconds()), gain_text(cure));
   }
   if (!found.advice.empty()) text += fmt::format("advice: {}\n", found.advice);
   return text;

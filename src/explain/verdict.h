@@ -43,6 +43,7 @@ struct Cure {
   double step_seconds = 0;                                   // predicted
   double speedup = 1;                                        // predicted, of images per second
   bool changes_training = false;                             // other results are to be expected
+  bool lower_bound = false;                                  // the model leaves out what else gets faster
 
   // "--workers 3"
   std::string text() const;

@@ -46,7 +46,10 @@ bool set_time(const fs::path& path) {
 std::string read_lock(const fs::path& path) {
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (descriptor.get() < 0) file_error(kLockCode, "read", path, errno);
-  std::string text(kMaxLockBytes + 1, '\0');
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) != 0) file_error(kLockCode, "read", path, errno);
+  // One byte more, as it may have grown.
+  std::string text(std::min(static_cast<std::uint64_t>(status.st_size), kMaxLockBytes) + 1, '\0');
   ssize_t length = 0;
   do {
     length = ::read(descriptor.get(), text.data(), text.size());
@@ -306,6 +309,12 @@ void RunLock::renew() const noexcept {
 
 std::string RunLock::problem() const {
   std::optional<Seen> seen;
+  try {
+    // Checkpoints wait for this: usually nothing has changed.
+    if (read_lock(path_) == text_) return "";
+  } catch (const Error&) {
+    // Seen::at() distinguishes the reasons.
+  }
   try {
     seen = Seen::at(path_);
   } catch (const Error&) {

@@ -38,12 +38,14 @@ judge() {
   # The hosts of that run are gone.
   [ "$name" != link ] || return 0
   job 300 explain "$folder/run" --verify "${steps:-60}" || { fail "$name: --verify"; return; }
-  predicted=$(sed -n 's/^verified: .* measured, \([0-9.]*\)x predicted.*/\1/p' "$folder/out")
+  predicted=$(sed -n 's/^verified: .* measured, \(at least \)\?\([0-9.]*\)x predicted.*/\2/p' "$folder/out")
   measured=$(sed -n 's/^verified: .* \([0-9.]*\)x images\/s measured.*/\1/p' "$folder/out")
   [ -n "$predicted" ] || { fail "$name: nothing was verified"; return; }
   verified=$((verified + 1))
-  # The gain in percent of the predicted speed.
-  apart+=("$name:$(awk -v p="$predicted" -v m="$measured" 'BEGIN { d = 100 * (m - p) / p; printf "%+.0f%%", d; exit !(d * d <= 225) }')") &&
+  # The gain in percent of the predicted speed. What is at least predicted may be more.
+  local least=0
+  if grep -q 'measured, at least' "$folder/out"; then name+=' (at least)' least=1; fi
+  apart+=("$name:$(awk -v p="$predicted" -v m="$measured" -v least=$least 'BEGIN { d = 100 * (m - p) / p; printf "%+.0f%%", d; exit !(d >= -15 && (d <= 15 || least)) }')") &&
     within=$((within + 1))
 }
 
@@ -81,7 +83,7 @@ for ((trial = 1; trial <= trials; trial++)); do
       judge straggler 'straggler: rank 1 on '
       ;;
     root)
-      job 120 "${base[@]}" --model resnet18-d2l --image-size 28 --global-batch 4 --reduction root --max-steps 24 --train-limit 1000 --test-limit 4 \
+      job 120 "${base[@]}" --model resnet18-d2l --image-size 28 --global-batch 2 --reduction root --bucket-mib 25 --max-steps 24 --train-limit 1000 --test-limit 4 \
         --eval-every 0 --checkpoint-every 1000 --output "$folder/run" || fail "$cause"
       steps=24
       judge root 'communication-bound \(root reduction\)'

@@ -1,0 +1,33 @@
+#include "job/spin_limit.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "job/launcher.h"
+
+namespace ddp {
+namespace {
+
+// About a tenth of a millisecond.
+constexpr const char* kRounds = "5000";
+
+}  // namespace
+
+void limit_openmp_spinning(char** argv) noexcept {
+  try {
+    const Environment environment = process_environment();
+    if (!has_launcher(environment) || environment("GOMP_SPINCOUNT") || environment("OMP_WAIT_POLICY")) return;
+    std::error_code error;
+    const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+    if (error || ::setenv("GOMP_SPINCOUNT", kRounds, /*replace=*/1) != 0) return;
+    ::execv(program.c_str(), argv);
+  } catch (...) {  // out of memory: it is not needed
+    return;
+  }
+}
+
+}  // namespace ddp
