@@ -17,6 +17,11 @@ constexpr double kMostUnhidden = 4;
 // The greatest part of a sum that is attributed to latency.
 constexpr double kMostLatency = 0.8;
 
+// Of the ranks of a machine, those that run at the same time; the others wait for a core.
+double running_ranks(const ScalingLayout& layout) {
+  return std::max(1.0, static_cast<double>(layout.ranks_per_host) / layout.threads_per_core);
+}
+
 double average_batch(const ScalingLayout& layout) {
   return static_cast<double>(layout.global_batch) / static_cast<double>(layout.ranks);
 }
@@ -80,11 +85,11 @@ void fit_one_rank(std::span<const ScalingPoint> points, ScalingModel& model) {
 
 void fit_host(std::span<const ScalingPoint> points, ScalingModel& model) {
   const ScalingPoint* shared = largest(points, [](const ScalingPoint& p) { return p.layout.ranks_per_host > 1; });
-  if (shared == nullptr) return;
+  if (shared == nullptr || running_ranks(shared->layout) <= 1) return;
   const ScalingLayout& layout = shared->layout;
   const double alone = model.compute_fixed + model.compute_per_image * shared->batch_per_rank();
   const double slower = shared->step.compute / (layout.threads_per_core * alone) - 1;
-  model.host_sharing = std::max(0.0, slower / static_cast<double>(layout.ranks_per_host - 1));
+  model.host_sharing = std::max(0.0, slower / (running_ranks(layout) - 1));
 }
 
 void fit_link(const ScalingPoint& point, ScalingModel& model) {
@@ -177,7 +182,7 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
   step.steps = 1;
   const double images = average_batch(layout);
   const double stretch = layout.threads_per_core;
-  const double sharing = 1 + host_sharing * static_cast<double>(layout.ranks_per_host - 1);
+  const double sharing = 1 + host_sharing * (running_ranks(layout) - 1);
   step.compute = stretch * sharing * (compute_fixed + compute_per_image * images);
   step.optimizer = stretch * optimizer;
   step.other = stretch * other;

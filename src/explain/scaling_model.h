@@ -55,7 +55,8 @@ struct ScalingModel {
   double compute_per_image = 0;
   double optimizer = 0;
   double other = 0;
-  double host_sharing = 0;  // how much slower a rank computes for each further rank on its host, as a share
+  double host_sharing =
+      0;  // how much slower a rank computes for each further rank that runs on its machine, as a share
   std::int64_t workers = 0;
   double load_per_image = 0;
   double least_wait = 0;  // for data that are ready
