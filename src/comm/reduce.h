@@ -47,7 +47,7 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings);
 
 // Replaces `data` by its sum over all ranks. Both have the same size on all ranks.
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch);
-// Sends and rounds in bfloat16: half the traffic, at a rounding error of 2^-9 per addition.
+// Sends and rounds in bfloat16: half the traffic, at a rounding error of 2^-8 per addition.
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch);
 
 // `scratch` has the size of `data` on rank 0; the others need none.

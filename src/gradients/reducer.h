@@ -27,7 +27,7 @@
 // of tree, but sum across ranks in a different order. Overlap does not affect the result.
 //
 // With ReducerConfig::bf16 a rank's sum of a bucket is rounded to bfloat16, sent and added in that format, and
-// converted to fp32 in finish(): half the traffic, at a rounding error of 2^-9 per addition.
+// converted to fp32 in finish(): half the traffic, at a rounding error of 2^-8 per addition.
 #pragma once
 
 #include <cstddef>

@@ -22,8 +22,9 @@ void limit_openmp_spinning(char** argv) noexcept {
     const Environment environment = process_environment();
     if (!has_launcher(environment) || environment("GOMP_SPINCOUNT") || environment("OMP_WAIT_POLICY")) return;
     std::error_code error;
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-    if (error || ::setenv("GOMP_SPINCOUNT", kRounds, /*replace=*/1) != 0) return;
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+    // A dynamic linker that was started explicitly has other arguments.
+    if (error || program.filename().string().starts_with("ld-") || ::setenv("GOMP_SPINCOUNT", kRounds, /*replace=*/1) != 0) return;
     ::execv(program.c_str(), argv);
   } catch (...) {  // out of memory: it is not needed
     return;

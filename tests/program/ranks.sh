@@ -50,6 +50,15 @@ for ranks in 1 8; do
   grep -qE "batch +256 global = $ranks ranks? x $samples," "$folder/out" || fail "the header does not say $samples samples"
   run 0 120 "$ranks" "${rms[@]}" --deterministic --logical-shards 8 --output "$folder/rms-exact-$ranks"
 done
+# Under a launcher OpenMP's threads spin only shortly, unless the user says otherwise; the last display is that of the program
+# that runs.
+spins() { OMP_DISPLAY_ENV=verbose "$@" --version 2>&1 | grep GOMP_SPINCOUNT | tail -n 1 | tr -dc 0-9; }
+one=("$mpirun" -q --bind-to none -np 1)
+[ "$(spins "${one[@]}" "$program")" = 5000 ] || fail "OpenMP spins for $(spins "${one[@]}" "$program") rounds"
+[ "$(GOMP_SPINCOUNT=77 spins "${one[@]}" "$program")" = 77 ] || fail "the user's GOMP_SPINCOUNT is overwritten"
+cp "$program" "$folder/a program"
+[ "$(spins "${one[@]}" "$folder/a program")" = 5000 ] || fail "a program in a path with a space is not limited"
+"${one[@]}" /lib64/ld-linux-x86-64.so.2 "$program" --version >"$folder/out" 2>&1 || fail "the dynamic linker does not start the program"
 agree 4 "$folder/rms-1" "$folder/rms-8"
 same_files <(losses "$folder/rms-exact-1") <(losses "$folder/rms-exact-8")
 same_tensors "$folder/rms-exact-1/latest" "$folder/rms-exact-8/latest"
