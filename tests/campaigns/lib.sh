@@ -35,6 +35,9 @@ same_run() {
   [ -z "$left" ] || fail "$3: left over: $left"
 }
 
+# The process IDs of the ranks of the run $run.
+running_ranks() { pgrep -f "^$program .*--output $run( |\$)"; }
+
 # kill_at_random KILLS RANKS SECONDS: while the supervised job $job trains in $run on RANKS ranks, kills a rank, mpirun or all ranks
 # at random moments, until $done_kills is KILLS, the job has ended, or the time is over.
 done_kills=0 killed_at=
@@ -43,7 +46,7 @@ kill_at_random() {
   while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do
     [ "$SECONDS" -lt "$end" ] || { fail "only $done_kills kills" && return; }
     sleep "$((RANDOM % 2)).$((RANDOM % 10))"
-    mapfile -t ranks < <(pgrep -f "^$program .*--output $run( |\$)")
+    mapfile -t ranks < <(running_ranks)
     [ ${#ranks[@]} -eq "$wanted" ] || continue
     launcher=$(pgrep -f "^mpirun .*--output $run( |\$)") || continue
     # Mostly behind a new checkpoint: a job without progress is given up.

@@ -20,6 +20,12 @@ on_host 0 "$launch/supervise" --hosts 10.77.4.10:2,10.77.4.11:2 --max-restarts 1
 job=$!
 begin=$SECONDS
 kill_at_random $((kills / 2)) 4 $((120 + 20 * kills))
+# Behind the restart: otherwise both losses would be one failure.
+for ((i = 0; i < 600; i++)); do
+  mapfile -t ranks < <(running_ranks)
+  [ ${#ranks[@]} -ne 4 ] || [ "$(grep -c 'restart [0-9]' "$run.supervise.log")" -lt "$done_kills" ] || break
+  sleep 0.1
+done
 touch "$folder/down-1"
 link 1 down
 echo "host 1 is lost after $done_kills kills"
