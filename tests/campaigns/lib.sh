@@ -40,7 +40,7 @@ running_ranks() { pgrep -f "^$program .*--output $run( |\$)"; }
 
 # kill_at_random KILLS RANKS SECONDS: while the supervised job $job trains in $run on RANKS ranks, kills a rank, mpirun or all ranks
 # at random moments, until $done_kills is KILLS, the job has ended, or the time is over.
-done_kills=0 killed_at=
+done_kills=0 killed_at='' job='' whole=''
 kill_at_random() {
   local kills=$1 wanted=$2 end=$((SECONDS + $3)) newest launcher ranks victims
   while [ "$done_kills" -lt "$kills" ] && kill -0 "$job" 2>/dev/null; do

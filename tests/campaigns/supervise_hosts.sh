@@ -10,7 +10,7 @@ launch=$(realpath "$(dirname "$0")/../../launch")
 source "$(dirname "$0")/../support/hosts.sh" 2 10.77.4
 export DDP_TRAIN=$program
 run=$folder/run whole=$folder/whole
-length=(--epochs $((30 + 40 * kills)) --logical-shards 4 --timeout 30 --hang-timeout 15)
+length=(--epochs $((30 + 70 * kills)) --logical-shards 4 --timeout 30 --hang-timeout 15)
 
 "$mpirun" -q --oversubscribe --bind-to none -np 4 "$program" "${tiny[@]}" "${length[@]}" --output "$whole" \
   >"$folder/out" 2>"$folder/err" || fail "the run that nobody disturbs"
