@@ -24,7 +24,9 @@ void limit_openmp_spinning(char** argv) noexcept {
     std::error_code error;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
     // A dynamic linker that was started explicitly has other arguments.
-    if (error || program.filename().string().starts_with("ld-") || ::setenv("GOMP_SPINCOUNT", kRounds, /*replace=*/1) != 0) return;
+    if (error || program.filename().string().starts_with("ld-") ||
+        ::setenv("GOMP_SPINCOUNT", kRounds, /*replace=*/1) != 0)
+      return;
     ::execv(program.c_str(), argv);
   } catch (...) {  // out of memory: it is not needed
     return;
