@@ -375,7 +375,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   });
   if (e.device.described) return e;
   e.sums = open_sums(device, ranks, e.backend->queue(), {reduction_of(options), e.batch.shards});
-  if (ranks.size() > 1 && !device.gpu_module)
+  if (ranks.size() > 1 && !device.gpu_module && options.distributed.bucket_mib == 0)
     e.bucket_bytes = best_bucket_bytes(measure_link(ranks), gradient_bytes(e));
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);

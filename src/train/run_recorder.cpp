@@ -31,6 +31,7 @@ RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled
     : reducer_(&reducer), folder_(folder), enabled_(enabled), recorder_(reducer.buckets().size()) {}
 
 void RunRecorder::watch_gpu(const std::string& pci_id) {
+  if (!enabled_) return;
   std::shared_ptr<const Nvml> nvml;
   try {
     nvml = std::make_shared<const Nvml>();
