@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,10 +66,12 @@ struct Speed {
   double rate() const { return images / seconds; }
 };
 
-void add(Speed& speed, const RunTiming& timing, bool whole) {
+// With `pauses` seconds of evaluations and checkpoints for each image; nullopt: as measured.
+void add(Speed& speed, const RunTiming& timing, std::optional<double> pauses) {
   const StepModel model = step_model(timing);
-  speed.seconds += model.steps * (whole ? model.seconds() : model.training());
-  speed.images += model.steps * static_cast<double>(timing.facts.global_batch);
+  const double images = model.steps * static_cast<double>(timing.facts.global_batch);
+  speed.seconds += pauses ? model.steps * model.training() + *pauses * images : model.steps * model.seconds();
+  speed.images += images;
   speed.steps += model.steps;
 }
 
@@ -80,7 +83,12 @@ int verify(const MpiSession& session, const MeasuredRun& run, const Explanation&
     return static_cast<int>(ExitCode::done);
   }
   const Cure& cure = found.cures.front();
-  const bool whole = found.cause == Cause::evaluation || found.cause == Cause::checkpoint;
+  // Short runs have too many evaluations and checkpoints for their steps. Unless these are the cause, they count as often
+  // as in the run.
+  std::optional<double> pauses;
+  if (found.cause != Cause::evaluation && found.cause != Cause::checkpoint) {
+    pauses = (found.model.evaluation + found.model.checkpoint) / static_cast<double>(run.timing.facts.global_batch);
+  }
   const std::int64_t steps = std::max<std::int64_t>(1, given.explain.verify / kTurns);
   const std::int64_t per_epoch = run.timing.facts.steps_per_epoch;
   const Options before = for_steps(run.options, steps, per_epoch);
@@ -90,8 +98,8 @@ int verify(const MpiSession& session, const MeasuredRun& run, const Explanation&
   Speed is;
   const fs::path folder = fs::path(given.folders[0]) / "verify";
   for (int turn = 0; turn < kTurns; ++turn) {
-    add(was, measure_training(session, before, folder), whole);
-    add(is, measure_training(session, after, folder), whole);
+    add(was, measure_training(session, before, folder), pauses);
+    add(is, measure_training(session, after, folder), pauses);
     if (Signals::current()->stop_requested()) return static_cast<int>(ExitCode::stopped);
   }
   if (session.rank() == 0) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "base/text.h"
 #include "explain/rank_findings.h"
@@ -68,17 +69,20 @@ void find_input(const RunView& view, std::vector<FoundCause>& found) {
   } else {
     finding.evidence.emplace_back("without workers (--workers 0) each rank reads its batch within the step");
   }
-  const double rest = std::max(1e-9, m.training() - m.data_wait);
-  const auto enough = static_cast<std::int64_t>(std::ceil(1.1 * busy / rest));
-  const std::int64_t workers = std::clamp<std::int64_t>(enough, facts.workers + 1, kMostWorkers);
+  // Without data wait the ranks wait less for one another, too: in proportion to what each does by itself.
   StepModel cured = m;
-  cured.data_wait = std::min(m.data_wait, predicted_data_wait(busy, workers, rest));
+  cured.data_wait = 0;
+  cured.imbalance *= cured.own() / m.own();
+  const double rest = cured.training();
   const double shortest = cpu_floor(view.timing);
-  cured.data_wait += std::max(0.0, shortest - cured.seconds());
+  const auto enough = static_cast<std::int64_t>(std::ceil(1.1 * busy / std::max({1e-9, rest, shortest})));
+  const std::int64_t workers = std::clamp<std::int64_t>(enough, facts.workers + 1, kMostWorkers);
+  const double loading = std::max(predicted_data_wait(busy, workers, rest), shortest - rest);
+  cured.data_wait = std::clamp(loading, 0.0, m.data_wait);
   if (facts.workers < kMostWorkers) {
     finding.cures.push_back(view.cure({{"workers", std::to_string(workers)}}, cured));
-    if (shortest > cured.seconds() - 1e-9) {
-      finding.evidence.emplace_back("more workers gain little, since the cores are busy");
+    if (shortest >= cured.training()) {
+      finding.evidence.emplace_back("even more workers gain nothing, since the cores are busy then");
     }
   }
   finding.advice = "put the data on a faster disk; for image folders --image-cache DIR stores decoded images";
@@ -186,39 +190,49 @@ void find_launch(const RunView& view, std::vector<FoundCause>& found) {
   found.push_back(std::move(finding));
 }
 
+// Something that stops the steps from time to time; nullopt if it does not take long. The `text` is followed by a share.
+std::optional<FoundCause> pauses(const RunView& view, Cause cause, double seconds, const char* text) {
+  if (view.share(seconds) < kMuchWaiting) return std::nullopt;
+  FoundCause finding{.cause = cause, .share = view.share(seconds)};
+  finding.headline = fmt::format("{} {} of the time", text, percent(finding.share));
+  return finding;
+}
+
+std::string each_of(const RunView& view, std::int64_t count, double seconds) {
+  return format_duration(seconds * view.model.steps / static_cast<double>(std::max<std::int64_t>(1, count)));
+}
+
 void find_evaluation(const RunView& view, std::vector<FoundCause>& found) {
   const StepModel& m = view.model;
-  if (view.share(m.evaluation) < kMuchWaiting) return;
-  FoundCause finding{.cause = Cause::evaluation, .share = view.share(m.evaluation)};
-  finding.headline = fmt::format("evaluations take {} of the time", percent(finding.share));
-  const auto count = static_cast<double>(std::max<std::int64_t>(1, view.timing.evaluations));
-  finding.evidence.push_back(fmt::format("{} of {} each, in {:.0f} steps",
-                                         counted(static_cast<std::uint64_t>(view.timing.evaluations), "evaluation"),
-                                         format_duration(m.evaluation * m.steps / count), m.steps));
+  const std::int64_t count = view.timing.evaluations;
+  std::optional<FoundCause> finding = pauses(view, Cause::evaluation, m.evaluation, "evaluations take");
+  if (!finding) return;
+  finding->evidence.push_back(fmt::format("{} of {} each, in {:.0f} steps",
+                                          counted(static_cast<std::uint64_t>(count), "evaluation"),
+                                          each_of(view, count, m.evaluation), m.steps));
   const OutputOptions& output = view.options.output;
-  if (output.eval_every > 0 && view.timing.evaluations > 1) {
+  if (output.eval_every > 0 && count > 1) {
     StepModel cured = m;
     cured.evaluation /= static_cast<double>(kRarer);
     if (output.checkpoint_every > 0) cured.checkpoint /= static_cast<double>(kRarer);
-    finding.cures.push_back(view.cure({{"eval-every", std::to_string(output.eval_every * kRarer)}}, cured));
+    finding->cures.push_back(view.cure({{"eval-every", std::to_string(output.eval_every * kRarer)}}, cured));
   }
   if (output.eval_on == EvalOn::rank0 && view.ranks > 1) {
     StepModel cured = m;
     cured.evaluation /= static_cast<double>(view.ranks);
-    finding.cures.push_back(view.cure({{"eval-on", "all"}}, cured));
+    finding->cures.push_back(view.cure({{"eval-on", "all"}}, cured));
   }
-  found.push_back(std::move(finding));
+  found.push_back(std::move(*finding));
 }
 
 void find_checkpoint(const RunView& view, std::vector<FoundCause>& found) {
   const StepModel& m = view.model;
-  if (view.share(m.checkpoint) < kMuchWaiting) return;
-  FoundCause finding{.cause = Cause::checkpoint, .share = view.share(m.checkpoint)};
-  finding.headline = fmt::format("the ranks wait for checkpoints {} of the time", percent(finding.share));
-  const auto count = static_cast<double>(std::max<std::int64_t>(1, view.timing.checkpoints));
-  finding.evidence.push_back(fmt::format("{} that each stop the steps for {}",
-                                         counted(static_cast<std::uint64_t>(view.timing.checkpoints), "checkpoint"),
-                                         format_duration(m.checkpoint * m.steps / count)));
+  const std::int64_t count = view.timing.checkpoints;
+  std::optional<FoundCause> finding = pauses(view, Cause::checkpoint, m.checkpoint, "the ranks wait for checkpoints");
+  if (!finding) return;
+  finding->evidence.push_back(fmt::format("{} that each stop the steps for {}",
+                                          counted(static_cast<std::uint64_t>(count), "checkpoint"),
+                                          each_of(view, count, m.checkpoint)));
   const OutputOptions& output = view.options.output;
   const std::int64_t now = output.checkpoint_every > 0 ? output.checkpoint_every : view.timing.facts.steps_per_epoch;
   StepModel cured = m;
@@ -229,9 +243,9 @@ void find_checkpoint(const RunView& view, std::vector<FoundCause>& found) {
     settings.emplace_back("eval-every", std::to_string(output.eval_every * kRarer));
     cured.evaluation /= static_cast<double>(kRarer);
   }
-  finding.cures.push_back(view.cure(std::move(settings), cured));
-  finding.advice = "put the run folder on a faster disk";
-  found.push_back(std::move(finding));
+  finding->cures.push_back(view.cure(std::move(settings), cured));
+  finding->advice = "put the run folder on a faster disk";
+  found.push_back(std::move(*finding));
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct RunView {
         options(run_options),
         model(step_model(run_timing)),
         link(link_model(run_timing)),
+        slowest(slowest_rank(run_timing)),
         ranks(static_cast<std::int64_t>(run_timing.ranks.size())) {}
 
   double share(double seconds) const { return model.seconds() > 0 ? seconds / model.seconds() : 0; }
@@ -36,6 +37,7 @@ struct RunView {
   const Options& options;
   StepModel model;
   LinkModel link;
+  SlowestRank slowest;
   std::int64_t ranks;
 };
 

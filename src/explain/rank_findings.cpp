@@ -13,7 +13,9 @@
 namespace ddp {
 namespace {
 
-constexpr double kMuchSlower = 0.1;  // of a step, that a rank's own work exceeds the others'
+// Of a step, that is lost because the work of the slowest rank takes longer than that of an average one; more than the
+// cores of a machine with busy neighbours differ.
+constexpr double kMuchSlower = 0.1;
 constexpr double kMuchThrottled =
     0.15;  // of its highest clock, that a GPU lacks; power limits of a few percent are usual
 constexpr double kOftenThrottled = 0.5;  // of the samples, in which heat or power reduce the clock
@@ -22,33 +24,12 @@ constexpr double kMoreCoreWait =
     0.1;                            // of the time, that a rank's threads wait for a core more than those of the others
 constexpr double kCoreWait = 0.25;  // of the time, that threads wait for a core
 
-// What a rank does by itself in a step.
-double own_seconds(const RankTiming& rank) { return rank_work(rank.phases) / std::max(1.0, rank.steps); }
-
 // The share of the time in which a compute thread waits for a core, at most 1.
 double core_wait_share(const RunView& view, std::size_t rank) {
   const RankTiming& timing = view.timing.ranks[rank];
   const double threads = static_cast<double>(std::max<std::int64_t>(1, view.timing.facts.threads[rank]));
   const double wall = timing.phases.sum();
   return wall > 0 ? std::min(1.0, timing.core_wait / threads / wall) : 0;
-}
-
-struct Slowest {
-  std::size_t rank = 0;
-  double seconds = 0;  // own work per step
-  double others = 0;   // the mean of the other ranks
-};
-
-Slowest slowest_of(const RunView& view) {
-  Slowest slowest;
-  double sum = 0;
-  for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
-    const double seconds = own_seconds(view.timing.ranks[rank]);
-    sum += seconds;
-    if (seconds > slowest.seconds) slowest = {rank, seconds, 0};
-  }
-  slowest.others = (sum - slowest.seconds) / static_cast<double>(view.ranks - 1);
-  return slowest;
 }
 
 // The phase in which the slowest rank exceeds the others most.
@@ -77,7 +58,8 @@ double throttled_share(const GpuClockCounts& clock) {
   return lacking >= kMuchThrottled ? lacking : 0;
 }
 
-bool explained_by_shares(const RunView& view, const Slowest& slowest) {
+bool explained_by_shares(const RunView& view) {
+  const SlowestRank& slowest = view.slowest;
   const std::vector<std::int64_t>& samples = view.timing.facts.samples;
   const double mean = static_cast<double>(view.timing.facts.global_batch) / static_cast<double>(view.ranks);
   const double more = static_cast<double>(samples[slowest.rank]) / mean - 1;
@@ -88,7 +70,7 @@ bool explained_by_shares(const RunView& view, const Slowest& slowest) {
 
 bool slowest_lacks_core(const RunView& view) {
   if (view.ranks < 2) return false;
-  const std::size_t slowest = slowest_of(view).rank;
+  const std::size_t slowest = view.slowest.rank;
   return core_wait_share(view, slowest) > others_core_wait(view, slowest) + kMoreCoreWait;
 }
 
@@ -115,7 +97,8 @@ void find_throttling(const RunView& view, std::vector<FoundCause>& found) {
   const auto throttled = std::count_if(ranks.begin(), ranks.end(),
                                        [](const RankTiming& each) { return throttled_share(each.gpu_clock) > 0; });
   // The others wait for it, so that its clock limits all ranks.
-  FoundCause finding{.cause = Cause::throttled, .share = lacking * view.share(own_seconds(*slowest))};
+  FoundCause finding{.cause = Cause::throttled};
+  finding.share = lacking * view.share(rank_work(slowest->phases) / std::max(1.0, slowest->steps));
   const bool heat = clock.heat >= clock.power;
   finding.headline =
       fmt::format("the GPU of rank {} on {} runs at {} of its highest clock because of {}", rank,
@@ -130,25 +113,23 @@ void find_throttling(const RunView& view, std::vector<FoundCause>& found) {
 
 void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
   if (view.ranks < 2) return;
-  const Slowest slowest = slowest_of(view);
+  const SlowestRank& slowest = view.slowest;
   if (throttled_share(view.timing.ranks[slowest.rank].gpu_clock) > 0) return;  // then that is the cause
   // A rank without a core also sends late: its part of the communication is no matter of the network.
   const bool lacks_core = slowest_lacks_core(view);
-  const double share = view.share(slowest.seconds - slowest.others + (lacks_core ? view.model.communication : 0));
+  const double share = view.share(slowest.seconds - slowest.mean + (lacks_core ? view.model.communication : 0));
   if (share < kMuchSlower) return;
   // Loaders that are all too slow make one rank the last one: the data are the cause.
   if (slow_phase(view, slowest.rank) == Phase::data_wait && !one_slow_loader(view)) return;
   const RunFacts& facts = view.timing.facts;
   FoundCause finding{.cause = Cause::straggler, .share = share};
   const double slower = slowest.others > 0 ? slowest.seconds / slowest.others : 1;
-  if (explained_by_shares(view, slowest)) {
+  if (explained_by_shares(view)) {
     finding.cause = Cause::uneven_shards;
     finding.headline = fmt::format("rank {} computes {} samples of a step, {:.2f} times the others' mean", slowest.rank,
                                    facts.samples[slowest.rank], slower);
-    const double mean =
-        (slowest.others * static_cast<double>(view.ranks - 1) + slowest.seconds) / static_cast<double>(view.ranks);
     StepModel cured = view.model;
-    cured.imbalance = std::max(0.0, cured.imbalance - (slowest.seconds - mean));
+    cured.imbalance = std::max(0.0, cured.imbalance - (slowest.seconds - slowest.mean));
     const std::int64_t even = (facts.shards + view.ranks - 1) / view.ranks * view.ranks;
     if (even != facts.shards) {
       finding.cures.push_back(view.cure({{"logical-shards", std::to_string(even)}}, cured));
@@ -166,6 +147,12 @@ void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
       fmt::format("its own work takes {:.3g} ms of a step, the others' {:.3g} ms; at its best it "
                   "took {:.3g} ms",
                   slowest.seconds * 1e3, slowest.others * 1e3, rank.best_work * 1e3));
+  double intervals = 0;
+  for (const RankTiming& each : view.timing.ranks) intervals += each.slowest;
+  if (intervals > 1) {
+    finding.evidence.push_back(
+        fmt::format("it was the slowest rank in {:.0f} of {:.0f} intervals of the run", rank.slowest, intervals));
+  }
   if (lacks_core) {
     finding.evidence.push_back(fmt::format("its threads wait for a core {} of the time, the others' {}",
                                            percent(core_wait_share(view, slowest.rank)),

@@ -63,16 +63,48 @@ double predicted_data_wait(double busy, std::int64_t workers, double rest_of_ste
   return std::max(0.0, busy / static_cast<double>(workers) - rest_of_step);
 }
 
+namespace {
+
+// The processor time of a rank without its polling: in evaluations, checkpoints and waiting for other ranks or data, only
+// the loader works.
+double working_seconds(const RunTiming& timing, std::size_t rank) {
+  const RankTiming& each = timing.ranks[rank];
+  if (timing.facts.gpu) return each.cpu_seconds;  // there the phases are those of the GPU
+  const double busy = rank_work(each.phases) - each.phases[Phase::data_wait];
+  const double working = static_cast<double>(timing.facts.threads[rank]) * busy + each.loader.cpu_seconds;
+  return std::min(each.cpu_seconds, working);
+}
+
+}  // namespace
+
 double cpu_floor(const RunTiming& timing) {
   std::map<std::int64_t, double> seconds;
   double most = 0;
   for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
     const RankTiming& each = timing.ranks[rank];
     double& machine = seconds[timing.facts.machines[rank]];
-    machine += each.cpu_seconds / std::max(1.0, each.steps);
+    machine += working_seconds(timing, rank) / std::max(1.0, each.steps);
     most = std::max(most, machine / static_cast<double>(std::max<std::int64_t>(1, timing.facts.cpus[rank])));
   }
   return most;
+}
+
+SlowestRank slowest_rank(const RunTiming& timing) {
+  SlowestRank slowest;
+  double sum = 0;
+  for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
+    const RankTiming& each = timing.ranks[rank];
+    const double seconds = rank_work(each.phases) / std::max(1.0, each.steps);
+    sum += seconds;
+    if (seconds > slowest.seconds) {
+      slowest.rank = rank;
+      slowest.seconds = seconds;
+    }
+  }
+  const auto ranks = static_cast<double>(timing.ranks.size());
+  slowest.mean = sum / ranks;
+  if (ranks > 1) slowest.others = (sum - slowest.seconds) / (ranks - 1);
+  return slowest;
 }
 
 }  // namespace ddp

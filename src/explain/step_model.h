@@ -33,6 +33,8 @@ struct StepModel {
   }
   // Without evaluations and checkpoints.
   double training() const { return seconds() - evaluation - checkpoint; }
+  // What a rank does by itself.
+  double own() const { return data_wait + compute + optimizer + other; }
 };
 
 // `timing` has at least one rank with at least one step.
@@ -51,7 +53,17 @@ LinkModel link_model(const RunTiming& timing);
 // step runs.
 double predicted_data_wait(double busy, std::int64_t workers, double rest_of_step);
 
-// The least time of a step on the busiest machine: the processor time of its ranks' steps, divided by its cores.
+// The least time of a step on the busiest machine: the processor time in which its ranks compute and load, divided by its
+// cores. Waiting by polling is not counted as far as the phases tell it from work.
 double cpu_floor(const RunTiming& timing);
+
+// The rank whose own work takes longest.
+struct SlowestRank {
+  std::size_t rank = 0;
+  double seconds = 0;  // own work per step
+  double others = 0;   // the mean of the other ranks; 0 if there are none
+  double mean = 0;     // of all ranks
+};
+SlowestRank slowest_rank(const RunTiming& timing);
 
 }  // namespace ddp

@@ -10,7 +10,7 @@ namespace {
 constexpr double kSecondsBetweenReads = 0.5;
 
 LoaderCounts difference(const LoaderCounts& a, const LoaderCounts& b) {
-  return {a.batches - b.batches, a.ready - b.ready, a.busy_seconds - b.busy_seconds};
+  return {a.batches - b.batches, a.ready - b.ready, a.busy_seconds - b.busy_seconds, a.cpu_seconds - b.cpu_seconds};
 }
 
 }  // namespace
@@ -112,7 +112,23 @@ std::vector<RankTiming> Recorder::gather(Communicator& ranks, const PhaseTotals&
   std::vector<RankTiming> all(static_cast<std::size_t>(ranks.size()));
   ranks.all_gather(std::as_bytes(std::span(&timing_, 1)), std::as_writable_bytes(std::span(all)),
                    "the timing of all ranks");
+  count_slowest(all);
   return all;
+}
+
+// All ranks know the same timing and so count alike. Shorter intervals, such as the last one, would show noise.
+void Recorder::count_slowest(std::span<RankTiming> all) {
+  if (counted_.empty()) counted_.resize(all.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank].slowest = counted_[rank].slowest;
+  const double steps = all[0].steps - counted_[0].steps;
+  if (steps < static_cast<double>(kStepsBetweenGathers)) return;
+  const auto work = [&](std::size_t rank) { return rank_work(all[rank].phases) - rank_work(counted_[rank].phases); };
+  std::size_t slowest = 0;
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (work(rank) > work(slowest)) slowest = rank;
+  }
+  all[slowest].slowest += 1;
+  counted_.assign(all.begin(), all.end());
 }
 
 std::vector<BucketTiming> Recorder::buckets() const {

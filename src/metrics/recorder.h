@@ -35,6 +35,7 @@ struct LoaderCounts {
   double batches = 0;
   double ready = 0;
   double busy_seconds = 0;
+  double cpu_seconds = 0;
   friend bool operator==(const LoaderCounts&, const LoaderCounts&) = default;
 };
 
@@ -85,8 +86,9 @@ struct GpuClockCounts {
 struct RankTiming {
   double steps = 0;
   PhaseTotals phases;
-  double best_work = 0;    // the smallest mean of a step's own work (see rank_work()) between two gathers; 0: none yet
-  double core_wait = 0;    // seconds that all threads of the process waited for a core
+  double slowest = 0;    // in how many intervals between gathers its own work took longer than that of all other ranks
+  double best_work = 0;  // the smallest mean of a step's own work (see rank_work()) between two gathers; 0: none yet
+  double core_wait = 0;  // seconds that all threads of the process waited for a core
   double cpu_seconds = 0;  // of all threads
   LoaderCounts loader;
   double sum_seconds = 0;  // in which sums of buckets were computed, hidden or not
@@ -131,6 +133,7 @@ class Recorder {
  private:
   static constexpr std::int64_t kStepsBetweenGathers = 20;
 
+  void count_slowest(std::span<RankTiming> all);
   void read_process();
   void add_buckets(const StepInfo& info, std::span<const SumTimes> buckets);
 
@@ -147,6 +150,7 @@ class Recorder {
   std::int64_t seen_ = 0;
   std::int64_t steps_since_gather_ = 0;
   PhaseTotals at_last_gather_;
+  std::vector<RankTiming> counted_;  // of all ranks, when an interval was last counted; `slowest` counts on
   std::vector<BucketTiming> bucket_sums_;
   std::int64_t bucket_steps_ = 0;
   std::vector<StepSample> ring_;

@@ -25,20 +25,24 @@ constexpr std::uint64_t kMostTimingBytes = std::uint64_t{64} << 20U;
 Json json_of(const RankTiming& rank) {
   Json seconds;
   for (const Phase phase : kPhases) seconds[phase_key(phase)] = rank.phases[phase];
-  return {
-      {"steps", rank.steps},
-      {"seconds", std::move(seconds)},
-      {"best_work", rank.best_work},
-      {"core_wait", rank.core_wait},
-      {"cpu_seconds", rank.cpu_seconds},
-      {"loader", {{"batches", rank.loader.batches}, {"ready", rank.loader.ready}, {"busy", rank.loader.busy_seconds}}},
-      {"sum_seconds", rank.sum_seconds},
-      {"memory", rank.memory},
-      {"gpu_clock",
-       {{"samples", rank.gpu_clock.samples},
-        {"speed", rank.gpu_clock.speed},
-        {"heat", rank.gpu_clock.heat},
-        {"power", rank.gpu_clock.power}}}};
+  return {{"steps", rank.steps},
+          {"seconds", std::move(seconds)},
+          {"slowest", rank.slowest},
+          {"best_work", rank.best_work},
+          {"core_wait", rank.core_wait},
+          {"cpu_seconds", rank.cpu_seconds},
+          {"loader",
+           {{"batches", rank.loader.batches},
+            {"ready", rank.loader.ready},
+            {"busy", rank.loader.busy_seconds},
+            {"cpu", rank.loader.cpu_seconds}}},
+          {"sum_seconds", rank.sum_seconds},
+          {"memory", rank.memory},
+          {"gpu_clock",
+           {{"samples", rank.gpu_clock.samples},
+            {"speed", rank.gpu_clock.speed},
+            {"heat", rank.gpu_clock.heat},
+            {"power", rank.gpu_clock.power}}}};
 }
 
 RankTiming rank_of(const Json& json) {
@@ -53,7 +57,9 @@ RankTiming rank_of(const Json& json) {
   json.at("loader").at("busy").get_to(rank.loader.busy_seconds);
   json.at("sum_seconds").get_to(rank.sum_seconds);
   json.at("memory").get_to(rank.memory);
-  // Runs of earlier versions have none.
+  // Runs of earlier versions lack what follows.
+  rank.loader.cpu_seconds = json.at("loader").value("cpu", rank.loader.busy_seconds);
+  rank.slowest = json.value("slowest", 0.0);
   const auto clock = json.find("gpu_clock");
   if (clock == json.end()) return rank;
   clock->at("samples").get_to(rank.gpu_clock.samples);

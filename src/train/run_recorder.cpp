@@ -143,7 +143,8 @@ RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
 }
 
 LoaderCounts loader_counts(const LoaderStatistics& statistics) {
-  return {static_cast<double>(statistics.batches), static_cast<double>(statistics.ready), statistics.busy_seconds};
+  return {static_cast<double>(statistics.batches), static_cast<double>(statistics.ready), statistics.busy_seconds,
+          statistics.cpu_seconds};
 }
 
 }  // namespace ddp

@@ -385,6 +385,8 @@ bool Trainer::evaluate() {
   const bool best = run_.evaluated(result);
   recorder_.count_evaluation();
   if (output_ != nullptr) write_evaluation(result, best);
+  // The other ranks wait here for rank 0, so that this is not attributed to communication.
+  ranks_.barrier();
   return true;
 }
 

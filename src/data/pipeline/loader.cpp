@@ -93,7 +93,9 @@ std::int64_t Loader::count_ready() {
   return ready;
 }
 
-LoaderStatistics Loader::statistics() const { return {delivered_, ready_sum_, busy_seconds_.load()}; }
+LoaderStatistics Loader::statistics() const {
+  return {delivered_, ready_sum_, busy_seconds_.load(), cpu_seconds_.load()};
+}
 
 std::vector<LoaderSpan> Loader::last_spans() {
   const std::scoped_lock lock(mutex_);
@@ -164,6 +166,7 @@ bool Loader::submit_next() {
 // Reads the samples [begin, end) of a batch.
 void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
   const double started = now();
+  const double cpu_before = thread_cpu_seconds();
   const std::size_t bytes = dataset_.shape().size();
   for (std::size_t i = begin; i < end; ++i) {
     std::int64_t index = target.indices[i];
@@ -175,6 +178,7 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
     heartbeat();
   }
   busy_seconds_.fetch_add(now() - started);
+  cpu_seconds_.fetch_add(thread_cpu_seconds() - cpu_before);
 }
 
 // Mixes the samples of a fully loaded batch.

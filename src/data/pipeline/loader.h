@@ -62,6 +62,7 @@ struct LoaderStatistics {
   std::int64_t batches = 0;  // delivered by next()
   std::int64_t ready = 0;    // sum over them of the batches that were ready, this one included, when next() was called
   double busy_seconds = 0;   // of all workers, or of next() itself without workers, in reading and augmenting samples
+  double cpu_seconds = 0;    // the part of it on a core, not waiting for a disk or for a core
 };
 
 // The time in which a worker read samples of one batch.
@@ -133,6 +134,7 @@ class Loader {
   std::int64_t delivered_ = 0;
   std::int64_t ready_sum_ = 0;
   std::atomic<double> busy_seconds_ = 0;
+  std::atomic<double> cpu_seconds_ = 0;
 
   std::mutex mutex_;  // guards the members below, and the slots from submission until they are ready
   std::condition_variable_any has_work_;  // a batch was submitted

@@ -84,14 +84,31 @@ TEST(VerdictTest, ASlowLoaderNeedsMoreWorkers) {
 }
 
 TEST(VerdictTest, MoreWorkersDoNotHelpWhereTheCoresAreBusy) {
-  const RunTiming slow = with([](RankTiming& rank) {
+  // Two ranks on two cores, each with 9.3 ms of work and 18.7 ms of loading on a core.
+  RunTiming slow = with([](RankTiming& rank) {
     rank.phases[Phase::data_wait] = 20.1e-3 * kSteps;
-    rank.loader = {kSteps, 0, 30e-3 * kSteps};
+    rank.loader = {kSteps, 0, 30e-3 * kSteps, 18.7e-3 * kSteps};
     rank.cpu_seconds = 28e-3 * kSteps;
   });
   const Explanation found = explain(slow, {});
   EXPECT_EQ(found.cause, Cause::input);
-  EXPECT_NEAR(found.cures.at(0).speedup, 30.0 / 28.0, 0.01);
+  EXPECT_NEAR(found.cures.at(0).speedup, 30.0 / 28.2, 0.01);
+  EXPECT_THAT(describe(found), HasSubstr("the cores are busy"));
+  // Waiting by polling takes no time from the workers.
+  for (RankTiming& rank : slow.ranks) rank.loader.cpu_seconds = 0.2e-3 * kSteps;
+  EXPECT_NEAR(explain(slow, {}).cures.at(0).speedup, 30.0 / 9.9, 0.05);
+}
+
+TEST(VerdictTest, WithoutDataWaitTheRanksWaitLessForOneAnother) {
+  // 20.1 ms of data wait that vary make each rank wait for the other 3 ms of a step.
+  const RunTiming slow = with([](RankTiming& rank) {
+    rank.phases[Phase::data_wait] = 20.1e-3 * kSteps;
+    rank.phases[Phase::exposed_communication] += 3e-3 * kSteps;
+    rank.loader = {kSteps, 0, 30e-3 * kSteps, 1e-3 * kSteps};
+  });
+  const Explanation found = explain(slow, {});
+  EXPECT_EQ(found.cause, Cause::input);
+  EXPECT_NEAR(found.cures.at(0).step_seconds, 9.9e-3 + 3e-3 * 9.3 / 29.4, 0.2e-3);
 }
 
 TEST(VerdictTest, TheKindOfCommunicationIsNamed) {
@@ -159,9 +176,29 @@ TEST(VerdictTest, ASlowRankIsNamedWithHostAndPhase) {
   EXPECT_THAT(found.headline, HasSubstr("1.96 times"));
   EXPECT_THAT(found.headline, HasSubstr("backward"));
   EXPECT_THAT(found.advice, HasSubstr("compare b"));
+  timing.ranks[1].slowest = 4;
+  timing.ranks[0].slowest = 1;
+  EXPECT_THAT(describe(explain(timing, {})), HasSubstr("the slowest rank in 4 of 5 intervals"));
   // With a waiting core the reason is another program.
   timing.ranks[1].core_wait = 9e-3 * kSteps;
   EXPECT_THAT(explain(timing, {}).advice, HasSubstr("other programs on the cores of rank 1 on b"));
+}
+
+// 15% make two ranks lose 7%, but each of eight 13%.
+TEST(VerdictTest, AStragglerIsMeasuredByWhatTheRanksLose) {
+  RunTiming timing = healthy();
+  timing.ranks[1].phases[Phase::backward] += 1.4e-3 * kSteps;
+  timing.ranks[0].phases[Phase::exposed_communication] += 1.4e-3 * kSteps;
+  EXPECT_EQ(explain(timing, {}).cause, Cause::none);
+  const RankTiming usual = timing.ranks[0];
+  timing.facts.global_batch = 8 * 32;
+  timing.facts.hosts.resize(8, "a");
+  timing.facts.machines.resize(8, 0);
+  timing.facts.threads.resize(8, 1);
+  timing.facts.cpus.assign(8, 8);
+  timing.facts.samples.resize(8, 32);
+  timing.ranks.resize(8, usual);
+  EXPECT_EQ(explain(timing, {}).cause, Cause::straggler);
 }
 
 TEST(VerdictTest, UnevenShardsAreNotAStraggler) {

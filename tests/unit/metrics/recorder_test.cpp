@@ -18,7 +18,8 @@ StepInfo step_info(std::int64_t n) {
   info.step = n;
   info.begin = 0.01 * static_cast<double>(n - 1);
   info.phases[Phase::backward] = 0.01 * static_cast<double>(n);
-  info.loader = {static_cast<double>(n), 2.0 * static_cast<double>(n), 0.005 * static_cast<double>(n)};
+  info.loader = {static_cast<double>(n), 2.0 * static_cast<double>(n), 0.005 * static_cast<double>(n),
+                 0.001 * static_cast<double>(n)};
   return info;
 }
 
@@ -45,6 +46,7 @@ TEST(RecorderTest, TheFirstStepsDoNotCount) {
   EXPECT_NEAR(ranks[0].best_work, 0.01, 1e-12);
   EXPECT_EQ(ranks[0].loader.batches, 10);
   EXPECT_NEAR(ranks[0].loader.busy_seconds, 0.05, 1e-12);
+  EXPECT_NEAR(ranks[0].loader.cpu_seconds, 0.01, 1e-12);
   EXPECT_NEAR(ranks[0].sum_seconds, 10 * (0.002 + 0.001), 1e-9);
   const std::vector<BucketTiming> buckets = recorder.buckets();
   ASSERT_EQ(buckets.size(), 2U);
@@ -96,6 +98,26 @@ TEST(RecorderTest, TheRanksGatherAlike) {
       EXPECT_EQ(all[rank].steps, 28);
       EXPECT_NEAR(all[rank].phases[Phase::forward], 0.028 * static_cast<double>(rank), 1e-12);
     }
+  });
+}
+
+TEST(RecorderTest, TheSlowestRankOfEachIntervalIsCounted) {
+  run_as_threads(3, [](Communicator& ranks) {
+    Recorder recorder(0);
+    PhaseTotals phases;
+    std::vector<RankTiming> all;
+    std::int64_t n = 0;
+    // Rank 2 is slow in the first and the third of four intervals, rank 0 in the second; the last is too short to count.
+    for (const auto& [slow, steps] : {std::pair(2, 22), std::pair(0, 20), std::pair(2, 25), std::pair(1, 19)}) {
+      for (int i = 0; i < steps; ++i) {
+        phases[Phase::backward] += ranks.rank() == slow ? 0.02 : 0.01;
+        recorder.step({.step = ++n, .begin = 0, .phases = phases, .loader = {}}, {});
+      }
+      all = recorder.gather(ranks, phases);
+    }
+    EXPECT_EQ(all[0].slowest, 1);
+    EXPECT_EQ(all[1].slowest, 0);
+    EXPECT_EQ(all[2].slowest, 2);
   });
 }
 

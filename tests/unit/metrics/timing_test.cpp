@@ -37,10 +37,11 @@ RunTiming sample_timing() {
   RankTiming rank;
   rank.steps = 18;
   for (const Phase phase : kPhases) rank.phases[phase] = 0.1 + static_cast<double>(phase);
+  rank.slowest = 3;
   rank.best_work = 0.25;
   rank.core_wait = 0.5;
   rank.cpu_seconds = 12;
-  rank.loader = {18, 30, 4.5};
+  rank.loader = {18, 30, 4.5, 1.25};
   rank.sum_seconds = 0.125;
   rank.memory = 1e9;
   rank.gpu_clock = {.samples = 5, .speed = 3.5, .heat = 4, .power = 1};
@@ -64,7 +65,7 @@ TEST(TimingTest, RunsOfEarlierVersionsAreRead) {
   RunTiming timing = sample_timing();
   timing.facts.hosts = {"a", "a"};
   std::string text = to_json(timing);
-  for (const std::string key : {R"("machines":)", R"("gpu_clock":)"}) {
+  for (const std::string key : {R"("machines":)", R"("gpu_clock":)", R"("slowest":)", R"("cpu":)"}) {
     for (std::size_t at = text.find(key); at != std::string::npos; at = text.find(key)) {
       text.replace(at, key.size(), R"("unknown":)");
     }
@@ -72,6 +73,8 @@ TEST(TimingTest, RunsOfEarlierVersionsAreRead) {
   const RunTiming read = parse_timing(text, "t");
   EXPECT_EQ(read.facts.machines, (std::vector<std::int64_t>{0, 0}));
   EXPECT_EQ(read.ranks[0].gpu_clock, GpuClockCounts{});
+  EXPECT_EQ(read.ranks[0].slowest, 0);
+  EXPECT_EQ(read.ranks[0].loader.cpu_seconds, 4.5) << "loading may have kept a core busy";
 }
 
 TEST(TimingTest, EveryTruncationIsOneLine) {
