@@ -297,10 +297,10 @@ TEST_F(Threads, ChangeNoBit) {
   EXPECT_EQ(results(norm, Layout::plain, 1), results(norm, Layout::plain, 3));
 }
 
-// Nor do they with Winograd's algorithm, in bands of rows and of blocks of samples.
+// Nor do they with Winograd's algorithm, in bands of rows, of blocks of samples, and of all.
 TEST_F(Threads, ChangeNoBitOfWinograd) {
-  for (const std::int64_t size : {5, 23}) {
-    const ConvSpec spec{.batch = 80, .input = {40, size, size}, .output_channels = 37, .window = square(3, 1, 1)};
+  for (const auto& [batch, size] : {std::pair{80, 5}, std::pair{80, 23}, std::pair{33, 6}}) {
+    const ConvSpec spec{.batch = batch, .input = {40, size, size}, .output_channels = 137, .window = square(3, 1, 1)};
     const LanesConvTiles tiles{lanes_forward_candidates(spec).back(), lanes_data_candidates(spec).back(),
                                lanes_weights_candidates(spec).back()};
     EXPECT_TRUE(is_winograd(tiles.forward) && is_winograd(tiles.data) && is_winograd_weights(tiles.weights));

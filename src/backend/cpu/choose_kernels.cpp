@@ -59,7 +59,7 @@ KernelChoice fastest_tiles(const ConvSpec& spec, Element element, Make make,
     return trial.backward_seconds(*make(alone, tiles), least);
   };
   double backward = weights_seconds(best, Trial::kNoRival);
-  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec), backward, weights_seconds);
+  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec, element), backward, weights_seconds);
   if (!spec.input_gradient) return {text(best), forward + backward};
 
   const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {

@@ -40,7 +40,8 @@ class LanesBf16Conv final : public Op {
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
     } else if (is_winograd_weights(tiles.weights)) {
-      winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights), threads_);
+      winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights),
+                                 winograd_weights_form(tiles.weights, Element::bf16), threads_);
     } else {
       outer_ = &outer_tile(tiles.weights);
       width_ = outer_width(shape_, *outer_);
@@ -51,26 +52,27 @@ class LanesBf16Conv final : public Op {
     if (spec.input_gradient) {
       data_tile_ = &forward_tile(tiles.data, Element::bf16);
       for (const DataPhase& phase : phases_) {
-        packed_data += packed_weights(paired(phase.shape), data_tile_->channels);
+        packed_data += spec.groups * packed_weights(paired(phase.shape), data_tile_->channels);
         band = std::max(band, image_elements(phase.shape));
       }
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
     const std::int64_t piece = copies_x_ && weights_ != nullptr ? band_elements(piece_band) : 0;
     outer_size_ = outer_ == nullptr ? 0 : outer_elements(piece_band, width_, Element::bf16);
-    std::int64_t forward_packed = packed_weights(paired(shape_), forward_.channels);
+    std::int64_t forward_packed = spec.groups * packed_weights(paired(shape_), forward_.channels);
+    const Winograd::Extent extent{sample_blocks(spec.batch), spec.groups, threads_};
     if (is_winograd(tiles.forward)) {
-      forward_winograd_.emplace(shape_, forward_, winograd_form(tiles.forward, Element::bf16));
+      forward_winograd_.emplace(shape_, forward_, winograd_form(tiles.forward, Element::bf16), extent);
       forward_packed = forward_winograd_->packed_elements();
       band = std::max(band, forward_winograd_->scratch_elements());
     }
     if (data_tile_ != nullptr && is_winograd(tiles.data)) {
-      data_winograd_.emplace(phases_[0].shape, *data_tile_, winograd_form(tiles.data, Element::bf16));
+      data_winograd_.emplace(phases_[0].shape, *data_tile_, winograd_form(tiles.data, Element::bf16), extent);
       packed_data = data_winograd_->packed_elements();
       band = std::max(band, data_winograd_->scratch_elements());
     }
     Workspace layout;
-    packed_ = layout.add<float>(spec.groups * std::max(forward_packed, packed_data));
+    packed_ = layout.add<float>(std::max(forward_packed, packed_data));
     rounded_ = layout.add<Bf16>(spec.weights());
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>(threads_ * band_size_);
@@ -140,34 +142,32 @@ class LanesBf16Conv final : public Op {
 
  private:
   void winograd_forward(const ForwardArguments& a) const {
-    const Winograd& winograd = *forward_winograd_;
-    float* packed = packed_.in(a.workspace);
-    for (std::int64_t g = 0; g < spec_.groups; ++g) {
-      winograd.pack(a.parameters[0] + g * group_parameters(), {std::int64_t{shape_.in_channels} * 9, 9, false},
-                    packed + g * winograd.packed_elements());
-    }
-    winograd.run_blocks(a.x.bf16(), packed, a.y.bf16(),
-                        {.count = sample_blocks(a.active),
-                         .groups = spec_.groups,
-                         .x_size = x_block(),
-                         .y_size = dpre_block(),
-                         .bias = spec_.bias ? a.parameters[1] : nullptr,
-                         .relu = spec_.relu,
-                         .scratch = bands_.in(a.workspace),
-                         .scratch_size = band_size_,
-                         .threads = threads_});
+    const Winograd::Weights weights{
+        a.parameters[0], {std::int64_t{shape_.in_channels} * 9, 9, false}, group_parameters(), packed_.in(a.workspace)};
+    forward_winograd_->prepare(weights);
+    forward_winograd_->run_blocks(a.x.bf16(), weights, a.y.bf16(),
+                                  {.count = sample_blocks(a.active),
+                                   .x_size = x_block(),
+                                   .y_size = dpre_block(),
+                                   .bias = spec_.bias ? a.parameters[1] : nullptr,
+                                   .relu = spec_.relu,
+                                   .scratch = bands_.in(a.workspace),
+                                   .scratch_size = band_size_});
+  }
+
+  Winograd::Weights data_winograd_weights(const BackwardArguments& a) const {
+    return {
+        a.parameters[0], {9, std::int64_t{shape_.in_channels} * 9, true}, group_parameters(), packed_.in(a.workspace)};
   }
 
   void winograd_data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first,
                               std::int64_t count) const {
-    data_winograd_->run_blocks(dpre, packed_.in(a.workspace), a.dx.bf16() + first * x_block(),
+    data_winograd_->run_blocks(dpre, data_winograd_weights(a), a.dx.bf16() + first * x_block(),
                                {.count = count,
-                                .groups = spec_.groups,
                                 .x_size = dpre_block(),
                                 .y_size = x_block(),
                                 .scratch = bands_.in(a.workspace),
-                                .scratch_size = band_size_,
-                                .threads = threads_});
+                                .scratch_size = band_size_});
   }
 
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
@@ -215,10 +215,7 @@ class LanesBf16Conv final : public Op {
   void pack_data_weights(const BackwardArguments& a) const {
     float* packed = packed_.in(a.workspace);
     if (data_winograd_) {
-      for (std::int64_t g = 0; g < spec_.groups; ++g) {
-        data_winograd_->pack(a.parameters[0] + g * group_parameters(), {9, std::int64_t{shape_.in_channels} * 9, true},
-                             packed + g * data_winograd_->packed_elements());
-      }
+      data_winograd_->prepare(data_winograd_weights(a));
       return;
     }
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);

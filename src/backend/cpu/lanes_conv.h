@@ -13,7 +13,7 @@
 namespace ddp {
 
 // Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one. For the weight
-// gradient the outer tiles follow the others, and then the outer tiles with Winograd's algorithm.
+// gradient the outer tiles follow the others, and then the outer tiles with Winograd's algorithm, again of both sizes.
 struct LanesConvTiles {
   int forward = 0;
   int data = -1;
@@ -25,6 +25,7 @@ struct LanesConvTiles {
 bool is_winograd(int tile);
 WinogradForm winograd_form(int tile, Element element);
 bool is_winograd_weights(int tile);
+WinogradForm winograd_weights_form(int tile, Element element);
 // The tile itself, or that of the products of Winograd's algorithm.
 const lanes::OuterTile& outer_tile(int tile);
 const lanes::ForwardTile& forward_tile(int tile, Element element);
@@ -39,7 +40,7 @@ std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
 // Those worth timing: the few that a cost model finds cheapest.
 std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
 std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec);
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element = Element::fp32);
 // Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
 bool lanes_data_is_like_forward(const ConvSpec& spec);
 // The tiles with the least wasted work, by a rule that depends only on shapes and registers; never Winograd's.

@@ -129,11 +129,13 @@ struct WinogradKernels {
   void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row, float bias,
                  bool relu, Value* y);
 };
-// The kernels of the weight gradient.
-template <class Value>
+// The kernels of the weight gradient. Factors of products are floats or bf16 numbers.
+template <class Value, class Factor>
 struct WinogradGradientKernels {
-  // The transformed gradients of the results of a row of tiles, as `input` above.
-  void (*gradient)(const WinogradPlane& plane, const Value* dy, int tile_row, float* to, std::int64_t frequency);
+  // The transformed windows of a row of tiles, vectors of all frequencies `frequency` factors apart.
+  void (*input)(const WinogradPlane& plane, const Value* x, int tile_row, Factor* to, std::int64_t frequency);
+  // The same for the gradients of the results.
+  void (*gradient)(const WinogradPlane& plane, const Value* dy, int tile_row, Factor* to, std::int64_t frequency);
   // The gradients of up to 16 windows of weights from those of their frequencies: [count][9] from [frequencies][16], where
   // frequencies are `frequency` floats apart, and reads 16 of each.
   void (*weights)(const float* products, std::int64_t frequency, int count, float* dw);
@@ -197,8 +199,10 @@ struct Kernels {
   WinogradKernels<std::uint16_t> winograd2_pairs;
   WinogradKernels<float> winograd4;
   WinogradKernels<std::uint16_t> winograd4_bf16;
-  WinogradGradientKernels<float> winograd4_gradient;
-  WinogradGradientKernels<std::uint16_t> winograd4_gradient_bf16;
+  WinogradGradientKernels<float, float> winograd2_gradient;
+  WinogradGradientKernels<std::uint16_t, std::uint16_t> winograd2_gradient_pairs;
+  WinogradGradientKernels<float, float> winograd4_gradient;
+  WinogradGradientKernels<std::uint16_t, float> winograd4_gradient_bf16;
   const OuterTile* outer;
   int outer_tiles;
   // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> x of an outer gradient.

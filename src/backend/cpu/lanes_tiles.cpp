@@ -33,6 +33,11 @@ int winograd_size(int tile) {
   return kWinogradSizes[static_cast<std::size_t>(tile / lanes::kernels().forward_tiles - 1)];
 }
 
+int winograd_weights_size(int tile) {
+  const lanes::Kernels& all = lanes::kernels();
+  return kWinogradSizes[static_cast<std::size_t>((tile - all.weights_tiles) / all.outer_tiles - 1)];
+}
+
 // A convolution of the products of Winograd's algorithm.
 ConvShape winograd_products(const ConvShape& s, int size) {
   ConvShape products = s;
@@ -159,7 +164,9 @@ std::string weights_name(int index) {
   const lanes::Kernels& all = lanes::kernels();
   if (index >= all.weights_tiles) {
     const lanes::OuterTile& tile = outer_tile(index);
-    return fmt::format("lanes.{}.{}x{}", is_winograd_weights(index) ? "winograd4" : "outer", tile.rows, tile.vectors);
+    const std::string kind =
+        is_winograd_weights(index) ? fmt::format("winograd{}", winograd_weights_size(index)) : "outer";
+    return fmt::format("lanes.{}.{}x{}", kind, tile.rows, tile.vectors);
   }
   return fmt::format("lanes.{}x{}", all.weights[index].channels, all.weights[index].taps);
 }
@@ -179,6 +186,11 @@ bool is_winograd(int tile) { return tile >= lanes::kernels().forward_tiles; }
 
 WinogradForm winograd_form(int tile, Element element) {
   const int size = winograd_size(tile);
+  return {.size = size, .pairs = element == Element::bf16 && size == 2};
+}
+
+WinogradForm winograd_weights_form(int tile, Element element) {
+  const int size = winograd_weights_size(tile);
   return {.size = size, .pairs = element == Element::bf16 && size == 2};
 }
 
@@ -219,7 +231,8 @@ std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
 
 std::vector<int> lanes_weights_candidates(const ConvSpec& spec) {
   const lanes::Kernels& kernels = lanes::kernels();
-  const int outer = kernels.outer_tiles * (Winograd::supports(forward_shape(spec)) ? 2 : 1);
+  const int sizes = Winograd::supports(forward_shape(spec)) ? static_cast<int>(kWinogradSizes.size()) : 0;
+  const int outer = kernels.outer_tiles * (1 + sizes);
   std::vector<int> all(static_cast<std::size_t>(kernels.weights_tiles + outer));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   return all;
@@ -234,18 +247,30 @@ std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
   return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec));
 }
 
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec) {
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element) {
   const auto cost = [&](int i) { return weights_cost(spec, i); };
   std::vector<int> direct;
   std::vector<int> winograd;
-  for (const int i : lanes_weights_candidates(spec)) (is_winograd_weights(i) ? winograd : direct).push_back(i);
-  winograd = shortlist(winograd, cost);
-  winograd.resize(worth_timing_winograd(forward_shape(spec), 4) ? std::min(winograd.size(), kMostWinograd) : 0);
+  for (const int i : lanes_weights_candidates(spec)) {
+    if (!is_winograd_weights(i)) direct.push_back(i);
+  }
+  for (const int size : kWinogradSizes) {
+    // The smaller tiles are faster only where they multiply pairs.
+    const bool competes = size > kWinogradSizes[0] || element == Element::bf16;
+    if (!competes || !worth_timing_winograd(forward_shape(spec), size)) continue;
+    std::vector<int> tiles;
+    for (const int i : lanes_weights_candidates(spec)) {
+      if (is_winograd_weights(i) && winograd_weights_size(i) == size) tiles.push_back(i);
+    }
+    tiles = shortlist(tiles, cost);
+    tiles.resize(std::min(tiles.size(), kMostWinograd));
+    winograd.insert(winograd.end(), tiles.begin(), tiles.end());
+  }
   std::vector<int> all = shortlist(direct, cost);
   // The rule's tile is where the search begins.
   const int rule = lanes_fixed_tiles(spec).weights;
   const bool has_rule = std::find(all.begin(), all.end(), rule) != all.end();
-  all.resize(std::min(all.size(), kMostTimed - winograd.size() - (has_rule ? 0 : 1)));
+  all.resize(std::min(all.size(), kMostTimed - std::min(kMostTimed, winograd.size() + (has_rule ? 0 : 1))));
   if (std::find(all.begin(), all.end(), rule) == all.end()) all.push_back(rule);
   all.insert(all.end(), winograd.begin(), winograd.end());
   return all;

@@ -3,9 +3,10 @@
 // the 16 or 36 frequencies as a convolution of single pixels, and transformed back. Activations are floats or bf16
 // numbers; products are of floats, or with size 2 of pairs of bf16 numbers.
 //
-//   Winograd winograd(forward_shape(spec), tile, {.size = 4});
-//   winograd.pack(weights, strides, packed);                            // winograd.packed_elements() floats
-//   winograd.run_blocks(x, packed, y, {.count = blocks_of(a.active), ...});
+//   Winograd winograd(forward_shape(spec), tile, {.size = 4}, {.blocks = 4, .groups = 1, .threads = 2});
+//   const Winograd::Weights weights{values, order, group_size, packed};      // winograd.packed_elements() floats
+//   winograd.prepare(weights);
+//   winograd.run_blocks(x, weights, y, {.count = blocks_of(a.active), ...});
 #pragma once
 
 #include "backend/cpu/lanes_kernels.h"
@@ -34,8 +35,13 @@ lanes::WinogradPlane winograd_plane(const lanes::ConvShape& shape, int size);
 
 class Winograd {
  public:
+  // The most blocks of 16 samples that are computed with the same weights.
+  struct Extent {
+    std::int64_t blocks, groups;
+    int threads;
+  };
   // `tile` computes the products. `shape`: of one group, as lanes_shapes.h makes it.
-  Winograd(const lanes::ConvShape& shape, const lanes::ForwardTile& tile, WinogradForm form);
+  Winograd(const lanes::ConvShape& shape, const lanes::ForwardTile& tile, WinogradForm form, const Extent& extent);
 
   static bool supports(const lanes::ConvShape& shape);
 
@@ -49,21 +55,26 @@ class Winograd {
     std::int64_t out, in;
     bool flipped;
   };
-  void pack(const float* weights, const Order& order, float* packed) const;
+  struct Weights {
+    const float* values;
+    Order order;
+    std::int64_t group;  // floats between groups
+    float* packed;       // packed_elements()
+  };
+  // Before run_blocks(): transforms the weights, unless that is done part by part where they are used.
+  void prepare(const Weights& weights) const;
 
   // Blocks of samples, each of some groups of channels.
   struct Blocks {
-    std::int64_t count, groups;
+    std::int64_t count;
     std::int64_t x_size, y_size;  // values of a block in x and in y
     const float* bias = nullptr;  // of all groups
     bool relu = false;
     float* scratch = nullptr;  // of the first thread; the others follow at distances of scratch_size floats
     std::int64_t scratch_size = 0;
-    int threads = 1;
   };
-  // All bands of these blocks, in parallel; the packed weights of the groups follow one another.
   template <class Value>
-  void run_blocks(const Value* x, const float* packed, Value* y, const Blocks& blocks) const;
+  void run_blocks(const Value* x, const Weights& weights, Value* y, const Blocks& blocks) const;
 
  private:
   // A band of a group: of the blocks [first, first + count), from tile row `row` on.
@@ -71,18 +82,38 @@ class Winograd {
     std::int64_t group, first, count;
     int row;
   };
+  // Output channels of a group.
+  struct Channels {
+    int first, count;
+  };
   template <class Value>
-  void run(const Value* x, const float* packed, Value* y, const Blocks& blocks, const Part& part, float* scratch) const;
-  void pack_channels(const float* weights, const Order& order, int first, float* packed) const;
+  void run_band(const Value* x, const Weights& weights, Value* y, const Blocks& blocks, const Part& part) const;
+  template <class Value>
+  void run_at_once(const Value* x, const Weights& weights, Value* y, const Blocks& blocks) const;
+  template <class Value>
+  void transform_channel(const Value* x, const Blocks& blocks, const Part& part, int channel, float* transformed) const;
+  void multiply(const float* transformed, const float* packed, int channels, float* products) const;
+  template <class Value>
+  void write_results(const float* products, Value* y, const Blocks& blocks, const Part& part,
+                     const Channels& channels) const;
+  void pack(const Weights& weights, std::int64_t group, const Channels& channels, float* packed) const;
+  void pack_lanes(const float* weights, const Order& order, int count, int stored, float* packed,
+                  std::int64_t frequency) const;
 
   int stored_channels() const { return form_.pairs ? (shape_.in_channels + 1) / 2 : shape_.in_channels; }
+  // Whether one band has all blocks. Then weights are transformed for some channels at a time, in the cache, since each is
+  // used only once; there may be more of them than a cache has room for.
+  bool at_once() const { return band_.bands == 1 && extent_.blocks <= band_.blocks; }
+  // The output channels whose weights are packed together: all, or as many as fill whole vectors and tiles.
+  int packed_channels() const;
   std::int64_t packed_frequency() const;
   std::int64_t input_frequency() const;
-  std::int64_t output_frequency() const;
+  std::int64_t output_frequency(int channels) const;
 
   lanes::ConvShape shape_;
   lanes::ForwardTile tile_;
   WinogradForm form_;
+  Extent extent_;
   lanes::WinogradPlane plane_;
   WinogradBand band_;
 };

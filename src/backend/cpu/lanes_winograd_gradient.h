@@ -1,10 +1,10 @@
-// The weight gradient of a 3x3 convolution with stride 1 by Winograd's algorithm, in tiles of 4x4 results: 36 products
-// instead of 144. Windows of the input and tiles of the results' gradient are transformed, multiplied and summed over
-// samples and tiles for each of 36 frequencies with input channels in the lanes, and the sums are transformed back. All in
-// fp32, from activations that are floats or bf16 numbers.
+// The weight gradient of a 3x3 convolution with stride 1 by Winograd's algorithm, in tiles of 2x2 or 4x4 results: 16 or 36
+// products instead of 36 or 144. Windows of the input and tiles of the results' gradient are transformed, multiplied and
+// summed over samples and tiles for each frequency with input channels in the lanes, and the sums are transformed back.
+// Activations are floats or bf16 numbers; products are of floats, or with size 2 of pairs of bf16 numbers, of two samples.
 //
-//   WinogradGradient gradient(forward_shape(spec), groups, outer_tile, threads);
-//   gradient.add(x, dy, {.first = 0, .count = 4, ...}, workspace);       // gradient.floats() floats
+//   WinogradGradient gradient(forward_shape(spec), groups, outer_tile, {.size = 4}, threads);
+//   gradient.add(x, dy, {.count = 4, ...}, workspace);       // gradient.floats() floats
 //   gradient.finish(dw, workspace);
 #pragma once
 
@@ -16,7 +16,8 @@ namespace ddp {
 class WinogradGradient {
  public:
   // `tile` sums the products. `shape`: of one group, as lanes_shapes.h makes it.
-  WinogradGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::OuterTile& tile, int threads);
+  WinogradGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::OuterTile& tile, WinogradForm form,
+                   int threads);
 
   std::int64_t floats() const;
 
@@ -40,13 +41,17 @@ class WinogradGradient {
     std::int64_t count;
     int row;
   };
-  template <class Value>
+  // Value: of activations; Factor: of products, float or Bf16.
+  template <class Value, class Factor>
   void transform_input(const Part<Value>& part, const Blocks& blocks, float* memory) const;
-  template <class Value>
+  template <class Value, class Factor>
   void transform_gradient(const Part<Value>& part, const Blocks& blocks, float* memory) const;
+  template <class Factor>
   void multiply(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const;
+  template <class Value, class Factor>
+  void add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const;
 
-  // Floats between frequencies, and where values begin in memory.
+  // Floats between frequencies of sums and of the input, factors between the others, and where values begin in memory.
   std::int64_t sums_frequency() const;
   std::int64_t input_frequency() const;
   std::int64_t gradient_frequency() const;
@@ -54,10 +59,13 @@ class WinogradGradient {
   std::int64_t input_begin() const;
   std::int64_t gradient_begin() const;
   std::int64_t channels_begin() const;
+  // The floats of that many factors.
+  std::int64_t floats_of(std::int64_t factors) const { return form_.pairs ? factors / 2 : factors; }
 
   lanes::ConvShape shape_;
   std::int64_t groups_;
   lanes::OuterTile tile_;
+  WinogradForm form_;
   int threads_;
   lanes::WinogradPlane plane_;
   WinogradBand band_;

@@ -1,6 +1,7 @@
 // Optimizers over flat buffers.
 #include "optim/rules/update.h"
 
+#include <algorithm>
 #include <array>
 
 #include "backend/cpu/operators.h"
@@ -81,10 +82,29 @@ void find_ratios(const UpdateArguments& a) {
   }
 }
 
+// With pointers and numbers of its own, so that compilers vectorise it.
+template <class Form>
+void update_range(const UpdateBuffers& buffers, ElementNumbers n, std::int64_t begin, std::int64_t end) {
+  const ElementPlaces first = places_at<Form>(buffers, begin);
+  float* __restrict weight = first.weight;
+  const float* __restrict gradient = first.gradient;
+  float* __restrict state1 = first.first;
+  float* __restrict state2 = first.second;
+  float* __restrict average = first.average;
+  const std::int64_t count = end - begin;
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    update_element<Form>(n, {weight + i, gradient + i, Form::Rule::first ? state1 + i : nullptr,
+                             Form::Rule::second ? state2 + i : nullptr, Form::average ? average + i : nullptr});
+  }
+}
+
 template <class Form>
 void update_all(const UpdateArguments& a, const ElementNumbers& n) {
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < a.count; ++i) update_element<Form>(n, places_at<Form>(a, i));
+#pragma omp parallel for schedule(static)
+  for (std::int64_t begin = 0; begin < a.count; begin += kUpdateChunk) {
+    update_range<Form>(a, n, begin, std::min(a.count, begin + kUpdateChunk));
+  }
 }
 
 template <class Form>
@@ -92,10 +112,7 @@ void update_chunks(const UpdateArguments& a) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t c = 0; c < a.chunk_count; ++c) {
     const UpdateChunk& chunk = a.chunks[c];
-    const ElementNumbers n = numbers_of(a, chunk);
-    const std::int64_t end = chunk.begin + chunk.count;
-#pragma omp simd
-    for (std::int64_t i = chunk.begin; i < end; ++i) update_element<Form>(n, places_at<Form>(a, i));
+    update_range<Form>(a, numbers_of(a, chunk), chunk.begin, chunk.begin + chunk.count);
   }
 }
 
