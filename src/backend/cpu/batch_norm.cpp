@@ -76,7 +76,8 @@ class BatchNorm : public Op {
   struct Line {
     float scale, shift;
   };
-  Line line(std::int64_t channel, const Normaliser& n, const ForwardArguments& a) const {
+  template <class Arguments>
+  Line line(std::int64_t channel, const Normaliser& n, const Arguments& a) const {
     const float scale = a.parameters[0][channel] * n.inverse;
     return {scale, a.parameters[1][channel] - scale * n.rest};
   }
@@ -111,7 +112,11 @@ template <class Value>
 class RowBatchNorm final : public BatchNorm {
  public:
   RowBatchNorm(const BatchNormSpec& spec, Layout layout)
-      : BatchNorm(spec, layout), row_(of_values<Value>(kernels_.row, kernels_.row_bf16)) {}
+      : BatchNorm(spec, layout),
+        row_(of_values<Value>(kernels_.row, kernels_.row_bf16)),
+        mask_from_x_(activation_ != 0 && !spec.add) {}
+
+  bool backward_reads_y() const override { return BatchNorm::backward_reads_y() && !mask_from_x_; }
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t computed = rows(computed_samples(a.active, spec_.batch, layout_));
@@ -140,18 +145,20 @@ class RowBatchNorm final : public BatchNorm {
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       const Normaliser n = normalisers(a.saved)[c];
-      lanes::NormRowGradient<Raw<Value>> r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0};
+      const Line l = line(c, n, a);
+      lanes::NormRowGradient<Raw<Value>> r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(),
+                                           n.mean,  0,       0,       0,       l.scale, l.shift};
       const auto point = [&](std::int64_t row) {
         const std::int64_t at = offset(row, c);
         r.x = raw(values<Value>(a.x) + at);
-        r.y = activation_ == 0 ? nullptr : raw(values<Value>(a.y) + at);
+        r.y = backward_reads_y() ? raw(values<Value>(a.y) + at) : nullptr;
         r.dy = raw(values<Value>(a.dy) + at);
         r.dx = raw(values<Value>(a.dx) + at);
         r.dx2 = spec_.add ? raw(values<Value>(a.dx2) + at) : nullptr;
       };
       const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
         point(row);
-        row_.products[activation_](r, sums);
+        row_.products[mask_from_x_ ? 1 : 0][activation_](r, sums);
       });
       const Slope s = gradients(c, n, total, a);
       r.scale = s.scale;
@@ -159,7 +166,7 @@ class RowBatchNorm final : public BatchNorm {
       r.slope = s.slope;
       for (std::int64_t row = 0; row < rows(a.active); ++row) {
         point(row);
-        row_.backward[activation_](r);
+        row_.backward[mask_from_x_ ? 1 : 0][activation_](r);
         clear_lanes(r.dx, lanes_of(row, a.active));
       }
     }
@@ -203,6 +210,7 @@ class RowBatchNorm final : public BatchNorm {
   }
 
   const lanes::NormRowKernels<Raw<Value>>& row_;
+  bool mask_from_x_;  // of the activation, in backward
 };
 
 // nhwc: every row contains all channels. Parts with a fixed number of rows are summed separately, then added in order.

@@ -20,16 +20,18 @@ struct NormRow {
   std::int64_t count;
   float mean, scale, shift;
 };
-// Its gradient, from the masked dy: dx2 = dy, dx = scale * ((dy - offset) - slope * (x - mean)).
+// Its gradient, from the masked dy: dx2 = dy, dx = scale * ((dy - offset) - slope * (x - mean)). The mask follows from y, or
+// where nothing was added from y = y_scale * (x - mean) + y_shift, so that y need not be read.
 template <class Value>
 struct NormRowGradient {
   const Value* x;
-  const Value* y;  // null without an activation
+  const Value* y;  // null without an activation, and if the mask follows from x
   const Value* dy;
   Value* dx;
   Value* dx2;  // or null
   std::int64_t count;
   float mean, scale, offset, slope;
+  float y_scale, y_shift;
 };
 // The same for `rows` rows of `channels` values, with separate factors per channel.
 struct NormChannels {
@@ -55,10 +57,11 @@ template <class Value>
 struct NormRowKernels {
   // sums[i] += x and sums[16 + i] += x^2 over the elements whose index in the row is i modulo 16.
   void (*moments)(const Value* x, std::int64_t count, double* sums);
-  // The same of dy after the activation's mask, and of its product with x - mean.
-  void (*products[kNormActivations])(const NormRowGradient<Value>& row, double* sums);
   void (*forward[kNormActivations])(const NormRow<Value>& row);
-  void (*backward[kNormActivations])(const NormRowGradient<Value>& row);
+  // With masks from y (0) and from x (1): the same sums of dy after the activation's mask, and of its product with x - mean;
+  // and the gradient.
+  void (*products[2][kNormActivations])(const NormRowGradient<Value>& row, double* sums);
+  void (*backward[2][kNormActivations])(const NormRowGradient<Value>& row);
 };
 
 struct NormKernels {
