@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "backend/gpu.h"
+#include "backend/gpu_trace.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
 
@@ -40,6 +41,8 @@ class GpuModule {
                                                           const GpuBackendConfig& config) = 0;
   // Collective: NCCL among `ranks`, each with its own GPU.
   virtual std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) = 0;
+  // Records what the GPU executes from now on. Throws Error(preflight) that says why it cannot.
+  virtual std::unique_ptr<GpuTrace> start_trace() = 0;
 };
 
 // Throws Error(preflight) if the module was not built, cannot be loaded, or has another version.

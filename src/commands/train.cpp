@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backend/gpu_trace.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -86,12 +88,36 @@ Options with_run_directory(const Options& options) {
   return result;
 }
 
-// Collective: --trace.
-void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where, const ClockSample& at_begin,
+// --trace: what is recorded from before the first step on.
+struct TraceStart {
+  ClockSample clock;
+  std::unique_ptr<GpuTrace> gpu;  // null: none, or its kernels cannot be traced
+};
+
+// Collective.
+TraceStart start_trace(Communicator& ranks, const Ranks& where) {
+  TraceStart start{measure_clock(ranks), nullptr};
+  if (!where.device.gpu_module) return start;
+  try {
+    start.gpu = where.device.gpu_module->start_trace();
+  } catch (const Error& error) {
+    if (ranks.rank() == 0) log_info("the trace will not show single kernels: {}", error.what());
+  }
+  return start;
+}
+
+// Collective.
+void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where, const TraceStart& start,
                  const Options& options) {
-  const AlignedClock clock{at_begin, measure_clock(ranks)};
-  const std::string mine =
-      trace_events({ranks.rank(), where.topology.host_name(), clock, trainer.last_steps(), trainer.last_loads()});
+  const AlignedClock clock{start.clock, measure_clock(ranks)};
+  std::vector<GpuSpan> kernels;
+  try {
+    if (start.gpu) kernels = start.gpu->finish();
+  } catch (const Error& error) {
+    log_warning("rank {}: the trace does not show single kernels: {}", ranks.rank(), error.what());
+  }
+  const std::string mine = trace_events({ranks.rank(), where.topology.host_name(), clock, trainer.last_steps(),
+                                         trainer.last_loads(), std::move(kernels)});
   const std::vector<std::string> all = ranks.all_gather_text(mine, "the trace");
   if (ranks.rank() != 0) return;
   try {
@@ -103,9 +129,10 @@ void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where
 
 ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ranks, const Signals& signals,
                      const Ranks& where, const Options& options, Console* console) {
-  const ClockSample at_begin = options.output.trace ? measure_clock(ranks) : ClockSample{};
+  std::optional<TraceStart> trace;
+  if (options.output.trace) trace.emplace(start_trace(ranks, where));
   const ExitCode code = trainer.run();
-  if (options.output.trace) write_trace(trainer, ranks, where, at_begin, options);
+  if (trace) write_trace(trainer, ranks, where, *trace, options);
   const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
   if (console == nullptr) return code;
   std::vector<std::string> hosts;

@@ -11,9 +11,8 @@
 namespace ddp {
 namespace {
 
-// Bounds of measured over modelled exposed communication; beyond, the model does not describe it.
+// The least measured over modelled exposed communication; below, the model does not describe it.
 constexpr double kLeastUnhidden = 0.25;
-constexpr double kMostUnhidden = 4;
 // The greatest part of a sum that is attributed to latency.
 constexpr double kMostLatency = 0.8;
 
@@ -115,20 +114,41 @@ void fit_link(const ScalingPoint& point, ScalingModel& model) {
   if (bytes > 0 && moving > 0) model.bandwidth = traffic_of(ranks, model.root) * bytes / moving;
 }
 
-// The exposed communication if backward ends at this time, by the buckets alone.
-double simulate(const ScalingModel& model, std::int64_t ranks, double backward_ends) {
+// The exposed communication if backward ends at this time, by the buckets alone, with `delay` divided among them by their
+// time.
+double simulate(const ScalingModel& model, std::int64_t ranks, double backward_ends, double delay) {
+  double sums = 0;
+  for (std::size_t i = 0; i < model.bucket_bytes.size(); ++i) sums += model.sum_seconds(i, ranks);
+  if (sums <= 0) return delay;
   double done = 0;
   for (std::size_t i = 0; i < model.bucket_bytes.size(); ++i) {
-    done = std::max(done, model.bucket_ready[i] * backward_ends) + model.sum_seconds(i, ranks);
+    done = std::max(done, model.bucket_ready[i] * backward_ends) + (1 + delay / sums) * model.sum_seconds(i, ranks);
   }
   return std::max(0.0, done - backward_ends);
 }
 
+// The delay with which so much communication is exposed.
+double find_delay(const ScalingModel& model, std::int64_t ranks, double backward_ends, double exposed) {
+  double low = 0;
+  // With this delay the sums alone take until then.
+  double high = backward_ends + exposed;
+  constexpr int kHalvings = 50;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (simulate(model, ranks, backward_ends, middle) < exposed ? low : high) = middle;
+  }
+  return high;
+}
+
 void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
-  const double modelled = simulate(model, point.layout.ranks, point.step.data_wait + point.step.compute);
+  const double backward_ends = point.step.data_wait + point.step.compute;
+  const double modelled = simulate(model, point.layout.ranks, backward_ends, 0);
   const double measured = point.step.communication;
-  model.unhidden = modelled > 0 ? std::clamp(measured / modelled, kLeastUnhidden, kMostUnhidden) : 1;
-  model.extra = std::max(0.0, measured - model.unhidden * modelled);
+  if (measured > modelled) {
+    model.delay = find_delay(model, point.layout.ranks, backward_ends, measured);
+  } else {
+    model.unhidden = modelled > 0 ? std::max(measured / modelled, kLeastUnhidden) : 1;
+  }
   const double own = point.step.data_wait + point.step.compute + point.step.optimizer + point.step.other;
   const double uneven = uneven_images(point.layout) * model.compute_per_image;
   model.jitter = std::max(0.0, point.step.imbalance - uneven) / (own * expected_maximum(point.layout.ranks));
@@ -189,7 +209,7 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
   const double busy = step.compute + step.optimizer + step.other;
   if (layout.ranks > 1) {
     const double wait = least_wait + predicted_data_wait(stretch * load_per_image * images, workers, busy);
-    step.communication = unhidden * simulate(*this, layout.ranks, wait + step.compute) + extra;
+    step.communication = unhidden * simulate(*this, layout.ranks, wait + step.compute, delay);
     step.imbalance = jitter * expected_maximum(layout.ranks) * (busy + wait) +
                      stretch * sharing * uneven_images(layout) * compute_per_image;
   }

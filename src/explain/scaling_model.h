@@ -65,8 +65,8 @@ struct ScalingModel {
   double bandwidth = 0;  // bytes of gradients per second that a rank sends and receives; 0: nothing is known
   bool overlaps = false;
   bool root = false;    // --reduction root
-  double unhidden = 1;  // measured over modelled exposed communication
-  double extra = 0;     // the part of it that this factor does not explain, in seconds
+  double unhidden = 1;  // measured over modelled exposed communication, where less is exposed than modelled
+  double delay = 0;     // what the sums of a step take beyond their fastest, in seconds, where more is exposed
   std::vector<double> bucket_bytes;
   std::vector<double> bucket_ready;  // as a share of the time until backward ends
   bool communicates = false;         // a point with several ranks was fitted

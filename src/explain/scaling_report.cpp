@@ -106,10 +106,12 @@ std::string model_text(const ScalingModel& model) {
     text += fmt::format(", {} more for each further rank of a host", share_text(model.host_sharing));
   }
   if (model.communicates) {
-    text += model.bandwidth > 0 ? fmt::format("; {:.3g} us per message, {}/s per rank, {:.2f} of it exposed",
-                                              model.message_seconds * 1e6,
-                                              format_bytes(static_cast<std::uint64_t>(model.bandwidth)), model.unhidden)
-                                : fmt::format("; {:.3g} us per message", model.message_seconds * 1e6);
+    text += fmt::format("; {:.3g} us per message", model.message_seconds * 1e6);
+    if (model.bandwidth > 0) {
+      text += fmt::format(", {}/s per rank", format_bytes(static_cast<std::uint64_t>(model.bandwidth)));
+    }
+    if (model.delay > 0) text += fmt::format(" and {:.3g} ms of delay", model.delay * 1e3);
+    if (model.unhidden < 1) text += fmt::format(", {} of it exposed", share_text(model.unhidden));
     text += fmt::format("; ranks vary by {}", share_text(model.jitter));
   }
   return text + "\n";

@@ -12,6 +12,8 @@ using TraceJson = nlohmann::ordered_json;
 constexpr double kMicrosecond = 1e-6;
 // Rows of a rank.
 enum Row : int { step_row = 1, sum_row = 2, save_row = 3, loader_row = 4 };  // and a further one for each loader thread
+// From here on one for each stream of the GPU.
+constexpr int kStreamRow = 1000;
 
 class Events {
  public:
@@ -81,6 +83,19 @@ void add_loads(Events& events, const TraceSource& source) {
   }
 }
 
+// A row for each stream.
+void add_kernels(Events& events, const TraceSource& source) {
+  std::set<std::uint32_t> named;
+  for (const GpuSpan& kernel : source.kernels) {
+    if (source.steps.empty() || kernel.begin < source.steps.front().begin) continue;
+    const int row = kStreamRow + static_cast<int>(kernel.stream);
+    if (named.insert(kernel.stream).second) {
+      events.name_row("thread_name", row, "GPU, stream " + std::to_string(kernel.stream));
+    }
+    events.add_span(kernel.name, row, kernel.begin, kernel.end);
+  }
+}
+
 }  // namespace
 
 std::string trace_events(const TraceSource& source) {
@@ -110,6 +125,7 @@ std::string trace_events(const TraceSource& source) {
     }
   }
   add_loads(events, source);
+  add_kernels(events, source);
   return events.text();
 }
 

@@ -1,19 +1,20 @@
 // The last steps of all ranks as a trace in Chrome's format, which ui.perfetto.dev and chrome://tracing show.
 //
-//   const std::string mine = trace_events({rank, "host-a", AlignedClock{}, last_steps});
+//   const std::string mine = trace_events({rank, "host-a", AlignedClock{}, last_steps});   // or also loads and kernels
 //   const std::vector<std::string> all = communicator.all_gather_text(mine, "the trace");
 //   replace_file("trace.json", trace_file(all), ExitCode::checkpoint);
 //
 // A rank is a process of the trace. Its rows: steps with their phases one after the other, the sums of the buckets with
-// the moment at which each was ready, evaluations and checkpoints, the batches that each thread of the loader reads, and a
-// counter of batches that are ready. With several
-// shards per rank forward and backward alternate, but are shown as one block each.
+// the moment at which each was ready, evaluations and checkpoints, the batches that each thread of the loader reads, the
+// kernels of each stream of its GPU, and a counter of batches that are ready. With several shards per rank forward and
+// backward alternate, but are shown as one block each.
 #pragma once
 
 #include <span>
 #include <string>
 #include <vector>
 
+#include "backend/gpu_trace.h"
 #include "metrics/clock_sync.h"
 #include "metrics/recorder.h"
 
@@ -24,7 +25,9 @@ struct TraceSource {
   std::string host;
   AlignedClock clock;
   std::vector<StepSample> steps;
-  std::vector<LoadSpan> loads = {};  // those since the first of the steps are shown
+  // Of these, those since the first of the steps are shown.
+  std::vector<LoadSpan> loads = {};
+  std::vector<GpuSpan> kernels = {};
 };
 
 // The events of a rank, separated by commas. Times are microseconds on the clock of rank 0.

@@ -73,6 +73,14 @@ void prepare_environment() {
   if (all_on_this_host()) {
     setenv("OMPI_MCA_btl", "^tcp,ofi", 0);
     setenv("OMPI_MCA_pml", "ob1", 0);
+  } else {
+    // Over TCP the pieces of messages (comm/mpi.cpp) are sent without asking whether they are expected, which they are: the
+    // answer would wait behind the data that travel the same way. At 1 Gbit/s sums of two hosts took 1.6 times as long.
+    constexpr const char* kMoreThanAPiece = "196608";
+    constexpr const char* kLargestSend = "262144";
+    setenv("OMPI_MCA_btl_tcp_eager_limit", kMoreThanAPiece, 0);
+    setenv("OMPI_MCA_btl_tcp_rndv_eager_limit", kMoreThanAPiece, 0);
+    setenv("OMPI_MCA_btl_tcp_max_send_size", kLargestSend, 0);
   }
   // A session of one rank without mpirun needs no daemon.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);

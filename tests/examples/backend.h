@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/flat_update.h"
+#include "backend/gpu_trace.h"
 #include "backend/op.h"
 #include "model/memory_plan.h"
 
@@ -32,6 +34,12 @@ template <class... Arguments>
 void kernel(Arguments...);
 template <class... Arguments>
 void launch(Arguments...);
+struct Gpus {
+  std::unique_ptr<GpuTrace> start_trace();
+};
+extern Gpus* gpus;
+void train();
+void draw(std::uint32_t stream, double begin, double end);
 void initialize(std::span<float> values);
 void save(std::span<const float> values);
 

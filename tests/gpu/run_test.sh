@@ -82,6 +82,9 @@ LAUNCHER
 [ -n "${BRIEF:-}" ] || expect 0 '^ok .*ended with 75 by SIGUSR1 to the rank' "$run" "${results[@]}" --only 'USR1' faults
 restore_launcher
 
+expect 0 '^2 passed, 0 failed$' "$run" "${results[@]}" --only 'kernels in the trace' first
+STAND_IN_GPU_FAULT=trace expect 1 'no kernels in the trace' "$run" "${results[@]}" --only 'kernels in the trace' first
+
 # The verdicts of compute-sanitizer, from a stand-in that prints SANITIZER; racecheck runs without a CUDA graph, in which it
 # fails.
 cat >"$folder/bin/compute-sanitizer" <<'SANITIZER'

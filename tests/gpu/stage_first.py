@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 
 import networks
 import training
@@ -109,6 +110,35 @@ def bench_of(name, precision, graph="on"):
     return run
 
 
+def trace_of(graph):
+    def run(check):
+        folder = check.folder("run")
+        check.expect(check.ddp([*SMALL, "--device", "cuda", "--cuda-graph", graph, "--max-steps", "40", "--eval-every", "0",
+                                "--trace", "--output", str(folder)], 100))
+        events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+        spans = [event for event in events if event["ph"] == "X"]
+        rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        kernels = [span for span in spans if rows[span["tid"]].startswith("GPU, stream ")]
+        if not kernels:
+            raise Failed("no kernels in the trace; the log says why")
+        streams = len({kernel["tid"] for kernel in kernels})
+        shares, counts = [], []
+        # The first steps load libraries and record the graph.
+        for step in [span for span in spans if re.fullmatch(r"step \d+", span["name"])][5:]:
+            end = step["ts"] + step["dur"]
+            inside = [kernel for kernel in kernels if step["ts"] <= kernel["ts"] < end]
+            counts.append(len(inside))
+            shares.append(sum(min(end, kernel["ts"] + kernel["dur"]) - kernel["ts"] for kernel in inside) / step["dur"])
+        share = statistics.median(shares)
+        check.figures.update(kernels=len(kernels), streams=streams, per_step=statistics.median(counts), share=share)
+        said = f"{statistics.median(counts):g} kernels of a step on {streams} streams take {share:.0%} of it"
+        if min(counts) == 0 or not 0.01 < share <= 1.05 * streams:
+            raise Failed(f"{said}; {counts.count(0)} steps have no kernel")
+        return said
+
+    return run
+
+
 def run(stage):
     stage.check("describe the GPU for cuDNN", describe)
     stage.check("devices", devices)
@@ -119,6 +149,8 @@ def run(stage):
     ways = [("fp32", "on"), ("fp32", "off"), ("tf32", "on"), ("bf16", "on")]
     stage.check_together([(f"losses of {network}, {precision}, CUDA graph {graph}", losses_of(network, precision, graph))
                           for network in networks.NETWORKS for precision, graph in ways], at_once=6)
+    for graph in ("on", "off"):
+        stage.check(f"kernels in the trace, CUDA graph {graph}", trace_of(graph))
     for name in BENCHES:
         for precision in ("fp32", "tf32", "bf16") if name == "lenet" else ("bf16",):
             stage.check(f"bench {name}, {precision}", bench_of(name, precision))

@@ -91,4 +91,13 @@ few=(--train-limit 320 --test-limit 10 --global-batch 16 --epochs 2 --eval-every
 STAND_IN_NVML=throttled run 0 60 2 --device cuda "${few[@]}"
 run 0 30 1 explain "$folder/hot"
 prints 'throttled GPU: the GPU of rank 0 on .* runs at 50% of its highest clock because of heat$'
+
+# A trace shows the kernels, or says why it does not, and is written all the same.
+few[-1]=$folder/traced
+run 0 60 2 --device cuda "${few[@]}" --trace
+grep -q '"stand_in_kernel"' "$folder/traced/trace.json" || fail "no kernels in the trace of $last"
+few[-1]=$folder/blind
+STAND_IN_GPU_FAULT=trace run 0 60 2 --device cuda "${few[@]}" --trace
+[ "$(grep -c 'the trace will not show single kernels: CUPTI cannot be loaded' "$folder/err")" -eq 1 ] || fail "no reason from $last"
+grep -q '"step 2"' "$folder/blind/trace.json" || fail "no steps in the trace of $last"
 finish

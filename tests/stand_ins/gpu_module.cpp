@@ -2,7 +2,8 @@
 // transport sums the gradients. The program must treat its memory as device memory.
 //
 //   STAND_IN_GPUS         the PCI addresses of the visible GPUs, separated by spaces; unset or empty: no driver
-//   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: sums between GPUs are wrong; memory: it is full
+//   STAND_IN_GPU_FAULT    product: operators compute wrong values; sum: sums between GPUs are wrong; memory: it is full;
+//                         trace: kernels cannot be traced
 
 #include "comm/gpu_module.h"
 
@@ -12,6 +13,7 @@
 #include <sstream>
 
 #include "backend/host_queue.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "stand_ins/ops_in_front.h"
 
@@ -93,6 +95,24 @@ class StandInNccl final : public DeviceCommunicator {
   float* wrong_ = nullptr;
 };
 
+// Kernels of 1 ms each on two streams in turn, from the begin of the trace to its end.
+class StandInTrace final : public GpuTrace {
+ public:
+  std::vector<GpuSpan> finish() override {
+    std::vector<GpuSpan> spans;
+    const double end = now();
+    for (double begin = begin_; begin < end; begin += kKernel) {
+      const auto stream = static_cast<std::uint32_t>(spans.size() % 2);
+      spans.push_back({"stand_in_kernel", 7 + stream, begin, begin + kKernel});
+    }
+    return spans;
+  }
+
+ private:
+  static constexpr double kKernel = 1e-3;
+  double begin_ = now();
+};
+
 class StandInModule final : public GpuModule {
  public:
   std::string versions() const override { return "a stand-in"; }
@@ -123,6 +143,10 @@ class StandInModule final : public GpuModule {
   }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
     return std::make_unique<StandInNccl>(make_staged_communicator(ranks, queue));
+  }
+  std::unique_ptr<GpuTrace> start_trace() override {
+    check(!fault_is("trace"), ExitCode::preflight, "CUPTI cannot be loaded");
+    return std::make_unique<StandInTrace>();
   }
 };
 

@@ -27,7 +27,7 @@ declare -A may=(
   [run_folder]='checkpoint metrics'
 )
 may[train]=${!may[*]}
-may[explain]='options metrics'
+may[explain]='options backend metrics'
 may[sweep]='options'
 may[commands]="${may[train]} train explain sweep"
 may[.]="${may[commands]} commands" # main.cpp

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cupti_trace.h"
 #include "comm/gpu_module.h"
 #include "comm/nccl/nccl_check.h"
 #include "comm/nccl/nccl_communicator.h"
@@ -20,6 +21,7 @@ class CudaModule final : public GpuModule {
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
     return ddp::make_nccl_communicator(ranks, queue);
   }
+  std::unique_ptr<GpuTrace> start_trace() override { return cuda::start_cupti_trace(); }
 };
 
 }  // namespace

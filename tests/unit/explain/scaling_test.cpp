@@ -115,6 +115,29 @@ TEST(ScalingTest, BucketsAreHiddenByBackward) {
   EXPECT_NEAR(model.predict(four).communication, 1.5e-3 + 6 * world.message, 2e-5);
 }
 
+// Sums that take longer than their fastest are hidden by backward as well, and do not take longer for more bytes.
+TEST(ScalingTest, DelaysOfSumsAreAsLongOnMoreRanks) {
+  World world;
+  world.bytes = 4e6;
+  world.per_image = 400e-6;
+  ScalingPoint two = world.at(2, 256);
+  const double backward_ends = two.step.compute;
+  const double fastest = two.sums[0].seconds;
+  constexpr double kDelay = 12e-3;
+  two.overlaps = true;
+  two.sums[0].ready = backward_ends - 30e-3;
+  two.step.communication = fastest + kDelay - 30e-3;
+  const ScalingModel model = fit_scaling(std::vector{world.at(1, 256), world.at(1, 64), two});
+  EXPECT_NEAR(model.delay, kDelay, 1e-6);
+  EXPECT_NEAR(model.predict(two.layout).communication, two.step.communication, 1e-6);
+  ScalingLayout four = two.layout;
+  four.ranks = 4;
+  const double moved = 1.5 * (fastest - 2 * world.message) + 6 * world.message;
+  const StepModel predicted = model.predict(four);
+  const double hidden = 30e-3 * predicted.compute / backward_ends;
+  EXPECT_NEAR(predicted.communication, moved + kDelay - hidden, 1e-6);
+}
+
 TEST(ScalingTest, TheLostTimeIsCompleteAndHasTheRightCauses) {
   World world;
   world.ranks_per_host = 4;

@@ -119,6 +119,36 @@ TEST(TraceFileTest, EveryLoaderThreadHasARow) {
   }
 }
 
+TEST(TraceFileTest, EveryStreamOfTheGpuHasARow) {
+  // Kernels of 2 ms on two streams in turn, from before the first step that is shown.
+  std::vector<GpuSpan> kernels;
+  for (int i = 0; i < 20; ++i) {
+    kernels.push_back({"conv<\"a\">", static_cast<std::uint32_t>(7 + i % 2), 99.99 + 2e-3 * i, 99.992 + 2e-3 * i});
+  }
+  const AlignedClock late{{100, 3, 1e-6}, {200, 3, 1e-6}};
+  const std::vector<std::string> one = {trace_events({0, "a", late, sample_steps(3), {}, kernels})};
+  const TestJson trace = TestJson::parse(trace_file(one));
+  std::map<int, int> spans;
+  std::map<int, std::string> names;
+  double sum = 0;
+  double begin = 0;
+  double end = 0;
+  for (const TestJson& event : trace.at("traceEvents")) {
+    check_event(event);
+    if (event.at("name") == "thread_name") names[event.at("tid").get<int>()] = event.at("args").at("name");
+    if (event.at("name") == "step 1") begin = event.at("ts").get<double>();
+    if (event.at("name") == "step 3") end = event.at("ts").get<double>() + event.at("dur").get<double>();
+    if (event.at("name") != "conv<\"a\">") continue;
+    ++spans[event.at("tid").get<int>()];
+    sum += event.at("dur").get<double>();
+    EXPECT_GE(event.at("ts").get<double>(), begin - 1);
+    EXPECT_LE(event.at("ts").get<double>() + event.at("dur").get<double>(), end + 1);
+  }
+  ASSERT_EQ(spans.size(), 2U);
+  for (const auto& [row, count] : spans) EXPECT_THAT(names[row], testing::StartsWith("GPU, stream "));
+  EXPECT_NEAR(sum, 15 * 2000, 20);
+}
+
 TEST(TraceFileTest, PausesLieBeforeTheirStep) {
   std::vector<StepSample> steps = sample_steps(1);
   steps[0].phases[Phase::evaluation] = 0.5;

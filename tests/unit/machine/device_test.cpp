@@ -40,6 +40,7 @@ class StandInModule final : public GpuModule {
     return nullptr;
   }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator&, DeviceQueue&) override { return nullptr; }
+  std::unique_ptr<GpuTrace> start_trace() override { return nullptr; }
 
  private:
   std::vector<GpuInfo> gpus_;

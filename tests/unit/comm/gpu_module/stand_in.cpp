@@ -25,6 +25,7 @@ class StandIn final : public GpuModule {
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
     return make_staged_communicator(ranks, queue);
   }
+  std::unique_ptr<GpuTrace> start_trace() override { throw Error(ExitCode::preflight, "thrown by the module"); }
 };
 
 }  // namespace
