@@ -145,7 +145,7 @@ void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
   const double modelled = simulate(model, point.layout.ranks, backward_ends, 0);
   const double measured = point.step.communication;
   if (measured > modelled) {
-    model.delay = find_delay(model, point.layout.ranks, backward_ends, measured);
+    model.delay = find_delay(model, point.layout.ranks, backward_ends, measured) / point.layout.threads_per_core;
   } else {
     model.unhidden = modelled > 0 ? std::max(measured / modelled, kLeastUnhidden) : 1;
   }
@@ -209,7 +209,7 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
   const double busy = step.compute + step.optimizer + step.other;
   if (layout.ranks > 1) {
     const double wait = least_wait + predicted_data_wait(stretch * load_per_image * images, workers, busy);
-    step.communication = unhidden * simulate(*this, layout.ranks, wait + step.compute, delay);
+    step.communication = unhidden * simulate(*this, layout.ranks, wait + step.compute, stretch * delay);
     step.imbalance = jitter * expected_maximum(layout.ranks) * (busy + wait) +
                      stretch * sharing * uneven_images(layout) * compute_per_image;
   }

@@ -66,7 +66,8 @@ struct ScalingModel {
   bool overlaps = false;
   bool root = false;    // --reduction root
   double unhidden = 1;  // measured over modelled exposed communication, where less is exposed than modelled
-  double delay = 0;     // what the sums of a step take beyond their fastest, in seconds, where more is exposed
+  // What the sums of a step take beyond their fastest, in seconds, where more is exposed; threads_per_core times as long.
+  double delay = 0;
   std::vector<double> bucket_bytes;
   std::vector<double> bucket_ready;  // as a share of the time until backward ends
   bool communicates = false;         // a point with several ranks was fitted

@@ -136,6 +136,9 @@ TEST(ScalingTest, DelaysOfSumsAreAsLongOnMoreRanks) {
   const StepModel predicted = model.predict(four);
   const double hidden = 30e-3 * predicted.compute / backward_ends;
   EXPECT_NEAR(predicted.communication, moved + kDelay - hidden, 1e-6);
+  // With two ranks on a core each waits for it twice as long.
+  four.threads_per_core = 2;
+  EXPECT_NEAR(model.predict(four).communication, moved + 2 * kDelay - 2 * hidden, 1e-6);
 }
 
 TEST(ScalingTest, TheLostTimeIsCompleteAndHasTheRightCauses) {
