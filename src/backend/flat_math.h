@@ -35,6 +35,8 @@ class FlatMath {
   // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
   // L2 norm; summed in a fixed order.
   virtual void square_sums(const float* values, std::size_t count, double* sums) = 0;
+  // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it.
+  virtual void pull(float* slow, float* fast, std::size_t count, float rest) = 0;
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };

@@ -14,12 +14,12 @@ UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
     tables.gaps = tables.gaps || segment.offset != end;
     end = segment.offset + segment.count;
     tables.uniform = tables.uniform && segment.lr_scale == segments.front().lr_scale &&
-                     segment.decay_scale == segments.front().decay_scale;
+                     segment.decay_scale == segments.front().decay_scale && segment.last_step == kEveryStep;
     const auto index = static_cast<std::int32_t>(tables.segments.size());
     const auto first = static_cast<std::int64_t>(tables.chunks.size());
     for (std::int64_t begin = segment.offset; begin < end; begin += kUpdateChunk) {
       const auto count = static_cast<std::int32_t>(std::min(kUpdateChunk, end - begin));
-      tables.chunks.push_back({begin, count, index, segment.lr_scale, segment.decay_scale});
+      tables.chunks.push_back({begin, count, index, segment.lr_scale, segment.decay_scale, segment.last_step});
     }
     const auto count = static_cast<std::int64_t>(tables.chunks.size()) - first;
     tables.segments.push_back({first, count, segment.decay_scale, segment.adapt});

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,13 +17,17 @@
 
 namespace ddp {
 
+// Parameters that every update changes.
+inline constexpr double kEveryStep = std::numeric_limits<double>::infinity();
+
 // A contiguous range of the flat buffers with one set of factors, usually one tensor.
 struct ParameterSegment {
   std::int64_t offset = 0;
   std::int64_t count = 0;
-  float lr_scale = 1;     // factor of the learning rate
-  float decay_scale = 1;  // factor of the weight decay
-  bool adapt = true;      // lars and lamb: scale the learning rate by this segment's trust ratio
+  float lr_scale = 1;             // factor of the learning rate
+  float decay_scale = 1;          // factor of the weight decay
+  bool adapt = true;              // lars and lamb: scale the learning rate by this segment's trust ratio
+  double last_step = kEveryStep;  // the last update that changes it, from 1; 0: none
 };
 
 // Norms are summed within chunks, then over the chunks, so that the order of additions depends on shapes only.
@@ -33,6 +38,7 @@ struct UpdateChunk {
   std::int32_t segment = 0;  // index of its segment
   float lr_scale = 1;
   float decay_scale = 1;
+  double last_step = kEveryStep;
 };
 struct ChunksOfSegment {
   std::int64_t first = 0;
@@ -43,7 +49,7 @@ struct ChunksOfSegment {
 struct UpdateTables {
   std::vector<UpdateChunk> chunks;
   std::vector<ChunksOfSegment> segments;
-  bool uniform = true;  // all segments have the same factors
+  bool uniform = true;  // all segments have the same factors, and every update changes them
   bool gaps = false;    // there are elements between segments
 };
 // The segments must follow one another in the buffer; gaps between them are no part of any chunk.

@@ -53,7 +53,7 @@ int run_eval(const MpiSession& session, const Options& options) {
   experiment.statistics->broadcast(communicator);
   return or_abort(session, [&] {
     Evaluator evaluator(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(),
-                        communicator, options.output.eval_on, options.data);
+                        communicator, options.output.eval_on, options.data, options.output.eval_views);
     const EvalResult result = evaluator.run({experiment.parameters(), experiment.statistics->mean()});
     if (!std::isfinite(result.loss)) {
       throw JointError(ExitCode::non_finite,

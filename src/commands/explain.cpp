@@ -54,8 +54,8 @@ MeasuredRun read_run(const fs::path& folder) {
 // `steps` steps that count; the schedule keeps its epochs if they are enough.
 Options for_steps(Options options, std::int64_t steps, std::int64_t steps_per_epoch) {
   options.optimizer.max_steps = steps + kWarmUpSteps;
-  options.optimizer.epochs =
-      std::max(options.optimizer.epochs, options.optimizer.max_steps / std::max<std::int64_t>(1, steps_per_epoch) + 1);
+  const std::int64_t epochs = options.optimizer.max_steps / std::max<std::int64_t>(1, steps_per_epoch) + 1;
+  options.optimizer.epochs = std::max(options.optimizer.epochs, static_cast<double>(epochs));
   return options;
 }
 

@@ -69,7 +69,7 @@ Options options_of(const Options& given, const Case& what, int size, std::int64_
     options.batch.logical_shards = std::max(what.ranks, options.batch.logical_shards * what.ranks / size);
   }
   options.optimizer.max_steps = steps + kWarmUpSteps;
-  options.optimizer.epochs = std::max(options.optimizer.epochs, options.optimizer.max_steps);
+  options.optimizer.epochs = std::max(options.optimizer.epochs, static_cast<double>(options.optimizer.max_steps));
   // The weights do not matter, and a smaller batch may need a smaller rate.
   options.optimizer.lr *= 1e-3;
   options.data.test_limit = 1;

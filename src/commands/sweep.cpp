@@ -200,6 +200,11 @@ class Runner {
   double signalled_ = 0;
 };
 
+// The epochs that a complete trial reports. A part of an epoch at the end is not one of them.
+std::int64_t whole_epochs(const Options& options) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(options.optimizer.epochs));
+}
+
 // All trials; on rank 0.
 class Leader {
  public:
@@ -207,8 +212,8 @@ class Leader {
       : folder_(folder),
         results_(folder.results()),
         scheduler_(static_cast<int>(results_.size()),
-                   {options.sweep.halving, options.sweep.halving_epochs, options.optimizer.epochs}),
-        epochs_(options.optimizer.epochs),
+                   {options.sweep.halving, options.sweep.halving_epochs, whole_epochs(options)}),
+        epochs_(whole_epochs(options)),
         redraws_(options.output.progress != ProgressStyle::lines && options.output.progress != ProgressStyle::none &&
                  terminal_.interactive()),
         quiet_(options.output.progress == ProgressStyle::none) {

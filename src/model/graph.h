@@ -119,6 +119,9 @@ struct Initial {
     kaiming_fan_in,    // N(0, scale^2 * 2/fan_in) (He et al., 2015)
     kaiming_fan_out,   // N(0, scale^2 * 2/fan_out)
     xavier_caffe,      // uniform in +-scale*sqrt(3/fan_in), Caffe's "xavier"
+    dirac,             // of a convolution: output i < inputs passes input i on; the other outputs as uniform_fan_in
+    whitening,         // of the first convolution: makes the patches of the training images uncorrelated
+                       // (train/whitening.h); until these are known, uniform_fan_in
   };
   Kind kind = Kind::uniform_fan_in;
   float scale = 1;

@@ -37,10 +37,27 @@ float draw(const Initial& initial, const Parameter& parameter, Random& random) {
       return uniform(initial.scale * std::sqrt(3.0F / fan_in));
     case Initial::Kind::kaiming_fan_in:
       return initial.scale * std::sqrt(2.0F / fan_in) * random.normal();
+    case Initial::Kind::dirac:
+    case Initial::Kind::whitening:
+      return uniform(initial.scale / std::sqrt(fan_in));
     case Initial::Kind::kaiming_fan_out:
       break;
   }
   return initial.scale * std::sqrt(2.0F / fan_out) * random.normal();
+}
+
+// torch.nn.init.dirac_ on the first outputs, as many as there are inputs: 1 at the centre of the window of the input
+// with the same number, 0 elsewhere.
+void put_dirac(const Parameter& parameter, std::span<float> weights) {
+  const std::int64_t inputs = parameter.shape[1];
+  const std::int64_t area = parameter.shape[2] * parameter.shape[3];
+  const std::int64_t centre = parameter.shape[2] / 2 * parameter.shape[3] + parameter.shape[3] / 2;
+  for (std::int64_t i = 0; i < std::min(inputs, parameter.shape[0]); ++i) {
+    const std::span<float> filter =
+        weights.subspan(static_cast<std::size_t>(i * inputs * area), static_cast<std::size_t>(inputs * area));
+    std::fill(filter.begin(), filter.end(), 0.0F);
+    filter[static_cast<std::size_t>(i * area + centre)] = 1;
+  }
 }
 
 }  // namespace
@@ -54,6 +71,10 @@ void initialize(const Graph& graph, const std::optional<Initial>& weights, std::
     if (weights && !parameter.norm) initial = parameter.bias ? Initial{Initial::Kind::constant, 0} : *weights;
     for (std::int64_t i = 0; i < parameter.elements(); ++i) {
       flat[static_cast<std::size_t>(parameter.offset + i)] = draw(initial, parameter, random);
+    }
+    if (initial.kind == Initial::Kind::dirac) {
+      put_dirac(parameter, flat.subspan(static_cast<std::size_t>(parameter.offset),
+                                        static_cast<std::size_t>(parameter.elements())));
     }
   }
 }

@@ -19,8 +19,11 @@ double cosine(double from, double to, double progress) {
 // Like torch.optim.lr_scheduler.OneCycleLR with two phases, which end at rise T - 1 and T - 1.
 double Schedule::one_cycle(const Position& at, double first, double top, double last) const {
   const double turn = config_.rise * at.length - 1;
-  if (turn > 0 && at.done <= turn) return cosine(first, top, at.done / turn);
-  return cosine(top, last, std::min(1.0, (at.done - turn) / (at.length - 1 - turn)));
+  const auto between = [this](double from, double to, double progress) {
+    return config_.anneal == Anneal::cosine ? cosine(from, to, progress) : from + (to - from) * progress;
+  };
+  if (turn > 0 && at.done <= turn) return between(first, top, at.done / turn);
+  return between(top, last, std::min(1.0, (at.done - turn) / (at.length - 1 - turn)));
 }
 
 Schedule::Position Schedule::position(std::int64_t step) const {
@@ -82,6 +85,7 @@ ScheduleConfig schedule_config(const OptimizerOptions& options, const BatchPlan&
   config.milestones = options.lr_milestones;
   config.staircase = options.lr_staircase;
   config.power = options.lr_power;
+  config.anneal = options.one_cycle_anneal;
   config.rise = options.one_cycle_rise;
   config.div = options.one_cycle_div;
   config.final_div = options.one_cycle_final_div;
@@ -95,7 +99,7 @@ ScheduleConfig schedule_config(const OptimizerOptions& options, const BatchPlan&
                     (options.schedule_by == ScheduleBy::automatic && options.schedule == ScheduleKind::multi_step);
   config.warmup_steps = options.warmup_epochs * steps_per_epoch;
   config.steps_per_epoch = plan.steps_per_epoch;
-  config.total_steps = options.epochs * plan.steps_per_epoch;
+  config.total_steps = steps_of_epochs(options.epochs, plan.steps_per_epoch);
   return config;
 }
 

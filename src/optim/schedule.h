@@ -11,8 +11,8 @@
 //   step         lr gamma^floor(step / interval), counted from the beginning of training   (PyTorch's StepLR)
 //   multi-step   lr gamma^(milestones reached), likewise                                   (MultiStepLR)
 //   cosine       from lr to lr_min (Loshchilov and Hutter, 2017, without restarts)         (CosineAnnealingLR)
-//   one-cycle    cosine from lr / div to lr at rise T - 1, then to lr / (div final_div) at T - 1; the momentum, if
-//                given, from high to low and back (Smith and Topin, 2018)                  (OneCycleLR)
+//   one-cycle    cosine or line from lr / div to lr at rise T - 1, then to lr / (div final_div) at T - 1; the momentum,
+//                if given, from high to low and back (Smith and Topin, 2018)               (OneCycleLR)
 //   polynomial   lr_min + (lr - lr_min) (1 - t / T)^power                                  (PolynomialLR)
 //   exponential  lr gamma^(t / interval), rounded down with staircase    (TensorFlow's exponential_decay,
 //   ExponentialLR)
@@ -40,6 +40,7 @@ struct ScheduleConfig {
   std::vector<std::int64_t> milestones = {};  // increasing; epochs with by_epoch, otherwise steps
   bool staircase = false;
   double power = 1;
+  Anneal anneal = Anneal::cosine;  // of one_cycle
   double rise = 0.3;
   double div = 25;
   double final_div = 1e4;

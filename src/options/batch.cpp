@@ -93,6 +93,13 @@ BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t tra
   return plan;
 }
 
+std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
+  // 0.1 epochs of 30 steps are 3 steps, although 0.1 * 30 is rounded to slightly more.
+  constexpr double kRounding = 1e-12;
+  const double steps = epochs * static_cast<double>(steps_per_epoch);
+  return static_cast<std::int64_t>(std::ceil(steps * (1 - kRounding)));
+}
+
 double scaled_lr(const OptimizerOptions& options, std::int64_t global_batch) {
   const double ratio = static_cast<double>(global_batch) / static_cast<double>(options.lr_base_batch);
   switch (options.lr_scale) {

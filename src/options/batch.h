@@ -47,6 +47,9 @@ void check_batch_choice(const BatchOptions& options);
 // ranks or logical shards, for fewer logical shards than ranks, and if --drop-last leaves no steps.
 BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples);
 
+// The steps of so many epochs, rounded up: the last epoch may be a part of one.
+std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch);
+
 // The learning rate for a global batch B: lr, lr B / base (linear scaling: Goyal et al., "Accurate, Large Minibatch
 // SGD", 2017), or lr sqrt(B / base) (Krizhevsky, "One weird trick", 2014).
 double scaled_lr(const OptimizerOptions& options, std::int64_t global_batch);

@@ -65,6 +65,8 @@ void check_optimizer(const OptimizerOptions& o) {
   check(o.nonfinite_limit == standard.nonfinite_limit || o.on_nonfinite != OnNonFinite::stop, ExitCode::usage,
         "--nonfinite-limit has no effect with --on-nonfinite stop, only with skip, rollback; remove it");
   check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup requires --ema-decay > 0, such as 0.999");
+  check(o.lookahead > 0 || (o.lookahead_decay == standard.lookahead_decay && o.lookahead_power == 0), ExitCode::usage,
+        "--lookahead-decay and --lookahead-power require --lookahead > 0, such as 5");
 }
 
 void check_schedule(const OptimizerOptions& o) {
@@ -77,6 +79,7 @@ void check_schedule(const OptimizerOptions& o) {
   read_by("lr-milestones", &OptimizerOptions::lr_milestones, {K::multi_step});
   read_by("lr-staircase", &OptimizerOptions::lr_staircase, {K::exponential});
   read_by("lr-power", &OptimizerOptions::lr_power, {K::polynomial});
+  read_by("one-cycle-anneal", &OptimizerOptions::one_cycle_anneal, {K::one_cycle});
   read_by("one-cycle-rise", &OptimizerOptions::one_cycle_rise, {K::one_cycle});
   read_by("one-cycle-div", &OptimizerOptions::one_cycle_div, {K::one_cycle});
   read_by("one-cycle-final-div", &OptimizerOptions::one_cycle_final_div, {K::one_cycle});

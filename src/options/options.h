@@ -31,19 +31,41 @@ enum class GraphMode { automatic, on, off };
 enum class NormalizeMode { none, standard, imagenet };
 // Fill for the border that random_crop_padding uncovers.
 enum class CropFill { black, reflect };
+// Which images random_flip mirrors; alternate: each image in every second epoch.
+enum class FlipMode { off, on, alternate };
+// For what mixup and cutmix draw a weight.
+enum class MixPer { sample, batch };
 enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
 enum class RmspropForm { pytorch, keras };
 enum class ScheduleKind { constant, step, multi_step, cosine, one_cycle, polynomial, exponential };
+enum class Anneal { cosine, linear };
 enum class ScheduleBy { automatic, epoch, step };
 enum class LrScale { none, linear, sqrt };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
+// The views of an image over which an evaluation averages (train/eval_views.h).
+enum class EvalViews { plain, mirror, mirror_shift };
 enum class OnNonFinite { stop, skip, rollback };
 enum class SaveFailure { retry, stop };
 enum class ExportFormat { automatic, onnx, safetensors };
 enum class ProgressStyle { automatic, bar, lines, none };
+
+// A factor for the parameters whose names match a pattern, in which * is any text and ? any character.
+struct PatternFactor {
+  std::string pattern;
+  double factor = 1;
+
+  friend bool operator==(const PatternFactor&, const PatternFactor&) = default;
+};
+// The parameters that match are trained in the first `epochs` only; 0: not at all.
+struct PatternFreeze {
+  std::string pattern;
+  double epochs = 0;
+
+  friend bool operator==(const PatternFreeze&, const PatternFreeze&) = default;
+};
 
 struct RunOptions {
   std::string config;  // the configuration file, or empty
@@ -88,10 +110,13 @@ struct DataOptions {
   bool random_resized_crop = false;
   std::int64_t random_crop_padding = 0;
   CropFill random_crop_fill = CropFill::black;
-  bool random_flip = false;
+  FlipMode random_flip = FlipMode::off;
   std::array<double, 3> color_jitter = {0, 0, 0};  // of brightness, contrast, saturation
   std::int64_t cutout = 0;                         // side of the square; 0: none
+  double random_erasing = 0;                       // probability
   double mixup = 0;                                // both parameters of the Beta distribution; 0: off
+  double cutmix = 0;                               // likewise
+  MixPer mixup_per = MixPer::sample;               // of mixup and cutmix
   // Image folders.
   std::int64_t image_size = 224;
   std::int64_t max_bad_samples = 0;
@@ -99,6 +124,9 @@ struct DataOptions {
 
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
+
+// Whether samples are mixed, so that each has two labels.
+inline bool mixes(const DataOptions& data) { return data.mixup > 0 || data.cutmix > 0; }
 
 // At most one of the first three is set; resolve_batch (batch.h) turns them into a batch plan.
 struct BatchOptions {
@@ -120,6 +148,9 @@ struct OptimizerOptions {
   double weight_decay = 0;
   DecayKind decay = DecayKind::automatic;  // automatic: decoupled for adamw, L2 for sgd, adam and rmsprop
   NoDecay no_decay_on = NoDecay::none;
+  std::vector<PatternFactor> lr_for;     // factors of the learning rate
+  std::vector<PatternFactor> decay_for;  // factors of the weight decay
+  std::vector<PatternFreeze> freeze;
   double beta1 = 0.9;  // adam, adamw, lamb
   double beta2 = 0.999;
   double epsilon = 1e-8;  // adam, adamw, lamb, rmsprop
@@ -130,6 +161,9 @@ struct OptimizerOptions {
   double clip_value = 0;  // bound on the magnitude of each component; 0: off
   double ema_decay = 0;   // decay rate of the moving average of the weights; 0: off
   bool ema_warmup = false;
+  std::int64_t lookahead = 0;    // steps between pulls towards the slow weights; 0: off
+  double lookahead_decay = 0.5;  // fraction of the slow weights that a pull keeps
+  double lookahead_power = 0;    // the fraction grows with (step / steps)^power
   ScheduleKind schedule = ScheduleKind::constant;
   ScheduleBy schedule_by = ScheduleBy::automatic;  // automatic: by epoch for multi_step, by step for the others
   std::int64_t lr_step_epochs = 0;                 // step, exponential: epochs between decays
@@ -139,6 +173,7 @@ struct OptimizerOptions {
   bool lr_staircase = false;                       // exponential: decay in discrete steps
   double lr_min = 0;                               // cosine, polynomial: final learning rate
   double lr_power = 1;                             // polynomial: exponent
+  Anneal one_cycle_anneal = Anneal::cosine;        // one_cycle: how the rate changes
   double one_cycle_rise = 0.3;                     // one_cycle: fraction of training in which it increases
   double one_cycle_div = 25;                       // one_cycle: peak lr / initial lr
   double one_cycle_final_div = 1e4;                // one_cycle: initial lr / final lr
@@ -149,7 +184,7 @@ struct OptimizerOptions {
   LrScale lr_scale = LrScale::none;
   std::int64_t lr_base_batch = 256;  // lr_scale: the global batch for which lr was chosen
   double label_smoothing = 0;
-  std::int64_t epochs = 10;
+  double epochs = 10;          // the last one may be a part of an epoch
   std::int64_t max_steps = 0;  // 0: no limit
   std::uint64_t seed = 1;
   OnNonFinite on_nonfinite = OnNonFinite::stop;
@@ -182,6 +217,7 @@ struct OutputOptions {
   std::int64_t log_interval = 50;  // steps
   std::int64_t eval_every = 1;     // epochs; 0: only at the end
   EvalOn eval_on = EvalOn::rank0;
+  EvalViews eval_views = EvalViews::plain;
   std::string plan_cache;  // "off" or a folder; empty: see plan_cache_directory()
   ProgressStyle progress = ProgressStyle::automatic;
   bool trace = false;
@@ -291,6 +327,9 @@ constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_
 constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
 constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard", "imagenet"}); }
 constexpr auto enum_names(CropFill) { return std::to_array<std::string_view>({"black", "reflect"}); }
+constexpr auto enum_names(FlipMode) { return std::to_array<std::string_view>({"off", "on", "alternate"}); }
+constexpr auto enum_names(MixPer) { return std::to_array<std::string_view>({"sample", "batch"}); }
+constexpr auto enum_names(EvalViews) { return std::to_array<std::string_view>({"plain", "mirror", "mirror-shift"}); }
 constexpr auto enum_names(OptimizerKind) {
   return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb"});
 }
@@ -301,6 +340,7 @@ constexpr auto enum_names(ScheduleKind) {
   return std::to_array<std::string_view>(
       {"constant", "step", "multi-step", "cosine", "one-cycle", "polynomial", "exponential"});
 }
+constexpr auto enum_names(Anneal) { return std::to_array<std::string_view>({"cos", "linear"}); }
 constexpr auto enum_names(ScheduleBy) { return std::to_array<std::string_view>({"auto", "epoch", "step"}); }
 constexpr auto enum_names(LrScale) { return std::to_array<std::string_view>({"none", "linear", "sqrt"}); }
 constexpr auto enum_names(Reduction) { return std::to_array<std::string_view>({"ring", "tree", "root"}); }

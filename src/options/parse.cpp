@@ -282,8 +282,8 @@ void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
   check_optimizer(o);
   check_schedule(o);
-  check(o.warmup_epochs <= static_cast<double>(o.epochs), ExitCode::usage,
-        "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs, o.epochs);
+  check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,
+        o.epochs);
   check(!options.model.new_classifier || !options.model.init_from.empty(), ExitCode::usage,
         "--new-classifier requires --init-from, which initializes the other layers");
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
@@ -302,6 +302,8 @@ void check_combinations(const Options& options) {
         "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
   check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
         "--random-crop-fill requires --random-crop-padding > 0");
+  check(options.data.mixup_per == MixPer::sample || mixes(options.data), ExitCode::usage,
+        "--mixup-per requires --mixup or --cutmix");
   const DeviceOptions& device = options.device;
   check(device.gpu_description.empty() || options.command == "plan", ExitCode::usage,
         "--gpu-description applies to the command plan only: nothing runs on a GPU that is only described");

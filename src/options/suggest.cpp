@@ -46,6 +46,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"img-size", "image-size"},
     {"hflip", "random-flip"},
     {"mixup-alpha", "mixup"},
+    {"cutmix-alpha", "cutmix"},
 });
 
 }  // namespace

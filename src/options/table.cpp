@@ -152,11 +152,22 @@ void add_data(std::vector<OptionSpec>& table) {
   data.integer("random-crop-padding", &D::random_crop_padding, 0, 4096,
                "augmentation: shift images randomly by up to N pixels; 0: off");
   data.choice("random-crop-fill", &D::random_crop_fill, "fill for the border that --random-crop-padding uncovers");
-  data.on_off("random-flip", &D::random_flip, "augmentation: flip images horizontally with probability 1/2");
+  OptionSpec& flip = data.choice(
+      "random-flip", &D::random_flip,
+      "augmentation: flip images horizontally; on: with probability 1/2; alternate: every image in every second epoch, "
+      "beginning with a random half of them");
+  flip.bare = "on";
   data.three_reals("color-jitter", &D::color_jitter, "B,C,S", {0, 10},
                    "augmentation: scale brightness, contrast and saturation by random factors in [1-X, 1+X]");
   data.integer("cutout", &D::cutout, 0, 4096, "augmentation: erase a random square with sides of N pixels; 0: off");
+  data.real("random-erasing", &D::random_erasing, {0, 1},
+            "augmentation: erase a random rectangle of 2% to 33% of the area, with this probability");
   data.real("mixup", &D::mixup, {0, 100}, "augmentation: mix pairs of samples with weights from Beta(X, X); 0: off");
+  data.real(
+      "cutmix", &D::cutmix, {0, 100},
+      "augmentation: let pairs of samples exchange a rectangle whose share of the area is from Beta(X, X); 0: off; "
+      "with --mixup each pair does one of the two");
+  data.choice("mixup-per", &D::mixup_per, "--mixup, --cutmix: draw for each sample or pair, or once for a whole batch");
   data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder, synthetic: resize images to N x N pixels");
   data.integer("max-bad-samples", &D::max_bad_samples, 0, kUnbounded,
                "--dataset folder: number of unreadable files to tolerate");
@@ -209,12 +220,29 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.choice(
       "no-decay-on", &O::no_decay_on,
       "norm-and-bias: exempt one-dimensional tensors from weight decay and from the layer-wise rates of lars and lamb");
+  optimizer.pattern_factors(
+      "lr-for", &O::lr_for,
+      "multiply the learning rate of the parameters whose names match PATTERN (with * and ?) by X");
+  optimizer.pattern_factors("decay-for", &O::decay_for,
+                            "multiply the weight decay of the parameters whose names match PATTERN by X");
+  optimizer.pattern_freezes("freeze", &O::freeze,
+                            "do not train the parameters whose names match PATTERN; with @N train them in the first N "
+                            "epochs only");
   optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "clip the gradient to this global L2 norm; 0: off");
   optimizer.real("clip-value", &O::clip_value, {0, 1e9}, "clip each component of the gradient to [-X, X]; 0: off");
   optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
                  "decay rate of an exponential moving average of the weights, which is used for evaluation; 0: off");
   optimizer.on_off("ema-warmup", &O::ema_warmup,
                    "limit the decay rate of the average to (1 + n) / (10 + n) after n updates");
+  optimizer.integer(
+      "lookahead", &O::lookahead, 0, kUnbounded,
+      "every N steps pull the weights towards slow weights that follow them, which they become at the end; "
+      "0: off");
+  optimizer.real("lookahead-decay", &O::lookahead_decay, {0, 1, true},
+                 "--lookahead: fraction of the slow weights that is kept; the rest are the trained ones");
+  optimizer.real(
+      "lookahead-power", &O::lookahead_power, {0, 100},
+      "--lookahead: --lookahead-decay is reached at the end only, and multiplied by (step / steps)^X before");
   optimizer.choice("schedule", &O::schedule, "learning rate schedule").common = true;
   optimizer.choice("schedule-by", &O::schedule_by,
                    "whether the learning rate changes per step or per epoch, and the unit of --lr-milestones; auto: "
@@ -230,6 +258,8 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.on_off("lr-staircase", &O::lr_staircase, "--schedule exponential: decay in discrete steps");
   optimizer.real("lr-min", &O::lr_min, kLearningRates, "--schedule cosine, polynomial: final learning rate");
   optimizer.real("lr-power", &O::lr_power, {0, 100}, "--schedule polynomial: exponent");
+  optimizer.choice("one-cycle-anneal", &O::one_cycle_anneal,
+                   "--schedule one-cycle: change the learning rate along cosines or straight lines");
   optimizer.real("one-cycle-rise", &O::one_cycle_rise, {0, 1, true, true},
                  "--schedule one-cycle: fraction of training during which the learning rate increases");
   optimizer.real("one-cycle-div", &O::one_cycle_div, {1, 1e9},
@@ -249,7 +279,8 @@ void add_optimizer(std::vector<OptionSpec>& table) {
                     "--lr-scale: global batch for which --lr was chosen");
   optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true},
                  "fraction of the target probability spread uniformly over all classes");
-  optimizer.integer("epochs", &O::epochs, 1, 1'000'000'000, "passes over the training set").common = true;
+  optimizer.real("epochs", &O::epochs, {0, 1e9, false, true}, "passes over the training set; the last may be a part")
+      .common = true;
   optimizer.integer("max-steps", &O::max_steps, 0, kUnbounded, "stop after this many steps; 0: no limit");
   optimizer.bits("seed", &O::seed, "seed for weights, sample order and augmentation").common = true;
   optimizer.choice("on-nonfinite", &O::on_nonfinite,
@@ -304,6 +335,10 @@ void add_output(std::vector<OptionSpec>& table) {
   output.integer("log-interval", &O::log_interval, 1, kUnbounded, "steps between progress lines and training records");
   output.integer("eval-every", &O::eval_every, 0, kUnbounded, "epochs between evaluations; 0: only after the last");
   output.choice("eval-on", &O::eval_on, "ranks that evaluate");
+  output.choice(
+      "eval-views", &O::eval_views,
+      "evaluate the mean of the logits over views of each image; mirror: and its mirror image; mirror-shift: and "
+      "both shifted by one pixel to the lower right and the upper left");
   output.text("plan-cache", &O::plan_cache, "DIR|off", "a folder or off", "cache of execution plans").unset =
       "~/.cache/ddp_train/plans";
   output.on_off("trace", &O::trace,

@@ -174,6 +174,44 @@ class TopicTable {
     return spec;
   }
 
+  OptionSpec& pattern_factors(std::string_view key, std::vector<PatternFactor> Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "PATTERN=X,...", help);
+    spec.range = "such as *.bias=2";
+    spec.allowed = "patterns of parameter names with a factor >= 0 each, such as *.bias=2,fc.*=0.1";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_pattern_factors(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      const std::vector<PatternFactor>& values = options.*group.*member;
+      std::string text;
+      for (const PatternFactor& each : values) {
+        text += fmt::format("{}{}={}", text.empty() ? "" : ",", each.pattern, each.factor);
+      }
+      return values.empty() ? std::nullopt : std::optional(text);
+    };
+    return spec;
+  }
+
+  OptionSpec& pattern_freezes(std::string_view key, std::vector<PatternFreeze> Group::*member, std::string_view help) {
+    OptionSpec& spec = add(key, "PATTERN[@N],...", help);
+    spec.range = "such as conv1.*";
+    spec.allowed =
+        "patterns of parameter names, each with @ and a number of epochs >= 0 or without, such as conv1.*,fc.bias@3";
+    spec.set = [group = group_, member](Options& options, std::string_view value) {
+      options.*group.*member = read_pattern_freezes(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      const std::vector<PatternFreeze>& values = options.*group.*member;
+      std::string text;
+      for (const PatternFreeze& each : values) {
+        text += (text.empty() ? "" : ",") + each.pattern;
+        if (each.epochs > 0) text += fmt::format("@{}", each.epochs);
+      }
+      return values.empty() ? std::nullopt : std::optional(text);
+    };
+    return spec;
+  }
+
   // An option that may be repeated on the command line.
   OptionSpec& texts(std::string_view key, std::vector<std::string> Group::*member, std::string value_name,
                     std::string allowed, std::string_view help) {

@@ -118,6 +118,41 @@ std::array<double, 3> read_three_reals(std::string_view text, const RealRange& r
   return values;
 }
 
+namespace {
+
+// Calls `read` with each part between commas.
+template <class Read>
+void read_list(std::string_view text, const Read& read) {
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    read(text.substr(0, comma));
+    if (comma == std::string_view::npos) return;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+std::vector<PatternFactor> read_pattern_factors(std::string_view text) {
+  std::vector<PatternFactor> factors;
+  read_list(text, [&](std::string_view part) {
+    const std::size_t equals = part.rfind('=');
+    if (equals == std::string_view::npos) throw BadValue("a pattern without '=' and a factor");
+    factors.push_back({read_text(part.substr(0, equals)), read_real(part.substr(equals + 1), {0, 1e9})});
+  });
+  return factors;
+}
+
+std::vector<PatternFreeze> read_pattern_freezes(std::string_view text) {
+  std::vector<PatternFreeze> freezes;
+  read_list(text, [&](std::string_view part) {
+    const std::size_t at = part.rfind('@');
+    const double epochs = at == std::string_view::npos ? 0 : read_real(part.substr(at + 1), {0, 1e9});
+    freezes.push_back({read_text(part.substr(0, at)), epochs});
+  });
+  return freezes;
+}
+
 bool is_switch_word(std::string_view text) { return contains(kOn, text) || contains(kOff, text); }
 
 bool read_switch(std::string_view text) {

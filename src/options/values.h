@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "options/options.h"
+
 namespace ddp {
 
 // The interval from low to high; low_open and high_open exclude the endpoint. An infinite high means no upper bound.
@@ -36,6 +38,10 @@ std::vector<int> read_ordinals(std::string_view text);
 std::vector<std::int64_t> read_milestones(std::string_view text);
 // Three comma-separated numbers within `range`: "0.4,0.4,0".
 std::array<double, 3> read_three_reals(std::string_view text, const RealRange& range);
+// Comma-separated patterns with a factor >= 0 each: "*.bias=2,fc.*=0.1".
+std::vector<PatternFactor> read_pattern_factors(std::string_view text);
+// Comma-separated patterns, each with a number of epochs >= 0 or without: "conv1.*,fc.bias@3".
+std::vector<PatternFreeze> read_pattern_freezes(std::string_view text);
 // on, true, yes, 1 or off, false, no, 0.
 bool read_switch(std::string_view text);
 // Text that survives a configuration file: not empty, without '#' and control characters, no blank at either end.

@@ -12,8 +12,14 @@ Cursor advanced(Cursor cursor, std::int64_t steps_per_epoch) {
 }
 
 BatchStream::BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, std::uint64_t seed, Cursor begin,
-                         std::int64_t steps)
-    : plan_(plan), rank_(rank), seed_(seed), sampler_(samples, seed), cursor_(begin), left_(steps) {
+                         std::int64_t steps, bool alternating)
+    : plan_(plan),
+      rank_(rank),
+      seed_(seed),
+      sampler_(samples, seed),
+      cursor_(begin),
+      left_(steps),
+      alternating_(alternating) {
   keys_.reserve(static_cast<std::size_t>(plan.per_rank));
   partners_.reserve(static_cast<std::size_t>(plan.per_rank));
 }
@@ -31,7 +37,8 @@ std::optional<BatchRequest> BatchStream::next() {
   const std::span<const std::uint32_t> indices =
       sampler_.order().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(mine.size()));
   keys_.clear();
-  for (const std::uint32_t index : indices) keys_.push_back(sample_key(seed_, cursor_.epoch, index));
+  const auto key_of = alternating_ ? alternating_key : sample_key;
+  for (const std::uint32_t index : indices) keys_.push_back(key_of(seed_, cursor_.epoch, index));
   partners_.clear();
   const Range shards = plan_.shards_of(rank_);
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
@@ -43,8 +50,9 @@ std::optional<BatchRequest> BatchStream::next() {
       partners_.push_back(static_cast<std::uint32_t>(samples.begin - mine.begin + partner));
     }
   }
+  const std::uint64_t key = batch_key(seed_, cursor_.epoch, cursor_.step);
   cursor_ = advanced(cursor_, plan_.steps_per_epoch);
-  return BatchRequest{indices, keys_, partners_};
+  return BatchRequest{indices, keys_, partners_, key};
 }
 
 }  // namespace ddp

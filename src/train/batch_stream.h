@@ -31,9 +31,9 @@ Cursor advanced(Cursor cursor, std::int64_t steps_per_epoch);
 
 class BatchStream {
  public:
-  // Ends before step `steps` from here.
+  // Ends before step `steps` from here. With `alternating` the keys are those of alternating_key().
   BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, std::uint64_t seed, Cursor begin,
-              std::int64_t steps);
+              std::int64_t steps, bool alternating = false);
 
   // Valid until the next call; empty if the rank has no share of a small last batch.
   std::optional<BatchRequest> next();
@@ -45,6 +45,7 @@ class BatchStream {
   Sampler sampler_;
   Cursor cursor_;
   std::int64_t left_;
+  bool alternating_;
   std::int64_t shuffled_epoch_ = -1;
   // Of the last batch returned.
   std::vector<std::uint64_t> keys_;

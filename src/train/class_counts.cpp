@@ -1,9 +1,11 @@
 #include "train/class_counts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "backend/arithmetic.h"
+#include "base/error.h"
 
 namespace ddp {
 namespace {
@@ -51,20 +53,54 @@ void ClassCounter::read_logits(std::size_t sample) {
 }
 
 void ClassCounter::add(std::span<const std::int32_t> labels) {
-  const auto classes = static_cast<std::size_t>(classes_);
   for (std::size_t sample = 0; sample < labels.size(); ++sample) {
     read_logits(sample);
-    const auto label = static_cast<std::size_t>(labels[sample]);
-    const float own = row_[label];
-    std::int64_t before = 0;  // answers that come before the label
-    for (std::size_t c = 0; c < classes; ++c) before += row_[c] > own || (row_[c] == own && c < label) ? 1 : 0;
-    const auto answer = static_cast<std::size_t>(std::max_element(row_.begin(), row_.end()) - row_.begin());
-    counts_[0] += 1;
-    counts_[1] += before < kBest ? 1 : 0;
-    counts_[kHead + label] += 1;
-    counts_[kHead + classes + label] += answer == label ? 1 : 0;
-    if (classes_ <= kMostConfusedClasses) counts_[kHead + 2 * classes + label * classes + answer] += 1;
+    (void)count_row(labels[sample]);
   }
+}
+
+// Counts the sample whose logits are in row_; returns whether its answer is right.
+bool ClassCounter::count_row(std::int32_t sample_label) {
+  const auto classes = static_cast<std::size_t>(classes_);
+  const auto label = static_cast<std::size_t>(sample_label);
+  const float own = row_[label];
+  std::int64_t before = 0;  // answers that come before the label
+  for (std::size_t c = 0; c < classes; ++c) before += row_[c] > own || (row_[c] == own && c < label) ? 1 : 0;
+  const auto answer = static_cast<std::size_t>(std::max_element(row_.begin(), row_.end()) - row_.begin());
+  counts_[0] += 1;
+  counts_[1] += before < kBest ? 1 : 0;
+  counts_[kHead + label] += 1;
+  counts_[kHead + classes + label] += answer == label ? 1 : 0;
+  if (classes_ <= kMostConfusedClasses) counts_[kHead + 2 * classes + label * classes + answer] += 1;
+  return answer == label;
+}
+
+void ClassCounter::add_view(std::size_t samples, float weight) {
+  const auto classes = static_cast<std::size_t>(classes_);
+  if (view_sums_.empty()) view_sums_.assign(samples * classes, 0);
+  DDP_ASSERT(view_sums_.size() == samples * classes);
+  for (std::size_t sample = 0; sample < samples; ++sample) {
+    read_logits(sample);
+    for (std::size_t c = 0; c < classes; ++c) view_sums_[sample * classes + c] += weight * row_[c];
+  }
+}
+
+LogitLoss ClassCounter::count_views(std::span<const std::int32_t> labels) {
+  const auto classes = static_cast<std::ptrdiff_t>(classes_);
+  DDP_ASSERT(std::ssize(view_sums_) == std::ssize(labels) * classes);
+  LogitLoss found;
+  auto sums = view_sums_.begin();
+  for (const std::int32_t label : labels) {
+    row_.assign(sums, sums + classes);
+    sums += classes;
+    found.correct += count_row(label) ? 1 : 0;
+    const auto largest = static_cast<double>(*std::max_element(row_.begin(), row_.end()));
+    double total = 0;
+    for (const float logit : row_) total += std::exp(static_cast<double>(logit) - largest);
+    found.loss_sum += std::log(total) + largest - static_cast<double>(row_[static_cast<std::size_t>(label)]);
+  }
+  view_sums_.clear();
+  return found;
 }
 
 ClassCounts ClassCounter::total(Communicator& ranks) const {

@@ -36,6 +36,12 @@ struct ClassCounts {
   std::vector<double> class_accuracy() const;
 };
 
+// Of some samples, from their logits.
+struct LogitLoss {
+  double loss_sum = 0;  // softmax cross-entropy
+  std::int64_t correct = 0;
+};
+
 class ClassCounter {
  public:
   ClassCounter(DeviceQueue& queue, const Network& network, std::int64_t classes);
@@ -45,16 +51,22 @@ class ClassCounter {
   void enqueue();
   // Counts them, after synchronize().
   void add(std::span<const std::int32_t> labels);
+  // For several views of the same samples: adds the logits of a view, after synchronize(), times `weight`; then counts the
+  // sums, and begins anew.
+  void add_view(std::size_t samples, float weight);
+  LogitLoss count_views(std::span<const std::int32_t> labels);
   ClassCounts total(Communicator& ranks) const;
 
  private:
   void read_logits(std::size_t sample);
+  bool count_row(std::int32_t label);
 
   DeviceQueue& queue_;
   const Network& network_;
   std::int64_t classes_;
   Memory logits_;  // on the host, as the device has them
   std::vector<float> row_;
+  std::vector<float> view_sums_;  // [samples][classes]
   // Samples, in the top 5, then for each class its samples and right answers, then the confusion matrix.
   std::vector<std::int64_t> counts_;
 };

@@ -19,20 +19,21 @@ std::vector<std::uint32_t> all_of(std::int64_t samples) {
 }  // namespace
 
 Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset, const ResidentImages* resident,
-                     Communicator& ranks, EvalOn where, const DataOptions& options)
+                     Communicator& ranks, EvalOn where, const DataOptions& options, EvalViews views)
     : backend_(backend),
       network_(network),
       dataset_(dataset),
       ranks_(ranks),
       where_(where),
+      views_(eval_views(views, dataset.shape())),
       indices_(all_of(dataset.size())),
-      stage_(backend.queue(), dataset.shape().size(), network.batch(), resident),
+      stage_(backend.queue(), dataset.shape().size(), network.batch(), views_.size() == 1 ? resident : nullptr),
       counter_(backend.queue(), network, dataset.classes()),
       loader_(dataset,
               {.max_batch = network.batch(),
                .workers = options.workers,
                .prefetch = options.prefetch,
-               .read_pixels = resident == nullptr},
+               .read_pixels = resident == nullptr || views_.size() > 1},
               [] { return std::nullopt; }) {
   const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
   device_sums_ = backend.queue().allocate(count * sizeof(double), "the sums of an evaluation");
@@ -46,12 +47,33 @@ EvalResult Evaluator::run(const ModelState& state) {
   return *result;
 }
 
+LogitLoss Evaluator::run_views(const ModelState& state, const Batch& batch) {
+  const Shape shape = dataset_.shape();
+  for (const EvalView& view : views_) {
+    shown_.assign(batch.pixels.begin(), batch.pixels.end());
+    for (std::size_t at = 0; at < shown_.size(); at += shape.size()) {
+      show(view, shape, std::span(shown_).subspan(at, shape.size()));
+    }
+    Batch shown = batch;
+    shown.pixels = shown_;
+    stage_.set(shown);
+    stage_.enqueue();
+    double* unused = device_sums_.at<double>(0);
+    network_.forward(Pass::evaluation, state, stage_.samples(0, batch.count), {unused, unused + 1, 0.0F});
+    counter_.enqueue();
+    backend_.queue().synchronize();
+    counter_.add_view(static_cast<std::size_t>(batch.count), view.weight);
+    heartbeat();
+  }
+  return counter_.count_views(batch.labels);
+}
+
 std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const std::function<bool()>& stopped) {
   backend_.math().fill_zero(device_sums_.data(), device_sums_.bytes());
   counter_.clear();
   const auto chunks = static_cast<std::int64_t>(sums_.size()) - 2;
+  std::fill(sums_.begin(), sums_.end(), 0.0);
   double& stops = sums_.back();
-  stops = 0;
   const Range mine = where_ == EvalOn::all ? part(chunks, ranks_.size(), ranks_.rank())
                      : ranks_.rank() == 0  ? Range{0, chunks}
                                            : Range{0, 0};
@@ -69,6 +91,12 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
       break;
     }
     const std::optional<Batch> batch = loader_.next();
+    if (views_.size() > 1) {
+      const LogitLoss found = run_views(state, *batch);
+      sums_[static_cast<std::size_t>(chunk)] = found.loss_sum;
+      sums_[static_cast<std::size_t>(chunks)] += static_cast<double>(found.correct);
+      continue;
+    }
     stage_.set(*batch);
     stage_.enqueue();
     double* sums = device_sums_.at<double>(0);
@@ -79,8 +107,10 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
     counter_.add(batch->labels);
     heartbeat();
   }
-  backend_.queue().download(sums_.data(), device_sums_.data(), device_sums_.bytes());
-  backend_.queue().synchronize();
+  if (views_.size() == 1) {
+    backend_.queue().download(sums_.data(), device_sums_.data(), device_sums_.bytes());
+    backend_.queue().synchronize();
+  }
   // Each chunk's sum is computed by one rank and zero on the others, so the total is exact in any order of additions.
   ranks_.all_reduce(sums_, ReduceOp::sum);
   if (stops > 0) return std::nullopt;

@@ -21,6 +21,7 @@
 #include "options/options.h"
 #include "train/batch_stage.h"
 #include "train/class_counts.h"
+#include "train/eval_views.h"
 
 namespace ddp {
 
@@ -33,20 +34,25 @@ struct EvalResult {
 
 class Evaluator {
  public:
-  // `resident` holds the images of the data set in device memory, or is null.
+  // `resident` holds the images of the data set in device memory, or is null. Where there are several views, the answer
+  // and the loss are those of the mean of their logits.
   Evaluator(Backend& backend, Network& network, const Dataset& dataset, const ResidentImages* resident,
-            Communicator& ranks, EvalOn where, const DataOptions& options);
+            Communicator& ranks, EvalOn where, const DataOptions& options, EvalViews views = EvalViews::plain);
 
   EvalResult run(const ModelState& state);
   // Calls `stopped` before each chunk; returns nullopt on all ranks if it returned true on any evaluating rank.
   std::optional<EvalResult> run_unless(const ModelState& state, const std::function<bool()>& stopped);
 
  private:
+  LogitLoss run_views(const ModelState& state, const Batch& batch);
+
   Backend& backend_;
   Network& network_;
   const Dataset& dataset_;
   Communicator& ranks_;
   EvalOn where_;
+  std::vector<EvalView> views_;
+  std::vector<std::uint8_t> shown_;  // a batch in one of several views
   std::vector<std::uint32_t> indices_;
   BatchStage stage_;
   Memory device_sums_;

@@ -23,9 +23,11 @@
 #include "train/init_from.h"
 #include "train/model_source.h"
 #include "train/open_device.h"
+#include "train/parameter_segments.h"
 #include "train/plan_cache.h"
 #include "train/resume.h"
 #include "train/time_kernels.h"
+#include "train/whitening.h"
 
 namespace ddp {
 namespace {
@@ -164,7 +166,8 @@ Normalization evaluated_normalization(const Normalization& options, const Traini
 std::size_t bytes_beside_activations(const Experiment& e) {
   const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
-  return (2 + state_buffers(update_settings(e.options.optimizer)) + levels) *
+  const std::size_t slow = e.options.optimizer.lookahead > 0 ? 1 : 0;
+  return (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
          static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
 }
 
@@ -206,9 +209,11 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
   Augmentation augmentation{.random_resized_crop = options.random_resized_crop,
                             .crop_padding = options.random_crop_padding,
                             .crop_reflects = reflects,
-                            .flip = options.random_flip,
+                            .flip = options.random_flip != FlipMode::off,
+                            .flip_alternates = options.random_flip == FlipMode::alternate,
                             .color_jitter = options.color_jitter,
                             .cutout = options.cutout,
+                            .erasing = options.random_erasing,
                             .fill = {}};
   for (const float mean : normalization.mean) {
     augmentation.fill.push_back(static_cast<std::uint8_t>(std::lround(255 * mean)));
@@ -222,7 +227,8 @@ std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& d
   return std::make_unique<ResidentImages>(backend.queue(), dataset);
 }
 
-// The weights of the model's file, or random ones; then, if `reads`, those of --init-from.
+// The weights of the model's file, or random ones; then, if `reads`, those that depend on the training images, and those
+// of --init-from.
 void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, bool reads) {
   const ModelOptions& options = e.options.model;
   const std::span<float> parameters = e.host_parameters->values();
@@ -235,12 +241,12 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
   } else {
     initialize(e.graph, initial_of(options), e.options.optimizer.seed, parameters);
   }
-  // Constants are not initialised.
+  // The constants of a file are not initialised.
   for (const Parameter& p : e.graph.parameters()) {
-    if (!p.fixed) continue;
-    DDP_ASSERT(imported.has_value());
+    if (!p.fixed || !imported) continue;
     std::copy_n(imported->parameters.begin() + p.offset, p.elements(), parameters.begin() + p.offset);
   }
+  if (reads && options.init == InitKind::model) whiten(*e.data.train, {e.scale, e.shift}, e.graph, parameters);
   if (reads && !options.init_from.empty()) {
     load_initial(options.init_from, e.graph, {parameters, statistics, options.new_classifier});
   }
@@ -341,6 +347,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);
     }
+    (void)parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
   });
@@ -368,9 +375,10 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     const auto count = static_cast<std::size_t>(e.graph.flat_elements());
     e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
     e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
-    e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank());
-    first_weights(e, imported, session.rank() == 0 && !resumed);
-    if (options.data.mixup == 0) e.resident_train = make_resident(*e.backend, *e.data.train);
+    e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank(),
+                                                     options.optimizer.lookahead > 0);
+    first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
+    if (!mixes(options.data)) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
   if (e.device.described) return e;

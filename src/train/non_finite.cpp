@@ -127,7 +127,7 @@ void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::i
   found.indices = gathered(ranks, batch.indices, e.batch, samples, 1);
   found.labels = gathered(ranks, batch.labels, e.batch, samples, 1);
   found.keys = gathered(ranks, batch.keys, e.batch, samples, 1);
-  if (e.options.data.mixup > 0) {
+  if (mixes(e.options.data)) {
     found.other_labels = gathered(ranks, batch.other_labels, e.batch, samples, 1);
     found.label_weights = gathered(ranks, batch.label_weights, e.batch, samples, 1);
   }

@@ -7,10 +7,11 @@
 
 namespace ddp {
 
-ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank)
+ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank, bool slow)
     : backend_(backend),
       statistics_(graph.statistics()),
       count_(static_cast<std::size_t>(graph.statistic_count())),
+      stride_(slow ? 2 * count_ : count_),
       shards_(plan.shards),
       mine_(plan.shards_of(rank)) {
   if (count_ == 0) return;
@@ -48,7 +49,9 @@ float* ShardStatistics::of_shard(std::int64_t shard) const {
 void ShardStatistics::set(std::span<const float> values) {
   if (count_ == 0) return;
   DDP_ASSERT(values.size() == count_);
-  for (std::int64_t shard = 0; shard < shards_; ++shard) std::copy(values.begin(), values.end(), row(shard).begin());
+  for (std::size_t begin = 0; begin < all_.size(); begin += count_) {
+    std::copy(values.begin(), values.end(), all_.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
   std::copy(values.begin(), values.end(), host_mean_->values().begin());
   push();
 }
@@ -56,10 +59,19 @@ void ShardStatistics::set(std::span<const float> values) {
 // Copies the host's values to the device.
 void ShardStatistics::push() {
   for (std::int64_t shard = mine_.begin; shard < mine_.end; ++shard) {
-    std::copy_n(row(shard).begin(), count_, host_own_->values().subspan(at(shard - mine_.begin)).begin());
+    std::copy_n(row(shard).begin(), stride_, host_own_->values().subspan(at(shard - mine_.begin)).begin());
   }
   host_own_->push();
   host_mean_->push();
+}
+
+void ShardStatistics::pull(float rest) {
+  if (count_ == 0) return;
+  DDP_ASSERT(stride_ == 2 * count_);
+  for (std::int64_t shard = mine_.begin; shard < mine_.end; ++shard) {
+    float* fast = of_shard(shard);
+    backend_.math().pull(fast + count_, fast, count_, rest);
+  }
 }
 
 void ShardStatistics::keep() {
@@ -109,7 +121,10 @@ std::vector<TensorView> ShardStatistics::mean_views() {
 
 std::vector<TensorView> ShardStatistics::shard_views() {
   if (count_ == 0) return {};
-  return {{"running_statistics", {shards_, static_cast<std::int64_t>(count_)}, all_.data()}};
+  const auto count = static_cast<std::int64_t>(count_);
+  const std::vector<std::int64_t> plain = {shards_, count};
+  const std::vector<std::int64_t> with_slow = {shards_, 2, count};
+  return {{"running_statistics", stride_ == count_ ? plain : with_slow, all_.data()}};
 }
 
 }  // namespace ddp

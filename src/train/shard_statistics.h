@@ -22,8 +22,9 @@ namespace ddp {
 
 class ShardStatistics {
  public:
-  // Initialises the statistics of all shards as defined by the graph.
-  ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank);
+  // Initialises the statistics of all shards as defined by the graph. With `slow` each shard has a second, slow copy of
+  // them, for Lookahead (optim/lookahead.h).
+  ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank, bool slow = false);
 
   // The statistics of one of this rank's shards, in the backend's memory. Like mean(), null for a network without batch
   // normalisation.
@@ -39,7 +40,9 @@ class ShardStatistics {
   void broadcast(Communicator& ranks);
   // Collective: from here on this rank has these shards; all keep their statistics.
   void divide(Communicator& ranks, Range mine);
-  // Initialises all shards with these values; for imported networks.
+  // Pulls the slow copies of this rank's shards (FlatMath::pull).
+  void pull(float rest);
+  // Initialises all shards with these values, slow copies included; for imported networks.
   void set(std::span<const float> values);
 
   // The mean in host memory, with the names of Graph::statistics(), as of the last gather().
@@ -47,25 +50,27 @@ class ShardStatistics {
   // Keeps this rank's statistics, and puts them back: for a step that is dropped.
   void keep();
   void put_back();
-  // The state needed to continue training: one tensor [shards][elements], or none.
+  // The state needed to continue training: one tensor [shards][elements], with slow copies [shards][2][elements]; or
+  // none.
   std::vector<TensorView> shard_views();
 
  private:
-  std::span<float> row(std::int64_t shard) { return std::span(all_).subspan(at(shard), count_); }
-  std::size_t at(std::int64_t shard) const { return static_cast<std::size_t>(shard) * count_; }
+  std::span<float> row(std::int64_t shard) { return std::span(all_).subspan(at(shard), stride_); }
+  std::size_t at(std::int64_t shard) const { return static_cast<std::size_t>(shard) * stride_; }
   void push();
   void allocate();
 
   Backend& backend_;
   std::vector<Statistic> statistics_;
-  std::size_t count_;  // floats per shard
+  std::size_t count_;   // floats per shard
+  std::size_t stride_;  // the same with the slow copy
   int shards_;
   Range mine_;
   Memory own_;  // the statistics of this rank's shards
   Memory mean_;
   std::unique_ptr<HostMirror> host_own_;
   std::unique_ptr<HostMirror> host_mean_;
-  std::vector<float> all_;  // [shards][count]
+  std::vector<float> all_;  // [shards][stride]
   std::vector<float> kept_;
 };
 

@@ -53,27 +53,30 @@ ReducerConfig reducer_config(const Experiment& e) {
 }  // namespace
 
 std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& plan) {
-  const std::int64_t steps = options.epochs * plan.steps_per_epoch;
+  const std::int64_t steps = steps_of_epochs(options.epochs, plan.steps_per_epoch);
   return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
 }
 
 Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
     : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
       stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
-            e.options.data.mixup > 0),
+            mixes(e.options.data)),
       step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
             e.options.output.recording},
            e.batch, ranks.rank(), e.options.device.cuda_graph != GraphMode::off) {}
 
 Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
-    : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps),
+    : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
+             e.options.data.random_flip == FlipMode::alternate),
       loader(*e.data.train,
              {.max_batch = e.batch.per_rank,
               .workers = e.options.data.workers,
               .prefetch = e.options.data.prefetch,
               .read_pixels = e.resident_train == nullptr,
               .training = true,
-              .mixup = e.options.data.mixup},
+              .mixup = e.options.data.mixup,
+              .cutmix = e.options.data.cutmix,
+              .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
              [this] { return stream.next(); }),
       first_step(run.step() + 1) {}
 
@@ -89,7 +92,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
-                 experiment.options.output.eval_on, experiment.options.data) {
+                 experiment.options.output.eval_on, experiment.options.data, experiment.options.output.eval_views) {
   const std::vector<GpuInfo>& gpus = experiment.device.gpus;
   if (!gpus.empty()) recorder_.watch_gpu(gpus[static_cast<std::size_t>(ranks.rank())].pci_id);
   const BatchPlan& plan = experiment.batch;
@@ -156,6 +159,7 @@ ExitCode Trainer::run() {
     recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(input_->loader.statistics())},
                    control.lr);
     if (!result.finite) handle_non_finite(result, *batch, samples, control.lr);
+    run_.look_ahead(run_.step() + 1);
     const bool complete = after_step(result, control.lr, samples);
     if (!complete || (result.request.stop && run_.step() < total_steps_)) {
       if (!run_.saved_now()) save(/*last=*/true);
@@ -247,7 +251,7 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   if (step % experiment_.options.output.log_interval == 0 || step == total_steps_) log_step(result, lr);
   if (output_ != nullptr) {
     shown_.epoch = before.epoch + 1;
-    shown_.epochs = options_.epochs;
+    shown_.epochs = epochs_shown();
     shown_.step = step;
     shown_.steps = total_steps_;
     shown_.loss = result.loss;
@@ -275,7 +279,7 @@ void Trainer::log_step(const StepResult& result, double lr) {
   const std::int64_t step = run_.step();
   output_->folder.log().write(TrainRecord{step, epoch, result.loss, lr, rate, lap, result.grad_norm,
                                           recorder_.mfu(rate), recorder_.memory(), sampled});
-  shown_ = {epoch,        options_.epochs, step, total_steps_, result.loss, lr, rate, recorder_.mfu(rate).value_or(-1),
+  shown_ = {epoch,        epochs_shown(), step, total_steps_, result.loss, lr, rate, recorder_.mfu(rate).value_or(-1),
             limit_of(lap)};
   output_->console.log(shown_);
 }

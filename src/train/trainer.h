@@ -7,6 +7,7 @@
 // Collective. Rank 0 owns the run folder; the other ranks only contribute their sums.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -94,6 +95,9 @@ class Trainer {
   void recall_outliers();
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
+
+  // With the last one, which may be a part of an epoch.
+  std::int64_t epochs_shown() const { return static_cast<std::int64_t>(std::ceil(options_.epochs)); }
 
   Experiment& experiment_;
   TrainingRun& run_;

@@ -8,18 +8,10 @@
 #include "options/parse.h"
 #include "options/version.h"
 #include "train/model_source.h"
+#include "train/parameter_segments.h"
 
 namespace ddp {
 namespace {
-
-std::vector<ParameterSegment> segments_of(const Graph& graph, NoDecay no_decay_on) {
-  std::vector<ParameterSegment> segments;
-  for (const Parameter& p : graph.parameters()) {
-    const bool plain = no_decay_on == NoDecay::norm_and_bias && p.shape.size() == 1;
-    segments.push_back({p.offset, p.elements(), p.lr_scale, plain ? 0.0F : p.decay_scale, !plain});
-  }
-  return segments;
-}
 
 // What a checkpoint stores of a run that its steps do not change.
 TrainingState constant_state(const Experiment& e) {
@@ -65,12 +57,29 @@ std::vector<TensorView> weight_views(const Experiment& experiment) {
 TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
     : experiment_(experiment),
       ranks_(ranks),
-      optimizer_(*experiment.backend, segments_of(experiment.graph, experiment.options.optimizer.no_decay_on),
+      optimizer_(*experiment.backend,
+                 parameter_segments(experiment.graph, experiment.options.optimizer, experiment.batch.steps_per_epoch),
                  update_settings(experiment.options.optimizer)),
+      lookahead_(lookahead_config(experiment.options.optimizer, experiment.batch)),
       constant_state_(constant_state(experiment)) {
   for (const OptimizerState& state : optimizer_.state()) {
     host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values, optimizer_.elements())});
   }
+  if (lookahead_.every == 0) return;
+  const std::span<const float> weights = experiment.host_parameters->values();
+  slow_ = experiment.backend->queue().allocate(weights.size_bytes(), "the slow weights of Lookahead");
+  host_state_.push_back({"lookahead", HostMirror(experiment.backend->queue(), slow_.at<float>(0), weights.size())});
+  HostMirror& slow = host_state_.back().mirror;
+  std::copy(weights.begin(), weights.end(), slow.values().begin());
+  slow.push();
+}
+
+void TrainingRun::look_ahead(std::int64_t step) {
+  const std::optional<float> rest = lookahead_rest(lookahead_, step);
+  if (!rest) return;
+  const auto count = static_cast<std::size_t>(experiment_.graph.flat_elements());
+  experiment_.backend->math().pull(slow_.at<float>(0), experiment_.parameters(), count, *rest);
+  experiment_.statistics->pull(*rest);
 }
 
 void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, const Checkpoint* checkpoint) {

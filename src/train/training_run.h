@@ -19,6 +19,7 @@
 #include "checkpoint/tensor_view.h"
 #include "comm/communicator.h"
 #include "job/mpi_session.h"
+#include "optim/lookahead.h"
 #include "optim/optimizer.h"
 #include "run_folder/run_folder.h"
 #include "train/batch_stream.h"
@@ -49,6 +50,8 @@ class TrainingRun {
   std::vector<TensorView> optimizer_state();
 
   Optimizer& optimizer() { return optimizer_; }
+  // After this step, from 1: pulls weights and running statistics to the slow ones, if --lookahead wants it here.
+  void look_ahead(std::int64_t step);
 
   // Records one update, with the mean `loss` over the `samples` of its global batch.
   void advance(double loss, std::int64_t samples);
@@ -88,8 +91,10 @@ class TrainingRun {
   Experiment& experiment_;
   Communicator& ranks_;
   Optimizer optimizer_;
+  LookaheadConfig lookahead_;
+  Memory slow_;  // the slow weights of --lookahead
   TrainingState constant_state_;
-  std::vector<NamedMirror> host_state_;  // optimizer state
+  std::vector<NamedMirror> host_state_;  // optimizer state, and slow weights
   std::int64_t step_ = 0;
   Cursor cursor_;
   std::int64_t samples_seen_ = 0;

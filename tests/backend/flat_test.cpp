@@ -39,6 +39,28 @@ TEST_P(Flat, BuffersAreAdded) {
   }
 }
 
+TEST_P(Flat, SlowValuesArePulledTowardsTheFastOnes) {
+  for (const std::int64_t count : {1, 255, 100'001}) {
+    for (const float rest : {0.0F, 0.25F, 1.0F}) {
+      const std::vector<float> before = random_floats(count);
+      std::vector<float> trained = random_floats(count);
+      trained[0] = before[0];  // stays what it is, without rounding
+      const DeviceArray<float> slow(backend(), before);
+      const DeviceArray<float> fast(backend(), trained);
+      backend().math().pull(slow.data(), fast.data(), before.size(), rest);
+      EXPECT_EQ(slow.get(), fast.get());
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        ASSERT_NEAR(slow.get()[i], before[i] + rest * (trained[i] - before[i]), 3e-7F) << i;
+        if (count > 1000) break;
+      }
+      EXPECT_EQ(slow.get()[0], before[0]);
+      if (rest == 0) {
+        EXPECT_EQ(slow.get(), before);
+      }
+    }
+  }
+}
+
 TEST_P(Flat, SquaresAreSummed) {
   for (const std::int64_t count : {0, 1, 63, 64, 65, 1000, 100'003}) {
     std::vector<float> values = random_floats(count);

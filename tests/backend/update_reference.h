@@ -30,13 +30,21 @@ class ReferenceUpdate {
     ++steps_;
     std::vector<double> g(gradient.begin(), gradient.end());
     if (settings_.clip_norm > 0) {
-      const double factor = std::min(1.0, settings_.clip_norm / (norm(g, 0, g.size()) + 1e-6));
+      double squares = 0;
+      for (const ParameterSegment& segment : segments_) {
+        const auto begin = static_cast<std::size_t>(segment.offset);
+        const double part = norm(g, begin, begin + static_cast<std::size_t>(segment.count));
+        if (!is_frozen(segment)) squares += part * part;
+      }
+      const double factor = std::min(1.0, settings_.clip_norm / (std::sqrt(squares) + 1e-6));
       for (double& value : g) value *= factor;
     }
     if (settings_.clip_value > 0) {
       for (double& value : g) value = std::clamp(value, -settings_.clip_value, settings_.clip_value);
     }
-    for (const ParameterSegment& segment : segments_) update_segment(segment, g, lr, momentum);
+    for (const ParameterSegment& segment : segments_) {
+      if (!is_frozen(segment)) update_segment(segment, g, lr, momentum);
+    }
     const auto n = static_cast<double>(steps_ - 1);
     const double keep =
         settings_.average_warmup ? std::min(settings_.average_decay, (1 + n) / (10 + n)) : settings_.average_decay;
@@ -51,6 +59,8 @@ class ReferenceUpdate {
   std::vector<double> average;
 
  private:
+  bool is_frozen(const ParameterSegment& segment) const { return static_cast<double>(steps_) > segment.last_step; }
+
   static double norm(const std::vector<double>& values, std::size_t begin, std::size_t end) {
     double sum = 0;
     for (std::size_t i = begin; i < end; ++i) sum += values[i] * values[i];

@@ -15,7 +15,7 @@ Sample i, channel c, row y, column x of an image [C, H, W]:
 Parameter tensor `name`, element k, with s = the 32-bit FNV-1a hash of its name and
 u = (hash32(s + k) >> 8) * 2^-24 - 0.5, computed in float64 and rounded once:
     more than one dimension    u * 2 * sqrt(6 / fan_in),    fan_in being the elements of one output
-    batch norm's weight        1 + 0.2 * u                  (mnist-slim has none: 1)
+    batch norm's weight        1 + 0.2 * u                  (mnist-slim and airbench94 have none: 1)
     the others                 0.1 * u
 
 Dropout keeps element e of sample i, counted from 0 over the whole run, if the upper 24 bits of SplitMix64's finaliser of
@@ -111,6 +111,34 @@ def mobilenet_v2(channels, classes):
     return net
 
 
+class Airbench94(nn.Module):
+    """The network of github.com/KellerJordan/cifar10-airbench, airbench94.py."""
+
+    def __init__(self, channels, classes):
+        super().__init__()
+        self.whiten = nn.Conv2d(channels, 8 * channels, 2)
+        inputs = 8 * channels
+        for number, outputs in enumerate([64, 256, 256], 1):
+            group = nn.Module()
+            group.conv1 = nn.Conv2d(inputs, outputs, 3, padding="same", bias=False)
+            group.norm1 = nn.BatchNorm2d(outputs, eps=1e-12, momentum=0.4)
+            group.conv2 = nn.Conv2d(outputs, outputs, 3, padding="same", bias=False)
+            group.norm2 = nn.BatchNorm2d(outputs, eps=1e-12, momentum=0.4)
+            group.norm1.weight.requires_grad_(False)
+            group.norm2.weight.requires_grad_(False)
+            self.add_module(f"group{number}", group)
+            inputs = outputs
+        self.head = nn.Linear(inputs, classes, bias=False)
+
+    def forward(self, x):
+        gelu = nn.functional.gelu
+        x = gelu(self.whiten(x))
+        for group in (self.group1, self.group2, self.group3):
+            x = gelu(group.norm1(torch.max_pool2d(group.conv1(x), 2)))
+            x = gelu(group.norm2(group.conv2(x)))
+        return self.head(torch.max_pool2d(x, 3).flatten(1)) / 9
+
+
 # The number of the layer in ddp_train's graph.
 MOBILENET_DROPOUT = 152
 
@@ -118,6 +146,7 @@ RUNS = [
     {"model": "resnet18-d2l", "image": [1, 16, 16], "batch": 6, "steps": 50, "lr": 1e-05},
     {"model": "mobilenet-v2", "image": [3, 48, 48], "batch": 16, "steps": 50, "lr": 1.5e-06},
     {"model": "mnist-slim", "image": [1, 28, 28], "batch": 20, "steps": 50, "lr": 0.004},
+    {"model": "airbench94", "image": [3, 32, 32], "batch": 8, "steps": 50, "lr": 0.001},
 ]
 
 
@@ -134,6 +163,8 @@ def make_network(run):
         return resnet18_d2l(channels, 10)
     if run["model"] == "mobilenet-v2":
         return mobilenet_v2(channels, 10)
+    if run["model"] == "airbench94":
+        return Airbench94(channels, 10)
     return MnistSlim(size)
 
 

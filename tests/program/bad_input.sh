@@ -28,6 +28,8 @@ bad 2 'fashion-mnist' --dataset fashion-mnst
 bad 2 'lr' --lr banana
 bad 2 'momentum' --momentum 1.5
 bad 2 'train' trian
+bad 2 "freeze: no parameter of the model matches 'norm\*'; there are conv1.weight, " --freeze 'norm*'
+bad 2 'epochs' --epochs 0
 bad 2 'no-such.cfg' --config "$folder/no-such.cfg"
 printf 'modle = lenet\n' >"$folder/bad.cfg"
 bad 2 'bad.cfg.*model' --config "$folder/bad.cfg"

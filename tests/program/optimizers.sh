@@ -18,6 +18,10 @@ check adam --optimizer adam --lr 0.001 --weight-decay 0.01 --schedule one-cycle 
 check adamw --optimizer adamw --lr 0.001 --weight-decay 0.1 --no-decay-on norm-and-bias --clip-norm 1 --ema-decay 0.9
 check rmsprop --optimizer rmsprop --lr 0.001 --momentum 0.5 --rmsprop-form keras --schedule polynomial
 check lars --optimizer lars --lr 1 --momentum 0.9 --weight-decay 0.001 --lars-trust 0.02 --warmup-epochs 1
+check lookahead --momentum 0.9 --nesterov --lookahead 2 --lookahead-decay 0.8 --lookahead-power 3 --model mnist-slim \
+  --freeze 'conv1.weight,bn2.bias@0.4' --lr-for 'bn?.bias=4,fc2.*=0.5' --decay-for 'bn?.bias=0' --weight-decay 0.01 \
+  --random-flip alternate --cutmix 1 --mixup 0.4 --mixup-per batch --random-erasing 0.5 --epochs 0.9 --max-steps 0 \
+  --schedule one-cycle --one-cycle-anneal linear
 check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential --lr-decay-steps 5
 
 run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto

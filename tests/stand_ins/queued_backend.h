@@ -139,6 +139,9 @@ class LazyMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums) override {
     queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums); });
   }
+  void pull(float* slow, float* fast, std::size_t count, float rest) override {
+    queue_.enqueue([=, this] { cpu_->pull(slow, fast, count, rest); });
+  }
   void update(const UpdateArguments& arguments) override {
     queue_.enqueue([=, this] { cpu_->update(arguments); });
   }

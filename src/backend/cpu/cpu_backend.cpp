@@ -242,6 +242,7 @@ class CpuMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cpu_square_sums(values, count, sums);
   }
+  void pull(float* slow, float* fast, std::size_t count, float rest) override { cpu_pull(slow, fast, count, rest); }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };
 

@@ -13,6 +13,14 @@ void cpu_add(float* __restrict sum, const float* __restrict addend, std::size_t 
   for (std::size_t i = 0; i < count; ++i) sum[i] += addend[i];
 }
 
+void cpu_pull(float* __restrict slow, float* __restrict fast, std::size_t count, float rest) {
+#pragma omp parallel for simd schedule(static)
+  for (std::size_t i = 0; i < count; ++i) {
+    slow[i] += rest * (fast[i] - slow[i]);
+    fast[i] = slow[i];
+  }
+}
+
 void cpu_to_bf16(Bf16* to, const float* from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i].bits = bf16_bits(from[i]);
 }

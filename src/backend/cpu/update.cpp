@@ -28,7 +28,7 @@ double sum_of_squares(std::int64_t count, const Square& value) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// For each chunk the sum of squares of the gradient, and of the weights if both norms are needed.
+// For each chunk that is trained the sum of squares of the gradient, and of the weights if both norms are needed.
 void sum_squares(const UpdateArguments& a) {
   const bool weights = a.settings.rule == UpdateRule::lars;
 #pragma omp parallel for schedule(static)
@@ -36,7 +36,8 @@ void sum_squares(const UpdateArguments& a) {
     const UpdateChunk& chunk = a.chunks[c];
     const float* g = a.gradient + chunk.begin;
     const float* w = a.weights + chunk.begin;
-    a.sums[2 * c] = sum_of_squares(chunk.count, [g](std::int64_t i) { return g[i]; });
+    a.sums[2 * c] =
+        a.control->step > chunk.last_step ? 0 : sum_of_squares(chunk.count, [g](std::int64_t i) { return g[i]; });
     if (weights) a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
   }
 }
@@ -49,8 +50,9 @@ double sum_over(const UpdateArguments& a, std::int64_t first, std::int64_t count
 
 ElementNumbers numbers_of(const UpdateArguments& a, const UpdateChunk& chunk) {
   const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
-  return element_numbers(a.settings, *a.numbers, static_cast<double>(chunk.lr_scale),
-                         static_cast<double>(chunk.decay_scale), ratio);
+  const ElementNumbers n = element_numbers(a.settings, *a.numbers, static_cast<double>(chunk.lr_scale),
+                                           static_cast<double>(chunk.decay_scale), ratio);
+  return a.numbers->control.step > chunk.last_step ? frozen(n) : n;
 }
 
 // LAMB's moments, and for each chunk the sums of squares of its direction and of the weights.

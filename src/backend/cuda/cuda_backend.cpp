@@ -298,6 +298,9 @@ class CudaMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cuda::square_sums(stream_, values, count, sums);
   }
+  void pull(float* slow, float* fast, std::size_t count, float rest) override {
+    cuda::pull(stream_, slow, fast, count, rest);
+  }
   void update(const UpdateArguments& arguments) override { cuda::update(stream_, arguments); }
 
  private:

@@ -11,6 +11,13 @@ __global__ void add_kernel(float* sum, const float* addend, std::size_t count) {
   for (std::size_t i = first_index(); i < count; i += index_step()) sum[i] += addend[i];
 }
 
+__global__ void pull_kernel(float* slow, float* fast, std::size_t count, float rest) {
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    slow[i] += rest * (fast[i] - slow[i]);
+    fast[i] = slow[i];
+  }
+}
+
 // One thread: there are only a few sums.
 __global__ void check_sums_kernel(const double* sums, std::size_t count, double* broken) {
   bool found = false;
@@ -77,6 +84,11 @@ __global__ void compare_kernel(const T* a, const T* b, std::size_t count, float*
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count) {
   if (count == 0) return;
   launch(stream, blocks_for(count), kThreads, add_kernel, sum, addend, count);
+}
+
+void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest) {
+  if (count == 0) return;
+  launch(stream, blocks_for(count), kThreads, pull_kernel, slow, fast, count, rest);
 }
 
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,

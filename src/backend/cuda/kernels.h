@@ -175,6 +175,7 @@ void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec&
 // --- flat.cu
 
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count);
+void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest);
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                  double* broken);
 // kSquareSums sums of squares, each over an equal part of the values, in a fixed order.

@@ -22,7 +22,7 @@ __device__ double block_sum(double* tree, double value) {
 
 __device__ double squared(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
-// For each chunk the sums of squares of the gradient and of the weights.
+// For each chunk the sums of squares of the gradient, if it is trained, and of the weights.
 __global__ void sum_squares_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
@@ -36,7 +36,7 @@ __global__ void sum_squares_kernel(const UpdateArguments a) {
     gradient = block_sum(tree, gradient);
     weights = block_sum(tree, weights);
     if (threadIdx.x == 0) {
-      a.sums[2 * c] = gradient;
+      a.sums[2 * c] = a.control->step > chunk.last_step ? 0 : gradient;
       a.sums[2 * c + 1] = weights;
     }
   }
@@ -109,7 +109,8 @@ __global__ void update_chunks_kernel(const UpdateArguments a) {
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
     const UpdateChunk chunk = a.chunks[c];
     const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
-    const ElementNumbers n = element_numbers(a.settings, *a.numbers, chunk.lr_scale, chunk.decay_scale, ratio);
+    ElementNumbers n = element_numbers(a.settings, *a.numbers, chunk.lr_scale, chunk.decay_scale, ratio);
+    if (a.numbers->control.step > chunk.last_step) n = frozen(n);
     for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
       update_element<Form>(n, places_at<Form>(a, i));
     }

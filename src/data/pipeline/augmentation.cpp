@@ -8,12 +8,13 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "data/images/every_vector_width.h"
+#include "data/pipeline/sample_key.h"
 
 namespace ddp {
 namespace {
 
 // Streams of a sample's key.
-enum Stream : std::uint64_t { region_stream, move_stream, flip_stream, jitter_stream, cutout_stream };
+enum Stream : std::uint64_t { region_stream, move_stream, flip_stream, jitter_stream, cutout_stream, erasing_stream };
 
 constexpr int kFactorBits = 12;
 
@@ -70,6 +71,15 @@ std::int64_t below(Random& random, std::int64_t bound) {
   return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(bound)));
 }
 
+// Width and height with a fraction of the area uniform in `part`, and their ratio log-uniform in `ratios`.
+std::pair<std::int64_t, std::int64_t> random_sides(double whole, const std::pair<double, double>& part,
+                                                   const std::pair<double, double>& ratios, Random& random) {
+  const double area = whole * (part.first + (part.second - part.first) * random.uniform_double());
+  const double low = std::log(ratios.first);
+  const double ratio = std::exp(low + (std::log(ratios.second) - low) * random.uniform_double());
+  return {std::lround(std::sqrt(area * ratio)), std::lround(std::sqrt(area / ratio))};
+}
+
 }  // namespace
 
 Region random_region(const ImageSize& size, std::uint64_t key) {
@@ -77,11 +87,7 @@ Region random_region(const ImageSize& size, std::uint64_t key) {
   const auto image_width = static_cast<double>(size.width);
   const auto image_height = static_cast<double>(size.height);
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double area = image_width * image_height * (0.08 + 0.92 * random.uniform_double());
-    const double low = std::log(3.0 / 4.0);
-    const double ratio = std::exp(low - 2 * low * random.uniform_double());
-    const std::int64_t width = std::lround(std::sqrt(area * ratio));
-    const std::int64_t height = std::lround(std::sqrt(area / ratio));
+    const auto [width, height] = random_sides(image_width * image_height, {0.08, 1}, {3.0 / 4, 4.0 / 3}, random);
     if (width < 1 || height < 1 || width > size.width || height > size.height) continue;
     const std::int64_t x = below(random, size.width - width + 1);
     const std::int64_t y = below(random, size.height - height + 1);
@@ -91,6 +97,21 @@ Region random_region(const ImageSize& size, std::uint64_t key) {
   const double width = std::min(image_width, image_height * 4 / 3);
   const double height = std::min(image_height, image_width * 4 / 3);
   return {(image_width - width) / 2, (image_height - height) / 2, width, height};
+}
+
+Rectangle erased_rectangle(double probability, const Shape& shape, std::uint64_t key) {
+  Random random(key, erasing_stream);
+  if (random.uniform_double() >= probability) return {};
+  const auto whole = static_cast<double>(shape.height * shape.width);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    // torchvision's ratio is height / width.
+    const auto [height, width] = random_sides(whole, {0.02, 0.33}, {0.3, 3.3}, random);
+    if (width < 1 || height < 1 || width >= shape.width || height >= shape.height) continue;
+    const std::int64_t top = below(random, shape.height - height + 1);
+    const std::int64_t left = below(random, shape.width - width + 1);
+    return {left, top, width, height};
+  }
+  return {};
 }
 
 JitterDraw draw_jitter(const std::array<double, 3>& strength, std::uint64_t key) {
@@ -171,11 +192,16 @@ void paint_square(const Shape& shape, std::int64_t x, std::int64_t y, std::int64
   const std::int64_t right = std::min(shape.width, x - side / 2 + side);
   const std::int64_t top = std::max<std::int64_t>(0, y - side / 2);
   const std::int64_t bottom = std::min(shape.height, y - side / 2 + side);
+  paint(shape, {left, top, right - left, bottom - top}, fill, pixels);
+}
+
+void paint(const Shape& shape, const Rectangle& area, std::span<const std::uint8_t> fill,
+           std::span<std::uint8_t> pixels) {
   for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
     const std::uint8_t value = fill[static_cast<std::size_t>(channel)];
-    for (std::int64_t row = top; row < bottom; ++row) {
-      std::uint8_t* begin = pixels.data() + (channel * shape.height + row) * shape.width;
-      std::fill(begin + left, begin + right, value);
+    for (std::int64_t row = area.top; row < area.top + area.height; ++row) {
+      std::uint8_t* begin = pixels.data() + (channel * shape.height + row) * shape.width + area.left;
+      std::fill(begin, begin + area.width, value);
     }
   }
 }
@@ -200,7 +226,8 @@ std::int64_t AugmentedDataset::read_region(std::int64_t index, const RegionChoos
 std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t key,
                                              std::span<std::uint8_t> pixels) const {
   const Augmentation& a = augmentation_;
-  const bool flipped = a.flip && (Random(key, flip_stream).next_u32() >> 31U) != 0;
+  const bool flipped =
+      a.flip && (a.flip_alternates ? alternating_bit(key) : (Random(key, flip_stream).next_u32() >> 31U) != 0);
   std::int64_t found = 0;
   if (a.random_resized_crop) {
     const auto choose = [key, flipped](const ImageSize& size) {
@@ -229,6 +256,7 @@ std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t k
     const std::int64_t y = below(random, shape().height);
     paint_square(shape(), x, y, a.cutout, a.fill, pixels);
   }
+  if (a.erasing > 0) paint(shape(), erased_rectangle(a.erasing, shape(), key), a.fill, pixels);
   return found;
 }
 

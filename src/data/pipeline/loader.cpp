@@ -21,7 +21,7 @@ constexpr std::size_t kKeptSpans = 1024;
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
     : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
   DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
-  DDP_ASSERT(config.mixup == 0 || (config.training && config.read_pixels));
+  DDP_ASSERT(!config.mixes() || (config.training && config.read_pixels));
   const auto capacity = static_cast<std::size_t>(config.max_batch);
   slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
   for (Slot& each : slots_) {
@@ -30,7 +30,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch nex
     each.partners.reserve(capacity);
     if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().size());
     each.labels.resize(capacity);
-    if (config.mixup == 0) continue;
+    if (!config.mixes()) continue;
     each.other_labels.resize(capacity);
     each.label_weights.resize(capacity);
   }
@@ -65,7 +65,7 @@ std::optional<Batch> Loader::next() {
   Slot& current = slot(released_);
   if (workers_.empty()) {
     load(current, 0, current.indices.size());
-    if (config_.mixup > 0) mix(current);
+    if (config_.mixes()) mix(current);
   } else {
     std::unique_lock lock(mutex_);
     ready_sum_ += count_ready();
@@ -76,7 +76,7 @@ std::optional<Batch> Loader::next() {
   holding_ = true;
   ++delivered_;
   const std::size_t count = current.indices.size();
-  const std::size_t mixed = config_.mixup > 0 ? count : 0;
+  const std::size_t mixed = config_.mixes() ? count : 0;
   return Batch{.pixels = std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().size() : 0),
                .labels = std::span(current.labels).first(count),
                .count = static_cast<std::int64_t>(count),
@@ -141,16 +141,17 @@ void Loader::restart(NextBatch next_batch) {
 bool Loader::submit_next() {
   const std::optional<BatchRequest> request = next_batch_();
   if (!request) return false;
-  const auto& [indices, keys, partners] = *request;
+  const auto& [indices, keys, partners, batch_key] = *request;
   DDP_ASSERT(static_cast<std::int64_t>(indices.size()) <= config_.max_batch);
   DDP_ASSERT((keys.empty() && !config_.training) || keys.size() == indices.size());
   DDP_ASSERT(
       std::all_of(indices.begin(), indices.end(), [this](std::int64_t index) { return index < dataset_.size(); }));
-  DDP_ASSERT(config_.mixup == 0 || partners.size() == indices.size());
+  DDP_ASSERT(!config_.mixes() || partners.size() == indices.size());
   Slot& next = slot(submitted_);
   next.indices.assign(indices.begin(), indices.end());
   next.keys.assign(keys.begin(), keys.end());
   next.partners.assign(partners.begin(), partners.end());
+  next.batch_key = batch_key;
   next.claimed = 0;
   next.loaded = 0;
   next.ready = false;
@@ -183,17 +184,30 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
 
 // Mixes the samples of a fully loaded batch.
 void Loader::mix(Slot& target) const {
-  const std::size_t bytes = dataset_.shape().size();
+  const Shape shape = dataset_.shape();
+  const std::size_t bytes = shape.size();
   for (std::size_t i = 0; i < target.indices.size(); ++i) {
     const std::size_t partner = target.partners[i];
     DDP_ASSERT(partner < target.indices.size() && target.partners[partner] == i);
-    const std::int32_t share = partner == i ? kWholeShare : mixing_share(config_.mixup, target.keys[i]);
     target.other_labels[i] = target.labels[partner];
-    target.label_weights[i] = static_cast<float>(share) / kWholeShare;
+    if (partner == i) target.label_weights[i] = 1;
     if (partner <= i) continue;
-    const std::span<std::uint8_t> pixels = target.pixels;
-    mix_pair(pixels.subspan(i * bytes, bytes), pixels.subspan(partner * bytes, bytes), share,
-             mixing_share(config_.mixup, target.keys[partner]));
+    const std::span<std::uint8_t> a = std::span(target.pixels).subspan(i * bytes, bytes);
+    const std::span<std::uint8_t> b = std::span(target.pixels).subspan(partner * bytes, bytes);
+    const std::uint64_t key_a = config_.mixes_by_batch ? target.batch_key : target.keys[i];
+    const std::uint64_t key_b = config_.mixes_by_batch ? target.batch_key : target.keys[partner];
+    if (cuts_pair(config_.mixup, config_.cutmix, key_a)) {
+      const Rectangle cut = cut_rectangle(config_.cutmix, shape, key_a);
+      exchange(shape, cut, a, b);
+      const auto share = static_cast<float>(cut.width * cut.height) / static_cast<float>(shape.height * shape.width);
+      target.label_weights[i] = target.label_weights[partner] = 1 - share;
+    } else {
+      const std::int32_t share_a = mixing_share(config_.mixup, key_a);
+      const std::int32_t share_b = mixing_share(config_.mixup, key_b);
+      target.label_weights[i] = static_cast<float>(share_a) / kWholeShare;
+      target.label_weights[partner] = static_cast<float>(share_b) / kWholeShare;
+      mix_pair(a, b, share_a, share_b);
+    }
   }
 }
 
@@ -226,7 +240,7 @@ void Loader::work(int worker, const std::stop_token& stop) {
     if (error && !target.error) target.error = error;
     target.loaded += end - begin;
     if (target.loaded == count) {
-      if (config_.mixup > 0 && !target.error) {
+      if (config_.mixes() && !target.error) {
         // No other thread accesses a batch that is loaded but not yet ready.
         lock.unlock();
         mix(target);

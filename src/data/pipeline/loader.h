@@ -33,7 +33,7 @@ struct Batch {
   std::span<const std::uint32_t> indices;  // [count], of the samples in the data set
   // [count], keys of the samples' random numbers; empty if the request had none
   std::span<const std::uint64_t> keys = {};
-  // With mixup (data/pipeline/mixup.h): the label of each sample's partner, and the weight of its own label, 0 to 1.
+  // With mixup or CutMix (data/pipeline/mixup.h): the label of each sample's partner, and the weight of its own label, 0 to 1.
   std::span<const std::int32_t> other_labels = {};  // [count], or empty
   std::span<const float> label_weights = {};        // [count], or empty
 };
@@ -46,15 +46,20 @@ struct BatchRequest {
   // For each sample the position in the batch of its mixup partner; partners refer to each other, and a sample without
   // one to itself. May be empty.
   std::span<const std::uint32_t> partners = {};
+  std::uint64_t batch_key = 0;  // of the random numbers that all samples share
 };
 
 struct LoaderConfig {
-  std::int64_t max_batch = 0;  // samples of the largest batch
-  int workers = 1;             // threads; 0: next() itself reads the samples
-  int prefetch = 2;            // batches read ahead of the one in use; at least 1; ignored if workers is 0
-  bool read_pixels = true;     // false: labels and indices only, for images kept in device memory
-  bool training = false;       // read augmented images, by the keys of the batches
-  double mixup = 0;            // the parameter of mixup, for training; 0: off
+  std::int64_t max_batch = 0;   // samples of the largest batch
+  int workers = 1;              // threads; 0: next() itself reads the samples
+  int prefetch = 2;             // batches read ahead of the one in use; at least 1; ignored if workers is 0
+  bool read_pixels = true;      // false: labels and indices only, for images kept in device memory
+  bool training = false;        // read augmented images, by the keys of the batches
+  double mixup = 0;             // the parameter of mixup, for training; 0: off
+  double cutmix = 0;            // likewise; with both, each pair is mixed by one of them
+  bool mixes_by_batch = false;  // draw from the batch's key instead of the samples'
+
+  bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
 // What the loader has done so far.
@@ -105,6 +110,7 @@ class Loader {
     std::vector<std::uint32_t> indices;
     std::vector<std::uint64_t> keys;
     std::vector<std::uint32_t> partners;
+    std::uint64_t batch_key = 0;
     std::vector<std::uint8_t> pixels;
     std::vector<std::int32_t> labels;
     std::vector<std::int32_t> other_labels;

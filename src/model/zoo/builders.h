@@ -45,6 +45,9 @@ Graph shufflenet_v2(const Shape& image, std::int64_t classes);
 // cifar10_tutorial.cpp
 Graph cifar10_tutorial(const Shape& image, std::int64_t classes);
 
+// airbench.cpp
+Graph airbench94(const Shape& image, std::int64_t classes);
+
 // caffe.cpp
 Graph caffe_lenet(const Shape& image, std::int64_t classes);
 Graph caffenet(const Shape& image, std::int64_t classes);

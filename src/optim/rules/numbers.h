@@ -77,6 +77,13 @@ DDP_HOST_DEVICE inline ElementNumbers element_numbers(const UpdateSettings& sett
   return n;
 }
 
+// For parameters that are not trained any more: the weight keeps its value, which its moving average approaches. The
+// momentum is dropped, since it is a part of the step where it contains the learning rate (Keras' rmsprop).
+DDP_HOST_DEVICE inline ElementNumbers frozen(ElementNumbers n) {
+  n.lr = n.shrink = n.momentum = 0;
+  return n;
+}
+
 // The gradient after clipping by norm and by value.
 DDP_HOST_DEVICE inline float clipped(const ElementNumbers& n, float gradient) {
   const float scaled = n.gradient_scale * gradient;

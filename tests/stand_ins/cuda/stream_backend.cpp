@@ -33,6 +33,7 @@ void StreamMath::find_broken(const float* /*values*/, std::size_t /*count*/, con
   no_training();
 }
 void StreamMath::square_sums(const float* /*values*/, std::size_t /*count*/, double* /*sums*/) { no_training(); }
+void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, float /*rest*/) { no_training(); }
 void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 
 Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {

@@ -42,6 +42,7 @@ class StreamMath final : public FlatMath {
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                    double* broken) override;
   void square_sums(const float* values, std::size_t count, double* sums) override;
+  void pull(float* slow, float* fast, std::size_t count, float rest) override;
   void update(const UpdateArguments& arguments) override;
 
  private:

@@ -176,7 +176,7 @@ std::unique_ptr<AugmentedDataset> augmented(const Augmentation& augmentation) {
 }
 
 std::vector<Augmentation> each_kind() {
-  std::vector<Augmentation> kinds(6);
+  std::vector<Augmentation> kinds(8);
   kinds[0].random_resized_crop = true;
   kinds[1].crop_padding = 4;
   kinds[2].flip = true;
@@ -184,6 +184,8 @@ std::vector<Augmentation> each_kind() {
   kinds[4].cutout = 5;
   kinds[5].crop_padding = 4;
   kinds[5].crop_reflects = true;
+  kinds[6].erasing = 0.7;
+  kinds[7].flip = kinds[7].flip_alternates = true;
   return kinds;
 }
 
@@ -205,7 +207,7 @@ TEST(AugmentedDataset, TrainingReadsAreAFunctionOfSampleAndKeyAndEvaluationReads
       data->read_training((i + 1) % 40, key, other);
       data->read_training(i, key, again);
       ASSERT_EQ(once, again);
-      data->read_training(i, key + 1, other);
+      data->read_training(i, ~key, other);
       data->read(i, again);
       plain->read(i, before);
       ASSERT_EQ(again, before);
@@ -214,6 +216,56 @@ TEST(AugmentedDataset, TrainingReadsAreAFunctionOfSampleAndKeyAndEvaluationReads
     }
     EXPECT_GE(changed, 10);
     EXPECT_GE(apart, 10);
+  }
+}
+
+TEST(Augmentation, ErasedRectanglesHaveTheSharesAndRatiosOfTheirDefinition) {
+  const Shape shape{3, 200, 150};
+  int erased = 0;
+  double area = 0;
+  double least_ratio = 10;
+  double most_ratio = 0;
+  double least_area = 1;
+  double most_area = 0;
+  constexpr int kDraws = 8000;
+  for (std::uint32_t i = 0; i < kDraws; ++i) {
+    const Rectangle cut = erased_rectangle(0.5, shape, sample_key(1, 2, i));
+    if (cut == Rectangle{}) continue;
+    ++erased;
+    ASSERT_TRUE(cut.left >= 0 && cut.top >= 0 && cut.left + cut.width <= 150 && cut.top + cut.height <= 200);
+    const double part = static_cast<double>(cut.width * cut.height) / (200 * 150);
+    area += part;
+    least_area = std::min(least_area, part);
+    most_area = std::max(most_area, part);
+    const double ratio = static_cast<double>(cut.height) / static_cast<double>(cut.width);
+    least_ratio = std::min(least_ratio, ratio);
+    most_ratio = std::max(most_ratio, ratio);
+  }
+  EXPECT_NEAR(erased, 4000, 225);  // five deviations
+  // torchvision's distribution: uniform in [0.02, 0.33], minus the rectangles that do not fit, which are larger ones.
+  EXPECT_NEAR(area / erased, 0.172, 0.01);
+  EXPECT_NEAR(least_area, 0.02, 0.002);
+  EXPECT_NEAR(most_area, 0.33, 0.004);
+  EXPECT_NEAR(least_ratio, 0.3, 0.03);
+  EXPECT_NEAR(most_ratio, 3.3, 0.2);
+  EXPECT_EQ(erased_rectangle(0, shape, 1), Rectangle{});
+}
+
+TEST(AugmentedDataset, AlternatingFlipsFollowTheBitOfTheKey) {
+  Augmentation alternating;
+  alternating.flip = alternating.flip_alternates = true;
+  const auto data = augmented(alternating);
+  for (std::int64_t i = 0; i < 10; ++i) {
+    Bytes plain(kColour.size());
+    Bytes even(kColour.size());
+    Bytes odd(kColour.size());
+    data->read(i, plain);
+    const auto index = static_cast<std::uint32_t>(i);
+    data->read_training(i, alternating_key(3, 4, index), even);
+    data->read_training(i, alternating_key(3, 5, index), odd);
+    Bytes mirrored = plain;
+    mirror(kColour, mirrored);
+    EXPECT_TRUE((even == plain && odd == mirrored) || (even == mirrored && odd == plain)) << i;
   }
 }
 
@@ -251,6 +303,46 @@ TEST(Mixup, SharesFollowTheBetaDistribution) {
     EXPECT_NEAR(variance, 1 / (4 * (2 * alpha + 1)), 0.01) << alpha;
   }
   EXPECT_EQ(mixing_share(0.2, 99), mixing_share(0.2, 99));
+}
+
+TEST(Cutmix, RectanglesHaveTheSharesOfTheirDefinition) {
+  const Shape shape{1, 400, 300};
+  double area = 0;
+  constexpr int kDraws = 6000;
+  for (std::uint32_t i = 0; i < kDraws; ++i) {
+    const Rectangle cut = cut_rectangle(1, shape, sample_key(7, 0, i));
+    ASSERT_TRUE(cut.left >= 0 && cut.top >= 0 && cut.left + cut.width <= 300 && cut.top + cut.height <= 400);
+    area += static_cast<double>(cut.width * cut.height) / (400 * 300) / kDraws;
+  }
+  // Of sides s = sqrt(u), u uniform, around a uniform centre the fraction 1 - s / 4 is inside in each direction:
+  // E[u (1 - s / 4)^2] = 1/2 - 1/2 * 2/5 + 1/16 * 1/3.
+  EXPECT_NEAR(area, 0.5 - 0.2 + 1.0 / 48, 0.02);
+}
+
+TEST(Cutmix, ExchangesTheRectangleInAllChannels) {
+  const Bytes first = random_bytes(kColour.size(), 1);
+  const Bytes second = random_bytes(kColour.size(), 2);
+  Bytes a = first;
+  Bytes b = second;
+  exchange(kColour, {2, 3, 5, 4}, a, b);
+  for (std::int64_t c = 0; c < 3; ++c) {
+    for (std::int64_t y = 0; y < 9; ++y) {
+      for (std::int64_t x = 0; x < 12; ++x) {
+        const bool inside = x >= 2 && x < 7 && y >= 3 && y < 7;
+        const auto i = static_cast<std::size_t>((c * 9 + y) * 12 + x);
+        ASSERT_EQ(a[i], inside ? second[i] : first[i]);
+        ASSERT_EQ(b[i], inside ? first[i] : second[i]);
+      }
+    }
+  }
+}
+
+TEST(Cutmix, IsChosenForHalfOfThePairsBesideMixup) {
+  int cuts = 0;
+  for (std::uint32_t i = 0; i < 2000; ++i) cuts += cuts_pair(0.2, 1, sample_key(7, 0, i)) ? 1 : 0;
+  EXPECT_NEAR(cuts, 1000, 112);  // five deviations
+  EXPECT_TRUE(cuts_pair(0, 1, 5));
+  EXPECT_FALSE(cuts_pair(1, 0, 5));
 }
 
 TEST(Mixup, BothOfAPairAreMixedFromWhatTheyWere) {

@@ -273,6 +273,52 @@ TEST_P(LoaderOf, MixesPartnersAndKeepsWhoHasNone) {
   }
 }
 
+// CutMix exchanges parts of the two images, whose share is the weight of the other label.
+TEST_P(LoaderOf, CutsPartnersAndWeighsTheirLabelsByArea) {
+  const LevelDataset data;
+  const std::vector<std::uint32_t> indices = {40, 13, 7, 90, 55};
+  const std::vector<std::uint32_t> partners = {3, 2, 1, 0, 4};
+  std::vector<std::uint64_t> keys;
+  for (const std::uint32_t index : indices) keys.push_back(sample_key(5, 0, index));
+  LoaderConfig cuts = config(5);
+  cuts.training = true;
+  cuts.cutmix = 1;
+  Loader loader(data, cuts, [&] { return BatchRequest{indices, keys, partners}; });
+  for (int step = 0; step < 5; ++step) {
+    const std::optional<Batch> batch = loader.next();
+    for (std::size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(batch->other_labels[i], batch->labels[partners[i]]);
+      std::size_t own = 0;
+      for (std::size_t p = 0; p < kShape.size(); ++p) {
+        const std::uint32_t level = batch->pixels[i * kShape.size() + p];
+        ASSERT_TRUE(level == 2 * indices[i] || level == 2 * indices[partners[i]]);
+        own += level == 2 * indices[i] ? 1 : 0;
+      }
+      EXPECT_FLOAT_EQ(batch->label_weights[i], static_cast<float>(own) / static_cast<float>(kShape.size())) << i;
+    }
+  }
+}
+
+TEST_P(LoaderOf, MixesAWholeBatchByOneWeight) {
+  const LevelDataset data;
+  const std::vector<std::uint32_t> indices = {40, 13, 7, 90, 55};
+  const std::vector<std::uint32_t> partners = {3, 2, 1, 0, 4};
+  std::vector<std::uint64_t> keys;
+  for (const std::uint32_t index : indices) keys.push_back(sample_key(5, 0, index));
+  LoaderConfig mixed = config(5);
+  mixed.training = true;
+  mixed.mixup = 1;
+  mixed.mixes_by_batch = true;
+  std::uint64_t batches = 0;
+  Loader loader(data, mixed, [&] { return BatchRequest{indices, keys, partners, batch_key(5, 0, ++batches)}; });
+  for (int step = 1; step < 10; ++step) {
+    const std::optional<Batch> batch = loader.next();
+    const float weight = static_cast<float>(mixing_share(1, batch_key(5, 0, step))) / 256.0F;
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(batch->label_weights[i], weight) << step << " " << i;
+    EXPECT_EQ(batch->label_weights[4], 1.0F);
+  }
+}
+
 // While the caller holds the first batch, workers read exactly `prefetch` more.
 TEST(Loader, ReadsAheadByPrefetch) {
   for (const int prefetch : {1, 3}) {

@@ -83,5 +83,34 @@ TEST(Initialize, IsAFunctionOfTheSeed) {
   EXPECT_NE(a, b);
 }
 
+// torch.nn.init.dirac_(weight[:inputs]).
+TEST(Initialize, DiracConvolutionsPassTheirInputsOn) {
+  const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
+  initialize(graph, std::nullopt, 3, flat);
+  for (const Parameter& p : graph.parameters()) {
+    if (p.initial.kind != Initial::Kind::dirac) continue;
+    const std::int64_t inputs = p.shape[1];
+    float largest = 0;
+    for (std::int64_t i = 0; i < p.elements(); ++i) {
+      const float value = flat[static_cast<std::size_t>(p.offset + i)];
+      const std::int64_t output = i / (inputs * 9);
+      if (output < inputs) {
+        ASSERT_EQ(value, i % (inputs * 9) == output * 9 + 4 ? 1.0F : 0.0F) << p.name << " " << i;
+      } else {
+        largest = std::max(largest, std::abs(value));
+      }
+    }
+    if (p.shape[0] > inputs) {
+      EXPECT_NEAR(largest, 1 / std::sqrt(inputs * 9.0), 1e-4) << p.name;  // PyTorch's default
+    }
+  }
+  EXPECT_FLOAT_EQ(moments_of(graph, flat, "scale.weight").mean, 1.0 / 9);
+  EXPECT_EQ(moments_of(graph, flat, "whiten.bias").largest, 0);
+  // An explicit --init replaces all of it.
+  initialize(graph, Initial{Initial::Kind::normal, 0.01F}, 3, flat);
+  EXPECT_NEAR(moments_of(graph, flat, "group3.conv2.weight").deviation, 0.01, 1e-4);
+}
+
 }  // namespace
 }  // namespace ddp

@@ -142,6 +142,16 @@ TEST(LearningRate, ScalesWithTheGlobalBatch) {
   EXPECT_EQ(scaled_lr(options, 1024), 1.0);
 }
 
+TEST(Batch, EpochsMayEndInAPartOfOne) {
+  EXPECT_EQ(steps_of_epochs(10, 235), 2350);
+  EXPECT_EQ(steps_of_epochs(9.9, 48), 476);  // 475.2
+  EXPECT_EQ(steps_of_epochs(0.1, 30), 3);    // although 0.1 * 30 > 3 in double precision
+  EXPECT_EQ(steps_of_epochs(1.1, 10), 11);
+  EXPECT_EQ(steps_of_epochs(0.001, 10), 1);
+  EXPECT_EQ(steps_of_epochs(0, 10), 0);
+  EXPECT_EQ(steps_of_epochs(1e9, 1), 1'000'000'000);
+}
+
 TEST(Batch, BalanceRequiresShardsThatCanMove) {
   BatchOptions options;
   options.global_batch = 64;

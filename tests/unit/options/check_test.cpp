@@ -54,6 +54,8 @@ TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
   EXPECT_THAT(refusal({"--clip-norm", "1", "--clip-value", "1"}), HasSubstr("mutually exclusive"));
   EXPECT_THAT(refusal({"--optimizer", "lars", "--clip-value", "1"}), HasSubstr("does not support --clip-value"));
   EXPECT_THAT(refusal({"--ema-warmup"}), HasSubstr("--ema-warmup requires --ema-decay"));
+  EXPECT_THAT(refusal({"--lookahead-decay", "0.7"}), HasSubstr("require --lookahead > 0"));
+  EXPECT_THAT(refusal({"--mixup-per", "batch"}), HasSubstr("--mixup-per requires --mixup or --cutmix"));
 }
 
 TEST(CheckOptimizer, RangesAreThoseOfTheRules) {
@@ -66,6 +68,21 @@ TEST(CheckOptimizer, RangesAreThoseOfTheRules) {
   EXPECT_THAT(refusal({"--clip-norm", "-1"}), HasSubstr("out of range"));
   EXPECT_THAT(refusal({"--lars-trust", "0"}), HasSubstr("out of range"));
   EXPECT_THAT(refusal({"--optimizer", "adamx"}), HasSubstr("one of sgd, adam, adamw, rmsprop, lars, lamb"));
+}
+
+TEST(CheckOptimizer, ReadsPatternsOfParameters) {
+  const OptimizerOptions o =
+      parse({"--lr-for", "*.norm?.bias=64,a=b=0.5", "--decay-for", "*=0", "--freeze", "whiten.weight,whiten.bias@2.5"})
+          .optimizer;
+  EXPECT_EQ(o.lr_for, (std::vector<PatternFactor>{{"*.norm?.bias", 64}, {"a=b", 0.5}}));
+  EXPECT_EQ(o.decay_for, (std::vector<PatternFactor>{{"*", 0}}));
+  EXPECT_EQ(o.freeze, (std::vector<PatternFreeze>{{"whiten.weight", 0}, {"whiten.bias", 2.5}}));
+  for (const char* value : {"*", "*=", "=2", "*=-1", "a=1,", "a=x"}) {
+    EXPECT_THAT(refusal({"--lr-for", value}), HasSubstr("expected patterns of parameter names with a factor")) << value;
+  }
+  for (const char* value : {"@2", "a@", "a@-1", ",a", "a@x"}) {
+    EXPECT_THAT(refusal({"--freeze", value}), HasSubstr("expected patterns of parameter names, each with @")) << value;
+  }
 }
 
 TEST(CheckSchedule, TakesWhatTheScheduleReads) {
@@ -95,6 +112,7 @@ TEST(CheckSchedule, RefusesWhatItDoesNotReadOrLacks) {
   EXPECT_THAT(refusal({"--lr-power", "2"}), HasSubstr("only with polynomial; remove it"));
   EXPECT_THAT(refusal({"--one-cycle-div", "2"}), HasSubstr("only with one-cycle; remove it"));
   EXPECT_THAT(refusal({"--one-cycle-momentum"}), HasSubstr("only with one-cycle; remove it"));
+  EXPECT_THAT(refusal({"--one-cycle-anneal", "linear"}), HasSubstr("only with one-cycle; remove it"));
   EXPECT_THAT(refusal({"--schedule", "one-cycle", "--one-cycle-low-momentum", "0.5"}),
               HasSubstr("require --one-cycle-momentum"));
   EXPECT_THAT(refusal({"--schedule", "one-cycle", "--one-cycle-momentum", "--momentum", "0.9"}),

@@ -81,6 +81,46 @@ TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
   EXPECT_NE(sample_key(9, 0, 5), sample_key(10, 0, 5));
 }
 
+// --random-flip alternate: the bit of a sample changes in every epoch, half of them begin with 1, and the rest of the key
+// is as usual.
+TEST(BatchStream, AlternatingKeysFlipTheirBitInEveryEpoch) {
+  const std::int64_t samples = 1000;
+  const BatchPlan plan = plan_for(samples, 100, 1, 1);
+  BatchStream stream(plan, 0, samples, 9, {}, 4 * plan.steps_per_epoch, /*alternating=*/true);
+  std::vector<std::vector<bool>> bits(4, std::vector<bool>(static_cast<std::size_t>(samples)));
+  for (std::int64_t step = 0; step < 4 * plan.steps_per_epoch; ++step) {
+    const auto batch = stream.next();
+    for (std::size_t i = 0; i < batch->keys.size(); ++i) {
+      const std::int64_t epoch = step / plan.steps_per_epoch;
+      bits[static_cast<std::size_t>(epoch)][batch->indices[i]] = alternating_bit(batch->keys[i]);
+      EXPECT_EQ((batch->keys[i] ^ sample_key(9, epoch, batch->indices[i])) << 1U, 0U);
+    }
+  }
+  for (std::size_t i = 0; i < bits[0].size(); ++i) {
+    EXPECT_NE(bits[0][i], bits[1][i]);
+    EXPECT_EQ(bits[0][i], bits[2][i]);
+    EXPECT_EQ(bits[1][i], bits[3][i]);
+  }
+  EXPECT_NEAR(static_cast<double>(std::count(bits[0].begin(), bits[0].end(), true)), 500, 80);  // five deviations
+}
+
+// What a batch has in common depends on seed, epoch and step alone.
+TEST(BatchStream, BatchKeysAreThoseOfAllRanks) {
+  std::set<std::uint64_t> seen;
+  for (const int ranks : {1, 3}) {
+    const BatchPlan plan = plan_for(103, 10, ranks, 6);
+    for (int rank = 0; rank < ranks; ++rank) {
+      BatchStream stream(plan, rank, 103, 9, {}, 2 * plan.steps_per_epoch);
+      for (std::int64_t step = 0; step < 2 * plan.steps_per_epoch; ++step) {
+        const std::uint64_t key = stream.next()->batch_key;
+        EXPECT_EQ(key, batch_key(9, step / plan.steps_per_epoch, step % plan.steps_per_epoch));
+        seen.insert(key);
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 22U);
+}
+
 // Partners are pairs within a logical shard, independent of the number of ranks.
 TEST(BatchStream, PartnersArePairsWithinAShard) {
   const std::int64_t samples = 103;

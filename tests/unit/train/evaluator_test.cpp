@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "comm/threads.h"
 #include "support/golden_lenet.h"
@@ -93,6 +94,74 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
       });
     }
   }
+}
+
+// The logits of all views of a sample, weighted, from the network alone.
+std::vector<double> mean_logits(TrainingRig& rig, const GoldenDataset& data, std::int64_t index,
+                                const std::vector<EvalView>& views) {
+  std::vector<double> mean(10);
+  for (const EvalView& view : views) {
+    std::vector<std::uint8_t> pixels(784);
+    data.read(index, pixels);
+    std::vector<std::uint8_t> shown(784);
+    for (std::int64_t y = 0; y < 28; ++y) {
+      for (std::int64_t x = 0; x < 28; ++x) {
+        // Reflected without repeating the edge.
+        const auto inside = [](std::int64_t at) { return at < 0 ? -at : at > 27 ? 54 - at : at; };
+        const std::int64_t from = inside(y - view.shift) * 28 + inside((view.mirrored ? 27 - x : x) - view.shift);
+        shown[static_cast<std::size_t>(y * 28 + x)] = pixels[static_cast<std::size_t>(from)];
+      }
+    }
+    const std::int32_t label = 0;
+    double loss = 0;
+    double correct = 0;
+    rig.network.forward(Pass::evaluation, {rig.parameters.data()}, {shown.data(), nullptr, &label, 1},
+                        {&loss, &correct, 0});
+    for (int c = 0; c < 10; ++c) {
+      const auto at = element_offset({10, 1, 1}, rig.network.logits_layout(), 0, c, 0, 0);
+      mean[static_cast<std::size_t>(c)] +=
+          static_cast<double>(view.weight) * static_cast<double>(rig.network.logits().fp32()[at]);
+    }
+  }
+  return mean;
+}
+
+TEST(Evaluator, AveragesTheLogitsOfViews) {
+  std::vector<double> losses;
+  for (const EvalViews which : {EvalViews::plain, EvalViews::mirror, EvalViews::mirror_shift}) {
+    const std::vector<EvalView> views = eval_views(which, {1, 28, 28});
+    EXPECT_EQ(views.size(), which == EvalViews::plain ? 1U : which == EvalViews::mirror ? 2U : 6U);
+    double weights = 0;
+    for (const EvalView& view : views) weights += static_cast<double>(view.weight);
+    EXPECT_EQ(weights, 1);
+    for (const int ranks : {1, 2}) {
+      run_as_threads(ranks, [&](Communicator& communicator) {
+        omp_set_num_threads(1);
+        const GoldenDataset data(50);
+        TrainingRig rig(communicator, {.global_batch = 16 * communicator.size()});
+        Evaluator evaluator(*rig.backend, rig.network, data, nullptr, communicator, EvalOn::all, {}, which);
+        const EvalResult result = evaluator.run({rig.parameters.data()});
+        EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, result.loss);
+        double loss = 0;
+        std::int64_t correct = 0;
+        for (std::int64_t i = 0; i < 50; ++i) {
+          const std::vector<double> logits = mean_logits(rig, data, i, views);
+          const auto label = static_cast<std::size_t>(data.label(i));
+          double total = 0;
+          for (const double logit : logits) total += std::exp(logit - logits[label]);
+          loss += std::log(total);
+          correct += std::max_element(logits.begin(), logits.end()) - logits.begin() == data.label(i) ? 1 : 0;
+        }
+        EXPECT_NEAR(result.loss, loss / 50, 1e-6 * result.loss);
+        EXPECT_NEAR(result.accuracy, static_cast<double>(correct) / 50, 1e-12);
+        EXPECT_EQ(result.classes.samples, 50);
+        if (communicator.rank() == 0 && ranks == 1) losses.push_back(result.loss);
+      });
+    }
+  }
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_NE(losses[1], losses[2]);
 }
 
 // A request on any rank ends the evaluation on all ranks before the next chunk; the next evaluation is complete again.

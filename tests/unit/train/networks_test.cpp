@@ -30,7 +30,9 @@ std::vector<float> initial_parameters(const Graph& graph, bool norm_weights) {
     for (std::int64_t k = 0; k < p.elements(); ++k) {
       const double u = static_cast<double>(hash32(seed + static_cast<std::uint32_t>(k)) >> 8U) * 0x1p-24 - 0.5;
       double value = 0.1 * u;
-      if (p.shape.size() > 1) {
+      if (p.fixed) {
+        value = p.initial.scale;
+      } else if (p.shape.size() > 1) {
         value = u * (2 * std::sqrt(6 / static_cast<double>(p.elements() / p.shape.front())));
       } else if (p.norm && !p.bias) {
         value = norm_weights ? 1 + 0.2 * u : 1;
@@ -82,7 +84,7 @@ TEST_P(Networks, FollowPyTorchForFiftySteps) {
 
   const auto backend = make_cpu_backend();
   const Graph graph = make_model(model, shape, 10);
-  std::vector<float> parameters = initial_parameters(graph, model != "mnist-slim");
+  std::vector<float> parameters = initial_parameters(graph, model != "mnist-slim" && model != "airbench94");
   std::vector<float> gradient(parameters.size());
   std::vector<float> statistics(static_cast<std::size_t>(graph.statistic_count()));
   for (const Statistic& s : graph.statistics()) {
@@ -128,7 +130,7 @@ TEST_P(Networks, FollowPyTorchForFiftySteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Networks, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Golden, Networks, testing::Values(0, 1, 2, 3));
 
 }  // namespace
 }  // namespace ddp

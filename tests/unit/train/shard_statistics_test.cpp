@@ -108,6 +108,46 @@ TEST(ShardStatistics, ArePutBack) {
   });
 }
 
+// Slow copies move with their shards, and through a checkpoint.
+TEST(ShardStatistics, SlowCopiesArePulledShardByShard) {
+  const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  run_as_threads(2, [&](Communicator& communicator) {
+    const auto backend = make_cpu_backend();
+    BatchPlan plan = plan_of(2);
+    ShardStatistics statistics(*backend, graph, plan, communicator.rank(), /*slow=*/true);
+    Range mine = plan.shards_of(communicator.rank());
+    fill(statistics, mine, count);
+    statistics.pull(0.5F);
+    // Initially the mean is 0, the variance 1.
+    const auto first = [](std::int64_t shard) { return static_cast<float>(shard * shard) / 7.0F; };
+    for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
+      EXPECT_FLOAT_EQ(statistics.of_shard(shard)[0], first(shard) / 2);
+      const float last = first(shard) + static_cast<float>(count - 1) * 0.1F;
+      EXPECT_FLOAT_EQ(statistics.of_shard(shard)[count - 1], (1 + last) / 2);
+    }
+    plan.divide({5, 1});
+    mine = plan.shards_of(communicator.rank());
+    statistics.divide(communicator, mine);
+    fill(statistics, mine, count);
+    statistics.gather(communicator);
+    const std::vector<float> mean(statistics.mean(), statistics.mean() + count);
+    EXPECT_FLOAT_EQ(mean[0], (0 + 1 + 4 + 9 + 16 + 25) / 42.0F);
+    ShardStatistics resumed(*backend, graph, plan, communicator.rank(), /*slow=*/true);
+    if (communicator.rank() == 0) {
+      const std::vector<TensorView> from = statistics.shard_views();
+      EXPECT_EQ(from[0].shape, (std::vector<std::int64_t>{6, 2, graph.statistic_count()}));
+      std::copy_n(from[0].data, from[0].elements(), resumed.shard_views()[0].data);
+    }
+    resumed.broadcast(communicator);
+    for (std::int64_t shard = plan_of(2).shards_of(communicator.rank()).begin; shard < mine.end; ++shard) {
+      if (shard < mine.begin) continue;
+      resumed.pull(0);  // back to the slow copy of the first half
+      EXPECT_FLOAT_EQ(resumed.of_shard(shard)[0], first(shard) / 2);
+    }
+  });
+}
+
 TEST(ShardStatistics, ANetworkWithoutThemHasNone) {
   const auto backend = make_cpu_backend();
   ShardStatistics statistics(*backend, make_model("lenet", {1, 28, 28}, 10), plan_of(1), 0);

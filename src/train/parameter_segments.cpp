@@ -1,0 +1,82 @@
+#include "train/parameter_segments.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "options/batch.h"
+
+namespace ddp {
+namespace {
+
+// Calls `apply` for each segment whose parameter matches.
+template <class Apply>
+void for_matching(const char* option, const std::string& pattern, const Graph& graph,
+                  std::vector<ParameterSegment>& segments, const Apply& apply) {
+  bool found = false;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Parameter& parameter = graph.parameters()[i];
+    if (parameter.fixed) continue;
+    names.push_back(parameter.name);
+    if (!matches(pattern, parameter.name)) continue;
+    found = true;
+    apply(segments[i]);
+  }
+  constexpr std::size_t kShown = 8;
+  const bool more = names.size() > kShown;
+  if (more) names.resize(kShown);
+  check(found, ExitCode::usage, "--{}: no parameter of the model matches '{}'; there are {}{}", option, pattern,
+        join(names), more ? ", ..." : "");
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view text) {
+  // After a mismatch the last * takes one character more.
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t taken = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+std::vector<ParameterSegment> parameter_segments(const Graph& graph, const OptimizerOptions& options,
+                                                 std::int64_t steps_per_epoch) {
+  std::vector<ParameterSegment> segments;
+  for (const Parameter& p : graph.parameters()) {
+    const bool plain = options.no_decay_on == NoDecay::norm_and_bias && p.shape.size() == 1;
+    segments.push_back({p.offset, p.elements(), p.lr_scale, plain ? 0.0F : p.decay_scale, !plain});
+  }
+  for (const PatternFactor& each : options.lr_for) {
+    for_matching("lr-for", each.pattern, graph, segments,
+                 [&](ParameterSegment& segment) { segment.lr_scale *= static_cast<float>(each.factor); });
+  }
+  for (const PatternFactor& each : options.decay_for) {
+    for_matching("decay-for", each.pattern, graph, segments,
+                 [&](ParameterSegment& segment) { segment.decay_scale *= static_cast<float>(each.factor); });
+  }
+  for (const PatternFreeze& each : options.freeze) {
+    const auto last = static_cast<double>(steps_of_epochs(each.epochs, steps_per_epoch));
+    for_matching("freeze", each.pattern, graph, segments,
+                 [&](ParameterSegment& segment) { segment.last_step = std::min(segment.last_step, last); });
+  }
+  return segments;
+}
+
+}  // namespace ddp

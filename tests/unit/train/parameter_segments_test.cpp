@@ -1,0 +1,75 @@
+#include "train/parameter_segments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/zoo.h"
+
+namespace ddp {
+namespace {
+
+TEST(ParameterSegments, PatternsMatchTheWholeName) {
+  EXPECT_TRUE(matches("conv1.weight", "conv1.weight"));
+  EXPECT_TRUE(matches("*", "conv1.weight"));
+  EXPECT_TRUE(matches("*", ""));
+  EXPECT_TRUE(matches("*.weight", "conv1.weight"));
+  EXPECT_TRUE(matches("conv?.*", "conv1.weight"));
+  EXPECT_TRUE(matches("*n*w*", "conv1.weight"));
+  EXPECT_TRUE(matches("c**t", "conv1.weight"));
+  EXPECT_TRUE(matches("*aab", "aaaab"));
+  EXPECT_FALSE(matches("conv1", "conv1.weight"));
+  EXPECT_FALSE(matches("weight", "conv1.weight"));
+  EXPECT_FALSE(matches("conv?.weight", "conv12.weight"));
+  EXPECT_FALSE(matches("*.bias", "conv1.weight"));
+  EXPECT_FALSE(matches("", "x"));
+  EXPECT_FALSE(matches("?", ""));
+}
+
+const ParameterSegment& segment_of(const std::vector<ParameterSegment>& segments, const Graph& graph,
+                                   const std::string& name) {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (graph.parameters()[i].name == name) return segments[i];
+  }
+  throw Error(ExitCode::internal, name);
+}
+
+// The groups of parameters of airbench94's optimizer, and its freezing.
+TEST(ParameterSegments, FollowTheRecipeOfAirbench) {
+  const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
+  OptimizerOptions options;
+  options.lr_for = {{"*.norm?.bias", 64}};
+  options.decay_for = {{"*.norm?.bias", 1.0 / 64}, {"group3.norm1.*", 0.5}};
+  options.freeze = {{"whiten.weight", 0}, {"whiten.*", 3}};
+  const std::vector<ParameterSegment> segments = parameter_segments(graph, options, 48);
+  ASSERT_EQ(segments.size(), graph.parameters().size());
+  EXPECT_EQ(segment_of(segments, graph, "group2.norm1.bias").lr_scale, 64);
+  EXPECT_EQ(segment_of(segments, graph, "group2.norm1.bias").decay_scale, 1.0F / 64);
+  EXPECT_EQ(segment_of(segments, graph, "group3.norm1.bias").decay_scale, 1.0F / 128);
+  EXPECT_EQ(segment_of(segments, graph, "group2.conv1.weight").lr_scale, 1);
+  EXPECT_EQ(segment_of(segments, graph, "group2.conv1.weight").decay_scale, 1);
+  EXPECT_EQ(segment_of(segments, graph, "group2.norm1.weight").lr_scale, 0);  // fixed by the model
+  EXPECT_EQ(segment_of(segments, graph, "whiten.weight").last_step, 0);
+  EXPECT_EQ(segment_of(segments, graph, "whiten.bias").last_step, 144);
+  EXPECT_EQ(segment_of(segments, graph, "head.weight").last_step, kEveryStep);
+}
+
+TEST(ParameterSegments, RejectPatternsWithoutAParameter) {
+  const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
+  // The factors of the logits are a constant.
+  for (const char* pattern : {"conv*", "scale.weight"}) {
+    OptimizerOptions options;
+    options.freeze = {{pattern, 0}};
+    try {
+      (void)parameter_segments(graph, options, 48);
+      FAIL() << pattern;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      EXPECT_THAT(error.what(), testing::HasSubstr(std::string("--freeze: no parameter of the model matches '") +
+                                                   pattern + "'; there are whiten.weight, whiten.bias, "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp
