@@ -102,10 +102,10 @@ TEST(Initialize, DiracConvolutionsPassTheirInputsOn) {
       }
     }
     if (p.shape[0] > inputs) {
-      EXPECT_NEAR(largest, 1 / std::sqrt(inputs * 9.0), 1e-4) << p.name;  // PyTorch's default
+      EXPECT_NEAR(largest, 1 / std::sqrt(static_cast<double>(inputs) * 9), 1e-4) << p.name;  // PyTorch's default
     }
   }
-  EXPECT_FLOAT_EQ(moments_of(graph, flat, "scale.weight").mean, 1.0 / 9);
+  EXPECT_NEAR(moments_of(graph, flat, "scale.weight").mean, 1.0 / 9, 1e-8);
   EXPECT_EQ(moments_of(graph, flat, "whiten.bias").largest, 0);
   // An explicit --init replaces all of it.
   initialize(graph, Initial{Initial::Kind::normal, 0.01F}, 3, flat);

@@ -25,6 +25,7 @@ std::string random_value(const OptionSpec& spec, std::mt19937& random) {
   if (spec.value_name == "SIZE") return std::to_string(random() % 5000) + (random() % 2 == 0 ? "" : "MiB");
   if (spec.value_name == "B,C,S") return random_real(random) + "," + random_real(random) + "," + random_real(random);
   if (spec.value_name == "LIST") return std::to_string(random() % 8) + "," + std::to_string(random() % 8);
+  if (spec.value_name.starts_with("PATTERN=")) return "*.a?=" + random_real(random) + ",b=2";
   if (spec.value_name.find('|') != std::string::npos) {
     std::vector<std::string> words;
     std::istringstream stream(spec.value_name);
