@@ -2,11 +2,9 @@
 //
 //   for (const EvalView& view : eval_views(EvalViews::mirror, image)) show(view, image, pixels);
 //
-//   plain          the image
-//   mirror         the image and its mirror image, half each
-//   mirror-shift   these, a quarter each, and an eighth each the image shifted by one pixel to the lower right or the upper
-//                  left, and their mirror images; the uncovered border is filled by reflection (K. Jordan's airbench94,
-//                  2024)
+// plain: the image. mirror: the image and its mirror image, half each. mirror-shift: these, a quarter each, and an eighth
+// each the image shifted by one pixel to the lower right or the upper left, and their mirror images; the uncovered border
+// is filled by reflection (K. Jordan's airbench94, 2024).
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,7 @@ extern const std::span<std::uint8_t> pixels, a, b;
 extern const std::uint64_t key, kCropStream;
 extern const std::uint32_t index;
 extern const std::int32_t other_share;
+extern const Shape shape;
 extern std::size_t step;
 extern const std::size_t steps;
 void train_step(std::span<const std::uint8_t> pixels, std::span<const std::int32_t> labels);

@@ -10,7 +10,7 @@ namespace ddp::optim_examples {
 
 extern Backend& backend;
 extern const std::int64_t parameter_count;
-extern float* parameters;
+extern float *parameters, *slow;
 extern const float* gradient;
 extern const StepControl* control;
 extern const double* broken;

@@ -56,5 +56,7 @@ extern float* parameters;
 extern ShardStatistics& statistics;
 extern const std::span<float> weights, running_statistics;
 extern const std::vector<float> scale, shift;
+extern const Shape image;
+extern const std::span<std::uint8_t> pixels;
 
 }  // namespace ddp::train_examples
