@@ -242,7 +242,7 @@ std::int64_t outer_elements(const Band& band, std::int64_t width, Element elemen
 }
 
 int band_rows(const ConvShape& s) {
-  constexpr std::int64_t kBandElements = 256 * 1024;
+  constexpr std::int64_t kBandElements = 128 * 1024;
   int rows = 2;
   while (rows < s.out_h && band_elements(band_of(s, 0, rows + 2, false)) <= kBandElements) rows += 2;
   return rows;
