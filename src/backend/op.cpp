@@ -123,8 +123,12 @@ Description& Description::add(std::string_view name, std::string_view value) {
 }
 Description& Description::add(const Window2d& window) {
   const Padding2d& p = window.padding;
-  text_ += fmt::format(" window={}x{} stride={} padding={},{},{},{}", window.height, window.width, window.stride, p.top,
-                       p.left, p.bottom, p.right);
+  text_ += fmt::format(" window={}x{} stride={}", window.height, window.width, window.stride.vertical);
+  if (window.stride.horizontal != window.stride.vertical) text_ += fmt::format(",{}", window.stride.horizontal);
+  text_ += fmt::format(" padding={},{},{},{}", p.top, p.left, p.bottom, p.right);
+  if (window.dilation != 1) {
+    text_ += fmt::format(" dilation={},{}", window.dilation.vertical, window.dilation.horizontal);
+  }
   return *this;
 }
 

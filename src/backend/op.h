@@ -14,7 +14,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -27,10 +29,12 @@
 #include "backend/ops/channels_last.h"
 #include "backend/ops/concat.h"
 #include "backend/ops/conv.h"
+#include "backend/ops/conv_transpose.h"
 #include "backend/ops/dropout.h"
 #include "backend/ops/gelu.h"
 #include "backend/ops/linear.h"
 #include "backend/ops/lrn.h"
+#include "backend/ops/pad.h"
 #include "backend/ops/pointwise.h"
 #include "backend/ops/pool.h"
 #include "backend/ops/prelu.h"
@@ -52,9 +56,9 @@ namespace ddp {
 // shape is another, parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
 // std::visit with one overload for each (base/overloaded.h), so that an operator added here does not compile until
 // every backend has a case for it (docs/adding-an-op.md).
-using OpSpec = std::variant<ConvSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, PoolSpec,
-                            BatchNormSpec, SampleNormSpec, AddSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, LrnSpec,
-                            DropoutSpec, ReorderSpec, ChannelsLastSpec>;
+using OpSpec = std::variant<ConvSpec, ConvTransposeSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec,
+                            PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, ProductSpec, ConcatSpec,
+                            ChannelSelectSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec);
@@ -77,6 +81,10 @@ std::int64_t statistic_elements(const OpSpec& spec);
 // Weight, bias and input bias, if the operator has them.
 inline constexpr std::size_t kMaxParameters = 3;
 
+// Replaces the values by their sums over all logical shards of the global batch. All shards call it at the same
+// operators, in the same order.
+using SumOverShards = std::function<void(std::span<double> values)>;
+
 struct ForwardArguments {
   ConstActivations x = nullptr;
   Activations y = nullptr;
@@ -88,6 +96,7 @@ struct ForwardArguments {
   float* statistics = nullptr;     // running statistics: updated in training, read in evaluation
   const std::uint64_t* keys = nullptr;  // of the samples, for dropout in training; on the device
   bool training = true;                 // backward may follow; false: evaluation
+  const SumOverShards* sums = nullptr;  // for a synchronized batch normalisation; null: there is one shard
 };
 
 struct BackwardArguments {
@@ -103,6 +112,7 @@ struct BackwardArguments {
   ConstActivations x2 = nullptr;  // the second input, if there is one
   Activations dx2 = nullptr;      // its gradient
   const std::uint64_t* keys = nullptr;
+  const SumOverShards* sums = nullptr;  // as in forward
 };
 
 class Op {

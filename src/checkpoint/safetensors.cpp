@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/half.h"
 
 namespace ddp {
 namespace {
@@ -64,6 +65,23 @@ std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape, std::si
     if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) return std::nullopt;
   }
   return bytes;
+}
+
+// Of a type that can be read; 0 for others.
+std::size_t element_bytes(std::string_view type) {
+  if (type == "F16" || type == "BF16") return 2;
+  if (type == "F32") return 4;
+  return type == "F64" || type == "I64" ? 8 : 0;
+}
+
+// The bytes need not be aligned.
+template <class From, class Function>
+void convert(const char* from, std::size_t count, float* to, Function function) {
+  for (std::size_t i = 0; i < count; ++i) {
+    From value{};
+    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+    to[i] = function(value);
+  }
 }
 
 // Whether `value` is a list of non-negative integers; fills `numbers`.
@@ -161,17 +179,18 @@ void SafetensorsFile::parse_header(std::string_view header, TensorTypes types) {
         !take_numbers(entry["data_offsets"], range) || range.size() != 2 || range[0] > range[1]) {
       fail(fmt::format("invalid header entry for tensor '{}'", name));
     }
-    const auto dtype = entry["dtype"].get<std::string>();
-    tensor.counts = types == TensorTypes::f32_and_i64 && dtype == "I64";
-    if (dtype != "F32" && !tensor.counts) {
+    tensor.type = entry["dtype"].get<std::string>();
+    const std::size_t element = types == TensorTypes::f32 && tensor.type != "F32" ? 0 : element_bytes(tensor.type);
+    if (element == 0) {
       throw Error(ExitCode::checkpoint,
-                  fmt::format("{}: tensor '{}' is of type {}, only F32 is supported; convert it, in PyTorch with "
+                  fmt::format("{}: tensor '{}' is of type {}, only {} supported; convert it, in PyTorch with "
                               "save_file({{name: t.float() for name, t in tensors.items()}}, path)",
-                              path_.string(), name, dtype));
+                              path_.string(), name, tensor.type,
+                              types == TensorTypes::f32 ? "F32 is" : "F32, F16, BF16 and F64 are"));
     }
     tensor.begin = range[0];
     tensor.end = range[1];
-    if (bytes_of(tensor.shape, tensor.counts ? sizeof(std::int64_t) : sizeof(float)) != tensor.end - tensor.begin) {
+    if (bytes_of(tensor.shape, element) != tensor.end - tensor.begin) {
       fail(fmt::format("tensor '{}' of shape {} has {} bytes of data", name, shape_text(tensor.shape),
                        tensor.end - tensor.begin));
     }
@@ -203,7 +222,7 @@ std::string SafetensorsFile::difference(std::span<const TensorView> expected,
     const auto found = index_.find(view.name);
     if (found == index_.end()) return fmt::format("tensor '{}' of this run is not in the checkpoint", view.name);
     const Tensor& tensor = tensors_[found->second];
-    if (tensor.counts) return fmt::format("tensor '{}' is of type I64, not F32", view.name);
+    if (tensor.counts()) return fmt::format("tensor '{}' is of type I64, not F32", view.name);
     if (tensor.shape != view.shape) {
       return fmt::format("tensor '{}' has shape {} in the checkpoint, {} in this run", view.name,
                          shape_text(tensor.shape), shape_text(view.shape));
@@ -224,16 +243,16 @@ void SafetensorsFile::check_same(std::span<const TensorView> expected) const {
 }
 
 void SafetensorsFile::check_finite() const {
+  std::vector<float> values;
   for (const Tensor& tensor : tensors_) {
-    if (tensor.counts) continue;
-    for (std::size_t at = tensor.begin; at < tensor.end; at += sizeof(float)) {
-      float value = 0;
-      std::memcpy(&value, bytes_.data() + data_begin_ + at, sizeof(float));
-      check(std::isfinite(value), ExitCode::checkpoint,
-            "{}: tensor '{}' contains non-finite values: training had diverged when it was written; use an "
-            "earlier checkpoint",
-            path_.string(), tensor.name);
-    }
+    if (tensor.counts()) continue;
+    values.resize((tensor.end - tensor.begin) / element_bytes(tensor.type));
+    read_floats(tensor, values.data());
+    check(std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }),
+          ExitCode::checkpoint,
+          "{}: tensor '{}' contains non-finite values: training had diverged when it was written; use an "
+          "earlier checkpoint",
+          path_.string(), tensor.name);
   }
 }
 
@@ -242,11 +261,25 @@ void SafetensorsFile::copy_to(std::span<const TensorView> views) const {
     const auto found = index_.find(view.name);
     DDP_ASSERT(found != index_.end());
     const Tensor& tensor = tensors_[found->second];
-    DDP_ASSERT(tensor.shape == view.shape && !tensor.counts);
-    // Tensors without elements may have null pointers, which must not be passed to memcpy.
-    if (tensor.end > tensor.begin) {
-      std::memcpy(view.data, bytes_.data() + data_begin_ + tensor.begin, tensor.end - tensor.begin);
-    }
+    DDP_ASSERT(tensor.shape == view.shape && !tensor.counts());
+    read_floats(tensor, view.data);
+  }
+}
+
+void SafetensorsFile::read_floats(const Tensor& tensor, float* to) const {
+  const char* const from = bytes_.data() + data_begin_ + tensor.begin;
+  const std::size_t count = (tensor.end - tensor.begin) / element_bytes(tensor.type);
+  // Tensors without elements may have null pointers, which must not be passed to memcpy.
+  if (count == 0) return;
+  if (tensor.type == "F32") {
+    std::memcpy(to, from, count * sizeof(float));
+  } else if (tensor.type == "F64") {
+    convert<double>(from, count, to, [](double value) { return static_cast<float>(value); });
+  } else if (tensor.type == "F16") {
+    convert<std::uint16_t>(from, count, to, half_to_float);
+  } else {
+    DDP_ASSERT(tensor.type == "BF16");
+    convert<std::uint16_t>(from, count, to, bfloat16_to_float);
   }
 }
 

@@ -32,8 +32,9 @@ struct CounterTensor {
   std::int64_t value = 0;
 };
 
-// Which types of tensors a reader accepts.
-enum class TensorTypes { f32, f32_and_i64 };
+// Which types of tensors a reader accepts: float32 only, as checkpoints have them, or what other programs write too: F16,
+// BF16 and F64, which become float32, and counters.
+enum class TensorTypes { f32, any };
 
 // Writes the counters, then the tensors in the given order, syncs them to disk, and returns the file's size and hash.
 // Throws Error(checkpoint) if the file cannot be written; duplicate names are a bug in the caller.
@@ -47,10 +48,12 @@ class SafetensorsFile {
  public:
   struct Tensor {
     std::string name;
-    bool counts = false;  // of type I64
+    std::string type = "F32";  // or F16, BF16, F64; I64: a counter
     std::vector<std::int64_t> shape;
     std::size_t begin = 0;  // byte range within the data
     std::size_t end = 0;
+
+    bool counts() const { return type == "I64"; }
   };
 
   static SafetensorsFile read(const std::filesystem::path& path, TensorTypes types = TensorTypes::f32);
@@ -75,7 +78,7 @@ class SafetensorsFile {
   // Throws Error(checkpoint) naming the first tensor that contains an infinity or NaN.
   void check_finite() const;
 
-  // Copies the tensors into the memory of the views. Requires check_same().
+  // Copies the tensors into the memory of the views, rounding float64. Requires check_same().
   void copy_to(std::span<const TensorView> views) const;
 
  private:
@@ -85,6 +88,8 @@ class SafetensorsFile {
   void parse(std::uint64_t file_size, TensorTypes types);
   void parse_header(std::string_view header, TensorTypes types);
   void check_ranges(std::size_t data_size);
+  // Writes the tensor's elements as floats; `to` has room for them.
+  void read_floats(const Tensor& tensor, float* to) const;
   [[noreturn]] void fail(const std::string& what) const;
 
   std::filesystem::path path_;

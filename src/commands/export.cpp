@@ -49,7 +49,8 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
   }
   TrainedModel model;
   NetworkSource source =
-      make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]}, state.class_count);
+      make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]}, state.class_count,
+                   /*new_classifier=*/true);
   model.graph = std::move(source.graph);
   // Constants of the network are not stored in the checkpoint.
   if (source.imported) model.parameters = source.imported->parameters;
@@ -148,7 +149,7 @@ void write_weights(const ExportOptions& options, const TrainingState& state, con
   for (Constant& constant : constants) views.push_back({constant.name, constant.shape, constant.values.data()});
   write_safetensors(place, views, metadata, counters_of(model, state.step));
   // Read back in place; the constants of the network are already there.
-  const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::f32_and_i64);
+  const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::any);
   std::vector<float> parameters = model.parameters;
   std::vector<float> statistics = model.statistics;
   std::vector<TensorView> into;

@@ -87,7 +87,8 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
         folder.string());
   const Shape image{state.image[0], state.image[1], state.image[2]};
   const std::string& model = options.model.model;
-  const NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), image, state.class_count);
+  const NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), image, state.class_count,
+                                            /*new_classifier=*/true);
   const std::unique_ptr<Backend> backend = open_backend(ranks.device);
   NetworkConfig config;
   config.batch = recorded.shard_batch;

@@ -16,8 +16,19 @@ std::string text_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels,
 Shape slide(const std::string& what, const Shape& in, const Window2d& window) {
   check(window.fits(in), ExitCode::usage,
         "{}: a {}x{} window does not fit into its {} input; the images are too small for this model", what,
-        window.height, window.width, text_of(in));
+        window.rows(), window.columns(), text_of(in));
   return window.slide(in);
+}
+
+// Whether each window of one dimension has a tap in the image.
+bool all_inside(std::int64_t results, std::int64_t taps, std::int64_t stride, std::int64_t dilation, std::int64_t pad,
+                std::int64_t size) {
+  for (std::int64_t i = 0; i < results; ++i) {
+    const std::int64_t begin = i * stride - pad;
+    const std::int64_t first = begin < 0 ? (dilation - 1 - begin) / dilation : 0;
+    if (first >= taps || begin + first * dilation >= size) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -84,6 +95,41 @@ int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   return index;
 }
 
+int Graph::conv_transpose(const std::string& name, int from, const ConvTransposeLayer& layer) {
+  const Shape& in = shape(from);
+  check(layer.groups > 0 && in.channels % layer.groups == 0 && layer.channels % layer.groups == 0, ExitCode::usage,
+        "layer {}: {} channels to {} cannot be divided into {} groups", name, in.channels, layer.channels,
+        layer.groups);
+  const Pair2d& stride = layer.window.stride;
+  const Pair2d& extra = layer.output_padding;
+  check(extra.vertical < stride.vertical && extra.horizontal < stride.horizontal, ExitCode::usage,
+        "layer {}: an output padding of {},{} is not smaller than the stride of {},{}", name, extra.vertical,
+        extra.horizontal, stride.vertical, stride.horizontal);
+  const Shape out = ConvTransposeSpec{.input = in,
+                                      .output_channels = layer.channels,
+                                      .window = layer.window,
+                                      .output_padding = extra,
+                                      .groups = layer.groups}
+                        .output();
+  check(out.height > 0 && out.width > 0, ExitCode::usage, "layer {}: its output of {} is empty", name, text_of(out));
+  const std::int64_t area = layer.window.elements();
+  const std::int64_t group = layer.channels / layer.groups;
+  Parameter parameter;
+  parameter.name = name + ".weight";
+  parameter.shape = {in.channels, group, layer.window.height, layer.window.width};
+  parameter.fan_in = group * area;  // as in PyTorch, which takes it from the weight's shape
+  parameter.fan_out = in.channels * area;
+  parameter.layer = add_layer(name, layer, {from}, out);
+  const int index = parameter.layer;
+  add_parameter(parameter);
+  if (!layer.bias) return index;
+  parameter.name = name + ".bias";
+  parameter.shape = {layer.channels};
+  parameter.bias = true;
+  add_parameter(parameter);
+  return index;
+}
+
 int Graph::linear(const std::string& name, int from, std::int64_t outputs, bool bias) {
   const Shape& in = shape(from);
   check(in.height == 1 && in.width == 1, ExitCode::usage, "layer {}: its input is {}; flatten it first", name,
@@ -115,6 +161,58 @@ int Graph::batch_norm(const std::string& name, int from, const BatchNormLayer& l
     statistic_count_ += channels;
   }
   return index;
+}
+
+void Graph::synchronize_batch_norm() {
+  bool any = false;
+  for (Layer& layer : layers_) {
+    auto* norm = std::get_if<BatchNormLayer>(&layer.kind);
+    if (norm == nullptr) continue;
+    norm->synchronized = true;
+    any = true;
+  }
+  check(any, ExitCode::usage, "the model has no batch normalisation that --sync-batch-norm could synchronize");
+}
+
+int Graph::classifier() const {
+  const auto last = std::find_if(parameters_.rbegin(), parameters_.rend(), [](const Parameter& p) { return !p.norm; });
+  return last == parameters_.rend() ? -1 : last->layer;
+}
+
+void Graph::set_classes(std::int64_t classes) {
+  const int index = classifier();
+  check(index >= 0, ExitCode::usage, "the model has no weights");
+  const auto place = static_cast<std::size_t>(index);
+  Layer& last = layers_[place];
+  auto* linear = std::get_if<LinearLayer>(&last.kind);
+  auto* conv = std::get_if<ConvLayer>(&last.kind);
+  bool replaceable = (linear != nullptr || (conv != nullptr && conv->groups == 1)) && parameters_.back().layer == index;
+  for (std::size_t i = place + 1; i < layers_.size(); ++i) {
+    const LayerKind& kind = layers_[i].kind;
+    const bool keeps = std::holds_alternative<PoolLayer>(kind) || std::holds_alternative<ActivationLayer>(kind) ||
+                       std::holds_alternative<FlattenLayer>(kind) || std::holds_alternative<DropoutLayer>(kind);
+    replaceable = replaceable && keeps && layers_[i].output.channels == last.output.channels;
+  }
+  check(replaceable, ExitCode::usage,
+        "the logits do not come directly from layer '{}', the last one with weights, so it cannot be replaced for {} "
+        "classes",
+        last.name, classes);
+  if (linear != nullptr) linear->outputs = classes;
+  if (conv != nullptr) conv->channels = classes;
+  for (std::size_t i = place; i < layers_.size(); ++i) layers_[i].output.channels = classes;
+  std::vector<Parameter> own;
+  while (!parameters_.empty() && parameters_.back().layer == index) {
+    own.push_back(std::move(parameters_.back()));
+    parameters_.pop_back();
+    parameter_count_ -= own.back().elements();
+    flat_elements_ = own.back().offset;
+  }
+  for (auto p = own.rbegin(); p != own.rend(); ++p) {
+    const std::int64_t before = p->shape.front();
+    p->shape.front() = classes;
+    p->fan_out = p->fan_out / before * classes;
+    add_parameter(std::move(*p));
+  }
 }
 
 int Graph::sample_norm(const std::string& name, int from, const SampleNormLayer& layer) {
@@ -156,10 +254,16 @@ int Graph::pool(int from, const PoolLayer& layer) {
   const Window2d& window = layer.window;
   const std::int64_t rows = std::max(window.padding.top, window.padding.bottom);
   const std::int64_t columns = std::max(window.padding.left, window.padding.right);
-  check(rows < window.height && columns < window.width, ExitCode::usage,
+  const Shape& in = shape(from);
+  const Shape out = slide("pooling", in, window);
+  const bool inside = rows < window.rows() && columns < window.columns() &&
+                      all_inside(out.height, window.height, window.stride.vertical, window.dilation.vertical,
+                                 window.padding.top, in.height) &&
+                      all_inside(out.width, window.width, window.stride.horizontal, window.dilation.horizontal,
+                                 window.padding.left, in.width);
+  check(inside, ExitCode::usage,
         "pooling: padding of {}x{} for a window of {}x{}; windows would lie outside of the image", rows, columns,
-        window.height, window.width);
-  const Shape out = slide("pooling", shape(from), window);
+        window.rows(), window.columns());
   return add_layer("pool", layer, {from}, out);
 }
 
@@ -167,6 +271,29 @@ int Graph::average_pool(int from, std::int64_t window) { return pool(from, {.win
 
 int Graph::max_pool(int from, std::int64_t window) {
   return pool(from, {.kind = PoolSpec::Kind::maximum, .window = square(window, window)});
+}
+
+int Graph::adaptive_average_pool(int from, std::int64_t height, std::int64_t width) {
+  const Shape in = shape(from);
+  check(height > 0 && width > 0, ExitCode::usage, "adaptive pooling to {}x{}", height, width);
+  if (in.height % height == 0 && in.width % width == 0) {
+    const Pair2d step(in.height / height, in.width / width);
+    return pool(from, {.window = {.height = step.vertical, .width = step.horizontal, .stride = step}});
+  }
+  return add_layer("pool", PoolLayer{.window = {}, .adaptive_height = height, .adaptive_width = width}, {from},
+                   {in.channels, height, width});
+}
+
+int Graph::pad(int from, const PadLayer& layer) {
+  const Shape& in = shape(from);
+  const Padding2d& p = layer.padding;
+  const std::int64_t rows = layer.mode == PadMode::reflect ? in.height - 1 : p.top + p.bottom;
+  const std::int64_t columns = layer.mode == PadMode::reflect ? in.width - 1 : p.left + p.right;
+  check(std::max(p.top, p.bottom) <= rows && std::max(p.left, p.right) <= columns, ExitCode::usage,
+        "reflected padding of {},{},{},{} of an image {}; it must be smaller than the image", p.top, p.left, p.bottom,
+        p.right, text_of(in));
+  const Shape out = PadSpec{.input = in, .padding = p, .mode = layer.mode}.output();
+  return add_layer("pad", layer, {from}, out);
 }
 
 int Graph::global_average_pool(int from) {

@@ -33,6 +33,14 @@ struct ConvLayer {
   std::int64_t groups = 1;
   bool bias = true;
 };
+// PyTorch's ConvTranspose2d (backend/ops/conv_transpose.h).
+struct ConvTransposeLayer {
+  std::int64_t channels = 0;
+  Window2d window = {};
+  Pair2d output_padding = 0;
+  std::int64_t groups = 1;
+  bool bias = true;
+};
 struct LinearLayer {
   std::int64_t outputs = 0;
   bool bias = true;
@@ -43,6 +51,7 @@ struct BatchNormLayer {
   bool scale = true;          // false: the weight is the constant 1
   bool fixed_weight = false;  // neither trained nor saved: PyTorch's affine=False
   bool fixed_bias = false;
+  bool synchronized = false;  // statistics over all logical shards
 };
 // Layer, group and instance normalisation (backend/ops/sample_norm.h).
 struct SampleNormLayer {
@@ -69,6 +78,14 @@ struct PoolLayer {
   PoolSpec::Kind kind = PoolSpec::Kind::average;
   Window2d window = square(2, 2);
   bool count_padding = true;
+  // Not 0: averages over windows of PyTorch's AdaptiveAvgPool2d (backend/ops/pool.h).
+  std::int64_t adaptive_height = 0;
+  std::int64_t adaptive_width = 0;
+};
+// A border copied from the image (backend/ops/pad.h); zeros are part of a window.
+struct PadLayer {
+  Padding2d padding;
+  PadMode mode = PadMode::reflect;
 };
 struct LrnLayer {
   std::int64_t size = 5;
@@ -97,9 +114,10 @@ struct AffineLayer {
   bool shift = true;
 };
 
-using LayerKind = std::variant<InputLayer, ConvLayer, LinearLayer, BatchNormLayer, SampleNormLayer, ActivationLayer,
-                               GeluLayer, PointwiseLayer, PreluLayer, PoolLayer, LrnLayer, DropoutLayer, AddLayer,
-                               ProductLayer, ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer>;
+using LayerKind =
+    std::variant<InputLayer, ConvLayer, ConvTransposeLayer, LinearLayer, BatchNormLayer, SampleNormLayer,
+                 ActivationLayer, GeluLayer, PointwiseLayer, PreluLayer, PoolLayer, PadLayer, LrnLayer, DropoutLayer,
+                 AddLayer, ProductLayer, ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer>;
 
 struct Layer {
   std::string name;
@@ -181,6 +199,7 @@ class Graph {
 
   int input() const { return 0; }
   int conv(const std::string& name, int from, const ConvLayer& layer);
+  int conv_transpose(const std::string& name, int from, const ConvTransposeLayer& layer);
   int linear(const std::string& name, int from, std::int64_t outputs, bool bias = true);
   // A linear layer of the channels of each position, PyTorch's Linear after a permutation to [N, H, W, C]: a 1x1
   // convolution whose weight has the shape [outputs, inputs].
@@ -199,6 +218,9 @@ class Graph {
   int average_pool(int from, std::int64_t window);
   int max_pool(int from, std::int64_t window);
   int global_average_pool(int from);
+  // Any size, also larger than the image.
+  int adaptive_average_pool(int from, std::int64_t height, std::int64_t width);
+  int pad(int from, const PadLayer& layer);
   int lrn(int from, const LrnLayer& layer);
   int dropout(int from, float rate, DropoutUnit unit = DropoutUnit::element);
   int add(int a, int b);
@@ -213,6 +235,13 @@ class Graph {
   int flatten(int from, bool channels_last = false);
   // `shift` may be null.
   int affine(const std::string& name, int from, const ChannelTensor& scale, const ChannelTensor* shift);
+  // The last layer with weights that are not a normalisation's, or -1.
+  int classifier() const;
+  // Makes all batch normalisations synchronized. Throws Error(usage) if there is none.
+  void synchronize_batch_norm();
+  // Gives the last layer with weights, from which the logits come, so many outputs. Throws Error(usage) if it is neither a
+  // linear layer nor an ungrouped convolution, or if a later layer mixes its outputs.
+  void set_classes(std::int64_t classes);
   void add_constant(Constant constant) { constants_.push_back(std::move(constant)); }
 
   const std::vector<Layer>& layers() const { return layers_; }

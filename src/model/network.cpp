@@ -238,6 +238,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   DDP_ASSERT(samples.count <= config_.batch);
   active_ = samples.count;
   keys_ = samples.keys;
+  sums_ = pass == Pass::training ? state.sums : nullptr;
   backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
   show(false, "the input", values_.front(), values_.front().y);
   for (Step& step : steps_) {
@@ -254,6 +255,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.active = active_;
     arguments.keys = keys_;
     arguments.training = pass == Pass::training;
+    arguments.sums = sums_;
     const auto index = static_cast<std::size_t>(&step - steps_.data());
     if (step_watch_) step_watch_(index, false, true);
     step.op->forward(arguments);
@@ -294,6 +296,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.workspace = step.backward_workspace;
   arguments.active = active_;
   arguments.keys = keys_;
+  arguments.sums = sums_;
   step.op->backward(arguments);
   heartbeat();
   show_gradients(step, arguments);

@@ -58,6 +58,8 @@ struct Samples {
 struct ModelState {
   const float* parameters = nullptr;
   float* statistics = nullptr;  // running statistics: updated in training, read in evaluation
+  // For synchronized batch normalisations in training; must stay valid until backward. Null: statistics of the shard.
+  const SumOverShards* sums = nullptr;
 };
 
 // The mode of batch normalisation and dropout; backward requires training.
@@ -186,6 +188,7 @@ class Network {
   std::vector<Step> steps_;
   MemoryPlan memory_;
   Memory arena_;
+  const SumOverShards* sums_ = nullptr;  // of the last forward
   Observer observer_;
   StepWatch step_watch_;
   std::int64_t active_ = 0;

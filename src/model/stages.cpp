@@ -15,15 +15,24 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // The part of an input of shape `whole` that a layer needs to compute the part `out` of its output.
 Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole) {
   return std::visit(
-      Overloaded{[&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
-                 [&](const OneOf<ActivationLayer, GeluLayer, PointwiseLayer, PreluLayer, AddLayer, LrnLayer,
-                                 AffineLayer> auto& /*layer*/) { return out; },
-                 [&](const ChannelSelectLayer& /*layer*/) {
-                   return Shape{whole.channels, out.height, out.width};
-                 },
-                 [&](const OneOf<InputLayer, LinearLayer, BatchNormLayer, SampleNormLayer, DropoutLayer, ProductLayer,
-                                 ConcatLayer, FlattenLayer> auto& /*layer*/) { return whole; }},
+      Overloaded{
+          [&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
+
+          [&](const OneOf<ActivationLayer, GeluLayer, PointwiseLayer, PreluLayer, AddLayer, LrnLayer,
+                          AffineLayer> auto& /*layer*/) { return out; },
+          [&](const ChannelSelectLayer& /*layer*/) {
+            return Shape{whole.channels, out.height, out.width};
+          },
+          [&](const OneOf<InputLayer, ConvTransposeLayer, PadLayer, LinearLayer, BatchNormLayer, SampleNormLayer,
+                          DropoutLayer, ProductLayer, ConcatLayer, FlattenLayer> auto& /*layer*/) { return whole; }},
       kind);
+}
+
+// Whether a layer computes each position from the whole image, so that no part of its input may be missing.
+bool needs_whole_input(const LayerKind& kind) {
+  if (const auto* pool = std::get_if<PoolLayer>(&kind)) return pool->adaptive_height > 0;
+  return std::holds_alternative<BatchNormLayer>(kind) || std::holds_alternative<SampleNormLayer>(kind) ||
+         std::holds_alternative<ConvTransposeLayer>(kind) || std::holds_alternative<PadLayer>(kind);
 }
 
 // Whether every layer may compute only what the next one reads: a chain without statistics or random numbers over the
@@ -32,7 +41,7 @@ bool can_crop(const Graph& graph) {
   std::vector<int> readers(graph.layers().size());
   for (const Layer& layer : graph.layers()) {
     const bool spatial = layer.output.height * layer.output.width > 1;
-    if (std::holds_alternative<BatchNormLayer>(layer.kind)) return false;
+    if (needs_whole_input(layer.kind)) return false;
     if (std::holds_alternative<DropoutLayer>(layer.kind) && spatial) return false;
     for (const int input : layer.inputs) {
       if (++readers[at(input)] > 1) return false;
@@ -70,9 +79,21 @@ PoolSpec pool_spec(const PoolLayer& layer, std::int64_t batch, const Shape& in, 
                       .input = in,
                       .kind = layer.kind,
                       .window = layer.window.cropped(out, in),
-                      .count_padding = layer.count_padding};
+                      .count_padding = layer.count_padding,
+                      .adaptive_height = layer.adaptive_height > 0 ? out.height : 0,
+                      .adaptive_width = layer.adaptive_height > 0 ? out.width : 0};
   DDP_ASSERT((spec.output() == Shape{in.channels, out.height, out.width}));
   return spec;
+}
+
+ConvTransposeSpec conv_transpose_spec(const ConvTransposeLayer& layer, std::int64_t batch, const Shape& in) {
+  return {.batch = batch,
+          .input = in,
+          .output_channels = layer.channels,
+          .window = layer.window,
+          .output_padding = layer.output_padding,
+          .groups = layer.groups,
+          .bias = layer.bias};
 }
 
 // Builds the stages layer by layer, fusing a layer into the stage before it where it can.
@@ -135,21 +156,19 @@ class Lowering {
     const bool relu = activation == Activation::relu;
     const bool clipped = relu || activation == Activation::relu6;
     return std::visit(
-        Overloaded{
-            [&](OneOf<ConvSpec, LinearSpec> auto& spec) {
-              const bool fuses = relu && !spec.relu;
-              spec.relu = spec.relu || fuses;
-              return fuses;
-            },
-            [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
-              const bool fuses = clipped && spec.activation == Activation::none;
-              if (fuses) spec.activation = activation;
-              return fuses;
-            },
-            [](OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec, ChannelSelectSpec,
-                     PoolSpec, SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
-              return false;
-            }},
+        Overloaded{[&](OneOf<ConvSpec, LinearSpec> auto& spec) {
+                     const bool fuses = relu && !spec.relu;
+                     spec.relu = spec.relu || fuses;
+                     return fuses;
+                   },
+                   [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
+                     const bool fuses = clipped && spec.activation == Activation::none;
+                     if (fuses) spec.activation = activation;
+                     return fuses;
+                   },
+                   [](OneOf<ConvTransposeSpec, PadSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec,
+                            ConcatSpec, ChannelSelectSpec, PoolSpec, SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec,
+                            ChannelsLastSpec> auto& /*spec*/) { return false; }},
         stages_.back().spec);
   }
 
@@ -157,7 +176,8 @@ class Lowering {
     auto* conv = std::get_if<ConvSpec>(&stages_.back().spec);
     const Window2d& window = pool.window;
     const bool halves = pool.kind == PoolSpec::Kind::average && window.height == 2 && window.width == 2 &&
-                        window.stride == 2 && window.padding.top == 0 && window.padding.left == 0;
+                        window.stride == 2 && window.dilation == 1 && pool.adaptive_height == 0 &&
+                        window.padding.top == 0 && window.padding.left == 0;
     if (!halves || conv == nullptr || !conv->relu || conv->average_pool) return false;
     const Shape out = conv->convolved();
     if (out.height % 2 != 0 || out.width % 2 != 0) return false;
@@ -192,12 +212,20 @@ class Lowering {
                    [&](const OneOf<InputLayer, FlattenLayer> auto& /*l*/) -> OpSpec {
                      return ChannelsLastSpec{batch_, in};
                    },
+                   [&](const ConvTransposeLayer& l) -> OpSpec { return conv_transpose_spec(l, batch_, in); },
+                   [&](const PadLayer& l) -> OpSpec {
+                     return PadSpec{batch_, in, l.padding, l.mode};
+                   },
                    [&](const PoolLayer& l) -> OpSpec { return pool_spec(l, batch_, in, out); },
                    [&](const LinearLayer& l) -> OpSpec {
                      return LinearSpec{.batch = batch_, .inputs = in.elements(), .outputs = l.outputs, .bias = l.bias};
                    },
                    [&](const BatchNormLayer& l) -> OpSpec {
-                     return BatchNormSpec{.batch = batch_, .shape = in, .epsilon = l.epsilon, .momentum = l.momentum};
+                     return BatchNormSpec{.batch = batch_,
+                                          .shape = in,
+                                          .epsilon = l.epsilon,
+                                          .momentum = l.momentum,
+                                          .synchronized = l.synchronized};
                    },
                    [&](const PreluLayer& l) -> OpSpec {
                      return PreluSpec{batch_, in, l.shared};
@@ -259,7 +287,9 @@ class Lowering {
     norm->input_bias = std::visit(
         [](auto& spec) {
           if constexpr (requires { spec.bias; }) {
-            if (!spec.relu) return std::exchange(spec.bias, false);
+            bool relu = false;
+            if constexpr (requires { spec.relu; }) relu = spec.relu;
+            if (!relu) return std::exchange(spec.bias, false);
           }
           return false;
         },

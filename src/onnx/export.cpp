@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "onnx/adaptive.h"
+#include "onnx/fold.h"
 
 namespace ddp {
 namespace {
@@ -16,6 +18,18 @@ using Integers = std::vector<std::int64_t>;
 
 Integers pads_of(const Window2d& window) {
   return {window.padding.top, window.padding.left, window.padding.bottom, window.padding.right};
+}
+
+Integers both(const Pair2d& pair) { return {pair.vertical, pair.horizontal}; }
+
+using Attributes = std::map<std::string, OnnxAttribute, std::less<>>;
+
+Attributes convolution(const Window2d& window, std::int64_t groups) {
+  return {{"dilations", both(window.dilation)},
+          {"group", groups},
+          {"kernel_shape", Integers{window.height, window.width}},
+          {"pads", pads_of(window)},
+          {"strides", both(window.stride)}};
 }
 
 class Exporter {
@@ -63,13 +77,12 @@ class Exporter {
   }
 
   void add(const std::string& type, const std::string& name, std::vector<std::string> inputs, const std::string& result,
-           std::map<std::string, OnnxAttribute, std::less<>> attributes = {}) {
+           Attributes attributes = {}) {
     model_.nodes.push_back({name, type, std::move(inputs), {result}, std::move(attributes)});
   }
 
   // The node name of an unnamed layer, such as "relu_7".
-  void add_layer(int index, const std::string& type, std::vector<std::string> inputs,
-                 std::map<std::string, OnnxAttribute, std::less<>> attributes = {}) {
+  void add_layer(int index, const std::string& type, std::vector<std::string> inputs, Attributes attributes = {}) {
     const std::string name = unique(layer(index).name, index);
     output(index) = name + ".out";
     add(type, name, std::move(inputs), output(index), std::move(attributes));
@@ -174,12 +187,16 @@ class Exporter {
     inputs.insert(inputs.begin(), image(layer(index).inputs[0]));
     // The weight of a linear layer keeps its shape in the file.
     if (parameters(index)[0]->shape.size() == 2) inputs[1] = as_window(inputs[1], graph_.shape(index).channels);
-    add_layer(index, "Conv", inputs,
-              {{"dilations", Integers{1, 1}},
-               {"group", conv.groups},
-               {"kernel_shape", Integers{conv.window.height, conv.window.width}},
-               {"pads", pads_of(conv.window)},
-               {"strides", Integers{conv.window.stride, conv.window.stride}}});
+    add_layer(index, "Conv", inputs, convolution(conv.window, conv.groups));
+    flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  void write(int index, const ConvTransposeLayer& conv) {
+    std::vector<std::string> inputs = weights(index);
+    inputs.insert(inputs.begin(), image(layer(index).inputs[0]));
+    Attributes attributes = convolution(conv.window, conv.groups);
+    attributes["output_padding"] = both(conv.output_padding);
+    add_layer(index, "ConvTranspose", inputs, std::move(attributes));
     flat_[static_cast<std::size_t>(index)] = false;
   }
 
@@ -224,8 +241,7 @@ class Exporter {
       return add_layer(index, "GroupNormalization", inputs, {{"epsilon", norm.epsilon}, {"num_groups", norm.groups}});
     }
     at_least(17, 8);
-    const std::map<std::string, OnnxAttribute, std::less<>> attributes = {{"axis", std::int64_t{-1}},
-                                                                          {"epsilon", norm.epsilon}};
+    const Attributes attributes = {{"axis", std::int64_t{-1}}, {"epsilon", norm.epsilon}};
     if (is_flat(from)) return add_layer(index, "LayerNormalization", inputs, attributes);
     const std::string name = unique(layer(index).name, index);
     add("Transpose", name + ".permute", {inputs[0]}, name + ".last", {{"perm", Integers{0, 2, 3, 1}}});
@@ -306,8 +322,7 @@ class Exporter {
   }
 
   // The layer as a product of its input and a function of that or of `argument`.
-  void times(int index, const std::string& function, std::map<std::string, OnnxAttribute, std::less<>> attributes,
-             const std::string& argument = "") {
+  void times(int index, const std::string& function, Attributes attributes, const std::string& argument = "") {
     const std::string from = first_input(index);
     const std::string name = unique(layer(index).name + "_factor", index);
     add(function, name, {argument.empty() ? from : argument}, name + ".out", std::move(attributes));
@@ -372,14 +387,38 @@ class Exporter {
     const bool maximum = pool.kind == PoolSpec::Kind::maximum;
     const bool global = window.height == in.height && window.width == in.width && !window.padding.any();
     // A vector has no height and width in ONNX; a window of one element is the identity.
-    if (is_flat(layer(index).inputs[0])) return pass_on(index);
+    if (is_flat(layer(index).inputs[0]) && pool.adaptive_height <= 1) return pass_on(index);
+    if (pool.adaptive_height > 0) return write_adaptive(index, pool);
     if (global) return add_layer(index, maximum ? "GlobalMaxPool" : "GlobalAveragePool", {first_input(index)});
-    std::map<std::string, OnnxAttribute, std::less<>> attributes = {
-        {"kernel_shape", Integers{window.height, window.width}},
-        {"pads", pads_of(window)},
-        {"strides", Integers{window.stride, window.stride}}};
+    Attributes attributes = {{"kernel_shape", Integers{window.height, window.width}},
+                             {"pads", pads_of(window)},
+                             {"strides", both(window.stride)}};
+    if (window.dilation != 1) attributes["dilations"] = both(window.dilation);
     if (!maximum) attributes["count_include_pad"] = std::int64_t{pool.count_padding ? 1 : 0};
     add_layer(index, maximum ? "MaxPool" : "AveragePool", {first_input(index)}, std::move(attributes));
+  }
+
+  // ONNX has no operator for it; averages of rows, then of columns, are products with matrices.
+  void write_adaptive(int index, const PoolLayer& pool) {
+    const Shape& in = graph_.shape(layer(index).inputs[0]);
+    const std::int64_t height = pool.adaptive_height;
+    const std::int64_t width = pool.adaptive_width;
+    const std::string name = unique("/adaptive_pool", index);
+    const OnnxTensor columns = OnnxTensor::of_reals({width, in.width}, averaging_matrix(in.width, width));
+    initializer(name + ".rows", {height, in.height}, averaging_matrix(in.height, height));
+    initializer(name + ".columns", {in.width, width}, transposed(columns, {1, 0}).reals);
+    add("MatMul", name, {name + ".rows", image(layer(index).inputs[0])}, name + ".out");
+    add_layer(index, "MatMul", {name + ".out", name + ".columns"});
+    flat_[static_cast<std::size_t>(index)] = false;
+  }
+
+  void write(int index, const PadLayer& pad) {
+    const std::string pads = unique("pads", index);
+    const Padding2d& p = pad.padding;
+    model_.initializers[pads] = OnnxTensor::of_integers({8}, {0, 0, p.top, p.left, 0, 0, p.bottom, p.right});
+    add_layer(index, "Pad", {image(layer(index).inputs[0]), pads},
+              {{"mode", std::string(pad.mode == PadMode::reflect ? "reflect" : "edge")}});
+    flat_[static_cast<std::size_t>(index)] = false;
   }
 
   void write(int index, const LrnLayer& lrn) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "onnx/adaptive.h"
 #include "onnx/fold.h"
 #include "onnx/gelu.h"
 #include "onnx/importer.h"
@@ -21,7 +22,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kKnownTypes = 49;
+constexpr std::size_t kKnownTypes = 51;
 
 bool is_real_type(const std::string& name) {
   return name == "FLOAT" || name == "FLOAT16" || name == "DOUBLE" || name == "BFLOAT16";
@@ -56,6 +57,7 @@ struct Importer::Known {
 
 const Importer::Known* Importer::find(std::string_view type) {
   static constexpr std::array<Known, kKnownTypes> known = {{
+      {"AdaptiveAveragePool", &Importer::adaptive_average_pool},
       {"Add", &Importer::add},
       {"AveragePool", &Importer::average_pool},
       {"BatchNormalization", &Importer::batch_norm},
@@ -64,6 +66,7 @@ const Importer::Known* Importer::find(std::string_view type) {
       {"Clip", &Importer::clip},
       {"Concat", &Importer::concat},
       {"Conv", &Importer::conv},
+      {"ConvTranspose", &Importer::conv_transpose},
       {"Div", &Importer::div},
       {"Dropout", &Importer::dropout},
       {"Elu", &Importer::elu},
@@ -438,6 +441,7 @@ ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem:
   join_random_masks(model);
   join_norms(model);
   join_strided(model);
+  join_adaptive_pools(model);
   try {
     return Importer(model).run();
   } catch (const Error& error) {

@@ -79,6 +79,39 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   return result;
 }
 
+ImportedValue Importer::conv_transpose(const OnnxNode& node) {
+  const ImportedValue x = image(node, 0);
+  const Shape in = result_.graph.shape(x.layer);
+  const ImportedValue* weight = constant(node, 1);
+  check(weight != nullptr && weight->constant->shape.size() == 4, ExitCode::usage,
+        "its weights are not [channels, output channels / groups, height, width]");
+  const std::vector<std::int64_t>& shape = weight->constant->shape;
+  const std::int64_t groups = node.integer("group", 1);
+  constexpr std::int64_t kMostChannels = 1 << 30;
+  check(groups >= 1 && shape[0] == in.channels && shape[0] % groups == 0 && shape[1] >= 1 &&
+            shape[1] <= kMostChannels / groups,
+        ExitCode::usage, "its weights are for {} channels in {} groups, but its input has {} channels", shape[0],
+        groups, in.channels);
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  check((automatic == "NOTSET" || automatic == "VALID") && !node.has("output_shape"), ExitCode::usage,
+        "its padding is computed from the size of the output; export it with numbers for pads and output_padding");
+  ConvTransposeLayer layer;
+  layer.channels = shape[1] * groups;
+  layer.window = window_of(node, shape[2], shape[3], in.height, in.width).window;
+  layer.output_padding = pair_of(node, "output_padding", 0, 0);
+  layer.groups = groups;
+  layer.bias = !node.input(2).empty();
+  const std::vector<float> values = numbers(node, 1, weight->constant->elements());
+  const std::string name = names_.choose(weight->origin, node);
+  ImportedValue result = image_of(result_.graph.conv_transpose(name, x.layer, layer));
+  keep(values, result_.parameters);
+  rename(name + ".weight", given_name(weight->origin), {});
+  if (!layer.bias) return result;
+  keep(numbers(node, 2, layer.channels), result_.parameters);
+  rename(name + ".bias", given_name(constant(node, 2)->origin), {});
+  return result;
+}
+
 ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose) {
   const ImportedValue& x = activation(node, 0);
   const bool per_position = x.rank == 4 && x.channels_last && !x.padding.any();
@@ -275,9 +308,9 @@ ImportedValue Importer::pool(const OnnxNode& node, PoolLayer layer, const OnnxWi
   layer.window = found.window;
   Padding2d& padding = layer.window.padding;
   padding = padding + x.padding + found.overhang;
-  check(std::max(padding.top, padding.bottom) < layer.window.height &&
-            std::max(padding.left, padding.right) < layer.window.width,
-        ExitCode::usage, "its padding is as large as its {}x{} window", layer.window.height, layer.window.width);
+  check(std::max(padding.top, padding.bottom) < layer.window.rows() &&
+            std::max(padding.left, padding.right) < layer.window.columns(),
+        ExitCode::usage, "its padding is as large as its {}x{} window", layer.window.rows(), layer.window.columns());
   return image_of(result_.graph.pool(x.layer, layer));
 }
 
@@ -316,6 +349,16 @@ ImportedValue Importer::average_pool(const OnnxNode& node) {
   layer.kind = PoolSpec::Kind::average;
   layer.count_padding = !without;
   return pool(node, layer, window);
+}
+
+// Written by join_adaptive_pools() (onnx/adaptive.h).
+ImportedValue Importer::adaptive_average_pool(const OnnxNode& node) {
+  const int from = image(node, 0).layer;
+  const Shape in = result_.graph.shape(from);
+  check(node.integers("input", {}) == std::vector<std::int64_t>({in.height, in.width}), ExitCode::usage,
+        "it pools windows of an image of another size than {}x{}", in.height, in.width);
+  const Pair2d size = pair_of(node, "output", 0, 1);
+  return image_of(result_.graph.adaptive_average_pool(from, size.vertical, size.horizontal));
 }
 
 ImportedValue Importer::global_average_pool(const OnnxNode& node) {

@@ -149,11 +149,25 @@ ImportedValue Importer::reduce(const OnnxNode& node, PoolSpec::Kind kind, bool s
 }
 
 ImportedValue Importer::pad(const OnnxNode& node) {
-  const ImportedValue& x = activation(node, 0);
+  const ImportedValue x = activation(node, 0);
   check(x.rank == 4, ExitCode::usage, "its input is not an image");
-  check(node.text("mode", "constant") == "constant", ExitCode::usage, "only padding with zeros is supported");
+  const Padding2d padding = pads_of(node, x);
+  ImportedValue value = x;
+  const std::string mode = node.text("mode", "constant");
+  if (mode == "reflect" || mode == "edge") {
+    check(!x.padding.any(), ExitCode::usage,
+          "a Pad with zeros is supported right before a convolution or pooling only");
+    value.layer = result_.graph.pad(x.layer, {padding, mode == "edge" ? PadMode::replicate : PadMode::reflect});
+    return value;
+  }
+  check(mode == "constant", ExitCode::usage, "its mode is '{}'; constant, reflect and edge are supported", mode);
   const float with = constant(node, 2) != nullptr ? numbers(node, 2, 1)[0] : node.real("value", 0);
   check(with == 0, ExitCode::usage, "it pads with {}; only padding with zeros is supported", with);
+  value.padding = x.padding + padding;
+  return value;
+}
+
+Padding2d Importer::pads_of(const OnnxNode& node, const ImportedValue& x) {
   Extents axes = {0, 1, 2, 3};
   if (constant(node, 3) != nullptr) axes = integers_of(node, "axes", tensor_of(constant(node, 3)), {});
   const Extents pads = integers_of(node, "pads", tensor_of(constant(node, 1)), {});
@@ -172,11 +186,7 @@ ImportedValue Importer::pad(const OnnxNode& node) {
   const std::size_t channels = x.channels_last ? 3 : 1;
   check(before[0] + after[0] + before[channels] + after[channels] == 0, ExitCode::usage,
         "only height and width can be padded");
-  ImportedValue value = x;
-  Padding2d& padding = value.padding;
-  padding = {padding.top + before[rows], padding.left + before[rows + 1], padding.bottom + after[rows],
-             padding.right + after[rows + 1]};
-  return value;
+  return {before[rows], before[rows + 1], after[rows], after[rows + 1]};
 }
 
 ImportedValue Importer::softmax(const OnnxNode& node) {

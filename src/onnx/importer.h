@@ -100,6 +100,7 @@ class Importer {
 
   // One function per node type: import_layers.cpp.
   ImportedValue conv(const OnnxNode& node);
+  ImportedValue conv_transpose(const OnnxNode& node);
   ImportedValue gemm(const OnnxNode& node);
   ImportedValue matmul(const OnnxNode& node);
   ImportedValue linear(const OnnxNode& node, const OnnxTensor& weight, bool transpose);
@@ -125,6 +126,7 @@ class Importer {
   ImportedValue max_pool(const OnnxNode& node);
   ImportedValue average_pool(const OnnxNode& node);
   ImportedValue pool(const OnnxNode& node, PoolLayer layer, const OnnxWindow& found);
+  ImportedValue adaptive_average_pool(const OnnxNode& node);
   ImportedValue global_average_pool(const OnnxNode& node);
   ImportedValue global_max_pool(const OnnxNode& node);
   ImportedValue lrn(const OnnxNode& node);
@@ -166,6 +168,7 @@ class Importer {
   ImportedValue unsqueeze(const OnnxNode& node);
   ImportedValue transpose(const OnnxNode& node);
   ImportedValue pad(const OnnxNode& node);
+  Padding2d pads_of(const OnnxNode& node, const ImportedValue& x);
   ImportedValue softmax(const OnnxNode& node);
   ImportedValue identity(const OnnxNode& node);
   ImportedValue cast(const OnnxNode& node);

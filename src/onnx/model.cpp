@@ -14,9 +14,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/half.h"
 #include "onnx/external_data.h"
 #include "onnx/file_context.h"
-#include "onnx/half.h"
 
 namespace ddp {
 namespace {

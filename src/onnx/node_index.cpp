@@ -85,4 +85,10 @@ std::optional<std::vector<std::int64_t>> NodeIndex::integers(const std::string& 
   return std::nullopt;
 }
 
+std::optional<std::int64_t> NodeIndex::integer(const std::string& value) const {
+  const std::optional<std::vector<std::int64_t>> found = integers(value);
+  if (!found || found->size() != 1) return std::nullopt;
+  return found->front();
+}
+
 }  // namespace ddp

@@ -32,6 +32,8 @@ class NodeIndex {
   std::optional<double> number(const std::string& value) const;
   // A constant list of integers, or one integer, also behind casts and reshapes; otherwise nullopt.
   std::optional<std::vector<std::int64_t>> integers(const std::string& value) const;
+  // Such a list of one integer.
+  std::optional<std::int64_t> integer(const std::string& value) const;
   // The other input of a node with two inputs.
   static const std::string& other(const OnnxNode& node, const std::string& one) {
     return node.inputs[node.inputs[0] == one ? 1 : 0];

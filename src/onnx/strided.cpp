@@ -17,24 +17,18 @@ struct Term {
   std::int64_t stride = 0;
 };
 
-std::optional<std::int64_t> integer(const NodeIndex& index, const std::string& value) {
-  const std::optional<Integers> found = index.integers(value);
-  if (!found || found->size() != 1) return std::nullopt;
-  return found->front();
-}
-
 // Unsqueeze(Range(0, size, 1) * stride, the other three axes)
 std::optional<Term> term_of(const NodeIndex& index, const std::string& value) {
   const OnnxNode* placed = index.producer(value, "Unsqueeze");
   const OnnxNode* product = placed == nullptr ? nullptr : index.producer(placed->input(0), "Mul");
   const OnnxNode* range = product == nullptr ? nullptr : index.producer(product->input(0), "Range");
-  if (range == nullptr || integer(index, range->input(0)) != 0 || integer(index, range->input(2)) != 1) {
+  if (range == nullptr || index.integer(range->input(0)) != 0 || index.integer(range->input(2)) != 1) {
     return std::nullopt;
   }
   const std::optional<Integers> axes = index.integers(placed->input(1));
-  const std::optional<std::int64_t> stride = integer(index, product->input(1));
+  const std::optional<std::int64_t> stride = index.integer(product->input(1));
   if (!axes || axes->size() != 3 || !stride) return std::nullopt;
-  Term term{.size = integer(index, range->input(1)), .stride = *stride};
+  Term term{.size = index.integer(range->input(1)), .stride = *stride};
   // The axis that is missing from the others.
   term.axis = 0 + 1 + 2 + 3;
   for (const std::int64_t axis : *axes) term.axis -= axis;
@@ -58,7 +52,7 @@ std::optional<std::int64_t> channels_in_order(const NodeIndex& index, std::strin
   }
   const std::optional<std::int64_t> channels = terms[1]->size;
   const bool in_order = channels && terms[0]->stride == *channels && terms[1]->stride == 1 && terms[2]->size == 1 &&
-                        terms[3]->size == 1 && integer(index, sum) == 0;
+                        terms[3]->size == 1 && index.integer(sum) == 0;
   return in_order ? channels : std::nullopt;
 }
 

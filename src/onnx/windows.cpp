@@ -37,27 +37,32 @@ std::int64_t overhang(std::int64_t extent, std::int64_t window, std::int64_t str
 
 }  // namespace
 
+Pair2d pair_of(const OnnxNode& node, std::string_view attribute, std::int64_t otherwise, std::int64_t least) {
+  const std::vector<std::int64_t> numbers = node.integers(attribute, {otherwise, otherwise});
+  const bool good =
+      numbers.size() == 2 && std::min(numbers[0], numbers[1]) >= least && std::max(numbers[0], numbers[1]) <= kLargest;
+  check(good, ExitCode::usage, "its {} are not two numbers from {}, for height and width", attribute, least);
+  return {numbers[0], numbers[1]};
+}
+
 OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
                      std::int64_t columns) {
-  for (const std::int64_t dilation : node.integers("dilations", {})) {
-    check(dilation == 1, ExitCode::usage, "a dilation of {} is not supported, only 1", dilation);
-  }
-  const std::vector<std::int64_t> strides = node.integers("strides", {1, 1});
-  check(strides.size() == 2 && strides[0] == strides[1], ExitCode::usage,
-        "only one stride for height and width is supported");
   OnnxWindow found;
   Window2d& window = found.window;
   window.height = height;
   window.width = width;
-  window.stride = strides[0];
-  check(std::min({height, width, window.stride}) >= 1 && std::max({height, width, window.stride}) <= kLargest,
-        ExitCode::usage, "a window of {}x{} with stride {} is invalid", height, width, window.stride);
+  window.stride = pair_of(node, "strides", 1, 1);
+  window.dilation = pair_of(node, "dilations", 1, 1);
+  check(std::min(height, width) >= 1 && std::max(height, width) <= kLargest &&
+            std::max(window.rows(), window.columns()) <= kLargest,
+        ExitCode::usage, "a window of {}x{} with dilation {}x{} is invalid", height, width, window.dilation.vertical,
+        window.dilation.horizontal);
   Ends vertical;
   Ends horizontal;
   const std::string automatic = node.text("auto_pad", "NOTSET");
   if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
-    vertical = same_padding(rows, height, window.stride, automatic == "SAME_LOWER");
-    horizontal = same_padding(columns, width, window.stride, automatic == "SAME_LOWER");
+    vertical = same_padding(rows, window.rows(), window.stride.vertical, automatic == "SAME_LOWER");
+    horizontal = same_padding(columns, window.columns(), window.stride.horizontal, automatic == "SAME_LOWER");
   } else {
     check(automatic == "NOTSET" || automatic == "VALID" || automatic.empty(), ExitCode::usage,
           "its auto_pad is not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER");
@@ -68,8 +73,8 @@ OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t wid
     vertical = {pads[0], pads[2]};
     horizontal = {pads[1], pads[3]};
     if (node.integer("ceil_mode", 0) != 0) {
-      found.overhang.bottom = overhang(rows, height, window.stride, vertical);
-      found.overhang.right = overhang(columns, width, window.stride, horizontal);
+      found.overhang.bottom = overhang(rows, window.rows(), window.stride.vertical, vertical);
+      found.overhang.right = overhang(columns, window.columns(), window.stride.horizontal, horizontal);
     }
   }
   window.padding = {vertical.before, horizontal.before, vertical.after, horizontal.after};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "backend/window.h"
 #include "onnx/model.h"
@@ -16,8 +17,11 @@ struct OnnxWindow {
   Padding2d overhang = {};
 };
 
-// The window of a Conv, MaxPool or AveragePool node over an image of rows x columns. Throws Error(usage) for dilations,
-// unequal strides, and padding that is not four non-negative numbers.
+// An attribute of two numbers, for height and width. Throws Error(usage) if they are below `least`.
+Pair2d pair_of(const OnnxNode& node, std::string_view attribute, std::int64_t otherwise, std::int64_t least);
+
+// The window of a Conv, ConvTranspose, MaxPool or AveragePool node over an image of rows x columns. Throws Error(usage)
+// for padding that is not four non-negative numbers.
 OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
                      std::int64_t columns);
 

@@ -35,6 +35,7 @@ enum class CropFill { black, reflect };
 enum class FlipMode { off, on, alternate };
 // For what mixup and cutmix draw a weight.
 enum class MixPer { sample, batch };
+enum class ImageChannels { rgb, grey };
 enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
@@ -66,6 +67,13 @@ struct PatternFreeze {
 
   friend bool operator==(const PatternFreeze&, const PatternFreeze&) = default;
 };
+// Of images, in pixels.
+struct ImageSides {
+  std::int64_t height = 224;
+  std::int64_t width = 224;
+
+  friend bool operator==(const ImageSides&, const ImageSides&) = default;
+};
 
 struct RunOptions {
   std::string config;  // the configuration file, or empty
@@ -79,8 +87,9 @@ struct ModelOptions {
   InitKind init = InitKind::model;
   double init_std = 0.01;  // standard deviation of InitKind::normal
   Precision precision = Precision::fp32;
-  std::string init_from;        // initial weights: a safetensors file, a checkpoint or a run folder; empty: see init
-  bool new_classifier = false;  // with init_from: reinitialize the last layer
+  std::string init_from;         // initial weights: a safetensors file, a checkpoint or a run folder; empty: see init
+  bool new_classifier = false;   // with init_from or an ONNX file: reinitialize the last layer
+  bool sync_batch_norm = false;  // statistics over the global batch
 
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
@@ -118,7 +127,8 @@ struct DataOptions {
   double cutmix = 0;                               // likewise
   MixPer mixup_per = MixPer::sample;               // of mixup and cutmix
   // Image folders.
-  std::int64_t image_size = 224;
+  ImageSides image_size;
+  ImageChannels image_channels = ImageChannels::rgb;
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder or "off"
 
@@ -330,6 +340,7 @@ constexpr auto enum_names(CropFill) { return std::to_array<std::string_view>({"b
 constexpr auto enum_names(FlipMode) { return std::to_array<std::string_view>({"off", "on", "alternate"}); }
 constexpr auto enum_names(MixPer) { return std::to_array<std::string_view>({"sample", "batch"}); }
 constexpr auto enum_names(EvalViews) { return std::to_array<std::string_view>({"plain", "mirror", "mirror-shift"}); }
+constexpr auto enum_names(ImageChannels) { return std::to_array<std::string_view>({"3", "1"}); }
 constexpr auto enum_names(OptimizerKind) {
   return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb"});
 }

@@ -284,8 +284,11 @@ void check_combinations(const Options& options) {
   check_schedule(o);
   check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,
         o.epochs);
-  check(!options.model.new_classifier || !options.model.init_from.empty(), ExitCode::usage,
-        "--new-classifier requires --init-from, which initializes the other layers");
+  check(!options.model.new_classifier || !options.model.init_from.empty() || options.model.model.ends_with(".onnx"),
+        ExitCode::usage,
+        "--new-classifier requires --init-from or --model FILE.onnx, which initializes the other layers");
+  check(!options.model.sync_batch_norm || !options.batch.balance, ExitCode::usage,
+        "--sync-batch-norm requires one logical shard per rank, --balance on more of them");
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
         "export requires --to FILE, the output file");
   const ExportOptions& exported = options.exported;

@@ -110,7 +110,9 @@ void add_model(std::vector<OptionSpec>& table) {
   model.text("init-from", &ModelOptions::init_from, "PATH", "a .safetensors file, a checkpoint or a run folder",
              "start from the weights in a file, a checkpoint or a run folder");
   model.on_off("new-classifier", &ModelOptions::new_classifier,
-               "--init-from: reinitialize the last layer, to train on other classes");
+               "--init-from, or --model FILE.onnx: reinitialize the last layer, to train on other classes");
+  model.on_off("sync-batch-norm", &ModelOptions::sync_batch_norm,
+               "batch normalization: statistics over the global batch instead of each logical shard; CPU only");
   model.choice("precision", &ModelOptions::precision, "numeric format of activations and matrix products");
 }
 
@@ -132,9 +134,10 @@ void add_device(std::vector<OptionSpec>& table) {
 
 void add_data(std::vector<OptionSpec>& table) {
   TopicTable data(table, "data", &Options::data);
-  data.text(
-          "dataset", &DataOptions::dataset, "NAME", "a data set name",
-          "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10, folder (images in DIR/{train,val}/CLASS)")
+  data.text("dataset", &DataOptions::dataset, "NAME", "a data set name",
+            "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10, cifar100, idx (other files in MNIST's "
+            "format), "
+            "folder (images in DIR/{train,val}/CLASS), synthetic")
       .common = true;
   data.text("data-dir", &DataOptions::data_dir, "DIR", "a folder", "folder that contains the data sets").common = true;
   data.integer("workers", &DataOptions::workers, 0, 256,
@@ -168,7 +171,9 @@ void add_data(std::vector<OptionSpec>& table) {
       "augmentation: let pairs of samples exchange a rectangle whose share of the area is from Beta(X, X); 0: off; "
       "with --mixup each pair does one of the two");
   data.choice("mixup-per", &D::mixup_per, "--mixup, --cutmix: draw for each sample or pair, or once for a whole batch");
-  data.integer("image-size", &D::image_size, 8, 2048, "--dataset folder, synthetic: resize images to N x N pixels");
+  data.sides("image-size", &D::image_size, 8, 2048,
+             "--dataset folder, synthetic: resize images to N x N pixels, or to height x width");
+  data.choice("image-channels", &D::image_channels, "--dataset folder, synthetic: colour (3) or grey (1) images");
   data.integer("max-bad-samples", &D::max_bad_samples, 0, kUnbounded,
                "--dataset folder: number of unreadable files to tolerate");
   data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off",

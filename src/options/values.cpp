@@ -153,6 +153,13 @@ std::vector<PatternFreeze> read_pattern_freezes(std::string_view text) {
   return freezes;
 }
 
+ImageSides read_sides(std::string_view text, std::int64_t low, std::int64_t high) {
+  const std::size_t cross = text.find('x');
+  const std::int64_t height = read_integer(text.substr(0, cross), low, high);
+  if (cross == std::string_view::npos) return {height, height};
+  return {height, read_integer(text.substr(cross + 1), low, high)};
+}
+
 bool is_switch_word(std::string_view text) { return contains(kOn, text) || contains(kOff, text); }
 
 bool read_switch(std::string_view text) {

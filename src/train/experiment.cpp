@@ -227,6 +227,19 @@ std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& d
   return std::make_unique<ResidentImages>(backend.queue(), dataset);
 }
 
+// Statistics over the global batch: a step processes the shards of a rank one after the other, so that the first would
+// wait for the statistics of the others forever.
+void synchronize(Experiment& e, int ranks) {
+  check(e.device.gpu_module == nullptr && !e.device.described, ExitCode::usage,
+        "--sync-batch-norm works on CPUs only; use --device cpu, or normalize without the batch's statistics");
+  check(e.batch.shards == ranks, ExitCode::usage,
+        "--sync-batch-norm requires one logical shard per rank, here there are {} shards on {} ranks; use "
+        "--logical-shards {}, or {} ranks",
+        e.batch.shards, ranks, ranks, e.batch.shards);
+  e.graph.synchronize_batch_norm();
+  e.fingerprint.push_back({"batch normalisation", "synchronized"});
+}
+
 // The weights of the model's file, or random ones; then, if `reads`, those that depend on the training images, and those
 // of --init-from.
 void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, bool reads) {
@@ -240,6 +253,15 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
     statistics = imported->statistics;
   } else {
     initialize(e.graph, initial_of(options), e.options.optimizer.seed, parameters);
+  }
+  if (imported && options.new_classifier) {
+    std::vector<float> random(parameters.size());
+    initialize(e.graph, initial_of(options), e.options.optimizer.seed, random);
+    for (const Parameter& p : e.graph.parameters()) {
+      if (p.layer == e.graph.classifier()) {
+        std::copy_n(random.begin() + p.offset, p.elements(), parameters.begin() + p.offset);
+      }
+    }
   }
   // The constants of a file are not initialised.
   for (const Parameter& p : e.graph.parameters()) {
@@ -283,8 +305,11 @@ namespace {
 // Opens the data sets of the run, augmented for training; returns the normalisation of their pixels.
 Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
   const DataOptions& data = e.options.data;
-  const FolderOptions folder{
-      .image_size = data.image_size, .max_bad_samples = data.max_bad_samples, .image_cache = data.image_cache};
+  const FolderOptions folder{.height = data.image_size.height,
+                             .width = data.image_size.width,
+                             .channels = data.image_channels == ImageChannels::grey ? 1 : 3,
+                             .max_bad_samples = data.max_bad_samples,
+                             .image_cache = data.image_cache};
   e.data =
       inputs.data == DataUse::sample
           ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
@@ -337,12 +362,16 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_run(e.options, *resumed, e.batch);
       check_same_classes(e.data.train->class_names(), *resumed);
     }
-    NetworkSource source = make_network(options.model.model, e.onnx, e.data.train->shape(), e.data.train->classes());
+    // Weights that are evaluated come with their number of classes.
+    const bool replaces = options.model.new_classifier || inputs.evaluated != nullptr;
+    NetworkSource source =
+        make_network(options.model.model, e.onnx, e.data.train->shape(), e.data.train->classes(), replaces);
     e.graph = std::move(source.graph);
     imported = std::move(source.imported);
     if (session.rank() != 0) e.onnx.clear();
     e.fingerprint = data_fingerprint(e.data, normalization);
     e.fingerprint.push_back(network_part(e.graph));
+    if (options.model.sync_batch_norm && inputs.evaluated == nullptr) synchronize(e, session.size());
     if (resumed) {
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);

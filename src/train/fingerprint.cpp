@@ -95,8 +95,11 @@ void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerp
 }
 
 std::string text_of(const Window2d& w) {
-  return fmt::format("{}x{} stride {} padding {},{},{},{}", w.height, w.width, w.stride, w.padding.top, w.padding.left,
-                     w.padding.bottom, w.padding.right);
+  const std::string text = fmt::format("{}x{} stride {} padding {},{},{},{}", w.height, w.width, w.stride.vertical,
+                                       w.padding.top, w.padding.left, w.padding.bottom, w.padding.right);
+  if (w.plain()) return text;
+  return fmt::format("{} stride {} dilation {},{}", text, w.stride.horizontal, w.dilation.vertical,
+                     w.dilation.horizontal);
 }
 
 // The settings of a layer.
@@ -104,6 +107,14 @@ struct LayerText {
   std::string operator()(const InputLayer& /*l*/) const { return "input"; }
   std::string operator()(const ConvLayer& l) const {
     return fmt::format("conv {} {} groups {} bias {}", l.channels, text_of(l.window), l.groups, l.bias);
+  }
+  std::string operator()(const ConvTransposeLayer& l) const {
+    return fmt::format("transposed conv {} {} extra {},{} groups {} bias {}", l.channels, text_of(l.window),
+                       l.output_padding.vertical, l.output_padding.horizontal, l.groups, l.bias);
+  }
+  std::string operator()(const PadLayer& l) const {
+    return fmt::format("pad {} {},{},{},{}", static_cast<int>(l.mode), l.padding.top, l.padding.left, l.padding.bottom,
+                       l.padding.right);
   }
   std::string operator()(const LinearLayer& l) const { return fmt::format("linear {} bias {}", l.outputs, l.bias); }
   std::string operator()(const BatchNormLayer& l) const {
@@ -117,6 +128,7 @@ struct LayerText {
   std::string operator()(const PointwiseLayer& l) const { return fmt::format("{} {}", to_string(l.function), l.alpha); }
   std::string operator()(const PreluLayer& l) const { return fmt::format("prelu {}", l.shared); }
   std::string operator()(const PoolLayer& l) const {
+    if (l.adaptive_height > 0) return fmt::format("adaptive pool {}x{}", l.adaptive_height, l.adaptive_width);
     return fmt::format("pool {} {} counted {}", static_cast<int>(l.kind), text_of(l.window), l.count_padding);
   }
   std::string operator()(const LrnLayer& l) const {

@@ -39,27 +39,18 @@ void check_kind(const fs::path& path) {
 SafetensorsFile open_weights(const fs::path& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) check_kind(path);
-  if (fs::is_regular_file(path, error)) return SafetensorsFile::read(path, TensorTypes::f32_and_i64);
+  if (fs::is_regular_file(path, error)) return SafetensorsFile::read(path, TensorTypes::any);
   check(fs::exists(path, error), ExitCode::checkpoint,
         "--init-from {}: no such file or folder; give a .safetensors file, a checkpoint or a run folder",
         path.string());
   return read_weights(open_checkpoint(path));
 }
 
-// The last layer with weights: the classifier.
-int classifier_of(const Graph& graph) {
-  int layer = -1;
-  for (const Parameter& p : graph.parameters()) {
-    if (!p.norm) layer = p.layer;
-  }
-  return layer;
-}
-
 }  // namespace
 
 void load_initial(const fs::path& path, const Graph& graph, const InitialTensors& into) {
   const SafetensorsFile file = open_weights(path);
-  const int classifier = into.new_classifier ? classifier_of(graph) : -1;
+  const int classifier = into.new_classifier ? graph.classifier() : -1;
   std::set<std::string_view> left_out;
   std::vector<TensorView> views;
   for (const Parameter& p : graph.parameters()) {

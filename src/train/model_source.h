@@ -33,7 +33,9 @@ struct NetworkSource {
   std::optional<ImportedModel> imported;  // with the file's weights; its graph is `graph`
 };
 
+// With `new_classifier`, the last layer of a file gets this number of classes, and weights of zero if it had another.
 // Throws Error(usage) for a model that cannot be trained, or whose image shape or number of classes differs.
-NetworkSource make_network(const std::string& model, const std::string& onnx, const Shape& image, std::int64_t classes);
+NetworkSource make_network(const std::string& model, const std::string& onnx, const Shape& image, std::int64_t classes,
+                           bool new_classifier = false);
 
 }  // namespace ddp

@@ -21,6 +21,11 @@ constexpr std::uint64_t kLow32 = 0xFFFFFFFF;
 
 }  // namespace
 
+SumOverShards sums_in_rank_order(Communicator* ranks) {
+  if (ranks == nullptr) return {};
+  return [ranks](std::span<double> values) { ranks->all_reduce(values, ReduceOp::sum); };
+}
+
 TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool record)
     : backend_(parts.backend),
       network_(parts.network),
@@ -36,6 +41,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool reco
       hashed_weights_(std::min(elements_, kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
       fingerprints_(parts.fingerprints),
+      sums_(parts.sums),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   host_message_ = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
@@ -81,7 +87,8 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const Range range = plan_.shard_samples(shard, samples);
     if (shard + 1 == shards.end) backend_.queue().mark(Mark::last_shard_mark);
-    const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard)};
+    const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard),
+                           sums_ ? &sums_ : nullptr};
     note_phase(WorkPhase::forward);
     network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
                      {message_.at<double>(0) + shard, device(Slot::correct), scale});

@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "comm/communicator.h"
 #include "data/pipeline/loader.h"
 #include "gradients/reducer.h"
 #include "metrics/phases.h"
@@ -68,7 +69,11 @@ struct StepParts {
   PhaseClock& clock;
   const ShardStatistics* statistics = nullptr;  // null: the network has no batch normalisation
   bool fingerprints = true;                     // compute StepResult::hashes and grad_norm
+  SumOverShards sums = {};                      // for a synchronized batch normalisation; empty: none
 };
+
+// The same bits on all ranks; empty without ranks. The ranks must outlive it.
+SumOverShards sums_in_rank_order(Communicator* ranks);
 
 class TrainStep {
  public:
@@ -114,6 +119,7 @@ class TrainStep {
   std::size_t hashed_weights_;  // the last ones of the flat buffer
   std::size_t hashed_statistics_;
   bool fingerprints_;
+  SumOverShards sums_;
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
   std::unique_ptr<Recording> recording_;

@@ -61,8 +61,9 @@ Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, Ph
     : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
       stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
             mixes(e.options.data)),
+      statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
-            e.options.output.recording},
+            e.options.output.recording, sums_in_rank_order(statistic_ranks.get())},
            e.batch, ranks.rank(), e.options.device.cuda_graph != GraphMode::off) {}
 
 Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)

@@ -113,6 +113,7 @@ class Trainer {
     Engine(Experiment& experiment, TrainingRun& run, Communicator& ranks, PhaseClock& clock);
     Reducer reducer;
     BatchStage stage;
+    std::unique_ptr<Communicator> statistic_ranks;  // of synchronized batch normalisations; null: there are none
     TrainStep step;
   };
   // The batches from the cursor of the run on.

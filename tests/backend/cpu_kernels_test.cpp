@@ -34,7 +34,7 @@ void check_kernel(Op& op, const OpSpec& spec, Layout layout, std::int64_t active
 TEST(LanesConv, EveryTileAgreesWithTheReference) {
   for (int round = 0; round < 60; ++round) {
     ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
-    if (spec.window.stride > 1) spec.average_pool = false;
+    if (spec.window.stride != 1) spec.average_pool = false;
     ASSERT_TRUE(lanes_conv_supported(spec));
     LanesConvTiles tiles = lanes_fixed_tiles(spec);
     const auto pick = [](const std::vector<int>& all) {
@@ -76,7 +76,7 @@ TEST(LanesConversions, AreThoseOfTheArithmetic) {
 TEST(LanesConv, TheShortlistsAreFewOfTheTiles) {
   for (int round = 0; round < 200; ++round) {
     ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
-    if (spec.window.stride > 1) spec.average_pool = false;
+    if (spec.window.stride != 1) spec.average_pool = false;
     const LanesConvTiles fixed = lanes_fixed_tiles(spec);
     const auto expect_few = [&](const std::vector<int>& few, const std::vector<int>& all, int rule) {
       EXPECT_LE(few.size(), 5U);
@@ -454,19 +454,22 @@ TEST(Activations, GeluIsRightAtAnySize) {
 // The first of equal maxima is chosen, NaNs propagate, and windows of more than 256 positions work.
 TEST(Pooling, PlacesOfMaximaAreExact) {
   for (const std::int64_t inner : {1, 16, 21, 48}) {
-    for (const lanes::PoolWindow window :
-         {lanes::PoolWindow{2, 3, 5 * inner, inner}, {1, 1, inner, inner}, {17, 18, 20 * inner, inner}}) {
-      std::vector<float> x(static_cast<std::size_t>((window.rows * window.row_step) + window.columns * inner));
+    for (const lanes::PoolWindow window : {lanes::PoolWindow{2, 3, 5 * inner, inner, inner},
+                                           {1, 1, inner, inner, inner},
+                                           {17, 18, 20 * inner, inner, inner},
+                                           {3, 2, 14 * inner, 4 * inner, inner}}) {
+      std::vector<float> x(
+          static_cast<std::size_t>((window.rows * window.row_step) + window.columns * window.column_step));
       for (float& value : x) value = static_cast<float>(random_between(-4, 4));
-      if (window.columns > 1) x[static_cast<std::size_t>(inner)] = std::nanf("");
+      if (window.columns > 1) x[static_cast<std::size_t>(window.column_step)] = std::nanf("");
       std::vector<float> y(static_cast<std::size_t>(inner));
       std::vector<std::int32_t> places(y.size());
       lanes::kernels().pool.large.forward(window, x.data(), y.data(), places.data());
       for (std::int64_t k = 0; k < inner; ++k) {
         std::int32_t best = 0;
         const auto value = [&](std::int32_t place) {
-          return x[static_cast<std::size_t>(place / window.columns * window.row_step + place % window.columns * inner +
-                                            k)];
+          return x[static_cast<std::size_t>(place / window.columns * window.row_step +
+                                            place % window.columns * window.column_step + k)];
         };
         for (std::int32_t place = 0; place < window.rows * window.columns; ++place) {
           const float next = value(place);

@@ -69,11 +69,41 @@ Spec padded(Spec spec, const json& test) {
   return spec;
 }
 
+// A number, or a list of two.
+Pair2d pair_of(const json& numbers) {
+  if (numbers.is_array()) return {numbers[0].get<std::int64_t>(), numbers[1].get<std::int64_t>()};
+  return numbers.get<std::int64_t>();
+}
+
+Window2d window_of(const json& test) {
+  Window2d window = square(test["kernel"], pair_of(test["stride"]));
+  if (test.contains("dilation")) window.dilation = pair_of(test["dilation"]);
+  return window;
+}
+
+ConvTransposeSpec conv_transpose_of(const json& test) {
+  return {.batch = test["batch"],
+          .input = shape_of(test),
+          .output_channels = test["channels"],
+          .window = window_of(test),
+          .output_padding = pair_of(test["output_padding"]),
+          .groups = test["groups"]};
+}
+
+// PyTorch's order of pads is left, right, top, bottom.
+PadSpec pad_of(const json& test) {
+  const json& pads = test["pads"];
+  return {.batch = test["batch"],
+          .input = shape_of(test),
+          .padding = {pads[2], pads[0], pads[3], pads[1]},
+          .mode = test["mode"] == "reflect" ? PadMode::reflect : PadMode::replicate};
+}
+
 ConvSpec conv_of(const json& test) {
   return {.batch = test["batch"],
           .input = shape_of(test),
           .output_channels = test["channels"],
-          .window = square(test["kernel"], test["stride"]),
+          .window = window_of(test),
           .groups = test["groups"],
           .bias = test["bias"],
           .relu = test["relu"],
@@ -84,7 +114,7 @@ PoolSpec pool_of(const json& test) {
   return {.batch = test["batch"],
           .input = shape_of(test),
           .kind = test["maximum"].get<bool>() ? PoolSpec::Kind::maximum : PoolSpec::Kind::average,
-          .window = square(test["window"], test["stride"]),
+          .window = square(test["window"], pair_of(test["stride"])),
           .count_padding = test["count_padding"]};
 }
 
@@ -98,6 +128,12 @@ OpSpec spec_of(const json& test) {
   const std::int64_t batch = test["batch"];
   const Shape shape = shape_of(test);
   if (op == "conv") return padded(conv_of(test), test);
+  if (op == "conv_transpose") return padded(conv_transpose_of(test), test);
+  if (op == "pad") return pad_of(test);
+  if (op == "adaptive_pool") {
+    return PoolSpec{
+        .batch = batch, .input = shape, .adaptive_height = test["size"][0], .adaptive_width = test["size"][1]};
+  }
   if (op == "pool") return padded(pool_of(test), test);
   if (op == "linear") {
     return LinearSpec{batch, shape.channels, test["outputs"], test["bias"], test["relu"], /*input_gradient=*/true};

@@ -259,10 +259,28 @@ PoolSpec random_pool(PoolSpec::Kind kind) {
   return s;
 }
 
+// Different strides, and taps apart.
+PoolSpec random_dilated_pool(PoolSpec::Kind kind) {
+  PoolSpec s{.batch = random_between(1, 20),
+             .input = {random_between(1, 20), random_between(7, 11), random_between(7, 11)},
+             .kind = kind,
+             .window = {.height = random_between(1, 3),
+                        .width = random_between(1, 3),
+                        .stride = {random_between(1, 3), random_between(1, 3)},
+                        .dilation = {random_between(1, 3), random_between(1, 3)}}};
+  s.window.padding.top = random_between(0, s.window.rows() / 2);
+  s.window.padding.left = random_between(0, s.window.columns() / 2);
+  s.window.padding.bottom = random_between(0, s.window.rows() / 2);
+  s.window.padding.right = random_between(0, s.window.columns() / 2);
+  s.count_padding = random_between(0, 1) == 1;
+  return s;
+}
+
 TEST_P(SimpleOperators, PoolsAgreeWithTheReference) {
   std::vector<PoolSpec> specs;
   for (const auto kind : {PoolSpec::Kind::average, PoolSpec::Kind::maximum}) {
     for (int round = 0; round < 10; ++round) specs.push_back(random_pool(kind));
+    for (int round = 0; round < 10; ++round) specs.push_back(random_dilated_pool(kind));
     // Common cases: LeNet's windows, ResNet's overlapping ones, and global pooling.
     specs.push_back({.batch = 20, .input = {6, 8, 8}, .kind = kind});
     specs.push_back({.batch = 20, .input = {3, 9, 10}, .kind = kind, .window = square(3, 2, 1)});
@@ -273,11 +291,39 @@ TEST_P(SimpleOperators, PoolsAgreeWithTheReference) {
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const PoolSpec& s = specs[i];
     const std::string what =
-        fmt::format("{} pool, {} window {}x{} stride {} pads {} {} {} {}{}",
-                    s.kind == PoolSpec::Kind::average ? "average" : "maximum", describe_shape(s.batch, s.input),
-                    s.window.height, s.window.width, s.window.stride, s.window.padding.top, s.window.padding.left,
-                    s.window.padding.bottom, s.window.padding.right, s.count_padding ? "" : " without padding");
+        fmt::format("pool of {},{}", describe_shape(s.batch, s.input), Description().add(s.window).text());
     EXPECT_GE(check_in_every_layout(s, i == 0 ? ChoiceMode::timed : ChoiceMode::fixed, what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// To fewer and to more rows and columns than the image has.
+TEST_P(SimpleOperators, AdaptivePoolsAgreeWithTheReference) {
+  for (int round = 0; round < 10; ++round) {
+    const PoolSpec spec{.batch = random_between(1, 40),
+                        .input = {random_between(1, 20), random_between(1, 9), random_between(1, 9)},
+                        .adaptive_height = random_between(1, 12),
+                        .adaptive_width = random_between(1, 12)};
+    const std::string what = fmt::format("adaptive pool of {} to {}x{}", describe_shape(spec.batch, spec.input),
+                                         spec.adaptive_height, spec.adaptive_width);
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SimpleOperators, PadsAgreeWithTheReference) {
+  for (int round = 0; round < 12; ++round) {
+    PadSpec spec{.batch = random_between(1, 40),
+                 .input = {random_between(1, 20), random_between(1, 7), random_between(1, 7)},
+                 .padding = {},
+                 .mode = round % 2 == 0 ? PadMode::reflect : PadMode::replicate};
+    const std::int64_t rows = spec.mode == PadMode::reflect ? spec.input.height - 1 : 9;
+    const std::int64_t columns = spec.mode == PadMode::reflect ? spec.input.width - 1 : 9;
+    spec.padding = {random_between(0, rows), random_between(0, columns), random_between(0, rows),
+                    random_between(0, columns)};
+    const std::string what = fmt::format("pad {}, {},{},{},{}", describe_shape(spec.batch, spec.input),
+                                         spec.padding.top, spec.padding.left, spec.padding.bottom, spec.padding.right);
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 2);
     if (HasFatalFailure()) return;
   }
 }

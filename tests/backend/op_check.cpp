@@ -216,11 +216,10 @@ ConvSpec random_conv(std::int64_t most_stride, std::int64_t most_groups) {
 }
 
 std::string describe(const ConvSpec& s) {
-  return fmt::format("batch {} in {}x{}x{} out {} kernel {}x{} stride {} groups {} pads {}{}{}{}{}{}{}{}", s.batch,
-                     s.input.channels, s.input.height, s.input.width, s.output_channels, s.window.height,
-                     s.window.width, s.window.stride, s.groups, s.window.padding.top, s.window.padding.left,
-                     s.window.padding.bottom, s.window.padding.right, s.bias ? "" : " without bias",
-                     s.relu ? " relu" : "", s.average_pool ? " pool" : "", s.input_gradient ? "" : " without dx");
+  return fmt::format("batch {} in {}x{}x{} out {}{} groups {}{}{}{}{}", s.batch, s.input.channels, s.input.height,
+                     s.input.width, s.output_channels, Description().add(s.window).text(), s.groups,
+                     s.bias ? "" : " without bias", s.relu ? " relu" : "", s.average_pool ? " pool" : "",
+                     s.input_gradient ? "" : " without dx");
 }
 
 namespace {

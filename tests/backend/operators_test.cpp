@@ -21,6 +21,54 @@ TEST_P(Operators, ConvolutionsAgreeWithTheReference) {
   }
 }
 
+// Different strides, and taps apart, also of depthwise convolutions.
+ConvSpec random_dilated_conv() {
+  ConvSpec s = random_conv(1, 3);
+  s.average_pool = false;
+  s.window.stride = {random_between(1, 3), random_between(1, 3)};
+  const auto most = [](std::int64_t size, std::int64_t taps) { return taps == 1 ? 3 : (size - 1) / (taps - 1); };
+  s.window.dilation = {random_between(1, std::min<std::int64_t>(3, most(s.input.height, s.window.height))),
+                       random_between(1, std::min<std::int64_t>(3, most(s.input.width, s.window.width)))};
+  if (random_between(0, 2) == 0) s.groups = s.output_channels = s.input.channels;
+  return s;
+}
+
+TEST_P(Operators, DilatedConvolutionsAgreeWithTheReference) {
+  for (int round = 0; round < 24; ++round) {
+    const ConvSpec spec = random_dilated_conv();
+    const ChoiceMode mode = round % 12 == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
+    EXPECT_GE(check_in_every_layout(spec, mode, describe(spec)), 1) << describe(spec);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Operators, TransposedConvolutionsAgreeWithTheReference) {
+  for (int round = 0; round < 24; ++round) {
+    ConvTransposeSpec s{.batch = random_between(1, 20),
+                        .input = {},
+                        .window = {.height = random_between(1, 4),
+                                   .width = random_between(1, 4),
+                                   .stride = {random_between(1, 3), random_between(1, 3)},
+                                   .dilation = {random_between(1, 2), random_between(1, 2)}},
+                        .groups = random_between(1, 3),
+                        .bias = random_between(0, 3) != 0,
+                        .input_gradient = random_between(0, 3) != 0};
+    s.input = {s.groups * random_between(1, 5), random_between(2, 7), random_between(2, 7)};
+    s.output_channels = s.groups * random_between(1, 5);
+    s.output_padding = {random_between(0, s.window.stride.vertical - 1),
+                        random_between(0, s.window.stride.horizontal - 1)};
+    s.window.padding = {random_between(0, s.window.rows() / 2), random_between(0, s.window.columns() / 2),
+                        random_between(0, s.window.rows() / 2), random_between(0, s.window.columns() / 2)};
+    const std::string what =
+        fmt::format("batch {} in {}x{}x{} out {}{} output padding {},{} groups {}", s.batch, s.input.channels,
+                    s.input.height, s.input.width, s.output_channels, Description().add(s.window).text(),
+                    s.output_padding.vertical, s.output_padding.horizontal, s.groups);
+    const ChoiceMode mode = round % 12 == 0 ? ChoiceMode::timed : ChoiceMode::fixed;
+    EXPECT_GE(check_in_every_layout(s, mode, what), 1) << what;
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Shapes of real models: many channels, tensors split over many blocks, sums in several chunks.
 TEST_P(Operators, LargeConvolutionsAgreeWithTheReference) {
   const std::vector<ConvSpec> specs = {
@@ -113,6 +161,8 @@ TEST_P(Operators, AnEmptyShardHasZeroGradients) {
       LinearSpec{.batch = 8, .inputs = 5, .outputs = 4, .relu = true},
       BatchNormSpec{.batch = 8, .shape = {3, 2, 2}, .activation = Activation::relu6, .add = true},
       PoolSpec{.batch = 8, .input = {3, 4, 4}, .kind = PoolSpec::Kind::maximum},
+      ConvTransposeSpec{.batch = 8, .input = {3, 4, 4}, .output_channels = 2, .window = square(2, 2)},
+      PadSpec{.batch = 8, .input = {3, 4, 4}, .padding = uniform_padding(2)},
       AddSpec{.batch = 8, .shape = {3, 2, 2}},
       LrnSpec{.batch = 8, .shape = {3, 2, 2}},
       DropoutSpec{.batch = 8, .shape = {3, 2, 2}}};

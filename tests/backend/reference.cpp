@@ -10,17 +10,43 @@
 namespace ddp::reference {
 namespace {
 
+// Whether the element `place` belongs to window `i` of adaptive pooling, by PyTorch's rule in real numbers.
+bool covers(std::int64_t place, std::int64_t i, std::int64_t size, std::int64_t results) {
+  const double scale = static_cast<double>(size) / static_cast<double>(results);
+  const auto at_place = static_cast<double>(place);
+  return at_place >= std::floor(static_cast<double>(i) * scale) &&
+         at_place < std::ceil(static_cast<double>(i + 1) * scale);
+}
+
+template <class F>
+void each_adaptive_element(const PoolSpec& s, F f) {
+  const Shape out = s.output();
+  for (std::int64_t i = 0; i < s.batch * s.input.elements(); ++i) {
+    const std::int64_t plane = i / (s.input.height * s.input.width);
+    for (std::int64_t y = 0; y < out.height; ++y) {
+      for (std::int64_t x = 0; x < out.width; ++x) {
+        if (!covers(i / s.input.width % s.input.height, y, s.input.height, out.height)) continue;
+        if (!covers(i % s.input.width, x, s.input.width, out.width)) continue;
+        f(at(i), at((plane * out.height + y) * out.width + x));
+      }
+    }
+  }
+}
+
 // Calls f(input index, output index) for each window element that is not padding.
 template <class F>
 void each_window_element(const PoolSpec& s, F f) {
+  if (s.adaptive()) return each_adaptive_element(s, f);
   const Shape out = s.output();
   for (std::int64_t plane = 0; plane < s.batch * s.input.channels; ++plane) {
     for (std::int64_t y = 0; y < out.height; ++y) {
       for (std::int64_t x = 0; x < out.width; ++x) {
         for (std::int64_t r = 0; r < s.window.height; ++r) {
           for (std::int64_t k = 0; k < s.window.width; ++k) {
-            const std::int64_t row = y * s.window.stride + r - s.window.padding.top;
-            const std::int64_t column = x * s.window.stride + k - s.window.padding.left;
+            const std::int64_t row =
+                y * s.window.stride.vertical + r * s.window.dilation.vertical - s.window.padding.top;
+            const std::int64_t column =
+                x * s.window.stride.horizontal + k * s.window.dilation.horizontal - s.window.padding.left;
             if (row < 0 || row >= s.input.height || column < 0 || column >= s.input.width) continue;
             f(at((plane * s.input.height + row) * s.input.width + column),
               at((plane * out.height + y) * out.width + x));
@@ -34,7 +60,7 @@ void each_window_element(const PoolSpec& s, F f) {
 // The divisors of an average.
 Values divisors(const PoolSpec& s) {
   Values counts(at(s.batch * s.output().elements()), static_cast<double>(s.window.height * s.window.width));
-  if (s.count_padding) return counts;
+  if (s.count_padding && !s.adaptive()) return counts;
   std::fill(counts.begin(), counts.end(), 0.0);
   each_window_element(s, [&](std::size_t, std::size_t out) { ++counts[out]; });
   return counts;
@@ -352,6 +378,12 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
   return std::visit(Overloaded{[&](const ConvSpec& s) -> Outputs {
                                  return {convolve(s, in), {}};
                                },
+                               [&](const ConvTransposeSpec& s) -> Outputs {
+                                 return {convolve(s, in), {}};
+                               },
+                               [&](const PadSpec& s) -> Outputs {
+                                 return {pad(s, in.x), {}};
+                               },
                                [&](const LinearSpec& s) -> Outputs {
                                  const Values y = multiply(s, in);
                                  return {s.relu ? activate(Activation::relu, y) : y, {}};
@@ -403,47 +435,50 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
 }
 
 Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
-  return std::visit(Overloaded{[&](const ConvSpec& s) -> Gradients { return convolve_backward(s, in, dy); },
-                               [&](const LinearSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
-                               [&](const ActivationSpec& s) -> Gradients {
-                                 return {activate_backward(s.activation, in.x, dy), {}, {}};
-                               },
-                               [&](const GeluSpec& s) -> Gradients {
-                                 return {gelu_backward(s, in.x, dy), {}, {}};
-                               },
-                               [&](const PointwiseSpec& s) -> Gradients {
-                                 return {apply_backward(s, in.x, dy), {}, {}};
-                               },
-                               [&](const ProductSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
-                               [&](const OneOf<ConcatSpec, ChannelSelectSpec> auto& s) -> Gradients {
-                                 return copy_backward(s, in, dy);
-                               },
-                               [&](const PoolSpec& s) -> Gradients {
-                                 return {pool_backward(s, in.x, dy), {}, {}};
-                               },
-                               [&](const BatchNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
-                               [&](const PreluSpec& s) -> Gradients { return prelu_backward(s, in, dy); },
-                               [&](const SampleNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
-                               [&](const AddSpec& s) -> Gradients {
-                                 const Values dx = activate_backward(s.activation, sum(in.x, in.x2), dy);
-                                 return {dx, dx, {}};
-                               },
-                               [&](const LrnSpec& s) -> Gradients {
-                                 return {respond_backward(s, in.x, dy), {}, {}};
-                               },
-                               [&](const DropoutSpec& s) -> Gradients {
-                                 return {product(dy, dropout_factors(s, in)), {}, {}};
-                               },
-                               [&](const ReorderSpec& /*s*/) -> Gradients {
-                                 return {dy, {}, {}};
-                               },
-                               [&](const ChannelsLastSpec& s) -> Gradients {
-                                 const std::vector<std::size_t> places = channels_last_places(s);
-                                 Values dx(dy.size());
-                                 for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[places[i]];
-                                 return {dx, {}, {}};
-                               }},
-                    spec);
+  return std::visit(
+      Overloaded{
+          [&](const OneOf<ConvSpec, ConvTransposeSpec> auto& s) -> Gradients { return convolve_backward(s, in, dy); },
+          [&](const PadSpec& s) -> Gradients {
+            return {pad_backward(s, dy), {}, {}};
+          },
+          [&](const LinearSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
+          [&](const ActivationSpec& s) -> Gradients {
+            return {activate_backward(s.activation, in.x, dy), {}, {}};
+          },
+          [&](const GeluSpec& s) -> Gradients {
+            return {gelu_backward(s, in.x, dy), {}, {}};
+          },
+          [&](const PointwiseSpec& s) -> Gradients {
+            return {apply_backward(s, in.x, dy), {}, {}};
+          },
+          [&](const ProductSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
+          [&](const OneOf<ConcatSpec, ChannelSelectSpec> auto& s) -> Gradients { return copy_backward(s, in, dy); },
+          [&](const PoolSpec& s) -> Gradients {
+            return {pool_backward(s, in.x, dy), {}, {}};
+          },
+          [&](const BatchNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
+          [&](const PreluSpec& s) -> Gradients { return prelu_backward(s, in, dy); },
+          [&](const SampleNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
+          [&](const AddSpec& s) -> Gradients {
+            const Values dx = activate_backward(s.activation, sum(in.x, in.x2), dy);
+            return {dx, dx, {}};
+          },
+          [&](const LrnSpec& s) -> Gradients {
+            return {respond_backward(s, in.x, dy), {}, {}};
+          },
+          [&](const DropoutSpec& s) -> Gradients {
+            return {product(dy, dropout_factors(s, in)), {}, {}};
+          },
+          [&](const ReorderSpec& /*s*/) -> Gradients {
+            return {dy, {}, {}};
+          },
+          [&](const ChannelsLastSpec& s) -> Gradients {
+            const std::vector<std::size_t> places = channels_last_places(s);
+            Values dx(dy.size());
+            for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[places[i]];
+            return {dx, {}, {}};
+          }},
+      spec);
 }
 
 }  // namespace ddp::reference

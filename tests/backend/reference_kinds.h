@@ -19,6 +19,12 @@ Values pool_backward(const PoolSpec& s, const Values& x, const Values& dy);
 // reference_conv.cpp
 Values convolve(const ConvSpec& s, const Inputs& in);
 Gradients convolve_backward(const ConvSpec& s, const Inputs& in, const Values& dy);
+Values convolve(const ConvTransposeSpec& s, const Inputs& in);
+Gradients convolve_backward(const ConvTransposeSpec& s, const Inputs& in, const Values& dy);
+
+// reference_pad.cpp
+Values pad(const PadSpec& s, const Values& x);
+Values pad_backward(const PadSpec& s, const Values& dy);
 
 // reference_norm.cpp
 Outputs normalise(const BatchNormSpec& s, const Inputs& in);

@@ -1,6 +1,5 @@
 // CIFAR-10's binary files, plain or gzipped.
-#include "data/sources/cifar10.h"
-
+#include "data/sources/cifar.h"
 #include "pack.h"
 #include "support/temporary_folder.h"
 
@@ -19,13 +18,12 @@ struct Folder {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static Folder place;
   place.file.assign(std::span(data, size));
-  ddp::Cifar10Source source{
-      .folders = {place.folder.path()}, .data_dir = place.folder.path(), .split = ddp::Split::test};
+  ddp::CifarSource source{.folders = {place.folder.path()}, .data_dir = place.folder.path(), .split = ddp::Split::test};
   std::vector<std::uint8_t> pixels(ddp::Shape{3, 32, 32}.size());
   for (const std::int64_t limit : {0, 1}) {
     source.limit = limit;
     ddp::fuzz::parses([&] {
-      const std::unique_ptr<ddp::Dataset> images = ddp::open_cifar10(source);
+      const std::unique_ptr<ddp::Dataset> images = ddp::open_cifar(source);
       ddp::fuzz::require(images->size() > 0 && (limit == 0 || images->size() == limit),
                          "an impossible number of images");
       for (std::int64_t i = 0; i < images->size(); ++i) {

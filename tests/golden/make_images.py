@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generates tests/golden/images: small images in all kinds of JPEG and PNG, and their regions as read by Pillow.
+"""Generates tests/golden/images: small images in all kinds of JPEG, PNG and WebP, and their regions as read by Pillow.
 
     python3 -m venv ~/pillow && ~/pillow/bin/pip install pillow numpy
     ~/pillow/bin/python tests/golden/make_images.py
@@ -43,6 +43,13 @@ def interlaced_png(pixels):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
 
 
+def write_webp(pixels):
+    rgb = Image.fromarray(pixels)
+    rgb.save(FOLDER / "lossy.webp", quality=80)
+    rgb.save(FOLDER / "lossless.webp", lossless=True)
+    rgb.save(FOLDER / "animated.webp", save_all=True, append_images=[Image.fromarray(pixels[::-1].copy())])
+
+
 def write_images():
     FOLDER.mkdir(exist_ok=True)
     pixels = picture()
@@ -58,6 +65,7 @@ def write_images():
     alpha = Image.fromarray(np.full((HEIGHT, WIDTH), 200, np.uint8))
     rgb.putalpha(alpha)
     rgb.save(FOLDER / "transparent.png")
+    write_webp(pixels)
     Image.fromarray(pixels[:, :, 1].astype(np.uint16) * 257).save(FOLDER / "grey16.png")
     (FOLDER / "interlaced.png").write_bytes(interlaced_png(pixels))
 
@@ -87,6 +95,10 @@ def main():
         for region, side, reduction in ((whole, 60, 1), (part, 64, 1), (part, 23, 1), (wide, 24, 2), (wide, 16, 4)):
             lines.append(" ".join(map(str, (path.name, *region, side, reduction, len(data)))))
             data += expected(path.name, region, side, reduction)
+    for name in ("lossless.webp", "lossy.webp"):
+        for region, side in ((whole, 60), (part, 64), (part, 23)):
+            lines.append(" ".join(map(str, (name, *region, side, 1, len(data)))))
+            data += expected(name, region, side, 1)
     (FOLDER / "cases.txt").write_text("\n".join(lines) + "\n")
     (FOLDER / "expected.bin").write_bytes(data)
 

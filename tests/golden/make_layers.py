@@ -59,10 +59,16 @@ class Kinks:
 
 
 def conv(c, k, t):
-    y = F.conv2d(t["x"], t["weight"], t.get("bias"), stride=c["stride"], padding=c["padding"], groups=c["groups"])
+    y = F.conv2d(t["x"], t["weight"], t.get("bias"), stride=c["stride"], padding=c["padding"], groups=c["groups"],
+                 dilation=c.get("dilation", 1))
     if c["relu"]:
         y = k.act("relu", y)
     return F.avg_pool2d(y, 2) if c["average_pool"] else y
+
+
+def conv_transpose(c, k, t):
+    return F.conv_transpose2d(t["x"], t["weight"], t["bias"], stride=c["stride"], padding=c["padding"], groups=c["groups"],
+                              output_padding=c["output_padding"], dilation=c["dilation"])
 
 
 def linear(c, k, t):
@@ -140,6 +146,9 @@ LAYERS = {
     "concat": lambda c, k, t: torch.cat((t["x"], t["x2"]), dim=1),
     "channel_select": channel_select,
     "pool": pool,
+    "adaptive_pool": lambda c, k, t: F.adaptive_avg_pool2d(t["x"], c["size"]),
+    "conv_transpose": conv_transpose,
+    "pad": lambda c, k, t: F.pad(t["x"], c["pads"], mode=c["mode"]),
     "batch_norm": batch_norm,
     "add": lambda c, k, t: k.act(c["activation"], t["x"] + t["x2"]),
     "sample_norm": sample_norm,
@@ -205,6 +214,15 @@ def cases():
     yield {"op": "concat", "batch": 3, "shape": [2, 3, 4], "second_channels": 5}
     yield {"op": "channel_select", "batch": 3, "shape": [9, 2, 3], "first": 2, "count": 6, "groups": 1}
     yield {"op": "channel_select", "batch": 3, "shape": [12, 2, 3], "first": 0, "count": 12, "groups": 3}
+    for kernel, stride, padding, groups, dilation in [(3, [2, 1], 2, 1, [2, 3]), (2, [1, 3], 1, 6, [3, 1]), (3, [1, 1], 2, 2, [2, 2])]:
+        yield conv_case([6, 8, 9], 6, kernel, stride, padding, groups) | {"dilation": dilation}
+    for kernel, stride, padding, output_padding, groups, dilation in [(3, [2, 2], 1, [1, 1], 1, [1, 1]), (2, [3, 1], 0, [2, 0], 2, [1, 2])]:
+        yield {"op": "conv_transpose", "batch": 2, "shape": [4, 5, 4], "channels": 6, "kernel": kernel, "stride": stride,
+               "padding": padding, "output_padding": output_padding, "groups": groups, "dilation": dilation}
+    for size in [[3, 4], [7, 2], [9, 11]]:
+        yield {"op": "adaptive_pool", "batch": 2, "shape": [3, 7, 5], "size": size}
+    for mode in ["reflect", "replicate"]:
+        yield {"op": "pad", "batch": 2, "shape": [3, 5, 4], "pads": [1, 3, 2, 0], "mode": mode}
 
 
 def parameter_shapes(c):
@@ -212,6 +230,8 @@ def parameter_shapes(c):
     if c["op"] == "conv":
         weight = [c["channels"], channels // c["groups"], c["kernel"], c["kernel"]]
         return {"weight": weight} | ({"bias": [c["channels"]]} if c["bias"] else {})
+    if c["op"] == "conv_transpose":
+        return {"weight": [channels, c["channels"] // c["groups"], c["kernel"], c["kernel"]], "bias": [c["channels"]]}
     if c["op"] == "linear":
         return {"weight": [c["outputs"], channels], "bias": [c["outputs"]]}
     if c["op"] == "prelu":

@@ -25,7 +25,9 @@ except ImportError as error:
     sys.exit(77)
 
 # Sizes at which all of a network is used, as small as possible.
-SIZES = {'alexnet': 64, 'inception_v3': 75}
+SIZES = {'inception_v3': 75}
+# Adaptive pooling to a size that does not divide the image's, which only the newer exporter knows.
+ADAPTIVE = ['alexnet']
 NAMES = ['alexnet', 'convnext_tiny', 'densenet121', 'efficientnet_b0', 'efficientnet_v2_s', 'googlenet', 'inception_v3', 'mnasnet1_0', 'mobilenet_v2',
          'mobilenet_v3_large', 'mobilenet_v3_small', 'regnet_x_400mf', 'regnet_y_400mf', 'resnet18', 'resnext50_32x4d',
          'shufflenet_v2_x1_0', 'squeezenet1_1', 'vgg11', 'vgg11_bn', 'wide_resnet50_2']
@@ -45,10 +47,10 @@ def make(name):
         for rate in ('p', 'drop_rate', 'dropout'):
             if isinstance(getattr(part, rate, None), float):
                 setattr(part, rate, 0.0)
-    # Fixed sizes of adaptive pooling that do not divide the image cannot be exported.
-    if name == 'alexnet' or name.startswith('vgg'):
+    # Adaptive pooling to 7x7 would make most of the network one layer here; that of AlexNet stays, to 6x6.
+    if name.startswith('vgg'):
         module.avgpool = torch.nn.Identity()
-        module.classifier[1 if name == 'alexnet' else 0] = torch.nn.Linear(256 if name == 'alexnet' else 512 * 4, 4096)
+        module.classifier[0] = torch.nn.Linear(512 * 4, 4096)
     return module.train()
 
 
@@ -103,6 +105,8 @@ def check(program, folder, name, exporters):
     own = [distance(gradients(module, pixels.float() / 255, torch.float32), right) for pixels, right in zip(batches, wanted)]
     all_good = True
     for exporter in exporters:
+        if exporter == 'old' and name in ADAPTIVE:
+            continue
         path = os.path.join(folder, 'net.onnx')
         export(copy.deepcopy(module), batches[0].float() / 255, path, exporter)
         what = f'{name}, {exporter} exporter'

@@ -189,8 +189,48 @@ class Normalised(nn.Module):
         return self.fc(self.vector(F.relu(x).mean([2, 3])))
 
 
+class Dilated(nn.Module):
+    """Taps apart, different strides, copied borders, and transposed convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=(2, 1), stride=(1, 2), dilation=(2, 1), padding_mode='reflect')
+        self.conv2 = nn.Conv2d(8, 8, (3, 2), padding='same', dilation=(1, 3), groups=4)
+        self.edge = nn.ReplicationPad2d((0, 2, 1, 0))
+        self.up1 = nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.bn = nn.BatchNorm2d(8)
+        self.up2 = nn.ConvTranspose2d(6, 5, (2, 3), stride=(1, 3), dilation=(2, 1), bias=False)
+        self.fc = nn.Linear(5, 10)
+
+    def forward(self, x):
+        x = self.edge(torch.sigmoid(self.bn(self.conv2(torch.tanh(self.conv1(x))))))
+        x = F.max_pool2d(x, (3, 2), stride=(2, 1), padding=1, dilation=2)
+        x = self.up2(F.relu(self.up1(x)))
+        return self.fc(F.avg_pool2d(x, (3, 2), stride=(2, 1)).mean([2, 3]))
+
+
+class Adaptive(nn.Module):
+    """Adaptive averages of windows of one size that overlap, and of different sizes; of fewer and of more pixels."""
+
+    exporters = ['new']  # the older one does not know them,
+    folded = False  # and the newer one's optimizer leaves nothing but their indices
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, stride=2, padding=1)
+        self.conv2 = nn.Conv2d(6, 6, 3)
+        self.conv3 = nn.Conv2d(6, 4, 2)
+        self.fc = nn.Linear(4 * 2 * 5, 10)
+
+    def forward(self, x):
+        x = F.adaptive_avg_pool2d(torch.sigmoid(self.conv(x)), (3, 6))
+        x = F.adaptive_avg_pool2d(torch.sigmoid(self.conv2(F.adaptive_avg_pool2d(x, (7, 8)))), (4, 3))
+        x = F.adaptive_avg_pool2d(torch.tanh(self.conv3(x)), (2, 5))
+        return self.fc(torch.flatten(x, 1))
+
+
 def networks():
     sizes = [(Residual, (3, 32, 32)), (Reshaping, (1, 28, 28)), (Inverted, (3, 16, 16)), (Odd, (2, 15, 14)),
              (Local, (3, 15, 15)), (Excited, (3, 16, 16)), (Branching, (3, 14, 14)),
-             (Normalised, (3, 13, 12))]
+             (Normalised, (3, 13, 12)), (Dilated, (3, 14, 13)), (Adaptive, (3, 19, 17))]
     return [(kind.__name__.lower(), settle(kind(), i), size) for i, (kind, size) in enumerate(sizes)]

@@ -37,13 +37,33 @@ same_files net.safetensors named.safetensors
 run 0 60 1 eval "${small[@]}" --run first
 grep -q '"step":8,' out || fail 'eval --run evaluates something else'
 
+# Three classes instead of ten: all layers but the last one start from the file.
+idx() { # idx PREFIX COUNT: random images of 28x28 in three classes; COUNT below 64
+  { printf '\0\0\10\3\0\0\0%b\0\0\0\34\0\0\0\34' "\\0$(printf %o "$2")" && head -c $(($2 * 784)) /dev/urandom; } >"$1-images-idx3-ubyte"
+  { printf '\0\0\10\1\0\0\0%b' "\\0$(printf %o "$2")" && for ((i = 0; i < $2; i++)); do printf '%b' "\\0$((i % 3))"; done; } >"$1-labels-idx1-ubyte"
+}
+mkdir three
+idx three/train 60
+idx three/t10k 30
+three=(--dataset idx --data-dir three --model moved.onnx --global-batch 20 --epochs 1 --threads 1 --progress none)
+run 2 30 1 "${three[@]}" --output refused
+one_line 'moved.onnx is for images of 1x28x28 in 10 classes, the data set has 1x28x28 in 3; .*--new-classifier if only the classes differ'
+run 0 60 2 "${three[@]}" --new-classifier --output tuned --lr 0
+run 0 30 1 export --run tuned --to tuned.safetensors
+run 0 30 1 export --run tuned --to tuned.onnx
+run 0 30 1 eval "${three[@]}" --run tuned
+grep -q '"fc2.weight":{"dtype":"F32","shape":\[3,' tuned.safetensors || fail 'the classifier does not have three outputs'
+
 # Invalid files and options.
 printf 'PK\003\004 and so on' >torch.pth
 run 8 10 2 "${small[@]}" --init-from torch.pth
 one_line 'torch.pth: this is a file of torch.save'
+sed 's/"dtype":"F32"/"dtype":"U32"/' net.safetensors >whole.safetensors
+run 8 10 2 "${small[@]}" --init-from whole.safetensors
+one_line 'is of type U32, only F32, F16, BF16 and F64 are supported; convert it'
 sed 's/"dtype":"F32"/"dtype":"F16"/' net.safetensors >half.safetensors
 run 8 10 2 "${small[@]}" --init-from half.safetensors
-one_line 'is of type F16, only F32 is supported; convert it'
+one_line 'has [0-9]* bytes of data'
 run 4 10 2 --model nowhere.onnx
 one_line 'nowhere.onnx: No such file'
 head -c 1000 moved.onnx >short.onnx

@@ -41,6 +41,19 @@ run 0 60 2 "${deep[@]}" --output "$folder/deep-moved" --max-steps 3
 run 0 60 3 "${deep[@]}" --output "$folder/deep-moved" --resume auto
 same_tensors "$folder/deep-1/latest" "$folder/deep-moved/latest"
 
+# Synchronized batch normalisation: as many shards as ranks, and the losses of one rank. Without it they differ.
+synchronized=("${small[@]}" --model mnist-slim --max-steps 8 --log-interval 1)
+for ranks in 1 2 3; do
+  run 0 120 "$ranks" "${synchronized[@]}" --sync-batch-norm --output "$folder/sync-$ranks"
+  agree 8 "$folder/sync-1" "$folder/sync-$ranks"
+done
+run 0 120 2 "${synchronized[@]}" --output "$folder/apart-2"
+cmp -s <(losses "$folder/sync-1") <(losses "$folder/apart-2") && fail "batch normalisation is always synchronized"
+run 2 60 2 "${synchronized[@]}" --sync-batch-norm --logical-shards 4 --output "$folder/refused"
+one_line '--sync-batch-norm requires one logical shard per rank, here there are 4 shards on 2 ranks'
+run 2 60 1 "${small[@]}" --model lenet --sync-batch-norm --output "$folder/refused"
+one_line 'no batch normalisation'
+
 # RMSprop with a global batch of 256: 8 ranks with 32 samples each have the same losses as one rank.
 rms=(--dataset glyphs --train-limit 768 --test-limit 64 --global-batch 256 --optimizer rmsprop --lr 0.001 --threads 1
   --progress none --epochs 2 --max-steps 4 --log-interval 1)

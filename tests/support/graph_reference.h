@@ -90,8 +90,10 @@ class GraphReference {
       for (std::int64_t c = 0; c < group_in; ++c) {
         for (std::int64_t i = 0; i < conv.window.height; ++i) {
           for (std::int64_t j = 0; j < conv.window.width; ++j) {
-            const std::int64_t h = row * conv.window.stride + i - conv.window.padding.top;
-            const std::int64_t w = column * conv.window.stride + j - conv.window.padding.left;
+            const std::int64_t h =
+                row * conv.window.stride.vertical + i * conv.window.dilation.vertical - conv.window.padding.top;
+            const std::int64_t w =
+                column * conv.window.stride.horizontal + j * conv.window.dilation.horizontal - conv.window.padding.left;
             if (!inside(h, w)) continue;
             const std::int64_t at = ((o * group_in + c) * conv.window.height + i) * conv.window.width + j;
             sum += weight[static_cast<std::size_t>(at)] * x(o / group_out * group_in + c, h, w);
@@ -99,6 +101,39 @@ class GraphReference {
         }
       }
       return sum;
+    });
+  }
+  void compute(const ConvTransposeLayer& conv) {
+    const std::vector<double> weight = parameter_values(false);
+    const std::vector<double> bias = parameter_values(true);
+    const Shape& out = layer_->output;
+    const std::int64_t group_in = in_.channels / conv.groups;
+    const std::int64_t group_out = conv.channels / conv.groups;
+    each_output([&](std::int64_t o, std::int64_t /*row*/, std::int64_t /*column*/) {
+      return bias[static_cast<std::size_t>(o)];
+    });
+    for (std::int64_t c = 0; c < in_.channels; ++c) {
+      for (std::int64_t at = 0; at < group_out * conv.window.elements(); ++at) {
+        const std::int64_t o = c / group_in * group_out + at / conv.window.elements();
+        const std::int64_t tap = at % conv.window.elements();
+        const double w = weight[static_cast<std::size_t>(c * group_out * conv.window.elements() + at)];
+        for (std::int64_t i = 0; i < in_.height * in_.width; ++i) {
+          const std::int64_t row = i / in_.width * conv.window.stride.vertical +
+                                   tap / conv.window.width * conv.window.dilation.vertical - conv.window.padding.top;
+          const std::int64_t column = i % in_.width * conv.window.stride.horizontal +
+                                      tap % conv.window.width * conv.window.dilation.horizontal -
+                                      conv.window.padding.left;
+          if (row < 0 || row >= out.height || column < 0 || column >= out.width) continue;
+          y_[static_cast<std::size_t>((o * out.height + row) * out.width + column)] +=
+              w * x(c, i / in_.width, i % in_.width);
+        }
+      }
+    }
+  }
+  void compute(const PadLayer& pad) {
+    each_output([&](std::int64_t c, std::int64_t row, std::int64_t column) {
+      return x(c, padded_source(row - pad.padding.top, in_.height, pad.mode),
+               padded_source(column - pad.padding.left, in_.width, pad.mode));
     });
   }
   void compute(const LinearLayer& linear) {
@@ -215,15 +250,30 @@ class GraphReference {
       return x(select.first + c % select.groups * (select.count / select.groups) + c / select.groups, h, w);
     });
   }
+  void compute_adaptive(const Shape& out) {
+    each_output([&](std::int64_t c, std::int64_t row, std::int64_t column) {
+      double sum = 0;
+      std::int64_t count = 0;
+      const std::int64_t end_row = ((row + 1) * in_.height + out.height - 1) / out.height;
+      const std::int64_t end_column = ((column + 1) * in_.width + out.width - 1) / out.width;
+      for (std::int64_t h = row * in_.height / out.height; h < end_row; ++h) {
+        for (std::int64_t w = column * in_.width / out.width; w < end_column; ++w, ++count) sum += x(c, h, w);
+      }
+      return sum / static_cast<double>(count);
+    });
+  }
   void compute(const PoolLayer& pool) {
+    if (pool.adaptive_height > 0) return compute_adaptive(layer_->output);
     each_output([&](std::int64_t c, std::int64_t row, std::int64_t column) {
       double sum = 0;
       double most = -INFINITY;
       std::int64_t count = 0;
       for (std::int64_t i = 0; i < pool.window.height; ++i) {
         for (std::int64_t j = 0; j < pool.window.width; ++j) {
-          const std::int64_t h = row * pool.window.stride + i - pool.window.padding.top;
-          const std::int64_t w = column * pool.window.stride + j - pool.window.padding.left;
+          const std::int64_t h =
+              row * pool.window.stride.vertical + i * pool.window.dilation.vertical - pool.window.padding.top;
+          const std::int64_t w =
+              column * pool.window.stride.horizontal + j * pool.window.dilation.horizontal - pool.window.padding.left;
           if (!inside(h, w)) continue;
           sum += x(c, h, w);
           most = std::max(most, x(c, h, w));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
@@ -31,8 +32,11 @@ struct Sums {
 class BatchNorm : public Op {
  public:
   BatchNorm(const BatchNormSpec& spec, Layout layout)
-      : spec_(spec), layout_(layout), kernels_(lanes::kernels().norm), activation_(index_of(spec.activation)) {}
+      : spec_(spec), layout_(layout), kernels_(lanes::kernels().norm), activation_(index_of(spec.activation)) {
+    shared_ = workspace_.add<double>(spec.synchronized ? 2 * spec.shape.channels + 1 : 0);
+  }
 
+  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
   std::size_t saved_bytes() const override {
     return static_cast<std::size_t>(spec_.shape.channels) * sizeof(Normaliser);
   }
@@ -57,10 +61,35 @@ class BatchNorm : public Op {
     return normaliser(static_cast<double>(statistics[channel]),
                       static_cast<double>(statistics[spec_.shape.channels + channel]));
   }
-  // The statistics of the active samples, from the sums of x and of x^2; updates the running statistics.
-  Normaliser measured(std::int64_t channel, const Sums& sums, std::int64_t active, float* statistics) const {
-    if (active == 0) return running(channel, statistics);
-    const auto count = static_cast<double>(active * plane());
+  // The elements of a channel in the active samples.
+  double count_of(std::int64_t active) const { return static_cast<double>(active * plane()); }
+
+  // Over all logical shards.
+  struct Whole {
+    const double* sums = nullptr;  // [channels][2]
+    double count = 0;
+
+    Sums of(std::int64_t channel) const { return {sums[2 * channel], sums[2 * channel + 1]}; }
+  };
+  // Adds the sums of all channels, own(channel) in this shard, and the numbers of elements.
+  template <class F>
+  Whole over_shards(const SumOverShards* sums, std::int64_t active, std::byte* workspace, F own) const {
+    double* const all = shared_.in(workspace);
+    const std::int64_t channels = spec_.shape.channels;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const Sums mine = own(c);
+      all[2 * c] = mine.first;
+      all[2 * c + 1] = mine.second;
+    }
+    all[2 * channels] = count_of(active);
+    if (sums != nullptr) (*sums)(std::span(all, static_cast<std::size_t>(2 * channels + 1)));
+    return {all, all[2 * channels]};
+  }
+
+  // The statistics of `count` elements, from the sums of x and of x^2; updates the running statistics.
+  Normaliser measured(std::int64_t channel, const Sums& sums, double count, float* statistics) const {
+    if (count == 0) return running(channel, statistics);
     const double mean = sums.first / count;
     const double variance = std::max(0.0, sums.second / count - mean * mean);
     const auto move = [&](float& value, double towards) {
@@ -86,23 +115,30 @@ class BatchNorm : public Op {
   struct Slope {
     float scale, offset, slope;
   };
-  // From the sums of dy and of dy * (x - mean); writes the channel's gradients.
-  Slope gradients(std::int64_t channel, const Normaliser& n, Sums sums, const BackwardArguments& a) const {
-    const auto rest = static_cast<double>(n.rest);
-    const auto inverse = static_cast<double>(n.inverse);
-    const double product = (sums.second - rest * sums.first) * inverse;
-    a.parameter_gradients[0][channel] = static_cast<float>(product);
+  // The sum of dy * (x - mean) / deviation, from those of dy and of dy * (x - n.mean).
+  static double product(const Normaliser& n, const Sums& sums) {
+    return (sums.second - static_cast<double>(n.rest) * sums.first) * static_cast<double>(n.inverse);
+  }
+  // Writes the gradients of a channel's weight and bias, from these sums.
+  static void write_gradients(std::int64_t channel, const Normaliser& n, const Sums& sums, const BackwardArguments& a) {
+    a.parameter_gradients[0][channel] = static_cast<float>(product(n, sums));
     a.parameter_gradients[1][channel] = static_cast<float>(sums.first);
-    const auto count = static_cast<double>(std::max<std::int64_t>(1, a.active * plane()));
-    const double slope = product * inverse / count;
-    return {a.parameters[0][channel] * n.inverse, static_cast<float>(sums.first / count - rest * slope),
-            static_cast<float>(slope)};
+  }
+  // From the sums over the `elements` of which the statistics are.
+  static Slope slope_of(std::int64_t channel, const Normaliser& n, const Sums& sums, double elements,
+                        const BackwardArguments& a) {
+    const double count = std::max(1.0, elements);
+    const double slope = product(n, sums) * static_cast<double>(n.inverse) / count;
+    return {a.parameters[0][channel] * n.inverse,
+            static_cast<float>(sums.first / count - static_cast<double>(n.rest) * slope), static_cast<float>(slope)};
   }
 
   BatchNormSpec spec_;
   Layout layout_;
   const NormKernels& kernels_;
   std::size_t activation_;
+  Workspace workspace_;
+  Workspace::Part<double> shared_;
 };
 
 // plain and lanes16: each row belongs to one channel. One thread processes a whole channel, so that its values are
@@ -120,14 +156,20 @@ class RowBatchNorm final : public BatchNorm {
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t computed = rows(computed_samples(a.active, spec_.batch, layout_));
+    const auto moments = [&](std::int64_t c) {
+      return sum(a.active, [&](std::int64_t row, double* sums) {
+        row_.moments(raw(values<Value>(a.x) + offset(row, c)), row_size(), sums);
+      });
+    };
+    Whole whole;
+    const bool shared = a.training && spec_.synchronized;
+    if (shared) whole = over_shards(a.sums, a.active, a.workspace, moments);
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       Normaliser n;
       if (a.training) {
-        const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
-          row_.moments(raw(values<Value>(a.x) + offset(row, c)), row_size(), sums);
-        });
-        n = measured(c, total, a.active, a.statistics);
+        n = shared ? measured(c, whole.of(c), whole.count, a.statistics)
+                   : measured(c, moments(c), count_of(a.active), a.statistics);
         normalisers(a.saved)[c] = n;
       } else {
         n = running(c, a.statistics);
@@ -142,30 +184,43 @@ class RowBatchNorm final : public BatchNorm {
   }
 
   void backward(const BackwardArguments& a) override {
+    using Row = lanes::NormRowGradient<Raw<Value>>;
+    const auto point = [&](Row& r, std::int64_t row, std::int64_t c) {
+      const std::int64_t at = offset(row, c);
+      r.x = raw(values<Value>(a.x) + at);
+      r.y = backward_reads_y() ? raw(values<Value>(a.y) + at) : nullptr;
+      r.dy = raw(values<Value>(a.dy) + at);
+      r.dx = raw(values<Value>(a.dx) + at);
+      r.dx2 = spec_.add ? raw(values<Value>(a.dx2) + at) : nullptr;
+    };
+    const auto row_of = [&](std::int64_t c) {
+      const Normaliser& n = normalisers(a.saved)[c];
+      const Line l = line(c, n, a);
+      return Row{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0, l.scale, l.shift};
+    };
+    // Writes the gradients of the channel's weight and bias.
+    const auto products = [&](std::int64_t c) {
+      Row r = row_of(c);
+      const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
+        point(r, row, c);
+        row_.products[mask_from_x_ ? 1 : 0][activation_](r, sums);
+      });
+      write_gradients(c, normalisers(a.saved)[c], total, a);
+      return total;
+    };
+    Whole whole;
+    if (spec_.synchronized) whole = over_shards(a.sums, a.active, a.workspace, products);
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       const Normaliser n = normalisers(a.saved)[c];
-      const Line l = line(c, n, a);
-      lanes::NormRowGradient<Raw<Value>> r{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(),
-                                           n.mean,  0,       0,       0,       l.scale, l.shift};
-      const auto point = [&](std::int64_t row) {
-        const std::int64_t at = offset(row, c);
-        r.x = raw(values<Value>(a.x) + at);
-        r.y = backward_reads_y() ? raw(values<Value>(a.y) + at) : nullptr;
-        r.dy = raw(values<Value>(a.dy) + at);
-        r.dx = raw(values<Value>(a.dx) + at);
-        r.dx2 = spec_.add ? raw(values<Value>(a.dx2) + at) : nullptr;
-      };
-      const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
-        point(row);
-        row_.products[mask_from_x_ ? 1 : 0][activation_](r, sums);
-      });
-      const Slope s = gradients(c, n, total, a);
+      Row r = row_of(c);
+      const Slope s = spec_.synchronized ? slope_of(c, n, whole.of(c), whole.count, a)
+                                         : slope_of(c, n, products(c), count_of(a.active), a);
       r.scale = s.scale;
       r.offset = s.offset;
       r.slope = s.slope;
       for (std::int64_t row = 0; row < rows(a.active); ++row) {
-        point(row);
+        point(r, row, c);
         row_.backward[mask_from_x_ ? 1 : 0][activation_](r);
         clear_lanes(r.dx, lanes_of(row, a.active));
       }
@@ -223,18 +278,21 @@ class ChannelsBatchNorm final : public BatchNorm {
     for (auto& factor : factors_) factor = workspace_.add<float>(spec.shape.channels);
   }
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-
   void forward(const ForwardArguments& a) override {
     if (a.training) {
       sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
         kernels_.channel_moments(a.x.fp32() + first * channels(), rows, channels(), sums);
       });
     }
+    const auto own = [&](std::int64_t c) { return total(c, a.active, a.workspace); };
+    const bool shared = a.training && spec_.synchronized;
+    Whole whole;
+    if (shared) whole = over_shards(a.sums, a.active, a.workspace, own);
     const auto factor = factors(a.workspace);
     for (std::int64_t c = 0; c < channels(); ++c) {
-      const Normaliser n =
-          a.training ? measured(c, total(c, a.active, a.workspace), a.active, a.statistics) : running(c, a.statistics);
+      const Normaliser n = shared       ? measured(c, whole.of(c), whole.count, a.statistics)
+                           : a.training ? measured(c, own(c), count_of(a.active), a.statistics)
+                                        : running(c, a.statistics);
       if (a.training) normalisers(a.saved)[c] = n;
       const Line l = line(c, n, a);
       factor[0][c] = n.mean;
@@ -268,8 +326,17 @@ class ChannelsBatchNorm final : public BatchNorm {
     sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
       kernels_.channel_products[activation_](task(first, rows), sums);
     });
+    const auto own = [&](std::int64_t c) {
+      const Sums sums = total(c, a.active, a.workspace);
+      write_gradients(c, normalisers(a.saved)[c], sums, a);
+      return sums;
+    };
+    Whole whole;
+    if (spec_.synchronized) whole = over_shards(a.sums, a.active, a.workspace, own);
     for (std::int64_t c = 0; c < channels(); ++c) {
-      const Slope s = gradients(c, normalisers(a.saved)[c], total(c, a.active, a.workspace), a);
+      const Normaliser& n = normalisers(a.saved)[c];
+      const Slope s = spec_.synchronized ? slope_of(c, n, whole.of(c), whole.count, a)
+                                         : slope_of(c, n, own(c), count_of(a.active), a);
       factor[1][c] = s.scale;
       factor[2][c] = s.offset;
       factor[3][c] = s.slope;
@@ -320,7 +387,6 @@ class ChannelsBatchNorm final : public BatchNorm {
   }
 
   std::int64_t part_rows_ = 0;
-  Workspace workspace_;
   Workspace::Part<double> sums_;
   std::array<Workspace::Part<float>, 4> factors_;
 };

@@ -63,7 +63,8 @@ class Widened {
 
 // The weights of products are rounded to bf16, like the activations with which they are multiplied.
 bool rounds_weights(const OpSpec& spec) {
-  return std::holds_alternative<ConvSpec>(spec) || std::holds_alternative<LinearSpec>(spec);
+  return std::holds_alternative<ConvSpec>(spec) || std::holds_alternative<ConvTransposeSpec>(spec) ||
+         std::holds_alternative<LinearSpec>(spec);
 }
 
 class Bf16Op final : public Op {

@@ -89,17 +89,18 @@ class CpuOps final : public OpFactory {
   }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
-    return std::visit(Overloaded{[=](const ConvSpec& s) {
-                                   return x == y &&
-                                          (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
-                                 },
-                                 [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
-                                 [=](const ChannelsLastSpec& /*s*/) { return x == Layout::nhwc && y == Layout::nhwc; },
-                                 [](const ReorderSpec& /*s*/) { return true; },
-                                 [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec,
-                                                 ConcatSpec, ChannelSelectSpec, PoolSpec, BatchNormSpec, SampleNormSpec,
-                                                 AddSpec, LrnSpec, DropoutSpec> auto& /*s*/) { return x == y; }},
-                      spec);
+    return std::visit(
+        Overloaded{
+            [=](const ConvSpec& s) {
+              return x == y && (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
+            },
+            [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
+            [=](const OneOf<ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
+            [](const ReorderSpec& /*s*/) { return true; },
+            [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
+                            ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
+                            DropoutSpec> auto& /*s*/) { return x == y; }},
+        spec);
   }
 
   OpSpec timed_spec(const OpSpec& spec) const override { return cpu_timed_spec(spec); }
@@ -144,6 +145,8 @@ class CpuOps final : public OpFactory {
     return std::visit(
         Overloaded{
             [&](const ConvSpec& s) { return make_conv(s, x, kernels); },
+            [&](const ConvTransposeSpec& s) { return make_onednn_conv_transpose(s); },
+            [&](const PadSpec& s) { return make_pad(s, x); },
             [&](const LinearSpec& s) { return x == Layout::lanes16 ? make_lanes_linear(s) : make_onednn_linear(s); },
             [&](const ActivationSpec& s) { return make_activation(s, x, Element::fp32); },
             [&](const GeluSpec& s) { return make_gelu(s, x); },
@@ -178,8 +181,10 @@ class CpuOps final : public OpFactory {
             [&](const AddSpec& s) { return make_add(s, x, kBf16); },
             [&](const ConcatSpec& s) { return make_concat(s, x); },
             [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
-            [](const OneOf<LinearSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, SampleNormSpec, LrnSpec,
-                           DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) { return std::unique_ptr<Op>(); }},
+            [](const OneOf<ConvTransposeSpec, PadSpec, LinearSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec,
+                           SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) {
+              return std::unique_ptr<Op>();
+            }},
         spec);
   }
 

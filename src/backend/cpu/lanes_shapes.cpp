@@ -45,7 +45,7 @@ ConvShape forward_shape(const ConvSpec& s) {
           narrow(out.width),
           narrow(s.window.height),
           narrow(s.window.width),
-          narrow(s.window.stride),
+          narrow(s.window.stride.vertical),
           out.height * out.width,
           out.width,
           1};
@@ -55,16 +55,16 @@ std::vector<DataPhase> data_phases(const ConvSpec& s) {
   const Shape out = s.convolved();
   std::vector<DataPhase> phases;
   int border = 0;
-  for (std::int64_t y = 0; y < std::min(s.window.stride, s.input.height); ++y) {
-    const Line rows = line_of(y, s.input.height, s.window.height, s.window.padding.top, s.window.stride);
-    for (std::int64_t x = 0; x < std::min(s.window.stride, s.input.width); ++x) {
-      const Line columns = line_of(x, s.input.width, s.window.width, s.window.padding.left, s.window.stride);
+  for (std::int64_t y = 0; y < std::min(s.window.stride.vertical, s.input.height); ++y) {
+    const Line rows = line_of(y, s.input.height, s.window.height, s.window.padding.top, s.window.stride.vertical);
+    for (std::int64_t x = 0; x < std::min(s.window.stride.vertical, s.input.width); ++x) {
+      const Line columns = line_of(x, s.input.width, s.window.width, s.window.padding.left, s.window.stride.vertical);
       const int right = columns.pixels + columns.taps - 1 - columns.pad - narrow(out.width);
       if (columns.taps > 0) border = std::max({border, columns.pad, right});
       phases.push_back(
           {{narrow(s.output_channels / s.groups), narrow(out.height), narrow(out.width), 0, 0, rows.pad, columns.pad,
             narrow(s.input.channels / s.groups), rows.pixels, columns.pixels, rows.taps, columns.taps, 1,
-            s.input.height * s.input.width, s.window.stride * s.input.width, s.window.stride},
+            s.input.height * s.input.width, s.window.stride.vertical * s.input.width, s.window.stride.vertical},
            rows.first_tap,
            columns.first_tap,
            y * s.input.width + x});
@@ -96,8 +96,8 @@ void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int
     for (int in = 0; in < s.in_channels; ++in) {
       for (int r = s.kernel_h - 1; r >= 0; --r) {
         for (int k = s.kernel_w - 1; k >= 0; --k) {
-          const std::int64_t tap =
-              (phase.tap_row + r * spec.window.stride) * spec.window.width + phase.tap_column + k * spec.window.stride;
+          const std::int64_t tap = (phase.tap_row + r * spec.window.stride.vertical) * spec.window.width +
+                                   phase.tap_column + k * spec.window.stride.vertical;
           for (int o = 0; o < tile; ++o, ++packed) {
             const bool real = first + o < s.out_channels;
             *packed = real ? w[(std::int64_t{in} * s.out_channels + first + o) * kernel + tap] : 0.0F;
@@ -287,8 +287,8 @@ void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w
       const bool both = in + 1 < s.in_channels;
       for (int r = s.kernel_h - 1; r >= 0; --r) {
         for (int k = s.kernel_w - 1; k >= 0; --k, packed += tile) {
-          const std::int64_t tap =
-              (phase.tap_row + r * spec.window.stride) * spec.window.width + phase.tap_column + k * spec.window.stride;
+          const std::int64_t tap = (phase.tap_row + r * spec.window.stride.vertical) * spec.window.width +
+                                   phase.tap_column + k * spec.window.stride.vertical;
           for (int o = 0; o < real; ++o) {
             const Bf16* at = lower + o * kernel + tap;
             packed[o] = bf16_pair(*at, both ? at[channel] : Bf16{});

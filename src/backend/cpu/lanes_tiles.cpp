@@ -217,7 +217,7 @@ lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, la
 }
 
 bool lanes_conv_supported(const ConvSpec& spec) {
-  return !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
+  return spec.window.plain() && !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
 }
 
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec) {

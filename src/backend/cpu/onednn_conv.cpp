@@ -16,7 +16,7 @@ using Tag = memory::format_tag;
 
 // The dimensions of a convolution in oneDNN's form.
 struct Dims {
-  memory::dims x, w, b, y, strides, pad_begin, pad_end;
+  memory::dims x, w, b, y, strides, dilates, pad_begin, pad_end;
 
   Tag weights = Tag::oihw;  // PyTorch's order
 
@@ -25,7 +25,8 @@ struct Dims {
         w{s.output_channels, s.input.channels, s.window.height, s.window.width},
         b{s.output_channels},
         y{s.batch, s.output_channels, s.convolved().height, s.convolved().width},
-        strides{s.window.stride, s.window.stride},
+        strides{s.window.stride.vertical, s.window.stride.horizontal},
+        dilates{s.window.dilation.vertical - 1, s.window.dilation.horizontal - 1},
         pad_begin{s.window.padding.top, s.window.padding.left},
         pad_end{s.window.padding.bottom, s.window.padding.right} {
     if (s.groups == 1) return;
@@ -46,9 +47,9 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, co
   if (s.relu) onednn::append_relu(attributes);
   const Tag tag = activation_tag(name);
   const memory::desc bias = s.bias ? onednn::floats(d.b, Tag::a) : memory::desc();
-  return onednn::describe<dnnl::convolution_forward>(attributes, dnnl::prop_kind::forward_training, algorithm_of(name),
-                                                     onednn::floats(d.x, tag), onednn::floats(d.w, Tag::any), bias,
-                                                     onednn::floats(d.y, tag), d.strides, d.pad_begin, d.pad_end);
+  return onednn::describe<dnnl::convolution_forward>(
+      attributes, dnnl::prop_kind::forward_training, algorithm_of(name), onednn::floats(d.x, tag),
+      onednn::floats(d.w, Tag::any), bias, onednn::floats(d.y, tag), d.strides, d.dilates, d.pad_begin, d.pad_end);
 }
 
 // One direction: its primitive, the surrounding reorders and their offsets in the workspace.
@@ -157,7 +158,7 @@ class OneDnnConv final : public Op {
     const memory::desc bias = spec_.bias ? onednn::floats(s.b, Tag::a) : memory::desc();
     const auto d = onednn::describe_backward<dnnl::convolution_backward_weights>(
         describe_forward(plain(), name), onednn::user_scratchpad(), algorithm_of(name), onednn::floats(s.x, tag),
-        onednn::floats(s.w, Tag::any), bias, onednn::floats(s.y, tag), s.strides, s.pad_begin, s.pad_end);
+        onednn::floats(s.w, Tag::any), bias, onednn::floats(s.y, tag), s.strides, s.dilates, s.pad_begin, s.pad_end);
     weights_ = BoundPrimitive(dnnl::convolution_backward_weights(d));
     weights_.bind(DNNL_ARG_SRC, d.src_desc());
     weights_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
@@ -178,7 +179,7 @@ class OneDnnConv final : public Op {
     const Tag tag = activation_tag(name);
     const auto d = onednn::describe_backward<dnnl::convolution_backward_data>(
         describe_forward(plain(), name), onednn::user_scratchpad(), algorithm_of(name), onednn::floats(s.x, tag),
-        onednn::floats(s.w, Tag::any), onednn::floats(s.y, tag), s.strides, s.pad_begin, s.pad_end);
+        onednn::floats(s.w, Tag::any), onednn::floats(s.y, tag), s.strides, s.dilates, s.pad_begin, s.pad_end);
     data_ = BoundPrimitive(dnnl::convolution_backward_data(d));
     data_.bind(DNNL_ARG_DIFF_SRC, d.diff_src_desc());
     data_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());

@@ -27,11 +27,14 @@ OneDnnConvFormats onednn_formats_from_text(const std::string& kernels);
 // Null if oneDNN has no such kernel for the shape (for example Winograd for 5x5).
 std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats);
 
+// onednn_conv_transpose.cpp: x and y in nhwc.
+std::unique_ptr<Op> make_onednn_conv_transpose(const ConvTransposeSpec& spec);
+
 // onednn_linear.cpp: x and y plain.
 std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
 
 // Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, gelu.cpp, pointwise.cpp, lrn.cpp,
-// dropout.cpp. The first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
+// dropout.cpp, pad.cpp. The first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
 std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout, Element element);
@@ -45,6 +48,7 @@ std::unique_ptr<Op> make_channel_select(const ChannelSelectSpec& spec, Layout la
 std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
 std::unique_ptr<Op> make_prelu(const PreluSpec& spec, Layout layout);
 std::unique_ptr<Op> make_sample_norm(const SampleNormSpec& spec, Layout layout);
+std::unique_ptr<Op> make_pad(const PadSpec& spec, Layout layout);
 std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
 // reorder.cpp: from any layout to any other.
 std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to);

@@ -6,11 +6,12 @@
 namespace ddp::lanes {
 
 // The part of a window inside the input: `rows` x `columns` positions of `inner` contiguous values each, `row_step`
-// floats from one row to the next. Positions are counted row by row.
+// values from one row to the next and `column_step` from one column to the next. Positions are counted row by row.
 struct PoolWindow {
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t row_step;
+  std::int64_t column_step;
   std::int64_t inner;
 };
 

@@ -14,19 +14,26 @@
 namespace ddp {
 namespace {
 
-// The part of a window inside the input: rows and columns [first, last).
+// The part of a window inside the input: rows or columns first, first + step ... below last.
 struct Range {
   std::int64_t first;
   std::int64_t last;
+  std::int64_t step = 1;
 
-  std::int64_t size() const { return last - first; }
+  std::int64_t size() const { return (last - first + step - 1) / step; }
 };
+
+// Of a dimension of `size` elements that is averaged to `results`.
+Range adaptive_range(std::int64_t position, std::int64_t size, std::int64_t results) {
+  return {position * size / results, ((position + 1) * size + results - 1) / results};
+}
 
 class Pool : public Op {
  public:
   Pool(const PoolSpec& spec, Layout layout) : spec_(spec), layout_(layout) {
-    DDP_ASSERT(spec.window.padding.top < spec.window.height && spec.window.padding.bottom < spec.window.height);
-    DDP_ASSERT(spec.window.padding.left < spec.window.width && spec.window.padding.right < spec.window.width);
+    const Padding2d& padding = spec.window.padding;
+    DDP_ASSERT(spec.adaptive() || std::max(padding.top, padding.bottom) < spec.window.rows());
+    DDP_ASSERT(spec.adaptive() || std::max(padding.left, padding.right) < spec.window.columns());
   }
 
  protected:
@@ -35,9 +42,9 @@ class Pool : public Op {
   void each_window(std::int64_t p, std::int64_t inner, F f) const {
     const Shape out = spec_.output();
     for (std::int64_t i = 0; i < out.height; ++i) {
-      const Range rows = inside(i, spec_.window.padding.top, spec_.window.height, spec_.input.height);
+      const Range rows = rows_of(i);
       for (std::int64_t j = 0; j < out.width; ++j) {
-        const Range columns = inside(j, spec_.window.padding.left, spec_.window.width, spec_.input.width);
+        const Range columns = columns_of(j);
         f(rows, columns, ((p * out.height + i) * out.width + j) * inner);
       }
     }
@@ -51,9 +58,19 @@ class Pool : public Op {
   Layout layout_;
 
  private:
-  Range inside(std::int64_t position, std::int64_t pad, std::int64_t window, std::int64_t size) const {
-    const std::int64_t begin = position * spec_.window.stride - pad;
-    return {std::max<std::int64_t>(begin, 0), std::min(begin + window, size)};
+  Range rows_of(std::int64_t i) const {
+    if (spec_.adaptive()) return adaptive_range(i, spec_.input.height, spec_.adaptive_height);
+    const Window2d& w = spec_.window;
+    return inside(i * w.stride.vertical - w.padding.top, w.rows(), w.dilation.vertical, spec_.input.height);
+  }
+  Range columns_of(std::int64_t j) const {
+    if (spec_.adaptive()) return adaptive_range(j, spec_.input.width, spec_.adaptive_width);
+    const Window2d& w = spec_.window;
+    return inside(j * w.stride.horizontal - w.padding.left, w.columns(), w.dilation.horizontal, spec_.input.width);
+  }
+  static Range inside(std::int64_t begin, std::int64_t extent, std::int64_t step, std::int64_t size) {
+    const std::int64_t skipped = begin < 0 ? (step - 1 - begin) / step : 0;
+    return {begin + skipped * step, std::min(begin + extent, size), step};
   }
 };
 
@@ -69,8 +86,8 @@ class AveragePool final : public Pool {
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
         float* y = a.y.fp32() + at;
         std::fill_n(y, view.inner, 0.0F);
-        for (std::int64_t r = rows.first; r < rows.last; ++r) {
-          for (std::int64_t c = columns.first; c < columns.last; ++c) {
+        for (std::int64_t r = rows.first; r < rows.last; r += rows.step) {
+          for (std::int64_t c = columns.first; c < columns.last; c += columns.step) {
             const float* from = x + (r * spec_.input.width + c) * view.inner;
             for (std::int64_t k = 0; k < view.inner; ++k) y[k] += from[k];
           }
@@ -90,8 +107,8 @@ class AveragePool final : public Pool {
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
         const float* dy = a.dy.fp32() + at;
         const float part = share(rows, columns);
-        for (std::int64_t r = rows.first; r < rows.last; ++r) {
-          for (std::int64_t c = columns.first; c < columns.last; ++c) {
+        for (std::int64_t r = rows.first; r < rows.last; r += rows.step) {
+          for (std::int64_t c = columns.first; c < columns.last; c += columns.step) {
             float* to = dx + (r * spec_.input.width + c) * view.inner;
             for (std::int64_t k = 0; k < view.inner; ++k) to[k] += part * dy[k];
           }
@@ -103,8 +120,8 @@ class AveragePool final : public Pool {
 
  private:
   float share(Range rows, Range columns) const {
-    return 1.0F / static_cast<float>(spec_.count_padding ? spec_.window.height * spec_.window.width
-                                                         : rows.size() * columns.size());
+    const bool whole = spec_.count_padding && !spec_.adaptive();
+    return 1.0F / static_cast<float>(whole ? spec_.window.elements() : rows.size() * columns.size());
   }
 };
 
@@ -162,7 +179,7 @@ class MaximumPool final : public Pool {
 
  private:
   lanes::PoolWindow window(Range rows, Range columns, std::int64_t inner) const {
-    return {rows.size(), columns.size(), spec_.input.width * inner, inner};
+    return {rows.size(), columns.size(), rows.step * spec_.input.width * inner, columns.step * inner, inner};
   }
   std::int64_t first(Range rows, Range columns, std::int64_t inner) const {
     return (rows.first * spec_.input.width + columns.first) * inner;

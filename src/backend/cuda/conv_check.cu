@@ -16,7 +16,7 @@ constexpr std::int64_t kLong = 8192;
 struct Conv {
   ConvDirection direction;
   Count batch, height, width, channels, out_height, out_width, outputs;
-  Count kernel_h, kernel_w, stride, pad_top, pad_left;
+  Count kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   Count group_channels, group_outputs;  // of one group
 
   __device__ std::size_t x_at(Count n, Count row, Count column, Count channel) const {
@@ -44,7 +44,10 @@ Conv conv_of(const ConvProblem& problem) {
           count(out.channels),
           count(s.window.height),
           count(s.window.width),
-          count(s.window.stride),
+          count(s.window.stride.vertical),
+          count(s.window.stride.horizontal),
+          count(s.window.dilation.vertical),
+          count(s.window.dilation.horizontal),
           count(s.window.padding.top),
           count(s.window.padding.left),
           count(s.input.channels / s.groups),
@@ -76,8 +79,8 @@ __device__ SamplePoint point_of(const Conv& c, Count sample) {
   }
   const bool forward = c.direction == ConvDirection::forward;
   return {draw(seed, c.batch, sample % 8 < 4, 1),
-          draw(seed + 1, forward ? c.out_height : c.height, sample % 2 == 0, c.kernel_h / 2 + 1),
-          draw(seed + 2, forward ? c.out_width : c.width, sample % 4 < 2, c.kernel_w / 2 + 1),
+          draw(seed + 1, forward ? c.out_height : c.height, sample % 2 == 0, c.kernel_h * c.dilation_h / 2 + 1),
+          draw(seed + 2, forward ? c.out_width : c.width, sample % 4 < 2, c.kernel_w * c.dilation_w / 2 + 1),
           draw(seed + 3, forward ? c.outputs : c.channels, sample % 16 < 8, 1)};
 }
 
@@ -95,8 +98,8 @@ __device__ void term_of(const Conv& c, const SamplePoint& p, Count term, Use use
     const Count row = term / c.out_width % c.out_height;
     const Count n = term / c.out_width / c.out_height;
     // Positions above or left of the input wrap around to large numbers.
-    const Count x_row = row * c.stride + p.row - c.pad_top;
-    const Count x_column = column * c.stride + p.column - c.pad_left;
+    const Count x_row = row * c.stride_h + p.row * c.dilation_h - c.pad_top;
+    const Count x_column = column * c.stride_w + p.column * c.dilation_w - c.pad_left;
     if (x_row >= c.height || x_column >= c.width) return;
     const Count channel = p.n / c.group_outputs * c.group_channels + p.channel;
     use(c.x_at(n, x_row, x_column, channel), c.y_at(n, row, column, p.n));
@@ -108,19 +111,22 @@ __device__ void term_of(const Conv& c, const SamplePoint& p, Count term, Use use
   const Count s = term / depth % c.kernel_w;
   const Count r = term / depth / c.kernel_w;
   if (forward) {
-    const Count row = p.row * c.stride + r - c.pad_top;
-    const Count column = p.column * c.stride + s - c.pad_left;
+    const Count row = p.row * c.stride_h + r * c.dilation_h - c.pad_top;
+    const Count column = p.column * c.stride_w + s * c.dilation_w - c.pad_left;
     if (row >= c.height || column >= c.width) return;
     const Count channel = p.channel / c.group_outputs * c.group_channels + i;
     use(c.x_at(p.n, row, column, channel), c.w_at(p.channel, r, s, i));
     return;
   }
-  const Count row = p.row + c.pad_top - r;
-  const Count column = p.column + c.pad_left - s;
-  if (p.row + c.pad_top < r || p.column + c.pad_left < s || row % c.stride != 0 || column % c.stride != 0) return;
-  if (row / c.stride >= c.out_height || column / c.stride >= c.out_width) return;
+  const Count below = r * c.dilation_h;
+  const Count right = s * c.dilation_w;
+  if (p.row + c.pad_top < below || p.column + c.pad_left < right) return;
+  const Count row = p.row + c.pad_top - below;
+  const Count column = p.column + c.pad_left - right;
+  if (row % c.stride_h != 0 || column % c.stride_w != 0) return;
+  if (row / c.stride_h >= c.out_height || column / c.stride_w >= c.out_width) return;
   const Count output = p.channel / c.group_channels * c.group_outputs + i;
-  use(c.w_at(output, r, s, p.channel % c.group_channels), c.y_at(p.n, row / c.stride, column / c.stride, output));
+  use(c.w_at(output, r, s, p.channel % c.group_channels), c.y_at(p.n, row / c.stride_h, column / c.stride_w, output));
 }
 
 template <class T>

@@ -67,7 +67,7 @@ Product plan_product(const ConvSpec& s, bool data) {
   p.height = u(to.height);
   p.width = u(to.width);
   p.outputs = u(to.channels);
-  p.stride = data ? 1 : u(s.window.stride);
+  p.stride = data ? 1 : u(s.window.stride.vertical);
   p.pad_top = static_cast<std::int32_t>(data ? s.window.height - 1 - s.window.padding.top : s.window.padding.top);
   p.pad_left = static_cast<std::int32_t>(data ? s.window.width - 1 - s.window.padding.left : s.window.padding.left);
   const std::uint32_t units = units_of(from.channels);
@@ -309,7 +309,9 @@ Packing packing_of(const Product& p, bool turned) {
 }  // namespace
 
 bool conv_mma_takes(const ConvSpec& spec) {
-  if (spec.groups != 1 || spec.input.channels > kMostInputs || spec.output_channels > kMostOutputs) return false;
+  if (!spec.window.plain() || spec.groups != 1 || spec.input.channels > kMostInputs ||
+      spec.output_channels > kMostOutputs)
+    return false;
   if (!fits(spec, false) || conv_mma_partial_sums(spec) == 0) return false;
   if (!spec.input_gradient) return true;
   const bool turns = spec.window.stride == 1 &&

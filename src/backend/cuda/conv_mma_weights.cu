@@ -63,7 +63,7 @@ WeightPlan plan_weights(const ConvSpec& s) {
                 u(out.height),
                 u(out.width),
                 u(out.channels)};
-  p.stride = u(s.window.stride);
+  p.stride = u(s.window.stride.vertical);
   p.pad_top = static_cast<std::int32_t>(s.window.padding.top);
   p.pad_left = static_cast<std::int32_t>(s.window.padding.left);
   const std::uint32_t units = units_of(s.input.channels);

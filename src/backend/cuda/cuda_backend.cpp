@@ -235,6 +235,12 @@ class CudaOps final : public OpFactory {
           timed ? op_seconds(queue_, context_, spec, *make_op(spec, x, y, kernels)) : guessed_seconds(spec, context_);
       return KernelChoice{.kernels = kernels, .seconds = seconds};
     };
+    if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
+      const ConvSpec mirror = transposed->mirror();
+      return priced(
+          to_text(timed ? fastest_conv_kernels(queue_, context_, mirror) : first_conv_kernels(queue_, context_, mirror),
+                  mirror.input_gradient));
+    }
     if (conv == nullptr) return priced("");
     if (!timed && mma_by_rule(context_, *conv)) return priced(kMmaKernels);
     const ConvKernels kernels =

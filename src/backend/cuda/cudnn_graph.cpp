@@ -42,8 +42,8 @@ Descriptor describe_convolution(const ConvSpec& s) {
       .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {2})
       .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {s.window.padding.top, s.window.padding.left})
       .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {s.window.padding.bottom, s.window.padding.right})
-      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, {1, 1})
-      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {s.window.stride, s.window.stride})
+      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, {s.window.dilation.vertical, s.window.dilation.horizontal})
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {s.window.stride.vertical, s.window.stride.horizontal})
       .finalize();
   return convolution;
 }

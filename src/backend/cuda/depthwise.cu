@@ -135,7 +135,7 @@ void slide(cudaStream_t stream, const Depthwise& d, const void* x, const void* w
 bool depthwise_supports(Element element, const ConvSpec& s) {
   const std::int64_t channels = s.input.channels;
   return s.groups == channels && s.output_channels == channels && s.window.height == s.window.width &&
-         (s.window.height == 3 || s.window.height == 5) && (s.window.stride == 1 || s.window.stride == 2) &&
+         (s.window.height == 3 || s.window.height == 5) && s.window.plain() && s.window.stride.vertical <= 2 &&
          channels % static_cast<std::int64_t>(kAlignment / bytes_of(element)) == 0;
 }
 

@@ -87,7 +87,7 @@ __device__ inline T* row_of(T* activation, int sample, int row, int height, int 
 template <class F>
 void with_depthwise(const ConvProblem& problem, F f) {
   const auto with_stride = [&](auto zero, auto kernel) {
-    if (problem.spec.window.stride == 1) {
+    if (problem.spec.window.stride.vertical == 1) {
       f(zero, kernel, std::integral_constant<int, 1>{});
     } else {
       f(zero, kernel, std::integral_constant<int, 2>{});

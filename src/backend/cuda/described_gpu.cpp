@@ -94,6 +94,9 @@ class DescribedOps final : public OpFactory {
     DDP_ASSERT(supports(spec, x, y));
     const auto* conv = std::get_if<ConvSpec>(&spec);
     KernelChoice choice{.kernels = "", .seconds = guessed_seconds(spec, context_)};
+    if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
+      choice.kernels = to_text(expected_conv_kernels(context_, transposed->mirror()), true);
+    }
     if (conv == nullptr) return choice;
     choice.kernels = mma_by_rule(context_, *conv)
                          ? kMmaKernels

@@ -24,11 +24,13 @@ std::unique_ptr<Op> make_conv(const CudaContext& context, const ConvSpec& spec, 
 bool has_op(const OpSpec& spec, Layout x, Layout y) {
   if (x == Layout::lanes16 || y == Layout::lanes16) return false;
   return std::visit(
-      Overloaded{[=](const OneOf<ConvSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
+      Overloaded{[=](const OneOf<ConvSpec, ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) {
+                   return x == Layout::nhwc && y == x;
+                 },
                  [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
                  [](const ReorderSpec& /*s*/) { return true; },
                  [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
-                                 ChannelSelectSpec, PoolSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
+                                 ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
                                  DropoutSpec> auto& /*s*/) { return x == y; }},
       spec);
 }
@@ -43,6 +45,10 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
   check(elements <= kMostElements, ExitCode::out_of_memory,
         "a tensor of {} elements exceeds the kernels' limit of {}; use more logical shards", elements, kMostElements);
   return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(context, s, kernels); },
+                               [&](const ConvTransposeSpec& s) {
+                                 return make_cuda_conv_transpose(context, s, conv_kernels_from_text(kernels, true));
+                               },
+                               [&](const PadSpec& s) { return make_cuda_pad(context, s, x); },
                                [&](const LinearSpec& s) { return make_cuda_linear(context, s); },
                                [&](const ActivationSpec& s) { return make_cuda_activation(context, s); },
                                [&](const GeluSpec& s) { return make_cuda_gelu(context, s); },

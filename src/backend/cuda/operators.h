@@ -36,6 +36,9 @@ struct CudaContext {
 
 // conv.cpp: x and y in nhwc, by cuDNN, with our own kernels for depthwise convolutions, bias, ReLU and pooling.
 std::unique_ptr<Op> make_cuda_conv(const CudaContext& context, const ConvSpec& spec, const ConvKernels& kernels);
+// conv_transpose.cpp: x and y in nhwc, with the kernels of spec.mirror().
+std::unique_ptr<Op> make_cuda_conv_transpose(const CudaContext& context, const ConvTransposeSpec& spec,
+                                             const ConvKernels& kernels);
 // own_conv.cpp: x and y in nhwc, by our own kernels (conv_mma.h), if they support the shape.
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
 // linear.cpp: x and y plain, by cuBLASLt.
@@ -49,6 +52,8 @@ std::unique_ptr<Op> make_cuda_pointwise(const CudaContext& context, const Pointw
 std::unique_ptr<Op> make_cuda_product(const CudaContext& context, const ProductSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_concat(const CudaContext& context, const ConcatSpec& spec, Layout layout);
 std::unique_ptr<Op> make_cuda_channel_select(const CudaContext& context, const ChannelSelectSpec& spec, Layout layout);
+// pad.cu: the same.
+std::unique_ptr<Op> make_cuda_pad(const CudaContext& context, const PadSpec& spec, Layout layout);
 // simple_ops.cpp: plain or nhwc, the same on both sides; a reorder from one to the other.
 std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const ActivationSpec& spec);
 std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec);

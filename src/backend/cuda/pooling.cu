@@ -14,8 +14,9 @@ struct Pool {
   std::uint32_t planes, inner;
   std::int32_t height, width;          // of x
   std::int32_t out_height, out_width;  // of y
-  std::int32_t window_h, window_w, stride, pad_top, pad_left;
+  std::int32_t window_h, window_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   bool count_padding;
+  bool adaptive;  // then windows follow from the sizes alone
 };
 
 struct Position {
@@ -41,22 +42,42 @@ __device__ std::size_t place_of(const Pool& p, std::int32_t height, std::int32_t
   return ((static_cast<std::size_t>(plane) * height + row) * width + column) * p.inner + inner;
 }
 
-// The part of a window inside x, and the origin of the window.
+// One dimension of a window: its taps [first, end) are inside x, at origin + tap * step.
+struct Taps {
+  std::int32_t origin, step, first, end;
+
+  __device__ std::int32_t count() const { return end - first; }
+  __device__ std::int32_t place(std::int32_t tap) const { return origin + tap * step; }
+};
+
+__device__ Taps sliding_taps(std::int32_t origin, std::int32_t step, std::int32_t taps, std::int32_t size) {
+  const std::int32_t first = origin < 0 ? (step - 1 - origin) / step : 0;
+  const std::int32_t end = size > origin ? (size - origin + step - 1) / step : 0;
+  return {origin, step, first, end < taps ? end : taps};
+}
+
+// floor(a * b / c) for sizes of images.
+__device__ std::int32_t scaled(std::int32_t a, std::int32_t b, std::int32_t c, std::int32_t up = 0) {
+  return static_cast<std::int32_t>((static_cast<std::int64_t>(a) * b + up) / c);
+}
+
+__device__ Taps adaptive_taps(std::int32_t position, std::int32_t results, std::int32_t size) {
+  const std::int32_t first = scaled(position, size, results);
+  return {first, 1, 0, scaled(position + 1, size, results, results - 1) - first};
+}
+
 struct Window {
-  std::int32_t top, left;
-  std::int32_t first_row, end_row, first_column, end_column;
+  Taps rows, columns;
 
   __device__ Window(const Pool& p, std::int32_t out_row, std::int32_t out_column)
-      : top(out_row * p.stride - p.pad_top),
-        left(out_column * p.stride - p.pad_left),
-        first_row(top < 0 ? 0 : top),
-        end_row(top + p.window_h < p.height ? top + p.window_h : p.height),
-        first_column(left < 0 ? 0 : left),
-        end_column(left + p.window_w < p.width ? left + p.window_w : p.width) {}
+      : rows(p.adaptive ? adaptive_taps(out_row, p.out_height, p.height)
+                        : sliding_taps(out_row * p.stride_h - p.pad_top, p.dilation_h, p.window_h, p.height)),
+        columns(p.adaptive ? adaptive_taps(out_column, p.out_width, p.width)
+                           : sliding_taps(out_column * p.stride_w - p.pad_left, p.dilation_w, p.window_w, p.width)) {}
 
   // The weight of each element in the average.
   __device__ float share(const Pool& p) const {
-    const std::int32_t inside = (end_row - first_row) * (end_column - first_column);
+    const std::int32_t inside = rows.count() * columns.count();
     return 1.0F / static_cast<float>(p.count_padding ? p.window_h * p.window_w : inside < 1 ? 1 : inside);
   }
 };
@@ -68,10 +89,11 @@ __global__ void average_forward_kernel(const Pool p, const T* x, T* y, std::uint
     const Position at = position_of(static_cast<std::uint32_t>(i), p.out_height, p.out_width, vectors);
     const Window w(p, at.row, at.column);
     float sums[kWidth] = {};
-    for (std::int32_t row = w.first_row; row < w.end_row; ++row) {
-      for (std::int32_t column = w.first_column; column < w.end_column; ++column) {
+    for (std::int32_t r = w.rows.first; r < w.rows.end; ++r) {
+      const std::int32_t row = w.rows.place(r);
+      for (std::int32_t c = w.columns.first; c < w.columns.end; ++c) {
         float values[kWidth];
-        get_some(x, place_of(p, p.height, p.width, at.plane, row, column, at.inner * kWidth), values);
+        get_some(x, place_of(p, p.height, p.width, at.plane, row, w.columns.place(c), at.inner * kWidth), values);
         for (unsigned j = 0; j < kWidth; ++j) sums[j] += values[j];
       }
     }
@@ -92,13 +114,14 @@ __global__ void maximum_forward_kernel(const Pool p, const T* x, T* y, I* places
     Pack<I, kWidth> where;
     for (unsigned j = 0; j < kWidth; ++j) {
       best[j] = below_all();
-      where.values[j] = static_cast<I>((w.first_row - w.top) * p.window_w + w.first_column - w.left);
+      where.values[j] = static_cast<I>(w.rows.first * p.window_w + w.columns.first);
     }
-    for (std::int32_t row = w.first_row; row < w.end_row; ++row) {
-      for (std::int32_t column = w.first_column; column < w.end_column; ++column) {
-        const auto here = static_cast<I>((row - w.top) * p.window_w + column - w.left);
+    for (std::int32_t r = w.rows.first; r < w.rows.end; ++r) {
+      const std::int32_t row = w.rows.place(r);
+      for (std::int32_t c = w.columns.first; c < w.columns.end; ++c) {
+        const auto here = static_cast<I>(r * p.window_w + c);
         float values[kWidth];
-        get_some(x, place_of(p, p.height, p.width, at.plane, row, column, at.inner * kWidth), values);
+        get_some(x, place_of(p, p.height, p.width, at.plane, row, w.columns.place(c), at.inner * kWidth), values);
         for (unsigned j = 0; j < kWidth; ++j) {
           if (!wins_maximum(values[j], best[j])) continue;
           best[j] = values[j];
@@ -111,17 +134,38 @@ __global__ void maximum_forward_kernel(const Pool p, const T* x, T* y, I* places
   }
 }
 
-// Calls f(row, column) for each window that covers an element of x.
+// Calls f(position, tap) for each window of one dimension that covers the element at `padded`.
+template <class F>
+__device__ void each_cover(std::int32_t padded, std::int32_t taps, std::int32_t stride, std::int32_t step,
+                           std::int32_t results, F f) {
+  const std::int32_t extent = (taps - 1) * step + 1;
+  for (std::int32_t i = padded < extent ? 0 : (padded - extent) / stride + 1; i < results && i * stride <= padded;
+       ++i) {
+    const std::int32_t distance = padded - i * stride;
+    if (step == 1) {
+      f(i, distance);
+    } else if (distance % step == 0) {
+      f(i, distance / step);
+    }
+  }
+}
+
+// Calls f(row, column, tap in row-major order) for each window that covers an element of x; of adaptive windows the tap
+// is 0.
 template <class F>
 __device__ void each_window(const Pool& p, const Position& at, F f) {
-  const auto first = [&p](std::int32_t padded, std::int32_t window) {
-    return padded < window ? 0 : (padded - window) / p.stride + 1;
-  };
-  const std::int32_t row = at.row + p.pad_top;
-  const std::int32_t column = at.column + p.pad_left;
-  for (std::int32_t i = first(row, p.window_h); i < p.out_height && i * p.stride <= row; ++i) {
-    for (std::int32_t j = first(column, p.window_w); j < p.out_width && j * p.stride <= column; ++j) f(i, j);
+  if (p.adaptive) {
+    const std::int32_t end_row = scaled(at.row + 1, p.out_height, p.height, p.height - 1);
+    const std::int32_t end_column = scaled(at.column + 1, p.out_width, p.width, p.width - 1);
+    for (std::int32_t i = scaled(at.row, p.out_height, p.height); i < end_row; ++i) {
+      for (std::int32_t j = scaled(at.column, p.out_width, p.width); j < end_column; ++j) f(i, j, 0);
+    }
+    return;
   }
+  each_cover(at.row + p.pad_top, p.window_h, p.stride_h, p.dilation_h, p.out_height, [&](auto i, auto r) {
+    each_cover(at.column + p.pad_left, p.window_w, p.stride_w, p.dilation_w, p.out_width,
+               [&](auto j, auto c) { f(i, j, r * p.window_w + c); });
+  });
 }
 
 template <unsigned kWidth, class T>
@@ -130,7 +174,7 @@ __global__ void average_backward_kernel(const Pool p, const T* dy, T* dx, std::u
   for (std::size_t i = first_index(); i < count; i += index_step()) {
     const Position at = position_of(static_cast<std::uint32_t>(i), p.height, p.width, vectors);
     float gradient[kWidth] = {};
-    each_window(p, at, [&](std::int32_t row, std::int32_t column) {
+    each_window(p, at, [&](std::int32_t row, std::int32_t column, std::int32_t /*tap*/) {
       float values[kWidth];
       get_some(dy, place_of(p, p.out_height, p.out_width, at.plane, row, column, at.inner * kWidth), values);
       const float share = Window(p, row, column).share(p);
@@ -146,13 +190,12 @@ __global__ void maximum_backward_kernel(const Pool p, const I* places, const T* 
   for (std::size_t i = first_index(); i < count; i += index_step()) {
     const Position at = position_of(static_cast<std::uint32_t>(i), p.height, p.width, vectors);
     float gradient[kWidth] = {};
-    each_window(p, at, [&](std::int32_t row, std::int32_t column) {
+    each_window(p, at, [&](std::int32_t row, std::int32_t column, std::int32_t tap) {
       const std::size_t window = place_of(p, p.out_height, p.out_width, at.plane, row, column, at.inner * kWidth);
       const auto where = *reinterpret_cast<const Pack<I, kWidth>*>(places + window);
       float values[kWidth];
       get_some(dy, window, values);
-      const auto here = static_cast<I>((at.row + p.pad_top - row * p.stride) * p.window_w + at.column + p.pad_left -
-                                       column * p.stride);
+      const auto here = static_cast<I>(tap);
       for (unsigned j = 0; j < kWidth; ++j) gradient[j] += where.values[j] == here ? values[j] : 0.0F;
     });
     put_some(dx, i * kWidth, gradient);
@@ -195,14 +238,19 @@ Pool pool_of(const PoolSpec& spec, Layout layout) {
           i32(out.width),
           i32(spec.window.height),
           i32(spec.window.width),
-          i32(spec.window.stride),
+          i32(spec.window.stride.vertical),
+          i32(spec.window.stride.horizontal),
+          i32(spec.window.dilation.vertical),
+          i32(spec.window.dilation.horizontal),
           i32(spec.window.padding.top),
           i32(spec.window.padding.left),
-          spec.count_padding};
+          spec.count_padding && !spec.adaptive(),
+          spec.adaptive()};
 }
 
 bool covers_all(const PoolSpec& s) {
-  return s.output().height == 1 && s.output().width == 1 && s.window.height - s.window.padding.top >= s.input.height &&
+  return !s.adaptive() && s.window.dilation == 1 && s.output().height == 1 && s.output().width == 1 &&
+         s.window.height - s.window.padding.top >= s.input.height &&
          s.window.width - s.window.padding.left >= s.input.width;
 }
 

@@ -8,6 +8,10 @@
 // samples they do not change. In evaluation, mean and variance are the running statistics. Weight and bias [channels];
 // running statistics [2][channels]: means, then variances.
 //
+// If `synchronized`, mean and variance are those of the active samples of all logical shards, and backward uses their
+// sums too: all shards call an operator at the same time, and exchange sums in double precision (SumOverShards). The
+// gradients of weight and bias stay those of the shard.
+//
 // With `input_bias` there is a third parameter b [channels], and x + b is normalised without being computed: in
 // training b cancels out and only the running means contain it, so its gradient is zero.
 #pragma once
@@ -30,6 +34,7 @@ struct BatchNormSpec {
   Activation activation = Activation::none;
   bool add = false;         // whether there is a second input
   bool input_bias = false;  // only if the backend takes_bias_into_norm()
+  bool synchronized = false;
 
   constexpr int inputs() const { return add ? 2 : 1; }
   constexpr std::int64_t parameter_elements(std::size_t which) const {
@@ -38,6 +43,7 @@ struct BatchNormSpec {
   constexpr std::int64_t statistic_elements() const { return 2 * shape.channels; }
   void describe(Description& text) const {
     text.add("activation", to_string(activation)).add("add", add).add("inputbias", input_bias);
+    if (synchronized) text.add("synchronized", true);
   }
   bool operator==(const BatchNormSpec&) const = default;
 };

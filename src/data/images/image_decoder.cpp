@@ -20,6 +20,10 @@ namespace {
 constexpr std::array<std::uint8_t, 3> kJpegMagic = {0xFF, 0xD8, 0xFF};
 constexpr std::array<std::uint8_t, 8> kPngMagic = {0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A};
 
+// A RIFF container of this form: "RIFF", the size in four bytes, "WEBP".
+constexpr std::array<std::uint8_t, 4> kRiffMagic = {'R', 'I', 'F', 'F'};
+constexpr std::array<std::uint8_t, 4> kWebpMagic = {'W', 'E', 'B', 'P'};
+
 bool starts_with(std::span<const std::uint8_t> bytes, std::span<const std::uint8_t> magic) {
   return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
 }
@@ -77,8 +81,10 @@ const Raster& ImageDecoder::decode(const RasterRequest& request) {
     decode_jpeg(bytes, request, raster_);
   } else if (starts_with(bytes, kPngMagic)) {
     decode_png(bytes, request, raster_);
+  } else if (starts_with(bytes, kRiffMagic) && bytes.size() >= 12 && starts_with(bytes.subspan(8), kWebpMagic)) {
+    decode_webp(bytes, request, raster_);
   } else {
-    throw BadImage("is neither a JPEG nor a PNG file, despite its name");
+    throw BadImage("is neither a JPEG nor a PNG nor a WebP file, despite its name");
   }
   return raster_;
 }

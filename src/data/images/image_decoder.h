@@ -1,4 +1,4 @@
-// Decodes a region of a JPEG or PNG file straight to a data set's shape.
+// Decodes a region of a JPEG, PNG or WebP file straight to a data set's shape.
 //
 //   ImageDecoder decoder;   // one per thread; reuses its buffers
 //   decoder.load(path);
@@ -6,7 +6,7 @@
 //
 // The format is detected from the first bytes. Only the region is decoded: a JPEG is scaled down in the inverse DCT by
 // the largest of 2, 4 and 8 that leaves at least the required pixels, and rows and blocks outside the region are
-// skipped; a PNG is averaged over squares of the same sizes while it is read. Greyscale, palette and CMYK images are
+// skipped; a PNG is averaged over squares of the same sizes while it is read; a WebP is cropped. Greyscale, palette and CMYK images are
 // converted to RGB; transparency and the EXIF orientation are ignored.
 #pragma once
 
@@ -53,6 +53,9 @@ struct RasterRequest {
 // Each throws BadImage. Except for damaged pixel data, whether an image is rejected does not depend on the region.
 void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
 void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
+void decode_webp(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
+// Whether this build has libwebp; without it decode_webp() throws.
+bool webp_is_supported();
 
 // The largest of 1, 2, 4 and 8 by which a region can be scaled down and still have at least `pixels` pixels.
 std::int64_t reduction_of(const Region& region, const ImageSize& pixels);

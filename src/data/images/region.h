@@ -29,11 +29,16 @@ struct Region {
 // Must be a pure function of the size; a region lies within its image.
 using RegionChooser = std::function<Region(const ImageSize&)>;
 
-// The central square whose side is `share` of the shorter side, equivalent to resizing the shorter side to s and
-// centre-cropping a square of side share * s.
-inline Region centre_region(const ImageSize& size, double share) {
-  const double side = share * static_cast<double>(size.width < size.height ? size.width : size.height);
-  return {(static_cast<double>(size.width) - side) / 2, (static_cast<double>(size.height) - side) / 2, side, side};
+// The central rectangle with the aspect ratio of `shown`, of which the longer side relative to the image is `share` of
+// it. For a square this is equivalent to resizing the shorter side to s and centre-cropping a square of side share * s.
+inline Region centre_region(const ImageSize& size, double share, const ImageSize& shown = {1, 1}) {
+  const double across = static_cast<double>(size.width) / static_cast<double>(shown.width);
+  const double down = static_cast<double>(size.height) / static_cast<double>(shown.height);
+  const double scale = share * (across < down ? across : down);
+  const double width = scale * static_cast<double>(shown.width);
+  const double height = scale * static_cast<double>(shown.height);
+  return {(static_cast<double>(size.width) - width) / 2, (static_cast<double>(size.height) - height) / 2, width,
+          height};
 }
 
 }  // namespace ddp

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "data/images/every_vector_width.h"
+#include "data/images/grey.h"
 #include "data/pipeline/sample_key.h"
 
 namespace ddp {
@@ -26,11 +27,6 @@ std::int32_t fixed_point(double value) { return static_cast<std::int32_t>(std::l
 DDP_EVERY_VECTOR_WIDTH void scale_bytes(std::span<std::uint8_t> bytes, std::int32_t factor, std::int32_t offset) {
   const std::int32_t rounded = offset + (1 << (kFactorBits - 1));
   for (std::uint8_t& byte : bytes) byte = clamped((byte * factor + rounded) >> kFactorBits);
-}
-
-// ITU-R 601, as Pillow's convert("L").
-std::int32_t grey_of(std::int32_t red, std::int32_t green, std::int32_t blue) {
-  return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16;
 }
 
 DDP_EVERY_VECTOR_WIDTH std::int32_t mean_grey(const Shape& shape, std::span<const std::uint8_t> pixels) {

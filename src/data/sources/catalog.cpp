@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "data/images/image_decoder.h"
 #include "data/sources/bad_samples.h"
-#include "data/sources/cifar10.h"
+#include "data/sources/cifar.h"
 #include "data/sources/folder_listing.h"
 #include "data/sources/glyphs.h"
 #include "data/sources/idx.h"
@@ -55,24 +56,49 @@ DataSets open_idx_pair(const Request& request) {
   return open_splits(source, request, [](const IdxSource& split) { return open_idx(split); });
 }
 
-DataSets open_cifar10_pair(const Request& request) {
+DataSets open_any_idx(const Request& request) {
+  IdxSource source;
+  source.name = request.name;
+  source.published = false;
+  source.folders = {request.data_dir};
+  return open_splits(source, request, [](const IdxSource& split) { return open_idx(split); });
+}
+
+DataSets open_cifar_pair(const Request& request) {
   const std::filesystem::path& dir = request.data_dir;
-  Cifar10Source source;
-  source.folders = {dir / "cifar-10-batches-bin", dir / "cifar10" / "cifar-10-batches-bin", dir / "cifar10", dir};
+  CifarSource source;
+  source.classes = request.name == "cifar100" ? 100 : 10;
+  const char* unpacked = source.classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin";
+  source.folders = {dir / unpacked, dir / request.name / unpacked, dir / request.name, dir};
   source.data_dir = dir;
-  return open_splits(source, request, [](const Cifar10Source& split) { return open_cifar10(split); });
+  return open_splits(source, request, [](const CifarSource& split) { return open_cifar(split); });
+}
+
+// Files of a format that this build cannot read would all count as damaged.
+void check_webp(const FolderListing& listing) {
+  if (webp_is_supported()) return;
+  for (const FolderSplit* split : {&listing.train, &listing.test}) {
+    for (const ListedFile& file : split->files) {
+      check(
+          !is_webp_name(file.name), ExitCode::data,
+          "{}: this program was built without libwebp; install it with launch/setup --webp and build again, or convert "
+          "the WebP files to PNG",
+          (split->folder / file.name).string());
+    }
+  }
 }
 
 DataSets open_folder(const Request& request) {
   const FolderListing listing = list_image_folder(request.data_dir);
   for (const FolderSplit* split : {&listing.train, &listing.test}) {
     if (split->passed_over > 0) {
-      log_info("{}: skipped {} whose names do not end in .jpg, .jpeg or .png", split->folder.string(),
+      log_info("{}: skipped {} whose names do not end in .jpg, .jpeg, .png or .webp", split->folder.string(),
                counted(static_cast<std::uint64_t>(split->passed_over), "file"));
     }
   }
+  check_webp(listing);
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
-  ImageFolderConfig config{.image_size = request.folder.image_size,
+  ImageFolderConfig config{.shape = {request.folder.channels, request.folder.height, request.folder.width},
                            .limit = request.train_limit,
                            .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
                            .threads = request.threads};
@@ -84,19 +110,18 @@ DataSets open_folder(const Request& request) {
 }
 
 DataSets open_synthetic(const Request& request) {
-  const std::int64_t size = request.folder.image_size;
-  return {make_synthetic(Split::train, {.image_size = size, .limit = request.train_limit}),
-          make_synthetic(Split::test, {.image_size = size, .limit = request.test_limit})};
+  const Shape shape = {request.folder.channels, request.folder.height, request.folder.width};
+  return {make_synthetic(Split::train, {.shape = shape, .limit = request.train_limit}),
+          make_synthetic(Split::test, {.shape = shape, .limit = request.test_limit})};
 }
 
 struct Entry {
   const char* name;
   DataSets (*open)(const Request&);
-  // For data sets in files with a fixed shape and 10 classes; otherwise {}.
+  // For data sets in files with a fixed shape; otherwise {}.
   Shape shape = {};
+  int classes = 10;
 };
-
-constexpr int kStandInClasses = 10;
 
 std::unique_ptr<Dataset> random_pixels(const Entry& entry, std::int64_t samples) {
   constexpr std::uint32_t kKey = 4;
@@ -105,16 +130,18 @@ std::unique_ptr<Dataset> random_pixels(const Entry& entry, std::int64_t samples)
     pixels[i] = static_cast<std::uint8_t>(philox({static_cast<std::uint32_t>(i), 0, 0, 0}, {kKey, 0})[0]);
   }
   std::vector<std::uint8_t> labels(static_cast<std::size_t>(samples));
-  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint8_t>(i % kStandInClasses);
-  return std::make_unique<MemoryDataset>(entry.name, entry.shape, kStandInClasses, std::move(pixels),
-                                         std::move(labels));
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = static_cast<std::uint8_t>(i % static_cast<std::size_t>(entry.classes));
+  return std::make_unique<MemoryDataset>(entry.name, entry.shape, entry.classes, std::move(pixels), std::move(labels));
 }
 
 constexpr std::array kEntries = {
     Entry{"glyphs", open_glyphs},
     Entry{"mnist", open_idx_pair, {1, 28, 28}},
     Entry{"fashion-mnist", open_idx_pair, {1, 28, 28}},
-    Entry{"cifar10", open_cifar10_pair, {3, 32, 32}},
+    Entry{"cifar10", open_cifar_pair, {3, 32, 32}},
+    Entry{"cifar100", open_cifar_pair, {3, 32, 32}, 100},
+    Entry{"idx", open_any_idx},
     Entry{"folder", open_folder},
     Entry{"synthetic", open_synthetic},
 };

@@ -17,9 +17,11 @@ struct DataSets {
   std::unique_ptr<Dataset> test;
 };
 
-// Settings for image folders; `image_size` also applies to synthetic images.
+// Settings for image folders; the first three also apply to synthetic images.
 struct FolderOptions {
-  std::int64_t image_size = 224;
+  std::int64_t height = 224;
+  std::int64_t width = 224;
+  std::int64_t channels = 3;  // or 1: grey
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder, or "off"
 };

@@ -15,11 +15,16 @@ namespace fs = std::filesystem;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-bool is_image_name(const fs::path& path) {
+std::string lower_extension(const fs::path& path) {
   std::string ending = path.extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+  return ending;
+}
+
+bool is_image_name(const fs::path& path) {
+  const std::string ending = lower_extension(path);
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png" || ending == ".webp";
 }
 
 [[noreturn]] void cannot_list(const fs::path& folder, const std::error_code& error) {
@@ -89,6 +94,8 @@ void check_same_classes(const FolderListing& listing, const std::vector<std::str
 }
 
 }  // namespace
+
+bool is_webp_name(const fs::path& file) { return lower_extension(file) == ".webp"; }
 
 FolderListing list_image_folder(const fs::path& directory) {
   FolderListing listing;

@@ -31,9 +31,11 @@ struct FolderListing {
   FolderSplit test;
 };
 
-// Files whose names end in .jpg, .jpeg or .png, case-insensitively, count as images, except hidden ones; subfolders of
+// Files whose names end in .jpg, .jpeg, .png or .webp, case-insensitively, count as images, except hidden ones; subfolders of
 // a class are searched recursively. Throws Error(data) if a folder is missing or unreadable, if a class has no image,
 // or if the classes of the splits differ.
 FolderListing list_image_folder(const std::filesystem::path& directory);
+
+bool is_webp_name(const std::filesystem::path& file);
 
 }  // namespace ddp

@@ -15,8 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Shape kIdxShape = {1, 28, 28};
-constexpr int kIdxClasses = 10;
+constexpr int kPublishedClasses = 10;
 
 std::uint32_t big_endian(std::span<const std::uint8_t> bytes) {
   return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) |
@@ -98,6 +97,7 @@ std::optional<fs::path> find_spelling(const fs::path& folder, const std::string&
 }
 
 std::string download_hint(const IdxSource& source) {
+  if (!source.published) return "give the folder of the files with --data-dir";
   return fmt::format("download it with: launch/get-data {} {}", source.name, source.folders.back().string());
 }
 
@@ -123,24 +123,47 @@ fs::path require_file(const IdxSource& source, const fs::path& folder, const std
   return *path;
 }
 
-std::unique_ptr<Dataset> load(const IdxSource& source, const fs::path& image_path, const fs::path& label_path) {
+// The classes of labels from 0 to the largest one, in both splits.
+int count_classes(const IdxSource& source, const fs::path& folder) {
+  int classes = 1;
+  for (const Split split : {Split::train, Split::test}) {
+    const IdxArray labels = read_idx(require_file(source, folder, names_of_pair(split).labels), 1);
+    for (const std::uint8_t label : labels.elements) classes = std::max(classes, label + 1);
+  }
+  return classes;
+}
+
+// The sizes of the images of the other split, whose network has to be the same.
+void check_same_size(const IdxSource& source, const fs::path& folder, const fs::path& path, const Shape& shape) {
+  const Split other = source.split == Split::train ? Split::test : Split::train;
+  const std::optional<fs::path> images = find_spelling(folder, names_of_pair(other).images);
+  if (!images) return;
+  ByteSource file(*images);
+  const std::vector<std::uint32_t> dimensions = read_header(file, *images, 3);
+  check(dimensions[1] == shape.height && dimensions[2] == shape.width, ExitCode::data,
+        "{}: holds images of {}x{}, but {} of {}x{}", path.string(), shape.height, shape.width, images->string(),
+        dimensions[1], dimensions[2]);
+}
+
+std::unique_ptr<Dataset> load(const IdxSource& source, const fs::path& folder, const fs::path& image_path,
+                              const fs::path& label_path) {
   IdxArray images = read_idx(image_path, 3, source.limit);
   IdxArray labels = read_idx(label_path, 1, source.limit);
   const std::uint32_t count = images.dimensions[0];
-  check(images.dimensions[1] == kIdxShape.height && images.dimensions[2] == kIdxShape.width, ExitCode::data,
-        "{}: holds images of {}x{}, not of {}x{}", image_path.string(), images.dimensions[1], images.dimensions[2],
-        kIdxShape.height, kIdxShape.width);
+  const Shape shape = {1, images.dimensions[1], images.dimensions[2]};
+  check_same_size(source, folder, image_path, shape);
   check(count == labels.dimensions[0], ExitCode::data, "{} holds {} images but {} holds {} labels", image_path.string(),
         count, label_path.string(), labels.dimensions[0]);
   check(count > 0, ExitCode::data, "{}: holds no images", image_path.string());
+  const int classes = source.published ? kPublishedClasses : count_classes(source, folder);
   const auto bad =
-      std::find_if(labels.elements.begin(), labels.elements.end(), [](int label) { return label >= kIdxClasses; });
+      std::find_if(labels.elements.begin(), labels.elements.end(), [=](int label) { return label >= classes; });
   if (bad != labels.elements.end()) {
     const auto sample = bad - labels.elements.begin();
     throw Error(ExitCode::data, fmt::format("{}: the label of sample {} (byte {}) is {}, outside 0..{}",
-                                            label_path.string(), sample, 8 + sample, *bad, kIdxClasses - 1));
+                                            label_path.string(), sample, 8 + sample, *bad, classes - 1));
   }
-  return std::make_unique<MemoryDataset>(source.name, kIdxShape, kIdxClasses, std::move(images.elements),
+  return std::make_unique<MemoryDataset>(source.name, shape, classes, std::move(images.elements),
                                          std::move(labels.elements));
 }
 
@@ -171,12 +194,14 @@ std::unique_ptr<Dataset> open_idx(const IdxSource& source) {
   const fs::path images = require_file(source, folder, names.images);
   const fs::path labels = require_file(source, folder, names.labels);
   try {
-    return load(source, images, labels);
+    return load(source, folder, images, labels);
   } catch (const Error& error) {
     // The files may be the user's own, so the message must not suggest to replace them by a download.
-    throw Error(error.code(), fmt::format("{}; give {} as published or in its format, other images as folders with "
-                                          "--dataset folder",
-                                          error.what(), source.name));
+    throw Error(error.code(), source.published
+                                  ? fmt::format("{}; give {} as published, other files of its format with --dataset "
+                                                "idx, and images in folders with --dataset folder",
+                                                error.what(), source.name)
+                                  : fmt::format("{}; images in folders are --dataset folder", error.what()));
   }
 }
 

@@ -1,4 +1,4 @@
-// IDX files, the format of MNIST and Fashion-MNIST, gzipped or not.
+// IDX files, the format of MNIST, Fashion-MNIST, EMNIST and others: grey images of any size, gzipped or not.
 //
 //   IdxSource source{.name = "mnist", .folders = {"data/mnist", "data"}, .split = Split::train};
 //   std::unique_ptr<Dataset> train = open_idx(source);
@@ -29,9 +29,10 @@ struct IdxArray {
 // cannot cause a large allocation. Throws Error(data) naming file and byte offset.
 IdxArray read_idx(const std::filesystem::path& path, std::size_t rank, std::int64_t limit = 0);
 
-// The data set to open: 28x28 greyscale images in 10 classes.
 struct IdxSource {
-  std::string name;  // of the data set, for messages and launch/get-data
+  std::string name;  // of the data set, for messages
+  // Whether launch/get-data has it: 10 classes. Otherwise there are as many as the labels of both splits count.
+  bool published = true;
   std::vector<std::filesystem::path>
       folders;  // searched in this order; the first that contains any of the files is used
   Split split = Split::train;
@@ -39,7 +40,8 @@ struct IdxSource {
 };
 
 // Opens the pair {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, with or without .gz. Throws
-// Error(data) if a file is missing or damaged, if images and labels do not match, or if a label is out of range.
+// Error(data) if a file is missing or damaged, if images and labels do not match, if the splits have images of different
+// sizes, or if a label of a published data set is out of range.
 std::unique_ptr<Dataset> open_idx(const IdxSource& source);
 
 }  // namespace ddp

@@ -1,10 +1,11 @@
 // Images in one folder per class, decoded on reading.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
-//   ImageFolder train(listing.train, listing.classes, {.image_size = 224}, std::make_shared<BadSamples>(0));
+//   ImageFolder train(listing.train, listing.classes, {.shape = {3, 224, 224}}, std::make_shared<BadSamples>(0));
 //
-// read() combines Resize(image_size * 256 / 224) and CenterCrop(image_size) of PyTorch's training scripts in one step:
-// the central square of 224/256 of the shorter side, resized to image_size.
+// read() combines Resize(size * 256 / 224) and CenterCrop(size) of PyTorch's training scripts in one step: the largest
+// central rectangle with the shape's aspect ratio, reduced to 224/256, resized to the shape. Grey images are made of
+// colours as by Pillow's convert("L").
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ namespace ddp {
 constexpr double kCentreShare = 224.0 / 256.0;
 
 struct ImageFolderConfig {
-  std::int64_t image_size = 224;     // side of the square images
+  Shape shape = {3, 224, 224};       // of the images; one channel: grey
   std::int64_t limit = 0;            // 0: all; otherwise this many, evenly from all classes
   std::filesystem::path cache = {};  // the folder of a cache of decoded images (data/images/image_cache.h); empty: none
   int threads = 1;                   // for creating the cache
@@ -47,6 +48,9 @@ class ImageFolder : public Dataset {
   std::string path(std::int64_t index) const;
 
  private:
+  // The same in RGB.
+  std::int64_t read_colours(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const;
+
   std::filesystem::path folder_;
   std::vector<std::string> files_;  // relative to the folder
   std::vector<std::int32_t> labels_;

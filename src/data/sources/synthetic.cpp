@@ -12,7 +12,6 @@ namespace ddp {
 namespace {
 
 constexpr int kClasses = 10;
-constexpr std::int64_t kChannels = 3;
 constexpr std::int64_t kBlock = 8;
 // Philox keys: one for the class patterns, one for the noise of each split.
 constexpr std::uint32_t kPatternKey = 1;
@@ -21,10 +20,8 @@ constexpr std::uint32_t kTestKey = 3;
 
 class SyntheticDataset final : public Dataset {
  public:
-  SyntheticDataset(Split split, std::int64_t size, std::int64_t side)
-      : Dataset("synthetic", size, {kChannels, side, side}, kClasses),
-        key_(split == Split::train ? kTrainKey : kTestKey),
-        side_(side) {}
+  SyntheticDataset(Split split, std::int64_t size, const Shape& shape)
+      : Dataset("synthetic", size, shape, kClasses), key_(split == Split::train ? kTrainKey : kTestKey) {}
 
   int label(std::int64_t index) const override { return static_cast<int>(index % kClasses); }
 
@@ -33,12 +30,13 @@ class SyntheticDataset final : public Dataset {
     DDP_ASSERT(pixels.size() == shape().size());
     draw_noise(index, pixels);
     const auto label_word = static_cast<std::uint32_t>(label(index));
-    for (std::int64_t c = 0; c < kChannels; ++c) {
-      for (std::int64_t y = 0; y < side_; ++y) {
-        const std::span<std::uint8_t> row = pixels.subspan(static_cast<std::size_t>((c * side_ + y) * side_));
-        for (std::int64_t x = 0; x < side_; x += kBlock) {
+    const auto [channels, height, width] = shape();
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t y = 0; y < height; ++y) {
+        const std::span<std::uint8_t> row = pixels.subspan(static_cast<std::size_t>((c * height + y) * width));
+        for (std::int64_t x = 0; x < width; x += kBlock) {
           const std::uint8_t level = pattern(label_word, c, y / kBlock, x / kBlock);
-          const std::int64_t end = std::min(x + kBlock, side_);
+          const std::int64_t end = std::min(x + kBlock, width);
           for (std::int64_t i = x; i < end; ++i) {
             std::uint8_t& pixel = row[static_cast<std::size_t>(i)];
             pixel = static_cast<std::uint8_t>(level + pixel % 64);
@@ -69,16 +67,15 @@ class SyntheticDataset final : public Dataset {
   }
 
   std::uint32_t key_;
-  std::int64_t side_;
 };
 
 }  // namespace
 
 std::unique_ptr<Dataset> make_synthetic(Split split, const SyntheticOptions& options) {
-  DDP_ASSERT(options.image_size > 0 && options.limit >= 0);
+  DDP_ASSERT(options.shape.size() > 0 && options.limit >= 0);
   const std::int64_t all = split == Split::train ? kSyntheticTrainSize : kSyntheticTestSize;
   const std::int64_t size = options.limit == 0 ? all : std::min(options.limit, all);
-  return std::make_unique<SyntheticDataset>(split, size, options.image_size);
+  return std::make_unique<SyntheticDataset>(split, size, options.shape);
 }
 
 }  // namespace ddp

@@ -147,7 +147,7 @@ struct Tensor {
 struct Convolution {
   std::array<Tensor, 3> tensors;  // x, w, y
   std::size_t result;
-  std::vector<std::int64_t> before, after, strides;
+  std::vector<std::int64_t> before, after, strides, dilations;
   double alpha, beta;
 
   explicit Convolution(const Desc& op)
@@ -161,6 +161,7 @@ struct Convolution {
     before = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
     after = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
     strides = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+    dilations = conv.list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
   }
 
   static void spoil(std::vector<double>& sums) {
@@ -178,7 +179,7 @@ struct Convolution {
     if (w.sizes[1] == 0 || x.sizes[1] % w.sizes[1] != 0 || w.sizes[0] % groups() != 0) return false;
     for (std::size_t i = 0; i < 2; ++i) {
       const std::int64_t padded = x.sizes[i + 2] + before[i] + after[i];
-      if (y.sizes[i + 2] != (padded - w.sizes[i + 2]) / strides[i] + 1) return false;
+      if (y.sizes[i + 2] != (padded - (w.sizes[i + 2] - 1) * dilations[i] - 1) / strides[i] + 1) return false;
     }
     return true;
   }
@@ -212,8 +213,8 @@ struct Convolution {
       for (std::int64_t c = 0; c < w.sizes[1]; ++c) {
         for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
           for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
-            const std::int64_t row = i * strides[0] + r - before[0];
-            const std::int64_t column = j * strides[1] + s - before[1];
+            const std::int64_t row = i * strides[0] + r * dilations[0] - before[0];
+            const std::int64_t column = j * strides[1] + s * dilations[1] - before[1];
             if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
               continue;
             const std::array<std::size_t, 3> places = {x.at(n, first + c, row, column), w.at(k, c, r, s),

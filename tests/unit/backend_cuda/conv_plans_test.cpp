@@ -186,7 +186,7 @@ TEST_F(ConvPlans, RandomConvolutionsHaveOne) {
       expect_plans(s, precision, round % 2 == 0,
                    fmt::format("{} x {}x{}x{} -> {} in {} groups kernel {}x{} stride {} pads {}{}{}{}", s.batch,
                                s.input.channels, s.input.height, s.input.width, s.output_channels, s.groups,
-                               s.window.height, s.window.width, s.window.stride, s.window.padding.top,
+                               s.window.height, s.window.width, s.window.stride.vertical, s.window.padding.top,
                                s.window.padding.left, s.window.padding.bottom, s.window.padding.right));
     }
   }

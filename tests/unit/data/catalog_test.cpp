@@ -25,7 +25,7 @@ TEST(Catalog, OpensGlyphsWithoutAnyFile) {
 TEST(Catalog, AnUnknownNameSuggestsTheNearestAndListsAll) {
   EXPECT_THAT(error_of(ExitCode::usage, [] { open_dataset("fashion-mnits", "data", 0, 0, 1); }),
               AllOf(HasSubstr("'fashion-mnits'"), HasSubstr("did you mean 'fashion-mnist'"),
-                    HasSubstr("glyphs, mnist, fashion-mnist, cifar10, folder")));
+                    HasSubstr("glyphs, mnist, fashion-mnist, cifar10, cifar100, idx, folder")));
   EXPECT_THAT(error_of(ExitCode::usage, [] { open_dataset("imagenet21k", "data", 0, 0, 1); }),
               testing::Not(HasSubstr("did you mean")));
 }
@@ -46,6 +46,7 @@ TEST(Catalog, SamplesNeedNoFiles) {
   EXPECT_EQ(cifar.train->shape(), (Shape{3, 32, 32}));
   EXPECT_EQ(cifar.train->classes(), 10);
   EXPECT_EQ(cifar.test->size(), 1);
+  EXPECT_EQ(open_sample("cifar100", "/nowhere", 25, 1).train->classes(), 100);
   EXPECT_EQ(open_sample("glyphs", "/nowhere", 7, 1).train->size(), 7);
   // The number of classes of a missing folder is unknown.
   EXPECT_THAT(error_of(ExitCode::data, [] { open_sample("folder", "/nowhere", 7, 1); }), HasSubstr("/nowhere"));

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/random.h"
+#include "data/sources/catalog.h"
 #include "unit/data/allocations.h"
 #include "unit/data/files.h"
 
@@ -179,9 +181,32 @@ TEST_F(IdxFiles, AForgedHeaderCannotMakeMemoryLarge) {
   }
 }
 
-TEST_F(IdxFiles, OtherImageSizesAreRefused) {
+TEST_F(IdxFiles, BothSplitsMustHaveImagesOfOneSize) {
   replace_images(images_file(50, std::span(train_images).first(std::size_t{50} * 14 * 14), 14));
-  EXPECT_THAT(complaint(), HasSubstr("14x14"));
+  EXPECT_THAT(complaint(), AllOf(HasSubstr("images of 14x14"), HasSubstr("of 28x28")));
+}
+
+// As many classes as the labels of both splits count, and images that are no squares.
+TEST_F(IdxFiles, OfOtherDataSetsHaveAnyShapeAndNumberOfClasses) {
+  const std::filesystem::path other = folder_.path() / "letters";
+  for (const auto& [prefix, largest] : {std::pair("train", 25), std::pair("t10k", 46)}) {
+    const Bytes labels = {0, 3, static_cast<std::uint8_t>(largest)};
+    write_file(other / (std::string(prefix) + "-images-idx3-ubyte"),
+               idx_file(std::array{3U, 12U, 20U}, random_bytes(std::size_t{3} * 240, 5)));
+    write_file(other / (std::string(prefix) + "-labels-idx1-ubyte"), idx_file(std::array{3U}, labels));
+  }
+  const DataSets data = open_dataset("idx", other.string(), 2, 0, 1);
+  EXPECT_EQ(data.train->shape(), (Shape{1, 12, 20}));
+  EXPECT_EQ(data.train->size(), 2);
+  EXPECT_EQ(data.train->classes(), 47);
+  EXPECT_EQ(data.test->classes(), 47);
+  EXPECT_EQ(data.test->label(2), 46);
+  Bytes pixels(240);
+  data.test->read(1, pixels);
+  const Bytes all = random_bytes(std::size_t{3} * 240, 5);
+  EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), all.begin() + 240));
+  EXPECT_THAT(error_of(ExitCode::data, [] { open_dataset("idx", "/nowhere", 0, 0, 1); }),
+              AllOf(HasSubstr("/nowhere"), HasSubstr("--data-dir")));
 }
 
 TEST_F(IdxFiles, CountsMustMatchAndNotBeZero) {

@@ -38,7 +38,7 @@ class ImageCacheTest : public testing::Test {
   fs::path directory() const { return root_.path() / "cache"; }
   ImageFolder open(bool cached, std::int64_t allowed = 0) const {
     const FolderListing listing = list_image_folder(data());
-    ImageFolderConfig config{.image_size = kCachedSide, .threads = 2};
+    ImageFolderConfig config{.shape = {3, kCachedSide, kCachedSide}, .threads = 2};
     if (cached) config.cache = directory();
     return {listing.train, listing.classes, config, std::make_shared<BadSamples>(allowed)};
   }

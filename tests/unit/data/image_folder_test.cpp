@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "data/images/image_decoder.h"
 #include "data/sources/catalog.h"
 #include "unit/data/files.h"
 #include "unit/data/golden_images.h"
@@ -36,7 +37,8 @@ void write_folder(const fs::path& root, const std::string& validation = "val") {
 
 ImageFolder open_train(const fs::path& root, std::int64_t allowed = 0, std::int64_t limit = 0) {
   const FolderListing listing = list_image_folder(root);
-  return {listing.train, listing.classes, {.image_size = 32, .limit = limit}, std::make_shared<BadSamples>(allowed)};
+  return {
+      listing.train, listing.classes, {.shape = {3, 32, 32}, .limit = limit}, std::make_shared<BadSamples>(allowed)};
 }
 
 Bytes read(const Dataset& data, std::int64_t index, std::int64_t* found = nullptr) {
@@ -66,7 +68,7 @@ TEST(ImageFolder, ClassesAreTheFoldersInSortedOrderAndFilesToo) {
 TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
   const TemporaryFolder root;
   write_folder(root.path(), "test");
-  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.image_size = 24});
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
   ASSERT_EQ(data.train->size(), 6);
   EXPECT_EQ(data.test->size(), 2);
   EXPECT_EQ(data.train->shape(), (Shape{3, 24, 24}));
@@ -86,6 +88,49 @@ TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
   EXPECT_EQ(read(*data.train, 1), by_region);
   EXPECT_EQ(read(*data.train, 0), read(*data.train, 3));
   EXPECT_NE(read(*data.train, 0), read(*data.train, 2));
+}
+
+// The largest central rectangle of 118x90 pixels with the aspect ratio 3:1, in evaluation's proportion.
+TEST(ImageFolder, ShapesMayBeRectanglesAndGrey) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  const DataSets colours = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 16, .width = 48});
+  const DataSets grey =
+      open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 16, .width = 48, .channels = 1});
+  ASSERT_EQ(colours.train->shape(), (Shape{3, 16, 48}));
+  ASSERT_EQ(grey.train->shape(), (Shape{1, 16, 48}));
+  Bytes by_region(colours.train->shape().size());
+  const double width = 118 * 0.875;
+  const double height = width / 3;
+  colours.train->read_region(
+      1,
+      [=](const ImageSize&) {
+        return Region{(118 - width) / 2, (90 - height) / 2, width, height};
+      },
+      by_region);
+  const Bytes pixels = read(*colours.train, 1);
+  EXPECT_EQ(pixels, by_region);
+  const Bytes levels = read(*grey.train, 1);
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const double level = 0.299 * pixels[i] + 0.587 * pixels[i + 768] + 0.114 * pixels[i + 1536];
+    ASSERT_NEAR(levels[i], level, 0.51) << i;
+  }
+}
+
+TEST(ImageFolder, WebpFilesAreImagesWhereLibwebpIs) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  copy_image("lossless.webp", root.path() / "train" / "b cat" / "4.WEBP");
+  const auto open = [&] { return open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 48, .width = 48}); };
+  if (!webp_is_supported()) {
+    EXPECT_THAT(error_of(ExitCode::data, [&] { open(); }),
+                AllOf(HasSubstr("b cat/4.WEBP"), HasSubstr("launch/setup --webp")));
+    return;
+  }
+  // The same picture as rgb.png.
+  const DataSets data = open();
+  ASSERT_EQ(data.train->size(), 7);
+  EXPECT_EQ(read(*data.train, 2), read(*data.train, 1));
 }
 
 TEST(ImageFolder, ALimitTakesAllClassesInTurn) {

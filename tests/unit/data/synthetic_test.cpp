@@ -18,7 +18,7 @@ std::vector<std::uint8_t> image(const Dataset& data, std::int64_t index) {
 }
 
 TEST(Synthetic, HasImagesOfAnySize) {
-  const DataSets data = open_dataset("synthetic", "", 100, 30, 1, {.image_size = 37});
+  const DataSets data = open_dataset("synthetic", "", 100, 30, 1, {.height = 37, .width = 37});
   EXPECT_EQ(data.train->shape(), (Shape{3, 37, 37}));
   EXPECT_EQ(data.train->size(), 100);
   EXPECT_EQ(data.test->size(), 30);
@@ -27,9 +27,9 @@ TEST(Synthetic, HasImagesOfAnySize) {
 }
 
 TEST(Synthetic, ImagesAreAFunctionOfSplitAndIndex) {
-  const auto train = make_synthetic(Split::train, {.image_size = 24});
-  const auto again = make_synthetic(Split::train, {.image_size = 24, .limit = 50});
-  const auto test = make_synthetic(Split::test, {.image_size = 24});
+  const auto train = make_synthetic(Split::train, {.shape = {3, 24, 24}});
+  const auto again = make_synthetic(Split::train, {.shape = {3, 24, 24}, .limit = 50});
+  const auto test = make_synthetic(Split::test, {.shape = {3, 24, 24}});
   EXPECT_EQ(image(*train, 17), image(*again, 17));
   EXPECT_NE(image(*train, 17), image(*test, 17));
   EXPECT_NE(image(*train, 17), image(*train, 27));
@@ -40,7 +40,7 @@ TEST(Synthetic, ImagesAreAFunctionOfSplitAndIndex) {
 
 // Samples of one class differ by noise below 64; samples of two classes also differ by their patterns.
 TEST(Synthetic, ClassesCanBeTold) {
-  const auto data = make_synthetic(Split::train, {.image_size = 32});
+  const auto data = make_synthetic(Split::train, {.shape = {3, 32, 32}});
   const auto distance = [&](std::int64_t a, std::int64_t b) {
     const std::vector<std::uint8_t> x = image(*data, a);
     const std::vector<std::uint8_t> y = image(*data, b);

@@ -29,6 +29,20 @@ struct Trained {
     x = graph.batch_norm("bn2", graph.dropout(graph.relu(graph.add(y, x)), 0.5F));
     x = graph.lrn(x, {.size = 3, .alpha = 0.5F});
     x = graph.pool(x, {.window = {.height = 3, .width = 2, .padding = {.top = 1}}, .count_padding = false});
+    x = graph.pad(graph.pad(x, {{2, 1, 1, 2}, PadMode::reflect}), {{0, 1, 1, 0}, PadMode::replicate});
+    x = graph.conv(
+        "apart", x,
+        {.channels = 8,
+         .window = {.height = 3, .width = 2, .stride = {1, 2}, .padding = {1, 1, 0, 0}, .dilation = {2, 1}}});
+    x = graph.conv_transpose(
+        "up", x,
+        {.channels = 8,
+         .window = {.height = 3, .width = 2, .stride = {2, 1}, .padding = {1, 0, 0, 1}, .dilation = {1, 2}},
+         .output_padding = {1, 0},
+         .groups = 2});
+    x = graph.pool(x, {.kind = PoolSpec::Kind::maximum,
+                       .window = {.height = 2, .width = 1, .stride = {1, 1}, .dilation = {3, 1}}});
+    x = graph.adaptive_average_pool(x, 5, 7);
     x = graph.pointwise(x, PointwiseFunction::silu);
     x = graph.sample_norm("ln", x, {.over = NormOver::channels, .epsilon = 1e-6F});
     x = graph.sample_norm("gn", x, {.over = NormOver::groups, .groups = 2, .epsilon = 1e-4F});

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "onnx/export.h"
-#include "onnx/half.h"
 #include "support/graph_forward.h"
 #include "support/graph_reference.h"
 #include "unit/onnx/model_maker.h"

@@ -26,6 +26,7 @@ std::string refusal_of(const std::string& type, std::vector<std::string> more,
                        const ModelMaker::Attributes& attributes = {}) {
   ModelMaker m;
   m.random("w", {2, 2, 3, 3});
+  m.integers("pads", {0, 0, 9, 9, 0, 0, 9, 9});
   m.random("scale", {2}, 0.5F, 1);
   m.random("one", {});
   m.reals("zero", {}, {0});
@@ -84,8 +85,14 @@ TEST(OnnxRefusal, ComputedConstantsHaveLimits) {
 }
 
 TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
-  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"dilations", Integers{2, 2}}}), HasSubstr("dilation of 2"));
-  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"strides", Integers{2, 1}}}), HasSubstr("one stride"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"dilations", Integers{0, 2}}}),
+              HasSubstr("its dilations are not two numbers"));
+  EXPECT_THAT(refusal_of("Conv", {"w"}, {{"strides", Integers{2}}}),
+              HasSubstr("its strides are not two numbers from 1"));
+  EXPECT_THAT(refusal_of("ConvTranspose", {"w"}, {{"auto_pad", std::string("SAME_UPPER")}}),
+              HasSubstr("its padding is computed from the size of the output"));
+  EXPECT_THAT(refusal_of("Pad", {"pads"}, {{"mode", std::string("wrap")}}), HasSubstr("mode is 'wrap'"));
+  EXPECT_THAT(refusal_of("Pad", {"pads"}, {{"mode", std::string("reflect")}}), HasSubstr("smaller than the image"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"group", std::int64_t{2}}}), HasSubstr("channels per group"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", Integers{-1, 0, 0, 0}}}), HasSubstr("pads"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"pads", std::int64_t{1}}}), HasSubstr("'pads' does not have the type"));

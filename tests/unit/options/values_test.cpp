@@ -80,6 +80,14 @@ TEST(Values, ThreeNumbersKeepTheirOrder) {
   }
 }
 
+TEST(Values, SidesAreOneNumberOrTwo) {
+  EXPECT_EQ(read_sides("32", 8, 64), (ImageSides{32, 32}));
+  EXPECT_EQ(read_sides("32x48", 8, 64), (ImageSides{32, 48}));
+  for (const char* bad : {"", "x", "32x", "x32", "32x48x3", "32X48", "7x32", "32x65", "32 x48", "-32"}) {
+    EXPECT_THROW(read_sides(bad, 8, 64), BadValue) << bad;
+  }
+}
+
 TEST(Values, EnumsReadAsTheirWords) {
   EXPECT_EQ(to_string(Reduction::tree), "tree");
   EXPECT_EQ(to_string(InitKind::model), "default");

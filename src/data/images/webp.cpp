@@ -1,0 +1,58 @@
+// WebP by libwebp, lossy and lossless.
+#include <fmt/core.h>
+#include <webp/decode.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/images/image_decoder.h"
+
+namespace ddp {
+
+bool webp_is_supported() { return true; }
+
+void decode_webp(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster) {
+  WebPDecoderConfig config{};
+  if (WebPInitDecoderConfig(&config) == 0)
+    throw Error(ExitCode::internal, "libwebp has another version than its header");
+  const VP8StatusCode found = WebPGetFeatures(file.data(), file.size(), &config.input);
+  if (found == VP8_STATUS_NOT_ENOUGH_DATA) throw BadImage("is a truncated WebP file");
+  if (found != VP8_STATUS_OK) throw BadImage("is a damaged WebP file");
+  if (config.input.has_animation != 0) throw BadImage("is an animated WebP file");
+  // Its format has at most 2^14 pixels in each direction, so that sizes cannot overflow.
+  const ImageSize size{config.input.width, config.input.height};
+  if (size.width * size.height > kMaxImagePixels) {
+    throw BadImage(
+        fmt::format("is {}x{} pixels large, more than the maximum of {}", size.width, size.height, kMaxImagePixels));
+  }
+  Region region = request.choose(size);
+  PixelSpan rows = touched_pixels(region.y, region.height, size.height);
+  PixelSpan columns = touched_pixels(region.x, region.width, size.width);
+  // A lossy image is cropped at even places, where it has colours.
+  rows.begin &= ~std::int64_t{1};
+  columns.begin &= ~std::int64_t{1};
+  raster.width = columns.end - columns.begin;
+  raster.height = rows.end - rows.begin;
+  const auto bytes = static_cast<std::size_t>(raster.width * raster.height * 3);
+  if (raster.pixels.size() < bytes) raster.pixels.resize(bytes);
+  config.options.use_cropping = 1;
+  config.options.crop_left = static_cast<int>(columns.begin);
+  config.options.crop_top = static_cast<int>(rows.begin);
+  config.options.crop_width = static_cast<int>(raster.width);
+  config.options.crop_height = static_cast<int>(raster.height);
+  config.output.colorspace = MODE_RGB;
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA.rgba = raster.pixels.data();
+  config.output.u.RGBA.stride = static_cast<int>(raster.width * 3);
+  config.output.u.RGBA.size = bytes;
+  const VP8StatusCode decoded = WebPDecode(file.data(), file.size(), &config);
+  WebPFreeDecBuffer(&config.output);
+  if (decoded == VP8_STATUS_OUT_OF_MEMORY) throw Error(ExitCode::out_of_memory, "no memory for a WebP decoder");
+  if (decoded == VP8_STATUS_NOT_ENOUGH_DATA) throw BadImage("is a truncated WebP file");
+  if (decoded != VP8_STATUS_OK) throw BadImage("is a damaged WebP file");
+  region.x -= static_cast<double>(columns.begin);
+  region.y -= static_cast<double>(rows.begin);
+  raster.region = region;
+}
+
+}  // namespace ddp
