@@ -100,6 +100,11 @@ std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
   return static_cast<std::int64_t>(std::ceil(steps * (1 - kRounding)));
 }
 
+std::int64_t total_steps(const OptimizerOptions& options, std::int64_t steps_per_epoch) {
+  const std::int64_t steps = steps_of_epochs(options.epochs, steps_per_epoch);
+  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
+}
+
 double scaled_lr(const OptimizerOptions& options, std::int64_t global_batch) {
   const double ratio = static_cast<double>(global_batch) / static_cast<double>(options.lr_base_batch);
   switch (options.lr_scale) {

@@ -49,6 +49,8 @@ BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t tra
 
 // The steps of so many epochs, rounded up: the last epoch may be a part of one.
 std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch);
+// Of a whole run: of its epochs, or --max-steps if these are fewer.
+std::int64_t total_steps(const OptimizerOptions& options, std::int64_t steps_per_epoch);
 
 // The learning rate for a global batch B: lr, lr B / base (linear scaling: Goyal et al., "Accurate, Large Minibatch
 // SGD", 2017), or lr sqrt(B / base) (Krizhevsky, "One weird trick", 2014).

@@ -52,11 +52,6 @@ ReducerConfig reducer_config(const Experiment& e) {
 
 }  // namespace
 
-std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& plan) {
-  const std::int64_t steps = steps_of_epochs(options.epochs, plan.steps_per_epoch);
-  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
-}
-
 Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
     : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
       stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
@@ -88,7 +83,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       signals_(signals),
       output_(output),
       options_(experiment.options.optimizer),
-      total_steps_(total_steps_of(options_, experiment.batch)),
+      total_steps_(total_steps(options_, experiment.batch.steps_per_epoch)),
       schedule_(schedule_config(options_, experiment.batch)),
       engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
@@ -230,7 +225,8 @@ ExitCode Trainer::leave(ExitCode code) {
 
 // The evaluation that the process that wrote the checkpoint may not have completed, for example because it was killed.
 bool Trainer::finish_interrupted() {
-  return run_.cursor().step != 0 || run_.epoch_sums().samples == 0 || end_epoch(/*saves=*/false);
+  const bool ended = run_.cursor().step == 0 || ends_within_epoch();
+  return !ended || run_.epoch_sums().samples == 0 || end_epoch(/*saves=*/false);
 }
 
 StepResult Trainer::step_on(const Batch& batch) {
@@ -262,7 +258,7 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   if (output_ != nullptr) output_->folder.check_held();
   const std::int64_t every = experiment_.options.output.checkpoint_every;
   const bool due = (every > 0 && step % every == 0) || result.request.checkpoint;
-  if (run_.cursor().epoch != before.epoch) {
+  if (run_.cursor().epoch != before.epoch || ends_within_epoch()) {
     return end_epoch(due || every == 0);
   }
   if (due) save(/*last=*/step == total_steps_);
@@ -324,7 +320,7 @@ bool Trainer::end_epoch(bool saves) {
   const bool evaluates = evaluates_here();
   if ((saves || evaluates) && !run_.saved_now()) save(/*last=*/run_.step() == total_steps_);
   if (evaluates && !run_.evaluated_now() && !evaluate()) return false;
-  if (!run_.epoch_logged()) log_epoch();
+  if (!run_.epoch_logged() || ends_within_epoch()) log_epoch();
   run_.finish_epoch();
   epoch_began_ = now();
   epoch_samples_here_ = 0;
@@ -334,7 +330,7 @@ bool Trainer::end_epoch(bool saves) {
 void Trainer::log_epoch() {
   if (output_ == nullptr) return;
   EpochRecord record;
-  record.epoch = run_.cursor().epoch;  // the completed epoch, from 1
+  record.epoch = epoch_of_last_step();
   record.step = run_.step();
   record.train_loss = run_.epoch_sums().loss / static_cast<double>(run_.epoch_sums().samples);
   if (run_.evaluated_now()) {

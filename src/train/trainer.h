@@ -75,6 +75,11 @@ class Trainer {
   [[nodiscard]] bool after_step(const StepResult& result, double lr, std::int64_t samples);
   [[nodiscard]] bool end_epoch(bool saves);
   [[nodiscard]] bool finish_interrupted();
+  // Whether the run is done with a part of an epoch, as --epochs demands.
+  bool ends_within_epoch() const {
+    const std::int64_t all = steps_of_epochs(options_.epochs, experiment_.batch.steps_per_epoch);
+    return run_.step() == all && total_steps_ == all && run_.cursor().step != 0;
+  }
   [[nodiscard]] bool evaluate();
   void log_step(const StepResult& result, double lr);
   void log_outliers(const StepResult& result);
@@ -142,8 +147,5 @@ class Trainer {
   Outliers gradient_norms_;
   TrainingProgress shown_;  // with the speed of the last log interval
 };
-
-// The number of updates of the whole run: all epochs, limited by --max-steps.
-std::int64_t total_steps_of(const OptimizerOptions& options, const BatchPlan& plan);
 
 }  // namespace ddp

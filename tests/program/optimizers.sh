@@ -22,6 +22,9 @@ check lookahead --momentum 0.9 --nesterov --lookahead 2 --lookahead-decay 0.8 --
   --freeze 'conv1.weight,bn2.bias@0.4' --lr-for 'bn?.bias=4,fc2.*=0.5' --decay-for 'bn?.bias=0' --weight-decay 0.01 \
   --random-flip alternate --cutmix 1 --mixup 0.4 --mixup-per batch --random-erasing 0.5 --epochs 0.9 --max-steps 0 \
   --schedule one-cycle --one-cycle-anneal linear
+# The part of an epoch with which it ends is evaluated and listed.
+evaluated=$(tail -1 "$folder/lookahead/summary.csv" | cut -d, -f1,5)
+[[ $evaluated =~ ^1,[01] ]] || fail "the last part of an epoch was not evaluated: $evaluated"
 check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential --lr-decay-steps 5
 
 run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto

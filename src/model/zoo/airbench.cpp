@@ -5,12 +5,12 @@
 namespace ddp::zoo {
 namespace {
 
-constexpr BatchNormLayer kNorm{.epsilon = 1e-12F, .momentum = 0.4F, .scale = false};
+constexpr BatchNormLayer kAirbenchNorm{.epsilon = 1e-12F, .momentum = 0.4F, .scale = false};
 
 int conv_norm(Graph& graph, const std::string& group, const char* number, int from, std::int64_t channels, bool pools) {
   int x = graph.conv(group + ".conv" + number, from, {.channels = channels, .window = square(3, 1, 1), .bias = false});
   if (pools) x = graph.max_pool(x, 2);
-  return graph.gelu(graph.batch_norm(group + ".norm" + number, x, kNorm));
+  return graph.gelu(graph.batch_norm(group + ".norm" + number, x, kAirbenchNorm));
 }
 
 }  // namespace
