@@ -203,7 +203,7 @@ void add_batch(std::vector<OptionSpec>& table) {
   batch.on_off("drop-last", &BatchOptions::drop_last, "drop the last, incomplete batch of each epoch");
 }
 
-void add_optimizer(std::vector<OptionSpec>& table) {
+void add_update_rules(std::vector<OptionSpec>& table) {
   TopicTable optimizer(table, "optimizer", &Options::optimizer);
   using O = OptimizerOptions;
   optimizer.choice("optimizer", &O::optimizer, "optimization algorithm").common = true;
@@ -248,6 +248,11 @@ void add_optimizer(std::vector<OptionSpec>& table) {
   optimizer.real(
       "lookahead-power", &O::lookahead_power, {0, 100},
       "--lookahead: --lookahead-decay is reached at the end only, and multiplied by (step / steps)^X before");
+}
+
+void add_schedules(std::vector<OptionSpec>& table) {
+  TopicTable optimizer(table, "optimizer", &Options::optimizer);
+  using O = OptimizerOptions;
   optimizer.choice("schedule", &O::schedule, "learning rate schedule").common = true;
   optimizer.choice("schedule-by", &O::schedule_by,
                    "whether the learning rate changes per step or per epoch, and the unit of --lr-milestones; auto: "
@@ -282,6 +287,12 @@ void add_optimizer(std::vector<OptionSpec>& table) {
                    "scale --lr by the global batch divided by --lr-base-batch, or by its square root");
   optimizer.integer("lr-base-batch", &O::lr_base_batch, 1, kMaxBatch,
                     "--lr-scale: global batch for which --lr was chosen");
+}
+
+// The loss, and what is not a matter of a single update.
+void add_training(std::vector<OptionSpec>& table) {
+  TopicTable optimizer(table, "optimizer", &Options::optimizer);
+  using O = OptimizerOptions;
   optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true},
                  "fraction of the target probability spread uniformly over all classes");
   optimizer.real("epochs", &O::epochs, {0, 1e9, false, true}, "passes over the training set; the last may be a part")
@@ -427,7 +438,9 @@ std::vector<OptionSpec> option_table() {
   add_device(table);
   add_data(table);
   add_batch(table);
-  add_optimizer(table);
+  add_update_rules(table);
+  add_schedules(table);
+  add_training(table);
   add_distributed(table);
   add_output(table);
   add_export(table);

@@ -331,6 +331,14 @@ void check_same_plan(Communicator& ranks, const Experiment& e) {
                           "omit --deterministic");
 }
 
+void allocate_state(Experiment& e, int rank) {
+  const auto count = static_cast<std::size_t>(e.graph.flat_elements());
+  e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
+  e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
+  e.statistics =
+      std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, rank, e.options.optimizer.lookahead > 0);
+}
+
 }  // namespace
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
@@ -401,11 +409,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     config.plan_only = e.device.described.has_value();
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
     if (config.plan_only) return;
-    const auto count = static_cast<std::size_t>(e.graph.flat_elements());
-    e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
-    e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
-    e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, session.rank(),
-                                                     options.optimizer.lookahead > 0);
+    allocate_state(e, session.rank());
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
     if (!mixes(options.data)) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);

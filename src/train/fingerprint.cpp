@@ -95,8 +95,8 @@ void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerp
 }
 
 std::string text_of(const Window2d& w) {
-  const std::string text = fmt::format("{}x{} stride {} padding {},{},{},{}", w.height, w.width, w.stride.vertical,
-                                       w.padding.top, w.padding.left, w.padding.bottom, w.padding.right);
+  std::string text = fmt::format("{}x{} stride {} padding {},{},{},{}", w.height, w.width, w.stride.vertical,
+                                 w.padding.top, w.padding.left, w.padding.bottom, w.padding.right);
   if (w.plain()) return text;
   return fmt::format("{} stride {} dilation {},{}", text, w.stride.horizontal, w.dilation.vertical,
                      w.dilation.horizontal);

@@ -86,19 +86,20 @@ requests() { wc -l 2>/dev/null <"$here/requests" || echo 0; }
 
 # --- Small files for the site, and a copy of the script with their checksums.
 mapfile -t published < <(grep -E '^[0-9a-f]{32} ' "$script")
-[[ ${#published[@]} -eq 9 ]] || broken "${#published[@]} published checksums, not 9"
+[[ ${#published[@]} -eq 10 ]] || broken "${#published[@]} published checksums, not 10"
 substitutions=()
 for i in "${!published[@]}"; do
   name=mnist
   [[ $i -lt 4 ]] || name=fashion-mnist
   [[ $i -lt 8 ]] || name=cifar10
-  read -r _ file _ <<<"${published[i]}"
+  [[ $i -lt 9 ]] || name=cifar100
+  read -r _ file unpacked <<<"${published[i]}"
   file=$here/site/$name/$file
   mkdir -p "$(dirname "$file")"
   if [[ $file == *.tar.gz ]]; then
-    mkdir "$here/cifar-10-batches-bin"
-    head -c 3073 /dev/zero | tee "$here/cifar-10-batches-bin/data_batch_1.bin" >"$here/cifar-10-batches-bin/test_batch.bin"
-    tar -C "$here" -czf "$file" cifar-10-batches-bin
+    mkdir "$here/$unpacked"
+    for part in data_batch_1 test_batch; do head -c 3073 /dev/zero >"$here/$unpacked/$part.bin"; done
+    tar -C "$here" -czf "$file" "$unpacked"
   else
     head -c $((20000 + i)) /dev/urandom >"$file"
   fi

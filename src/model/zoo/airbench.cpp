@@ -27,8 +27,9 @@ Graph airbench94(const Shape& image, std::int64_t classes) {
     x = conv_norm(graph, group, "1", x, channels, /*pools=*/true);
     x = conv_norm(graph, group, "2", x, channels, /*pools=*/false);
   }
-  x = graph.linear("head", graph.flatten(graph.max_pool(x, 3)), classes, /*bias=*/false);
-  graph.affine("scale", x, {"scale.weight", {classes}, /*fixed=*/true}, nullptr);
+  // The factor of the logits, on what they are computed from.
+  x = graph.affine("scale", graph.max_pool(x, 3), {"scale.weight", {256}, /*fixed=*/true}, nullptr);
+  graph.linear("head", graph.flatten(x), classes, /*bias=*/false);
   graph.set_initial_weights({Initial::Kind::dirac});
   graph.parameter("head.weight").initial = {};
   graph.parameter("scale.weight").initial = {Initial::Kind::constant, 1.0F / 9};
