@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -48,13 +49,16 @@ std::string untold(const std::exception_ptr& error) {
 
 int exit_value(ExitCode code) { return static_cast<int>(code); }
 
+std::string output_failure(int error) {
+  return fmt::format("cannot write to standard output: {}; free disk space or redirect it elsewhere",
+                     error != 0 ? errno_text(error) : "an earlier write failed");
+}
+
 // Standard output is the result of commands like eval: a full disk must not lead to missing output with exit code 0.
 void flush_standard_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  throw Error(ExitCode::checkpoint,
-              fmt::format("cannot write to standard output: {}; free disk space or redirect it elsewhere",
-                          errno != 0 ? errno_text(errno) : "an earlier write failed"));
+  throw Error(ExitCode::checkpoint, output_failure(errno));
 }
 
 // The outcome of a phase as text: "CODE MESSAGE", or empty on success.
@@ -78,6 +82,10 @@ Failure describe_failure(const std::exception_ptr& error) {
     return {known.code(), known.what()};
   } catch (const std::bad_alloc&) {
     return {ExitCode::out_of_memory, "out of memory; use a smaller batch, or fewer ranks on this host"};
+  } catch (const std::system_error& failed) {
+    // fmt::print() throws if a text that does not fit the buffer cannot be written.
+    if (std::ferror(stdout) != 0) return {ExitCode::checkpoint, output_failure(failed.code().value())};
+    return {ExitCode::internal, fmt::format("internal error: {}; please report it", one_line(failed.what()))};
   } catch (const std::exception& other) {
     return {ExitCode::internal, fmt::format("internal error: {}; please report it", one_line(other.what()))};
   } catch (...) {
