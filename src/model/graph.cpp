@@ -70,6 +70,25 @@ void Graph::add_norm_parameter(int layer, bool bias, bool fixed) {
   add_parameter(parameter);
 }
 
+template <class ConvKind>
+int Graph::add_conv(const std::string& name, int from, const ConvKind& layer, const Shape& out,
+                    const std::array<std::int64_t, 2>& channels, std::int64_t fan_in, std::int64_t fan_out) {
+  Parameter parameter;
+  parameter.name = name + ".weight";
+  parameter.shape = {channels[0], channels[1], layer.window.height, layer.window.width};
+  parameter.fan_in = fan_in;
+  parameter.fan_out = fan_out;
+  const int index = add_layer(name, layer, {from}, out);
+  parameter.layer = index;
+  add_parameter(parameter);
+  if (!layer.bias) return index;
+  parameter.name = name + ".bias";
+  parameter.shape = {layer.channels};
+  parameter.bias = true;
+  add_parameter(parameter);
+  return index;
+}
+
 int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   const Shape& in = shape(from);
   check(layer.groups > 0 && in.channels % layer.groups == 0 && layer.channels % layer.groups == 0, ExitCode::usage,
@@ -79,20 +98,8 @@ int Graph::conv(const std::string& name, int from, const ConvLayer& layer) {
   out.channels = layer.channels;
   const std::int64_t area = layer.window.elements();
   const std::int64_t group = in.channels / layer.groups;
-  Parameter parameter;
-  parameter.name = name + ".weight";
-  parameter.shape = {layer.channels, group, layer.window.height, layer.window.width};
-  parameter.fan_in = group * area;
-  parameter.fan_out = layer.channels * area;  // as in PyTorch, regardless of groups
-  parameter.layer = add_layer(name, layer, {from}, out);
-  const int index = parameter.layer;
-  add_parameter(parameter);
-  if (!layer.bias) return index;
-  parameter.name = name + ".bias";
-  parameter.shape = {layer.channels};
-  parameter.bias = true;
-  add_parameter(parameter);
-  return index;
+  // As in PyTorch, regardless of groups.
+  return add_conv(name, from, layer, out, {layer.channels, group}, group * area, layer.channels * area);
 }
 
 int Graph::conv_transpose(const std::string& name, int from, const ConvTransposeLayer& layer) {
@@ -114,20 +121,8 @@ int Graph::conv_transpose(const std::string& name, int from, const ConvTranspose
   check(out.height > 0 && out.width > 0, ExitCode::usage, "layer {}: its output of {} is empty", name, text_of(out));
   const std::int64_t area = layer.window.elements();
   const std::int64_t group = layer.channels / layer.groups;
-  Parameter parameter;
-  parameter.name = name + ".weight";
-  parameter.shape = {in.channels, group, layer.window.height, layer.window.width};
-  parameter.fan_in = group * area;  // as in PyTorch, which takes it from the weight's shape
-  parameter.fan_out = in.channels * area;
-  parameter.layer = add_layer(name, layer, {from}, out);
-  const int index = parameter.layer;
-  add_parameter(parameter);
-  if (!layer.bias) return index;
-  parameter.name = name + ".bias";
-  parameter.shape = {layer.channels};
-  parameter.bias = true;
-  add_parameter(parameter);
-  return index;
+  // As in PyTorch, which takes them from the weight's shape.
+  return add_conv(name, from, layer, out, {in.channels, group}, group * area, in.channels * area);
 }
 
 int Graph::linear(const std::string& name, int from, std::int64_t outputs, bool bias) {

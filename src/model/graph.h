@@ -13,6 +13,7 @@
 // Error(usage) naming it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -267,6 +268,10 @@ class Graph {
  private:
   int add_layer(const std::string& name, const LayerKind& kind, std::vector<int> inputs, const Shape& output);
   void add_parameter(Parameter parameter);
+  // A convolution, transposed or not, with a weight of channels[0] x channels[1] windows.
+  template <class ConvKind>
+  int add_conv(const std::string& name, int from, const ConvKind& layer, const Shape& out,
+               const std::array<std::int64_t, 2>& channels, std::int64_t fan_in, std::int64_t fan_out);
   // The weight or bias of a normalisation.
   void add_norm_parameter(int layer, bool bias, bool fixed);
 

@@ -100,9 +100,10 @@ Winograd::Winograd(const ConvShape& shape, const lanes::ForwardTile& tile, Winog
       plane_(winograd_plane(shape, form.size)),
       band_(winograd_band(shape, form.size)) {}
 
+int Winograd::channels_together() const { return std::lcm(static_cast<int>(kLanes), tile_.channels); }
 int Winograd::packed_channels() const {
   const auto all = static_cast<int>(round_up(shape_.out_channels, tile_.channels));
-  return at_once() ? std::min(all, std::lcm(static_cast<int>(kLanes), tile_.channels)) : all;
+  return at_once() ? std::min(all, channels_together()) : all;
 }
 std::int64_t Winograd::packed_frequency() const {
   return std::int64_t{packed_channels()} * stored_channels() + kWinogradApart;
@@ -123,11 +124,11 @@ std::int64_t Winograd::scratch_elements() const {
 void Winograd::prepare(const Weights& weights) const {
   if (at_once()) return;
   const auto stored = static_cast<int>(round_up(shape_.out_channels, tile_.channels));
+  const int together = channels_together();
 #pragma omp parallel for collapse(2) schedule(static) num_threads(extent_.threads)
   for (std::int64_t g = 0; g < extent_.groups; ++g) {
-    for (int first = 0; first < stored; first += std::lcm(static_cast<int>(kLanes), tile_.channels)) {
-      const int count = std::min(stored - first, std::lcm(static_cast<int>(kLanes), tile_.channels));
-      pack(weights, g, {first, count},
+    for (int first = 0; first < stored; first += together) {
+      pack(weights, g, {first, std::min(stored - first, together)},
            weights.packed + g * form_.frequencies() * packed_frequency() + std::int64_t{first} * stored_channels());
     }
   }

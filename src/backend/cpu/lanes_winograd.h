@@ -104,7 +104,9 @@ class Winograd {
   // Whether one band has all blocks. Then weights are transformed for some channels at a time, in the cache, since each is
   // used only once; there may be more of them than a cache has room for.
   bool at_once() const { return band_.bands == 1 && extent_.blocks <= band_.blocks; }
-  // The output channels whose weights are packed together: all, or as many as fill whole vectors and tiles.
+  // As many output channels as fill whole vectors and tiles.
+  int channels_together() const;
+  // Those whose packed weights are kept: all, or so many.
   int packed_channels() const;
   std::int64_t packed_frequency() const;
   std::int64_t input_frequency() const;
