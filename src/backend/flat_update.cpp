@@ -2,9 +2,24 @@
 
 #include <algorithm>
 
+#include "backend/memory.h"
 #include "base/error.h"
 
 namespace ddp {
+
+MatrixScratch::MatrixScratch(std::int64_t rows, std::int64_t columns)
+    : small(std::min(rows, columns)),
+      large(std::max(rows, columns)),
+      next(aligned(small * large)),
+      gram(next + aligned(small * large)),
+      polynomial(gram + aligned(small * small)),
+      panels(polynomial + aligned(small * small)) {}
+
+std::int64_t MatrixScratch::elements() const { return panels + (small + kMostPanel) * (large + kMostPanel); }
+
+std::int64_t MatrixScratch::aligned(std::int64_t floats) {
+  return static_cast<std::int64_t>(aligned_bytes(static_cast<std::size_t>(floats) * sizeof(float)) / sizeof(float));
+}
 
 UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
   UpdateTables tables;
@@ -14,17 +29,30 @@ UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
     tables.gaps = tables.gaps || segment.offset != end;
     end = segment.offset + segment.count;
     tables.uniform = tables.uniform && segment.lr_scale == segments.front().lr_scale &&
-                     segment.decay_scale == segments.front().decay_scale && segment.last_step == kEveryStep;
+                     segment.decay_scale == segments.front().decay_scale && segment.last_step == kEveryStep &&
+                     segment.fade_steps == kEveryStep && segment.rows == 0 && segment.part_count == 0;
     const auto index = static_cast<std::int32_t>(tables.segments.size());
     const auto first = static_cast<std::int64_t>(tables.chunks.size());
-    for (std::int64_t begin = segment.offset; begin < end; begin += kUpdateChunk) {
-      const auto count = static_cast<std::int32_t>(std::min(kUpdateChunk, end - begin));
-      tables.chunks.push_back({begin, count, index, segment.lr_scale, segment.decay_scale, segment.last_step});
+    const bool divided = segment.part_count > 0;
+    const std::int64_t own = segment.offset + (divided ? segment.part_begin : 0);
+    const std::int64_t own_end = divided ? own + segment.part_count : end;
+    DDP_ASSERT(own_end <= end && !(divided && segment.rows > 0));
+    for (std::int64_t begin = own; begin < own_end; begin += kUpdateChunk) {
+      const auto count = static_cast<std::int32_t>(std::min(kUpdateChunk, own_end - begin));
+      tables.chunks.push_back({begin, count, index, segment.lr_scale, segment.decay_scale, segment.last_step,
+                               segment.rows > 0, segment.fade_steps});
     }
     const auto count = static_cast<std::int64_t>(tables.chunks.size()) - first;
-    tables.segments.push_back({first, count, segment.decay_scale, segment.adapt});
+    tables.segments.push_back({first, count, segment.decay_scale, segment.adapt, divided});
+    if (segment.rows > 0) tables.matrices.push_back({index, segment.rows, segment.count / segment.rows});
   }
   return tables;
+}
+
+std::size_t matrix_scratch_elements(std::span<const UpdateMatrix> matrices) {
+  std::int64_t most = 0;
+  for (const UpdateMatrix& each : matrices) most = std::max(most, MatrixScratch(each.rows, each.columns).elements());
+  return static_cast<std::size_t>(most);
 }
 
 }  // namespace ddp

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/over_shards.h"
 #include "optim/rules/settings.h"
 
 namespace ddp {
@@ -24,10 +25,16 @@ inline constexpr double kEveryStep = std::numeric_limits<double>::infinity();
 struct ParameterSegment {
   std::int64_t offset = 0;
   std::int64_t count = 0;
-  float lr_scale = 1;             // factor of the learning rate
-  float decay_scale = 1;          // factor of the weight decay
-  bool adapt = true;              // lars and lamb: scale the learning rate by this segment's trust ratio
-  double last_step = kEveryStep;  // the last update that changes it, from 1; 0: none
+  float lr_scale = 1;              // factor of the learning rate
+  float decay_scale = 1;           // factor of the weight decay
+  bool adapt = true;               // lars and lamb: scale the learning rate by this segment's trust ratio
+  double last_step = kEveryStep;   // the last update that changes it, from 1; 0: none
+  std::int64_t rows = 0;           // muon: of the matrix that it is, row by row; 0: it is updated element by element
+  double fade_steps = kEveryStep;  // updates in which its rate falls linearly to 0; kEveryStep: it follows the schedule
+  // Of a segment that is divided among the ranks: the elements that are updated here, counted from `offset`, as many on
+  // each rank. Its norms are those of the whole segment (UpdateArguments::sums_over_ranks). 0: all of it is updated here.
+  std::int64_t part_begin = 0;
+  std::int64_t part_count = 0;
 };
 
 // Norms are summed within chunks, then over the chunks, so that the order of additions depends on shapes only.
@@ -39,21 +46,57 @@ struct UpdateChunk {
   float lr_scale = 1;
   float decay_scale = 1;
   double last_step = kEveryStep;
+  bool in_matrix = false;
+  double fade_steps = kEveryStep;
 };
+// The numbers of a step for a chunk, with the learning rate of the chunk before its factor.
+DDP_HOST_DEVICE inline StepNumbers numbers_for(StepNumbers numbers, const UpdateChunk& chunk) {
+  StepControl& control = numbers.control;
+  if (chunk.fade_steps < kEveryStep) control.lr = control.full_lr * (1 - (control.step - 1) / chunk.fade_steps);
+  return numbers;
+}
 struct ChunksOfSegment {
   std::int64_t first = 0;
   std::int64_t count = 0;
   float decay_scale = 1;
   bool adapt = true;
+  bool divided = false;  // the chunks are this rank's part of it
+};
+// A segment that is updated as a whole.
+struct UpdateMatrix {
+  std::int64_t segment = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
 };
 struct UpdateTables {
   std::vector<UpdateChunk> chunks;
   std::vector<ChunksOfSegment> segments;
+  std::vector<UpdateMatrix> matrices;
   bool uniform = true;  // all segments have the same factors, and every update changes them
   bool gaps = false;    // there are elements between segments
 };
 // The segments must follow one another in the buffer; gaps between them are no part of any chunk.
 UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments);
+
+// The scratch of a matrix, in floats from its beginning, where the matrix itself is: with its smaller side first.
+struct MatrixScratch {
+  MatrixScratch(std::int64_t rows, std::int64_t columns);
+  std::int64_t elements() const;
+
+  static constexpr std::int64_t kMostPanel = 64;  // columns that a kernel multiplies together
+  std::int64_t small;
+  std::int64_t large;
+  std::int64_t next;        // the matrix after one more iteration
+  std::int64_t gram;        // the products of its rows
+  std::int64_t polynomial;  // what the matrix is multiplied by
+  std::int64_t panels;      // a right factor in the order of the kernel
+
+ private:
+  static std::int64_t aligned(std::int64_t floats);
+};
+
+// Scratch of the update of matrices, one after the other.
+std::size_t matrix_scratch_elements(std::span<const UpdateMatrix> matrices);
 
 // All pointers are device memory. Values that change with the step are read there when the work runs, so that an update
 // can be recorded once in a CUDA graph.
@@ -73,6 +116,14 @@ struct UpdateArguments : UpdateBuffers {
   StepNumbers* numbers = nullptr;
   double* sums = nullptr;    // two per chunk
   double* ratios = nullptr;  // one per segment
+
+  // Memory of the host: only the CPU has this rule.
+  const UpdateMatrix* matrices = nullptr;
+  std::int64_t matrix_count = 0;
+  float* matrix_scratch = nullptr;  // matrix_scratch_elements()
+
+  // For segments that are divided among the ranks, which only the CPU has; all ranks call it in the same order.
+  const SumOverShards* sums_over_ranks = nullptr;
 
   const StepControl* control = nullptr;  // one element
   const double* skip = nullptr;          // one value: the update is skipped unless it is 0

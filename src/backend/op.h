@@ -14,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +40,7 @@
 #include "backend/ops/product.h"
 #include "backend/ops/reorder.h"
 #include "backend/ops/sample_norm.h"
+#include "backend/over_shards.h"
 #include "backend/tensor.h"
 
 namespace ddp {
@@ -78,12 +78,8 @@ std::int64_t parameter_elements(const OpSpec& spec, std::size_t which);
 // Floats of its running statistics.
 std::int64_t statistic_elements(const OpSpec& spec);
 
-// Weight, bias and input bias, if the operator has them.
-inline constexpr std::size_t kMaxParameters = 3;
-
-// Replaces the values by their sums over all logical shards of the global batch. All shards call it at the same
-// operators, in the same order.
-using SumOverShards = std::function<void(std::span<double> values)>;
+// Weight, bias and input bias, if the operator has them; or those of operators that are one (OpJoiner::join()).
+inline constexpr std::size_t kMaxParameters = 5;
 
 struct ForwardArguments {
   ConstActivations x = nullptr;
@@ -94,9 +90,10 @@ struct ForwardArguments {
   std::int64_t active = 0;         // the first `active` samples are used; the others contain arbitrary finite values
   ConstActivations x2 = nullptr;   // the second input, if there is one
   float* statistics = nullptr;     // running statistics: updated in training, read in evaluation
-  const std::uint64_t* keys = nullptr;  // of the samples, for dropout in training; on the device
-  bool training = true;                 // backward may follow; false: evaluation
-  const SumOverShards* sums = nullptr;  // for a synchronized batch normalisation; null: there is one shard
+  const std::uint64_t* keys = nullptr;      // of the samples, for dropout in training; on the device
+  bool training = true;                     // backward may follow; false: evaluation
+  const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
+  const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
 };
 
 struct BackwardArguments {
@@ -112,7 +109,8 @@ struct BackwardArguments {
   ConstActivations x2 = nullptr;  // the second input, if there is one
   Activations dx2 = nullptr;      // its gradient
   const std::uint64_t* keys = nullptr;
-  const SumOverShards* sums = nullptr;  // as in forward
+  const SumOverShards* sums = nullptr;      // as in forward
+  const ShardExchange* exchange = nullptr;  // as in forward
 };
 
 class Op {

@@ -10,6 +10,7 @@
 
 #include "backend/loss.h"
 #include "backend/op.h"
+#include "backend/op_joiner.h"
 
 namespace ddp {
 
@@ -24,13 +25,8 @@ enum class ChoiceMode {
   fixed,  // by shape alone: the same on every machine with the same instruction set
 };
 
-class OpFactory {
+class OpFactory : public OpJoiner {
  public:
-  OpFactory() = default;
-  OpFactory(const OpFactory&) = delete;
-  OpFactory& operator=(const OpFactory&) = delete;
-  virtual ~OpFactory() = default;
-
   // A line for the log header, e.g. "CPU, AVX-512, 1 thread".
   virtual std::string description() const = 0;
   // Everything besides shapes that kernels and timings depend on: a key for plan caches. It contains a hash of the

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "commands/commands.h"
 #include "commands/measure.h"
+#include "commands/step_probe.h"
 #include "explain/verdict.h"
 #include "job/report.h"
 #include "job/signals.h"
@@ -123,13 +124,23 @@ int run_explain(const MpiSession& session, const Options& options) {
     check(options.explain.verify == 0 || session.size() == ranks, ExitCode::usage,
           "--verify trains as the run did, on {}, but this job has {}; start it with mpirun -np {}",
           counted(static_cast<std::uint64_t>(ranks), "rank"), session.size(), ranks);
+    check(options.explain.verify == 0 || session.rank() != 0 || !run_goes_on(folder), ExitCode::usage,
+          "{}: --verify trains while the run itself is still going on, and would measure both; wait until it has ended",
+          folder.string());
   });
-  const Explanation found = explain(run.timing, run.options);
+  StepProber prober(session, run.timing, run.options, folder);
+  const Explanation found = explain(run.timing, run.options, options.explain.probe ? prober.probe() : StepProbe());
   if (session.rank() == 0) {
     if (!run.timing.complete) {
       fmt::print("the run has not ended, or was stopped; measured until step {}\n", run.timing.step);
     }
     fmt::print("{}", describe(found));
+    const bool bounds =
+        std::any_of(found.cures.begin(), found.cures.end(), [](const Cure& c) { return c.lower_bound; });
+    if (bounds) {
+      fmt::print("'at least', since it was not measured: {}\n",
+                 options.explain.probe ? prober.problem() : "--probe off");
+    }
   }
   return options.explain.verify == 0 ? static_cast<int>(ExitCode::done) : verify(session, run, found, options);
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/host.h"
@@ -35,6 +36,19 @@ std::int64_t first_on_machine(const std::vector<std::string>& kernels, std::size
     return other == mine || (boot.size() > 1 && other.ends_with(boot));
   };
   return std::find_if(kernels.begin(), kernels.end(), same) - kernels.begin();
+}
+
+// --balance on moves shards when it has measured the ranks. Trains until it has done so, twice, before the steps that count; then
+// the division stays.
+void settle(const MpiSession& session, Experiment& experiment, TrainingRun& run, Communicator& communicator) {
+  constexpr std::int64_t kSettlingSteps = 44;
+  if (!experiment.options.batch.balance) return;
+  std::int64_t& steps = experiment.options.optimizer.max_steps;
+  experiment.options.optimizer.epochs += static_cast<double>(kSettlingSteps);
+  const std::int64_t counted = std::exchange(steps, kSettlingSteps);
+  or_abort(session, [&] { (void)Trainer(experiment, run, communicator, Signals::current(), nullptr).run(); });
+  steps = kSettlingSteps + counted;
+  experiment.options.batch.balance = false;
 }
 
 }  // namespace
@@ -83,6 +97,7 @@ RunTiming measure_training(const MpiSession& session, const Options& given, cons
   std::optional<RunOutput> output;
   if (run_folder) output.emplace(RunOutput{*run_folder, console.emplace(ProgressStyle::none)});
   TrainingRun run(experiment, communicator);
+  settle(session, experiment, run, communicator);
   Trainer trainer(experiment, run, communicator, Signals::current(), output ? &*output : nullptr);
   const RunFacts facts = or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); });
   trainer.set_facts(facts);

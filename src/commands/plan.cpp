@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -10,6 +11,7 @@
 #include "commands/ranks.h"
 #include "commands/stages.h"
 #include "train/experiment.h"
+#include "train/split_linear.h"
 
 namespace ddp {
 namespace {
@@ -22,6 +24,14 @@ void print_estimates(const Device& device, const Experiment& e) {
   fmt::print(
       "estimated, since the GPU is not here: forward and backward are not timed; on the GPU itself kernels are timed "
       "and others may be chosen; the workspace of each linear layer is the most that it may be\n");
+}
+
+// For the ranks of this job, or some numbers of ranks if there is one.
+void print_split_advice(const Experiment& e) {
+  const std::vector<int> numbers = e.batch.ranks > 1 ? std::vector<int>{e.batch.ranks} : std::vector<int>{2, 4, 8};
+  for (const int ranks : numbers) {
+    fmt::print("linear layers, {}\n", split_advice(e.graph, ranks, e.batch.global_batch));
+  }
 }
 
 }  // namespace
@@ -55,6 +65,7 @@ int run_plan(const MpiSession& session, const Options& options) {
   fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients and optimizer state\n",
              format_bytes(e.network->memory().arena_bytes + e.state_bytes),
              format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));
+  if (!described && e.device.gpu_module == nullptr) print_split_advice(e);
   if (described) {
     print_estimates(ranks.device, e);
   } else {

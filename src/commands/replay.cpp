@@ -96,6 +96,7 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   config.scale = recorded.scale;
   config.shift = recorded.shift;
   config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
+  config.join = false;
   const std::vector<Stage> stages = make_stages(source.graph, config.batch, backend->ops().takes_bias_into_norm());
   Network network(*backend, source.graph, config, plan_of(*backend, stages, source.graph, config, state.plan));
 

@@ -33,6 +33,7 @@
 #include "base/text.h"
 #include "commands/commands.h"
 #include "commands/sweep_group.h"
+#include "job/exchange.h"
 #include "job/report.h"
 #include "job/signals.h"
 #include "machine/topology.h"
@@ -60,19 +61,30 @@ class TrialEpochs {
  public:
   explicit TrialEpochs(std::filesystem::path run) : run_(std::move(run)) {}
 
-  // Reads the file again only if it has changed.
-  const std::vector<EpochRecord>& read() {
+  // Reads the file if it has changed. Returns whether the epochs may be others than before.
+  bool refresh() {
     const std::filesystem::path file = run_ / "summary.csv";
     std::error_code error;
     const std::uintmax_t size = std::filesystem::file_size(file, error);
+    if (error) return false;
     const std::filesystem::file_time_type written = std::filesystem::last_write_time(file, error);
-    if (error || (size == size_ && written == written_)) return epochs_;
-    epochs_ = read_summary(run_);
+    if (error || (size == size_ && written == written_)) return false;
+    const bool had = !epochs_.empty();
+    try {
+      epochs_ = read_summary(run_);
+    } catch (const Error&) {
+      // A run that begins anew moves the file of an earlier one away.
+      if (std::filesystem::exists(file, error)) throw;
+      return false;
+    }
     std::erase_if(epochs_, [](const EpochRecord& e) { return !e.val_loss || !e.val_accuracy; });
     size_ = size;
     written_ = written;
-    return epochs_;
+    return had || !epochs_.empty();
   }
+  const std::vector<EpochRecord>& epochs() const& { return epochs_; }
+  // A loop over the epochs of a temporary object would read freed memory.
+  const std::vector<EpochRecord>& epochs() && = delete;
 
  private:
   std::filesystem::path run_;
@@ -105,7 +117,6 @@ class Runner {
   void start(int trial) {
     trial_ = trial;
     epochs_ = TrialEpochs(paths_.run(trial));
-    reported_ = epochs_.read().size();
     begun_ = now();
     stop_at_ = -1;
     child_ = std::make_unique<ChildProcess>(ChildProcess::Start{
@@ -123,17 +134,18 @@ class Runner {
     child_->signal(SIGUSR1);
   }
 
-  // What has happened since the last call: {"epochs": [[epoch, loss, accuracy], ...], "end": {...}}.
+  // What has happened since the last call: {"epochs": [[epoch, loss, accuracy], ...], "end": {...}}. If there are other epochs,
+  // all of them: those that an earlier process of the trial has written may not have been counted yet, and a trial that
+  // continues from an earlier checkpoint repeats some.
   Json news() {
     Json news = {{"trial", trial_}};
     if (!child_) return news;
     const std::optional<ChildProcess::End> end = child_->ended();
-    const std::vector<EpochRecord>& epochs = epochs_.read();
-    // A trial that was continued from an earlier checkpoint repeats epochs.
-    reported_ = std::min(reported_, epochs.size());
-    for (; reported_ < epochs.size(); ++reported_) {
-      const EpochRecord& e = epochs[reported_];
-      news["epochs"].push_back({e.epoch, number(*e.val_loss), number(*e.val_accuracy)});
+    if (epochs_.refresh()) {
+      Json& epochs = news["epochs"] = Json::array();
+      for (const EpochRecord& e : epochs_.epochs()) {
+        epochs.push_back({e.epoch, number(*e.val_loss), number(*e.val_accuracy)});
+      }
     }
     if (end) {
       // A request to stop ends a process that does not handle signals yet, or no more.
@@ -194,7 +206,6 @@ class Runner {
   std::unique_ptr<ChildProcess> child_;
   int trial_ = 0;
   TrialEpochs epochs_{{}};
-  std::size_t reported_ = 0;  // epochs
   double begun_ = 0;
   double stop_at_ = -1;  // when it was told to stop
   double signalled_ = 0;
@@ -218,9 +229,9 @@ class Leader {
                  terminal_.interactive()),
         quiet_(options.output.progress == ProgressStyle::none) {
     for (TrialResult& result : results_) {
-      for (const EpochRecord& e : TrialEpochs(folder.paths().run(result.trial)).read()) {
-        (void)scheduler_.evaluated(result.trial - 1, e.epoch, *e.val_accuracy);
-      }
+      // Some of these may not have been reported when the sweep was killed.
+      TrialEpochs trial(folder.paths().run(result.trial));
+      if (trial.refresh()) (void)evaluated(result, trial.epochs(), 0);
       scheduler_.restore(result.trial - 1, result.state);
     }
   }
@@ -270,21 +281,39 @@ class Leader {
  private:
   TrialResult& result(int trial) { return results_[static_cast<std::size_t>(trial) - 1]; }
 
+  // All evaluations of a trial so far, of which the scheduler knows those of the first `known` epochs. A loss or accuracy that
+  // is not finite is left out. Returns false if the trial is to be paused.
+  bool evaluated(TrialResult& r, const std::vector<EpochRecord>& epochs, std::int64_t known) {
+    r.epochs = r.best_epoch = 0;
+    r.accuracy = r.val_loss = std::nullopt;
+    bool goes_on = true;
+    for (const EpochRecord& e : epochs) {
+      r.epochs = e.epoch;
+      if (!std::isfinite(*e.val_accuracy)) continue;
+      if (!r.accuracy || *e.val_accuracy > *r.accuracy) {
+        r.accuracy = e.val_accuracy;
+        r.best_epoch = e.epoch;
+        r.val_loss = std::isfinite(*e.val_loss) ? e.val_loss : std::nullopt;
+      }
+      if (e.epoch > known) goes_on &= scheduler_.evaluated(r.trial - 1, e.epoch, *e.val_accuracy);
+    }
+    return goes_on;
+  }
+
   // The news of one rank. Returns whether the board has changed.
   bool take(const Json& news, Json& orders) {
     if (!news.contains("epochs") && !news.contains("end")) return false;
     TrialResult& r = result(news["trial"].get<int>());
-    for (const Json& e : news.value("epochs", Json::array())) {
-      const auto epoch = e[0].get<std::int64_t>();
-      r.epochs = epoch;
-      if (e[2].is_null()) continue;
-      const auto accuracy = e[2].get<double>();
-      if (!r.accuracy || accuracy > *r.accuracy) {
-        r.accuracy = accuracy;
-        r.best_epoch = epoch;
-        r.val_loss = e[1].is_null() ? std::nullopt : std::optional(e[1].get<double>());
+    if (news.contains("epochs")) {
+      std::vector<EpochRecord> epochs;
+      for (const Json& e : news["epochs"]) {
+        EpochRecord record;
+        record.epoch = e[0].get<std::int64_t>();
+        record.val_loss = e[1].is_null() ? std::nan("") : e[1].get<double>();
+        record.val_accuracy = e[2].is_null() ? std::nan("") : e[2].get<double>();
+        epochs.push_back(record);
       }
-      if (!scheduler_.evaluated(r.trial - 1, epoch, accuracy)) orders["pause"].push_back(r.trial);
+      if (!evaluated(r, epochs, r.epochs)) orders["pause"].push_back(r.trial);
     }
     if (news.contains("end")) end(r, news["end"]);
     return true;

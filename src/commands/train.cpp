@@ -73,6 +73,9 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                                       format_bytes(activations), format_bytes(2 * floats + optimizer + activations))},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
+  if (e.slices.any()) {
+    rows.emplace_back("divided layers", divided_text(e.graph, e.slices, batch.ranks, batch.global_batch));
+  }
   if (resumed) {
     const std::string changed = changed_options(resumed->state, e.options);
     rows.emplace_back("resumed",
@@ -139,6 +142,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
   console->summary(phases, hosts);
   if (const std::string text = trainer.balance_text(); !text.empty()) log_info("balance: {}", text);
+  if (const std::string text = trainer.split_text(); !text.empty()) log_info("split-linear: {}", text);
   if (trainer.timing().ranks[0].steps >= kFewestExplainedSteps) {
     console->line("\n" + brief(explain(trainer.timing(), options)));
   }

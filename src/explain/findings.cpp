@@ -31,15 +31,13 @@ std::string rate_text(double bytes_per_second) {
   return fmt::format("{}/s", format_bytes(static_cast<std::uint64_t>(bytes_per_second)));
 }
 
-// Forward, backward and loading grow with the batch; everything else is paid once a step.
 Cure larger_batch(const RunView& view) {
   const StepModel& m = view.model;
   const std::int64_t per_rank = view.timing.facts.global_batch / view.ranks * kLargerBatch;
   const auto factor = static_cast<double>(kLargerBatch);
   Cure cure;
   cure.options = {{"batch-per-rank", std::to_string(per_rank)}};
-  // An epoch has fewer steps, and so a step a larger share of its evaluations and checkpoints.
-  cure.step_seconds = m.seconds() + (factor - 1) * (m.compute + m.data_wait + m.evaluation + m.checkpoint);
+  cure.step_seconds = m.with_batch(factor, factor * m.compute).seconds();
   cure.speedup = factor * m.seconds() / cure.step_seconds;
   cure.changes_training = true;
   cure.lower_bound = true;  // it also computes an image faster
@@ -264,13 +262,15 @@ std::vector<FoundCause> find_causes(const RunView& view) {
                           find_oversubscription, find_evaluation, find_checkpoint}) {
     find(view, found);
   }
-  for (FoundCause& finding : found) {
-    std::stable_sort(finding.cures.begin(), finding.cures.end(), [](const Cure& a, const Cure& b) {
-      if (a.changes_training != b.changes_training) return b.changes_training;
-      return a.speedup > b.speedup;
-    });
-  }
+  for (FoundCause& finding : found) sort_cures(finding.cures);
   return found;
+}
+
+void sort_cures(std::vector<Cure>& cures) {
+  std::stable_sort(cures.begin(), cures.end(), [](const Cure& a, const Cure& b) {
+    if (a.changes_training != b.changes_training) return b.changes_training;
+    return a.speedup > b.speedup;
+  });
 }
 
 std::vector<std::string> compute_evidence(const RunView& view) {

@@ -51,6 +51,8 @@ struct FoundCause {
 };
 
 std::vector<FoundCause> find_causes(const RunView& view);
+// The best first; those that change what is computed come last.
+void sort_cures(std::vector<Cure>& cures);
 // How well the devices compute, whatever the verdict.
 std::vector<std::string> compute_evidence(const RunView& view);
 

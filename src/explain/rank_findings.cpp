@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "base/balanced_counts.h"
+#include "base/partition.h"
 #include "base/text.h"
 
 namespace ddp {
@@ -23,6 +27,7 @@ constexpr double kSlowLoader = 1.5;      // times the others' mean, that a rank 
 constexpr double kMoreCoreWait =
     0.1;                            // of the time, that a rank's threads wait for a core more than those of the others
 constexpr double kCoreWait = 0.25;  // of the time, that threads wait for a core
+constexpr std::int64_t kShardsPerRank = 8;  // with which --balance on can divide the work finely
 
 // The share of the time in which a compute thread waits for a core, at most 1.
 double core_wait_share(const RunView& view, std::size_t rank) {
@@ -64,6 +69,39 @@ bool explained_by_shares(const RunView& view) {
   const double mean = static_cast<double>(view.timing.facts.global_batch) / static_cast<double>(view.ranks);
   const double more = static_cast<double>(samples[slowest.rank]) / mean - 1;
   return more > 0.02 && slowest.seconds / slowest.others - 1 < 3 * more;
+}
+
+// The work of a rank in a step that grows with the number of its shards.
+double work_of_shards(const RankTiming& rank) {
+  return (rank.phases[Phase::data_wait] + rank.phases[Phase::forward] + rank.phases[Phase::backward]) /
+         std::max(1.0, rank.steps);
+}
+
+// Shards divided by the speed of the ranks; nullopt if there is nothing to divide, or hardly a gain.
+std::optional<Cure> balance_cure(const RunView& view) {
+  const RunFacts& facts = view.timing.facts;
+  if (facts.shards <= view.ranks || view.options.batch.balance) return std::nullopt;
+  if (splits_linear(view.options.distributed)) return std::nullopt;
+  std::vector<double> speeds;
+  for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
+    const auto shards = static_cast<double>(part(facts.shards, view.ranks, static_cast<std::int64_t>(rank)).size());
+    speeds.push_back(shards / std::max(1e-9, work_of_shards(view.timing.ranks[rank])));
+  }
+  const std::vector<std::int64_t> counts = balanced_counts(facts.shards, speeds);
+  double longest = 0;
+  double mean = 0;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    const RankTiming& timing = view.timing.ranks[rank];
+    const double fixed = rank_work(timing.phases) / std::max(1.0, timing.steps) - work_of_shards(timing);
+    const double own = static_cast<double>(counts[rank]) / speeds[rank] + fixed;
+    longest = std::max(longest, own);
+    mean += own / static_cast<double>(view.ranks);
+  }
+  if (longest > (1 - kLeastBalancingGain) * view.slowest.seconds) return std::nullopt;
+  StepModel cured = view.model;
+  cured.compute += mean - view.slowest.mean;
+  cured.imbalance = std::max(0.0, cured.imbalance + (longest - mean) - (view.slowest.seconds - view.slowest.mean));
+  return view.cure({{"balance", "on"}}, cured);
 }
 
 }  // namespace
@@ -162,6 +200,15 @@ void find_stragglers(const RunView& view, std::vector<FoundCause>& found) {
   } else {
     finding.advice = fmt::format("compare {} with the other hosts: clocks, memory, other programs, --log-placement",
                                  facts.hosts[slowest.rank]);
+    const Phase slow = slow_phase(view, slowest.rank);
+    const bool divisible = slow == Phase::data_wait || slow == Phase::forward || slow == Phase::backward;
+    if (const std::optional<Cure> balanced = divisible ? balance_cure(view) : std::nullopt) {
+      finding.cures.push_back(*balanced);
+    } else if (divisible && facts.shards == view.ranks && !view.options.model.sync_batch_norm &&
+               !splits_linear(view.options.distributed)) {
+      finding.advice += fmt::format("; --logical-shards {} --balance on would give a slow rank fewer samples",
+                                    kShardsPerRank * view.ranks);
+    }
   }
   found.push_back(std::move(finding));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "explain/findings.h"
+#include "explain/probed_cures.h"
 
 namespace ddp {
 
@@ -46,7 +47,7 @@ std::string Cure::text() const {
   return text;
 }
 
-Explanation explain(const RunTiming& timing, const Options& options) {
+Explanation explain(const RunTiming& timing, const Options& options, const StepProbe& probe) {
   const RunView view(timing, options);
   std::vector<FoundCause> findings = find_causes(view);
   std::stable_sort(findings.begin(), findings.end(),
@@ -63,6 +64,8 @@ Explanation explain(const RunTiming& timing, const Options& options) {
   result.cause = first.cause;
   result.headline = first.headline;
   result.evidence = first.evidence;
+  for (Cure& cure : first.cures) use_probe(view, probe, cure);
+  sort_cures(first.cures);
   result.cures = first.cures;
   result.advice = first.advice;
   for (const std::string& sentence : compute_evidence(view)) result.evidence.push_back(sentence);

@@ -3,12 +3,16 @@
 //   const Explanation found = explain(timing, options);
 //   found.cause;                         // Cause::input
 //   found.cures[0].options;              // {{"workers", "3"}}
-//   std::cout << describe(found);        // for ddp_train explain
+//   std::cout << describe(found);        // for ddp_train explain, which also gives explain() a probe
 //   std::cout << brief(found);           // one or two lines, at the end of a run
 //
 // docs/explain.md lists the causes with their conditions.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +47,7 @@ struct Cure {
   double step_seconds = 0;                                   // predicted
   double speedup = 1;                                        // predicted, of images per second
   bool changes_training = false;                             // other results are to be expected
-  bool lower_bound = false;                                  // the model leaves out what else gets faster
+  bool lower_bound = false;                                  // not measured is what else gets faster
 
   // "--workers 3"
   std::string text() const;
@@ -60,8 +64,22 @@ struct Explanation {
   double images_per_second = 0;
 };
 
-// `timing` has at least one step (timing.ranks[0].steps). The options are those of the run.
-Explanation explain(const RunTiming& timing, const Options& options);
+// A step to be measured, and what a rank does by itself in it, in seconds.
+struct StepShape {
+  std::int64_t batch_per_rank = 0;
+  std::int64_t threads = 0;  // of each rank
+  friend bool operator==(const StepShape&, const StepShape&) = default;
+};
+struct ProbedStep {
+  double compute = 0;  // forward and backward
+  double optimizer = 0;
+};
+// Measures steps of the run's model; nullopt if that is not possible here.
+using StepProbe = std::function<std::optional<std::vector<ProbedStep>>(std::span<const StepShape>)>;
+
+// `timing` has at least one step (timing.ranks[0].steps). The options are those of the run. The probe, if any, is called for cures
+// whose gain the timing does not tell; without, these are lower bounds.
+Explanation explain(const RunTiming& timing, const Options& options, const StepProbe& probe = {});
 
 std::string describe(const Explanation& found);
 // "input-bound: the ranks wait for data 42% of the time; --workers 3 would be 1.71x as fast (predicted)".

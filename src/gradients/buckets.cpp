@@ -5,15 +5,21 @@
 namespace ddp {
 
 std::vector<Bucket> plan_buckets(std::span<const std::size_t> parameter_sizes, std::size_t first_bytes,
-                                 std::size_t other_bytes) {
+                                 std::size_t other_bytes, const std::vector<bool>& kept) {
   std::vector<Bucket> buckets;
+  bool open = false;
   std::size_t begin = std::accumulate(parameter_sizes.begin(), parameter_sizes.end(), std::size_t{0});
   for (std::size_t parameter = parameter_sizes.size(); parameter-- > 0;) {
     const std::size_t end = begin;
     begin -= parameter_sizes[parameter];
+    if (!kept.empty() && kept[parameter]) {
+      open = false;
+      continue;
+    }
     const std::size_t limit = (buckets.size() > 1 ? other_bytes : first_bytes) / sizeof(float);
-    if (buckets.empty() || buckets.back().end - begin > limit) {
+    if (!open || buckets.back().end - begin > limit) {
       buckets.push_back({begin, end, parameter, parameter + 1});
+      open = true;
     } else {
       buckets.back().begin = begin;
       buckets.back().first_parameter = parameter;

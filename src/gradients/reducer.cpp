@@ -79,7 +79,11 @@ void Reducer::finish() {
     while (launched_ < config_.buckets.size()) reduce_next_bucket();
     // The communicator names the bucket.
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
-    if (config_.bf16) backend_.math().from_bf16(buffer(0), rounded_.at<Bf16>(0), config_.elements);
+    for (const Bucket& bucket : config_.buckets) {
+      if (!config_.bf16) break;
+      backend_.math().from_bf16(buffer(0) + bucket.begin, rounded_.at<Bf16>(0) + bucket.begin, bucket.elements());
+    }
+    add_kept();
   }
   in_use_ = 0;
   shards_done_ = 0;
@@ -113,6 +117,18 @@ std::size_t Reducer::add_own_shards(int shard, std::size_t begin, std::size_t en
     if (end > begin) backend_.math().add(buffer(in_use - 1) + begin, buffer(in_use) + begin, end - begin);
   }
   return in_use;
+}
+
+// The last additions of this rank's shards where no bucket has them.
+void Reducer::add_kept() {
+  for (const Range& kept : config_.kept) {
+    const auto begin = static_cast<std::size_t>(kept.begin);
+    const auto elements = static_cast<std::size_t>(kept.size());
+    add_own_shards(local_shards() - 1, begin, begin + elements);
+    for (std::size_t k = 1; k < own_.remaining; ++k) {
+      backend_.math().add(buffer(0) + begin, buffer(k) + begin, elements);
+    }
+  }
 }
 
 void Reducer::reduce_next_bucket() {

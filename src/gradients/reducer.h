@@ -87,6 +87,7 @@ class Reducer {
   std::string step_name() const;
   std::size_t add_own_shards(int shard, std::size_t begin, std::size_t end);
   void reduce_next_bucket();
+  void add_kept();
 
   Backend& backend_;
   DeviceCommunicator& sums_;

@@ -43,11 +43,14 @@ Accumulation plan_own_shards(const Communicator& communicator, const ReducerConf
 
 void check_buckets(Communicator& communicator, const ReducerConfig& config) {
   std::size_t end = config.elements;
+  std::size_t elements = 0;
   for (const Bucket& bucket : config.buckets) {
-    DDP_ASSERT(bucket.end == end && bucket.begin <= bucket.end);
+    DDP_ASSERT(bucket.end <= end && bucket.begin <= bucket.end);
     end = bucket.begin;
+    elements += bucket.elements();
   }
-  DDP_ASSERT(end == 0);
+  for (const Range& kept : config.kept) elements += static_cast<std::size_t>(kept.size());
+  DDP_ASSERT(elements == config.elements);
   if (communicator.size() > 1) check_same_on_all_ranks(communicator, config);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/partition.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
 #include "comm/shard_tree.h"
@@ -24,14 +25,17 @@ struct ReducerConfig {
   std::size_t elements = 0;     // of the flat gradient buffer
   bool bf16 = false;            // send gradients in bfloat16; ring only
   std::vector<std::int64_t> shard_counts = {};  // of each rank; empty: as many for each, up to one
+  // What is in no bucket: its gradient is the sum over this rank's shards.
+  std::vector<Range> kept = {};
 };
 
 // How this rank adds its own shards: as the tree does, or into a single sum if the ranks are summed in another order
 // anyway. Throws Error(usage) for fewer shards than ranks.
 Accumulation plan_own_shards(const Communicator& communicator, const ReducerConfig& config);
 
-// Collective. Checks that the buckets are contiguous from the end of the buffer to its beginning and the same on all
-// ranks; throws Error(internal) naming the rank that differs.
+// Collective. Checks that the buckets lie one before the other from the end of the buffer to its beginning, that they hold
+// all elements but those that are kept, and that they are the same on all ranks; throws Error(internal) naming the rank
+// that differs.
 void check_buckets(Communicator& communicator, const ReducerConfig& config);
 
 // "step 7, gradient bucket 1 of 3": the location of an error; `bucket` counts from 0.

@@ -7,25 +7,40 @@
 #include <system_error>
 
 namespace ddp {
+namespace {
+
+struct ThreadTimes {
+  double cpu = 0;
+  double core_wait = 0;
+};
+
+// A thread may end meanwhile; its file is then missing.
+ThreadTimes thread_times(const std::filesystem::path& task) {
+  constexpr double kNanosecond = 1e-9;
+  std::ifstream file(task / "schedstat");
+  double running = 0;
+  double waiting = 0;
+  if (!(file >> running >> waiting)) return {};
+  return {running * kNanosecond, waiting * kNanosecond};
+}
+
+}  // namespace
 
 ProcessTimes process_times() {
-  constexpr double kNanosecond = 1e-9;
   constexpr double kKibibyte = 1024;
   ProcessTimes times;
   std::error_code error;
-  // A thread may end meanwhile; its file is then missing.
   for (auto task = std::filesystem::directory_iterator("/proc/self/task", error);
        !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
-    std::ifstream file(task->path() / "schedstat");
-    double running = 0;
-    double waiting = 0;
-    if (!(file >> running >> waiting)) continue;
-    times.cpu += running * kNanosecond;
-    times.core_wait += waiting * kNanosecond;
+    const ThreadTimes thread = thread_times(task->path());
+    times.cpu += thread.cpu;
+    times.core_wait += thread.core_wait;
   }
   rusage usage{};
   if (::getrusage(RUSAGE_SELF, &usage) == 0) times.memory = static_cast<double>(usage.ru_maxrss) * kKibibyte;
   return times;
 }
+
+double thread_core_wait() { return thread_times("/proc/thread-self").core_wait; }
 
 }  // namespace ddp

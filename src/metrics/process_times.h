@@ -15,5 +15,7 @@ struct ProcessTimes {
 };
 
 ProcessTimes process_times();
+// Seconds in which the calling thread was ready to run, but had no core; 0 where the kernel does not say.
+double thread_core_wait();
 
 }  // namespace ddp

@@ -134,7 +134,7 @@ int Graph::linear(const std::string& name, int from, std::int64_t outputs, bool 
   parameter.shape = {outputs, in.channels};
   parameter.fan_in = in.channels;
   parameter.fan_out = outputs;
-  parameter.layer = add_layer(name, LinearLayer{outputs, bias}, {from}, {outputs, 1, 1});
+  parameter.layer = add_layer(name, LinearLayer{.outputs = outputs, .bias = bias}, {from}, {outputs, 1, 1});
   const int index = parameter.layer;
   add_parameter(parameter);
   if (!bias) return index;
@@ -167,6 +167,12 @@ void Graph::synchronize_batch_norm() {
     any = true;
   }
   check(any, ExitCode::usage, "the model has no batch normalisation that --sync-batch-norm could synchronize");
+}
+
+void Graph::split_linear(int layer, std::int64_t parts) {
+  auto* linear = std::get_if<LinearLayer>(&layers_.at(static_cast<std::size_t>(layer)).kind);
+  DDP_ASSERT(linear != nullptr && parts > 0 && linear->outputs % parts == 0);
+  linear->parts = parts;
 }
 
 int Graph::classifier() const {

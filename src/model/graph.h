@@ -45,6 +45,7 @@ struct ConvTransposeLayer {
 struct LinearLayer {
   std::int64_t outputs = 0;
   bool bias = true;
+  std::int64_t parts = 1;  // in training, of the outputs, one for each rank
 };
 struct BatchNormLayer {
   float epsilon = 1e-5F;
@@ -139,6 +140,7 @@ struct Initial {
     kaiming_fan_out,   // N(0, scale^2 * 2/fan_out)
     xavier_caffe,      // uniform in +-scale*sqrt(3/fan_in), Caffe's "xavier"
     dirac,             // of a convolution: output i < inputs passes input i on; the other outputs as uniform_fan_in
+    deviation,         // uniform_fan_in, then scaled so that the tensor has the standard deviation `scale`
     whitening,         // of the first convolution: makes the patches of the training images uncorrelated
                        // (train/whitening.h); until these are known, uniform_fan_in
   };
@@ -240,6 +242,8 @@ class Graph {
   int classifier() const;
   // Makes all batch normalisations synchronized. Throws Error(usage) if there is none.
   void synchronize_batch_norm();
+  // Divides the outputs of a linear layer into so many equal parts in training (backend/ops/linear.h).
+  void split_linear(int layer, std::int64_t parts);
   // Gives the last layer with weights, from which the logits come, so many outputs. Throws Error(usage) if it is neither a
   // linear layer nor an ungrouped convolution, or if a later layer mixes its outputs.
   void set_classes(std::int64_t classes);

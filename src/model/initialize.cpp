@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -37,6 +38,8 @@ float draw(const Initial& initial, const Parameter& parameter, Random& random) {
       return uniform(initial.scale * std::sqrt(3.0F / fan_in));
     case Initial::Kind::kaiming_fan_in:
       return initial.scale * std::sqrt(2.0F / fan_in) * random.normal();
+    case Initial::Kind::deviation:
+      return uniform(1 / std::sqrt(fan_in));
     case Initial::Kind::dirac:
     case Initial::Kind::whitening:
       return uniform(initial.scale / std::sqrt(fan_in));
@@ -60,6 +63,15 @@ void put_dirac(const Parameter& parameter, std::span<float> weights) {
   }
 }
 
+// As torch.std() computes it.
+double deviation(std::span<const float> values) {
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const float value : values) squares += (static_cast<double>(value) - mean) * (static_cast<double>(value) - mean);
+  return std::sqrt(squares / (count - 1));
+}
+
 }  // namespace
 
 void initialize(const Graph& graph, const std::optional<Initial>& weights, std::uint64_t seed, std::span<float> flat) {
@@ -69,12 +81,13 @@ void initialize(const Graph& graph, const std::optional<Initial>& weights, std::
     Random random(seed, kStream, index++);
     Initial initial = parameter.initial;
     if (weights && !parameter.norm) initial = parameter.bias ? Initial{Initial::Kind::constant, 0} : *weights;
-    for (std::int64_t i = 0; i < parameter.elements(); ++i) {
-      flat[static_cast<std::size_t>(parameter.offset + i)] = draw(initial, parameter, random);
-    }
-    if (initial.kind == Initial::Kind::dirac) {
-      put_dirac(parameter, flat.subspan(static_cast<std::size_t>(parameter.offset),
-                                        static_cast<std::size_t>(parameter.elements())));
+    const std::span<float> values =
+        flat.subspan(static_cast<std::size_t>(parameter.offset), static_cast<std::size_t>(parameter.elements()));
+    for (float& value : values) value = draw(initial, parameter, random);
+    if (initial.kind == Initial::Kind::dirac) put_dirac(parameter, values);
+    if (initial.kind == Initial::Kind::deviation) {
+      const auto factor = static_cast<float>(static_cast<double>(initial.scale) / deviation(values));
+      for (float& value : values) value *= factor;
     }
   }
 }

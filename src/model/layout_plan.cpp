@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "model/elimination.h"
+#include "model/joins.h"
 
 namespace ddp {
 namespace {
@@ -28,6 +29,19 @@ KernelQuery reorder_after(const Stage& stage, Layout from, Layout to) {
   return {ReorderSpec{batch_of(stage.spec), output_of(stage.spec)}, from, to};
 }
 
+// Calls f(query, first stage) for all stages that can be joined, where they may have the layout.
+template <class F>
+void each_join(OpFactory& ops, const std::vector<Stage>& stages, F f) {
+  for (const Layout layout : kLayouts) {
+    std::size_t count = 1;
+    for (std::size_t s = 0; s < stages.size(); s += count) {
+      count = joined_stages(ops, stages, s, layout);
+      if (count == 1 || !is_usable(ops, stages, s, layout) || !is_usable(ops, stages, s + count - 1, layout)) continue;
+      f(KernelQuery{stages[s].spec, layout, layout, specs_of(stages, s + 1, count - 1)}, s);
+    }
+  }
+}
+
 std::optional<Layout> layout_named(const std::string& name) {
   const auto* found = std::find_if(kLayouts.begin(), kLayouts.end(), [&](Layout l) { return to_string(l) == name; });
   return found == kLayouts.end() ? std::nullopt : std::optional(*found);
@@ -37,7 +51,7 @@ std::optional<Layout> layout_named(const std::string& name) {
 
 bool is_vector_layout(Layout layout) { return layout != Layout::nhwc; }
 
-std::vector<KernelQuery> kernel_queries(const OpFactory& ops, const std::vector<Stage>& stages) {
+std::vector<KernelQuery> kernel_queries(OpFactory& ops, const std::vector<Stage>& stages) {
   std::vector<KernelQuery> queries;
   const auto add = [&](const KernelQuery& query) {
     if (std::find(queries.begin(), queries.end(), query) == queries.end()) queries.push_back(query);
@@ -55,19 +69,24 @@ std::vector<KernelQuery> kernel_queries(const OpFactory& ops, const std::vector<
       }
     }
   }
+  each_join(ops, stages, [&](const KernelQuery& query, std::size_t /*first*/) { add(query); });
   std::stable_sort(queries.begin(), queries.end(), [](const KernelQuery& a, const KernelQuery& b) {
     return forward_multiply_adds(a.spec) > forward_multiply_adds(b.spec);
   });
   return queries;
 }
 
-LayoutPlan plan_layouts(const OpFactory& ops, const std::vector<Stage>& stages, std::span<const KernelQuery> queries,
+LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::span<const KernelQuery> queries,
                         std::span<const KernelChoice> answers) {
   DDP_ASSERT(queries.size() == answers.size());
-  const auto answer = [&](const KernelQuery& query) -> const KernelChoice& {
+  const auto find = [&](const KernelQuery& query) -> const KernelChoice* {
     const auto found = std::find(queries.begin(), queries.end(), query);
-    DDP_ASSERT(found != queries.end());
-    return answers[static_cast<std::size_t>(found - queries.begin())];
+    return found == queries.end() ? nullptr : &answers[static_cast<std::size_t>(found - queries.begin())];
+  };
+  const auto answer = [&](const KernelQuery& query) -> const KernelChoice& {
+    const KernelChoice* found = find(query);
+    DDP_ASSERT(found != nullptr);
+    return *found;
   };
   constexpr std::size_t kChoices = kLayouts.size();
   Elimination problem(stages.size(), kChoices);
@@ -91,6 +110,26 @@ LayoutPlan plan_layouts(const OpFactory& ops, const std::vector<Stage>& stages, 
       problem.add({before, s}, transfers);
     }
   }
+  each_join(ops, stages, [&](const KernelQuery& query, std::size_t first) {
+    const KernelChoice* joined = find(query);
+    if (joined == nullptr) return;
+    std::vector<std::size_t> variables;
+    double separate = 0;
+    std::size_t place = 0;
+    std::size_t combinations = 1;
+    const auto layout =
+        static_cast<std::size_t>(std::find(kLayouts.begin(), kLayouts.end(), query.to) - kLayouts.begin());
+    for (std::size_t s = first; s <= first + query.rest.size(); ++s) {
+      variables.push_back(s);
+      separate += answer({stages[s].spec, query.to, query.to}).seconds;
+      place = place * kChoices + layout;
+      combinations *= kChoices;
+    }
+    // The stages stay joined where all have this layout, so that their times count as that of one.
+    std::vector<double> gains(combinations, 0.0);
+    gains[place] = joined->seconds - separate;
+    problem.add(variables, gains);
+  });
   const Elimination::Best best = problem.minimize();
   DDP_ASSERT(best.cost < kImpossible);
   LayoutPlan plan;
@@ -102,12 +141,21 @@ LayoutPlan plan_layouts(const OpFactory& ops, const std::vector<Stage>& stages, 
   return plan;
 }
 
+KernelChoice timed_answer(OpFactory& ops, const KernelQuery& query) {
+  if (query.rest.empty()) return ops.choose(query.spec, query.from, query.to, ChoiceMode::timed);
+  std::vector<OpSpec> specs = {query.spec};
+  specs.insert(specs.end(), query.rest.begin(), query.rest.end());
+  return {"", ops.joined_seconds(specs, query.to)};
+}
+
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
-  const std::vector<KernelQuery> queries = kernel_queries(backend.ops(), stages);
+  std::vector<KernelQuery> queries = kernel_queries(backend.ops(), stages);
+  if (mode == ChoiceMode::fixed) std::erase_if(queries, [](const KernelQuery& query) { return !query.rest.empty(); });
   std::vector<KernelChoice> answers;
   for (const KernelQuery& query : queries) {
     heartbeat();
-    answers.push_back(backend.ops().choose(query.spec, query.from, query.to, mode));
+    answers.push_back(mode == ChoiceMode::timed ? timed_answer(backend.ops(), query)
+                                                : backend.ops().choose(query.spec, query.from, query.to, mode));
   }
   return plan_layouts(backend.ops(), stages, queries, answers);
 }

@@ -36,18 +36,21 @@ struct LayoutPlan {
 struct KernelQuery {
   OpSpec spec;
   Layout from, to;
+  std::vector<OpSpec> rest = {};  // what one operator computes together with it (model/joins.h)
   bool operator==(const KernelQuery&) const = default;
 };
 
 // All that a plan for these stages depends on, each once, those with the most work first.
-std::vector<KernelQuery> kernel_queries(const OpFactory& ops, const std::vector<Stage>& stages);
+std::vector<KernelQuery> kernel_queries(OpFactory& ops, const std::vector<Stage>& stages);
+// The answer, by timing.
+KernelChoice timed_answer(OpFactory& ops, const KernelQuery& query);
 
 // The plan that follows from the answers to the queries.
-LayoutPlan plan_layouts(const OpFactory& ops, const std::vector<Stage>& stages, std::span<const KernelQuery> queries,
+LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::span<const KernelQuery> queries,
                         std::span<const KernelChoice> answers);
 
 // The assignment of layouts with the minimal sum of kernel and reorder times, found exactly by variable elimination
-// (model/elimination.h).
+// (model/elimination.h). By fixed rules, stages that can be joined count as if they were separate.
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode);
 
 std::string to_text(const LayoutPlan& plan);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "model/joins.h"
 
 namespace ddp {
 namespace {
@@ -34,13 +35,15 @@ Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& conf
 std::size_t Network::add_step(Step step, Layout out) {
   const auto index = static_cast<int>(steps_.size());
   try {
-    step.op = backend_.ops().make_op(step.spec, values_[step.inputs.front()].layout, out, step.kernels);
+    if (step.op == nullptr) {
+      step.op = backend_.ops().make_op(step.specs.front(), values_[step.inputs.front()].layout, out, step.kernels);
+    }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("layer {}: {}", step.name, error.what()));
   }
   for (const std::size_t input : step.inputs) values_[input].readers.push_back(index);
   step.output = values_.size();
-  values_.push_back({step.name, output_of(step.spec), out, index, {}, nullptr, nullptr});
+  values_.push_back({step.last, output_of(step.specs.back()), out, index, {}, nullptr, nullptr});
   steps_.push_back(std::move(step));
   return values_.size() - 1;
 }
@@ -50,13 +53,32 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
   if (values_[value].layout == layout) return value;
   for (const int reader : values_[value].readers) {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
-    if (std::holds_alternative<ReorderSpec>(step.spec) && values_[step.output].layout == layout) return step.output;
+    if (std::holds_alternative<ReorderSpec>(step.specs.front()) && values_[step.output].layout == layout)
+      return step.output;
   }
   Step step;
-  step.name = "reorder";
-  step.spec = ReorderSpec{config_.batch, values_[value].shape};
+  step.name = step.last = "reorder";
+  step.specs = {ReorderSpec{config_.batch, values_[value].shape}};
   step.inputs = {value};
   return add_step(std::move(step), layout);
+}
+
+// Makes one operator of the stages from `first` on, if the backend has one for some and the plan gives all the same layout;
+// otherwise the step is left as it is.
+void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const {
+  const Layout layout = plan.stages[first].layout;
+  const std::size_t count = joined_stages(backend_.ops(), stages, first, layout);
+  for (std::size_t s = first + 1; s < first + count; ++s) {
+    if (plan.stages[s].layout != layout) return;
+  }
+  if (count == 1) return;
+  step.specs = specs_of(stages, first, count);
+  for (std::size_t s = first + 1; s < first + count; ++s) {
+    step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
+  }
+  step.op = backend_.ops().join(step.specs, layout);
+  step.last = stages[first + count - 1].name;
+  step.kernels = "joined";
 }
 
 void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
@@ -65,11 +87,12 @@ void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
   // The images have the layout of their first reader.
   values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
   std::vector<std::size_t> outputs;  // of the stages
-  for (std::size_t s = 0; s < stages.size(); ++s) {
+  while (outputs.size() < stages.size()) {
+    const std::size_t s = outputs.size();
     const Stage& stage = stages[s];
     Step step;
-    step.name = stage.name;
-    step.spec = stage.spec;
+    step.name = step.last = stage.name;
+    step.specs = {stage.spec};
     step.parameters = stage.parameters;
     step.statistics = stage.statistics;
     step.kernels = plan.stages[s].kernels;
@@ -77,7 +100,10 @@ void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
       const std::size_t value = input.stage < 0 ? 0 : outputs[static_cast<std::size_t>(input.stage)];
       step.inputs.push_back(in_layout(value, plan.stages[s].layout));
     }
-    outputs.push_back(add_step(std::move(step), plan.stages[s].layout));
+    if (config_.join) join(stages, plan, s, step);
+    // No stage reads what lies between joined ones.
+    const std::size_t count = step.specs.size();
+    outputs.resize(s + count, add_step(std::move(step), plan.stages[s].layout));
   }
   for (std::size_t v = 0; v + 1 < values_.size(); ++v) DDP_ASSERT(!values_[v].readers.empty());
 }
@@ -145,7 +171,7 @@ void Network::plan_memory() {
     own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
     own.backward_workspace =
         planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
-    const bool input_gradient = has_input_gradient(step.spec);
+    const bool input_gradient = has_input_gradient(step.specs.front());
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       if (!input_gradient || !writes_aside(i, k)) continue;
       own.aside.at(k) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
@@ -181,9 +207,10 @@ std::string Network::describe() const {
   for (const Step& step : steps_) widest = std::max(widest, step.name.size());
   std::string text;
   for (const Step& step : steps_) {
-    text += fmt::format("{:<{}} {:<10} {:>11} -> {:<11} {:<9} {}\n", step.name, widest, kind_of(step.spec),
-                        shape(input_of(step.spec)), shape(output_of(step.spec)), to_string(values_[step.output].layout),
-                        step.kernels);
+    const OpSpec& first = step.specs.front();
+    text += fmt::format("{:<{}} {:<10} {:>11} -> {:<11} {:<9} {}\n", step.name, widest, kind_of(first),
+                        shape(input_of(first)), shape(output_of(step.specs.back())),
+                        to_string(values_[step.output].layout), step.kernels);
   }
   return text;
 }
@@ -198,11 +225,12 @@ std::vector<StageWork> Network::work() const {
     for (const int p : step.parameters) {
       parameters += sizeof(float) * static_cast<double>(parameters_[static_cast<std::size_t>(p)].elements());
     }
-    const bool input_gradient = has_input_gradient(step.spec);
-    const double flops = 2 * forward_multiply_adds(step.spec);
+    const bool input_gradient = has_input_gradient(step.specs.front());
+    double flops = 0;
+    for (const OpSpec& spec : step.specs) flops += 2 * forward_multiply_adds(spec);
     const double first = static_cast<double>(bytes_of(values_[step.inputs.front()]));
     all.push_back({.name = step.name,
-                   .kind = kind_of(step.spec),
+                   .kind = kind_of(step.specs.front()),
                    .layout = values_[step.output].layout,
                    .forward_flops = flops,
                    .backward_flops = flops * (input_gradient ? 2 : 1),
@@ -213,6 +241,11 @@ std::vector<StageWork> Network::work() const {
                                      2 * parameters});
   }
   return all;
+}
+
+std::string Network::place_of_output(const Step& step) {
+  if (step.last == step.name) return fmt::format("the output of layer '{}'", step.name);
+  return fmt::format("the output of layers '{}' to '{}'", step.name, step.last);
 }
 
 void Network::show(bool backward, std::string_view where, const Value& value, ConstActivations values) const {
@@ -239,6 +272,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   active_ = samples.count;
   keys_ = samples.keys;
   sums_ = pass == Pass::training ? state.sums : nullptr;
+  exchange_ = pass == Pass::training ? state.exchange : nullptr;
   backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
   show(false, "the input", values_.front(), values_.front().y);
   for (Step& step : steps_) {
@@ -256,12 +290,13 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.keys = keys_;
     arguments.training = pass == Pass::training;
     arguments.sums = sums_;
+    arguments.exchange = exchange_;
     const auto index = static_cast<std::size_t>(&step - steps_.data());
     if (step_watch_) step_watch_(index, false, true);
     step.op->forward(arguments);
     if (step_watch_) step_watch_(index, false, false);
     heartbeat();
-    if (observer_) show(false, fmt::format("the output of layer '{}'", step.name), values_[step.output], arguments.y);
+    if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
   const Value& logits = values_.back();
   LossSpec loss = loss_;
@@ -297,6 +332,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.active = active_;
   arguments.keys = keys_;
   arguments.sums = sums_;
+  arguments.exchange = exchange_;
   step.op->backward(arguments);
   heartbeat();
   show_gradients(step, arguments);

@@ -40,6 +40,8 @@ struct NetworkConfig {
   std::vector<float> shift;
   float label_smoothing = 0;  // in training; evaluation uses plain cross-entropy
   bool plan_only = false;     // only memory() and describe() are usable; nothing is allocated
+  // Whether stages may be computed by one operator (OpJoiner::join()), so that observers do not see what lies between them.
+  bool join = true;
 };
 
 // The samples of a batch, count <= Network::batch() of them.
@@ -60,6 +62,8 @@ struct ModelState {
   float* statistics = nullptr;  // running statistics: updated in training, read in evaluation
   // For synchronized batch normalisations in training; must stay valid until backward. Null: statistics of the shard.
   const SumOverShards* sums = nullptr;
+  // For linear layers divided among the ranks, likewise. Null: the parameters are whole.
+  const ShardExchange* exchange = nullptr;
 };
 
 // The mode of batch normalisation and dropout; backward requires training.
@@ -141,8 +145,9 @@ class Network {
     Activations dy;
   };
   struct Step {
-    std::string name;
-    OpSpec spec;
+    std::string name;                 // of its stage, or of the first of those that are joined
+    std::string last;                 // of the last of them
+    std::vector<OpSpec> specs;        // of them all
     std::vector<std::size_t> inputs;  // values
     std::size_t output = 0;
     std::vector<int> parameters;
@@ -164,7 +169,9 @@ class Network {
 
   void show(bool backward, std::string_view where, const Value& value, ConstActivations values) const;
   void show_gradients(const Step& step, const BackwardArguments& arguments) const;
+  static std::string place_of_output(const Step& step);
   std::size_t add_step(Step step, Layout out);
+  void join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const;
   std::size_t in_layout(std::size_t value, Layout layout);
   void build_steps(const Graph& graph, const LayoutPlan& plan);
   std::size_t elements_of(const Value& value) const;
@@ -188,7 +195,8 @@ class Network {
   std::vector<Step> steps_;
   MemoryPlan memory_;
   Memory arena_;
-  const SumOverShards* sums_ = nullptr;  // of the last forward
+  const SumOverShards* sums_ = nullptr;      // of the last forward
+  const ShardExchange* exchange_ = nullptr;  // likewise
   Observer observer_;
   StepWatch step_watch_;
   std::int64_t active_ = 0;

@@ -96,6 +96,10 @@ ConvTransposeSpec conv_transpose_spec(const ConvTransposeLayer& layer, std::int6
           .bias = layer.bias};
 }
 
+LinearSpec linear_spec(const LinearLayer& layer, std::int64_t batch, const Shape& in) {
+  return {.batch = batch, .inputs = in.elements(), .outputs = layer.outputs, .bias = layer.bias, .parts = layer.parts};
+}
+
 // Builds the stages layer by layer, fusing a layer into the stage before it where it can.
 class Lowering {
  public:
@@ -217,9 +221,7 @@ class Lowering {
                      return PadSpec{batch_, in, l.padding, l.mode};
                    },
                    [&](const PoolLayer& l) -> OpSpec { return pool_spec(l, batch_, in, out); },
-                   [&](const LinearLayer& l) -> OpSpec {
-                     return LinearSpec{.batch = batch_, .inputs = in.elements(), .outputs = l.outputs, .bias = l.bias};
-                   },
+                   [&](const LinearLayer& l) -> OpSpec { return linear_spec(l, batch_, in); },
                    [&](const BatchNormLayer& l) -> OpSpec {
                      return BatchNormSpec{.batch = batch_,
                                           .shape = in,

@@ -12,12 +12,13 @@ namespace ddp {
 namespace {
 
 using Maker = Graph (*)(const Shape&, std::int64_t);
-constexpr std::array<std::pair<const char*, Maker>, 26> kModels = {{{"lenet", zoo::lenet},
+constexpr std::array<std::pair<const char*, Maker>, 27> kModels = {{{"lenet", zoo::lenet},
                                                                     {"mnist-slim", zoo::mnist_slim},
                                                                     {"mnist-towers", zoo::mnist_towers},
                                                                     {"resnet18-d2l", zoo::resnet18_d2l},
                                                                     {"resnet9", zoo::resnet9},
                                                                     {"airbench94", zoo::airbench94},
+                                                                    {"airbench94-muon", zoo::airbench94_muon},
                                                                     {"cifar10-tutorial", zoo::cifar10_tutorial},
                                                                     {"resnet18", zoo::resnet18},
                                                                     {"resnet34", zoo::resnet34},

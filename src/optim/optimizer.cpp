@@ -12,13 +12,30 @@ bool keeps_zeros(const UpdateSettings& settings) {
   return settings.rule == UpdateRule::sgd || static_cast<float>(settings.epsilon) >= std::numeric_limits<float>::min();
 }
 
+MuonScale muon_scale_of(MuonRate rate) {
+  switch (rate) {
+    case MuonRate::shape:
+      return MuonScale::shape;
+    case MuonRate::rms:
+      return MuonScale::rms;
+    case MuonRate::none:
+      break;
+  }
+  return MuonScale::none;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings)
     : backend_(backend) {
   const UpdateTables tables = cut_into_chunks(segments);
+  matrices_ = tables.matrices;
+  matrix_scratch_ = allocate_on_host(matrix_scratch_elements(matrices_) * sizeof(float), "the update of matrices");
   UpdateArguments& a = arguments_;
   a.settings = settings;
+  a.matrices = matrices_.data();
+  a.matrix_count = std::ssize(matrices_);
+  a.matrix_scratch = matrix_scratch_.at<float>(0);
   a.count = segments.empty() ? 0 : segments.back().offset + segments.back().count;
   a.uniform = tables.uniform && (!tables.gaps || keeps_zeros(settings));
   a.lr_scale = segments.empty() ? 1 : segments.front().lr_scale;
@@ -67,6 +84,7 @@ void Optimizer::update(float* parameters, const float* gradient, const StepContr
   arguments.gradient = gradient;
   arguments.control = control;
   arguments.skip = skip;
+  if (sums_over_ranks_) arguments.sums_over_ranks = &sums_over_ranks_;
   backend_.math().update(arguments);
 }
 
@@ -103,6 +121,9 @@ UpdateSettings update_settings(const OptimizerOptions& options) {
     case OptimizerKind::lamb:
       settings.rule = UpdateRule::lamb;
       break;
+    case OptimizerKind::muon:
+      settings.rule = UpdateRule::muon;
+      break;
   }
   settings.momentum = options.one_cycle_momentum ? options.one_cycle_high_momentum : options.momentum;
   settings.nesterov = options.nesterov;
@@ -114,6 +135,10 @@ UpdateSettings update_settings(const OptimizerOptions& options) {
   settings.rho = options.rho;
   settings.keras = options.rmsprop_form == RmspropForm::keras;
   settings.trust = options.lars_trust;
+  settings.muon_momentum = options.muon_momentum;
+  settings.muon_steps = static_cast<int>(options.muon_steps);
+  settings.muon_scale = muon_scale_of(options.muon_scale);
+  settings.muon_normalizes = options.muon_normalize;
   settings.clip_norm = options.clip_norm;
   settings.clip_value = options.clip_value;
   settings.average_decay = options.ema_decay;

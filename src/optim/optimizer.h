@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -33,6 +34,8 @@ class Optimizer {
   // One update; `gradient` is the gradient of the mean loss over the global batch. `control` and `skip` are read when
   // the update executes; it is skipped unless *skip is 0.
   void update(float* parameters, const float* gradient, const StepControl* control, const double* skip);
+  // For segments that are divided among the ranks: how their norms are summed. All ranks then update at the same time.
+  void set_sums_over_ranks(SumOverShards sums) { sums_over_ranks_ = std::move(sums); }
   std::vector<OptimizerState> state();
   // The moving average of the parameters, valid after the first update; null if there is none.
   const float* average() const { return arguments_.average; }
@@ -46,6 +49,9 @@ class Optimizer {
   UpdateArguments arguments_;  // but for what update() is given
   Memory state_;
   Memory tables_;
+  SumOverShards sums_over_ranks_;
+  std::vector<UpdateMatrix> matrices_;
+  Memory matrix_scratch_;  // of the host
 };
 
 // The number of state buffers of an optimizer, with one float per parameter each.

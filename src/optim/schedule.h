@@ -61,7 +61,9 @@ class Schedule {
   // The momentum of step 0, 1, ...; beta1 for the rules that have one.
   double momentum(std::int64_t step) const;
   // The control of the update in step 0, 1, ..., which has number step + 1.
-  StepControl control(std::int64_t step) const { return {lr(step), momentum(step), static_cast<double>(step + 1)}; }
+  StepControl control(std::int64_t step) const {
+    return {lr(step), momentum(step), static_cast<double>(step + 1), config_.lr};
+  }
 
  private:
   // In epochs or steps, as the schedule counts.

@@ -45,8 +45,8 @@ void check_optimizer(const OptimizerOptions& o) {
   const auto read_by = [&](const char* key, auto OptimizerOptions::*member, std::initializer_list<K> kinds) {
     check_read_by(key, o.*member != standard.*member, "optimizer", o.optimizer, kinds);
   };
-  read_by("momentum", &OptimizerOptions::momentum, {K::sgd, K::rmsprop, K::lars});
-  read_by("nesterov", &OptimizerOptions::nesterov, {K::sgd});
+  read_by("momentum", &OptimizerOptions::momentum, {K::sgd, K::rmsprop, K::lars, K::muon});
+  read_by("nesterov", &OptimizerOptions::nesterov, {K::sgd, K::muon});
   check(!o.nesterov || o.momentum > 0 || o.one_cycle_momentum, ExitCode::usage,
         "--nesterov requires --momentum > 0, such as 0.9");
   read_by("beta1", &OptimizerOptions::beta1, {K::adam, K::adamw, K::lamb});
@@ -55,6 +55,10 @@ void check_optimizer(const OptimizerOptions& o) {
   read_by("rho", &OptimizerOptions::rho, {K::rmsprop});
   read_by("rmsprop-form", &OptimizerOptions::rmsprop_form, {K::rmsprop});
   read_by("lars-trust", &OptimizerOptions::lars_trust, {K::lars});
+  read_by("muon-momentum", &OptimizerOptions::muon_momentum, {K::muon});
+  read_by("muon-steps", &OptimizerOptions::muon_steps, {K::muon});
+  read_by("muon-scale", &OptimizerOptions::muon_scale, {K::muon});
+  read_by("muon-normalize", &OptimizerOptions::muon_normalize, {K::muon});
   check(o.optimizer != K::adamw || o.decay != DecayKind::l2, ExitCode::usage,
         "--optimizer adamw implies --decay decoupled; for --decay l2 use --optimizer adam");
   check((o.optimizer != K::lars && o.optimizer != K::lamb) || o.decay == DecayKind::automatic, ExitCode::usage,

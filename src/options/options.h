@@ -36,7 +36,8 @@ enum class FlipMode { off, on, alternate };
 // For what mixup and cutmix draw a weight.
 enum class MixPer { sample, batch };
 enum class ImageChannels { rgb, grey };
-enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb };
+enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb, muon };
+enum class MuonRate { shape, rms, none };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
 enum class RmspropForm { pytorch, keras };
@@ -60,12 +61,12 @@ struct PatternFactor {
 
   friend bool operator==(const PatternFactor&, const PatternFactor&) = default;
 };
-// The parameters that match are trained in the first `epochs` only; 0: not at all.
-struct PatternFreeze {
+// The parameters that match, and the first epochs, in which they are trained; 0: not at all.
+struct PatternEpochs {
   std::string pattern;
   double epochs = 0;
 
-  friend bool operator==(const PatternFreeze&, const PatternFreeze&) = default;
+  friend bool operator==(const PatternEpochs&, const PatternEpochs&) = default;
 };
 // Of images, in pixels.
 struct ImageSides {
@@ -122,10 +123,12 @@ struct DataOptions {
   FlipMode random_flip = FlipMode::off;
   std::array<double, 3> color_jitter = {0, 0, 0};  // of brightness, contrast, saturation
   std::int64_t cutout = 0;                         // side of the square; 0: none
-  double random_erasing = 0;                       // probability
-  double mixup = 0;                                // both parameters of the Beta distribution; 0: off
-  double cutmix = 0;                               // likewise
-  MixPer mixup_per = MixPer::sample;               // of mixup and cutmix
+  std::vector<int> rand_augment;                   // operations per image and their magnitude; empty: none
+  bool trivial_augment = false;
+  double random_erasing = 0;          // probability
+  double mixup = 0;                   // both parameters of the Beta distribution; 0: off
+  double cutmix = 0;                  // likewise
+  MixPer mixup_per = MixPer::sample;  // of mixup and cutmix
   // Image folders.
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;
@@ -158,15 +161,20 @@ struct OptimizerOptions {
   double weight_decay = 0;
   DecayKind decay = DecayKind::automatic;  // automatic: decoupled for adamw, L2 for sgd, adam and rmsprop
   NoDecay no_decay_on = NoDecay::none;
-  std::vector<PatternFactor> lr_for;     // factors of the learning rate
-  std::vector<PatternFactor> decay_for;  // factors of the weight decay
-  std::vector<PatternFreeze> freeze;
+  std::vector<PatternFactor> lr_for;       // factors of the learning rate
+  std::vector<PatternFactor> decay_for;    // factors of the weight decay
+  std::vector<PatternEpochs> lr_fade_for;  // the learning rate falls linearly to 0 in these epochs
+  std::vector<PatternEpochs> freeze;
   double beta1 = 0.9;  // adam, adamw, lamb
   double beta2 = 0.999;
   double epsilon = 1e-8;  // adam, adamw, lamb, rmsprop
   double rho = 0.99;      // rmsprop
   RmspropForm rmsprop_form = RmspropForm::pytorch;
   double lars_trust = 0.001;
+  double muon_momentum = 0.95;  // muon: of weights that are matrices
+  std::int64_t muon_steps = 5;
+  MuonRate muon_scale = MuonRate::shape;
+  bool muon_normalize = false;
   double clip_norm = 0;   // bound on the gradient's global L2 norm; 0: off
   double clip_value = 0;  // bound on the magnitude of each component; 0: off
   double ema_decay = 0;   // decay rate of the moving average of the weights; 0: off
@@ -208,6 +216,7 @@ struct DistributedOptions {
   Reduction reduction = Reduction::ring;
   GradientPrecision gradient_precision = GradientPrecision::fp32;  // between ranks
   bool overlap = true;                                             // reduce gradients while backward still runs
+  std::string split_linear = "none";                               // linear layers divided among the ranks: patterns
   double first_bucket_mib = 1;
   double bucket_mib = 0;  // 0: by the measured link between the ranks of CPUs, 25 on GPUs
   int threads = 0;        // compute threads per rank; 0: an equal share of the cores
@@ -217,6 +226,9 @@ struct DistributedOptions {
 
   friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
 };
+
+// Whether linear layers are divided among the ranks.
+inline bool splits_linear(const DistributedOptions& distributed) { return distributed.split_linear != "none"; }
 
 struct OutputOptions {
   std::string output;                 // the run folder; empty: see run_directory()
@@ -273,6 +285,7 @@ struct SweepOptions {
 // Of the command explain.
 struct ExplainOptions {
   std::int64_t verify = 0;  // steps for which the best cure is tried; 0: not at all
+  bool probe = true;        // measure what the records of the run do not tell
 
   friend bool operator==(const ExplainOptions&, const ExplainOptions&) = default;
 };
@@ -342,8 +355,9 @@ constexpr auto enum_names(MixPer) { return std::to_array<std::string_view>({"sam
 constexpr auto enum_names(EvalViews) { return std::to_array<std::string_view>({"plain", "mirror", "mirror-shift"}); }
 constexpr auto enum_names(ImageChannels) { return std::to_array<std::string_view>({"3", "1"}); }
 constexpr auto enum_names(OptimizerKind) {
-  return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb"});
+  return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb", "muon"});
 }
+constexpr auto enum_names(MuonRate) { return std::to_array<std::string_view>({"shape", "rms", "none"}); }
 constexpr auto enum_names(DecayKind) { return std::to_array<std::string_view>({"auto", "l2", "decoupled"}); }
 constexpr auto enum_names(NoDecay) { return std::to_array<std::string_view>({"none", "norm-and-bias"}); }
 constexpr auto enum_names(RmspropForm) { return std::to_array<std::string_view>({"pytorch", "keras"}); }

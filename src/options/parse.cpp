@@ -278,6 +278,17 @@ void check_command(const CommandLine& command_line) {
   }
 }
 
+void check_split_linear(const Options& options) {
+  check(
+      !options.optimizer.deterministic, ExitCode::usage,
+      "--split-linear cannot be combined with --deterministic: gradients of activations are summed over the ranks, and "
+      "the bits depend on their number; remove one of the two");
+  check(options.optimizer.optimizer != OptimizerKind::muon, ExitCode::usage,
+        "--split-linear cannot be combined with --optimizer muon, which updates whole weights; remove one of the two");
+  check(!options.batch.balance, ExitCode::usage,
+        "--split-linear requires as many logical shards on each rank, but --balance moves them; remove one of the two");
+}
+
 void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
   check_optimizer(o);
@@ -289,6 +300,7 @@ void check_combinations(const Options& options) {
         "--new-classifier requires --init-from or --model FILE.onnx, which initializes the other layers");
   check(!options.model.sync_batch_norm || !options.batch.balance, ExitCode::usage,
         "--sync-batch-norm requires one logical shard per rank, --balance on more of them");
+  if (splits_linear(options.distributed)) check_split_linear(options);
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
         "export requires --to FILE, the output file");
   const ExportOptions& exported = options.exported;
@@ -303,6 +315,11 @@ void check_combinations(const Options& options) {
         ExitCode::usage, "--to {} ends in neither .onnx nor .safetensors; rename it or set --format", exported.to);
   check(!exported.fold_batch_norm || format_of(exported) == ExportFormat::onnx, ExitCode::usage,
         "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
+  const std::vector<int>& rand_augment = options.data.rand_augment;
+  check(rand_augment.empty() ||
+            (rand_augment.size() == 2 && rand_augment[0] > 0 && rand_augment[0] <= 14 && rand_augment[1] <= 30),
+        ExitCode::usage,
+        "--rand-augment requires a number of operations from 1 to 14 and a magnitude from 0 to 30, such as 2,9");
   check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
         "--random-crop-fill requires --random-crop-padding > 0");
   check(options.data.mixup_per == MixPer::sample || mixes(options.data), ExitCode::usage,

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 // Batches and shards stay below 2^31, so that products with the number of ranks cannot overflow.
+constexpr std::int64_t kMuonSteps = 20;
 constexpr std::int64_t kMaxBatch = std::numeric_limits<std::int32_t>::max();
 constexpr RealRange kLearningRates{0, 1e6};
 
@@ -160,6 +161,10 @@ void add_data(std::vector<OptionSpec>& table) {
       "augmentation: flip images horizontally; on: with probability 1/2; alternate: every image in every second epoch, "
       "beginning with a random half of them");
   flip.bare = "on";
+  data.ordinals("rand-augment", &D::rand_augment,
+                "augmentation: N random operations per image with magnitude M from 0 to 30, as N,M");
+  data.on_off("trivial-augment", &D::trivial_augment,
+              "augmentation: one random operation per image with a random magnitude");
   data.three_reals("color-jitter", &D::color_jitter, "B,C,S", {0, 10},
                    "augmentation: scale brightness, contrast and saturation by random factors in [1-X, 1+X]");
   data.integer("cutout", &D::cutout, 0, 4096, "augmentation: erase a random square with sides of N pixels; 0: off");
@@ -208,8 +213,9 @@ void add_update_rules(std::vector<OptionSpec>& table) {
   using O = OptimizerOptions;
   optimizer.choice("optimizer", &O::optimizer, "optimization algorithm").common = true;
   optimizer.real("lr", &O::lr, kLearningRates, "learning rate").common = true;
-  optimizer.real("momentum", &O::momentum, {0, 1, true}, "sgd, rmsprop, lars: momentum");
-  optimizer.on_off("nesterov", &O::nesterov, "sgd: Nesterov momentum");
+  optimizer.real("momentum", &O::momentum, {0, 1, true},
+                 "sgd, rmsprop, lars, and what muon updates like sgd: momentum");
+  optimizer.on_off("nesterov", &O::nesterov, "sgd, and what muon updates like sgd: Nesterov momentum");
   optimizer.real("beta1", &O::beta1, {0, 1, true}, "adam, adamw, lamb: decay rate of the first-moment estimate");
   optimizer.real("beta2", &O::beta2, {0, 1, true}, "adam, adamw, lamb: decay rate of the second-moment estimate");
   optimizer.real("rho", &O::rho, {0, 1, true}, "rmsprop: decay rate of the average of squared gradients");
@@ -218,6 +224,14 @@ void add_update_rules(std::vector<OptionSpec>& table) {
       "rmsprop-form", &O::rmsprop_form,
       "pytorch: epsilon outside the square root; keras: epsilon inside it, momentum applied to updates scaled by --lr");
   optimizer.real("lars-trust", &O::lars_trust, {0, 1000, false, true}, "lars: trust coefficient");
+  optimizer.real("muon-momentum", &O::muon_momentum, {0, 1, true}, "muon: Nesterov momentum of matrices");
+  optimizer.integer("muon-steps", &O::muon_steps, 1, kMuonSteps, "muon: steps of the Newton-Schulz iteration");
+  optimizer.choice(
+      "muon-scale", &O::muon_scale,
+      "muon: factor of the learning rate for a matrix of R rows and C columns; shape: sqrt(max(1, R / C)); "
+      "rms: 0.2 sqrt(max(R, C)), for learning rates of adamw");
+  optimizer.on_off("muon-normalize", &O::muon_normalize,
+                   "muon: before each step, scale each matrix of R rows to the norm sqrt(R)");
   optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "weight decay");
   optimizer.choice(
       "decay", &O::decay,
@@ -230,6 +244,9 @@ void add_update_rules(std::vector<OptionSpec>& table) {
       "multiply the learning rate of the parameters whose names match PATTERN (with * and ?) by X");
   optimizer.pattern_factors("decay-for", &O::decay_for,
                             "multiply the weight decay of the parameters whose names match PATTERN by X");
+  optimizer.pattern_fades("lr-fade-for", &O::lr_fade_for,
+                          "train the parameters whose names match PATTERN in the first N epochs only, with a learning "
+                          "rate that falls linearly to 0, in place of --schedule");
   optimizer.pattern_freezes("freeze", &O::freeze,
                             "do not train the parameters whose names match PATTERN; with @N train them in the first N "
                             "epochs only");
@@ -316,6 +333,10 @@ void add_distributed(std::vector<OptionSpec>& table) {
                      "number of ranks; root: on rank 0");
   distributed.choice("gradient-precision", &D::gradient_precision, "numeric format of gradients sent between ranks");
   distributed.on_off("overlap", &D::overlap, "reduce gradients while the backward pass runs");
+  distributed.text(
+      "split-linear", &D::split_linear, "none|LAYER,...", "none, or names of linear layers in which * is any text",
+      "linear layers whose outputs are divided among the ranks, which then exchange activations instead of "
+      "these gradients, such as fc*; plan says where that is less; CPU only");
   distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size in MiB of the first gradient bucket");
   distributed.real(
       "bucket-mib", &D::bucket_mib, {0, 4096},
@@ -417,6 +438,11 @@ void add_explain(std::vector<OptionSpec>& table) {
   explain
       .integer("verify", &ExplainOptions::verify, 0, 1'000'000,
                "train for N steps with and without the best cure, and compare its gain with the prediction; 0: off")
+      .command_line_only = true;
+  explain
+      .on_off(
+          "probe", &ExplainOptions::probe,
+          "measure the run's step with a larger batch or fewer threads, for some seconds, where a prediction needs it")
       .command_line_only = true;
 }
 

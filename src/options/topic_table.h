@@ -208,23 +208,18 @@ class TopicTable {
     return spec;
   }
 
-  OptionSpec& pattern_freezes(std::string_view key, std::vector<PatternFreeze> Group::*member, std::string_view help) {
-    OptionSpec& spec = add(key, "PATTERN[@N],...", help);
+  OptionSpec& pattern_freezes(std::string_view key, std::vector<PatternEpochs> Group::*member, std::string_view help) {
+    OptionSpec& spec = pattern_epochs(key, "PATTERN[@N],...", member, read_pattern_freezes, help);
     spec.range = "such as conv1.*";
     spec.allowed =
         "patterns of parameter names, each with @ and a number of epochs >= 0 or without, such as conv1.*,fc.bias@3";
-    spec.set = [group = group_, member](Options& options, std::string_view value) {
-      options.*group.*member = read_pattern_freezes(value);
-    };
-    spec.get = [group = group_, member](const Options& options) {
-      const std::vector<PatternFreeze>& values = options.*group.*member;
-      std::string text;
-      for (const PatternFreeze& each : values) {
-        text += (text.empty() ? "" : ",") + each.pattern;
-        if (each.epochs > 0) text += fmt::format("@{}", each.epochs);
-      }
-      return values.empty() ? std::nullopt : std::optional(text);
-    };
+    return spec;
+  }
+
+  OptionSpec& pattern_fades(std::string_view key, std::vector<PatternEpochs> Group::*member, std::string_view help) {
+    OptionSpec& spec = pattern_epochs(key, "PATTERN@N,...", member, read_pattern_fades, help);
+    spec.range = "such as conv1.bias@3";
+    spec.allowed = "patterns of parameter names, each with @ and a number of epochs > 0, such as conv1.bias@3";
     return spec;
   }
 
@@ -256,6 +251,24 @@ class TopicTable {
   }
 
  private:
+  OptionSpec& pattern_epochs(std::string_view key, std::string value_name, std::vector<PatternEpochs> Group::*member,
+                             std::vector<PatternEpochs> (*read)(std::string_view), std::string_view help) {
+    OptionSpec& spec = add(key, std::move(value_name), help);
+    spec.set = [group = group_, member, read](Options& options, std::string_view value) {
+      options.*group.*member = read(value);
+    };
+    spec.get = [group = group_, member](const Options& options) {
+      const std::vector<PatternEpochs>& values = options.*group.*member;
+      std::string text;
+      for (const PatternEpochs& each : values) {
+        text += (text.empty() ? "" : ",") + each.pattern;
+        if (each.epochs > 0) text += fmt::format("@{}", each.epochs);
+      }
+      return values.empty() ? std::nullopt : std::optional(text);
+    };
+    return spec;
+  }
+
   OptionSpec& add(std::string_view key, std::string value_name, std::string_view help) {
     OptionSpec& spec = table_.emplace_back();
     spec.topic = topic_;

@@ -143,14 +143,21 @@ std::vector<PatternFactor> read_pattern_factors(std::string_view text) {
   return factors;
 }
 
-std::vector<PatternFreeze> read_pattern_freezes(std::string_view text) {
-  std::vector<PatternFreeze> freezes;
+std::vector<PatternEpochs> read_pattern_freezes(std::string_view text) {
+  std::vector<PatternEpochs> freezes;
   read_list(text, [&](std::string_view part) {
     const std::size_t at = part.rfind('@');
     const double epochs = at == std::string_view::npos ? 0 : read_real(part.substr(at + 1), {0, 1e9});
     freezes.push_back({read_text(part.substr(0, at)), epochs});
   });
   return freezes;
+}
+
+std::vector<PatternEpochs> read_pattern_fades(std::string_view text) {
+  std::vector<PatternEpochs> fades = read_pattern_freezes(text);
+  const bool complete = std::all_of(fades.begin(), fades.end(), [](const auto& each) { return each.epochs > 0; });
+  if (!complete) throw BadValue("a pattern without '@' and a number of epochs > 0");
+  return fades;
 }
 
 ImageSides read_sides(std::string_view text, std::int64_t low, std::int64_t high) {

@@ -41,7 +41,9 @@ std::array<double, 3> read_three_reals(std::string_view text, const RealRange& r
 // Comma-separated patterns with a factor >= 0 each: "*.bias=2,fc.*=0.1".
 std::vector<PatternFactor> read_pattern_factors(std::string_view text);
 // Comma-separated patterns, each with a number of epochs >= 0 or without: "conv1.*,fc.bias@3".
-std::vector<PatternFreeze> read_pattern_freezes(std::string_view text);
+std::vector<PatternEpochs> read_pattern_freezes(std::string_view text);
+// Comma-separated patterns, each with a number of epochs > 0: "conv1.bias@3".
+std::vector<PatternEpochs> read_pattern_fades(std::string_view text);
 // "224" for both, or "192x256": height and width.
 ImageSides read_sides(std::string_view text, std::int64_t low, std::int64_t high);
 // on, true, yes, 1 or off, false, no, 0.

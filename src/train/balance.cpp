@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/balanced_counts.h"
 #include "base/error.h"
 #include "base/partition.h"
 #include "base/text.h"
@@ -28,21 +29,6 @@ std::string counts_text(std::span<const std::int64_t> counts) {
 }
 
 }  // namespace
-
-// Each shard goes to the rank that would be done with it first.
-std::vector<std::int64_t> balanced_counts(std::int64_t shards, std::span<const double> speeds) {
-  std::vector<std::int64_t> counts(speeds.size(), 1);
-  DDP_ASSERT(!speeds.empty() && shards >= static_cast<std::int64_t>(speeds.size()));
-  for (auto left = shards - static_cast<std::int64_t>(speeds.size()); left > 0; --left) {
-    std::size_t best = 0;
-    for (std::size_t rank = 1; rank < speeds.size(); ++rank) {
-      const auto seconds = [&](std::size_t r) { return static_cast<double>(counts[r] + 1) / speeds[r]; };
-      if (seconds(rank) < seconds(best)) best = rank;
-    }
-    ++counts[best];
-  }
-  return counts;
-}
 
 Balance::Balance(std::int64_t shards, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) first_.push_back(part(shards, ranks, rank).size());
@@ -70,8 +56,7 @@ std::optional<std::vector<std::int64_t>> Balance::decide(Communicator& ranks) {
   own_seconds_ = 0;
   const std::vector<std::int64_t> counts =
       balanced_counts(std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0}), speeds);
-  constexpr double kWorthwhile = 0.95;
-  const bool worthwhile = step_seconds(counts, speeds) <= kWorthwhile * step_seconds(counts_, speeds);
+  const bool worthwhile = step_seconds(counts, speeds) <= (1 - kLeastBalancingGain) * step_seconds(counts_, speeds);
   if (worthwhile) counts_ = counts;
   // At the same speeds, since these may change from minute to minute.
   seconds_before_ = step_seconds(first_, speeds);

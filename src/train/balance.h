@@ -21,9 +21,6 @@
 
 namespace ddp {
 
-// The shards of each rank, at least one, for which the slowest takes least; `speeds` are in shards per second.
-std::vector<std::int64_t> balanced_counts(std::int64_t shards, std::span<const double> speeds);
-
 class Balance {
  public:
   Balance(std::int64_t shards, int ranks);

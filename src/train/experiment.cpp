@@ -174,7 +174,14 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 // As sent in a step.
 std::size_t gradient_bytes(const Experiment& e) {
   const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  return static_cast<std::size_t>(e.graph.flat_elements()) * (half ? sizeof(Bf16) : sizeof(float));
+  return static_cast<std::size_t>(e.graph.flat_elements() - e.slices.elements()) *
+         (half ? sizeof(Bf16) : sizeof(float));
+}
+
+void check_muon(const OptimizerOptions& options, const Device& device) {
+  const bool gpu = device.gpu_module != nullptr || device.described.has_value();
+  check(options.optimizer != OptimizerKind::muon || !gpu, ExitCode::usage,
+        "--optimizer muon works on CPUs only; use --device cpu, or another --optimizer");
 }
 
 void check_gradient_precision(const Options& options) {
@@ -199,6 +206,11 @@ Normalization choose_normalization(const DataOptions& options, const Dataset& tr
   return {std::vector<float>(channels, 0.0F), std::vector<float>(channels, 1.0F)};
 }
 
+RandAugment rand_augment_of(const DataOptions& options) {
+  if (options.rand_augment.empty()) return {};
+  return {.operations = options.rand_augment[0], .magnitude = options.rand_augment[1]};
+}
+
 Augmentation augmentation_of(const DataOptions& options, const Shape& image, const Normalization& normalization) {
   const bool reflects = options.random_crop_fill == CropFill::reflect;
   check(
@@ -211,6 +223,8 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
                             .crop_reflects = reflects,
                             .flip = options.random_flip != FlipMode::off,
                             .flip_alternates = options.random_flip == FlipMode::alternate,
+                            .rand_augment = rand_augment_of(options),
+                            .trivial_augment = options.trivial_augment,
                             .color_jitter = options.color_jitter,
                             .cutout = options.cutout,
                             .erasing = options.random_erasing,
@@ -238,6 +252,26 @@ void synchronize(Experiment& e, int ranks) {
         e.batch.shards, ranks, ranks, e.batch.shards);
   e.graph.synchronize_batch_norm();
   e.fingerprint.push_back({"batch normalisation", "synchronized"});
+}
+
+// Other numbers of shards on each rank would leave some of them alone at a divided layer.
+void split_linear(Experiment& e, int ranks, int rank) {
+  check(e.device.gpu_module == nullptr && !e.device.described, ExitCode::usage,
+        "--split-linear works on CPUs only; use --device cpu, or remove it");
+  const std::vector<int> layers = layers_to_split(e.graph, e.options.distributed.split_linear, ranks);
+  check(e.batch.shards % ranks == 0, ExitCode::usage,
+        "--split-linear requires as many logical shards on each rank, here there are {} shards on {} ranks; use "
+        "--logical-shards {}, or a number of ranks that divides {}",
+        e.batch.shards, ranks, ranks, e.batch.shards);
+  if (ranks == 1) return;
+  for (const int layer : layers) e.graph.split_linear(layer, ranks);
+  e.slices = ParameterSlices(e.graph, layers, ranks, rank);
+}
+
+// Layers that communicate with those of other shards in training.
+void connect_shards(Experiment& e, int ranks, int rank) {
+  if (e.options.model.sync_batch_norm) synchronize(e, ranks);
+  if (splits_linear(e.options.distributed)) split_linear(e, ranks, rank);
 }
 
 // The weights of the model's file, or random ones; then, if `reads`, those that depend on the training images, and those
@@ -280,6 +314,25 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 Reduction reduction_of(const Options& options) {
   // Only the fixed tree adds in an order that is independent of the number of ranks.
   return options.optimizer.deterministic ? Reduction::tree : options.distributed.reduction;
+}
+
+ReducerConfig reducer_config(const Experiment& e) {
+  const DistributedOptions& options = e.options.distributed;
+  std::vector<std::size_t> sizes;
+  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
+  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
+  ReducerConfig config;
+  config.algorithm = reduction_of(e.options);
+  config.bf16 = options.gradient_precision == GradientPrecision::bf16;
+  config.overlap = options.overlap;
+  config.buckets =
+      plan_buckets(sizes, bytes(options.first_bucket_mib),
+                   options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes, e.slices.divided());
+  config.kept = e.slices.whole();
+  config.shards = e.batch.shards;
+  config.shard_counts = e.batch.shard_counts;
+  config.elements = static_cast<std::size_t>(e.graph.flat_elements());
+  return config;
 }
 
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
@@ -363,6 +416,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.onnx_hash = model_hash(e.onnx);
   phase([&] {
     check_gradient_precision(options);
+    if (inputs.evaluated == nullptr) check_muon(options.optimizer, device);
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
     normalization = open_data(e, inputs);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size());
@@ -379,7 +433,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     if (session.rank() != 0) e.onnx.clear();
     e.fingerprint = data_fingerprint(e.data, normalization);
     e.fingerprint.push_back(network_part(e.graph));
-    if (options.model.sync_batch_norm && inputs.evaluated == nullptr) synchronize(e, session.size());
+    if (inputs.evaluated == nullptr) connect_shards(e, session.size(), session.rank());
     if (resumed) {
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);

@@ -23,6 +23,7 @@
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
 #include "gradients/buckets.h"
+#include "gradients/reducer_config.h"
 #include "job/mpi_session.h"
 #include "machine/device.h"
 #include "model/graph.h"
@@ -33,6 +34,7 @@
 #include "train/batch_stage.h"
 #include "train/fingerprint.h"
 #include "train/shard_statistics.h"
+#include "train/split_linear.h"
 
 namespace ddp {
 
@@ -41,6 +43,8 @@ struct Experiment {
   DataSets data;
   BatchPlan batch;
   Graph graph{Shape{}};
+  // What this rank holds of the linear layers that --split-linear divides.
+  ParameterSlices slices;
   std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a built-in model
   std::string onnx_hash;  // its hash, on all ranks
   // The inputs of the run besides its options: data, normalisation, network.
@@ -94,6 +98,9 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
 
 // The algorithm that sums gradients over the ranks.
 Reduction reduction_of(const Options& options);
+
+// How gradients are summed, for the number of shards that each rank has now.
+ReducerConfig reducer_config(const Experiment& e);
 
 // The network configuration for `batch` samples.
 NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,

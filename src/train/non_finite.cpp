@@ -146,8 +146,8 @@ std::string sample_list(std::span<const std::uint32_t> indices) {
 NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, const BatchStage& stage,
                           const Batch& batch, std::int64_t samples) {
   NonFinite found;
+  run.fetch();  // parameters that are divided among the ranks become whole
   const Found here = find_here(experiment, stage, batch, samples, ranks.rank());
-  run.fetch();
   found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
   double loss_sum = here.loss_sum;
   ranks.all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <variant>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -29,6 +30,26 @@ void for_matching(const char* option, const std::string& pattern, const Graph& g
   if (more) names.resize(kShown);
   check(found, ExitCode::usage, "--{}: no parameter of the model matches '{}'; there are {}{}", option, pattern,
         join(names), more ? ", ..." : "");
+}
+
+// The weight of a convolution or a linear layer.
+bool is_matrix(const Graph& graph, const Parameter& parameter) {
+  const LayerKind& kind = graph.layers()[static_cast<std::size_t>(parameter.layer)].kind;
+  return !parameter.bias && !parameter.fixed &&
+         (std::holds_alternative<ConvLayer>(kind) || std::holds_alternative<ConvTransposeLayer>(kind) ||
+          std::holds_alternative<LinearLayer>(kind));
+}
+
+// What Muon updates as matrices: all such weights but the first and the classifier's. That of a convolution has a row for
+// each output channel.
+void find_matrices(const Graph& graph, std::vector<ParameterSegment>& segments) {
+  bool first = true;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Parameter& parameter = graph.parameters()[i];
+    if (!is_matrix(graph, parameter)) continue;
+    if (!first && parameter.layer != graph.classifier()) segments[i].rows = parameter.shape[0];
+    first = false;
+  }
 }
 
 }  // namespace
@@ -63,6 +84,7 @@ std::vector<ParameterSegment> parameter_segments(const Graph& graph, const Optim
     const bool plain = options.no_decay_on == NoDecay::norm_and_bias && p.shape.size() == 1;
     segments.push_back({p.offset, p.elements(), p.lr_scale, plain ? 0.0F : p.decay_scale, !plain});
   }
+  if (options.optimizer == OptimizerKind::muon) find_matrices(graph, segments);
   for (const PatternFactor& each : options.lr_for) {
     for_matching("lr-for", each.pattern, graph, segments,
                  [&](ParameterSegment& segment) { segment.lr_scale *= static_cast<float>(each.factor); });
@@ -71,7 +93,14 @@ std::vector<ParameterSegment> parameter_segments(const Graph& graph, const Optim
     for_matching("decay-for", each.pattern, graph, segments,
                  [&](ParameterSegment& segment) { segment.decay_scale *= static_cast<float>(each.factor); });
   }
-  for (const PatternFreeze& each : options.freeze) {
+  for (const PatternEpochs& each : options.lr_fade_for) {
+    const auto steps = static_cast<double>(steps_of_epochs(each.epochs, steps_per_epoch));
+    for_matching("lr-fade-for", each.pattern, graph, segments, [&](ParameterSegment& segment) {
+      segment.fade_steps = steps;
+      segment.last_step = std::min(segment.last_step, steps);
+    });
+  }
+  for (const PatternEpochs& each : options.freeze) {
     const auto last = static_cast<double>(steps_of_epochs(each.epochs, steps_per_epoch));
     for_matching("freeze", each.pattern, graph, segments,
                  [&](ParameterSegment& segment) { segment.last_step = std::min(segment.last_step, last); });

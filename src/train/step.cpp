@@ -19,6 +19,13 @@ namespace {
 constexpr std::size_t kHashedFloats = 1024;
 constexpr std::uint64_t kLow32 = 0xFFFFFFFF;
 
+Range last_of(std::size_t elements) {
+  const auto end = static_cast<std::int64_t>(elements);
+  return {std::max<std::int64_t>(0, end - static_cast<std::int64_t>(kHashedFloats)), end};
+}
+
+std::size_t bytes_of(const Range& floats) { return static_cast<std::size_t>(floats.size()) * sizeof(float); }
+
 }  // namespace
 
 SumOverShards sums_in_rank_order(Communicator* ranks) {
@@ -37,11 +44,14 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool reco
       plan_(std::move(plan)),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.flat_elements())),
-      message_bytes_(squares_at() + kSquareSums * sizeof(double)),
-      hashed_weights_(std::min(elements_, kHashedFloats)),
+      held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
+      counted_(held_.empty() || rank == 0 ? std::vector<Range>{{0, network_.flat_elements()}} : held_),
+      message_bytes_(squares_at() + squares_count() * sizeof(double)),
+      hashed_(held_.empty() ? last_of(elements_) : parts.slices->last_weights(kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
       fingerprints_(parts.fingerprints),
       sums_(parts.sums),
+      exchange_(parts.exchange),
       record_(record && reducer_.recordable()) {
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   host_message_ = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
@@ -50,7 +60,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool reco
 
 // Where the host has the weights (0) and the running statistics (1) that are hashed.
 std::size_t TrainStep::sample_at(std::size_t which) const {
-  return aligned_bytes(message_bytes_) + (which == 0 ? 0 : aligned_bytes(hashed_weights_ * sizeof(float)));
+  return aligned_bytes(message_bytes_) + (which == 0 ? 0 : aligned_bytes(bytes_of(hashed_)));
 }
 
 // Each sample contributes 32 bits that depend on its position in the global batch, so that the sums over the ranks are
@@ -73,11 +83,31 @@ void TrainStep::hash_batch(const Batch& batch, std::int64_t samples) {
 
 // Some values of the step's result, for StepHashes: the last weights, which every other weight influences within a step.
 void TrainStep::enqueue_fingerprint(const float* parameters) {
-  backend_.queue().download(host_message_.data() + sample_at(0), parameters + elements_ - hashed_weights_,
-                            hashed_weights_ * sizeof(float));
+  backend_.queue().download(host_message_.data() + sample_at(0), parameters + hashed_.begin, bytes_of(hashed_));
   if (hashed_statistics_ == 0) return;
   backend_.queue().download(host_message_.data() + sample_at(1), statistics_->of_shard(plan_.shards_of(rank_).begin),
                             hashed_statistics_ * sizeof(float));
+}
+
+// Of the whole gradient. If some of it is divided, rank 0 counts all that it has, with zeros for the parts of others, and
+// the others count their parts.
+void TrainStep::enqueue_square_sums() {
+  auto* sums = message_.at<double>(squares_at());
+  if (!held_.empty()) backend_.math().fill_zero(sums, squares_count() * sizeof(double));
+  for (const Range& range : counted_) {
+    backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums);
+    sums += kSquareSums;
+  }
+  if (!held_.empty()) reducer_.sum(message_.at<double>(squares_at()), squares_count());
+}
+
+// The shards that the ranks process at the same time exchange activations.
+void TrainStep::set_exchange(std::int64_t round, std::int64_t samples) {
+  if (exchange_ == nullptr) return;
+  for (std::size_t rank = 0; rank < exchange_->samples.size(); ++rank) {
+    const std::int64_t shard = plan_.shards_of(static_cast<int>(rank)).begin + round;
+    exchange_->samples[rank] = plan_.shard_samples(shard, samples).size();
+  }
 }
 
 void TrainStep::compute(const float* parameters, std::int64_t samples) {
@@ -88,7 +118,8 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
     const Range range = plan_.shard_samples(shard, samples);
     if (shard + 1 == shards.end) backend_.queue().mark(Mark::last_shard_mark);
     const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard),
-                           sums_ ? &sums_ : nullptr};
+                           sums_ ? &sums_ : nullptr, exchange_};
+    set_exchange(shard - shards.begin, samples);
     note_phase(WorkPhase::forward);
     network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
                      {message_.at<double>(0) + shard, device(Slot::correct), scale});
@@ -111,9 +142,7 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   reducer_.finish();
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
   backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
-  if (fingerprints_) {
-    backend_.math().square_sums(reducer_.gradient(), elements_, message_.at<double>(squares_at()));
-  }
+  if (fingerprints_) enqueue_square_sums();
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), shards + Slot::summed);
   backend_.queue().mark(Mark::optimizer_mark);
@@ -154,13 +183,13 @@ StepResult TrainStep::result_of(const StepInput& input) const {
     return result;
   }
   const double* squares = host_message_.at<double>(squares_at());
-  result.grad_norm = std::sqrt(std::accumulate(squares, squares + kSquareSums, 0.0));
+  result.grad_norm = std::sqrt(std::accumulate(squares, squares + squares_count(), 0.0));
   const auto hash = [this](std::size_t which, std::size_t count) {
     return count == 0 ? 0 : XXH3_64bits(host_message_.data() + sample_at(which), count * sizeof(float));
   };
   result.hashes = {static_cast<std::uint64_t>(host(Slot::sample_hash)),
                    static_cast<std::uint64_t>(host(Slot::pixel_hash)), hash(1, hashed_statistics_),
-                   hash(0, hashed_weights_)};
+                   hash(0, static_cast<std::size_t>(hashed_.size()))};
   return result;
 }
 

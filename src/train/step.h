@@ -13,8 +13,10 @@
 // step can be recorded once and replayed as a whole; on the CPU each call executes immediately.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
@@ -26,6 +28,7 @@
 #include "options/batch.h"
 #include "train/batch_stage.h"
 #include "train/shard_statistics.h"
+#include "train/split_linear.h"
 
 namespace ddp {
 
@@ -70,6 +73,8 @@ struct StepParts {
   const ShardStatistics* statistics = nullptr;  // null: the network has no batch normalisation
   bool fingerprints = true;                     // compute StepResult::hashes and grad_norm
   SumOverShards sums = {};                      // for a synchronized batch normalisation; empty: none
+  const ParameterSlices* slices = nullptr;      // of divided linear layers; null: all parameters are whole
+  ShardExchange* exchange = nullptr;            // for these layers
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -96,6 +101,9 @@ class TrainStep {
   std::size_t squares_at() const { return aligned_bytes(summed_bytes() + sizeof(StepControl)); }
   std::size_t sample_at(std::size_t which) const;
   void hash_batch(const Batch& batch, std::int64_t samples);
+  std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
+  void enqueue_square_sums();
+  void set_exchange(std::int64_t round, std::int64_t samples);
   void enqueue_fingerprint(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);
@@ -115,11 +123,14 @@ class TrainStep {
   std::size_t elements_;  // of the flat gradient
   Memory message_;
   Memory host_message_;
+  std::vector<Range> held_;     // of this rank, of divided parameters
+  std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm
   std::size_t message_bytes_;   // on the device
-  std::size_t hashed_weights_;  // the last ones of the flat buffer
+  Range hashed_;                // weights of the flat buffer, the last ones
   std::size_t hashed_statistics_;
   bool fingerprints_;
   SumOverShards sums_;
+  ShardExchange* exchange_;
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
   std::unique_ptr<Recording> recording_;

@@ -53,8 +53,7 @@ TimedKernels time_kernels(const MpiSession& session, Communicator& ranks, const 
     if (mine == sharing.end()) return text;
     for (auto q = static_cast<std::size_t>(mine - sharing.begin()); q < timed.queries.size(); q += sharing.size()) {
       heartbeat();
-      const KernelQuery& query = timed.queries[q];
-      text += to_line(ops.choose(query.spec, query.from, query.to, ChoiceMode::timed));
+      text += to_line(timed_answer(ops, timed.queries[q]));
     }
     return text;
   });

@@ -12,8 +12,8 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/position.h"
+#include "base/text.h"
 #include "checkpoint/reader.h"
-#include "gradients/buckets.h"
 #include "job/joint_error.h"
 #include "metrics/read_log.h"
 #include "train/fingerprint.h"
@@ -33,23 +33,6 @@ std::filesystem::path free_folder(const std::filesystem::path& folder) {
   return path;
 }
 
-ReducerConfig reducer_config(const Experiment& e) {
-  const DistributedOptions& options = e.options.distributed;
-  std::vector<std::size_t> sizes;
-  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
-  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
-  ReducerConfig config;
-  config.algorithm = reduction_of(e.options);
-  config.bf16 = options.gradient_precision == GradientPrecision::bf16;
-  config.overlap = options.overlap;
-  config.buckets = plan_buckets(sizes, bytes(options.first_bucket_mib),
-                                options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes);
-  config.shards = e.batch.shards;
-  config.shard_counts = e.batch.shard_counts;
-  config.elements = static_cast<std::size_t>(e.graph.flat_elements());
-  return config;
-}
-
 }  // namespace
 
 Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
@@ -57,8 +40,10 @@ Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, Ph
       stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
             mixes(e.options.data)),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
+      exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
       step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
-            e.options.output.recording, sums_in_rank_order(statistic_ranks.get())},
+            e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
+            exchange ? &exchange->shards() : nullptr},
            e.batch, ranks.rank(), e.options.device.cuda_graph != GraphMode::off) {}
 
 Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
@@ -168,6 +153,16 @@ ExitCode Trainer::run() {
   if (!run_.evaluated_now() && !evaluate()) return leave(ExitCode::stopped);
   if (output_ != nullptr) output_->folder.check_held_now();
   return leave(ExitCode::done);
+}
+
+std::string Trainer::split_text() const {
+  const std::int64_t steps = run_.step() - std::max<std::int64_t>(0, run_.resumed_step());
+  if (engine_->exchange == nullptr || steps == 0) return "";
+  const LayerTraffic planned =
+      layer_traffic(experiment_.graph, experiment_.slices.layers(), ranks_.size(), experiment_.batch.global_batch);
+  return fmt::format("rank {} sent {} bytes of activations per step, instead of {} of gradients", ranks_.rank(),
+                     format_count(engine_->exchange->bytes_sent() / static_cast<std::uint64_t>(steps)),
+                     format_count(static_cast<std::uint64_t>(planned.gradients)));
 }
 
 // After a step: measures it, and at times moves shards between the ranks.

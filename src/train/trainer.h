@@ -49,6 +49,9 @@ class Trainer {
   // What --balance on has gained, or "".
   std::string balance_text() const { return balance_ ? balance_->summary() : ""; }
 
+  // What this rank has sent for linear layers that are divided among the ranks, or "".
+  std::string split_text() const;
+
   // Throws JointError on all ranks: non_finite if the loss, the gradient or the state to be saved is not finite,
   // checkpoint if the weights of the ranks differ.
   ExitCode run();
@@ -119,6 +122,7 @@ class Trainer {
     Reducer reducer;
     BatchStage stage;
     std::unique_ptr<Communicator> statistic_ranks;  // of synchronized batch normalisations; null: there are none
+    std::unique_ptr<RankExchange> exchange;         // of divided linear layers; null: there are none
     TrainStep step;
   };
   // The batches from the cursor of the run on.

@@ -38,6 +38,12 @@ TrainingState constant_state(const Experiment& e) {
   return state;
 }
 
+std::vector<ParameterSegment> segments_of(const Experiment& e) {
+  std::vector<ParameterSegment> segments = parameter_segments(e.graph, e.options.optimizer, e.batch.steps_per_epoch);
+  e.slices.restrict_to_held(segments);
+  return segments;
+}
+
 }  // namespace
 
 std::vector<TensorView> parameter_views(const Experiment& experiment) {
@@ -57,11 +63,12 @@ std::vector<TensorView> weight_views(const Experiment& experiment) {
 TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
     : experiment_(experiment),
       ranks_(ranks),
-      optimizer_(*experiment.backend,
-                 parameter_segments(experiment.graph, experiment.options.optimizer, experiment.batch.steps_per_epoch),
-                 update_settings(experiment.options.optimizer)),
+      optimizer_(*experiment.backend, segments_of(experiment), update_settings(experiment.options.optimizer)),
       lookahead_(lookahead_config(experiment.options.optimizer, experiment.batch)),
       constant_state_(constant_state(experiment)) {
+  if (experiment.slices.any()) {
+    optimizer_.set_sums_over_ranks([&ranks](std::span<double> values) { ranks.all_reduce(values, ReduceOp::sum); });
+  }
   for (const OptimizerState& state : optimizer_.state()) {
     host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values, optimizer_.elements())});
   }
@@ -128,8 +135,15 @@ TrainingState TrainingRun::capture() const {
 
 void TrainingRun::fetch() {
   experiment_.statistics->gather(ranks_);
-  experiment_.host_parameters->fetch();
-  for (NamedMirror& each : host_state_) each.mirror.fetch();
+  fetch(*experiment_.host_parameters);
+  for (NamedMirror& each : host_state_) fetch(each.mirror);
+}
+
+void TrainingRun::fetch(HostMirror& mirror) {
+  mirror.fetch();
+  if (!experiment_.slices.any()) return;
+  experiment_.slices.gather(ranks_, mirror.values());
+  mirror.push();
 }
 
 std::vector<TensorView> TrainingRun::weights() const { return weight_views(experiment_); }

@@ -42,7 +42,8 @@ class TrainingRun {
   // Everything that a checkpoint stores besides the tensors.
   TrainingState capture() const;
 
-  // Collective: copies all tensors to the host memory that weights() and optimizer_state() refer to.
+  // Collective: copies all tensors to the host memory that weights() and optimizer_state() refer to; parameters that are
+  // divided among the ranks become whole.
   void fetch();
   std::vector<TensorView> weights() const;
   // Those of weights() that are parameters, not running statistics.
@@ -83,6 +84,7 @@ class TrainingRun {
   void read(const Checkpoint* checkpoint);
   void spread();
   void move_on(std::int64_t samples);
+  void fetch(HostMirror& mirror);
   struct NamedMirror {
     std::string name;
     HostMirror mirror;

@@ -11,6 +11,7 @@
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/operators.h"
 #include "backend/op_check.h"
 
 namespace ddp {
@@ -27,9 +28,10 @@ namespace {
 // The inputs are exact in bf16; results are rounded to 8 bits, an error of up to 2^-8 of their size.
 constexpr double kRounding = 1e-2;
 
-void check_bf16(Op& op, const OpSpec& spec, std::int64_t active, const std::string& what) {
+void check_bf16(Op& op, const OpSpec& spec, std::int64_t active, const std::string& what,
+                Layout layout = Layout::lanes16) {
   const auto backend = make_cpu_backend(Precision::bf16);
-  check_op({*backend, op, spec, Layout::lanes16, Layout::lanes16, active, kRounding, what});
+  check_op({*backend, op, spec, layout, layout, active, kRounding, what});
 }
 
 template <class Values>
@@ -167,6 +169,28 @@ TEST(LanesBf16, DepthwiseConvolutionsAgreeWithTheReference) {
     check_bf16(*op, spec, active, describe(spec) + " active " + std::to_string(active));
     if (HasFatalFailure()) return;
   }
+}
+
+TEST(OneDnnBf16, EveryFormatAgreesWithTheReference) {
+  if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "this processor has no instructions for bf16";
+  int built = 0;
+  for (int round = 0; round < 40; ++round) {
+    ConvSpec spec = random_conv(2, round % 2 == 0 ? 1 : 5);
+    spec.relu = spec.average_pool = false;
+    for (const char* name : {"nhwc", "any"}) {
+      const OneDnnConvFormats formats{name, name, name};
+      const auto op = make_onednn_conv(spec, formats, Element::bf16);
+      if (op == nullptr) continue;
+      ++built;
+      const std::int64_t active = random_between(1, spec.batch);
+      const std::string text = to_text(formats, Element::bf16);
+      check_bf16(*op, spec, active, describe(spec) + " active " + std::to_string(active) + " " + text, Layout::nhwc);
+      if (HasFatalFailure()) return;
+      EXPECT_TRUE(is_onednn_bf16_text(text));
+      EXPECT_EQ(onednn_formats_from_text(text).data, name);
+    }
+  }
+  EXPECT_GE(built, 40);
 }
 
 std::vector<std::uint16_t> random_bf16(std::size_t count) {

@@ -131,12 +131,13 @@ class FlatParameters {
 
  private:
   static constexpr float kRest = 77;
+  static constexpr std::size_t kTensors = 3;  // weight, bias and input bias
   struct Part {
     std::size_t begin, count;
   };
-  using Parts = std::array<Part, kMaxParameters>;
+  using Parts = std::array<Part, kTensors>;
 
-  static Parts place(const std::array<std::size_t, kMaxParameters>& counts) {
+  static Parts place(const std::array<std::size_t, kTensors>& counts) {
     Parts parts{};
     std::size_t end = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -145,7 +146,7 @@ class FlatParameters {
     }
     return parts;
   }
-  std::vector<float> flatten(const std::array<const Values*, kMaxParameters>& parameters) const {
+  std::vector<float> flatten(const std::array<const Values*, kTensors>& parameters) const {
     std::vector<float> flat(parts_.back().begin + parts_.back().count + 3, kRest);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       std::transform(parameters.at(i)->begin(), parameters.at(i)->end(),

@@ -14,6 +14,9 @@
 
 namespace ddp {
 
+// What segments with a falling rate of their own fall from.
+inline constexpr double kFullLr = 0.07;
+
 class ReferenceUpdate {
  public:
   ReferenceUpdate(const UpdateSettings& settings, std::vector<ParameterSegment> segments,
@@ -43,7 +46,7 @@ class ReferenceUpdate {
       for (double& value : g) value = std::clamp(value, -settings_.clip_value, settings_.clip_value);
     }
     for (const ParameterSegment& segment : segments_) {
-      if (!is_frozen(segment)) update_segment(segment, g, lr, momentum);
+      if (!is_frozen(segment)) update_segment(segment, g, lr_of(segment, lr), momentum);
     }
     const auto n = static_cast<double>(steps_ - 1);
     const double keep =
@@ -59,6 +62,10 @@ class ReferenceUpdate {
   std::vector<double> average;
 
  private:
+  double lr_of(const ParameterSegment& segment, double scheduled) const {
+    const bool fades = segment.fade_steps < kEveryStep;
+    return fades ? kFullLr * (1 - static_cast<double>(steps_ - 1) / segment.fade_steps) : scheduled;
+  }
   bool is_frozen(const ParameterSegment& segment) const { return static_cast<double>(steps_) > segment.last_step; }
 
   static double norm(const std::vector<double>& values, std::size_t begin, std::size_t end) {

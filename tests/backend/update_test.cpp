@@ -63,7 +63,7 @@ struct OnDevice {
   void update(const std::vector<float>& gradient, double lr, double step, double skip,
               std::optional<double> momentum = std::nullopt) {
     const DeviceArray<float> g(backend, gradient);
-    control.set({StepControl{lr, momentum.value_or(a.settings.own_momentum()), step}});
+    control.set({StepControl{lr, momentum.value_or(a.settings.own_momentum()), step, kFullLr}});
     skipped.set({skip});
     a.gradient = g.data();
     backend.math().update(a);
@@ -161,6 +161,14 @@ TEST_P(Update, OfSegmentsWithTheirOwnRatesFollowsTheRules) {
 TEST_P(Update, OfSegmentsThatAreTrainedForSomeStepsFollowsTheRules) {
   follows_reference({{0, 500}, {500, 40, 1, 1, true, 0}, {540, 300, 1, 1, true, 1}, {840, 60, 2, 1, true, 2}},
                     /*states=*/false);
+}
+
+TEST_P(Update, OfSegmentsWhoseRateFallsFollowsTheRules) {
+  ParameterSegment fades{0, kUpdateChunk + 20, 2, 0.5F};
+  fades.fade_steps = 5;
+  ParameterSegment stops{kUpdateChunk + 20, 60};
+  stops.fade_steps = stops.last_step = 2;
+  follows_reference({fades, stops, {kUpdateChunk + 80, 300}}, /*states=*/false);
 }
 
 // Not one bit changes, whatever the moments are.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # causes.sh PROGRAM MPIRUN SLOW_IO.so [TRIALS] [NAME...]: plants causes of slowness in runs of two ranks, and checks that
 # 'explain' names each, and how far the gain that it predicts is from the one that --verify measures. The last line counts.
-# All causes, or those that are named: loader straggler link root batch evaluation disk threads healthy.
+# All causes, or those that are named: loader straggler slow link root batch evaluation disk threads healthy.
 # 'link' needs root and network namespaces.
 #
 # The machine must be quiet: other programs on the cores are a cause of their own, and are reported as such. The highest
@@ -12,14 +12,15 @@ trials=${4:-1}
 here=$(cd "$(dirname "$0")" && pwd)
 chosen=("${@:5}")
 source "$here/lib.sh"
-[ ${#chosen[@]} -gt 0 ] || chosen=(loader straggler link root batch evaluation disk threads healthy)
+[ ${#chosen[@]} -gt 0 ] || chosen=(loader straggler slow link root batch evaluation disk threads healthy)
+wrapper=() # before the program
 named=0 planted=0 within=0 verified=0
 apart=()
 base=(--dataset glyphs --threads 1 --progress none --plan-cache "$folder/plans")
 
 # job SECONDS ARGUMENTS...: two ranks, or as many as the environment says, on this host.
 job() {
-  OMPI_MCA_orte_tmpdir_base=$folder timeout -s KILL "$1" "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${@:2}" \
+  OMPI_MCA_orte_tmpdir_base=$folder timeout -s KILL "$1" "$mpirun" -q --oversubscribe --bind-to none -np 2 "${wrapper[@]}" "$program" "${@:2}" \
     >"$folder/out" 2>"$folder/err"
 }
 
@@ -64,7 +65,7 @@ for ((trial = 1; trial <= trials; trial++)); do
   for cause in "${chosen[@]}"; do
     rm -rf "$folder/run"
     unset LD_PRELOAD SLOW_SUFFIX SLOW_OPEN_MS SLOW_SYNC_MS
-    steps=60
+    steps=60 wrapper=()
     case $cause in
     loader)
       [ -d "$folder/images" ] || make_images "$folder/images" 100
@@ -81,6 +82,14 @@ for ((trial = 1; trial <= trials; trial++)); do
       kill $(cat "$folder/loops")
       wait
       judge straggler 'straggler: rank 1 on '
+      ;;
+    slow)
+      # Rank 1 computes at 60% of its speed, also while --verify trains.
+      wrapper=("$here/slow_rank.py")
+      job 120 "${base[@]}" --global-batch 256 --logical-shards 8 --max-steps 150 --eval-every 0 --test-limit 100 --output "$folder/run" ||
+        fail "$cause"
+      steps=200
+      judge slow 'straggler: rank 1 on '
       ;;
     root)
       job 120 "${base[@]}" --model resnet18-d2l --image-size 28 --global-batch 2 --reduction root --bucket-mib 25 --max-steps 24 --train-limit 1000 --test-limit 4 \

@@ -17,6 +17,7 @@ namespace ddp::backend_examples {
 
 extern Backend& backend;
 extern const OpSpec spec;
+extern const std::vector<OpSpec> specs;
 extern const MemoryPlan plan;
 extern const BufferId id;
 extern const UpdateArguments arguments;

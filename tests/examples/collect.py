@@ -12,7 +12,7 @@ import sys
 # These show a file, an output or a formula; external_data.h needs protobuf.
 NOT_CODE = {"checkpoint/layout.h", "checkpoint/manifest.h", "metrics/progress_text.h", "metrics/time_summary.h",
             "backend/tensor.h", "onnx/external_data.h", "optim/rules/adam.h", "optim/rules/lamb.h", "optim/rules/lars.h",
-            "optim/rules/rmsprop.h", "optim/rules/sgd.h"}
+            "optim/rules/muon.h", "optim/rules/rmsprop.h", "optim/rules/sgd.h"}
 
 
 def example(lines):

@@ -5,6 +5,7 @@
 
 #include "commands/ranks.h"
 #include "commands/sweep_group.h"
+#include "metrics/timing.h"
 #include "train/experiment.h"
 #include "train/trainer.h"
 
@@ -16,6 +17,7 @@ extern const MpiSession& session;
 extern Communicator& communicator;
 extern const Topology& topology;
 extern const Options& options;
+extern const RunTiming& timing;
 extern const Experiment& experiment;
 void print(const std::string& text);
 

@@ -16,6 +16,7 @@ extern const RunView& view;
 extern const std::vector<StepSample> last_steps;
 extern const std::vector<ScalingPoint> points, strong, weak;
 extern const std::vector<Cure> cures;
+extern const StepProbe probe;
 extern std::unique_ptr<RunFolder> folder;
 
 }  // namespace ddp::explain_examples

@@ -10,12 +10,13 @@ Everything is computed in float64 from inputs that are exact in float32. The fil
     initial      the initial weights
     gradients    of each step
     lr           of each step: it varies, because some optimizers apply the learning rate inside the momentum
-    optimizers   for each case: its settings by the names of UpdateSettings, factors of the segments, and the weights
+    optimizers   for each case: its settings by the names of UpdateSettings, factors of the segments, their rows if
+                 they are matrices to Muon, and the weights
                  after some steps; with average_decay also the moving average
     schedules    for each case: the settings by the names of ScheduleConfig and the learning rate of each step
 
 Optimizers that PyTorch lacks are implemented here after their sources: Keras' RMSprop (keras/src/optimizers/rmsprop.py of Keras
-3), LARS (You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, algorithm 1), LAMB (You et al.,
+3), the form of Muon in airbench94_muon.py of github.com/KellerJordan/cifar10-airbench, LARS (You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, algorithm 1), LAMB (You et al.,
 Large Batch Optimization for Deep Learning, ICLR 2020, algorithm 2, with phi the identity), SGD with the decoupled decay
 of torch.optim.AdamW, and tf.compat.v1.train.exponential_decay.
 """
@@ -104,6 +105,55 @@ class DecoupledSgd(torch.optim.SGD):
         super().step()
 
 
+# The iteration of torch.optim.Muon without its rounding to bf16.
+def orthogonal(grad, coefficients, steps, eps):
+    a, b, c = coefficients
+    x = grad.T if grad.size(0) > grad.size(1) else grad
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if grad.size(0) > grad.size(1) else x
+
+
+torch.optim._muon._zeropower_via_newtonschulz = orthogonal
+
+
+class AirbenchMuon(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum, steps):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "steps": steps})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                buffer = self.state[p].setdefault("buffer", torch.zeros_like(p))
+                buffer.mul_(group["momentum"]).add_(p.grad)
+                step = p.grad + group["momentum"] * buffer
+                p *= len(p) ** 0.5 / p.norm()
+                p -= group["lr"] * orthogonal(step, (3.4445, -4.7750, 2.0315), group["steps"], 1e-7)
+
+
+# Segments with rows are matrices for the optimizer that `make` returns; the others are trained by SGD.
+class Matrices(torch.optim.Optimizer):
+    def __init__(self, params, rows, make, **sgd):
+        super().__init__(params, {"lr": 1})
+        self.pairs = [(p, torch.nn.Parameter(p.data.view(n, -1))) for p, n in zip(params, rows) if n]
+        self.inner = [make([view for _, view in self.pairs])]
+        others = [p for p, n in zip(params, rows) if not n]
+        if others:
+            self.inner.append(torch.optim.SGD(others, 1, **sgd))
+
+    @torch.no_grad()
+    def step(self):
+        for p, view in self.pairs:
+            view.grad = p.grad.view(view.shape)
+        for optimizer in self.inner:
+            for group in optimizer.param_groups:
+                group["lr"] = self.param_groups[0]["lr"]
+            optimizer.step()
+
+
 # The settings of a case, and their equivalents in PyTorch.
 def cases():
     o = torch.optim
@@ -150,6 +200,19 @@ def cases():
            lambda p: Lamb([{"params": p[:1]}, {"params": p[1:], "factor": 0.5}], 1, 0.8, 0.95, 1e-6, 0.1))
     yield ({"rule": "lamb", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "clip_value": 0.3, "cycles": True},
            lambda p: Lamb(p, 1, 0.9, 0.999, 1e-6, 0))
+
+
+    for rows in ([3, 0], [6, 2], [9, 6], [18, 0]):
+        yield ({"rule": "muon", "momentum": 0.9, "nesterov": True, "rows": rows},
+               lambda p, rows=rows: Matrices(p, rows, lambda q: o.Muon(q, 1, weight_decay=0), momentum=0.9,
+                                             nesterov=True))
+    yield ({"rule": "muon", "momentum": 0.8, "weight_decay": 0.1, "decoupled": True, "decay_scales": [1, 0],
+            "muon_scale": "rms", "muon_momentum": 0.8, "rows": [3, 0], "clip_norm": 2.0, "average_decay": 0.9},
+           lambda p: Matrices(p, [3, 0], lambda q: o.Muon(q, 1, 0.1, 0.8, adjust_lr_fn="match_rms_adamw"),
+                              momentum=0.8))
+    yield ({"rule": "muon", "momentum": 0.85, "nesterov": True, "muon_scale": "none", "muon_momentum": 0.6,
+            "muon_steps": 3, "muon_normalizes": True, "rows": [3, 0]},
+           lambda p: Matrices(p, [3, 0], lambda q: AirbenchMuon(q, 1, 0.6, 3), momentum=0.85, nesterov=True))
 
 
 # Momentum and beta1 of the cases that have "cycles".

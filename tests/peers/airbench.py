@@ -47,12 +47,18 @@ def write_cifar10(folder, pixels, labels):
                 file.write(bytes([labels[i]]) + pixels[i].tobytes())
 
 
-def trained(program, folder, name, *options):
+# The folder of a run of a configuration in fp32 without augmentation, one step an epoch.
+def train(program, folder, name, config, *options):
     run = os.path.join(folder, name)
-    call(program, 'train', '--config', str(ROOT / 'configs' / 'cifar10-94.cfg'), '--data-dir', folder, '--precision', 'fp32',
+    call(program, 'train', '--config', str(ROOT / 'configs' / config), '--data-dir', folder, '--precision', 'fp32',
          '--random-flip', 'off', '--random-crop-padding', '0', '--random-crop-fill', 'black', '--global-batch', str(COUNT),
-         '--epochs', str(STEPS), '--lookahead', '2', '--one-cycle-rise', str((RISE + 1) / STEPS), '--device', 'cpu', '--threads', '1',
-         '--progress', 'none', '--log-level', 'warning', '--plan-cache', 'off', '--deterministic', '--output', run, *options)
+         '--epochs', str(STEPS), '--device', 'cpu', '--threads', '1', '--progress', 'none', '--log-level', 'warning',
+         '--plan-cache', 'off', '--deterministic', '--output', run, *options)
+    return run
+
+
+def trained(program, folder, name, *options):
+    run = train(program, folder, name, 'cifar10-94.cfg', '--lookahead', '2', '--one-cycle-rise', str((RISE + 1) / STEPS), *options)
     call(program, 'export', '--run', run, '--to', run + '.safetensors')
     return load_file(run + '.safetensors')
 
@@ -102,15 +108,20 @@ def reference(net, images, labels):
     return net.state_dict()
 
 
-def main():
-    random = np.random.default_rng(3)
+# Pixels and labels, and the images as a network sees them.
+def random_images(seed):
+    random = np.random.default_rng(seed)
     # Smooth images with noise, so that patches have large and small components.
     coarse = random.integers(0, 200, (COUNT, 3, 8, 8)).repeat(4, 2).repeat(4, 3)
     pixels = (coarse + random.integers(0, 56, (COUNT, 3, 32, 32))).astype(np.uint8)
     labels = random.integers(0, 10, COUNT, dtype=np.uint8)
-    problems = []
     images = torch.from_numpy(pixels).float() / 255
-    images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True, correction=0)
+    return pixels, labels, (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True, correction=0)
+
+
+def main():
+    pixels, labels, images = random_images(3)
+    problems = []
     with tempfile.TemporaryDirectory() as folder:
         data = os.path.join(folder, 'cifar10')
         os.mkdir(data)
@@ -139,4 +150,5 @@ def main():
     sys.exit(1 if problems else 0)
 
 
-main()
+if __name__ == '__main__':
+    main()

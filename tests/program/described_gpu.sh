@@ -22,6 +22,13 @@ run 2 30 2 train --device cuda --gpu-description "$GPU_DESCRIPTION"
 one_line '--gpu-description applies to the command plan only'
 run 2 30 1 plan --device cpu --gpu-description "$GPU_DESCRIPTION"
 one_line '--gpu-description has no effect with --device cpu'
+# Muon has no kernels for GPUs.
+run 2 60 1 "${described[@]}" "$GPU_DESCRIPTION" --optimizer muon
+one_line "--optimizer muon works on CPUs only; use --device cpu, or another --optimizer"
+
+# Nor are linear layers divided among GPUs.
+run 2 60 1 "${described[@]}" "$GPU_DESCRIPTION" --split-linear 'fc*'
+one_line "--split-linear works on CPUs only; use --device cpu, or remove it"
 
 # Invalid descriptions are rejected with any module.
 head -c 200 "$GPU_DESCRIPTION" >"$folder/cut.json"

@@ -133,6 +133,52 @@ comparisons() {
   differs update --momentum 0.5
 }
 
+probes() {
+  # Where the records of the run do not suffice, explain measures: fewer threads, on one rank and on as many as the run had.
+  # That these waited for cores is made up.
+  run 0 120 2 "${small[@]}" --global-batch 64 --epochs 10 --checkpoint-every 1000 --eval-every 0 --output "$folder/crowded"
+  sed -E 's/"threads":\[[^]]*\]/"threads":[2,2]/; s/"cpus":\[[^]]*\]/"cpus":[2,2]/; s/"core_wait":[0-9.e-]*/"core_wait":1e9/g' \
+    "$folder/crowded/timing.json" >"$folder/timing.json"
+  cp "$folder/timing.json" "$folder/crowded/timing.json"
+  for ranks in 1 2; do
+    run 0 120 "$ranks" explain "$folder/crowded"
+    grep -q '^verdict: oversubscribed cores: [0-9]* compute threads share ' "$words/out" || fail "the threads are not blamed"
+    grep -qE "^cure: --threads [0-9]+: a step of [0-9.]+ ms instead of .* [0-9.]+x images/s \(predicted\)" "$words/out" ||
+      fail "the cure was not measured on $ranks ranks"
+    grep -q 'at least [0-9.]*x' "$words/out" && fail "a measured gain is called a lower bound on $ranks ranks"
+  done
+  # Where it cannot, it says why.
+  bound() { # REASON OPTIONS...
+    run 0 60 1 explain "$folder/crowded" "${@:2}"
+    grep -q 'at least .* images/s' "$words/out" || fail "no lower bound: $1"
+    grep -qE "^'at least', since it was not measured: $1" "$words/out" || fail "the reason is not '$1'"
+  }
+  bound '--probe off' --probe off
+  sed 's/"hosts":\["[^"]*","[^"]*"\]/"hosts":["elsewhere","elsewhere"]/' "$folder/timing.json" >"$folder/crowded/timing.json"
+  bound 'the run was on other hosts than '
+  sed 's/"device":"[^"]*"/"device":"an abacus"/' "$folder/timing.json" >"$folder/crowded/timing.json"
+  bound 'the run computed on another device, an abacus; this is '
+}
+
+lives() {
+  # A run that goes on is explained and compared, and not disturbed by measurements.
+  mkdir "$words/job"
+  OMPI_MCA_orte_tmpdir_base=$words/job "$mpirun" -q --oversubscribe --bind-to none -np 2 "$program" "${small[@]}" --epochs 100000 --eval-every 0 --log-interval 20 \
+    --checkpoint-every 1000000 --output "$folder/lives" >"$words/lives-out" 2>&1 &
+  local job=$!
+  await test -s "$folder/lives/timing.json" || fail "a run of 20 steps has no timing"
+  run 0 60 1 explain "$folder/lives"
+  grep -q '^the run has not ended, or was stopped; measured until step ' "$words/out" || fail "a running run is not called so"
+  grep -q '^verdict: ' "$words/out" || fail "no verdict of a running run"
+  run 0 60 1 report "$folder/lives" --to "$words/report.html"
+  run 0 60 1 compare "$folder/lives" "$folder/lives"
+  run 2 60 2 explain "$folder/lives" --verify 10
+  one_line 'wait until it has ended'
+  kill -USR1 "$job"
+  wait "$job"
+  [ ! -e "$folder/lives/verify" ] || fail "a verification of a running run left its folder"
+}
+
 no_runs() {
   # What is no run is one line.
   run 8 60 1 explain "$folder/nowhere"
@@ -160,14 +206,22 @@ no_runs() {
   run 8 60 1 explain "$folder/silent"
   one_line 'with --recording off'
   grep -q grad_norm "$folder/silent/metrics.jsonl" && fail "a gradient norm without recording"
-  # A run that still goes on.
+  sed 's/"version":1,/"version":99,/' "$folder/a/timing.json" >"$folder/damaged/timing.json"
+  run 8 60 1 explain "$folder/damaged"
+  one_line 'version 99 was written by a newer ddp_train'
+  echo '{"version":1}' >"$folder/damaged/timing.json"
+  run 8 60 1 explain "$folder/damaged"
+  one_line 'timing.json: damaged'
+  # A run that was stopped.
   sed 's/"complete":true/"complete":false/' "$folder/a/timing.json" >"$folder/damaged/timing.json"
   run 0 60 1 explain "$folder/damaged"
-  grep -q '^the run has not ended, or was stopped; measured until step 32' "$words/out" || fail "a running run is not called so"
+  grep -q '^the run has not ended, or was stopped; measured until step 32' "$words/out" || fail "a stopped run is not called so"
 }
 
 for each in evaluations comparisons; do part "$each" & done
 part traces || failures=$((failures + $?))
 part no_runs || failures=$((failures + $?))
+part lives || failures=$((failures + $?))
 for job in $(jobs -p); do wait "$job" || failures=$((failures + $?)); done
+part probes || failures=$((failures + $?))
 finish

@@ -16,7 +16,7 @@ check() {
 check sgd --momentum 0.9 --decay decoupled --weight-decay 0.01 --clip-norm 1 --schedule multi-step --lr-milestones 1
 check adam --optimizer adam --lr 0.001 --weight-decay 0.01 --schedule one-cycle --lr-scale sqrt
 check adamw --optimizer adamw --lr 0.001 --weight-decay 0.1 --no-decay-on norm-and-bias --clip-norm 1 --ema-decay 0.9
-check rmsprop --optimizer rmsprop --lr 0.001 --momentum 0.5 --rmsprop-form keras --schedule polynomial
+check rmsprop --trivial-augment --optimizer rmsprop --lr 0.001 --momentum 0.5 --rmsprop-form keras --schedule polynomial
 check lars --optimizer lars --lr 1 --momentum 0.9 --weight-decay 0.001 --lars-trust 0.02 --warmup-epochs 1
 check lookahead --momentum 0.9 --nesterov --lookahead 2 --lookahead-decay 0.8 --lookahead-power 3 --model mnist-slim \
   --freeze 'conv1.weight,bn2.bias@0.4' --lr-for 'bn?.bias=4,fc2.*=0.5' --decay-for 'bn?.bias=0' --weight-decay 0.01 \
@@ -25,6 +25,8 @@ check lookahead --momentum 0.9 --nesterov --lookahead 2 --lookahead-decay 0.8 --
 # The part of an epoch with which it ends is evaluated and listed.
 evaluated=$(tail -1 "$folder/lookahead/summary.csv" | cut -d, -f1,5)
 [[ $evaluated =~ ^1,[01] ]] || fail "the last part of an epoch was not evaluated: $evaluated"
+check muon --optimizer muon --lr 0.02 --momentum 0.9 --nesterov --weight-decay 0.01 --decay-for '*.weight=0.5' --clip-norm 1 \
+  --muon-normalize --muon-momentum 0.6 --ema-decay 0.9 --rand-augment 2,9 --lr-fade-for '*.bias@1'
 check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential --lr-decay-steps 5
 
 run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto

@@ -72,6 +72,9 @@ bad_sweep 2 'sweep requires --sweep' --output "$folder/bad"
 bad_sweep 2 '--ranks-per-trial 3 does not divide the 2 ranks' --sweep lr=1 --ranks-per-trial 3 --output "$folder/bad"
 : >"$folder/file"
 bad_sweep 8 'file' --sweep lr=1 --output "$folder/file/sweep"
+mkdir "$folder/taken"
+: >"$folder/taken/trial-0002"
+bad_sweep 8 'cannot create the folder .*/taken/trial-0002' --sweep lr=1,2 --output "$folder/taken"
 [ ! -e "$folder/bad" ] || fail "a rejected sweep has left $folder/bad"
 run 2 30 1 --lr 0.1 --sweep lr=1
 one_line '--sweep applies to the command sweep only'

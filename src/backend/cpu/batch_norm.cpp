@@ -1,38 +1,23 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <span>
 
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
+#include "backend/cpu/row_norm.h"
 #include "backend/cpu/values.h"
 #include "backend/workspace.h"
-#include "base/error.h"
 
 namespace ddp {
 namespace {
 
 using lanes::NormKernels;
 
-// The mean as a sum of two floats, since one is not precise enough if it is large compared with the deviations, and 1 /
-// sqrt(variance + epsilon).
-struct Normaliser {
-  float mean = 0;
-  float rest = 0;
-  float inverse = 0;
-};
-
-struct Sums {
-  double first = 0;
-  double second = 0;
-};
-
 // Shared by all layouts: the computations from a channel's sums.
 class BatchNorm : public Op {
  public:
-  BatchNorm(const BatchNormSpec& spec, Layout layout)
-      : spec_(spec), layout_(layout), kernels_(lanes::kernels().norm), activation_(index_of(spec.activation)) {
+  explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), norm_(spec) {
     shared_ = workspace_.add<double>(spec.synchronized ? 2 * spec.shape.channels + 1 : 0);
   }
 
@@ -44,23 +29,8 @@ class BatchNorm : public Op {
   bool backward_reads_y() const override { return spec_.activation != Activation::none; }
 
  protected:
-  static std::size_t index_of(Activation activation) {
-    DDP_ASSERT(activation == Activation::none || activation == Activation::relu || activation == Activation::relu6);
-    return static_cast<std::size_t>(activation);
-  }
-
   std::int64_t plane() const { return spec_.shape.height * spec_.shape.width; }
   static Normaliser* normalisers(std::byte* saved) { return static_cast<Normaliser*>(static_cast<void*>(saved)); }
-
-  Normaliser normaliser(double mean, double variance) const {
-    const auto nearest = static_cast<float>(mean);
-    return {nearest, static_cast<float>(mean - static_cast<double>(nearest)),
-            static_cast<float>(1 / std::sqrt(variance + static_cast<double>(spec_.epsilon)))};
-  }
-  Normaliser running(std::int64_t channel, const float* statistics) const {
-    return normaliser(static_cast<double>(statistics[channel]),
-                      static_cast<double>(statistics[spec_.shape.channels + channel]));
-  }
   // The elements of a channel in the active samples.
   double count_of(std::int64_t active) const { return static_cast<double>(active * plane()); }
 
@@ -69,7 +39,7 @@ class BatchNorm : public Op {
     const double* sums = nullptr;  // [channels][2]
     double count = 0;
 
-    Sums of(std::int64_t channel) const { return {sums[2 * channel], sums[2 * channel + 1]}; }
+    NormSums of(std::int64_t channel) const { return {sums[2 * channel], sums[2 * channel + 1]}; }
   };
   // Adds the sums of all channels, own(channel) in this shard, and the numbers of elements.
   template <class F>
@@ -78,7 +48,7 @@ class BatchNorm : public Op {
     const std::int64_t channels = spec_.shape.channels;
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < channels; ++c) {
-      const Sums mine = own(c);
+      const NormSums mine = own(c);
       all[2 * c] = mine.first;
       all[2 * c + 1] = mine.second;
     }
@@ -87,56 +57,23 @@ class BatchNorm : public Op {
     return {all, all[2 * channels]};
   }
 
-  // The statistics of `count` elements, from the sums of x and of x^2; updates the running statistics.
-  Normaliser measured(std::int64_t channel, const Sums& sums, double count, float* statistics) const {
-    if (count == 0) return running(channel, statistics);
-    const double mean = sums.first / count;
-    const double variance = std::max(0.0, sums.second / count - mean * mean);
-    const auto move = [&](float& value, double towards) {
-      const auto old = static_cast<double>(value);
-      value = static_cast<float>(old + static_cast<double>(spec_.momentum) * (towards - old));
-    };
-    move(statistics[channel], mean);
-    move(statistics[spec_.shape.channels + channel], variance * count / std::max(1.0, count - 1));
-    return normaliser(mean, variance);
-  }
-
-  // y = scale * (x - mean) + shift.
-  struct Line {
-    float scale, shift;
-  };
   template <class Arguments>
-  Line line(std::int64_t channel, const Normaliser& n, const Arguments& a) const {
-    const float scale = a.parameters[0][channel] * n.inverse;
-    return {scale, a.parameters[1][channel] - scale * n.rest};
+  static NormLine line(std::int64_t channel, const Normaliser& n, const Arguments& a) {
+    return NormArithmetic::line(n, a.parameters[0][channel], a.parameters[1][channel]);
   }
-
-  // dx = scale * ((dy - offset) - slope * (x - mean)).
-  struct Slope {
-    float scale, offset, slope;
-  };
-  // The sum of dy * (x - mean) / deviation, from those of dy and of dy * (x - n.mean).
-  static double product(const Normaliser& n, const Sums& sums) {
-    return (sums.second - static_cast<double>(n.rest) * sums.first) * static_cast<double>(n.inverse);
+  static NormSlope slope(std::int64_t channel, const Normaliser& n, const NormSums& sums, double elements,
+                         const BackwardArguments& a) {
+    return NormArithmetic::slope(n, sums, elements, a.parameters[0][channel]);
   }
   // Writes the gradients of a channel's weight and bias, from these sums.
-  static void write_gradients(std::int64_t channel, const Normaliser& n, const Sums& sums, const BackwardArguments& a) {
-    a.parameter_gradients[0][channel] = static_cast<float>(product(n, sums));
-    a.parameter_gradients[1][channel] = static_cast<float>(sums.first);
-  }
-  // From the sums over the `elements` of which the statistics are.
-  static Slope slope_of(std::int64_t channel, const Normaliser& n, const Sums& sums, double elements,
-                        const BackwardArguments& a) {
-    const double count = std::max(1.0, elements);
-    const double slope = product(n, sums) * static_cast<double>(n.inverse) / count;
-    return {a.parameters[0][channel] * n.inverse,
-            static_cast<float>(sums.first / count - static_cast<double>(n.rest) * slope), static_cast<float>(slope)};
+  static void write_gradients(std::int64_t channel, const Normaliser& n, const NormSums& sums,
+                              const BackwardArguments& a) {
+    a.parameter_gradients[0][channel] = NormArithmetic::weight_gradient(n, sums);
+    a.parameter_gradients[1][channel] = NormArithmetic::bias_gradient(sums);
   }
 
   BatchNormSpec spec_;
-  Layout layout_;
-  const NormKernels& kernels_;
-  std::size_t activation_;
+  NormArithmetic norm_;
   Workspace workspace_;
   Workspace::Part<double> shared_;
 };
@@ -147,20 +84,14 @@ class BatchNorm : public Op {
 template <class Value>
 class RowBatchNorm final : public BatchNorm {
  public:
-  RowBatchNorm(const BatchNormSpec& spec, Layout layout)
-      : BatchNorm(spec, layout),
-        row_(of_values<Value>(kernels_.row, kernels_.row_bf16)),
-        mask_from_x_(activation_ != 0 && !spec.add) {}
+  RowBatchNorm(const BatchNormSpec& spec, Layout layout) : BatchNorm(spec), layout_(layout), row_(spec, layout) {}
 
-  bool backward_reads_y() const override { return BatchNorm::backward_reads_y() && !mask_from_x_; }
+  // The mask of the activation follows from x where nothing is added.
+  bool backward_reads_y() const override { return BatchNorm::backward_reads_y() && spec_.add; }
 
   void forward(const ForwardArguments& a) override {
-    const std::int64_t computed = rows(computed_samples(a.active, spec_.batch, layout_));
-    const auto moments = [&](std::int64_t c) {
-      return sum(a.active, [&](std::int64_t row, double* sums) {
-        row_.moments(raw(values<Value>(a.x) + offset(row, c)), row_size(), sums);
-      });
-    };
+    const std::int64_t computed = computed_samples(a.active, spec_.batch, layout_);
+    const auto moments = [&](std::int64_t c) { return row_.moments(rows<const Value>(a.x, c), a.active); };
     Whole whole;
     const bool shared = a.training && spec_.synchronized;
     if (shared) whole = over_shards(a.sums, a.active, a.workspace, moments);
@@ -168,44 +99,30 @@ class RowBatchNorm final : public BatchNorm {
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       Normaliser n;
       if (a.training) {
-        n = shared ? measured(c, whole.of(c), whole.count, a.statistics)
-                   : measured(c, moments(c), count_of(a.active), a.statistics);
+        n = shared ? norm_.measured(c, whole.of(c), whole.count, a.statistics)
+                   : norm_.measured(c, moments(c), count_of(a.active), a.statistics);
         normalisers(a.saved)[c] = n;
       } else {
-        n = running(c, a.statistics);
+        n = norm_.running(c, a.statistics);
       }
-      const Line l = line(c, n, a);
-      for (std::int64_t row = 0; row < computed; ++row) {
-        const std::int64_t at = offset(row, c);
-        row_.forward[activation_]({raw(values<Value>(a.x) + at), spec_.add ? raw(values<Value>(a.x2) + at) : nullptr,
-                                   raw(values<Value>(a.y) + at), row_size(), n.mean, l.scale, l.shift});
-      }
+      row_.forward(n, line(c, n, a),
+                   {rows<const Value>(a.x, c), spec_.add ? rows<const Value>(a.x2, c) : ChannelRows<const Value>{},
+                    rows<Value>(a.y, c)},
+                   computed);
     }
   }
 
   void backward(const BackwardArguments& a) override {
-    using Row = lanes::NormRowGradient<Raw<Value>>;
-    const auto point = [&](Row& r, std::int64_t row, std::int64_t c) {
-      const std::int64_t at = offset(row, c);
-      r.x = raw(values<Value>(a.x) + at);
-      r.y = backward_reads_y() ? raw(values<Value>(a.y) + at) : nullptr;
-      r.dy = raw(values<Value>(a.dy) + at);
-      r.dx = raw(values<Value>(a.dx) + at);
-      r.dx2 = spec_.add ? raw(values<Value>(a.dx2) + at) : nullptr;
-    };
-    const auto row_of = [&](std::int64_t c) {
-      const Normaliser& n = normalisers(a.saved)[c];
-      const Line l = line(c, n, a);
-      return Row{nullptr, nullptr, nullptr, nullptr, nullptr, row_size(), n.mean, 0, 0, 0, l.scale, l.shift};
+    const auto rows_of = [&](std::int64_t c) {
+      return typename RowNorm<Value>::Backward{
+          rows<const Value>(a.x, c), backward_reads_y() ? rows<const Value>(a.y, c) : ChannelRows<const Value>{},
+          rows<const Value>(a.dy, c), rows<Value>(a.dx, c), spec_.add ? rows<Value>(a.dx2, c) : ChannelRows<Value>{}};
     };
     // Writes the gradients of the channel's weight and bias.
     const auto products = [&](std::int64_t c) {
-      Row r = row_of(c);
-      const Sums total = sum(a.active, [&](std::int64_t row, double* sums) {
-        point(r, row, c);
-        row_.products[mask_from_x_ ? 1 : 0][activation_](r, sums);
-      });
-      write_gradients(c, normalisers(a.saved)[c], total, a);
+      const Normaliser& n = normalisers(a.saved)[c];
+      const NormSums total = row_.products(n, line(c, n, a), rows_of(c), a.active);
+      write_gradients(c, n, total, a);
       return total;
     };
     Whole whole;
@@ -213,65 +130,33 @@ class RowBatchNorm final : public BatchNorm {
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       const Normaliser n = normalisers(a.saved)[c];
-      Row r = row_of(c);
-      const Slope s = spec_.synchronized ? slope_of(c, n, whole.of(c), whole.count, a)
-                                         : slope_of(c, n, products(c), count_of(a.active), a);
-      r.scale = s.scale;
-      r.offset = s.offset;
-      r.slope = s.slope;
-      for (std::int64_t row = 0; row < rows(a.active); ++row) {
-        point(r, row, c);
-        row_.backward[mask_from_x_ ? 1 : 0][activation_](r);
-        clear_lanes(r.dx, lanes_of(row, a.active));
-      }
+      const NormSlope s = spec_.synchronized ? slope(c, n, whole.of(c), whole.count, a)
+                                             : slope(c, n, products(c), count_of(a.active), a);
+      row_.backward(n, line(c, n, a), s, rows_of(c), a.active);
     }
     clear_rest_of(values<Value>(a.dx), a.active);
     if (spec_.add) clear_rest_of(values<Value>(a.dx2), a.active);
   }
 
  private:
-  bool lanes16() const { return layout_ == Layout::lanes16; }
-  std::int64_t row_size() const { return lanes16() ? kLanes * plane() : plane(); }
-  std::int64_t rows(std::int64_t samples) const { return lanes16() ? (samples + kLanes - 1) / kLanes : samples; }
-  std::int64_t offset(std::int64_t row, std::int64_t channel) const {
-    return (row * spec_.shape.channels + channel) * row_size();
-  }
-  // Which of the 16 positions modulo 16 in a row are active.
-  std::int64_t lanes_of(std::int64_t row, std::int64_t active) const {
-    return lanes16() ? std::min(kLanes, active - row * kLanes) : kLanes;
-  }
-  void clear_lanes(Raw<Value>* dx, std::int64_t lanes) const {
-    if (lanes == kLanes) return;
-    for (std::int64_t i = 0; i < row_size(); i += kLanes) std::fill(dx + i + lanes, dx + i + kLanes, Raw<Value>{});
+  template <class V, class From>
+  ChannelRows<V> rows(From activations, std::int64_t channel) const {
+    return {values<Value>(activations) + channel * row_.size(), spec_.shape.channels * row_.size()};
   }
   void clear_rest_of(Value* data, std::int64_t active) const {
-    std::fill(data + rows(active) * spec_.shape.channels * row_size(),
+    std::fill(data + row_.rows(active) * spec_.shape.channels * row_.size(),
               data + stored_elements(spec_.batch, spec_.shape, layout_), Value{});
   }
 
-  // The sums over a channel's active values, row by row: an order that is independent of the number of threads.
-  template <class F>
-  Sums sum(std::int64_t active, F add_row) const {
-    Sums total;
-    for (std::int64_t row = 0; row < rows(active); ++row) {
-      std::array<double, std::size_t{2} * lanes::kNormLanes> sums{};
-      add_row(row, sums.data());
-      for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes_of(row, active)); ++lane) {
-        total.first += sums[lane];
-        total.second += sums[lane + lanes::kNormLanes];
-      }
-    }
-    return total;
-  }
-
-  const lanes::NormRowKernels<Raw<Value>>& row_;
-  bool mask_from_x_;  // of the activation, in backward
+  Layout layout_;
+  RowNorm<Value> row_;
 };
 
 // nhwc: every row contains all channels. Parts with a fixed number of rows are summed separately, then added in order.
 class ChannelsBatchNorm final : public BatchNorm {
  public:
-  ChannelsBatchNorm(const BatchNormSpec& spec, Layout layout) : BatchNorm(spec, layout) {
+  explicit ChannelsBatchNorm(const BatchNormSpec& spec)
+      : BatchNorm(spec), kernels_(lanes::kernels().norm), activation_(RowNorm<float>::index_of(spec.activation)) {
     const std::int64_t all = spec.batch * plane();
     part_rows_ = std::max(kLeastRows, (all + kMostParts - 1) / kMostParts);
     sums_ = workspace_.add<double>(parts(all) * 2 * spec.shape.channels);
@@ -290,11 +175,11 @@ class ChannelsBatchNorm final : public BatchNorm {
     if (shared) whole = over_shards(a.sums, a.active, a.workspace, own);
     const auto factor = factors(a.workspace);
     for (std::int64_t c = 0; c < channels(); ++c) {
-      const Normaliser n = shared       ? measured(c, whole.of(c), whole.count, a.statistics)
-                           : a.training ? measured(c, own(c), count_of(a.active), a.statistics)
-                                        : running(c, a.statistics);
+      const Normaliser n = shared       ? norm_.measured(c, whole.of(c), whole.count, a.statistics)
+                           : a.training ? norm_.measured(c, own(c), count_of(a.active), a.statistics)
+                                        : norm_.running(c, a.statistics);
       if (a.training) normalisers(a.saved)[c] = n;
-      const Line l = line(c, n, a);
+      const NormLine l = line(c, n, a);
       factor[0][c] = n.mean;
       factor[1][c] = l.scale;
       factor[2][c] = l.shift;
@@ -327,7 +212,7 @@ class ChannelsBatchNorm final : public BatchNorm {
       kernels_.channel_products[activation_](task(first, rows), sums);
     });
     const auto own = [&](std::int64_t c) {
-      const Sums sums = total(c, a.active, a.workspace);
+      const NormSums sums = total(c, a.active, a.workspace);
       write_gradients(c, normalisers(a.saved)[c], sums, a);
       return sums;
     };
@@ -335,8 +220,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     if (spec_.synchronized) whole = over_shards(a.sums, a.active, a.workspace, own);
     for (std::int64_t c = 0; c < channels(); ++c) {
       const Normaliser& n = normalisers(a.saved)[c];
-      const Slope s = spec_.synchronized ? slope_of(c, n, whole.of(c), whole.count, a)
-                                         : slope_of(c, n, own(c), count_of(a.active), a);
+      const NormSlope s =
+          spec_.synchronized ? slope(c, n, whole.of(c), whole.count, a) : slope(c, n, own(c), count_of(a.active), a);
       factor[1][c] = s.scale;
       factor[2][c] = s.offset;
       factor[3][c] = s.slope;
@@ -376,9 +261,9 @@ class ChannelsBatchNorm final : public BatchNorm {
       f(first, rows, sums + part * 2 * channels());
     });
   }
-  Sums total(std::int64_t channel, std::int64_t active, std::byte* workspace) const {
+  NormSums total(std::int64_t channel, std::int64_t active, std::byte* workspace) const {
     const double* sums = sums_.in(workspace);
-    Sums all;
+    NormSums all;
     for (std::int64_t part = 0; part < parts(active * plane()); ++part) {
       all.first += sums[part * 2 * channels() + channel];
       all.second += sums[(part * 2 + 1) * channels() + channel];
@@ -386,6 +271,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     return all;
   }
 
+  const NormKernels& kernels_;
+  std::size_t activation_;
   std::int64_t part_rows_ = 0;
   Workspace::Part<double> sums_;
   std::array<Workspace::Part<float>, 4> factors_;
@@ -398,7 +285,7 @@ std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout, El
   const bool rows_of_channels =
       layout == Layout::nhwc || (layout == Layout::plain && spec.shape.height == 1 && spec.shape.width == 1);
   if (rows_of_channels) {
-    return element == Element::fp32 ? std::make_unique<ChannelsBatchNorm>(spec, layout) : nullptr;
+    return element == Element::fp32 ? std::make_unique<ChannelsBatchNorm>(spec) : nullptr;
   }
   if (element == Element::bf16) return std::make_unique<RowBatchNorm<Bf16>>(spec, layout);
   return std::make_unique<RowBatchNorm<float>>(spec, layout);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "backend/cpu/amx_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/operators.h"
@@ -44,7 +45,7 @@ ConvSpec without_data_gradient(ConvSpec spec) {
 // The directions are searched one after the other. A weight gradient is timed alone; a data gradient only together with
 // it, and not at all if it is the same convolution as the forward one. `make` makes the operator of a spec and tiles.
 template <class Make>
-KernelChoice fastest_tiles(const ConvSpec& spec, Element element, Make make,
+KernelChoice fastest_tiles(const ConvSpec& spec, Element element, bool with_amx, Make make,
                            std::string (*text)(const LanesConvTiles&)) {
   Trial trial(spec, Layout::lanes16, Layout::lanes16, element);
   LanesConvTiles best = lanes_fixed_tiles(spec, element);
@@ -52,20 +53,20 @@ KernelChoice fastest_tiles(const ConvSpec& spec, Element element, Make make,
     return trial.forward_seconds(*make(spec, tiles), least);
   };
   double forward = forward_seconds(best, Trial::kNoRival);
-  search(best, &LanesConvTiles::forward, lanes_forward_shortlist(spec), forward, forward_seconds);
+  search(best, &LanesConvTiles::forward, lanes_forward_shortlist(spec, with_amx), forward, forward_seconds);
 
   const ConvSpec alone = without_data_gradient(spec);
   const auto weights_seconds = [&](const LanesConvTiles& tiles, double least) {
     return trial.backward_seconds(*make(alone, tiles), least);
   };
   double backward = weights_seconds(best, Trial::kNoRival);
-  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec, element), backward, weights_seconds);
+  search(best, &LanesConvTiles::weights, lanes_weights_shortlist(spec, element, with_amx), backward, weights_seconds);
   if (!spec.input_gradient) return {text(best), forward + backward};
 
   const auto backward_seconds = [&](const LanesConvTiles& tiles, double least) {
     return trial.backward_seconds(*make(spec, tiles), least);
   };
-  const std::vector<int> data = lanes_data_shortlist(spec);
+  const std::vector<int> data = lanes_data_shortlist(spec, with_amx);
   const bool same = lanes_data_is_like_forward(spec) && std::find(data.begin(), data.end(), best.forward) != data.end();
   if (same) best.data = best.forward;
   backward = backward_seconds(best, Trial::kNoRival);
@@ -73,30 +74,30 @@ KernelChoice fastest_tiles(const ConvSpec& spec, Element element, Make make,
   return {text(best), forward + backward};
 }
 
-KernelChoice fastest_lanes_conv(const ConvSpec& spec) {
-  if (!lanes_depthwise_supported(spec)) return fastest_tiles(spec, Element::fp32, make_lanes_conv, to_text);
+KernelChoice fastest_lanes_conv(const ConvSpec& spec, bool with_amx) {
+  if (!lanes_depthwise_supported(spec)) return fastest_tiles(spec, Element::fp32, with_amx, make_lanes_conv, to_text);
   Trial trial(spec, Layout::lanes16, Layout::lanes16);
   const auto op = make_lanes_depthwise(spec);
   const double forward = trial.forward_seconds(*op);
   return {kLanesDepthwise, forward + trial.backward_seconds(*op)};
 }
 
-KernelChoice fastest_onednn_conv(const ConvSpec& spec) {
+KernelChoice fastest_onednn_conv(const ConvSpec& spec, Element element = Element::fp32) {
   constexpr std::array kFormats = {"any", "winograd"};
-  Trial trial(spec, Layout::nhwc, Layout::nhwc);
+  Trial trial(spec, Layout::nhwc, Layout::nhwc, element);
   OneDnnConvFormats best;
   const ConvSpec alone = without_data_gradient(spec);
   // Without a kernel in oneDNN: slower than all others.
   const auto forward_seconds = [&](const OneDnnConvFormats& formats, double least) {
-    const auto op = make_onednn_conv(alone, formats);
+    const auto op = make_onednn_conv(alone, formats, element);
     return op == nullptr ? Trial::kNoRival : trial.forward_seconds(*op, least);
   };
   const auto weights_seconds = [&](const OneDnnConvFormats& formats, double least) {
-    const auto op = make_onednn_conv(alone, formats);
+    const auto op = make_onednn_conv(alone, formats, element);
     return op == nullptr ? Trial::kNoRival : trial.backward_seconds(*op, least);
   };
   const auto backward_seconds = [&](const OneDnnConvFormats& formats, double least) {
-    const auto op = make_onednn_conv(spec, formats);
+    const auto op = make_onednn_conv(spec, formats, element);
     return op == nullptr ? Trial::kNoRival : trial.backward_seconds(*op, least);
   };
   double forward = forward_seconds(best, Trial::kNoRival);
@@ -107,7 +108,7 @@ KernelChoice fastest_onednn_conv(const ConvSpec& spec) {
     backward = backward_seconds(best, Trial::kNoRival);
     search(best, &OneDnnConvFormats::data, kFormats, backward, backward_seconds);
   }
-  return {to_text(best), forward + backward};
+  return {to_text(best, element), forward + backward};
 }
 
 }  // namespace
@@ -131,16 +132,21 @@ OpSpec cpu_timed_spec(const OpSpec& spec) {
   return timed;
 }
 
-KernelChoice fastest_conv(const ConvSpec& spec, Layout layout) {
-  return layout == Layout::lanes16 ? fastest_lanes_conv(spec) : fastest_onednn_conv(spec);
+KernelChoice fastest_conv(const ConvSpec& spec, Layout layout, bool with_amx) {
+  return layout == Layout::lanes16 ? fastest_lanes_conv(spec, with_amx) : fastest_onednn_conv(spec);
 }
 
 KernelChoice fastest_bf16_conv(const ConvSpec& spec) {
-  return fastest_tiles(with_long_rows(spec), Element::bf16, make_lanes_bf16_conv, bf16_text);
+  return fastest_tiles(with_long_rows(spec), Element::bf16, lanes::uses_amx(), make_lanes_bf16_conv, bf16_text);
 }
 
-KernelChoice only_kernels(const OpSpec& spec, Layout x, Layout y, Op& op, Element element) {
-  Trial trial(spec, x, y, element);
+std::optional<KernelChoice> fastest_onednn_bf16_conv(const ConvSpec& spec) {
+  if (make_onednn_conv(spec, {}, Element::bf16) == nullptr) return std::nullopt;
+  return fastest_onednn_conv(spec, Element::bf16);
+}
+
+KernelChoice only_kernels(std::span<const OpSpec> specs, Layout x, Layout y, Op& op, Element element) {
+  Trial trial(specs, x, y, element);
   const double forward = trial.forward_seconds(op);
   return {"", forward + trial.backward_seconds(op)};
 }

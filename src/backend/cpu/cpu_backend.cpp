@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "backend/backend.h"
+#include "backend/cpu/amx_kernels.h"
 #include "backend/cpu/choose_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
@@ -65,20 +66,39 @@ std::string_view way_of(Precision precision) {
   return "";
 }
 
+// The same of kernels that only timing chooses, so that they are no part of arithmetic().
+std::string timed_way_of(Precision precision) {
+  if (precision == Precision::fp32 || !lanes::uses_amx()) return "";
+  return fmt::format("; {}{} where timing prefers it",
+                     precision == Precision::tf32 ? "three products of bf16 numbers by " : "",
+                     lanes::amx_kernels().name);
+}
+
+// A linear layer as a convolution of single pixels.
+ConvSpec conv_of(const LinearSpec& spec) {
+  return {.batch = spec.batch,
+          .input = spec.input_shape(),
+          .output_channels = spec.outputs,
+          .bias = spec.bias,
+          .relu = spec.relu,
+          .input_gradient = spec.input_gradient};
+}
+
 class CpuOps final : public OpFactory {
  public:
   explicit CpuOps(Precision precision) : precision_(precision) {}
 
   std::string description() const override {
-    return fmt::format("CPU ({}, {}{}), {} per rank", processor_name(), lanes::kernels().instruction_set,
-                       way_of(precision_), counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
+    return fmt::format("CPU ({}, {}{}{}), {} per rank", processor_name(), lanes::kernels().instruction_set,
+                       way_of(precision_), timed_way_of(precision_),
+                       counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
   }
 
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("cpu {} {}{} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
-                       lanes::kernels().instruction_set, way_of(precision_), version->major, version->minor,
-                       version->patch, omp_get_max_threads(), cpu_source_hash());
+    return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
+                       lanes::kernels().instruction_set, way_of(precision_), timed_way_of(precision_), version->major,
+                       version->minor, version->patch, omp_get_max_threads(), cpu_source_hash());
   }
 
   std::string arithmetic() const override {
@@ -94,7 +114,9 @@ class CpuOps final : public OpFactory {
             [=](const ConvSpec& s) {
               return x == y && (x == Layout::nhwc || (x == Layout::lanes16 && lanes_conv_supported(s)));
             },
-            [=](const LinearSpec& /*s*/) { return x == y && x != Layout::nhwc; },
+            [=](const LinearSpec& s) {
+              return x == y && (x == Layout::plain || (x == Layout::lanes16 && s.parts == 1));
+            },
             [=](const OneOf<ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
             [](const ReorderSpec& /*s*/) { return true; },
             [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
@@ -111,26 +133,62 @@ class CpuOps final : public OpFactory {
     const OpSpec sample = timed_spec(spec);
     const auto* conv = std::get_if<ConvSpec>(&sample);
     KernelChoice choice;
-    if (conv != nullptr) choice = takes_pairs(*conv, x) ? fastest_bf16_conv(*conv) : fastest_conv(*conv, x);
+    if (conv != nullptr)
+      choice = takes_pairs(*conv, x) ? fastest_bf16_conv(*conv) : fastest_conv(*conv, x, takes_tf32());
     // In bf16 the fp32 kernels are searched without what is around them, which counts as well.
     if (conv == nullptr || (activation_element() == Element::bf16 && !takes_pairs(*conv, x))) {
-      choice.seconds = only_kernels(sample, x, y, *make_op(sample, x, y, choice.kernels), activation_element()).seconds;
+      choice.seconds =
+          only_kernels({&sample, 1}, x, y, *make_op(sample, x, y, choice.kernels), activation_element()).seconds;
+    }
+    if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && may_take_amx(x)) {
+      const KernelChoice tiles =
+          takes_tf32() ? fastest_conv(conv_of(*linear), x, true) : fastest_bf16_conv(conv_of(*linear));
+      if (tiles.seconds < choice.seconds) choice = tiles;
+    }
+    if (conv != nullptr && activation_element() == Element::bf16 && x == Layout::nhwc) {
+      const auto bf16 = fastest_onednn_bf16_conv(*conv);
+      if (bf16 && bf16->seconds < choice.seconds) choice = *bf16;
     }
     choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
     return choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    // A plan may be that of a run whose layers were not divided.
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    check(linear == nullptr || linear->parts == 1 || x == Layout::plain, ExitCode::preflight,
+          "a linear layer that is divided among the ranks is computed in the layout plain, not in {}", to_string(x));
     DDP_ASSERT(supports(spec, x, y));
-    if (const auto* conv = std::get_if<ConvSpec>(&spec); conv != nullptr && is_bf16_text(kernels)) {
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    if ((conv != nullptr || linear != nullptr) && is_bf16_text(kernels)) {
       check(activation_element() == Element::bf16 && x == Layout::lanes16, ExitCode::preflight,
             "the plan requires the kernels '{}', which are for --precision bf16", kernels);
-      const ConvSpec long_rows = with_long_rows(*conv);
+      const ConvSpec long_rows = with_long_rows(conv != nullptr ? *conv : conv_of(*linear));
       return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, kernels));
     }
     if (activation_element() == Element::fp32) return make_fp32_op(spec, x, y, kernels);
     if (auto op = make_own_bf16_op(spec, x, kernels)) return op;
     return make_bf16_op(make_fp32_op(spec, x, y, kernels), spec, x, y);
+  }
+
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) override {
+    if (specs.size() != 3 || layout != Layout::lanes16) return nullptr;
+    const auto* before = std::get_if<BatchNormSpec>(specs.data());
+    const auto* conv = std::get_if<ConvSpec>(&specs[1]);
+    const auto* after = std::get_if<BatchNormSpec>(&specs[2]);
+    const bool own = activation_element() == Element::fp32 || lanes::uses_pairs();
+    if (before == nullptr || conv == nullptr || after == nullptr || !own) return nullptr;
+    return make_norm_depthwise(*before, *conv, *after, activation_element());
+  }
+
+  double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
+    const std::int64_t samples = batch_of(timed_spec(specs[0]));
+    std::vector<OpSpec> timed(specs.begin(), specs.end());
+    for (OpSpec& spec : timed) std::visit([&](auto& s) { s.batch = samples; }, spec);
+    const auto op = join(timed, layout);
+    DDP_ASSERT(op != nullptr);
+    return only_kernels(timed, layout, layout, *op, activation_element()).seconds *
+           static_cast<double>(batch_of(specs[0])) / static_cast<double>(samples);
   }
 
   Element activation_element() const override { return precision_ == Precision::bf16 ? Element::bf16 : Element::fp32; }
@@ -141,28 +199,27 @@ class CpuOps final : public OpFactory {
   }
 
  private:
-  static std::unique_ptr<Op> make_fp32_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) {
-    return std::visit(
-        Overloaded{
-            [&](const ConvSpec& s) { return make_conv(s, x, kernels); },
-            [&](const ConvTransposeSpec& s) { return make_onednn_conv_transpose(s); },
-            [&](const PadSpec& s) { return make_pad(s, x); },
-            [&](const LinearSpec& s) { return x == Layout::lanes16 ? make_lanes_linear(s) : make_onednn_linear(s); },
-            [&](const ActivationSpec& s) { return make_activation(s, x, Element::fp32); },
-            [&](const GeluSpec& s) { return make_gelu(s, x); },
-            [&](const PointwiseSpec& s) { return make_pointwise(s, x); },
-            [&](const ProductSpec& s) { return make_product(s, x); },
-            [&](const ConcatSpec& s) { return make_concat(s, x); },
-            [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
-            [&](const PoolSpec& s) { return make_pool(s, x, Element::fp32); },
-            [&](const BatchNormSpec& s) { return make_batch_norm(s, x, Element::fp32); },
-            [&](const PreluSpec& s) { return make_prelu(s, x); },
-            [&](const SampleNormSpec& s) { return make_sample_norm(s, x); },
-            [&](const AddSpec& s) { return make_add(s, x, Element::fp32); },
-            [&](const LrnSpec& s) { return make_lrn(s, x); }, [&](const DropoutSpec& s) { return make_dropout(s, x); },
-            [&](const ReorderSpec& s) { return make_reorder(s, x, y); },
-            [&](const ChannelsLastSpec& s) { return make_channels_last(s); }},
-        spec);
+  std::unique_ptr<Op> make_fp32_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) const {
+    return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, x, kernels); },
+                                 [&](const ConvTransposeSpec& s) { return make_onednn_conv_transpose(s); },
+                                 [&](const PadSpec& s) { return make_pad(s, x); },
+                                 [&](const LinearSpec& s) { return make_linear(s, x, kernels); },
+                                 [&](const ActivationSpec& s) { return make_activation(s, x, Element::fp32); },
+                                 [&](const GeluSpec& s) { return make_gelu(s, x); },
+                                 [&](const PointwiseSpec& s) { return make_pointwise(s, x); },
+                                 [&](const ProductSpec& s) { return make_product(s, x); },
+                                 [&](const ConcatSpec& s) { return make_concat(s, x); },
+                                 [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
+                                 [&](const PoolSpec& s) { return make_pool(s, x, Element::fp32); },
+                                 [&](const BatchNormSpec& s) { return make_batch_norm(s, x, Element::fp32); },
+                                 [&](const PreluSpec& s) { return make_prelu(s, x); },
+                                 [&](const SampleNormSpec& s) { return make_sample_norm(s, x); },
+                                 [&](const AddSpec& s) { return make_add(s, x, Element::fp32); },
+                                 [&](const LrnSpec& s) { return make_lrn(s, x); },
+                                 [&](const DropoutSpec& s) { return make_dropout(s, x); },
+                                 [&](const ReorderSpec& s) { return make_reorder(s, x, y); },
+                                 [&](const ChannelsLastSpec& s) { return make_channels_last(s); }},
+                      spec);
   }
 
   // The operators with kernels for bf16; null for the others.
@@ -171,6 +228,7 @@ class CpuOps final : public OpFactory {
     return std::visit(
         Overloaded{
             [&](const ConvSpec& s) {
+              if (is_onednn_bf16_text(kernels)) return make_onednn(s, kernels, kBf16);
               const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
                                lanes_depthwise_supported(s);
               return own ? make_lanes_bf16_depthwise(s) : nullptr;
@@ -188,12 +246,21 @@ class CpuOps final : public OpFactory {
         spec);
   }
 
-  static std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) {
+  std::unique_ptr<Op> make_linear(const LinearSpec& spec, Layout x, const std::string& kernels) const {
+    if (spec.parts > 1) return make_split_linear(spec);
+    if (x != Layout::lanes16) return make_onednn_linear(spec);
+    return kernels.empty() ? make_lanes_linear(spec) : make_conv(conv_of(spec), x, kernels);
+  }
+
+  std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) const {
     if (x == Layout::lanes16) {
       if (kernels == kLanesDepthwise && lanes_depthwise_supported(spec)) return make_lanes_depthwise(spec);
-      return make_lanes_conv(spec, lanes_tiles_from_text(spec, kernels));
+      return make_lanes_conv(spec, lanes_tiles_from_text(spec, kernels, takes_tf32()));
     }
-    auto op = make_onednn_conv(spec, onednn_formats_from_text(kernels));
+    return make_onednn(spec, kernels, Element::fp32);
+  }
+  static std::unique_ptr<Op> make_onednn(const ConvSpec& spec, const std::string& kernels, Element element) {
+    auto op = make_onednn_conv(spec, onednn_formats_from_text(kernels), element);
     check(op != nullptr, ExitCode::preflight, "oneDNN has no kernel '{}' for this convolution here", kernels);
     return op;
   }
@@ -203,6 +270,13 @@ class CpuOps final : public OpFactory {
     return activation_element() == Element::bf16 && lanes::uses_pairs() && x == Layout::lanes16 &&
            !lanes_depthwise_supported(spec);
   }
+
+  // Linear layers.
+  bool may_take_amx(Layout x) const {
+    return precision_ != Precision::fp32 && x == Layout::lanes16 && lanes::uses_amx();
+  }
+  // Whether tiles with AMX may compute on floats.
+  bool takes_tf32() const { return precision_ == Precision::tf32 && lanes::uses_amx(); }
 
   // Own kernels wherever they support the shape; oneDNN's channels-last otherwise.
   KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) const {

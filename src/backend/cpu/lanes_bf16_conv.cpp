@@ -1,10 +1,11 @@
 // Convolution in lanes16 on bf16 activations, with kernels that multiply pairs of bf16 numbers: of two input channels
-// forward and for the data gradient, of two samples for the weight gradient. Sums are fp32.
+// forward and for the data gradient, of two samples for the weight gradient; or tiles of such pairs with AMX. Sums are fp32.
 #include <omp.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "backend/cpu/lanes_amx_directions.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
@@ -34,11 +35,14 @@ class LanesBf16Conv final : public Op {
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
         forward_(forward_tile(tiles.forward, Element::bf16)),
-        threads_(omp_get_max_threads()) {
+        threads_(omp_get_max_threads()),
+        amx_(spec, tiles, threads_) {
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPairPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>((kPairPiece + shape_.out_plane - 1) / shape_.out_plane, 1, kMostBlocks);
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
+    } else if (is_amx_weights(tiles.weights)) {
+      piece_blocks_ = amx_.most_blocks();
     } else if (is_winograd_weights(tiles.weights)) {
       winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights),
                                  winograd_weights_form(tiles.weights, Element::bf16), threads_);
@@ -71,15 +75,16 @@ class LanesBf16Conv final : public Op {
       packed_data = data_winograd_->packed_elements();
       band = std::max(band, data_winograd_->scratch_elements());
     }
+    band = std::max(band, amx_.scratch_elements());
     Workspace layout;
-    packed_ = layout.add<float>(std::max(forward_packed, packed_data));
+    packed_ = layout.add<float>(std::max({forward_packed, packed_data, amx_.packed_elements()}));
     rounded_ = layout.add<Bf16>(spec.weights());
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>(threads_ * band_size_);
     piece_ = layout.add<Bf16>(piece_blocks_ * spec.groups * piece);
     outer_x_ = layout.add<float>(piece_blocks_ * spec.groups * outer_size_);
     dpre_ = layout.add<Bf16>(spec.relu ? piece_blocks_ * dpre_block() : 0);
-    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : 0);
+    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : amx_.sums_elements());
     workspace_bytes_ = layout.bytes();
   }
 
@@ -94,6 +99,10 @@ class LanesBf16Conv final : public Op {
   void forward(const ForwardArguments& a) override {
     if (forward_winograd_) {
       winograd_forward(a);
+      return;
+    }
+    if (amx_.has_forward()) {
+      amx_.forward(a, rounded_weights(a.parameters[0], a.workspace), amx_memory(a.workspace));
       return;
     }
     float* packed = packed_.in(a.workspace);
@@ -137,6 +146,7 @@ class LanesBf16Conv final : public Op {
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
     if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
+    if (amx_.has_weights() && blocks > 0) amx_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
     if (data_tile_ != nullptr) clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
@@ -153,6 +163,10 @@ class LanesBf16Conv final : public Op {
                                    .relu = spec_.relu,
                                    .scratch = bands_.in(a.workspace),
                                    .scratch_size = band_size_});
+  }
+
+  AmxDirections<Bf16>::Memory amx_memory(std::byte* workspace) const {
+    return {packed_.in(workspace), bands_.in(workspace), band_size_};
   }
 
   Winograd::Weights data_winograd_weights(const BackwardArguments& a) const {
@@ -219,6 +233,10 @@ class LanesBf16Conv final : public Op {
       return;
     }
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
+    if (amx_.has_data()) {
+      amx_.pack_data(weights, packed);
+      return;
+    }
     for (const DataPhase& phase : phases_) {
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
         pack_data_pairs(spec_, phase, weights + g * group_parameters(), data_tile_->channels, packed);
@@ -230,6 +248,10 @@ class LanesBf16Conv final : public Op {
   void data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
     if (data_winograd_) {
       winograd_data_gradient(a, dpre, first, count);
+      return;
+    }
+    if (amx_.has_data()) {
+      amx_.data_gradient(dpre, a.dx.bf16() + first * x_block(), count, amx_memory(a.workspace));
       return;
     }
     const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
@@ -253,6 +275,10 @@ class LanesBf16Conv final : public Op {
     if (winograd_gradient_) {
       winograd_gradient_->add(a.x.bf16() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
                               sums_.in(a.workspace));
+      return;
+    }
+    if (amx_.has_weights()) {
+      amx_.add_weights(a.x.bf16() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
       return;
     }
     for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
@@ -359,6 +385,7 @@ class LanesBf16Conv final : public Op {
   std::int64_t width_ = 0;
   std::int64_t outer_size_ = 0;
   int threads_;
+  AmxDirections<Bf16> amx_;
   int piece_rows_ = 0;
   std::int64_t piece_blocks_ = 0;
   bool copies_x_ = false;

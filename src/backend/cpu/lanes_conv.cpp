@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/cpu/lanes_amx_directions.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/lanes_winograd.h"
@@ -20,6 +21,9 @@ using lanes::ConvShape;
 // Blocks of 16 samples whose gradients are processed together: few enough to stay in the cache. Like the two constants
 // below, it determines the order of additions, so it must not depend on the number of threads.
 constexpr std::int64_t kChunk = 4;
+// The most pixels of planes that are read in place by windows of single pixels. Of larger ones, rows are copied, since those of
+// all channels together are too many streams of memory.
+constexpr std::int64_t kInPlace = 1024;
 // Positions over which a weight gradient is summed before the sums over lanes, which cost about as much as ten
 // positions.
 constexpr std::int64_t kPiece = 196;
@@ -34,9 +38,12 @@ class LanesConv final : public Op {
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
         forward_(forward_tile(tiles.forward, Element::fp32)),
-        threads_(omp_get_max_threads()) {
+        threads_(omp_get_max_threads()),
+        amx_(spec, tiles, threads_) {
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
+    } else if (is_amx_weights(tiles.weights)) {
+      chunk_ = amx_.most_blocks();
     } else if (is_winograd_weights(tiles.weights)) {
       winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights),
                                  winograd_weights_form(tiles.weights, Element::fp32), threads_);
@@ -45,6 +52,8 @@ class LanesConv final : public Op {
       width_ = outer_width(shape_, *outer_);
     }
     const std::int64_t positions = shape_.out_plane;
+    const bool single_pixels = of_single_pixels(spec);
+    in_place_ = single_pixels && positions <= kInPlace;
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>(kPiece / positions, 1, kChunk);
     std::int64_t packed_data = 0;
@@ -53,13 +62,16 @@ class LanesConv final : public Op {
       data_tile_ = &forward_tile(tiles.data, Element::fp32);
       for (const DataPhase& phase : phases_) {
         packed_data += spec.groups * packed_weights(phase.shape, data_tile_->channels);
-        band = std::max(band, band_elements(band_of(phase.shape, 0, band_rows(phase.shape), false)));
+        const int rows = std::max(band_rows(phase.shape), single_pixels ? piece_rows_ : 0);
+        band = std::max(band, band_elements(band_of(phase.shape, 0, rows, false)));
       }
+      both_ = threads_ == 1 && single_pixels && !in_place_ && !winograd_gradient_ && !is_winograd(tiles.data) &&
+              !amx_.has_data() && !amx_.has_weights();
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
     std::int64_t piece =
         outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
-    if (winograd_gradient_) piece = 0;
+    if (winograd_gradient_ || amx_.has_weights()) piece = 0;
     std::int64_t forward_packed = spec.groups * packed_weights(shape_, forward_.channels);
     const Winograd::Extent extent{blocks_of(spec.batch), spec.groups, threads_};
     if (is_winograd(tiles.forward)) {
@@ -72,13 +84,14 @@ class LanesConv final : public Op {
       packed_data = data_winograd_->packed_elements();
       band = std::max(band, data_winograd_->scratch_elements());
     }
+    band = std::max(band, amx_.scratch_elements());
     Workspace layout;
-    packed_ = layout.add<float>(std::max(forward_packed, packed_data));
+    packed_ = layout.add<float>(std::max({forward_packed, packed_data, amx_.packed_elements()}));
     band_size_ = round_up(band, kLanes);
-    bands_ = layout.add<float>(threads_ * band_size_);
+    bands_ = layout.add<float>((both_ ? spec.groups : threads_) * band_size_);
     piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
-    dpre_ = layout.add<float>(spec.relu ? std::min(kChunk, blocks_of(spec.batch)) * dpre_block() : 0);
-    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : 0);
+    dpre_ = layout.add<float>(spec.relu ? std::min(chunk_, blocks_of(spec.batch)) * dpre_block() : 0);
+    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : amx_.sums_elements());
     workspace_bytes_ = layout.bytes();
   }
 
@@ -95,6 +108,10 @@ class LanesConv final : public Op {
       winograd_forward(a);
       return;
     }
+    if (amx_.has_forward()) {
+      amx_.forward(a, a.parameters[0], amx_memory(a.workspace));
+      return;
+    }
     float* packed = packed_.in(a.workspace);
     const std::int64_t group_weights = packed_weights(shape_, forward_.channels);
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
@@ -106,14 +123,15 @@ class LanesConv final : public Op {
     const bool single_rows = forward_.rows == 1;
     each_band(shape_, blocks_of(a.active), spec_.groups, threads_,
               [&](std::int64_t b, std::int64_t g, int begin, int end) {
+                const float* from = a.x.fp32() + b * x_block() + g * x_group();
                 float* image = band_image(a.workspace);
-                const Band band = band_of(shape_, begin, end, single_rows);
-                copy_band(shape_, band, a.x.fp32() + b * x_block() + g * x_group(), image);
+                const Band band = in_place_ ? rows_of(shape_, begin, end) : band_of(shape_, begin, end, single_rows);
+                if (!in_place_) copy_band(shape_, band, from, image);
                 const std::int64_t at =
                     b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
                 const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
                 // There are four 16-bit masks for 16 results.
-                kernel(band.shape, image, packed + g * group_weights,
+                kernel(band.shape, in_place_ ? from + row_offset(shape_, begin) : image, packed + g * group_weights,
                        spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y.fp32() + at,
                        spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
               });
@@ -126,19 +144,22 @@ class LanesConv final : public Op {
       if (spec_.bias) std::fill_n(a.parameter_gradients[1], spec_.output_channels, 0.0F);
     }
     if (data_tile_ != nullptr) pack_data_weights(a);
-    for (std::int64_t first = 0; first < blocks; first += kChunk) {
-      const std::int64_t count = std::min(kChunk, blocks - first);
+    for (std::int64_t first = 0; first < blocks; first += chunk_) {
+      const std::int64_t count = std::min(chunk_, blocks - first);
       const float* dpre = open_gradient(a, first, count);
-      if (data_tile_ != nullptr) data_gradient(a, dpre, first, count);
+      if (data_tile_ != nullptr && !both_) data_gradient(a, dpre, first, count);
       if (winograd_gradient_) {
         winograd_gradient_->add(a.x.fp32() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
                                 sums_.in(a.workspace));
+      } else if (amx_.has_weights()) {
+        amx_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
       } else {
         weight_gradient(a, dpre, first, count);
       }
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
     if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
+    if (amx_.has_weights() && blocks > 0) amx_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
     if (data_tile_ != nullptr) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
@@ -155,6 +176,10 @@ class LanesConv final : public Op {
                                    .relu = spec_.relu,
                                    .scratch = bands_.in(a.workspace),
                                    .scratch_size = band_size_});
+  }
+
+  AmxDirections<float>::Memory amx_memory(std::byte* workspace) const {
+    return {packed_.in(workspace), bands_.in(workspace), band_size_};
   }
 
   Winograd::Weights data_winograd_weights(const BackwardArguments& a) const {
@@ -213,6 +238,10 @@ class LanesConv final : public Op {
       data_winograd_->prepare(data_winograd_weights(a));
       return;
     }
+    if (amx_.has_data()) {
+      amx_.pack_data(a.parameters[0], packed);
+      return;
+    }
     for (const DataPhase& phase : phases_) {
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
         pack_data(spec_, phase, a.parameters[0] + g * group_parameters(), data_tile_->channels, packed);
@@ -226,36 +255,84 @@ class LanesConv final : public Op {
       winograd_data_gradient(a, dpre, first, count);
       return;
     }
-    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
+    if (amx_.has_data()) {
+      amx_.data_gradient(dpre, a.dx.fp32() + first * x_block(), count, amx_memory(a.workspace));
+      return;
+    }
     const float* packed = packed_.in(a.workspace);
     for (const DataPhase& phase : phases_) {
       const std::int64_t group_weights = packed_weights(phase.shape, data_tile_->channels);
       each_band(phase.shape, count, spec_.groups, threads_, [&](std::int64_t b, std::int64_t g, int begin, int end) {
+        const float* from = dpre + b * dpre_block() + g * dpre_group();
         float* image = band_image(a.workspace);
-        const Band band = band_of(phase.shape, begin, end, true);
-        copy_band(phase.shape, band, dpre + b * dpre_block() + g * dpre_group(), image);
-        float* dx = a.dx.fp32() + (first + b) * x_block() + g * x_group() +
-                    kLanes * (phase.begin + begin * phase.shape.out_row);
-        kernel(band.shape, image, packed + g * group_weights, nullptr, dx, nullptr, 0, end - begin);
+        const Band band = in_place_ ? rows_of(phase.shape, begin, end) : band_of(phase.shape, begin, end, true);
+        if (!in_place_) copy_band(phase.shape, band, from, image);
+        data_of_band(phase, band, in_place_ ? from + row_offset(phase.shape, begin) : image, packed + g * group_weights,
+                     a.dx.fp32() + (first + b) * x_block() + g * x_group(), begin);
       });
       packed += spec_.groups * group_weights;
     }
   }
+
+  // The rows of the input's gradient from `begin` on, of a phase and a group.
+  void data_of_band(const DataPhase& phase, const Band& band, const float* image, const float* packed, float* dx,
+                    int begin) const {
+    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
+    kernel(band.shape, image, packed, nullptr, dx + kLanes * (phase.begin + begin * phase.shape.out_row), nullptr, 0,
+           band.shape.out_h);
+  }
+
+  // Rows of a convolution of single pixels, and where they begin, in the planes as they are.
+  static Band rows_of(const ConvShape& whole, int begin, int end) {
+    Band band{whole, begin, 1};
+    band.shape.out_h = end - begin;
+    return band;
+  }
+  static std::int64_t row_offset(const ConvShape& whole, int row) { return kLanes * row * std::int64_t{whole.in_w}; }
 
   void weight_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
     for (std::int64_t b = 0; b < count; b += piece_blocks_) {
       const std::int64_t blocks = std::min(piece_blocks_, count - b);
       for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
         const int end = std::min(begin + piece_rows_, shape_.out_h);
-        const float* dy = dpre + b * dpre_block() + kLanes * begin * shape_.out_w;
-        add_piece(a, a.x.fp32() + (first + b) * x_block(), dy, blocks, begin, end, first + b == 0 && begin == 0);
+        const float* x = a.x.fp32() + (first + b) * x_block();
+        const bool is_first = first + b == 0 && begin == 0;
+        const Gradient gradient{dpre + b * dpre_block() + kLanes * begin * shape_.out_w, dpre_block(), dpre_group(),
+                                shape_.out_plane};
+        if (both_) {
+          const Gradient copied = data_of_piece(a, gradient.dy, first + b, begin, end);
+          add_piece(a, x, copied, blocks, begin, end, is_first);
+        } else {
+          add_piece(a, x, gradient, blocks, begin, end, is_first);
+        }
       }
     }
   }
 
+  // Values from one block, group of channels and channel to the next; the last in vectors.
+  struct Gradient {
+    const float* dy;
+    std::int64_t block, group, plane;
+  };
+
+  // The data gradient of a piece; its rows, copied, serve the weight gradient as well, so that memory is read once.
+  Gradient data_of_piece(const BackwardArguments& a, const float* dy, std::int64_t block, int begin, int end) const {
+    const DataPhase& phase = phases_[0];
+    const Band band = band_of(phase.shape, 0, end - begin, true);
+    const std::int64_t image_size = band_elements(band);
+    float* images = bands_.in(a.workspace);
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      float* image = images + g * image_size;
+      copy_band(phase.shape, band, dy + g * dpre_group(), image);
+      data_of_band(phase, band, image, packed_.in(a.workspace) + g * packed_weights(phase.shape, data_tile_->channels),
+                   a.dx.fp32() + block * x_block() + g * x_group(), begin);
+    }
+    return {images, 0, image_size, (end - begin) * std::int64_t{shape_.out_w}};
+  }
+
   // The contribution of some rows of some blocks to the weight gradient.
-  void add_piece(const BackwardArguments& a, const float* x, const float* dy, std::int64_t blocks, int begin, int end,
-                 bool is_first) const {
+  void add_piece(const BackwardArguments& a, const float* x, const Gradient& dy, std::int64_t blocks, int begin,
+                 int end, bool is_first) const {
     const Band band = band_of(shape_, begin, end, false);
     const std::int64_t size = outer_ == nullptr ? band_elements(band) : outer_elements(band, width_, Element::fp32);
     float* images = piece_.in(a.workspace);
@@ -283,15 +360,15 @@ class LanesConv final : public Op {
           const auto count = static_cast<int>(blocks);
           float* dw = a.parameter_gradients[0] + g * group_parameters();
           const float* image = images + g * size;
-          const float* gradient = dy + g * dpre_group();
+          const float* gradient = dy.dy + g * dy.group;
           if (outer_ == nullptr) {
-            weights_->kernel({band.shape, image, spec_.groups * size, gradient, dpre_block(), shape_.out_plane, count,
-                              dw, !is_first},
-                             row, column);
+            weights_->kernel(
+                {band.shape, image, spec_.groups * size, gradient, dy.block, dy.plane, count, dw, !is_first}, row,
+                column);
           } else {
-            outer_->kernel({band.shape, image, spec_.groups * size, width_, gradient, dpre_block(), shape_.out_plane,
-                            count, dw, !is_first},
-                           row, column);
+            outer_->kernel(
+                {band.shape, image, spec_.groups * size, width_, gradient, dy.block, dy.plane, count, dw, !is_first},
+                row, column);
           }
         }
       }
@@ -321,6 +398,10 @@ class LanesConv final : public Op {
   std::optional<WinogradGradient> winograd_gradient_;
   std::int64_t width_ = 0;
   int threads_;
+  AmxDirections<float> amx_;  // for tf32
+  std::int64_t chunk_ = kChunk;
+  bool in_place_ = false;
+  bool both_ = false;  // gradients are computed together
   int piece_rows_ = 0;
   std::int64_t piece_blocks_ = 0;
   std::int64_t band_size_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/amx_kernels.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_winograd.h"
 #include "backend/op.h"
@@ -13,7 +14,8 @@
 namespace ddp {
 
 // Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one. For the weight
-// gradient the outer tiles follow the others, and then the outer tiles with Winograd's algorithm, again of both sizes.
+// gradient the outer tiles follow the others, and then the outer tiles with Winograd's algorithm, again of both sizes. Last come
+// the tiles with AMX (lanes_amx.h), for bf16 and tf32.
 struct LanesConvTiles {
   int forward = 0;
   int data = -1;
@@ -30,20 +32,30 @@ WinogradForm winograd_weights_form(int tile, Element element);
 const lanes::OuterTile& outer_tile(int tile);
 const lanes::ForwardTile& forward_tile(int tile, Element element);
 
+bool is_amx(int tile);
+bool is_amx_weights(int tile);
+const lanes::AmxForwardTile& amx_tile(int tile);
+const lanes::AmxGradientTile& amx_gradient_tile(int tile);
+// Those that can compute the convolution, on any processor: by the software model where there is no AMX.
+std::vector<int> amx_forward_tiles(const ConvSpec& spec);
+std::vector<int> amx_data_tiles(const ConvSpec& spec);
+std::vector<int> amx_weights_tiles();
+
 // Whether the lanes16 kernels support the convolution: all except pooling with stride.
 bool lanes_conv_supported(const ConvSpec& spec);
 
-// The tiles that can compute the convolution, separately for each direction.
-std::vector<int> lanes_forward_candidates(const ConvSpec& spec);
-std::vector<int> lanes_data_candidates(const ConvSpec& spec);
-std::vector<int> lanes_weights_candidates(const ConvSpec& spec);
+// The tiles that can compute the convolution, separately for each direction; on request also those with AMX.
+std::vector<int> lanes_forward_candidates(const ConvSpec& spec, bool with_amx = false);
+std::vector<int> lanes_data_candidates(const ConvSpec& spec, bool with_amx = false);
+std::vector<int> lanes_weights_candidates(const ConvSpec& spec, bool with_amx = false);
 // Those worth timing: the few that a cost model finds cheapest.
-std::vector<int> lanes_forward_shortlist(const ConvSpec& spec);
-std::vector<int> lanes_data_shortlist(const ConvSpec& spec);
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element = Element::fp32);
+std::vector<int> lanes_forward_shortlist(const ConvSpec& spec, bool with_amx = false);
+std::vector<int> lanes_data_shortlist(const ConvSpec& spec, bool with_amx = false);
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element = Element::fp32, bool with_amx = false);
 // Whether the data gradient is the same work as the forward convolution, so that the same tile is fastest.
 bool lanes_data_is_like_forward(const ConvSpec& spec);
-// The tiles with the least wasted work, by a rule that depends only on shapes and registers; never Winograd's.
+// The tiles with the least wasted work, by a rule that depends only on shapes and registers; never Winograd's, and
+// never with AMX, so that they compute the same bits on processors with and without it.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element = Element::fp32);
 
 // The operation that forward kernels apply to results before writing them.
@@ -53,10 +65,11 @@ lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, la
 
 // "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5" and back; throws Error(preflight) for unknown tiles.
 std::string to_text(const LanesConvTiles& tiles);
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels);
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, bool with_amx = false);
 
+// On fp32 activations; tiles with AMX multiply as tf32 does, or more precisely.
 std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
-// lanes_bf16_conv.cpp: on bf16 activations, with products of pairs of bf16 numbers.
+// lanes_bf16_conv.cpp: on bf16 activations, with products of pairs of bf16 numbers, or of tiles of them.
 std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 
 // The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=bf16.5x5", and back.

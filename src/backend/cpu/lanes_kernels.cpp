@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "backend/cpu/amx_kernels.h"
 #include "base/error.h"
 
 namespace ddp::lanes {
@@ -22,29 +23,36 @@ const Kernels& table();
 
 namespace {
 
+// AMX is asked for separately, as the permission to use it is.
+enum class Amx { if_there, never, model, asked };
 struct Chosen {
   const Kernels* kernels;
   bool uses_pairs;
+  Amx amx;
 };
 
 Chosen chosen() {
   const char* variable = std::getenv("DDP_INSTRUCTION_SET");
   std::string_view wanted = variable != nullptr ? variable : "";
   constexpr std::string_view kPairs = "+bf16";
-  const bool model = wanted.ends_with(kPairs);
-  if (model) wanted.remove_suffix(kPairs.size());
+  constexpr std::string_view kTiles = "+amx";
+  const bool tiles = wanted.ends_with(kTiles);
+  const bool model = tiles || wanted.ends_with(kPairs);
+  if (model) wanted.remove_suffix(tiles ? kTiles.size() : kPairs.size());
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0;
   const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   check((wanted.empty() && !model) || wanted == "avx512" || wanted == "avx2" || wanted == "baseline", ExitCode::usage,
-        "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline, and may end in +bf16", variable);
+        "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline, and may end in +bf16 or +amx", variable);
   check((wanted != "avx512" || has_avx512) && (wanted != "avx2" || has_avx2), ExitCode::preflight,
         "DDP_INSTRUCTION_SET selects {}, which this processor does not support", wanted);
   if (wanted == "avx512" || (wanted.empty() && has_avx512)) {
+    const Amx amx = wanted.empty() ? Amx::if_there : tiles ? Amx::asked : Amx::never;
     // The same kernels, with the same bits, besides those with pairs.
-    if (__builtin_cpu_supports("avx512bf16") != 0) return {&avx512bf16::table(), true};
-    return {&avx512::table(), model};
+    if (__builtin_cpu_supports("avx512bf16") != 0) return {&avx512bf16::table(), true, amx};
+    return {&avx512::table(), model, amx};
   }
-  return {wanted == "avx2" || (wanted.empty() && has_avx2) ? &avx2::table() : &baseline::table(), model};
+  return {wanted == "avx2" || (wanted.empty() && has_avx2) ? &avx2::table() : &baseline::table(), model,
+          tiles ? Amx::model : Amx::never};
 }
 
 const Chosen& best() {
@@ -56,5 +64,14 @@ const Chosen& best() {
 
 const Kernels& kernels() { return *best().kernels; }
 bool uses_pairs() { return best().uses_pairs; }
+
+const AmxKernels& amx_kernels() {
+  static const bool instructions = (best().amx == Amx::if_there || best().amx == Amx::asked) && has_amx();
+  return instructions ? amx::table() : amx_model::table();
+}
+bool uses_amx() {
+  const bool tiles = best().amx == Amx::asked || best().amx == Amx::model;
+  return tiles || &amx_kernels() == &amx::table();
+}
 
 }  // namespace ddp::lanes

@@ -12,6 +12,7 @@
 #include "backend/cpu/elementwise_kernels.h"
 #include "backend/cpu/gelu_kernels.h"
 #include "backend/cpu/lrn_kernels.h"
+#include "backend/cpu/matrix_kernels.h"
 #include "backend/cpu/norm_kernels.h"
 #include "backend/cpu/pointwise_kernels.h"
 #include "backend/cpu/pool_kernels.h"
@@ -172,17 +173,16 @@ struct WeightsTile {
 using PlaneForward = void (*)(const ConvShape& shape, const float* x, const float* w, float bias, float* y);
 using PlaneForwardBf16 = void (*)(const ConvShape& shape, const std::uint16_t* x, const float* w, float bias,
                                   std::uint16_t* y);
-// dw[tap] = sum over `blocks` planes, x_block and dy_block floats apart, of x * dy.
+// sums[tap][16] += x * dy over the positions of a plane.
 struct PlaneGradient {
   ConvShape shape;
   const float* x;
-  std::int64_t x_block;
   const float* dy;
-  std::int64_t dy_block;
-  int blocks;
-  float* dw;
+  float* sums;
 };
 using PlaneWeights = void (*)(const PlaneGradient& task);
+// dw[tap] = the total of sums[tap][16].
+using PlaneTotals = void (*)(const float* sums, int taps, float* dw);
 
 inline constexpr int kPlaneTaps = 9;
 inline constexpr int kLinearTile = 4;
@@ -223,6 +223,7 @@ struct Kernels {
   PlaneForward plane_forward;
   PlaneForwardBf16 plane_forward_bf16;
   PlaneWeights plane_weights;
+  PlaneTotals plane_totals;
   ConvWeights<std::uint16_t> plane_pairs;  // for one channel; its tile has as many taps as a 3x3 window
   NormKernels norm;
   LrnKernels lrn;
@@ -233,6 +234,7 @@ struct Kernels {
   ProductKernels product;
   SampleNormTable sample_norm;
   PreluKernels prelu;
+  MatrixKernels matrix;
   // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
   // `round_multiply_adds` of them. Returns a sum that depends on all.
   float (*multiply_adds)(std::int64_t rounds, float factor);
@@ -240,12 +242,12 @@ struct Kernels {
 };
 
 // Whether to use the kernels with pairs of bf16 numbers: if the processor has instructions for them. Otherwise they are
-// a software model with the same bits, which is slower than fp32 and used only if DDP_INSTRUCTION_SET ends in +bf16.
+// a software model with the same bits, which is slower than fp32 and used only if DDP_INSTRUCTION_SET ends in +bf16 or +amx.
 bool uses_pairs();
 
 // The kernels for this processor: the best that it supports, or those selected by the environment variable
-// DDP_INSTRUCTION_SET (avx512, avx2, baseline, each also with +bf16), so that different machines can compute the same bits. Throws
-// Error(preflight) for an instruction set that the processor does not have.
+// DDP_INSTRUCTION_SET (avx512, avx2, baseline, each also with +bf16, or with +amx for those of amx_kernels.h), so that
+// different machines can compute the same bits. Throws Error(preflight) for an instruction set that the processor does not have.
 const Kernels& kernels();
 
 }  // namespace ddp::lanes

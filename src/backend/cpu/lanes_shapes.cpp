@@ -159,8 +159,16 @@ void each_row(const ConvShape& whole, const Band& band, Copy copy, Zero zero) {
   }
 }
 
-void copy_values(const float* from, float* to, std::int64_t count) { std::copy_n(from, count, to); }
-void copy_values(const Bf16* from, Bf16* to, std::int64_t count) { std::copy_n(from, count, to); }
+// Meanwhile asks memory for what is copied next, `next` values further on.
+template <class Value>
+void copy_values(const Value* from, Value* to, std::int64_t count, std::int64_t next) {
+  constexpr std::int64_t kCopied = 512 / sizeof(Value);
+  constexpr std::int64_t kCacheLine = 64 / sizeof(Value);
+  for (std::int64_t at = 0; at < count; at += kCopied) {
+    for (std::int64_t line = 0; line < kCopied; line += kCacheLine) __builtin_prefetch(from + at + next + line, 0, 3);
+    std::copy_n(from + at, std::min(kCopied, count - at), to + at);
+  }
+}
 
 // A null second channel is zero.
 void copy_pairs(const Bf16* lower, const Bf16* upper, float* to, std::int64_t count) {
@@ -169,14 +177,15 @@ void copy_pairs(const Bf16* lower, const Bf16* upper, float* to, std::int64_t co
 
 template <class Value>
 void copy_band_of(const ConvShape& whole, const Band& band, const Value* x, Value* to) {
+  const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
   for (int c = 0; c < band.shape.in_channels; ++c) {
     each_row(
         whole, band,
         [&](std::int64_t from, std::int64_t at, std::int64_t vectors) {
-          copy_values(x + kLanes * from, to + kLanes * at, kLanes * vectors);
+          copy_values(x + kLanes * from, to + kLanes * at, kLanes * vectors, plane);
         },
         [&](std::int64_t at, std::int64_t vectors) { std::fill_n(to + kLanes * at, kLanes * vectors, Value{}); });
-    x += kLanes * std::int64_t{whole.in_w} * whole.in_h;
+    x += plane;
     to += band.shape.source_plane();
   }
 }
@@ -305,11 +314,14 @@ ConvShape paired(ConvShape shape) {
   return shape;
 }
 
-ConvSpec with_long_rows(const ConvSpec& spec) {
+bool of_single_pixels(const ConvSpec& spec) {
   const Window2d& w = spec.window;
-  const bool single = w.height == 1 && w.width == 1 && w.stride == 1 && spec.convolved().height == spec.input.height &&
-                      spec.convolved().width == spec.input.width;
-  if (!single || spec.average_pool) return spec;
+  return w.height == 1 && w.width == 1 && w.stride == 1 && spec.convolved().height == spec.input.height &&
+         spec.convolved().width == spec.input.width && !spec.average_pool;
+}
+
+ConvSpec with_long_rows(const ConvSpec& spec) {
+  if (!of_single_pixels(spec)) return spec;
   constexpr std::int64_t kLongest = 256;
   const std::int64_t pixels = spec.input.height * spec.input.width;
   std::int64_t width = std::min(kLongest, pixels);

@@ -40,6 +40,8 @@ lanes::ConvShape paired(lanes::ConvShape shape);
 // As above, of weights in bf16, with those of two input channels in each float.
 void pack_forward_pairs(const lanes::ConvShape& shape, const Bf16* w, int tile, float* packed);
 void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed);
+// A convolution of single pixels, in place of each of which there is one result.
+bool of_single_pixels(const ConvSpec& spec);
 // The same convolution with the image in other rows, if it is of single pixels, so that tiles do not end with short rows.
 ConvSpec with_long_rows(const ConvSpec& spec);
 

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <numeric>
 
+#include "backend/cpu/amx_kernels.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
@@ -46,14 +48,42 @@ ConvShape winograd_products(const ConvShape& s, int size) {
   return products;
 }
 
-// The tiles as above, then those that can compute the products of Winograd's algorithm.
-std::vector<int> all_tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row) {
+// The first tiles with AMX, which follow all others.
+int first_amx() {
+  const lanes::Kernels& all = lanes::kernels();
+  return all.forward_tiles * (1 + static_cast<int>(kWinogradSizes.size()));
+}
+int first_amx_weights() {
+  const lanes::Kernels& all = lanes::kernels();
+  return all.weights_tiles + all.outer_tiles * (1 + static_cast<int>(kWinogradSizes.size()));
+}
+
+std::vector<int> amx_tiles_for(const ConvShape& s, lanes::Epilogue last) {
+  const lanes::AmxKernels& all = lanes::amx_kernels();
+  std::vector<int> usable;
+  for (int i = 0; i < all.forward_tiles; ++i) {
+    const lanes::AmxForwardTile& tile = all.forward[i];
+    const bool fits = tile.columns <= s.out_w && tile.rows <= s.out_h;
+    if (fits && tile.kernel[static_cast<int>(last)] != nullptr) usable.push_back(first_amx() + i);
+  }
+  return usable;
+}
+
+// The tiles as above, then those that can compute the products of Winograd's algorithm, then those with AMX.
+std::vector<int> all_tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row, bool with_amx) {
   std::vector<int> usable = tiles_for(s, last, single_row);
-  if (!Winograd::supports(s) || last == lanes::Epilogue::relu_pool) return usable;
-  int first = 0;
-  for (const int size : kWinogradSizes) {
-    first += lanes::kernels().forward_tiles;
-    for (const int i : tiles_for(winograd_products(s, size), lanes::Epilogue::none, true)) usable.push_back(first + i);
+  if (Winograd::supports(s) && last != lanes::Epilogue::relu_pool) {
+    int first = 0;
+    for (const int size : kWinogradSizes) {
+      first += lanes::kernels().forward_tiles;
+      for (const int i : tiles_for(winograd_products(s, size), lanes::Epilogue::none, true)) {
+        usable.push_back(first + i);
+      }
+    }
+  }
+  if (with_amx) {
+    const std::vector<int> amx = amx_tiles_for(s, last);
+    usable.insert(usable.end(), amx.begin(), amx.end());
   }
   return usable;
 }
@@ -120,11 +150,36 @@ bool worth_timing_winograd(const ConvShape& s, int size) {
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 
-// Direct tiles, and the cheapest for each size of Winograd's algorithm.
+// The cost of tiles with AMX: products of tiles, and the loads of their factors, of which two take as long as a product.
+double amx_cost(double products, int outer, int inner) {
+  return products * (1.0 + 0.5 * (outer + inner) / (outer * inner));
+}
+
+double amx_cost(const ConvShape& s, const lanes::AmxForwardTile& tile) {
+  const int positions = tile.rows * tile.columns;
+  const std::int64_t columns = std::max(s.out_w, tile.columns);
+  return amx_cost(static_cast<double>(round_up(s.out_channels, tile.channels) * round_up(s.out_h, tile.rows) *
+                                      round_up(columns, tile.columns)),
+                  tile.channels / lanes::kAmxRows, positions);
+}
+
+double amx_cost(const ConvSpec& spec, const lanes::AmxGradientTile& tile) {
+  const std::int64_t taps = spec.window.width * (spec.input.channels / spec.groups);
+  const std::int64_t channels = spec.output_channels / spec.groups;
+  return amx_cost(static_cast<double>(round_up(taps, std::int64_t{tile.taps} * lanes::kAmxRows) *
+                                      round_up(channels, std::int64_t{tile.channels} * lanes::kAmxRows)),
+                  tile.taps, tile.channels);
+}
+
+// Direct tiles, and the cheapest for each size of Winograd's algorithm and with AMX.
 std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candidates) {
   const lanes::Kernels& all = lanes::kernels();
   std::vector<int> direct;
-  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(direct), [](int i) { return !is_winograd(i); });
+  std::vector<int> amx;
+  for (const int i : candidates) {
+    if (is_amx(i)) amx.push_back(i);
+    if (!is_amx(i) && !is_winograd(i)) direct.push_back(i);
+  }
   direct = shortlist(direct, [&](int i) { return tile_cost(s, all.forward[i]); });
   std::vector<int> chosen;
   for (const int size : kWinogradSizes) {
@@ -140,6 +195,8 @@ std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candi
   }
   direct.resize(std::min(direct.size(), kMostTimed - chosen.size()));
   direct.insert(direct.end(), chosen.begin(), chosen.end());
+  amx = shortlist(amx, [&](int i) { return amx_cost(s, amx_tile(i)); });
+  direct.insert(direct.end(), amx.begin(), amx.end());
   return direct;
 }
 
@@ -155,6 +212,10 @@ std::string name_of(const lanes::ForwardTile& tile) {
 
 std::string forward_name(int index) {
   const lanes::Kernels& all = lanes::kernels();
+  if (is_amx(index)) {
+    const lanes::AmxForwardTile& tile = amx_tile(index);
+    return fmt::format("lanes.amx.{}x{}x{}", tile.channels, tile.rows, tile.columns);
+  }
   if (!is_winograd(index)) return name_of(all.forward[index]);
   const lanes::ForwardTile& tile = all.forward[index % all.forward_tiles];
   return fmt::format("lanes.winograd{}.{}x{}", winograd_size(index), tile.channels, tile.columns);
@@ -162,6 +223,10 @@ std::string forward_name(int index) {
 
 std::string weights_name(int index) {
   const lanes::Kernels& all = lanes::kernels();
+  if (is_amx_weights(index)) {
+    const lanes::AmxGradientTile& tile = amx_gradient_tile(index);
+    return fmt::format("lanes.amx.{}x{}", lanes::kAmxRows * tile.channels, lanes::kAmxRows * tile.taps);
+  }
   if (index >= all.weights_tiles) {
     const lanes::OuterTile& tile = outer_tile(index);
     const std::string kind =
@@ -182,7 +247,28 @@ std::string word_of(const std::string& text, const std::string& key) {
 
 }  // namespace
 
-bool is_winograd(int tile) { return tile >= lanes::kernels().forward_tiles; }
+bool is_winograd(int tile) { return tile >= lanes::kernels().forward_tiles && !is_amx(tile); }
+
+bool is_amx(int tile) { return tile >= first_amx(); }
+bool is_amx_weights(int tile) { return tile >= first_amx_weights(); }
+
+const lanes::AmxForwardTile& amx_tile(int tile) { return lanes::amx_kernels().forward[tile - first_amx()]; }
+const lanes::AmxGradientTile& amx_gradient_tile(int tile) {
+  return lanes::amx_kernels().gradient[tile - first_amx_weights()];
+}
+
+std::vector<int> amx_forward_tiles(const ConvSpec& spec) {
+  return amx_tiles_for(forward_shape(spec), epilogue_of(spec));
+}
+std::vector<int> amx_data_tiles(const ConvSpec& spec) {
+  if (!spec.input_gradient) return {};
+  return amx_tiles_for(narrowest_phase(spec), lanes::Epilogue::none);
+}
+std::vector<int> amx_weights_tiles() {
+  std::vector<int> all(static_cast<std::size_t>(lanes::amx_kernels().gradient_tiles));
+  std::iota(all.begin(), all.end(), first_amx_weights());
+  return all;
+}
 
 WinogradForm winograd_form(int tile, Element element) {
   const int size = winograd_size(tile);
@@ -194,7 +280,9 @@ WinogradForm winograd_weights_form(int tile, Element element) {
   return {.size = size, .pairs = element == Element::bf16 && size == 2};
 }
 
-bool is_winograd_weights(int tile) { return tile >= lanes::kernels().weights_tiles + lanes::kernels().outer_tiles; }
+bool is_winograd_weights(int tile) {
+  return tile >= lanes::kernels().weights_tiles + lanes::kernels().outer_tiles && !is_amx_weights(tile);
+}
 
 const lanes::OuterTile& outer_tile(int tile) {
   const lanes::Kernels& all = lanes::kernels();
@@ -220,39 +308,45 @@ bool lanes_conv_supported(const ConvSpec& spec) {
   return spec.window.plain() && !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
 }
 
-std::vector<int> lanes_forward_candidates(const ConvSpec& spec) {
-  return all_tiles_for(forward_shape(spec), epilogue_of(spec), false);
+std::vector<int> lanes_forward_candidates(const ConvSpec& spec, bool with_amx) {
+  return all_tiles_for(forward_shape(spec), epilogue_of(spec), false, with_amx);
 }
 
-std::vector<int> lanes_data_candidates(const ConvSpec& spec) {
+std::vector<int> lanes_data_candidates(const ConvSpec& spec, bool with_amx) {
   if (!spec.input_gradient) return {};
-  return all_tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true);
+  return all_tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true, with_amx);
 }
 
-std::vector<int> lanes_weights_candidates(const ConvSpec& spec) {
+std::vector<int> lanes_weights_candidates(const ConvSpec& spec, bool with_amx) {
   const lanes::Kernels& kernels = lanes::kernels();
   const int sizes = Winograd::supports(forward_shape(spec)) ? static_cast<int>(kWinogradSizes.size()) : 0;
   const int outer = kernels.outer_tiles * (1 + sizes);
   std::vector<int> all(static_cast<std::size_t>(kernels.weights_tiles + outer));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  std::iota(all.begin(), all.end(), 0);
+  if (with_amx) {
+    const std::vector<int> amx = amx_weights_tiles();
+    all.insert(all.end(), amx.begin(), amx.end());
+  }
   return all;
 }
 
-std::vector<int> lanes_forward_shortlist(const ConvSpec& spec) {
-  return shortlist_for(forward_shape(spec), lanes_forward_candidates(spec));
+std::vector<int> lanes_forward_shortlist(const ConvSpec& spec, bool with_amx) {
+  return shortlist_for(forward_shape(spec), lanes_forward_candidates(spec, with_amx));
 }
 
-std::vector<int> lanes_data_shortlist(const ConvSpec& spec) {
+std::vector<int> lanes_data_shortlist(const ConvSpec& spec, bool with_amx) {
   if (!spec.input_gradient) return {};
-  return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec));
+  return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec, with_amx));
 }
 
-std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element) {
+std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element, bool with_amx) {
   const auto cost = [&](int i) { return weights_cost(spec, i); };
   std::vector<int> direct;
   std::vector<int> winograd;
-  for (const int i : lanes_weights_candidates(spec)) {
-    if (!is_winograd_weights(i)) direct.push_back(i);
+  std::vector<int> amx;
+  for (const int i : lanes_weights_candidates(spec, with_amx)) {
+    if (is_amx_weights(i)) amx.push_back(i);
+    if (!is_amx_weights(i) && !is_winograd_weights(i)) direct.push_back(i);
   }
   for (const int size : kWinogradSizes) {
     // The smaller tiles are faster only where they multiply pairs.
@@ -273,6 +367,8 @@ std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element) 
   all.resize(std::min(all.size(), kMostTimed - std::min(kMostTimed, winograd.size() + (has_rule ? 0 : 1))));
   if (std::find(all.begin(), all.end(), rule) == all.end()) all.push_back(rule);
   all.insert(all.end(), winograd.begin(), winograd.end());
+  amx = shortlist(amx, [&](int i) { return amx_cost(spec, amx_gradient_tile(i)); });
+  all.insert(all.end(), amx.begin(), amx.end());
   return all;
 }
 
@@ -326,10 +422,10 @@ std::string bf16_text(const LanesConvTiles& tiles) { return replaced(to_text(til
 bool is_bf16_text(const std::string& kernels) { return kernels.find(kBf16) != std::string::npos; }
 
 LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
-  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName));
+  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName), lanes::uses_amx());
 }
 
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
+LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, bool with_amx) {
   const lanes::Kernels& all = lanes::kernels();
   const auto pick = [&](const std::string& key, const std::vector<int>& candidates, auto name) {
     const std::string wanted = word_of(kernels, key);
@@ -342,11 +438,11 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
                             key, wanted, all.instruction_set));
   };
   LanesConvTiles tiles;
-  tiles.forward = pick("forward", lanes_forward_candidates(spec), forward_name);
+  tiles.forward = pick("forward", lanes_forward_candidates(spec, with_amx), forward_name);
   if (spec.input_gradient) {
-    tiles.data = pick("data", lanes_data_candidates(spec), forward_name);
+    tiles.data = pick("data", lanes_data_candidates(spec, with_amx), forward_name);
   }
-  tiles.weights = pick("weights", lanes_weights_candidates(spec), weights_name);
+  tiles.weights = pick("weights", lanes_weights_candidates(spec, with_amx), weights_name);
   return tiles;
 }
 

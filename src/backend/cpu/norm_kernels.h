@@ -52,6 +52,9 @@ struct NormChannelsGradient {
 };
 
 inline constexpr int kNormLanes = 16;
+// Sums over some of a row's pieces of so many values, one after the other, have the bits of the sum over all; a piece stays
+// in the first-level cache.
+inline constexpr int kSummedPiece = 2048;
 
 template <class Value>
 struct NormRowKernels {

@@ -144,11 +144,72 @@ class OneDnnConvTranspose final : public Op {
   Workspace::Part<std::byte> forward_scratch_, weights_scratch_, data_scratch_;
 };
 
+// With AVX2, oneDNN 2.6 leaves out products of the weight gradient of windows of one pixel whose result is padded. Here the
+// padding belongs to a larger window instead, whose other weights are zero.
+class WiderWindow final : public Op {
+ public:
+  explicit WiderWindow(const ConvTransposeSpec& spec)
+      : weights_(spec.parameter_elements(0)),
+        taps_((1 + spec.output_padding.vertical) * (1 + spec.output_padding.horizontal)),
+        wider_(wider(spec)),
+        parameters_(workspace_.add<float>(weights_ * taps_)),
+        gradient_(workspace_.add<float>(weights_ * taps_)),
+        inner_(workspace_.add<std::byte>(static_cast<std::int64_t>(wider_.workspace_bytes()))) {}
+
+  static bool needed(const ConvTransposeSpec& spec) {
+    const Pair2d& padding = spec.output_padding;
+    return spec.window.height == 1 && spec.window.width == 1 && (padding.vertical > 0 || padding.horizontal > 0);
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
+  bool backward_reads_x() const override { return true; }
+
+  void forward(const ForwardArguments& a) override {
+    ForwardArguments inner = a;
+    inner.parameters[0] = widened(a.parameters[0], a.workspace);
+    inner.workspace = inner_.in(a.workspace);
+    wider_.forward(inner);
+  }
+  void backward(const BackwardArguments& a) override {
+    BackwardArguments inner = a;
+    inner.parameters[0] = widened(a.parameters[0], a.workspace);
+    inner.parameter_gradients[0] = gradient_.in(a.workspace);
+    inner.workspace = inner_.in(a.workspace);
+    wider_.backward(inner);
+    for (std::int64_t i = 0; i < weights_; ++i) {
+      a.parameter_gradients[0][i] = inner.parameter_gradients[0][i * taps_];
+    }
+  }
+
+ private:
+  static ConvTransposeSpec wider(ConvTransposeSpec spec) {
+    spec.window.height += spec.output_padding.vertical;
+    spec.window.width += spec.output_padding.horizontal;
+    spec.window.dilation = {1, 1};
+    spec.output_padding = {0, 0};
+    return spec;
+  }
+  const float* widened(const float* weights, std::byte* workspace) const {
+    float* to = parameters_.in(workspace);
+    std::fill_n(to, weights_ * taps_, 0.0F);
+    for (std::int64_t i = 0; i < weights_; ++i) to[i * taps_] = weights[i];
+    return to;
+  }
+
+  std::int64_t weights_, taps_;
+  OneDnnConvTranspose wider_;
+  Workspace workspace_;
+  Workspace::Part<float> parameters_, gradient_;
+  Workspace::Part<std::byte> inner_;
+};
+
 }  // namespace
 
 std::unique_ptr<Op> make_onednn_conv_transpose(const ConvTransposeSpec& spec) {
-  return onednn::checked("building a transposed convolution",
-                         [&] { return std::make_unique<OneDnnConvTranspose>(spec); });
+  return onednn::checked("building a transposed convolution", [&]() -> std::unique_ptr<Op> {
+    if (WiderWindow::needed(spec)) return std::make_unique<WiderWindow>(spec);
+    return std::make_unique<OneDnnConvTranspose>(spec);
+  });
 }
 
 }  // namespace ddp

@@ -16,22 +16,27 @@ std::unique_ptr<Op> make_lanes_linear(const LinearSpec& spec);
 //   nhwc      its kernels for channels-last
 //   any       the blocked format it prefers, with reorders
 //   winograd  Winograd's algorithm in its blocked format
-// as "forward=onednn.nhwc data=onednn.any weights=onednn.any".
+// as "forward=onednn.nhwc data=onednn.any weights=onednn.any", on bf16 activations "forward=onednn-bf16.nhwc ...".
 struct OneDnnConvFormats {
   std::string forward = "nhwc";
   std::string data = "nhwc";
   std::string weights = "nhwc";
 };
-std::string to_text(const OneDnnConvFormats& formats);
+std::string to_text(const OneDnnConvFormats& formats, Element element = Element::fp32);
+bool is_onednn_bf16_text(const std::string& kernels);
 OneDnnConvFormats onednn_formats_from_text(const std::string& kernels);
-// Null if oneDNN has no such kernel for the shape (for example Winograd for 5x5).
-std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats);
+// Null if oneDNN has no such kernel for the shape (for example Winograd for 5x5), or for bf16 on this processor.
+std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats,
+                                     Element element = Element::fp32);
 
 // onednn_conv_transpose.cpp: x and y in nhwc.
 std::unique_ptr<Op> make_onednn_conv_transpose(const ConvTransposeSpec& spec);
 
 // onednn_linear.cpp: x and y plain.
 std::unique_ptr<Op> make_onednn_linear(const LinearSpec& spec);
+
+// split_linear.cpp: x and y plain; for several parts.
+std::unique_ptr<Op> make_split_linear(const LinearSpec& spec);
 
 // Any layout, the same on both sides: elementwise.cpp, pooling.cpp, batch_norm.cpp, gelu.cpp, pointwise.cpp, lrn.cpp,
 // dropout.cpp, pad.cpp. The first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
@@ -55,6 +60,10 @@ std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to
 // In nhwc.
 std::unique_ptr<Op> make_channels_last(const ChannelsLastSpec& spec);
 
+// norm_depthwise.cpp: the three as one operator in lanes16, with the parameters of all, in this order. Null if there is none.
+std::unique_ptr<Op> make_norm_depthwise(const BatchNormSpec& before, const ConvSpec& conv, const BatchNormSpec& after,
+                                        Element element);
+
 // bf16_op.cpp: the operator `op` of fp32 activations on bf16 ones, for those that have no kernels for bf16. Its
 // inputs are widened, its results rounded, and so are the weights of products; sums, statistics and the gradients of
 // parameters stay fp32 (or double). The result is that of bf16 instructions up to the order of additions.
@@ -76,6 +85,8 @@ void cpu_square_sums(const float* values, std::size_t count, double* sums);
 
 // update.cpp
 void cpu_update(const UpdateArguments& arguments);
+// muon.cpp: the segments that are updated as whole matrices; *arguments.numbers are those of the step.
+void cpu_update_matrices(const UpdateArguments& arguments);
 
 // pooling.cpp: 2x2 average pooling with stride 2 and its ReLU, for operators that fuse it; `outer` planes of
 // height x width positions of `inner` values each. `y` is the convolution's output after ReLU.

@@ -48,33 +48,42 @@ double least_seconds(const std::function<void()>& run, double rival) {
 
 }  // namespace
 
-Trial::Trial(const OpSpec& spec, Layout x, Layout y, Element element) {
+Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element) {
+  const OpSpec& spec = specs.front();
   const std::int64_t batch = batch_of(spec);
   const std::int64_t in = stored_elements(batch, input_of(spec), x);
-  const std::int64_t out = stored_elements(batch, output_of(spec), y);
+  const std::int64_t out = stored_elements(batch, output_of(specs.back()), y);
   const std::int64_t second = inputs_of(spec) == 2 ? stored_elements(batch, second_input_of(spec), x) : 0;
-  const std::int64_t weights = parameter_elements(spec, 0);
-  const std::int64_t biases = parameter_elements(spec, 1);
   Workspace space;
   const auto floats = [&](std::int64_t count) { return Values{space.add<float>(count), count}; };
   const Values data = floats(in);
   const Values data2 = floats(second);
   const Values result = floats(out);
-  const Values weight = floats(weights);
-  const Values bias = floats(biases);
   const Values dx = floats(in);
   const Values dx2 = floats(second);
   const Values dy = floats(out);
-  const Values dw = floats(weights);
-  const Values db = floats(biases);
-  const Values statistics = floats(statistic_elements(spec));
+  std::vector<Values> parameters;
+  std::vector<Values> gradients;
+  std::int64_t statistic_count = 0;
+  for (const OpSpec& each : specs) {
+    statistic_count += statistic_elements(each);
+    for (std::size_t which = 0; which < kMaxParameters; ++which) {
+      const std::int64_t count = parameter_elements(each, which);
+      if (count == 0) continue;
+      parameters.push_back(floats(count));
+      gradients.push_back(floats(count));
+    }
+  }
+  const Values statistics = floats(statistic_count);
   const auto keys = space.add<std::uint64_t>(batch);
   memory_ = allocate_on_host(space.bytes(), "the timing of kernels");
   const auto at = [&](const Values& values) { return values.part.in(memory_.data()); };
   Random random(1, 0);
   std::vector<float> pattern(kPattern);
   std::generate(pattern.begin(), pattern.end(), [&] { return random.uniform(-0.5F, 0.5F); });
-  for (const Values& values : {data, data2, weight, bias, dy}) {
+  std::vector<Values> filled = parameters;
+  filled.insert(filled.end(), {data, data2, dy});
+  for (const Values& values : filled) {
     for (std::int64_t begin = 0; begin < values.count; begin += kPattern) {
       std::copy_n(pattern.begin(), std::min(kPattern, values.count - begin), at(values) + begin);
     }
@@ -87,7 +96,6 @@ Trial::Trial(const OpSpec& spec, Layout x, Layout y, Element element) {
   }
   forward_ = {.x = values_at(data),
               .y = values_at(result),
-              .parameters = {at(weight), at(bias)},
               .active = batch,
               .x2 = values_at(data2),
               .statistics = at(statistics),
@@ -96,12 +104,14 @@ Trial::Trial(const OpSpec& spec, Layout x, Layout y, Element element) {
                .y = values_at(result),
                .dy = values_at(dy),
                .dx = values_at(dx),
-               .parameters = {at(weight), at(bias)},
-               .parameter_gradients = {at(dw), at(db)},
                .active = batch,
                .x2 = values_at(data2),
                .dx2 = values_at(dx2),
                .keys = keys.in(memory_.data())};
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    forward_.parameters.at(p) = backward_.parameters.at(p) = at(parameters[p]);
+    backward_.parameter_gradients.at(p) = at(gradients[p]);
+  }
 }
 
 void Trial::prepare(const Op& op) {

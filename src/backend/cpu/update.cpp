@@ -2,30 +2,39 @@
 #include "optim/rules/update.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/cpu/operators.h"
+#include "backend/cpu/squares.h"
 
 namespace ddp {
 namespace {
 
-// In eight interleaved sums: an order of additions that can be vectorised.
-template <class Square>
-double sum_of_squares(std::int64_t count, const Square& value) {
-  constexpr std::int64_t kLanes = 8;
-  std::array<double, kLanes> sums{};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto x = static_cast<double>(value(i + lane));
-      sums[static_cast<std::size_t>(lane)] += x * x;
+double sum_over(const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
+  double sum = 0;
+  for (std::int64_t c = first; c < first + count; ++c) sum += a.sums[2 * c + which];
+  return sum;
+}
+
+// Makes the sums of squares of segments that are divided among the ranks those over all ranks: the first chunk gets the
+// whole sum, so that sum_over() has the same bits on all ranks. `which`: how many sums of each chunk there are.
+void complete_sums(const UpdateArguments& a, int which) {
+  if (a.sums_over_ranks == nullptr) return;
+  for (int w = 0; w < which; ++w) {
+    std::size_t divided = 0;
+    for (std::int64_t s = 0; s < a.segment_count; ++s) {
+      const ChunksOfSegment& segment = a.segments[s];
+      // The ratios are computed later.
+      if (segment.divided) a.ratios[divided++] = sum_over(a, segment.first, segment.count, w);
+    }
+    (*a.sums_over_ranks)({a.ratios, divided});
+    divided = 0;
+    for (std::int64_t s = 0; s < a.segment_count; ++s) {
+      const ChunksOfSegment& segment = a.segments[s];
+      if (!segment.divided) continue;
+      for (std::int64_t c = segment.first; c < segment.first + segment.count; ++c) a.sums[2 * c + w] = 0;
+      a.sums[2 * segment.first + w] = a.ratios[divided++];
     }
   }
-  for (; i < count; ++i) {
-    const auto x = static_cast<double>(value(i));
-    sums[static_cast<std::size_t>(i % kLanes)] += x * x;
-  }
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
 // For each chunk that is trained the sum of squares of the gradient, and of the weights if both norms are needed.
@@ -40,18 +49,14 @@ void sum_squares(const UpdateArguments& a) {
         a.control->step > chunk.last_step ? 0 : sum_of_squares(chunk.count, [g](std::int64_t i) { return g[i]; });
     if (weights) a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
   }
-}
-
-double sum_over(const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
-  double sum = 0;
-  for (std::int64_t c = first; c < first + count; ++c) sum += a.sums[2 * c + which];
-  return sum;
+  complete_sums(a, weights ? 2 : 1);
 }
 
 ElementNumbers numbers_of(const UpdateArguments& a, const UpdateChunk& chunk) {
   const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
-  const ElementNumbers n = element_numbers(a.settings, *a.numbers, static_cast<double>(chunk.lr_scale),
-                                           static_cast<double>(chunk.decay_scale), ratio);
+  const ElementNumbers n =
+      element_numbers(a.settings, numbers_for(*a.numbers, chunk), static_cast<double>(chunk.lr_scale),
+                      static_cast<double>(chunk.decay_scale), ratio);
   return a.numbers->control.step > chunk.last_step ? frozen(n) : n;
 }
 
@@ -71,6 +76,7 @@ void update_lamb_moments(const UpdateArguments& a) {
         sum_of_squares(chunk.count, [=, &n](std::int64_t i) { return lamb_direction(n, w[i], mean[i], square[i]); });
     a.sums[2 * c + 1] = sum_of_squares(chunk.count, [w](std::int64_t i) { return w[i]; });
   }
+  complete_sums(a, 2);
 }
 
 void find_ratios(const UpdateArguments& a) {
@@ -114,6 +120,7 @@ void update_chunks(const UpdateArguments& a) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t c = 0; c < a.chunk_count; ++c) {
     const UpdateChunk& chunk = a.chunks[c];
+    if (chunk.in_matrix) continue;
     update_range<Form>(a, numbers_of(a, chunk), chunk.begin, chunk.begin + chunk.count);
   }
 }
@@ -127,6 +134,7 @@ void cpu_update(const UpdateArguments& a) {
   *a.numbers = step_numbers(a.settings, *a.control, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
   if (a.settings.rule == UpdateRule::lamb) update_lamb_moments(a);
   if (a.settings.layerwise()) find_ratios(a);
+  cpu_update_matrices(a);
   with_update_form(a.settings, [&a](auto form) {
     using Form = decltype(form);
     if (a.uniform && !a.settings.layerwise()) {

@@ -307,7 +307,10 @@ class CudaMath final : public FlatMath {
   void pull(float* slow, float* fast, std::size_t count, float rest) override {
     cuda::pull(stream_, slow, fast, count, rest);
   }
-  void update(const UpdateArguments& arguments) override { cuda::update(stream_, arguments); }
+  void update(const UpdateArguments& arguments) override {
+    DDP_ASSERT(arguments.matrix_count == 0);  // rejected before training (train/experiment.cpp)
+    cuda::update(stream_, arguments);
+  }
 
  private:
   cudaStream_t stream_;

@@ -109,7 +109,8 @@ __global__ void update_chunks_kernel(const UpdateArguments a) {
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
     const UpdateChunk chunk = a.chunks[c];
     const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
-    ElementNumbers n = element_numbers(a.settings, *a.numbers, chunk.lr_scale, chunk.decay_scale, ratio);
+    ElementNumbers n =
+        element_numbers(a.settings, numbers_for(*a.numbers, chunk), chunk.lr_scale, chunk.decay_scale, ratio);
     if (a.numbers->control.step > chunk.last_step) n = frozen(n);
     for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
       update_element<Form>(n, places_at<Form>(a, i));

@@ -243,6 +243,9 @@ std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t k
     if (a.crop_reflects) reflect_borders(shape(), right, down, pixels);
   }
   if (flipped && !a.random_resized_crop) mirror(shape(), pixels);
+  const ImageSize size{.width = shape().width, .height = shape().height};
+  for (const AugmentStep& step : rand_augment_steps(a.rand_augment, size, key)) apply(step, shape(), pixels);
+  if (a.trivial_augment) apply(trivial_augment_step(key), shape(), pixels);
   if (a.color_jitter != std::array<double, 3>{0, 0, 0}) {
     apply_jitter(draw_jitter(a.color_jitter, key), shape(), pixels);
   }

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "data/pipeline/auto_augment.h"
 #include "data/pipeline/mixup.h"
 #include "data/sources/dataset.h"
 
@@ -33,6 +34,9 @@ struct Augmentation {
   // With flip: in every second epoch, by the keys of alternating_key() (K. Jordan: "94% on CIFAR-10 in 3.29 Seconds on a
   // Single GPU", 2024).
   bool flip_alternates = false;
+  // Random operations (auto_augment.h), RandAugment's before TrivialAugment's.
+  RandAugment rand_augment = {};
+  bool trivial_augment = false;
   // Brightness, contrast and saturation times a factor from 1-x to 1+x, in random order (torchvision's ColorJitter).
   // Grey images have no saturation.
   std::array<double, 3> color_jitter = {0, 0, 0};
@@ -46,7 +50,7 @@ struct Augmentation {
 
   bool any() const {
     return random_resized_crop || crop_padding > 0 || flip || cutout > 0 || erasing > 0 ||
-           color_jitter != std::array<double, 3>{0, 0, 0};
+           rand_augment.operations > 0 || trivial_augment || color_jitter != std::array<double, 3>{0, 0, 0};
   }
 };
 

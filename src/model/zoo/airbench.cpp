@@ -13,13 +13,11 @@ int conv_norm(Graph& graph, const std::string& group, const char* number, int fr
   return graph.gelu(graph.batch_norm(group + ".norm" + number, x, kAirbenchNorm));
 }
 
-}  // namespace
-
 // airbench94 for images of 32x32 (K. Jordan: "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", 2024, and
 // github.com/KellerJordan/cifar10-airbench): a whitening convolution, which the recipe does not train, and three groups
 // of two convolutions each; batch normalisation without scale; small logits. Each 3x3 convolution first passes its inputs
 // on.
-Graph airbench94(const Shape& image, std::int64_t classes) {
+Graph airbench(const Shape& image, std::int64_t classes, float logits, const Initial& head) {
   Graph graph(image);
   const std::int64_t patch = image.channels * 4;
   int x = graph.gelu(graph.conv("whiten", graph.input(), {.channels = 2 * patch, .window = square(2)}));
@@ -31,11 +29,20 @@ Graph airbench94(const Shape& image, std::int64_t classes) {
   x = graph.affine("scale", graph.max_pool(x, 3), {"scale.weight", {256}, /*fixed=*/true}, nullptr);
   graph.linear("head", graph.flatten(x), classes, /*bias=*/false);
   graph.set_initial_weights({Initial::Kind::dirac});
-  graph.parameter("head.weight").initial = {};
-  graph.parameter("scale.weight").initial = {Initial::Kind::constant, 1.0F / 9};
+  graph.parameter("head.weight").initial = head;
+  graph.parameter("scale.weight").initial = {Initial::Kind::constant, logits};
   graph.parameter("whiten.weight").initial = {Initial::Kind::whitening};
   graph.parameter("whiten.bias").initial = {Initial::Kind::constant, 0};
   return graph;
+}
+
+}  // namespace
+
+Graph airbench94(const Shape& image, std::int64_t classes) { return airbench(image, classes, 1.0F / 9, {}); }
+
+// The network of airbench94_muon.py.
+Graph airbench94_muon(const Shape& image, std::int64_t classes) {
+  return airbench(image, classes, 1.0F / 256, {Initial::Kind::deviation, 1});
 }
 
 }  // namespace ddp::zoo

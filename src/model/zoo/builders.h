@@ -47,6 +47,7 @@ Graph cifar10_tutorial(const Shape& image, std::int64_t classes);
 
 // airbench.cpp
 Graph airbench94(const Shape& image, std::int64_t classes);
+Graph airbench94_muon(const Shape& image, std::int64_t classes);
 
 // caffe.cpp
 Graph caffe_lenet(const Shape& image, std::int64_t classes);

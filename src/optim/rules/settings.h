@@ -10,31 +10,44 @@
 
 namespace ddp {
 
-enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb };
+enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb, muon };
+
+// Factor of Muon's learning rate for a matrix of R rows and C columns (muon.h).
+enum class MuonScale : std::uint8_t {
+  shape,  // sqrt(max(1, R / C)): K. Jordan's, and torch.optim.Muon's "original"
+  rms,    // 0.2 sqrt(max(R, C)): steps of the size of AdamW's (Liu et al., 2025), "match_rms_adamw"
+  none,
+};
 
 // The hyperparameters of an optimizer, constant over a run. Each rule's header says which of them it reads.
 struct UpdateSettings {
   UpdateRule rule = UpdateRule::sgd;
-  double momentum = 0;  // sgd, rmsprop and lars; if it follows a schedule, any positive value
+  double momentum = 0;  // sgd, rmsprop, lars and muon; if it follows a schedule, any positive value
   bool nesterov = false;
   double weight_decay = 0;
   bool decoupled = false;  // decay the weight itself, not the gradient (AdamW); not for lars and lamb
   double beta1 = 0.9;      // adam and lamb
   double beta2 = 0.999;
-  double epsilon = 1e-8;     // adam, lamb and rmsprop
-  double rho = 0.99;         // rmsprop
-  bool keras = false;        // rmsprop: Keras' form instead of PyTorch's
-  double trust = 0.001;      // lars
-  double clip_norm = 0;      // bound on the gradient's L2 norm; 0: unbounded
-  double clip_value = 0;     // bound on each component's magnitude; 0: unbounded. Not for lars
-  double average_decay = 0;  // of the exponential moving average of the weights; 0: no average
+  double epsilon = 1e-8;        // adam, lamb and rmsprop
+  double rho = 0.99;            // rmsprop
+  bool keras = false;           // rmsprop: Keras' form instead of PyTorch's
+  double trust = 0.001;         // lars
+  double muon_momentum = 0.95;  // muon: of the matrices; other parameters are updated as by sgd
+  int muon_steps = 5;           // of the Newton-Schulz iteration
+  MuonScale muon_scale = MuonScale::shape;
+  bool muon_normalizes = false;  // scales each matrix of R rows to the norm sqrt(R) before its step
+  double clip_norm = 0;          // bound on the gradient's L2 norm; 0: unbounded
+  double clip_value = 0;         // bound on each component's magnitude; 0: unbounded. Not for lars
+  double average_decay = 0;      // of the exponential moving average of the weights; 0: no average
   bool average_warmup = false;
 
   // State buffers of the rule: the first moment or momentum, and the second moment.
   DDP_HOST_DEVICE bool has_first() const {
-    return rule == UpdateRule::adam || rule == UpdateRule::lamb || momentum > 0;
+    return rule == UpdateRule::adam || rule == UpdateRule::lamb || rule == UpdateRule::muon || momentum > 0;
   }
-  DDP_HOST_DEVICE bool has_second() const { return rule != UpdateRule::sgd && rule != UpdateRule::lars; }
+  DDP_HOST_DEVICE bool has_second() const {
+    return rule == UpdateRule::adam || rule == UpdateRule::rmsprop || rule == UpdateRule::lamb;
+  }
   DDP_HOST_DEVICE bool has_average() const { return average_decay > 0; }
   // The coefficient of the first buffer: beta1 or momentum.
   DDP_HOST_DEVICE double own_momentum() const {
@@ -49,6 +62,7 @@ struct StepControl {
   double lr = 0;
   double momentum = 0;  // or beta1; replaces UpdateSettings::own_momentum()
   double step = 0;      // the number of the update, from 1
+  double full_lr = 0;   // the learning rate that the schedule scales
 };
 
 // Scalars of one update, computed once for all elements and kept in device memory.

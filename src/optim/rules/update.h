@@ -8,7 +8,7 @@
 //     for (std::int64_t i = 0; i < count; ++i) update_element<Form>(n, places_at<Form>(buffers, i));
 //   });
 //
-// The rules are in sgd.h, adam.h, rmsprop.h, lars.h and lamb.h. Decoupled weight decay (Loshchilov and Hutter, 2019)
+// The rules are in sgd.h, adam.h, rmsprop.h, lars.h and lamb.h; muon.h updates whole matrices. Decoupled weight decay (Loshchilov and Hutter, 2019)
 // subtracts lr decay w from the weight and leaves the gradient as it is.
 #pragma once
 
@@ -72,6 +72,9 @@ void with_update_form(const UpdateSettings& settings, const F& f) {
       return with_average<Lars<false>>(settings, f);
     case UpdateRule::lamb:
       return with_average<Lamb>(settings, f);
+    case UpdateRule::muon:
+      if (settings.nesterov) return with_average<Sgd<true, true>>(settings, f);
+      return with_average<Sgd<true, false>>(settings, f);
   }
 }
 
@@ -89,6 +92,14 @@ DDP_HOST_DEVICE inline ElementPlaces places_at(const UpdateBuffers& buffers, std
           Form::Rule::second ? buffers.second + i : nullptr, Form::average ? buffers.average + i : nullptr};
 }
 
+// Moves the average of a weight that was `before` and is now `after`.
+DDP_HOST_DEVICE inline void follow(const ElementNumbers& n, float before, float after, float& average) {
+  // Read unconditionally, so that loops contain no branch.
+  const float old = average;
+  const float start = n.average_starts ? before : old;
+  average = start + n.average_rest * (after - start);
+}
+
 template <class Form>
 DDP_HOST_DEVICE inline void update_element(const ElementNumbers& n, const ElementPlaces& at) {
   const float before = *at.weight;
@@ -96,12 +107,7 @@ DDP_HOST_DEVICE inline void update_element(const ElementNumbers& n, const Elemen
   const float direction = Form::Rule::direction(n, gradient, before, {at.first, at.second});
   const float after = before - n.shrink * before - direction;
   *at.weight = after;
-  if constexpr (Form::average) {
-    // Read unconditionally, so that loops contain no branch.
-    const float old = *at.average;
-    const float average = n.average_starts ? before : old;
-    *at.average = average + n.average_rest * (after - average);
-  }
+  if constexpr (Form::average) follow(n, before, after, *at.average);
 }
 
 }  // namespace ddp

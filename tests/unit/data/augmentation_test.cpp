@@ -186,6 +186,8 @@ std::vector<Augmentation> each_kind() {
   kinds[5].crop_reflects = true;
   kinds[6].erasing = 0.7;
   kinds[7].flip = kinds[7].flip_alternates = true;
+  kinds.emplace_back().rand_augment = {.operations = 2, .magnitude = 9};
+  kinds.emplace_back().trivial_augment = true;
   return kinds;
 }
 

@@ -153,6 +153,60 @@ TEST(VerdictTest, FixedWorkMeansTooSmallABatch) {
   EXPECT_NEAR(found.cures.at(0).speedup, 4 * 1.4 / (1.4 + 3 * 0.7), 0.01);
 }
 
+// What a probe answers, and what it was asked for.
+struct KnownSteps {
+  std::vector<StepShape> asked;
+  std::optional<std::vector<ProbedStep>> answer;
+  StepProbe probe() {
+    return [this](std::span<const StepShape> shapes) {
+      asked.assign(shapes.begin(), shapes.end());
+      return answer;
+    };
+  }
+};
+
+TEST(VerdictTest, ALargerBatchIsPredictedFromMeasuredSteps) {
+  const RunTiming small = with([](RankTiming& rank) {
+    rank.phases[Phase::forward] = 0.1e-3 * kSteps;
+    rank.phases[Phase::backward] = 0.3e-3 * kSteps;
+  });
+  // On the ranks of the probe everything takes half as long, and four times the batch 2.5 times as long.
+  KnownSteps steps{{}, {{{0.2e-3, 0.1e-3}, {0.5e-3, 0.1e-3}}}};
+  const Explanation found = explain(small, {}, steps.probe());
+  EXPECT_EQ(steps.asked, (std::vector<StepShape>{{32, 1}, {128, 1}}));
+  // Of 1.4 ms, 0.3 ms of data wait and evaluations grow four-fold, and 0.4 ms of compute 2.5-fold.
+  EXPECT_NEAR(found.cures.at(0).step_seconds, 1.4e-3 + 3 * 0.3e-3 + 1.5 * 0.4e-3, 1e-6);
+  EXPECT_NEAR(found.cures.at(0).speedup, 4 * 1.4 / 2.9, 0.001);
+  EXPECT_THAT(describe(found), Not(HasSubstr("at least")));
+  steps.answer.reset();
+  EXPECT_THAT(describe(explain(small, {}, steps.probe())), HasSubstr("at least"));
+}
+
+TEST(VerdictTest, NothingIsMeasuredForCuresThatTheTimingExplains) {
+  KnownSteps steps;
+  const RunTiming slow = with([](RankTiming& rank) { rank.phases[Phase::evaluation] = 40e-3 * kSteps; });
+  EXPECT_EQ(explain(slow, {}, steps.probe()).cause, Cause::evaluation);
+  EXPECT_THAT(steps.asked, IsEmpty());
+}
+
+TEST(VerdictTest, FewerThreadsArePredictedFromMeasuredSteps) {
+  RunTiming own = with([](RankTiming& rank) {
+    rank.core_wait = 10e-3 * kSteps;
+    rank.loader.cpu_seconds = 0;
+  });
+  own.facts.threads = {2, 2};
+  KnownSteps steps{{}, {{{3e-3, 0.1e-3}}}};
+  Explanation found = explain(own, {}, steps.probe());
+  EXPECT_EQ(steps.asked, (std::vector<StepShape>{{32, 1}}));
+  // 9 ms of compute take 3 ms; so the other 0.1 ms, and 0.1 ms of data wait take a third.
+  EXPECT_NEAR(found.cures.at(0).step_seconds, 3e-3 + 0.1e-3 + 2 * 0.1e-3 / 3 + 0.4e-3 + 0.2e-3, 1e-6);
+  EXPECT_FALSE(found.cures.at(0).lower_bound);
+  // Loading takes as much of the cores as then are free, and more.
+  for (RankTiming& rank : own.ranks) rank.loader.cpu_seconds = 5e-3 * kSteps;
+  found = explain(own, {}, steps.probe());
+  EXPECT_NEAR(found.cures.at(0).step_seconds, 3e-3 + 0.1e-3 + 5e-3 + 0.2e-3, 1e-6);
+}
+
 TEST(VerdictTest, AGpuThatWaitsForItsHostIsLaunchBound) {
   RunTiming timing = with([](RankTiming& rank) { rank.phases[Phase::other] = 6e-3 * kSteps; });
   timing.facts.gpu = true;
@@ -182,6 +236,33 @@ TEST(VerdictTest, ASlowRankIsNamedWithHostAndPhase) {
   // With a waiting core the reason is another program.
   timing.ranks[1].core_wait = 9e-3 * kSteps;
   EXPECT_THAT(explain(timing, {}).advice, HasSubstr("other programs on the cores of rank 1 on b"));
+}
+
+TEST(VerdictTest, ShardsAreDividedByTheSpeedOfASlowRank) {
+  // Rank 1 takes twice the time for its four shards: 9.1 ms and 18.2 ms, and 0.3 ms for the rest.
+  RunTiming timing = healthy();
+  timing.facts.shards = 8;
+  timing.ranks[1].phases[Phase::data_wait] *= 2;
+  timing.ranks[1].phases[Phase::forward] *= 2;
+  timing.ranks[1].phases[Phase::backward] *= 2;
+  timing.ranks[0].phases[Phase::exposed_communication] += 9.1e-3 * kSteps;
+  const Explanation found = explain(timing, {});
+  EXPECT_EQ(found.cause, Cause::straggler);
+  ASSERT_EQ(found.cures.size(), 1U);
+  EXPECT_EQ(found.cures[0].text(), "--balance on");
+  EXPECT_FALSE(found.cures[0].changes_training || found.cures[0].lower_bound);
+  // Five shards and three: 11.4 ms and 13.65 ms in place of 18.2 ms.
+  EXPECT_NEAR(found.cures[0].step_seconds, found.model.seconds() - 4.55e-3, 0.2e-3);
+  Options options;
+  options.batch.balance = true;
+  EXPECT_THAT(explain(timing, options).cures, IsEmpty());
+  // With one shard for each rank there is nothing to move.
+  timing.facts.shards = 2;
+  EXPECT_THAT(explain(timing, {}).cures, IsEmpty());
+  EXPECT_THAT(explain(timing, {}).advice, HasSubstr("--logical-shards 16 --balance on"));
+  timing.facts.shards = 8;
+  timing.ranks[1].core_wait = 9e-3 * kSteps;
+  EXPECT_THAT(explain(timing, {}).cures, IsEmpty()) << "the other programs are to be ended";
 }
 
 // 15% make two ranks lose 7%, but each of eight 13%.

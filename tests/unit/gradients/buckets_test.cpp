@@ -23,6 +23,13 @@ TEST(Buckets, ALargeParameterIsAlone) {
   EXPECT_EQ(plan_buckets(sizes, 40, 40), (Buckets{{1003, 1006, 2, 3}, {3, 1003, 1, 2}, {0, 3, 0, 1}}));
 }
 
+TEST(Buckets, LeaveOutWhatIsKept) {
+  const std::vector<std::size_t> sizes = {10, 20, 30, 40, 5};
+  const std::vector<bool> kept = {false, false, true, false, true};
+  EXPECT_EQ(plan_buckets(sizes, 4096, 4096, kept), (Buckets{{60, 100, 3, 4}, {0, 30, 0, 2}}));
+  EXPECT_EQ(plan_buckets(sizes, 4096, 4096, std::vector<bool>(5, true)), Buckets{});
+}
+
 TEST(Buckets, OfNothingAreNone) { EXPECT_EQ(plan_buckets({}), Buckets{}); }
 
 TEST(Buckets, TheDefaultsAreOneAndTwentyFiveMiB) {

@@ -112,5 +112,17 @@ TEST(Initialize, DiracConvolutionsPassTheirInputsOn) {
   EXPECT_NEAR(moments_of(graph, flat, "group3.conv2.weight").deviation, 0.01, 1e-4);
 }
 
+// w *= 1 / w.std()
+TEST(Initialize, ScalesATensorToAStandardDeviation) {
+  const Graph graph = make_model("airbench94-muon", {3, 32, 32}, 10);
+  std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));
+  initialize(graph, std::nullopt, 3, flat);
+  const Moments head = moments_of(graph, flat, "head.weight");
+  const double squares = head.deviation * head.deviation - head.mean * head.mean;
+  EXPECT_NEAR(std::sqrt(squares * 2560 / 2559), 1, 1e-6);  // rounding to fp32
+  EXPECT_NEAR(head.largest, std::sqrt(3.0), 0.05);
+  EXPECT_NEAR(moments_of(graph, flat, "scale.weight").mean, 1.0 / 256, 1e-8);
+}
+
 }  // namespace
 }  // namespace ddp

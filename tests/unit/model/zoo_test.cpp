@@ -44,6 +44,10 @@ const std::vector<Published> kPublished = {
      {3, 32, 32},
      10,
      24 * 13 + 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256) + 4 * 1152 / 2 + 2560 + 256},
+    {"airbench94-muon",
+     {3, 32, 32},
+     10,
+     24 * 13 + 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256) + 4 * 1152 / 2 + 2560 + 256},
     {"resnet18-d2l", {1, 28, 28}, 10, 11'175'818},
     {"mnist-towers", {1, 28, 28}, 10, 12 * 26 + 24 * 109 + 100 * (24 * 49 + 1) + 10 * 101},
     // The scale of batch normalisation is a tensor that TF-Slim omits; it is never updated.

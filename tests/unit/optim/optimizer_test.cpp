@@ -77,7 +77,7 @@ std::vector<float> updated(const UpdateSettings& settings, std::size_t gap) {
 // Norms, clipping, decay and averages ignore padding; without an epsilon, a rule would compute 0/0 there.
 TEST(Optimizer, WhatLiesBetweenTensorsStaysZeroAndChangesNoBit) {
   for (const UpdateRule rule :
-       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
+       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb, UpdateRule::muon}) {
     for (const double epsilon : {1e-8, 0.0}) {
       SCOPED_TRACE(testing::Message() << "rule " << static_cast<int>(rule) << " epsilon " << epsilon);
       UpdateSettings settings{.rule = rule, .weight_decay = 0.1, .epsilon = epsilon, .clip_norm = 1};
@@ -131,7 +131,7 @@ Outcome run(const UpdateSettings& settings, int threads, int stop_after) {
 
 TEST(Optimizer, GivesTheSameBitsOnAnyNumberOfThreadsAndWhenResumed) {
   for (const UpdateRule rule :
-       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb}) {
+       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::rmsprop, UpdateRule::lars, UpdateRule::lamb, UpdateRule::muon}) {
     UpdateSettings settings{.rule = rule, .weight_decay = 0.01, .clip_norm = 20, .average_decay = 0.99};
     settings.average_warmup = true;
     if (rule != UpdateRule::adam && rule != UpdateRule::lamb) settings.momentum = 0.9;
@@ -153,6 +153,19 @@ TEST(Optimizer, IsWhatTheOptionsAskFor) {
   options.optimizer = OptimizerKind::rmsprop;
   options.rmsprop_form = RmspropForm::keras;
   EXPECT_TRUE(update_settings(options).keras);
+  options.optimizer = OptimizerKind::muon;
+  options.muon_momentum = 0.6;
+  options.muon_steps = 3;
+  options.muon_normalize = true;
+  options.muon_scale = MuonRate::none;
+  const UpdateSettings muon = update_settings(options);
+  EXPECT_EQ(muon.rule, UpdateRule::muon);
+  EXPECT_EQ(muon.muon_momentum, 0.6);
+  EXPECT_EQ(muon.muon_steps, 3);
+  EXPECT_TRUE(muon.muon_normalizes);
+  EXPECT_EQ(muon.muon_scale, MuonScale::none);
+  options.muon_scale = MuonRate::rms;
+  EXPECT_EQ(update_settings(options).muon_scale, MuonScale::rms);
 }
 
 }  // namespace

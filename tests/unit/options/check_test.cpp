@@ -24,13 +24,16 @@ TEST(CheckOptimizer, TakesWhatTheRuleReads) {
       {"--optimizer", "rmsprop", "--rho", "0.9", "--momentum", "0.9", "--rmsprop-form", "keras"},
       {"--optimizer", "lars", "--lars-trust", "0.01", "--momentum", "0.9"},
       {"--optimizer", "lamb", "--epsilon", "1e-6", "--ema-decay", "0.999", "--ema-warmup"},
+      {"--optimizer", "muon", "--muon-momentum", "0.6", "--muon-steps", "3", "--muon-scale", "none", "--muon-normalize",
+       "--momentum", "0.85", "--nesterov"},
   };
   for (const auto& arguments : cases) EXPECT_NO_THROW((void)parse(arguments)) << arguments[1];
 }
 
 TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
-  EXPECT_THAT(refusal({"--optimizer", "adam", "--momentum", "0.9"}),
-              HasSubstr("--momentum has no effect with --optimizer adam, only with sgd, rmsprop, lars; remove it"));
+  EXPECT_THAT(
+      refusal({"--optimizer", "adam", "--momentum", "0.9"}),
+      HasSubstr("--momentum has no effect with --optimizer adam, only with sgd, rmsprop, lars, muon; remove it"));
   EXPECT_THAT(refusal({"--optimizer", "lars", "--momentum", "0.9", "--nesterov"}),
               HasSubstr("--nesterov has no effect with --optimizer lars"));
   EXPECT_THAT(refusal({"--optimizer", "rmsprop", "--momentum", "0.9", "--nesterov"}),
@@ -45,6 +48,11 @@ TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
               HasSubstr("--rho has no effect with --optimizer adam, only with rmsprop"));
   EXPECT_THAT(refusal({"--rmsprop-form", "keras"}),
               HasSubstr("--rmsprop-form has no effect with --optimizer sgd, only with rmsprop"));
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
+           {"muon-momentum", "0.6"}, {"muon-steps", "3"}, {"muon-scale", "rms"}, {"muon-normalize", "on"}}) {
+    EXPECT_THAT(refusal({"--" + key, value}),
+                HasSubstr("--" + key + " has no effect with --optimizer sgd, only with muon"));
+  }
   EXPECT_THAT(refusal({"--optimizer", "lamb", "--lars-trust", "0.9"}),
               HasSubstr("--lars-trust has no effect with --optimizer lamb"));
   EXPECT_THAT(refusal({"--optimizer", "adamw", "--decay", "l2"}), HasSubstr("use --optimizer adam"));
@@ -54,6 +62,9 @@ TEST(CheckOptimizer, RefusesWhatTheRuleDoesNotRead) {
   EXPECT_THAT(refusal({"--clip-norm", "1", "--clip-value", "1"}), HasSubstr("mutually exclusive"));
   EXPECT_THAT(refusal({"--optimizer", "lars", "--clip-value", "1"}), HasSubstr("does not support --clip-value"));
   EXPECT_THAT(refusal({"--ema-warmup"}), HasSubstr("--ema-warmup requires --ema-decay"));
+  for (const char* value : {"2", "2,9,1", "0,9", "15,9", "2,31"}) {
+    EXPECT_THAT(refusal({"--rand-augment", value}), HasSubstr("a magnitude from 0 to 30, such as 2,9")) << value;
+  }
   EXPECT_THAT(refusal({"--lookahead-decay", "0.7"}), HasSubstr("require --lookahead > 0"));
   EXPECT_THAT(refusal({"--mixup-per", "batch"}), HasSubstr("--mixup-per requires --mixup or --cutmix"));
 }
@@ -67,7 +78,9 @@ TEST(CheckOptimizer, RangesAreThoseOfTheRules) {
   EXPECT_THAT(refusal({"--epsilon", "-1"}), HasSubstr("out of range"));
   EXPECT_THAT(refusal({"--clip-norm", "-1"}), HasSubstr("out of range"));
   EXPECT_THAT(refusal({"--lars-trust", "0"}), HasSubstr("out of range"));
-  EXPECT_THAT(refusal({"--optimizer", "adamx"}), HasSubstr("one of sgd, adam, adamw, rmsprop, lars, lamb"));
+  EXPECT_THAT(refusal({"--optimizer", "muon", "--muon-momentum", "1"}), HasSubstr("expected a number in [0, 1)"));
+  EXPECT_THAT(refusal({"--optimizer", "muon", "--muon-steps", "0"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--optimizer", "adamx"}), HasSubstr("one of sgd, adam, adamw, rmsprop, lars, lamb, muon"));
 }
 
 TEST(CheckOptimizer, ReadsPatternsOfParameters) {
@@ -76,9 +89,14 @@ TEST(CheckOptimizer, ReadsPatternsOfParameters) {
           .optimizer;
   EXPECT_EQ(o.lr_for, (std::vector<PatternFactor>{{"*.norm?.bias", 64}, {"a=b", 0.5}}));
   EXPECT_EQ(o.decay_for, (std::vector<PatternFactor>{{"*", 0}}));
-  EXPECT_EQ(o.freeze, (std::vector<PatternFreeze>{{"whiten.weight", 0}, {"whiten.bias", 2.5}}));
+  EXPECT_EQ(o.freeze, (std::vector<PatternEpochs>{{"whiten.weight", 0}, {"whiten.bias", 2.5}}));
   for (const char* value : {"*", "*=", "=2", "*=-1", "a=1,", "a=x"}) {
     EXPECT_THAT(refusal({"--lr-for", value}), HasSubstr("expected patterns of parameter names with a factor")) << value;
+  }
+  EXPECT_EQ(parse({"--lr-fade-for", "whiten.bias@3,a*@0.5"}).optimizer.lr_fade_for,
+            (std::vector<PatternEpochs>{{"whiten.bias", 3}, {"a*", 0.5}}));
+  for (const char* value : {"a", "a@0", "@2", "a@x", "a@1,b"}) {
+    EXPECT_THAT(refusal({"--lr-fade-for", value}), HasSubstr("each with @ and a number of epochs > 0")) << value;
   }
   for (const char* value : {"@2", "a@", "a@-1", ",a", "a@x"}) {
     EXPECT_THAT(refusal({"--freeze", value}), HasSubstr("expected patterns of parameter names, each with @")) << value;

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/balanced_counts.h"
 #include "comm/threads.h"
 
 namespace ddp {

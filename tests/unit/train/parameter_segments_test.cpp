@@ -54,6 +54,33 @@ TEST(ParameterSegments, FollowTheRecipeOfAirbench) {
   EXPECT_EQ(segment_of(segments, graph, "head.weight").last_step, kEveryStep);
 }
 
+TEST(ParameterSegments, FadeUntilTheyAreFrozen) {
+  const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
+  OptimizerOptions options;
+  options.lr_fade_for = {{"whiten.bias", 3}, {"head.*", 1.5}};
+  options.freeze = {{"head.weight", 1}};
+  const std::vector<ParameterSegment> segments = parameter_segments(graph, options, 25);
+  EXPECT_EQ(segment_of(segments, graph, "whiten.bias").fade_steps, 75);
+  EXPECT_EQ(segment_of(segments, graph, "whiten.bias").last_step, 75);
+  EXPECT_EQ(segment_of(segments, graph, "head.weight").fade_steps, 38);
+  EXPECT_EQ(segment_of(segments, graph, "head.weight").last_step, 25);
+  EXPECT_EQ(segment_of(segments, graph, "whiten.weight").fade_steps, kEveryStep);
+}
+
+// All weights but the first and the classifier's, with a row for each output.
+TEST(ParameterSegments, AreMatricesToMuonIfTheyAreHiddenWeights) {
+  const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
+  OptimizerOptions options;
+  for (const ParameterSegment& each : parameter_segments(graph, options, 48)) EXPECT_EQ(each.rows, 0);
+  options.optimizer = OptimizerKind::muon;
+  const std::vector<ParameterSegment> segments = parameter_segments(graph, options, 48);
+  EXPECT_EQ(segment_of(segments, graph, "group1.conv1.weight").rows, 64);
+  EXPECT_EQ(segment_of(segments, graph, "group3.conv2.weight").rows, 256);
+  for (const char* name : {"whiten.weight", "whiten.bias", "group1.norm1.bias", "scale.weight", "head.weight"}) {
+    EXPECT_EQ(segment_of(segments, graph, name).rows, 0) << name;
+  }
+}
+
 TEST(ParameterSegments, RejectPatternsWithoutAParameter) {
   const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
   // The factors of the logits are a constant.

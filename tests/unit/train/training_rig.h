@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -14,6 +15,7 @@
 #include "options/batch.h"
 #include "stand_ins/queued_backend.h"
 #include "support/golden_lenet.h"
+#include "train/split_linear.h"
 #include "train/step.h"
 
 namespace ddp {
@@ -24,25 +26,41 @@ struct RigConfig {
   Reduction algorithm = Reduction::ring;
   bool overlap = true;
   UpdateSettings optimizer = {};
-  bool queued = false;  // on a queued backend that works like a GPU: staged sums, recorded steps
+  std::string split = {};  // linear layers that are divided among the ranks; empty: none
+  bool queued = false;     // on a queued backend that works like a GPU: staged sums, recorded steps
 };
 
 class TrainingRig {
  public:
   TrainingRig(Communicator& ranks, const RigConfig& config)
       : graph(make_model("lenet", {1, 28, 28}, 10)),
+        slices(divide(graph, config.split, ranks)),
+        exchange(slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
         batch(resolve_batch(options_of(config), ranks.size(), 1000000)),
         backend(config.queued ? make_queued_backend() : make_cpu_backend()),
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
-        optimizer(*backend, segments_of(graph), config.optimizer),
+        optimizer(*backend, segments_of(graph, slices), config.optimizer),
         sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
         stage(backend->queue(), 784, batch.per_rank, nullptr),
-        step({*backend, network, reducer, optimizer, stage, clock}, batch, ranks.rank(), config.queued),
+        step({*backend,
+              network,
+              reducer,
+              optimizer,
+              stage,
+              clock,
+              nullptr,
+              /*fingerprints=*/true,
+              {},
+              &slices,
+              exchange ? &exchange->shards() : nullptr},
+             batch, ranks.rank(), config.queued),
         momentum(config.optimizer.own_momentum()),
-        ranks_(ranks) {}
+        ranks_(ranks) {
+    if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
+  }
 
   // Executes one step on the golden samples from `first` on, `samples` over all ranks.
   StepResult run(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
@@ -52,6 +70,8 @@ class TrainingRig {
   }
 
   Graph graph;
+  ParameterSlices slices;
+  std::unique_ptr<RankExchange> exchange;
   BatchPlan batch;
   std::unique_ptr<Backend> backend;
   std::vector<float> parameters;
@@ -71,9 +91,16 @@ class TrainingRig {
     options.logical_shards = config.shards;
     return options;
   }
-  static std::vector<ParameterSegment> segments_of(const Graph& graph) {
+  static ParameterSlices divide(Graph& graph, const std::string& layers, const Communicator& ranks) {
+    if (layers.empty()) return {};
+    const std::vector<int> divided = layers_to_split(graph, layers, ranks.size());
+    for (const int layer : divided) graph.split_linear(layer, ranks.size());
+    return {graph, divided, ranks.size(), ranks.rank()};
+  }
+  static std::vector<ParameterSegment> segments_of(const Graph& graph, const ParameterSlices& slices) {
     std::vector<ParameterSegment> segments;
     for (const Parameter& p : graph.parameters()) segments.push_back({p.offset, p.elements()});
+    slices.restrict_to_held(segments);
     return segments;
   }
   ReducerConfig reducer_config(const RigConfig& config) const {
@@ -83,7 +110,8 @@ class TrainingRig {
     result.algorithm = config.algorithm;
     result.overlap = config.overlap;
     // Small, so that there are several.
-    result.buckets = plan_buckets(sizes, 8 << 10, 128 << 10);
+    result.buckets = plan_buckets(sizes, 8 << 10, 128 << 10, slices.divided());
+    result.kept = slices.whole();
     result.shards = batch.shards;
     result.elements = static_cast<std::size_t>(graph.flat_elements());
     return result;

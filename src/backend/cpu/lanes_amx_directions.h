@@ -1,0 +1,58 @@
+// The directions of a convolution in lanes16 that tiles with AMX compute, for the operators that have other kernels as well
+// (lanes_bf16_conv.cpp, lanes_conv.cpp). Value: Bf16, or float for tf32.
+//
+//   AmxDirections<Bf16> amx(spec, tiles, threads);
+//   if (amx.has_forward()) amx.forward(arguments, weights, {packed, scratch, scratch_size});
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "backend/cpu/lanes_amx.h"
+#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/lanes_shapes.h"
+
+namespace ddp {
+
+template <class Value>
+class AmxDirections {
+ public:
+  AmxDirections(const ConvSpec& spec, const LanesConvTiles& tiles, int threads);
+
+  bool has_forward() const { return forward_.has_value(); }
+  bool has_data() const { return !data_.empty(); }
+  bool has_weights() const { return weights_.has_value(); }
+
+  // Sizes in floats: of the packed weights of the larger direction, of the scratch memory of a thread, and of the sums.
+  std::int64_t packed_elements() const;
+  std::int64_t scratch_elements() const;
+  std::int64_t sums_elements() const { return weights_ ? weights_->floats() : 0; }
+  // The blocks of 16 samples whose weight gradients are added together.
+  std::int64_t most_blocks() const { return weights_->most_blocks(); }
+
+  struct Memory {
+    float* packed;
+    float* scratch;  // of the first thread; the others follow at distances of scratch_size floats
+    std::int64_t scratch_size;
+  };
+  // `weights` are those of the arguments as values.
+  void forward(const ForwardArguments& a, const Value* weights, const Memory& memory) const;
+  void pack_data(const Value* weights, float* packed) const;
+  // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
+  void data_gradient(const Value* dpre, Value* dx, std::int64_t count, const Memory& memory) const;
+  void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* sums) const;
+  void finish_weights(float* dw, const float* sums) const { weights_->finish(dw, sums); }
+
+ private:
+  std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
+  std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
+  std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
+
+  ConvSpec spec_;
+  std::vector<DataPhase> phases_;
+  std::optional<AmxConv<Value>> forward_;
+  std::vector<AmxConv<Value>> data_;  // of the phases
+  std::optional<AmxWeightGradient<Value>> weights_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,77 @@
+#include "commands/step_timer.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/clock.h"
+#include "data/pipeline/sample_key.h"
+#include "job/joint_error.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kFirstSteps = 3;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+HeldBatch::HeldBatch(const Experiment& experiment, int rank) {
+  const Dataset& data = *experiment.data.train;
+  const Range samples = experiment.batch.rank_samples(rank, experiment.batch.global_batch);
+  const std::size_t bytes = data.shape().size();
+  pixels_.resize(static_cast<std::size_t>(samples.size()) * bytes);
+  for (std::int64_t i = 0; i < samples.size(); ++i) {
+    const std::span<std::uint8_t> pixels = std::span(pixels_).subspan(static_cast<std::size_t>(i) * bytes, bytes);
+    labels_.push_back(data.label(data.read(samples.begin + i, pixels)));
+    indices_.push_back(static_cast<std::uint32_t>(samples.begin + i));
+    keys_.push_back(sample_key(experiment.options.optimizer.seed, 0, indices_.back()));
+  }
+}
+
+StepTimer::StepTimer(const MpiSession& session, Communicator& communicator, Trainer& trainer, Batch batch,
+                     const TimerSettings& settings)
+    : session_(session),
+      communicator_(communicator),
+      trainer_(trainer),
+      batch_(batch),
+      settings_(settings),
+      expected_(run(kFirstSteps)) {
+  (void)run(steps_in(settings_.warm_up));
+}
+
+void StepTimer::measure(int stretches) {
+  const PhaseTotals before = trainer_.phase_totals();
+  std::vector<double> seconds;
+  steps_ = steps_in(settings_.stretch) * stretches;
+  for (int i = 0; i < stretches; ++i) seconds.push_back(run(steps_in(settings_.stretch)));
+  step_seconds_ = median(seconds);
+  phases_ = trainer_.phase_totals();
+  phases_ -= before;
+}
+
+std::int64_t StepTimer::steps_in(double seconds) const {
+  return std::max<std::int64_t>(2, static_cast<std::int64_t>(seconds / expected_));
+}
+
+// Seconds per step.
+double StepTimer::run(std::int64_t count) {
+  communicator_.barrier();
+  const double begin = now();
+  for (std::int64_t i = 0; i < count; ++i) {
+    // Steps without an update are cheaper.
+    if (trainer_.step_on(batch_).finite) continue;
+    throw JointError(ExitCode::non_finite,
+                     "the steps produced non-finite values, so their time is meaningless; lower --lr",
+                     session_.rank() == 0);
+  }
+  communicator_.barrier();
+  double seconds = now() - begin;
+  communicator_.all_reduce(std::span(&seconds, 1), ReduceOp::max);
+  return seconds / static_cast<double>(count);
+}
+
+}  // namespace ddp

@@ -1,0 +1,161 @@
+#include "model/joins.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "model/initialize.h"
+#include "model/network.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kSide = 17;
+
+// Two depthwise convolutions, of strides 1 and 2, each between normalisations that only it and the next layer read.
+Graph depthwise_graph() {
+  Graph graph({3, kSide, kSide});
+  const auto block = [&](int x, const std::string& name, int stride, Activation before, Activation after) {
+    x = graph.conv(name + ".wide", x, {.channels = 24, .bias = false});
+    x = graph.batch_norm(name + ".first", x, {});
+    if (before != Activation::none) x = graph.activation(x, before);
+    x = graph.conv(name + ".depthwise", x,
+                   {.channels = 24, .window = square(3, stride, 1), .groups = 24, .bias = false});
+    x = graph.batch_norm(name + ".second", x, {});
+    if (after != Activation::none) x = graph.activation(x, after);
+    return graph.conv(name + ".narrow", x, {.channels = 5, .bias = false});
+  };
+  int x = block(graph.input(), "one", 1, Activation::relu6, Activation::relu6);
+  x = block(x, "two", 2, Activation::relu, Activation::none);
+  graph.linear("fc", graph.flatten(x), 10);
+  return graph;
+}
+
+struct Batch {
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::int32_t> labels;
+
+  explicit Batch(std::int64_t samples) {
+    std::mt19937_64 engine{std::random_device{}()};
+    for (std::int64_t i = 0; i < samples * 3 * kSide * kSide; ++i)
+      pixels.push_back(static_cast<std::uint8_t>(engine()));
+    for (std::int64_t i = 0; i < samples; ++i) labels.push_back(static_cast<std::int32_t>(engine() % 10));
+  }
+};
+
+struct JoinOutcome {
+  double loss = 0;
+  double evaluated = 0;
+  std::vector<float> gradient, statistics;
+};
+
+class Joins : public testing::TestWithParam<Precision> {
+ protected:
+  Joins() : backend(make_cpu_backend(GetParam())), graph(depthwise_graph()) {
+    parameters.resize(static_cast<std::size_t>(graph.flat_elements()));
+    initialize(graph, std::nullopt, std::random_device{}(), parameters);
+    // Weights and biases of normalisations are 1 and 0 at first, so that errors in them would not show.
+    std::mt19937_64 engine{std::random_device{}()};
+    for (float& value : parameters) value += std::uniform_real_distribution<float>(-0.1F, 0.1F)(engine);
+  }
+
+  // All stages in lanes16.
+  Network network(std::int64_t batch, bool join) const {
+    LayoutPlan plan;
+    for (const Stage& stage : make_stages(graph, batch)) {
+      const Layout lanes = Layout::lanes16;
+      plan.stages.push_back(
+          {stage.name, lanes, backend->ops().choose(stage.spec, lanes, lanes, ChoiceMode::fixed).kernels});
+    }
+    const NetworkConfig config{.batch = batch,
+                               .image = {3, kSide, kSide},
+                               .scale = {1 / 128.0F, 1 / 128.0F, 1 / 128.0F},
+                               .shift = {-1, -1, -1},
+                               .join = join};
+    return {*backend, graph, config, plan};
+  }
+
+  JoinOutcome run(Network& network, const Batch& batch, std::int64_t count) const {
+    JoinOutcome outcome;
+    outcome.gradient.resize(parameters.size());
+    outcome.statistics.resize(static_cast<std::size_t>(graph.statistic_count()), 1.0F);
+    const ModelState state{parameters.data(), outcome.statistics.data()};
+    const Samples samples{batch.pixels.data(), nullptr, batch.labels.data(), count};
+    double correct = 0;
+    network.forward(Pass::training, state, samples, {&outcome.loss, &correct, 1.0F / static_cast<float>(count)});
+    std::int64_t last = graph.flat_elements();
+    network.backward(parameters.data(), outcome.gradient.data(), [&](std::int64_t offset) {
+      EXPECT_LT(offset, last);
+      last = offset;
+    });
+    EXPECT_EQ(last, 0);
+    network.forward(Pass::evaluation, state, samples, {&outcome.evaluated, &correct, 1.0F});
+    return outcome;
+  }
+
+  std::unique_ptr<Backend> backend;
+  Graph graph;
+  std::vector<float> parameters;
+};
+
+std::int64_t joined_in(const Network& network) {
+  std::int64_t count = 0;
+  std::istringstream lines(network.describe());
+  for (std::string line; std::getline(lines, line);) count += line.ends_with(" joined") ? 1 : 0;
+  return count;
+}
+
+// A joined operator gives the bits of the separate ones, also of batches that fill neither a block nor a shard.
+TEST_P(Joins, TheBitsAreThoseOfSeparateOperators) {
+  for (const std::int64_t count : {1, 15, 16, 33, 40}) {
+    SCOPED_TRACE(count);
+    const Batch batch(count);
+    Network separate = network(40, false);
+    Network joined = network(40, true);
+    EXPECT_EQ(joined_in(separate), 0);
+    const bool pairs = GetParam() != Precision::bf16 ||
+                       backend->ops().join(specs_of(make_stages(graph, 40), 1, 3), Layout::lanes16) != nullptr;
+    EXPECT_EQ(joined_in(joined), pairs ? 2 : 0);
+    const JoinOutcome expected = run(separate, batch, count);
+    const JoinOutcome actual = run(joined, batch, count);
+    EXPECT_EQ(actual.loss, expected.loss);
+    EXPECT_EQ(actual.evaluated, expected.evaluated);
+    EXPECT_EQ(actual.statistics, expected.statistics);
+    EXPECT_EQ(actual.gradient, expected.gradient);
+  }
+}
+
+TEST_P(Joins, LessMemoryIsPlanned) {
+  if (backend->ops().join(specs_of(make_stages(graph, 64), 1, 3), Layout::lanes16) == nullptr) {
+    GTEST_SKIP() << "bf16 without its instructions is computed by separate operators";
+  }
+  EXPECT_LT(network(64, true).memory().arena_bytes, network(64, false).memory().arena_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precision, Joins, testing::Values(Precision::fp32, Precision::bf16),
+                         [](const auto& precision) { return precision.param == Precision::bf16 ? "bf16" : "fp32"; });
+
+// What another layer reads, or what another bias or layout needs, stays separate.
+TEST(JoinedStages, OnlyWhatNothingElseReads) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  const std::vector<Stage> stages = make_stages(depthwise_graph(), 16);
+  EXPECT_EQ(joined_stages(backend->ops(), stages, 1, Layout::lanes16), 3U);
+  EXPECT_EQ(joined_stages(backend->ops(), stages, 1, Layout::nhwc), 1U);
+  EXPECT_EQ(joined_stages(backend->ops(), stages, 0, Layout::lanes16), 1U);
+  EXPECT_EQ(joined_stages(backend->ops(), stages, 2, Layout::lanes16), 1U);
+
+  Graph graph({3, kSide, kSide});
+  int x = graph.batch_norm("first", graph.conv("wide", graph.input(), {.channels = 8, .bias = false}), {});
+  const int y = graph.conv("depthwise", x, {.channels = 8, .window = square(3, 1, 1), .groups = 8, .bias = false});
+  x = graph.add(graph.batch_norm("second", y, {}), x);
+  graph.linear("fc", graph.flatten(x), 10);
+  EXPECT_EQ(joined_stages(backend->ops(), make_stages(graph, 16), 1, Layout::lanes16), 1U);
+}
+
+}  // namespace
+}  // namespace ddp
