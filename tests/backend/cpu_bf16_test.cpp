@@ -174,7 +174,8 @@ TEST(LanesBf16, DepthwiseConvolutionsAgreeWithTheReference) {
 TEST(OneDnnBf16, EveryFormatAgreesWithTheReference) {
   if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "this processor has no instructions for bf16";
   int built = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; built < 60; ++round) {
+    ASSERT_LT(round, 1000) << "hardly any convolution has an operator";
     ConvSpec spec = random_conv(2, round % 2 == 0 ? 1 : 5);
     spec.relu = spec.average_pool = false;
     for (const char* name : {"nhwc", "any"}) {
@@ -190,7 +191,6 @@ TEST(OneDnnBf16, EveryFormatAgreesWithTheReference) {
       EXPECT_EQ(onednn_formats_from_text(text).data, name);
     }
   }
-  EXPECT_GE(built, 40);
 }
 
 std::vector<std::uint16_t> random_bf16(std::size_t count) {

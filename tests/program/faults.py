@@ -25,8 +25,9 @@ def start(scratch, arguments, fault, ranks=2):
     command = [TRAIN, *arguments]
     if ranks > 1:
         command = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
+    job = tempfile.mkdtemp(dir=scratch)  # of its own: a job that ends removes folders in which another one is about to start
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                   "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_orte_tmpdir_base": str(scratch),
+                   "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_orte_tmpdir_base": job,
                    "XDG_CACHE_HOME": str(scratch / "cache"), "DDP_FAULTS": fault}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=environment)
 
