@@ -19,6 +19,9 @@ constexpr int kShortSums = 10;
 constexpr int kLongSums = 3;
 // A sum beside backward also waits for its thread to be woken up and to get a core, several times as long as a message takes.
 constexpr double kThreadWaits = 4;
+// Smaller buckets are sent within this time, and are not worth waking up a thread.
+constexpr double kShortest = 0.25e-3;  // seconds
+constexpr double kLeastBytes = 16384;
 
 double fastest_sum(Communicator& ranks, std::size_t elements, int times) {
   std::vector<float> data(elements);
@@ -47,8 +50,9 @@ std::size_t best_bucket_bytes(const LinkSpeed& link, std::size_t gradient_bytes)
   const double bytes = std::sqrt(static_cast<double>(gradient_bytes) * kThreadWaits * link.latency * link.bandwidth);
   // Powers of two, so that two runs on the same machines seldom differ in their buckets, and with them in rounding.
   const double power = std::exp2(std::round(std::log2(std::max(1.0, bytes))));
+  const double least = std::clamp(kShortest * link.bandwidth, kLeastBytes, static_cast<double>(kFirstBucketBytes));
   return static_cast<std::size_t>(
-      std::clamp(power, static_cast<double>(kFirstBucketBytes), static_cast<double>(kBucketBytes)));
+      std::clamp(power, std::exp2(std::round(std::log2(least))), static_cast<double>(kBucketBytes)));
 }
 
 }  // namespace ddp

@@ -23,7 +23,8 @@ struct LinkSpeed {
 // Collective, with the same result on all ranks: that of the slowest. Needs more than one rank.
 LinkSpeed measure_link(Communicator& ranks);
 
-// A power of two between 1 and 25 MiB.
+// A power of two, at most 25 MiB. At least 1 MiB, or on a slow link what it moves within a quarter of a millisecond: the
+// gradients of a small network take longer than its backward pass there if the first of them wait for the last.
 std::size_t best_bucket_bytes(const LinkSpeed& link, std::size_t gradient_bytes);
 
 }  // namespace ddp

@@ -337,10 +337,11 @@ void add_distributed(std::vector<OptionSpec>& table) {
       "split-linear", &D::split_linear, "none|LAYER,...", "none, or names of linear layers in which * is any text",
       "linear layers whose outputs are divided among the ranks, which then exchange activations instead of "
       "these gradients, such as fc*; plan says where that is less; CPU only");
-  distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096}, "size in MiB of the first gradient bucket");
+  distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096},
+                   "size in MiB of the first gradient bucket; less where the others are smaller");
   distributed.real(
       "bucket-mib", &D::bucket_mib, {0, 4096},
-      "size in MiB of the other gradient buckets; 0: 1 to 25, as the link between the ranks suggests, on GPUs 25");
+      "size in MiB of the other gradient buckets; 0: at most 25, as the link between the ranks suggests, on GPUs 25");
   distributed
       .integer("threads", &D::threads, 0, 4096, "compute threads per rank; 0: an equal share of the host's cores")
       .common = true;

@@ -325,9 +325,11 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.algorithm = reduction_of(e.options);
   config.bf16 = options.gradient_precision == GradientPrecision::bf16;
   config.overlap = options.overlap;
+  const std::size_t others = options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes;
+  const std::size_t first = bytes(options.first_bucket_mib);
+  // Where the measured link suggests smaller buckets, the first is one of them.
   config.buckets =
-      plan_buckets(sizes, bytes(options.first_bucket_mib),
-                   options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes, e.slices.divided());
+      plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, e.slices.divided());
   config.kept = e.slices.whole();
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;

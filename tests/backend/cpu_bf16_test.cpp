@@ -171,6 +171,25 @@ TEST(LanesBf16, DepthwiseConvolutionsAgreeWithTheReference) {
   }
 }
 
+// Few and many blocks of samples, and so many inputs and outputs that their images are made in several pieces.
+TEST(LanesBf16, LinearLayersAgreeWithTheReference) {
+  for (int round = 0; round < 42; ++round) {
+    const std::int64_t most = round < 40 ? 90 : 20'000;
+    const LinearSpec spec{.batch = random_between(1, round % 2 == 0 ? 40 : 300),
+                          .inputs = round == 41 ? most : random_between(1, 90),
+                          .outputs = round == 40 ? most : random_between(1, 70),
+                          .bias = round % 3 != 0,
+                          .relu = round % 3 == 1,
+                          .input_gradient = round % 5 != 4};
+    const auto op =
+        make_cpu_backend(Precision::bf16)->ops().make_op(spec, Layout::lanes16, Layout::lanes16, kLanesBf16Linear);
+    const std::int64_t active = random_between(0, spec.batch);
+    check_bf16(*op, spec, active,
+               fmt::format("{} -> {}, batch {}, active {}", spec.inputs, spec.outputs, spec.batch, active));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(OneDnnBf16, EveryFormatAgreesWithTheReference) {
   if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "this processor has no instructions for bf16";
   int built = 0;

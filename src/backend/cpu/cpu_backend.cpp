@@ -140,10 +140,8 @@ class CpuOps final : public OpFactory {
       choice.seconds =
           only_kernels({&sample, 1}, x, y, *make_op(sample, x, y, choice.kernels), activation_element()).seconds;
     }
-    if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && may_take_amx(x)) {
-      const KernelChoice tiles =
-          takes_tf32() ? fastest_conv(conv_of(*linear), x, true) : fastest_bf16_conv(conv_of(*linear));
-      if (tiles.seconds < choice.seconds) choice = tiles;
+    if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && x == Layout::lanes16) {
+      choice = faster_linear(*linear, std::move(choice));
     }
     if (conv != nullptr && activation_element() == Element::bf16 && x == Layout::nhwc) {
       const auto bf16 = fastest_onednn_bf16_conv(*conv);
@@ -225,6 +223,8 @@ class CpuOps final : public OpFactory {
   // The operators with kernels for bf16; null for the others.
   static std::unique_ptr<Op> make_own_bf16_op(const OpSpec& spec, Layout x, const std::string& kernels) {
     constexpr Element kBf16 = Element::bf16;
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    if (linear != nullptr && kernels == kLanesBf16Linear) return make_lanes_bf16_linear(*linear);
     return std::visit(
         Overloaded{
             [&](const ConvSpec& s) {
@@ -271,9 +271,21 @@ class CpuOps final : public OpFactory {
            !lanes_depthwise_supported(spec);
   }
 
-  // Linear layers.
-  bool may_take_amx(Layout x) const {
-    return precision_ != Precision::fp32 && x == Layout::lanes16 && lanes::uses_amx();
+  // A linear layer in lanes16: the choice so far, or kernels that multiply bf16 numbers.
+  KernelChoice faster_linear(const LinearSpec& spec, KernelChoice choice) const {
+    const auto compare = [&](KernelChoice other) {
+      if (other.seconds < choice.seconds) choice = std::move(other);
+    };
+    if (activation_element() == Element::bf16 && lanes::uses_pairs()) {
+      const OpSpec timed = spec;
+      const auto op = make_lanes_bf16_linear(spec);
+      compare(
+          {kLanesBf16Linear, only_kernels({&timed, 1}, Layout::lanes16, Layout::lanes16, *op, Element::bf16).seconds});
+    }
+    if (precision_ != Precision::fp32 && lanes::uses_amx()) {
+      compare(takes_tf32() ? fastest_conv(conv_of(spec), Layout::lanes16, true) : fastest_bf16_conv(conv_of(spec)));
+    }
+    return choice;
   }
   // Whether tiles with AMX may compute on floats.
   bool takes_tf32() const { return precision_ == Precision::tf32 && lanes::uses_amx(); }

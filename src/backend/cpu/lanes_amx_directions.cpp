@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/planes.h"
 #include "backend/cpu/values.h"
 
 namespace ddp {
@@ -49,7 +50,7 @@ void AmxDirections<Value>::forward(const ForwardArguments& a, const Value* weigh
                  memory.packed);
   auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
   forward_->run(values<Value>(a.x), values<Value>(a.y),
-                {.count = (a.active + kLanes - 1) / kLanes,
+                {.count = sample_blocks(a.active),
                  .x_size = x_block(),
                  .y_size = kLanes * spec_.output().elements(),
                  .packed = memory.packed,

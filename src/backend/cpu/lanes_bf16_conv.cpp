@@ -25,8 +25,6 @@ using lanes::ConvShape;
 constexpr std::int64_t kPairPiece = 196;
 constexpr std::int64_t kMostBlocks = 4;
 
-std::int64_t sample_blocks(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
-
 class LanesBf16Conv final : public Op {
  public:
   LanesBf16Conv(const ConvSpec& spec, const LanesConvTiles& tiles)

@@ -28,8 +28,6 @@ constexpr std::int64_t kInPlace = 1024;
 // positions.
 constexpr std::int64_t kPiece = 196;
 
-std::int64_t blocks_of(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
-
 class LanesConv final : public Op {
  public:
   LanesConv(const ConvSpec& spec, const LanesConvTiles& tiles)
@@ -73,7 +71,7 @@ class LanesConv final : public Op {
         outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
     if (winograd_gradient_ || amx_.has_weights()) piece = 0;
     std::int64_t forward_packed = spec.groups * packed_weights(shape_, forward_.channels);
-    const Winograd::Extent extent{blocks_of(spec.batch), spec.groups, threads_};
+    const Winograd::Extent extent{sample_blocks(spec.batch), spec.groups, threads_};
     if (is_winograd(tiles.forward)) {
       forward_winograd_.emplace(shape_, forward_, winograd_form(tiles.forward, Element::fp32), extent);
       forward_packed = forward_winograd_->packed_elements();
@@ -90,14 +88,14 @@ class LanesConv final : public Op {
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>((both_ ? spec.groups : threads_) * band_size_);
     piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
-    dpre_ = layout.add<float>(spec.relu ? std::min(chunk_, blocks_of(spec.batch)) * dpre_block() : 0);
+    dpre_ = layout.add<float>(spec.relu ? std::min(chunk_, sample_blocks(spec.batch)) * dpre_block() : 0);
     sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : amx_.sums_elements());
     workspace_bytes_ = layout.bytes();
   }
 
   std::size_t saved_bytes() const override {
     if (!spec_.average_pool) return 0;
-    return static_cast<std::size_t>(blocks_of(spec_.batch) * spec_.output().elements()) * 4 * sizeof(std::uint16_t);
+    return static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements()) * 4 * sizeof(std::uint16_t);
   }
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
   bool backward_reads_x() const override { return true; }
@@ -121,7 +119,7 @@ class LanesConv final : public Op {
     const std::int64_t y_block = kLanes * spec_.output().elements();
     auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
     const bool single_rows = forward_.rows == 1;
-    each_band(shape_, blocks_of(a.active), spec_.groups, threads_,
+    each_band(shape_, sample_blocks(a.active), spec_.groups, threads_,
               [&](std::int64_t b, std::int64_t g, int begin, int end) {
                 const float* from = a.x.fp32() + b * x_block() + g * x_group();
                 float* image = band_image(a.workspace);
@@ -138,7 +136,7 @@ class LanesConv final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    const std::int64_t blocks = blocks_of(a.active);
+    const std::int64_t blocks = sample_blocks(a.active);
     if (blocks == 0) {
       std::fill_n(a.parameter_gradients[0], spec_.weights(), 0.0F);
       if (spec_.bias) std::fill_n(a.parameter_gradients[1], spec_.output_channels, 0.0F);
@@ -169,7 +167,7 @@ class LanesConv final : public Op {
         a.parameters[0], {std::int64_t{shape_.in_channels} * 9, 9, false}, group_parameters(), packed_.in(a.workspace)};
     forward_winograd_->prepare(weights);
     forward_winograd_->run_blocks(a.x.fp32(), weights, a.y.fp32(),
-                                  {.count = blocks_of(a.active),
+                                  {.count = sample_blocks(a.active),
                                    .x_size = x_block(),
                                    .y_size = dpre_block(),
                                    .bias = spec_.bias ? a.parameters[1] : nullptr,

@@ -20,7 +20,7 @@ class LanesDepthwise final : public Op {
   void forward(const ForwardArguments& a) override {
     const float* factors = planes_.factors(a.parameters[0], a.workspace);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
-    for (std::int64_t b = 0; b < blocks(a.active); ++b) {
+    for (std::int64_t b = 0; b < sample_blocks(a.active); ++b) {
       for (std::int64_t c = 0; c < channels(); ++c) {
         planes_.forward(factors + c * planes_.taps(), spec_.bias ? a.parameters[1][c] : 0.0F, whole(),
                         rows<const Value>(a.x, c, planes_.x_plane())[b], rows<Value>(a.y, c, planes_.y_plane())[b]);
@@ -35,19 +35,18 @@ class LanesDepthwise final : public Op {
       const auto x = rows<const Value>(a.x, c, planes_.x_plane());
       const auto dy = rows<const Value>(a.dy, c, planes_.y_plane());
       planes_.begin_weights(a.workspace);
-      for (std::int64_t b = 0; b < blocks(a.active); ++b) planes_.add_weights(whole(), x[b], dy[b], a.workspace);
+      for (std::int64_t b = 0; b < sample_blocks(a.active); ++b) planes_.add_weights(whole(), x[b], dy[b], a.workspace);
       planes_.end_weights(a.parameter_gradients[0] + c * planes_.taps(), a.workspace);
-      if (spec_.bias) a.parameter_gradients[1][c] = planes_.bias_gradient(dy, blocks(a.active));
+      if (spec_.bias) a.parameter_gradients[1][c] = planes_.bias_gradient(dy, sample_blocks(a.active));
       if (!spec_.input_gradient) continue;
       planes_.pack(c, factors, a.workspace);
       const auto dx = rows<Value>(a.dx, c, planes_.x_plane());
-      for (std::int64_t b = 0; b < blocks(a.active); ++b) planes_.data(c, whole(), dy[b], dx[b], a.workspace);
+      for (std::int64_t b = 0; b < sample_blocks(a.active); ++b) planes_.data(c, whole(), dy[b], dx[b], a.workspace);
     }
     if (spec_.input_gradient) clear_rest(values<Value>(a.dx), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
-  static std::int64_t blocks(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
   std::int64_t channels() const { return spec_.output_channels; }
   PlaneBand whole() const { return planes_.band(0, planes_.rows()); }
   // The planes of a channel.

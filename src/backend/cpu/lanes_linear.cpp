@@ -57,8 +57,7 @@ class LanesLinear final : public Op {
 
  private:
   lanes::LinearShape shape_for(std::int64_t active) const {
-    return {static_cast<int>((active + kLanes - 1) / kLanes), static_cast<int>(spec_.inputs),
-            static_cast<int>(spec_.outputs)};
+    return {static_cast<int>(sample_blocks(active)), static_cast<int>(spec_.inputs), static_cast<int>(spec_.outputs)};
   }
 
   void bias_gradient(const lanes::LinearShape& shape, const float* dpre, float* db) const {

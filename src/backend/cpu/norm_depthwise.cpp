@@ -24,7 +24,7 @@ class NormDepthwise final : public Op {
   NormDepthwise(const BatchNormSpec& before, const ConvSpec& conv, const BatchNormSpec& after)
       : conv_(conv),
         threads_(omp_get_max_threads()),
-        blocks_((conv.batch + kLanes - 1) / kLanes),
+        blocks_(sample_blocks(conv.batch)),
         planes_(conv, workspace_, threads_),
         band_rows_(planes_.band_rows()),
         x_row_(kLanes * conv.input.width),

@@ -11,6 +11,9 @@ namespace ddp {
 
 // lanes_linear.cpp: x and y in lanes16, own kernels.
 std::unique_ptr<Op> make_lanes_linear(const LinearSpec& spec);
+// lanes_bf16_linear.cpp: the same on bf16 activations, with products of pairs of bf16 numbers.
+inline constexpr const char* kLanesBf16Linear = "lanes.bf16-linear";
+std::unique_ptr<Op> make_lanes_bf16_linear(const LinearSpec& spec);
 
 // onednn_conv.cpp: x and y in nhwc. The format inside oneDNN is chosen for each direction:
 //   nhwc      its kernels for channels-last

@@ -13,6 +13,9 @@ struct Planes {
   std::int64_t inner;
 };
 
+// The blocks of kLanes samples in lanes16.
+inline std::int64_t sample_blocks(std::int64_t samples) { return (samples + kLanes - 1) / kLanes; }
+
 // The number of samples that an operator computes if `active` of `batch` are active: whole blocks in lanes16; all in
 // other layouts, because oneDNN computes all, and what it reads beyond the active ones must be finite (their gradients
 // are zero).
@@ -30,7 +33,7 @@ inline Planes planes_of(std::int64_t samples, const Shape& shape, Layout layout)
     case Layout::lanes16:
       break;
   }
-  return {(samples + kLanes - 1) / kLanes * shape.channels, kLanes};
+  return {sample_blocks(samples) * shape.channels, kLanes};
 }
 
 // Writes zeros for the samples that are not computed, so that they contribute no gradient.

@@ -33,9 +33,20 @@ TEST(BucketSizeTest, NoOtherPowerOfTwoIsBetter) {
 }
 
 TEST(BucketSizeTest, StaysWithinItsLimits) {
-  EXPECT_EQ(best_bucket_bytes({1e-6, 1e6}, 1000), kMiB);
+  EXPECT_EQ(best_bucket_bytes({1e-6, 1e9}, 1000), kMiB / 4);
+  EXPECT_EQ(best_bucket_bytes({1e-6, 1e10}, 1000), kMiB);
+  EXPECT_EQ(best_bucket_bytes({1e-6, 1e6}, 1000), kMiB / 64);
   EXPECT_EQ(best_bucket_bytes({1, 1e12}, 1000 * kMiB), kBucketBytes);
-  EXPECT_EQ(best_bucket_bytes({0, 0}, 0), kMiB);
+  EXPECT_EQ(best_bucket_bytes({0, 0}, 0), kMiB / 64);
+}
+
+// LeNet's gradient at 1 Gbit/s: its largest parameter, of 192 KB, is sent while those of the convolutions are computed.
+TEST(BucketSizeTest, DividesASmallGradientOnASlowLink) {
+  const std::size_t sizes[] = {150, 6, 2400, 16, 48000, 120, 10080, 84, 840, 10};
+  const std::size_t best = best_bucket_bytes({150e-6, 118e6}, 61706 * sizeof(float));
+  EXPECT_EQ(best, kMiB / 8);
+  const std::vector<Bucket> buckets = plan_buckets(sizes, best, best);
+  EXPECT_EQ(buckets, (std::vector<Bucket>{{50572, 61706, 5, 10}, {2572, 50572, 4, 5}, {0, 2572, 0, 4}}));
 }
 
 TEST(BucketSizeTest, AllRanksMeasureTheSame) {
