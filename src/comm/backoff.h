@@ -44,8 +44,8 @@ class Backoff {
 
  private:
   static constexpr double kSpin = 5e-6;
-  static constexpr std::chrono::microseconds kFirstSleep{20};
-  static constexpr std::chrono::microseconds kLastSleep{100};
+  static constexpr std::chrono::microseconds kFirstSleep{100};
+  static constexpr std::chrono::microseconds kLastSleep{250};
   // After a wait this long the other ranks are probably busy with other work, such as an evaluation, which polling
   // would disturb.
   static constexpr double kLongWait = 0.1;

@@ -21,6 +21,8 @@ using lanes::ConvShape;
 // Blocks of 16 samples whose gradients are processed together: few enough to stay in the cache. Like the two constants
 // below, it determines the order of additions, so it must not depend on the number of threads.
 constexpr std::int64_t kChunk = 4;
+// The values of opened gradients, before ReLU and pooling, that stay in the second-level cache of one core.
+constexpr std::int64_t kOpened = 192 * 1024;
 // The most pixels of planes that are read in place by windows of single pixels. Of larger ones, rows are copied, since those of
 // all channels together are too many streams of memory.
 constexpr std::int64_t kInPlace = 1024;
@@ -54,6 +56,10 @@ class LanesConv final : public Op {
     in_place_ = single_pixels && positions <= kInPlace;
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>(kPiece / positions, 1, kChunk);
+    // One thread takes no more than stay in its cache: whole pieces, in the same order as several threads.
+    if (spec.relu && threads_ == 1 && !winograd_gradient_ && !amx_.has_weights() && kChunk % piece_blocks_ == 0) {
+      while (chunk_ > piece_blocks_ && chunk_ * dpre_block() > kOpened) chunk_ -= piece_blocks_;
+    }
     std::int64_t packed_data = 0;
     std::int64_t band = band_elements(band_of(shape_, 0, band_rows(shape_), false));
     if (spec.input_gradient) {
@@ -88,7 +94,9 @@ class LanesConv final : public Op {
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>((both_ ? spec.groups : threads_) * band_size_);
     piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
-    dpre_ = layout.add<float>(spec.relu ? std::min(chunk_, sample_blocks(spec.batch)) * dpre_block() : 0);
+    const std::int64_t opened = spec.relu ? std::min(chunk_, sample_blocks(spec.batch)) : 0;
+    dpre_ = layout.add<float>(opened * dpre_block());
+    plane_sums_ = layout.add<float>(spec.bias ? opened * spec.output_channels : 0);
     sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : amx_.sums_elements());
     workspace_bytes_ = layout.bytes();
   }
@@ -212,7 +220,9 @@ class LanesConv final : public Op {
     const std::int64_t planes = count * spec_.output_channels;
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t p = 0; p < planes; ++p) {
-      open_plane(a, begin + p * plane, plane, dpre + p * kLanes * shape_.out_plane);
+      float* const to = dpre + p * kLanes * shape_.out_plane;
+      open_plane(a, begin + p * plane, plane, to);
+      if (spec_.bias) plane_sums_.in(a.workspace)[p] = kernels_.sum(to, shape_.out_plane);
     }
     return dpre;
   }
@@ -378,7 +388,8 @@ class LanesConv final : public Op {
     for (std::int64_t o = 0; o < spec_.output_channels; ++o) {
       float total = first > 0 ? a.parameter_gradients[1][o] : 0.0F;
       for (std::int64_t b = 0; b < count; ++b) {
-        total += kernels_.sum(dpre + b * dpre_block() + o * kLanes * shape_.out_plane, shape_.out_plane);
+        total += spec_.relu ? plane_sums_.in(a.workspace)[b * spec_.output_channels + o]
+                            : kernels_.sum(dpre + b * dpre_block() + o * kLanes * shape_.out_plane, shape_.out_plane);
       }
       a.parameter_gradients[1][o] = total;
     }
@@ -404,6 +415,7 @@ class LanesConv final : public Op {
   std::int64_t piece_blocks_ = 0;
   std::int64_t band_size_ = 0;
   Workspace::Part<float> packed_, bands_, piece_, dpre_, sums_;
+  Workspace::Part<float> plane_sums_;  // of the opened gradients
   std::size_t workspace_bytes_ = 0;
 };
 
