@@ -1,4 +1,5 @@
 // Tests the CPU backend's kernels for bf16 individually, and that the software model of the instructions has their bits.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -140,6 +140,24 @@ KernelChoice fastest_bf16_conv(const ConvSpec& spec) {
   return fastest_tiles(with_long_rows(spec), Element::bf16, lanes::uses_amx(), make_lanes_bf16_conv, bf16_text);
 }
 
+bool pairs_are_faster() {
+  static const bool faster = [] {
+    constexpr double kWorthwhile = 0.8;
+    const ConvSpec spec{.batch = kLanes,
+                        .input = {32, 14, 14},
+                        .output_channels = 32,
+                        .window = {.height = 3, .width = 3, .padding = {1, 1, 1, 1}},
+                        .bias = false,
+                        .input_gradient = false};
+    const auto seconds = [&](Element element, auto make) {
+      return Trial(spec, Layout::lanes16, Layout::lanes16, element)
+          .forward_seconds(*make(spec, lanes_fixed_tiles(spec, element)));
+    };
+    return seconds(Element::bf16, make_lanes_bf16_conv) < kWorthwhile * seconds(Element::fp32, make_lanes_conv);
+  }();
+  return faster;
+}
+
 std::optional<KernelChoice> fastest_onednn_bf16_conv(const ConvSpec& spec) {
   if (make_onednn_conv(spec, {}, Element::bf16) == nullptr) return std::nullopt;
   return fastest_onednn_conv(spec, Element::bf16);

@@ -22,6 +22,10 @@ KernelChoice fastest_conv(const ConvSpec& spec, Layout layout, bool with_amx = f
 // Of a convolution in lanes16 on bf16 activations, with products of pairs, also with AMX where it is used.
 KernelChoice fastest_bf16_conv(const ConvSpec& spec);
 
+// Whether products of pairs are clearly faster than those of floats, by a small convolution that is timed once. Some
+// processors multiply pairs at half the rate; kernels for floats, between conversions, are candidates there.
+bool pairs_are_faster();
+
 // Of a convolution in nhwc on bf16 activations, by oneDNN, if it multiplies bf16 numbers here.
 std::optional<KernelChoice> fastest_onednn_bf16_conv(const ConvSpec& spec);
 

@@ -133,12 +133,14 @@ class CpuOps final : public OpFactory {
     const OpSpec sample = timed_spec(spec);
     const auto* conv = std::get_if<ConvSpec>(&sample);
     KernelChoice choice;
-    if (conv != nullptr)
-      choice = takes_pairs(*conv, x) ? fastest_bf16_conv(*conv) : fastest_conv(*conv, x, takes_tf32());
-    // In bf16 the fp32 kernels are searched without what is around them, which counts as well.
-    if (conv == nullptr || (activation_element() == Element::bf16 && !takes_pairs(*conv, x))) {
-      choice.seconds =
-          only_kernels({&sample, 1}, x, y, *make_op(sample, x, y, choice.kernels), activation_element()).seconds;
+    if (conv != nullptr && takes_pairs(*conv, x)) {
+      choice = fastest_bf16_conv(*conv);
+      if (!pairs_are_faster()) {
+        KernelChoice floats = fastest_fp32(sample, x, y);
+        if (floats.seconds < choice.seconds) choice = std::move(floats);
+      }
+    } else {
+      choice = fastest_fp32(sample, x, y);
     }
     if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && x == Layout::lanes16) {
       choice = faster_linear(*linear, std::move(choice));
@@ -269,6 +271,18 @@ class CpuOps final : public OpFactory {
   bool takes_pairs(const ConvSpec& spec, Layout x) const {
     return activation_element() == Element::bf16 && lanes::uses_pairs() && x == Layout::lanes16 &&
            !lanes_depthwise_supported(spec);
+  }
+
+  // Kernels on floats. In bf16 they are searched without the conversions around them, which count as well.
+  KernelChoice fastest_fp32(const OpSpec& spec, Layout x, Layout y) {
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    KernelChoice choice;
+    if (conv != nullptr) choice = fastest_conv(*conv, x, takes_tf32());
+    if (conv == nullptr || activation_element() == Element::bf16) {
+      choice.seconds =
+          only_kernels({&spec, 1}, x, y, *make_op(spec, x, y, choice.kernels), activation_element()).seconds;
+    }
+    return choice;
   }
 
   // A linear layer in lanes16: the choice so far, or kernels that multiply bf16 numbers.

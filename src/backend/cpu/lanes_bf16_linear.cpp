@@ -29,12 +29,12 @@ std::int64_t feature_pairs(std::int64_t features) { return (features + 1) / 2; }
 class BlocksProduct {
  public:
   BlocksProduct(std::int64_t inputs, std::int64_t outputs, std::int64_t blocks, int threads)
-      : inputs_(inputs), outputs_(outputs) {
-    const std::int64_t fitting = std::max<std::int64_t>(1, kBlocksImage / (kLanes * feature_pairs(inputs)));
-    blocks_ = std::min(fitting, (blocks + threads - 1) / threads);
-    tile_ = cheapest_tile(blocks_);
-    single_ = cheapest_tile(1);
-  }
+      : inputs_(inputs),
+        outputs_(outputs),
+        blocks_(std::min(std::max<std::int64_t>(1, kBlocksImage / (kLanes * feature_pairs(inputs))),
+                         (blocks + threads - 1) / threads)),
+        tile_(cheapest_tile(blocks_)),
+        single_(cheapest_tile(1)) {}
 
   // In floats.
   std::int64_t image_elements() const { return blocks_ * kLanes * feature_pairs(inputs_); }
@@ -103,9 +103,9 @@ class BlocksProduct {
   }
 
   std::int64_t inputs_, outputs_;
-  std::int64_t blocks_ = 0;  // of a row
-  int tile_ = 0;
-  int single_ = 0;  // for rows of fewer blocks than the tile's columns
+  std::int64_t blocks_;  // of a row
+  int tile_;
+  int single_;  // for rows of fewer blocks than the tile's columns
 };
 
 class LanesBf16Linear final : public Op {
