@@ -23,8 +23,12 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr const char* kMetadataKey = "__metadata__";
 
+const char* type_of(StoredFloats floats) {
+  return floats == StoredFloats::f32 ? "F32" : floats == StoredFloats::f16 ? "F16" : "BF16";
+}
+
 std::string make_header(std::span<const TensorView> tensors, std::span<const CounterTensor> counters,
-                        const TensorMetadata& metadata) {
+                        const TensorMetadata& metadata, StoredFloats floats) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   std::size_t begin = 0;
@@ -37,7 +41,10 @@ std::string make_header(std::span<const TensorView> tensors, std::span<const Cou
   };
   // Counters first, so that their eight bytes are aligned.
   for (const CounterTensor& counter : counters) add(counter.name, "I64", {}, sizeof(counter.value));
-  for (const TensorView& tensor : tensors) add(tensor.name, "F32", tensor.shape, tensor.elements() * sizeof(float));
+  const std::size_t element = floats == StoredFloats::f32 ? sizeof(float) : sizeof(std::uint16_t);
+  for (const TensorView& tensor : tensors) {
+    add(tensor.name, type_of(floats), tensor.shape, tensor.elements() * element);
+  }
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   return text;
@@ -98,8 +105,9 @@ bool take_numbers(const nlohmann::json& value, std::vector<T>& numbers) {
 }  // namespace
 
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const TensorMetadata& metadata, std::span<const CounterTensor> counters) {
-  const std::string header = make_header(tensors, counters, metadata);
+                             const TensorMetadata& metadata, std::span<const CounterTensor> counters,
+                             StoredFloats floats) {
+  const std::string header = make_header(tensors, counters, metadata, floats);
   const std::uint64_t length = header.size();
   File file(path, File::Mode::create, ExitCode::checkpoint);
   Hasher hasher;
@@ -110,7 +118,18 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   write(std::as_bytes(std::span(&length, 1)));
   write(std::as_bytes(std::span(header)));
   for (const CounterTensor& counter : counters) write(std::as_bytes(std::span(&counter.value, 1)));
-  for (const TensorView& tensor : tensors) write(std::as_bytes(std::span(tensor.data, tensor.elements())));
+  std::vector<std::uint16_t> rounded;
+  for (const TensorView& tensor : tensors) {
+    const std::span values(tensor.data, tensor.elements());
+    if (floats == StoredFloats::f32) {
+      write(std::as_bytes(values));
+      continue;
+    }
+    rounded.resize(values.size());
+    std::transform(values.begin(), values.end(), rounded.begin(),
+                   floats == StoredFloats::f16 ? float_to_half : float_to_bfloat16);
+    write(std::as_bytes(std::span(rounded)));
+  }
   file.sync();
   file.close();
   return hasher.finish();

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/half.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
@@ -140,6 +141,28 @@ void write_onnx(const ExportOptions& options, const TrainingState& state, const 
   Verification(state, model).check_logits(options.to, back.graph, {back.parameters, back.statistics}, 1e-3);
 }
 
+StoredFloats stored_as(ExportPrecision precision) {
+  return precision == ExportPrecision::fp32   ? StoredFloats::f32
+         : precision == ExportPrecision::fp16 ? StoredFloats::f16
+                                              : StoredFloats::bf16;
+}
+
+// Rounds the tensors to what a file in this precision holds.
+void round_to(ExportPrecision precision, std::span<const TensorView> views) {
+  if (precision == ExportPrecision::fp32) return;
+  const auto rounded = [&](float value) {
+    return precision == ExportPrecision::fp16 ? half_to_float(float_to_half(value))
+                                              : bfloat16_to_float(float_to_bfloat16(value));
+  };
+  for (const TensorView& view : views) {
+    const std::span values(view.data, view.elements());
+    std::transform(values.begin(), values.end(), values.begin(), rounded);
+    check(std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }), ExitCode::non_finite,
+          "tensor '{}' has values beyond the largest of {}; export with --export-precision {}", view.name,
+          to_string(precision), precision == ExportPrecision::fp16 ? "bf16" : "fp32");
+  }
+}
+
 void write_weights(const ExportOptions& options, const TrainingState& state, const TrainedModel& model,
                    const fs::path& place) {
   TensorMetadata metadata = metadata_of(state);
@@ -147,7 +170,7 @@ void write_weights(const ExportOptions& options, const TrainingState& state, con
   std::vector<TensorView> views = model.views;
   std::vector<Constant> constants = model.graph.constants();
   for (Constant& constant : constants) views.push_back({constant.name, constant.shape, constant.values.data()});
-  write_safetensors(place, views, metadata, counters_of(model, state.step));
+  write_safetensors(place, views, metadata, counters_of(model, state.step), stored_as(options.precision));
   // Read back in place; the constants of the network are already there.
   const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::any);
   std::vector<float> parameters = model.parameters;
@@ -185,9 +208,12 @@ int run_export(const MpiSession& session, const Options& options) {
     if (session.rank() != 0) return;
     const Checkpoint checkpoint = open_checkpoint(chosen_checkpoint(options));
     const TrainedModel model = read_trained(checkpoint, options.exported.average);
+    const ExportPrecision precision = options.exported.precision;
+    round_to(precision, model.views);
     write_export(options.exported, checkpoint.state, model);
-    fmt::print("{}: {} of step {}, {} parameters, from {}\n", options.exported.to, checkpoint.state.model,
+    fmt::print("{}: {} of step {}, {} parameters{}, from {}\n", options.exported.to, checkpoint.state.model,
                checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.trained_count())),
+               precision == ExportPrecision::fp32 ? "" : fmt::format(" in {}", to_string(precision)),
                checkpoint.path.string());
   });
   return static_cast<int>(ExitCode::done);

@@ -52,6 +52,7 @@ enum class EvalViews { plain, mirror, mirror_shift };
 enum class OnNonFinite { stop, skip, rollback };
 enum class SaveFailure { retry, stop };
 enum class ExportFormat { automatic, onnx, safetensors };
+enum class ExportPrecision { fp32, fp16, bf16 };
 enum class ProgressStyle { automatic, bar, lines, none };
 
 // A factor for the parameters whose names match a pattern, in which * is any text and ? any character.
@@ -254,7 +255,8 @@ struct ExportOptions {
   std::string run;                    // the run folder; empty: see run_directory()
   std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
   ExportFormat format = ExportFormat::automatic;
-  std::string to;                // the output file
+  std::string to;  // the output file
+  ExportPrecision precision = ExportPrecision::fp32;
   bool average = false;          // export the moving average of the weights
   bool fold_batch_norm = false;  // into the layers before, for ONNX
 
@@ -373,6 +375,7 @@ constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"a
 constexpr auto enum_names(OnNonFinite) { return std::to_array<std::string_view>({"stop", "skip", "rollback"}); }
 constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
 constexpr auto enum_names(SaveFailure) { return std::to_array<std::string_view>({"retry", "stop"}); }
+constexpr auto enum_names(ExportPrecision) { return std::to_array<std::string_view>({"fp32", "fp16", "bf16"}); }
 constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
 

@@ -104,6 +104,13 @@ def check(program, forward, folder, name, module):
     call(program, 'export', '--run', run, '--to', plain)
     call(program, 'export', '--run', run, '--fold-batch-norm', '--to', folded)
     module.load_state_dict(load_file(weights), strict=True)
+    for precision, dtype in (('fp16', torch.float16), ('bf16', torch.bfloat16)):
+        rounded = run + '-' + precision + '.safetensors'
+        call(program, 'export', '--run', run, '--export-precision', precision, '--to', rounded)
+        expected = {key: value.to(dtype) if value.is_floating_point() else value for key, value in load_file(weights).items()}
+        found = load_file(rounded)
+        if found.keys() != expected.keys() or any(not torch.equal(found[key], value) for key, value in expected.items()):
+            sys.exit(f'{rounded}: not the tensors of {weights} in {precision}')
     with safe_open(weights, 'pt') as file:
         metadata = file.metadata()
     pixels = torch.randint(0, 256, (COUNT, channels, size, size), generator=torch.Generator().manual_seed(2)).to(torch.uint8)

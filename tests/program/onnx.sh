@@ -35,6 +35,14 @@ one_line 'net.onnx is not the file that the checkpoint was trained with'
 run 0 10 1 export --run first --to named.safetensors
 same_files net.safetensors named.safetensors
 run 0 60 1 eval "${small[@]}" --run first
+# In half precision it is half as large, and read back, too.
+for precision in fp16 bf16; do
+  run 0 10 1 export --run first --export-precision $precision --to half.safetensors
+  grep -q "129,068 parameters in $precision" out || fail "the precision $precision is not said"
+  [ $((2 * $(stat -c %s half.safetensors))) -lt $(($(stat -c %s net.safetensors) + 4096)) ] || fail "$precision is not half as large"
+  run 0 60 2 "${small[@]}" --init-from half.safetensors --max-steps 1 --output from-half
+done
+run 0 60 1 eval "${small[@]}" --run first
 grep -q '"step":8,' out || fail 'eval --run evaluates something else'
 
 # Three classes instead of ten: all layers but the last one start from the file.
@@ -75,6 +83,8 @@ run 2 10 1 --to x.onnx
 one_line '--to applies to the command export only'
 run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
 one_line 'fold-batch-norm requires --format onnx'
+run 2 10 1 export --run first --export-precision fp16 --to x.onnx
+one_line '--export-precision fp16 requires --format safetensors'
 run 2 10 1 export --run first --format onnx --to x.safetensors
 one_line '--to x.safetensors has the extension of another format than --format onnx'
 run 8 10 1 export --run nowhere --to x.onnx

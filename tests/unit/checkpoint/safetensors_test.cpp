@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "support/errors.h"
@@ -67,6 +68,25 @@ TEST_F(SafetensorsTest, OtherTypesOfRealNumbersAreConverted) {
   EXPECT_THAT(error_text(ExitCode::checkpoint,
                          [&] { SafetensorsFile("some.safetensors", bytes, TensorTypes::any).check_finite(); }),
               HasSubstr("tensor 'f16' contains non-finite values"));
+}
+
+TEST_F(SafetensorsTest, TensorsAreRoundedToHalfPrecision) {
+  std::array<float, 5> values = {1.0F / 3, -2.5F, 70000, 0, 1e-7F};
+  const std::vector<TensorView> views = {{"w", {5}, values.data()}};
+  const CounterTensor counter{"steps", 7};
+  const std::array<float, 5> before = values;
+  for (const StoredFloats floats : {StoredFloats::f16, StoredFloats::bf16}) {
+    values = before;
+    const FileDigest digest = write_safetensors(path_, views, {}, std::span(&counter, 1), floats);
+    EXPECT_EQ(digest, digest_of_file(path_));
+    const auto file = SafetensorsFile::read(path_, TensorTypes::any);
+    EXPECT_EQ(file.tensors()[1].type, floats == StoredFloats::f16 ? "F16" : "BF16");
+    EXPECT_EQ(file.tensors()[1].end - file.tensors()[1].begin, 10U);
+    file.copy_to(views);
+    EXPECT_EQ(values, floats == StoredFloats::f16
+                          ? (std::array<float, 5>{0.333251953125F, -2.5F, INFINITY, 0, 0x1p-23F})
+                          : (std::array<float, 5>{0.333984375F, -2.5F, 70144, 0, 0x1.aep-24F}));
+  }
 }
 
 TEST_F(SafetensorsTest, RandomTensorsComeBackBitForBit) {
