@@ -42,7 +42,7 @@ class BlocksProduct {
     return std::max(packed_weights(shape(1), tile().channels), packed_weights(shape(1), single().channels));
   }
 
-  // pack(shape, channels of a tile, packed) packs the weights for tiles of so many channels; the rest as in ConvForward.
+  // pack(channels, packed) packs the weights for tiles of so many channels; the rest as in ConvForward.
   template <class Pack>
   void run(const Bf16* x, std::int64_t blocks, const float* bias, lanes::Epilogue last, Bf16* y, int threads, Pack pack,
            float* packed, float* images) const {
