@@ -22,8 +22,8 @@ constexpr float half_to_float(std::uint16_t bits) {
   const std::uint32_t fraction = bits & 0x3ffU;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000U | fraction << 13U);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112U) << 23U | fraction << 13U);
-  constexpr float kSmallest = 1.0F / 16777216.0F;  // 2^-24, the spacing of subnormal numbers
-  const float magnitude = static_cast<float>(fraction) * kSmallest;
+  constexpr float kSubnormalStep = 1.0F / 16777216.0F;  // 2^-24, the spacing of subnormal numbers
+  const float magnitude = static_cast<float>(fraction) * kSubnormalStep;
   return sign != 0 ? -magnitude : magnitude;
 }
 
