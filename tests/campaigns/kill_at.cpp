@@ -37,6 +37,9 @@ struct Campaign {
   std::string count_file = variable("DDP_KILL_COUNT");
   std::atomic<long> count{0};
 
+  Campaign() = default;
+  Campaign(const Campaign&) = delete;
+  Campaign& operator=(const Campaign&) = delete;
   ~Campaign() {
     if (count_file.empty()) return;
     FILE* file = fopen(count_file.c_str(), "w");

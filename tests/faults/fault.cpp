@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -86,10 +88,8 @@ List& list() {
 bool wanted(std::string_view kind) {
   List& all = list();
   const std::scoped_lock lock(all.mutex);
-  for (const Wanted& each : all.faults) {
-    if (each.kind == kind && each.left != 0) return true;
-  }
-  return false;
+  return std::any_of(all.faults.begin(), all.faults.end(),
+                     [&](const Wanted& each) { return each.kind == kind && each.left != 0; });
 }
 
 std::optional<Fault> due(std::string_view kind, std::string_view place, const std::string& path) {
