@@ -84,18 +84,22 @@ void Communicator::wait(const char* operation) {
       begin = waiting_clock();
       continue;
     }
-    if (interrupted_.load()) {
-      throw Error(ExitCode::rank_lost,
-                  fmt::format("{} was interrupted while it waited for {}", operation, rank_list(pending_peers())));
-    }
+    const bool interrupted = interrupted_.load();
     const double clock = waiting_clock();
-    if (clock - std::max(begin, progress_elsewhere()) > timeout_) {
-      throw Error(ExitCode::rank_lost,
-                  fmt::format("waited {:g} s for {} in {}: a rank hung or died; see its last message, or raise "
-                              "--timeout if it was only slow",
-                              timeout_, rank_list(pending_peers()), operation));
+    const bool late = clock - std::max(begin, progress_elsewhere()) > timeout_;
+    const bool untold = !told && clock - begin > kLongWait;
+    if (interrupted || late || untold) {
+      // The last peer may have responded since the poll; then the next poll ends the wait.
+      const std::vector<int> peers = pending_peers();
+      if (peers.empty()) continue;
+      check(!interrupted, ExitCode::rank_lost, "{} was interrupted while it waited for {}", operation,
+            rank_list(peers));
+      check(!late, ExitCode::rank_lost,
+            "waited {:g} s for {} in {}: a rank hung or died; see its last message, or raise --timeout if it was only "
+            "slow",
+            timeout_, rank_list(peers), operation);
+      if (untold) told.emplace(operation, peers.front());
     }
-    if (!told && clock - begin > kLongWait) told.emplace(operation, pending_peers().front());
     backoff.pause();
   }
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <set>
 #include <stdexcept>
 #include <tuple>
@@ -73,6 +74,40 @@ TEST(Communicator, ARankSendsAsManyMessagesAsTheRanksHaveBits) {
     EXPECT_EQ(sent_by([&] { counting.all_gather(std::span(all).first(1), all); }), messages) << ranks;
     EXPECT_LE(sent_by([&] { (void)counting.broadcast_text("text", 0); }), 2 * messages) << ranks;
   }
+}
+
+// One of two ranks, whose peer always responds just after a poll: no rank is pending any more when its name is asked for.
+class LatePeerCommunicator final : public Communicator {
+ public:
+  explicit LatePeerCommunicator(double seconds) : seconds_(seconds) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::unique_ptr<Communicator> duplicate() override { return nullptr; }
+  void abort(int /*exit_code*/) noexcept override {}
+
+ protected:
+  void post(std::span<const Outgoing> /*out*/, std::span<const Incoming> /*in*/) override { begin_ = Clock::now(); }
+  Progress poll() override {
+    const std::chrono::duration<double> waited = Clock::now() - begin_;
+    return waited.count() > seconds_ ? Progress::all : Progress::none;
+  }
+  std::vector<int> pending_peers() const override { return {}; }
+  void give_up() noexcept override {}
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double seconds_;
+  Clock::time_point begin_;
+};
+
+TEST(Communicator, APeerThatRespondsWhileItIsReportedEndsTheWait) {
+  // Long enough for a wait to be reported.
+  LatePeerCommunicator communicator(0.3);
+  EXPECT_NO_THROW(communicator.barrier());
+  communicator.set_timeout(0.01);
+  EXPECT_NO_THROW(communicator.barrier());
+  communicator.interrupt();
+  EXPECT_NO_THROW(communicator.barrier());
 }
 
 class Self : public ::testing::TestWithParam<CommunicatorCase> {};
