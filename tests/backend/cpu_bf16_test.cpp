@@ -100,9 +100,11 @@ void check_winograd(ConvSpec spec, Element element, int size, bool weights) {
   reference::Values dy = random_values(spec.batch * spec.output().elements());
   const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),
                           reference::forward(spec, in).y};
-  // In bf16 each factor is off by up to 2^-8 of its size, and the sums of products by the root of their number.
+  // In bf16 each factor is off by up to 2^-8 of its size, and the sums of products by the root of their number. The
+  // factors are themselves sums of up to 16 values, and their products cancel in an output: with one channel, errors
+  // reach 1.05 % of the largest output in 4000 shapes of up to 10^5 outputs.
   check_op({*backend, *op, spec, Layout::lanes16, Layout::lanes16, spec.batch,
-            element == Element::bf16 ? kRounding : 1e-5, describe(spec) + " " + to_text(tiles)},
+            element == Element::bf16 ? 2 * kRounding : 1e-5, describe(spec) + " " + to_text(tiles)},
            in, dy, expected);
 }
 
