@@ -26,7 +26,8 @@ void larger_batch(const RunView& view, const StepProbe& probe, std::int64_t batc
   const std::optional<std::vector<ProbedStep>> steps = probe(shapes);
   if (!steps || steps->at(0).compute <= 0) return;
   const double factor = static_cast<double>(batch) / static_cast<double>(before);
-  cure.step_seconds = m.with_batch(factor, m.compute * steps->at(1).compute / steps->at(0).compute).seconds();
+  cure.step_seconds =
+      with_batch(view.timing, m, factor, m.compute * steps->at(1).compute / steps->at(0).compute).seconds();
   cure.speedup = factor * m.seconds() / cure.step_seconds;
   cure.lower_bound = false;
 }

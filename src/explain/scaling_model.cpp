@@ -5,8 +5,10 @@
 #include <map>
 #include <numbers>
 #include <set>
+#include <vector>
 
 #include "base/error.h"
+#include "explain/overlap.h"
 
 namespace ddp {
 namespace {
@@ -114,38 +116,22 @@ void fit_link(const ScalingPoint& point, ScalingModel& model) {
   if (bytes > 0 && moving > 0) model.bandwidth = traffic_of(ranks, model.root) * bytes / moving;
 }
 
-// The exposed communication if backward ends at this time, by the buckets alone, with `delay` divided among them by their
-// time.
-double simulate(const ScalingModel& model, std::int64_t ranks, double backward_ends, double delay) {
-  double sums = 0;
-  for (std::size_t i = 0; i < model.bucket_bytes.size(); ++i) sums += model.sum_seconds(i, ranks);
-  if (sums <= 0) return delay;
-  double done = 0;
+// The sums of the buckets over so many ranks at their fastest.
+std::vector<QueuedSum> queued_sums(const ScalingModel& model, std::int64_t ranks) {
+  std::vector<QueuedSum> sums;
   for (std::size_t i = 0; i < model.bucket_bytes.size(); ++i) {
-    done = std::max(done, model.bucket_ready[i] * backward_ends) + (1 + delay / sums) * model.sum_seconds(i, ranks);
+    sums.push_back({model.bucket_ready[i], model.sum_seconds(i, ranks)});
   }
-  return std::max(0.0, done - backward_ends);
-}
-
-// The delay with which so much communication is exposed.
-double find_delay(const ScalingModel& model, std::int64_t ranks, double backward_ends, double exposed) {
-  double low = 0;
-  // With this delay the sums alone take until then.
-  double high = backward_ends + exposed;
-  constexpr int kHalvings = 50;
-  for (int i = 0; i < kHalvings; ++i) {
-    const double middle = (low + high) / 2;
-    (simulate(model, ranks, backward_ends, middle) < exposed ? low : high) = middle;
-  }
-  return high;
+  return sums;
 }
 
 void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
   const double backward_ends = point.step.data_wait + point.step.compute;
-  const double modelled = simulate(model, point.layout.ranks, backward_ends, 0);
+  const std::vector<QueuedSum> sums = queued_sums(model, point.layout.ranks);
+  const double modelled = exposed_sums(sums, backward_ends);
   const double measured = point.step.communication;
   if (measured > modelled) {
-    model.delay = find_delay(model, point.layout.ranks, backward_ends, measured) / point.layout.threads_per_core;
+    model.delay = delay_of_sums(sums, backward_ends, measured) / point.layout.threads_per_core;
   } else {
     model.unhidden = modelled > 0 ? std::max(measured / modelled, kLeastUnhidden) : 1;
   }
@@ -209,7 +195,8 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
   const double busy = step.compute + step.optimizer + step.other;
   if (layout.ranks > 1) {
     const double wait = least_wait + predicted_data_wait(stretch * load_per_image * images, workers, busy);
-    step.communication = unhidden * simulate(*this, layout.ranks, wait + step.compute, stretch * delay);
+    step.communication =
+        unhidden * exposed_sums(queued_sums(*this, layout.ranks), wait + step.compute, stretch * delay);
     step.imbalance = jitter * expected_maximum(layout.ranks) * (busy + wait) +
                      stretch * sharing * uneven_images(layout) * compute_per_image;
   }

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "explain/overlap.h"
 
 namespace ddp {
 namespace {
@@ -45,6 +46,33 @@ StepModel step_model(const RunTiming& timing) {
   model.data_wait += later;
   model.imbalance -= later;
   return model;
+}
+
+namespace {
+
+// What remains of `exposed` seconds of communication if backward ends not at `before` but at `after`.
+double hidden_by_longer_backward(const RunTiming& timing, double exposed, double before, double after) {
+  if (!timing.facts.overlaps || timing.buckets.empty() || before <= 0) return exposed;
+  std::vector<QueuedSum> sums;
+  for (const BucketTiming& bucket : timing.buckets) {
+    sums.push_back({std::clamp(bucket.ready / before, 0.0, 1.0), bucket.shortest});
+  }
+  const double modelled = exposed_sums(sums, before);
+  if (exposed < modelled) return exposed * exposed_sums(sums, after) / modelled;
+  return exposed_sums(sums, after, delay_of_sums(sums, before, exposed));
+}
+
+}  // namespace
+
+StepModel with_batch(const RunTiming& timing, const StepModel& model, double factor, double batch_compute) {
+  StepModel larger = model;
+  larger.compute = batch_compute;
+  larger.data_wait *= factor;
+  larger.evaluation *= factor;
+  larger.checkpoint *= factor;
+  larger.communication = hidden_by_longer_backward(timing, model.communication, model.data_wait + model.compute,
+                                                   larger.data_wait + larger.compute);
+  return larger;
 }
 
 LinkModel link_model(const RunTiming& timing) {

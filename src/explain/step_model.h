@@ -35,21 +35,15 @@ struct StepModel {
   double training() const { return seconds() - evaluation - checkpoint; }
   // What a rank does by itself.
   double own() const { return data_wait + compute + optimizer + other; }
-
-  // With a batch `factor` times as large, whose forward and backward take `batch_compute`. Loading grows with the batch, and as
-  // an epoch has fewer steps, so does a step's share of evaluations and checkpoints; everything else is paid once a step.
-  StepModel with_batch(double factor, double batch_compute) const {
-    StepModel larger = *this;
-    larger.compute = batch_compute;
-    larger.data_wait *= factor;
-    larger.evaluation *= factor;
-    larger.checkpoint *= factor;
-    return larger;
-  }
 };
 
 // `timing` has at least one rank with at least one step.
 StepModel step_model(const RunTiming& timing);
+
+// The step of the run with a batch `factor` times as large, whose forward and backward take `batch_compute`. Loading grows with
+// the batch, and as an epoch has fewer steps, so does a step's share of evaluations and checkpoints. A longer backward hides
+// more of the sums that run meanwhile. Everything else is paid once a step.
+StepModel with_batch(const RunTiming& timing, const StepModel& model, double factor, double batch_compute);
 
 // The time of a sum over the ranks as latency + bytes / bandwidth, from the fastest sums of the run's buckets.
 struct LinkModel {
