@@ -19,6 +19,7 @@ using Tile = std::array<std::array<std::uint32_t, kRows>, kRows>;
 
 struct Registers {
   std::array<Tile, 8> tiles;
+  std::array<std::uint8_t, 8> rows;
   bool configured;
 };
 thread_local Registers registers{};
@@ -90,15 +91,20 @@ Instruction decode(const ucontext_t& context) {
 
 char* memory_at(std::int64_t address) { return std::bit_cast<char*>(address); }
 
-// Eight tiles of 16 rows of 64 bytes; nothing else is set.
+// Eight tiles of 1 to 16 rows of 64 bytes; nothing else is set.
 void configure(const char* from) {
+  std::array<std::uint8_t, 64> all{};
+  std::memcpy(all.data(), from, all.size());
   std::array<std::uint8_t, 64> wanted{1};
-  for (std::size_t tile = 0; tile < 8; ++tile) {
-    wanted.at(16 + 2 * tile) = 64;
-    wanted.at(48 + tile) = kRows;
-  }
-  if (std::memcmp(from, wanted.data(), wanted.size()) != 0) refuse("an unexpected configuration");
   registers = {};
+  for (std::size_t tile = 0; tile < 8; ++tile) {
+    const std::uint8_t rows = all.at(48 + tile);
+    if (rows < 1 || rows > kRows) refuse("a tile without rows, or with more than 16");
+    wanted.at(16 + 2 * tile) = 64;
+    wanted.at(48 + tile) = rows;
+    registers.rows.at(tile) = rows;
+  }
+  if (all != wanted) refuse("an unexpected configuration");
   registers.configured = true;
 }
 
@@ -110,9 +116,9 @@ float float_of(std::uint32_t bits) {
   return flushed(value);
 }
 
-void multiply(Tile& sums, const Tile& a, const Tile& b) {
+void multiply(Tile& sums, const Tile& a, const Tile& b, std::size_t rows) {
   constexpr std::uint32_t kUpper = 0xFFFF0000U;
-  for (std::size_t m = 0; m < kRows; ++m) {
+  for (std::size_t m = 0; m < rows; ++m) {
     for (std::size_t n = 0; n < kRows; ++n) {
       float even = 0;
       float odd = 0;
@@ -130,7 +136,8 @@ void execute(const Instruction& i) {
   constexpr int kConfigure = 0x49;  // also release and zero
   constexpr int kMove = 0x4B;
   constexpr int kMultiply = 0x5C;
-  Tile& tile = registers.tiles.at(static_cast<std::size_t>(i.reg));
+  const auto number = static_cast<std::size_t>(i.reg);
+  Tile& tile = registers.tiles.at(number);
   if (i.code == kConfigure && i.prefix == 0 && i.mode != 3 && i.reg == 0) {
     configure(memory_at(i.base + i.index + i.displacement));
   } else if (!registers.configured) {
@@ -141,16 +148,20 @@ void execute(const Instruction& i) {
     tile = {};
   } else if (i.code == kMove && (i.prefix == 3 || i.prefix == 2) && i.mode != 3 && i.rm == 4) {
     char* row = memory_at(i.base + i.displacement);
-    for (auto& values : tile) {
-      if (i.prefix == 3) std::memcpy(values.data(), row, sizeof values);
-      if (i.prefix == 2) std::memcpy(row, values.data(), sizeof values);
-      row += i.index;
+    if (i.prefix == 3) tile = {};
+    for (std::size_t m = 0; m < registers.rows.at(number); ++m, row += i.index) {
+      if (i.prefix == 3) std::memcpy(tile[m].data(), row, sizeof tile[m]);
+      if (i.prefix == 2) std::memcpy(row, tile[m].data(), sizeof tile[m]);
     }
   } else if (i.code == kMultiply && i.prefix == 2 && i.mode == 3) {
     if (i.reg == i.rm || i.reg == i.second || i.rm == i.second || i.second > 7)
       refuse("operands that are the same tile");
-    multiply(tile, registers.tiles.at(static_cast<std::size_t>(i.rm)),
-             registers.tiles.at(static_cast<std::size_t>(i.second)));
+    const auto a = static_cast<std::size_t>(i.rm);
+    const auto b = static_cast<std::size_t>(i.second);
+    if (registers.rows.at(a) != registers.rows.at(number) || registers.rows.at(b) != kRows) {
+      refuse("rows that do not fit to one another");
+    }
+    multiply(tile, registers.tiles.at(a), registers.tiles.at(b), registers.rows.at(a));
   } else {
     refuse("an instruction that is not expected");
   }

@@ -9,26 +9,30 @@
 namespace ddp::lanes::amx {
 namespace {
 
-// What LDTILECFG reads: palette 1, in which all eight tiles have 16 rows of 64 bytes.
+// What LDTILECFG reads: palette 1, in which all eight tiles have rows of 64 bytes.
 struct alignas(64) TileConfiguration {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
   std::uint8_t reserved[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  TileRows rows{};
+  std::uint8_t unused[8] = {};
 };
 static_assert(sizeof(TileConfiguration) == 64);
-constexpr TileConfiguration kConfiguration;
 
 // The tile registers of this thread. Written as assembly, since compilers move stores across some of the intrinsics (GCC 12),
 // and those take no template parameters. Operands are in the order of AT&T's syntax: the destination last.
 class TileRegisters {
  public:
-  TileRegisters() { asm volatile("ldtilecfg %0" : : "m"(kConfiguration) : "memory"); }
+  TileRegisters() = default;
   ~TileRegisters() { asm volatile("tilerelease" : : : "memory"); }
   TileRegisters(const TileRegisters&) = delete;
   TileRegisters& operator=(const TileRegisters&) = delete;
 
+  void configure(const TileRows& rows) {
+    const TileConfiguration configuration{.rows = rows};
+    asm volatile("ldtilecfg %0" : : "m"(configuration) : "memory");
+  }
   template <int Tile>
   __attribute__((always_inline)) void zero() {
     asm volatile("tilezero %%tmm%c0" : : "i"(Tile));

@@ -20,6 +20,11 @@ namespace ddp::lanes {
 inline constexpr int kAmxRows = 16;
 inline constexpr std::int64_t kAmxTile = 256;
 
+// Rows of each of the eight tile registers, from 1 to 16.
+struct TileRows {
+  std::uint8_t of[8];
+};
+
 // y = conv(x, w) + bias of a band of rows of one block of 16 samples. All steps are in floats of the image, of which a
 // vector of 16 has a pair of channels of 16 samples; vectors of all pairs of channels of a position lie together, so that
 // those of the positions of a row of the window follow each other, and make up tiles. Behind the image are zeros for the
@@ -53,6 +58,7 @@ struct AmxForwardTile {
 //   gradient  [pairs of blocks][tiles of output channels][positions of results] tiles of [16 pairs of samples][16 channels]
 //   sums      [tiles of taps][tiles of output channels] tiles
 struct AmxGradient {
+  int taps;  // of the row of the window; sums of others are undefined
   int pairs;
   int out_h, out_w;
   const float* image;  // of the window's row

@@ -8,27 +8,32 @@
 namespace ddp::lanes::amx_model {
 namespace {
 
-// Tile registers, all of 16 rows of 64 bytes, and the instructions as Intel's Software Developer's Manual defines them (volume 2,
+// Tile registers of rows of 64 bytes, and the instructions as Intel's Software Developer's Manual defines them (volume 2,
 // TDPBF16PS). Denormal numbers are zero, by the settings of the thread: the instructions have that whatever these are.
 class TileRegisters {
  public:
+  void configure(const TileRows& rows) {
+    rows_ = rows;
+    __builtin_memset(tiles_, 0, sizeof tiles_);
+  }
   template <int Tile>
   void zero() {
     __builtin_memset(&tiles_[Tile], 0, sizeof tiles_[Tile]);
   }
   template <int Tile>
   void load(const float* from) {
-    __builtin_memcpy(&tiles_[Tile], from, sizeof tiles_[Tile]);
+    zero<Tile>();
+    __builtin_memcpy(&tiles_[Tile], from, rows_.of[Tile] * sizeof(Row));
   }
   template <int Tile>
   void store(float* to) const {
-    __builtin_memcpy(to, &tiles_[Tile], sizeof tiles_[Tile]);
+    __builtin_memcpy(to, &tiles_[Tile], rows_.of[Tile] * sizeof(Row));
   }
   // The products of the even and of the odd elements of a row are summed apart, by multiply-adds in ascending order; their
   // total is added to the destination.
   template <int Sum, int A, int B>
   void multiply() {
-    for (int m = 0; m < kAmxRows; ++m) {
+    for (int m = 0; m < rows_.of[Sum]; ++m) {
       float even[kAmxRows] = {};
       float odd[kAmxRows] = {};
       for (int k = 0; k < kAmxRows; ++k) {
@@ -55,6 +60,7 @@ class TileRegisters {
     }
   }
 
+  TileRows rows_{};
   alignas(64) Row tiles_[8][kAmxRows] = {};
 };
 

@@ -390,7 +390,8 @@ void AmxWeightGradient<Value>::multiply(std::int64_t group, const Part& part, co
     for (int channel = 0; channel < channel_tiles(); channel += tile_.channels) {
       for (int tap = 0; tap < tap_tiles(); tap += tile_.taps) {
         for (std::size_t product = 0; product < kProducts<Value>; ++product) {
-          tile_.kernel({.pairs = static_cast<int>(tile_count(blocks.count, 2)),
+          tile_.kernel({.taps = shape_.kernel_w * shape_.in_channels,
+                        .pairs = static_cast<int>(tile_count(blocks.count, 2)),
                         .out_h = results,
                         .out_w = shape_.out_w,
                         .image = image + kImageParts.at(product) * images() + r * image_row,

@@ -150,25 +150,28 @@ bool worth_timing_winograd(const ConvShape& s, int size) {
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 
-// The cost of tiles with AMX: products of tiles, and the loads of their factors, of which two take as long as a product.
-double amx_cost(double products, int outer, int inner) {
-  return products * (1.0 + 0.5 * (outer + inner) / (outer * inner));
+// The cost of products of outer tiles, which have so many rows together, with inner ones in kernels of outer x inner tiles: of the
+// products, which take as long as the outer tiles have rows, and of loading the factors, twice as fast.
+double amx_cost(std::int64_t rows, std::int64_t inner_tiles, int outer, int inner) {
+  const double loads = 0.5 * (outer + inner) / (outer * inner);
+  return static_cast<double>(inner_tiles) *
+         (static_cast<double>(rows) +
+          loads * static_cast<double>(round_up(rows, std::int64_t{outer} * lanes::kAmxRows)));
 }
 
 double amx_cost(const ConvShape& s, const lanes::AmxForwardTile& tile) {
-  const int positions = tile.rows * tile.columns;
+  const int outer = tile.channels / lanes::kAmxRows;
   const std::int64_t columns = std::max(s.out_w, tile.columns);
-  return amx_cost(static_cast<double>(round_up(s.out_channels, tile.channels) * round_up(s.out_h, tile.rows) *
-                                      round_up(columns, tile.columns)),
-                  tile.channels / lanes::kAmxRows, positions);
+  // Sums of all its results do not fit into the tile registers at once.
+  const int inner = outer * tile.rows * tile.columns <= 4 ? tile.rows * tile.columns : tile.columns;
+  return amx_cost(s.out_channels, round_up(s.out_h, tile.rows) * round_up(columns, tile.columns), outer, inner);
 }
 
 double amx_cost(const ConvSpec& spec, const lanes::AmxGradientTile& tile) {
   const std::int64_t taps = spec.window.width * (spec.input.channels / spec.groups);
   const std::int64_t channels = spec.output_channels / spec.groups;
-  return amx_cost(static_cast<double>(round_up(taps, std::int64_t{tile.taps} * lanes::kAmxRows) *
-                                      round_up(channels, std::int64_t{tile.channels} * lanes::kAmxRows)),
-                  tile.taps, tile.channels);
+  return amx_cost(taps, round_up(channels, std::int64_t{tile.channels} * lanes::kAmxRows) / lanes::kAmxRows, tile.taps,
+                  tile.channels);
 }
 
 // Direct tiles, and the cheapest for each size of Winograd's algorithm and with AMX.
