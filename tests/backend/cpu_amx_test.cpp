@@ -309,6 +309,8 @@ std::vector<Value> results_of(void (*kernel)(const lanes::AmxForward&), const Ti
           .first_row = 1,
           .last_row = kPositions,
           .stride = 1,
+          .first_value = kAmxTile,
+          .last_value = 2 * (kPositions - 1) * kAmxTile,
           .out_plane = kPositions * kPositions,
           .out_row = kPositions,
           .out_step = 1,

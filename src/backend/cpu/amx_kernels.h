@@ -42,6 +42,8 @@ struct AmxForward {
   int out_channels, out_h, out_w;
   // Rows of the image that are not padding, counted from that of the first result, and rows from a result's to the next's.
   int first_row, last_row, stride;
+  // Floats of a row of the image that are not padding, counted from the window of the first result.
+  std::int64_t first_value, last_value;
   // As in ConvShape, in vectors of 16 values; of pooled results if pooled.
   std::int64_t out_plane, out_row, out_step;
   void* y;              // of bf16 numbers or of floats

@@ -206,6 +206,7 @@ template <class Value>
 void AmxConv<Value>::run_band(const Value* x, Value* y, const Blocks& blocks, const Part& part, float* image) const {
   if (has_taps()) copy_image(x, part, image);
   const AmxImage::Range rows = image_.inner_rows(part.begin, part.end - part.begin);
+  const AmxImage::Range columns = image_.inner_columns();
   const std::int64_t position = kLanes * vectors();
   const std::int64_t image_row = image_.columns * position;
   lanes::AmxForward task{.kernel_h = has_taps() ? shape_.kernel_h : 0,
@@ -222,6 +223,8 @@ void AmxConv<Value>::run_band(const Value* x, Value* y, const Blocks& blocks, co
                          .first_row = rows.begin,
                          .last_row = rows.end,
                          .stride = image_.row_stride,
+                         .first_value = columns.begin * position,
+                         .last_value = columns.end * position,
                          .out_plane = shape_.out_plane,
                          .out_row = shape_.out_row,
                          .out_step = shape_.out_step,
