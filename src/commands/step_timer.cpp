@@ -61,9 +61,8 @@ std::int64_t StepTimer::steps_in(double seconds) const {
 double StepTimer::run(std::int64_t count) {
   communicator_.barrier();
   const double begin = now();
-  for (std::int64_t i = 0; i < count; ++i) {
-    // Steps without an update are cheaper.
-    if (trainer_.step_on(batch_).finite) continue;
+  // Steps without an update are cheaper.
+  if (!trainer_.steps_on(batch_, count)) {
     throw JointError(ExitCode::non_finite,
                      "the steps produced non-finite values, so their time is meaningless; lower --lr",
                      session_.rank() == 0);

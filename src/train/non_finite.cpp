@@ -143,10 +143,12 @@ std::string sample_list(std::span<const std::uint32_t> indices) {
   return indices.size() == shown ? text : fmt::format("{} and {} more", text, indices.size() - shown);
 }
 
-NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, const BatchStage& stage,
+NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, BatchStage& stage,
                           const Batch& batch, std::int64_t samples) {
   NonFinite found;
   run.fetch();  // parameters that are divided among the ranks become whole
+  stage.set(batch, 0);
+  stage.enqueue();
   const Found here = find_here(experiment, stage, batch, samples, ranks.rank());
   found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
   double loss_sum = here.loss_sum;

@@ -126,6 +126,13 @@ class CudaQueue final : public DeviceQueue {
     DDP_CUDA(cudaEventRecordWithFlags(marks_.at(place).get(), stream_.get(), flags));
   }
   void synchronize() override { DDP_CUDA(cudaStreamSynchronize(stream_.get())); }
+  bool reached(std::size_t place) override {
+    const cudaError_t state = cudaEventQuery(marks_.at(place).get());
+    if (state == cudaErrorNotReady) return false;
+    DDP_CUDA(state);
+    return true;
+  }
+  void wait_for(std::size_t place) override { DDP_CUDA(cudaEventSynchronize(marks_.at(place).get())); }
   double seconds_between(std::size_t from, std::size_t to) const override {
     float milliseconds = 0;
     DDP_CUDA(cudaEventElapsedTime(&milliseconds, marks_.at(from).get(), marks_.at(to).get()));
@@ -304,8 +311,11 @@ class CudaMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cuda::square_sums(stream_, values, count, sums);
   }
-  void pull(float* slow, float* fast, std::size_t count, float rest) override {
-    cuda::pull(stream_, slow, fast, count, rest);
+  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
+    cuda::copy(stream_, to, from, count, skip);
+  }
+  void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
+    cuda::pull(stream_, slow, fast, count, rest, skip);
   }
   void update(const UpdateArguments& arguments) override {
     DDP_ASSERT(arguments.matrix_count == 0);  // rejected before training (train/experiment.cpp)
