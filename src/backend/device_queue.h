@@ -59,6 +59,10 @@ class DeviceQueue : public DeviceMemory {
   // Host memory to the device and back. The host memory must stay valid and unchanged until synchronize().
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  // Host memory to the device beside the queue's work: it begins at once, so no work enqueued so far may use this device
+  // memory. Work enqueued after join_uploads() sees it. Neither can be recorded.
+  virtual void upload_beside(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void join_uploads() = 0;
   // Records a time mark in the order of work, for seconds_between(). An index may be reused.
   virtual void mark(std::size_t place) = 0;
 

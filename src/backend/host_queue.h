@@ -18,6 +18,8 @@ class HostQueue : public DeviceQueue {
   Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override;
   void upload(void* device, const void* host, std::size_t bytes) override;
   void download(void* host, const void* device, std::size_t bytes) override;
+  void upload_beside(void* device, const void* host, std::size_t bytes) override { upload(device, host, bytes); }
+  void join_uploads() override {}
   void mark(std::size_t place) override;
   void synchronize() override {}
   bool reached(std::size_t /*place*/) override { return true; }

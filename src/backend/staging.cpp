@@ -27,7 +27,7 @@ void Staging::set(std::span<const std::byte> content, std::size_t buffer) {
 
 void Staging::enqueue() {
   const Buffer* from = queue_ != nullptr && bytes_ > 0 ? &buffers_[current_] : nullptr;
-  if (from != nullptr) queue_->upload(from->device.data(), from->host.data(), bytes_);
+  if (from != nullptr) queue_->upload_beside(from->device.data(), from->host.data(), bytes_);
 }
 
 bool worth_keeping_on_device(const DeviceQueue& queue, std::size_t bytes) {

@@ -2,7 +2,8 @@
 //
 //   Staging labels(backend.queue(), max_samples * sizeof(std::int32_t), "the labels of a batch", /*buffers=*/2);
 //   labels.set(std::as_bytes(std::span(values)), /*buffer=*/0);
-//   labels.enqueue();                       // enqueues the copy to the device
+//   labels.enqueue();                       // enqueues the copy to the device, beside the work of the queue
+//   queue.join_uploads();
 //   kernel(labels.at<std::int32_t>());
 //   labels.set(std::as_bytes(std::span(others)), /*buffer=*/1);   // while that work still reads the first buffer
 //
@@ -26,7 +27,7 @@ class Staging {
 
   // The work on what this buffer held before must be done.
   void set(std::span<const std::byte> content, std::size_t buffer = 0);
-  // Of what was set last.
+  // Of what was set last. Its buffer's work must be done; DeviceQueue::join_uploads() orders the copy before later work.
   void enqueue();
   // Device memory of what was set last; null if there is nothing.
   template <class T>

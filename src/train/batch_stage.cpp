@@ -30,7 +30,7 @@ ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
   }
 }
 
-BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : config_(config) {
+BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
   DDP_ASSERT(!config.mixed || config.resident == nullptr);
   const auto samples = static_cast<std::size_t>(config.max_samples);
   const auto staging = [&](std::size_t bytes, const char* purpose) {
@@ -72,6 +72,7 @@ void BatchStage::set(const Batch& batch, std::size_t buffer) {
 void BatchStage::enqueue() {
   if (count_ == 0) return;
   for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_}) buffer->enqueue();
+  queue_.join_uploads();
 }
 
 Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {

@@ -48,12 +48,14 @@ class BatchStage {
 
   // Sets the batch to copy to this buffer, from 0. All work on the batch that it held before must be done.
   void set(const Batch& batch, std::size_t buffer);
-  // Enqueues the copies of the batch to the device. It is the one that samples() refers to.
+  // Enqueues the copies of the batch to the device, beside the work enqueued so far and before what follows. It is the
+  // batch that samples() refers to. Cannot be recorded.
   void enqueue();
   // The samples [first, first + count) of the batch, in the backend's memory.
   Samples samples(std::int64_t first, std::int64_t count) const;
 
  private:
+  DeviceQueue& queue_;
   StageConfig config_;
   std::int64_t count_ = 0;
   Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_;

@@ -143,7 +143,6 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   // All but `broken`, which the steps pass on.
   backend_.queue().upload(device(Slot::correct), message + sizeof(double), squares_at() - sizeof(double));
   if (statistics_ != nullptr) statistics_->keep(halted());
-  stage_.enqueue();
   compute(parameters, samples);
   mark(Mark::reduction_mark);
   note_phase(WorkPhase::reduction);
@@ -239,6 +238,7 @@ void TrainStep::begin(float* parameters, const Batch& batch, const StepInput& in
   *current().message.at<StepControl>(control_at()) = input.control;
   if (fingerprints_) hash_batch(batch, input.samples);
   stage_.set(batch, slot_of(begun_));
+  stage_.enqueue();
   reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
   replay_or_enqueue(parameters, input.samples);
   // Behind a recording, because marks in one cannot be waited for.

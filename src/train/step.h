@@ -16,7 +16,8 @@
 // Note [Steps ahead]
 // Nor does it wait between steps: up to StepSettings::ahead steps have begun when the host reads the result of the first.
 // What differs between them lies in as many slots (the batch, the host's message, marks, the recording), of which step n
-// uses n modulo their number, so that nothing is overwritten that a step in flight still reads.
+// uses n modulo their number, so that nothing is overwritten that a step in flight still reads. The batch of a step is
+// therefore copied to the device while earlier steps compute (DeviceQueue::upload_beside), not within the recording.
 //
 // A loss or gradient that is not finite is marked in the message on the device, and the mark stays there: it is an input
 // and an output of each step. From that step on no update changes anything (nor do copies and pulls with

@@ -86,6 +86,26 @@ TEST_P(Work, AMarkIsWaitedFor) {
   }
 }
 
+// Uploads beside the queue leave its earlier work alone, and its later work waits for them.
+TEST_P(Work, UploadsBesideTheQueueAreJoined) {
+  const std::size_t count = 50'000;
+  const std::size_t bytes = count * sizeof(float);
+  const DeviceArray<float> sum(backend(), std::vector<float>(count, 1.0F));
+  const DeviceArray<float> first(backend(), std::vector<float>(count, 100.0F));
+  const DeviceArray<float> second(backend(), std::vector<float>(count, 100.0F));
+  const std::vector<float> tens(count, 10.0F);
+  const std::vector<float> twenties(count, 20.0F);
+  for (int i = 0; i < 5; ++i) backend().math().add(sum.data(), sum.data(), count);
+  backend().queue().upload_beside(first.data(), tens.data(), bytes);
+  backend().queue().join_uploads();
+  backend().math().add(sum.data(), first.data(), count);
+  backend().queue().upload_beside(second.data(), twenties.data(), bytes);
+  for (int i = 0; i < 3; ++i) backend().math().add(sum.data(), sum.data(), count);
+  backend().queue().join_uploads();
+  backend().math().add(sum.data(), second.data(), count);
+  EXPECT_EQ(sum.get(), std::vector<float>(count, (32.0F + 10.0F) * 8 + 20.0F));
+}
+
 // Recording executes nothing; each replay executes everything.
 TEST_P(Work, RecordingsAreReplayed) {
   const DeviceArray<float> sum(backend(), {1, 2, 3});

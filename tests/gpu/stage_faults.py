@@ -77,10 +77,12 @@ def graph_and_none(check):
 
 
 def one_in_flight_and_many(check):
-    a, _ = train(check, "a", [*EXACT, "--steps-in-flight", "1"])
-    for name, more in (("b", ["8"]), ("c", ["3", "--cuda-graph", "off"])):
-        b, _ = train(check, name, [*EXACT, "--steps-in-flight", *more])
-        training.same_tensors(a, b)
+    # Images that are jittered come from the host, in a copy beside the steps before; others lie on the GPU.
+    for way, source in (("resident", []), ("streamed", ["--color-jitter", "0.2,0.2,0"])):
+        a, _ = train(check, f"{way}-a", [*EXACT, *source, "--steps-in-flight", "1"])
+        for name, more in (("b", ["8"]), ("c", ["3", "--cuda-graph", "off"])):
+            b, _ = train(check, f"{way}-{name}", [*EXACT, *source, "--steps-in-flight", *more])
+            training.same_tensors(a, b)
     return "the same bytes"
 
 

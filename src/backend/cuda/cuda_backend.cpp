@@ -120,6 +120,15 @@ class CudaQueue final : public DeviceQueue {
   void download(void* host, const void* device, std::size_t bytes) override {
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
+  void upload_beside(void* device, const void* host, std::size_t bytes) override {
+    DDP_ASSERT(!recording_);
+    if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, uploads_.get()));
+  }
+  void join_uploads() override {
+    DDP_ASSERT(!recording_);
+    DDP_CUDA(cudaEventRecordWithFlags(uploaded_.get(), uploads_.get(), cudaEventRecordDefault));
+    DDP_CUDA(cudaStreamWaitEvent(stream_.get(), uploaded_.get()));
+  }
   void mark(std::size_t place) override {
     // During capture the event must be external, so that its time can be queried.
     const unsigned flags = recording_ ? cudaEventRecordExternal : cudaEventRecordDefault;
@@ -192,6 +201,8 @@ class CudaQueue final : public DeviceQueue {
   cudaDeviceProp properties_;
   std::shared_ptr<MemoryBudget> budget_;
   Stream stream_;
+  Stream uploads_;  // beside it
+  Event uploaded_;
   std::array<Event, kMarks> marks_;
   bool recording_ = false;
 };
