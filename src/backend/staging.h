@@ -3,9 +3,9 @@
 //   Staging labels(backend.queue(), max_samples * sizeof(std::int32_t), "the labels of a batch", /*buffers=*/2);
 //   labels.set(std::as_bytes(std::span(values)), /*buffer=*/0);
 //   labels.enqueue();                       // enqueues the copy to the device, beside the work of the queue
-//   queue.join_uploads();
+//   backend.queue().join_uploads();
 //   kernel(labels.at<std::int32_t>());
-//   labels.set(std::as_bytes(std::span(others)), /*buffer=*/1);   // while that work still reads the first buffer
+//   labels.set(std::as_bytes(std::span(values)), /*buffer=*/1);   // while that work still reads the first buffer
 //
 // If device memory is host memory, nothing is copied or allocated: at() is the memory passed to set(), which must stay
 // valid until the work on it is done.

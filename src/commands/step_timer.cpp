@@ -29,6 +29,7 @@ HeldBatch::HeldBatch(const Experiment& experiment, int rank) {
     labels_.push_back(data.label(data.read(samples.begin + i, pixels)));
     indices_.push_back(static_cast<std::uint32_t>(samples.begin + i));
     keys_.push_back(sample_key(experiment.options.optimizer.seed, 0, indices_.back()));
+    if (experiment.edits) edits_.push_back(edit_of(*experiment.edits, data.shape(), keys_.back()));
   }
 }
 

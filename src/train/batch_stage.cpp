@@ -32,6 +32,7 @@ ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
 
 BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
   DDP_ASSERT(!config.mixed || config.resident == nullptr);
+  DDP_ASSERT(!config.edited || config.resident != nullptr);
   const auto samples = static_cast<std::size_t>(config.max_samples);
   const auto staging = [&](std::size_t bytes, const char* purpose) {
     return Staging(queue, samples * bytes, purpose, config.buffers);
@@ -45,6 +46,7 @@ BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(q
   if (config.resident != nullptr) {
     rows_ = staging(sizeof(std::int32_t), "the numbers of a batch's samples");
     row_numbers_.resize(samples);
+    if (config.edited) edits_ = staging(sizeof(ImageEdit), "the edits of a batch's images");
   } else {
     pixels_ = staging(config.image_bytes, "the images of a batch");
   }
@@ -63,6 +65,10 @@ void BatchStage::set(const Batch& batch, std::size_t buffer) {
     DDP_ASSERT(batch.pixels.size() == samples * config_.image_bytes);
     pixels_.set(std::as_bytes(batch.pixels), buffer);
   }
+  if (config_.edited) {
+    DDP_ASSERT(batch.edits.size() == samples);
+    edits_.set(std::as_bytes(batch.edits), buffer);
+  }
   if (!config_.mixed) return;
   DDP_ASSERT(batch.other_labels.size() == samples);
   other_labels_.set(std::as_bytes(batch.other_labels), buffer);
@@ -71,7 +77,8 @@ void BatchStage::set(const Batch& batch, std::size_t buffer) {
 
 void BatchStage::enqueue() {
   if (count_ == 0) return;
-  for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_}) buffer->enqueue();
+  for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_, &edits_})
+    buffer->enqueue();
   queue_.join_uploads();
 }
 
@@ -85,6 +92,7 @@ Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
   } else {
     some.pixels = pixels_.at<std::uint8_t>() + static_cast<std::size_t>(first) * config_.image_bytes;
   }
+  if (config_.edited) some.edits = edits_.at<ImageEdit>() + first;
   if (config_.mixed) {
     some.other_labels = other_labels_.at<std::int32_t>() + first;
     some.label_weights = label_weights_.at<float>() + first;

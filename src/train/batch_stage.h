@@ -1,6 +1,6 @@
 // Transfers a loaded batch to the memory of the backend.
 //
-//   BatchStage stage(backend.queue(), {image_bytes, max_samples, resident, /*mixed=*/false, /*buffers=*/2});
+//   BatchStage stage(backend.queue(), {.image_bytes = image_bytes, .max_samples = max_samples, .resident = resident});
 //   stage.set(batch, 0);                       // the host may then load the next one
 //   stage.enqueue();                           // enqueues the copies to the device
 //   network.forward(Pass::training, state, stage.samples(first, count), results);
@@ -39,6 +39,7 @@ struct StageConfig {
   std::int64_t max_samples = 0;              // of a batch
   const ResidentImages* resident = nullptr;  // null: batches contain pixels
   bool mixed = false;                        // batches contain second labels and weights
+  bool edited = false;                       // batches contain edits of resident images
   std::size_t buffers = 1;                   // batches that may be in use at the same time
 };
 
@@ -58,7 +59,7 @@ class BatchStage {
   DeviceQueue& queue_;
   StageConfig config_;
   std::int64_t count_ = 0;
-  Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_;
+  Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_, edits_;
   std::vector<std::int32_t> row_numbers_;  // indices of resident images
 };
 

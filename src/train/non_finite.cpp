@@ -119,7 +119,7 @@ void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::i
   if (pixels.empty()) {  // the images lie in the device's memory
     read.resize(static_cast<std::size_t>(batch.count) * image);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
-      e.data.train->read(batch.indices[i], std::span(read).subspan(i * image, image));
+      e.data.train->read_training(batch.indices[i], batch.keys[i], std::span(read).subspan(i * image, image));
     }
     pixels = read;
   }

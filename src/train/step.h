@@ -3,7 +3,7 @@
 //
 //   TrainStep step({backend, network, reducer, optimizer, stage, clock}, plan, rank, {.record = true, .ahead = 4});
 //   step.begin(parameters, batch, {.control = schedule.control(6), .samples = 256, .request = request});
-//   step.begin(parameters, next_batch, ...);
+//   step.begin(parameters, next_batch, {.control = schedule.control(7), .samples = 256, .request = request});
 //   StepResult result = step.finish();   // of the first of them
 //   if (!result.finite) step.resume();   // on all ranks; no parameter was changed, neither by the second
 //

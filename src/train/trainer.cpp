@@ -36,6 +36,7 @@ Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, Ph
                                  .max_samples = e.batch.per_rank,
                                  .resident = e.resident_train.get(),
                                  .mixed = mixes(e.options.data),
+                                 .edited = e.resident_train != nullptr && e.edits.has_value(),
                                  .buffers = steps_in_flight(e)}),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
@@ -56,6 +57,7 @@ Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std
               .training = true,
               .mixup = e.options.data.mixup,
               .cutmix = e.options.data.cutmix,
+              .edits = e.resident_train != nullptr && e.edits ? &*e.edits : nullptr,
               .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
              [this] { return stream.next(); }),
       first_step(run.step() + 1) {}
