@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/log.h"
 #include "base/position.h"
 
 namespace ddp {
@@ -59,6 +60,15 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
   for (InFlight& each : slots_) {
     each.message = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
                                                           "the messages of a step");
+  }
+}
+
+TrainStep::~TrainStep() {
+  if (in_flight() == 0) return;
+  try {
+    backend_.queue().synchronize();
+  } catch (const Error& error) {
+    log_debug("the steps in flight: {}", error.what());  // another error has ended the run
   }
 }
 

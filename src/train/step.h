@@ -103,6 +103,10 @@ SumOverShards sums_in_rank_order(Communicator* ranks);
 class TrainStep {
  public:
   TrainStep(const StepParts& parts, BatchPlan plan, int rank, const StepSettings& settings);
+  // Waits for the steps in flight, which use its memory.
+  ~TrainStep();
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
 
   // Enqueues a step. `parameters` is memory of the backend, the same in every call. At most StepSettings::ahead steps
   // are in flight.
