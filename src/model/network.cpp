@@ -26,7 +26,8 @@ Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& conf
     : backend_(backend), parameters_(graph.parameters()), flat_elements_(graph.flat_elements()), config_(config) {
   build_steps(graph, plan);
   const Value& images = values_.front();
-  input_ = {config.batch, config.image, images.shape, images.layout, config.scale, config.shift};
+  input_ = {config.batch, config.image, images.shape,         images.layout,
+            config.scale, config.shift, config.edits_reflect, config.fill};
   loss_ = {config.batch, graph.classes(), values_.back().layout, config.label_smoothing};
   plan_memory();
 }
@@ -273,7 +274,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   keys_ = samples.keys;
   sums_ = pass == Pass::training ? state.sums : nullptr;
   exchange_ = pass == Pass::training ? state.exchange : nullptr;
-  backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
+  backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
   show(false, "the input", values_.front(), values_.front().y);
   for (Step& step : steps_) {
     ForwardArguments arguments;

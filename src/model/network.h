@@ -42,6 +42,9 @@ struct NetworkConfig {
   bool plan_only = false;     // only memory() and describe() are usable; nothing is allocated
   // Whether stages may be computed by one operator (OpJoiner::join()), so that observers do not see what lies between them.
   bool join = true;
+  // Of Samples::edits, see InputSpec.
+  bool edits_reflect = false;
+  std::vector<std::uint8_t> fill = {};
 };
 
 // The samples of a batch, count <= Network::batch() of them.
@@ -54,6 +57,7 @@ struct Samples {
   // With mixup, the second label and the weight of the first (backend/loss.h); otherwise null.
   const std::int32_t* other_labels = nullptr;  // [count]
   const float* label_weights = nullptr;        // [count]
+  const ImageEdit* edits = nullptr;            // [count], how the images are to be changed; null: not at all
 };
 
 // The tensors of a network.
