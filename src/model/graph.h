@@ -247,6 +247,9 @@ class Graph {
   // Gives the last layer with weights, from which the logits come, so many outputs. Throws Error(usage) if it is neither a
   // linear layer nor an ungrouped convolution, or if a later layer mixes its outputs.
   void set_classes(std::int64_t classes);
+  // The same network, with the same parameters, for images of another size: what pools over the whole image does so there
+  // as well. Throws Error(usage) if a linear layer or the logits depend on the size.
+  Graph at_size(std::int64_t height, std::int64_t width) const;
   void add_constant(Constant constant) { constants_.push_back(std::move(constant)); }
 
   const std::vector<Layer>& layers() const { return layers_; }

@@ -182,9 +182,11 @@ void Network::plan_memory() {
 }
 
 void Network::place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps) {
-  arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
+  const bool borrows = config_.lender != nullptr && config_.lender->arena_.bytes() >= memory_.arena_bytes;
+  if (!borrows) arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
+  std::byte* const arena = borrows ? config_.lender->arena_.data() : arena_.data();
   const auto activations = [&](BufferId id) {
-    return Activations(arena_.data() + memory_.offset(id), backend_.ops().activation_element());
+    return Activations(arena + memory_.offset(id), backend_.ops().activation_element());
   };
   for (std::size_t v = 0; v < values.size(); ++v) {
     values_[v].y = activations(values[v].y);
@@ -192,9 +194,9 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
   }
   for (std::size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps_[s];
-    step.saved = arena_.data() + memory_.offset(steps[s].saved);
-    step.forward_workspace = arena_.data() + memory_.offset(steps[s].forward_workspace);
-    step.backward_workspace = arena_.data() + memory_.offset(steps[s].backward_workspace);
+    step.saved = arena + memory_.offset(steps[s].saved);
+    step.forward_workspace = arena + memory_.offset(steps[s].forward_workspace);
+    step.backward_workspace = arena + memory_.offset(steps[s].backward_workspace);
     for (std::size_t input = 0; input < step.inputs.size(); ++input) {
       if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
     }

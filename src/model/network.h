@@ -33,6 +33,8 @@
 
 namespace ddp {
 
+class Network;
+
 struct NetworkConfig {
   std::int64_t batch = 0;
   Shape image;
@@ -40,6 +42,8 @@ struct NetworkConfig {
   std::vector<float> shift;
   float label_smoothing = 0;  // in training; evaluation uses plain cross-entropy
   bool plan_only = false;     // only memory() and describe() are usable; nothing is allocated
+  // A network whose memory this one uses too, if that is large enough: nothing of one is needed while the other computes.
+  const Network* lender = nullptr;
   // Whether stages may be computed by one operator (OpJoiner::join()), so that observers do not see what lies between them.
   bool join = true;
 };

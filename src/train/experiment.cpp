@@ -19,14 +19,13 @@
 #include "job/report.h"
 #include "model/initialize.h"
 #include "optim/optimizer.h"
+#include "train/choose_plan.h"
 #include "train/fit.h"
 #include "train/init_from.h"
 #include "train/model_source.h"
 #include "train/open_device.h"
 #include "train/parameter_segments.h"
-#include "train/plan_cache.h"
 #include "train/resume.h"
-#include "train/time_kernels.h"
 #include "train/whitening.h"
 
 namespace ddp {
@@ -50,80 +49,6 @@ std::optional<Initial> initial_of(const ModelOptions& options) {
       break;
   }
   return Initial{Initial::Kind::kaiming_fan_in, 1};
-}
-
-// Without a text there is no plan yet, and the kernels must be timed.
-struct FoundPlan {
-  std::string text;
-  std::string origin;
-};
-
-// Of rank 0. None with --deterministic, where the rules of the kernels are fast, and for a GPU that is only described.
-PlanCache plan_cache_of(const Experiment& e) {
-  const bool timed = !e.options.optimizer.deterministic && !e.device.described.has_value();
-  return PlanCache(timed ? plan_cache_directory(e.options) : std::nullopt);
-}
-
-// The same plan with the times of `to` samples instead of `from`.
-LayoutPlan rescaled(LayoutPlan plan, std::int64_t from, std::int64_t to) {
-  plan.predicted_seconds *= static_cast<double>(to) / static_cast<double>(from);
-  return plan;
-}
-
-// Whether the kernels of the checkpoint's plan are available; another machine or version of oneDNN may lack some.
-bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig config, const std::string& plan) {
-  config.plan_only = true;
-  try {
-    (void)Network(*e.backend, e.graph, config, layout_plan_from_text(plan, stages));
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::preflight) throw;
-    log_warning("kernels of the checkpoint are not available here ({}); others are chosen{}", error.what(),
-                e.options.optimizer.deterministic ? ", and the bits are no longer those of an uninterrupted run" : "");
-    return false;
-  }
-}
-
-// On rank 0: the plan of the checkpoint, otherwise of the rules or of the cache; otherwise none.
-FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const NetworkConfig& config,
-                    const std::optional<TrainingState>& resumed) {
-  const bool fixed = e.options.optimizer.deterministic;
-  if (resumed && !resumed->plan.empty() && is_usable(e, stages, config, resumed->plan)) {
-    const auto then = resumed->fingerprint.find("kernels");
-    if (fixed && then != resumed->fingerprint.end() && then->second != e.backend->ops().arithmetic()) {
-      log_warning(
-          "the checkpoint was computed by {}, this run is by {}; the bits may no longer be those of an "
-          "uninterrupted run",
-          then->second, e.backend->ops().arithmetic());
-    }
-    return {resumed->plan, "from the checkpoint"};
-  }
-  const bool described = e.device.described.has_value();
-  if (fixed || described) {
-    return {to_text(plan_layouts(*e.backend, stages, ChoiceMode::fixed)),
-            described ? "the kernels that cuDNN expects to be the fastest, neither timed nor tried" : "by fixed rules"};
-  }
-  if (const std::optional<std::string> text = plan_cache_of(e).find(PlanCache::key(e.backend->ops(), stages))) {
-    try {
-      const LayoutPlan plan = layout_plan_from_text(*text, stages);
-      return {to_text(rescaled(plan, 1, e.batch.per_shard)), "from the cache"};
-    } catch (const Error& unreadable) {
-      log_info("the cached plan is from another version of the program; timing the kernels again ({})",
-               unreadable.what());
-    }
-  }
-  return {};
-}
-
-// Collective: the plan of the fastest kernels, on rank 0.
-FoundPlan time_plan(const MpiSession& session, Communicator& ranks, Experiment& e, const std::vector<Stage>& stages) {
-  const double begin = now();
-  const TimedKernels timed = time_kernels(session, ranks, e.device, e.backend->ops(), stages);
-  if (ranks.rank() != 0) return {};
-  const LayoutPlan plan = plan_layouts(e.backend->ops(), stages, timed.queries, timed.answers);
-  plan_cache_of(e).store(PlanCache::key(e.backend->ops(), stages), to_text(rescaled(plan, e.batch.per_shard, 1)));
-  const std::string sharing = timed.ranks == 1 ? "" : fmt::format(" by {} ranks", timed.ranks);
-  return {to_text(plan), fmt::format("timed in {}{}", format_duration(now() - begin), sharing)};
 }
 
 Normalization normalization_of(const TrainingState& state) {
@@ -443,16 +368,21 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     (void)parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
+    const Shape full = e.data.train->shape();
+    e.sizes = inputs.evaluated == nullptr ? progressive_sizes(options.data, full) : ProgressiveSizes(full);
+    e.smaller = smaller_images(e);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
-  FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, config, resumed) : FoundPlan{}; });
-  e.plan_text = ranks.broadcast_text(found.text, 0);
-  if (e.plan_text.empty()) {
-    found = time_plan(session, ranks, e, stages);
-    e.plan_text = ranks.broadcast_text(found.text, 0);
+  ChosenPlan chosen =
+      choose_plan(session, ranks, e, {e.graph, stages, config, resumed ? resumed->plan : std::string(), resumed});
+  e.plan_text = std::move(chosen.text);
+  e.plan_origin = std::move(chosen.origin);
+  for (SmallerImages& smaller : e.smaller) {
+    const std::string stored = resumed ? stored_plan(*resumed, smaller.image) : std::string();
+    smaller.plan_text =
+        choose_plan(session, ranks, e, {smaller.graph, smaller.stages, smaller.config(config), stored, resumed}).text;
   }
-  e.plan_origin = ranks.broadcast_text(found.origin, 0);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));
   phase([&] {
@@ -464,6 +394,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
     config.plan_only = e.device.described.has_value();
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+    build_networks(e, config);
     if (config.plan_only) return;
     allocate_state(e, session.rank());
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);

@@ -50,7 +50,10 @@ void RunRecorder::follow(const Reducer& reducer) {
   recorder_.new_loader();
 }
 
+void RunRecorder::compute_on(const Graph& graph) { flops_per_sample_ = flops_per_sample(graph); }
+
 void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr) {
+  flops_.add(flops_per_sample_);
   if (!enabled_) return;
   recorder_.step(info, reducer_->bucket_times());
   if (folder_ == nullptr) return;
@@ -71,6 +74,7 @@ RunTiming RunRecorder::gather(Communicator& ranks, const PhaseTotals& phases, st
   ranks.all_reduce(std::span(shortest), ReduceOp::min);
   for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
   if (facts_) timing.facts = *facts_;
+  if (flops_.steps > 0) timing.facts.flops_per_sample = flops_.sum / flops_.steps;
   return timing;
 }
 
@@ -111,7 +115,7 @@ void RunRecorder::write(const RunTiming& timing) {
 std::optional<double> RunRecorder::mfu(double images_per_second) const {
   if (!facts_ || !facts_->peak_flops) return std::nullopt;
   const double peak = *facts_->peak_flops * static_cast<double>(facts_->hosts.size());
-  return peak > 0 ? std::optional(images_per_second * facts_->flops_per_sample / peak) : std::nullopt;
+  return peak > 0 ? std::optional(images_per_second * flops_per_sample_ / peak) : std::nullopt;
 }
 
 std::optional<double> RunRecorder::memory() const {

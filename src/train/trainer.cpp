@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,40 +19,27 @@
 #include "train/open_device.h"
 
 namespace ddp {
-namespace {
 
-// `folder`, or with a number behind it if an earlier run has left one of that name.
-std::filesystem::path free_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::path path = folder;
-  for (int n = 2; std::filesystem::exists(path, error); ++n) {
-    path = folder;
-    path += fmt::format("-{}", n);
-  }
-  return path;
-}
-
-}  // namespace
-
-Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
+Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
+                        PhaseClock& clock)
     : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
-      stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
-            mixes(e.options.data)),
+      stage(e.backend->queue(), images.data->shape().size(), e.batch.per_rank, images.resident, mixes(e.options.data)),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
-      step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
+      step({*e.backend, *images.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
             e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
             exchange ? &exchange->shards() : nullptr},
            e.batch, ranks.rank(), e.options.device.cuda_graph != GraphMode::off) {}
 
-Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
+Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, int rank,
+                      std::int64_t steps)
     : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
              e.options.data.random_flip == FlipMode::alternate),
-      loader(*e.data.train,
+      loader(*images.data,
              {.max_batch = e.batch.per_rank,
               .workers = e.options.data.workers,
               .prefetch = e.options.data.prefetch,
-              .read_pixels = e.resident_train == nullptr,
+              .read_pixels = images.resident == nullptr,
               .training = true,
               .mixup = e.options.data.mixup,
               .cutmix = e.options.data.cutmix,
@@ -70,10 +56,12 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       options_(experiment.options.optimizer),
       total_steps_(ddp::total_steps(options_, experiment.batch.steps_per_epoch)),
       schedule_(schedule_config(options_, experiment.batch)),
-      engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
+      images_(training_images(experiment, run.cursor().epoch)),
+      engine_(std::make_unique<Engine>(experiment, images_, run, ranks, clock_)),
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data, experiment.options.output.eval_views) {
+  recorder_.compute_on(*images_.graph);
   const std::vector<GpuInfo>& gpus = experiment.device.gpus;
   if (!gpus.empty()) recorder_.watch_gpu(gpus[static_cast<std::size_t>(ranks.rank())].pci_id);
   const BatchPlan& plan = experiment.batch;
@@ -119,13 +107,13 @@ ExitCode Trainer::run() {
   const Activity activity("training");
   const StopsByStep stops(signals_);
   const BatchPlan& plan = experiment_.batch;
-  const auto steps_left = [&] { return std::max<std::int64_t>(0, total_steps_ - run_.step()); };
-  input_ = std::make_unique<Input>(experiment_, run_, ranks_.rank(), steps_left());
+  input_ = std::make_unique<Input>(experiment_, images_, run_, ranks_.rank(), steps_with_these_images());
   if (output_ != nullptr && run_.step() > 0) recall_outliers();
   epoch_began_ = now();
   (void)clock_.lap();
   if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
+    if (training_images(experiment_, run_.cursor().epoch).network != images_.network) rebuild();
     clock_.switch_to(Phase::data_wait);
     note_step(run_.step() + 1);
     note_phase(WorkPhase::data);
@@ -184,10 +172,26 @@ void Trainer::rebalance() {
   if (reduction == Reduction::tree) {
     e.sums = open_sums(e.device, ranks_, e.backend->queue(), {reduction, e.batch.shards, *counts});
   }
-  engine_ = std::make_unique<Engine>(e, run_, ranks_, clock_);
-  recorder_.follow(engine_->reducer);
-  input_ = std::make_unique<Input>(e, run_, ranks_.rank(), total_steps_ - run_.step());
+  rebuild();
   log_info("step {}: {}", run_.step(), balance_->summary());
+}
+
+// What computes and reads the steps from here on, after a change of the shards or of the images' size.
+void Trainer::rebuild() {
+  engine_.reset();
+  images_ = training_images(experiment_, run_.cursor().epoch);
+  engine_ = std::make_unique<Engine>(experiment_, images_, run_, ranks_, clock_);
+  recorder_.follow(engine_->reducer);
+  recorder_.compute_on(*images_.graph);
+  input_ = std::make_unique<Input>(experiment_, images_, run_, ranks_.rank(), steps_with_these_images());
+}
+
+// From the cursor on.
+std::int64_t Trainer::steps_with_these_images() const {
+  const std::int64_t epochs = experiment_.sizes.epochs_from(run_.cursor().epoch);
+  const std::int64_t all = std::max<std::int64_t>(0, total_steps_ - run_.step());
+  if (epochs == 0) return all;
+  return std::min(all, epochs * experiment_.batch.steps_per_epoch - run_.cursor().step);
 }
 
 // All ranks compute the same rate. A bad one would make every weight non-finite.
@@ -197,7 +201,7 @@ void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t sa
   note_phase(WorkPhase::diagnosis);
   engine_->stage.set(batch);
   engine_->stage.enqueue();
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
+  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, batch, samples);
   found.text = fmt::format("the learning rate is not finite ({})", lr);
   const std::string kept = keep_batch(found, lr);
   throw JointError(ExitCode::non_finite,
@@ -426,7 +430,7 @@ std::string Trainer::kept_text() {
 void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr) {
   const LongActivity activity("searching for the cause of a non-finite step");
   note_phase(WorkPhase::diagnosis);
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
+  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, batch, samples);
   const std::string what =
       fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
                   std::isfinite(result.loss) ? "gradient" : "loss", found.text);
@@ -464,7 +468,7 @@ std::string Trainer::keep_batch(NonFinite& found, double lr) {
   found.step = run_.step() + 1;
   found.epoch = run_.cursor().epoch + 1;
   found.lr = lr;
-  const std::filesystem::path folder = free_folder(output_->folder.path() / fmt::format("nonfinite-{}", found.step));
+  const std::filesystem::path folder = non_finite_folder(output_->folder.path(), found.step);
   try {
     write_non_finite(folder, found, run_.capture(), run_.weights(), experiment_.onnx);
   } catch (const Error& error) {
