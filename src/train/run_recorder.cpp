@@ -124,6 +124,22 @@ std::optional<double> RunRecorder::memory() const {
   return most > 0 ? std::optional(most) : std::nullopt;
 }
 
+namespace {
+
+// What --split-linear would divide at less traffic, where it is possible.
+DivisibleLayers divisible_layers(const Experiment& e) {
+  DivisibleLayers found;
+  if (e.batch.ranks == 1 || e.device.gpu_module || e.slices.any() || e.batch.shards % e.batch.ranks != 0) return found;
+  const std::vector<int> layers = layers_cheaper_divided(e.graph, e.batch.ranks, e.batch.global_batch);
+  for (const int layer : layers) found.names.push_back(e.graph.layers()[static_cast<std::size_t>(layer)].name);
+  const LayerTraffic sent = layer_traffic(e.graph, layers, e.batch.ranks, e.batch.global_batch);
+  found.activations = sent.activations;
+  found.gradients = sent.gradients;
+  return found;
+}
+
+}  // namespace
+
 RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
   RunFacts facts;
   facts.program = program_version();
@@ -140,6 +156,7 @@ RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
   for (const Bucket& bucket : reducer.buckets()) {
     facts.bucket_bytes.push_back(bytes * static_cast<double>(bucket.elements()));
   }
+  facts.divisible = divisible_layers(e);
   for (int rank = 0; rank < e.batch.ranks; ++rank) {
     facts.samples.push_back(e.batch.rank_samples(rank, e.batch.global_batch).size());
   }
