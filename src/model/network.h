@@ -8,7 +8,7 @@
 // Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers refer to its
 // memory. Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in the
 // order of Graph::statistics(). Backward fills the gradient from end to beginning, except for the padding between
-// parameters, and reports after each stage the offset from which it is final.
+// parameters and for those before the first one that is trained (Parameter::frozen), and reports after each stage the offset from which it is final.
 //
 // Note [Values]
 // Stages communicate by values: an activation and its gradient, each at an offset in the arena. The gradient of a value
@@ -156,6 +156,7 @@ class Network {
     std::size_t output = 0;
     std::vector<int> parameters;
     std::int64_t statistics = -1;
+    bool backward = true;
     std::unique_ptr<Op> op;
     std::string kernels;
     // Places in the arena.
@@ -181,6 +182,9 @@ class Network {
   std::size_t elements_of(const Value& value) const;
   std::size_t bytes_of(const Value& value) const {
     return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
+  }
+  bool has_gradient(const Value& value) const {
+    return value.producer >= 0 && steps_[static_cast<std::size_t>(value.producer)].backward;
   }
   bool writes_aside(int step, std::size_t input) const;
   int last_use_of(const Value& value) const;

@@ -99,8 +99,9 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 // As sent in a step.
 std::size_t gradient_bytes(const Experiment& e) {
   const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  return static_cast<std::size_t>(e.graph.flat_elements() - e.slices.elements()) *
-         (half ? sizeof(Bf16) : sizeof(float));
+  std::int64_t elements = e.graph.flat_elements() - e.slices.elements();
+  for (const Parameter& p : e.graph.parameters()) elements -= p.frozen ? p.flat_elements() : 0;
+  return static_cast<std::size_t>(std::max<std::int64_t>(0, elements)) * (half ? sizeof(Bf16) : sizeof(float));
 }
 
 void check_muon(const OptimizerOptions& options, const Device& device) {
@@ -193,6 +194,13 @@ void split_linear(Experiment& e, int ranks, int rank) {
   e.slices = ParameterSlices(e.graph, layers, ranks, rank);
 }
 
+// Parameters that no update of the run changes need no gradient.
+void freeze(Graph& graph, const std::vector<ParameterSegment>& segments) {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].last_step <= 0 && !graph.parameters()[i].fixed) graph.freeze(i);
+  }
+}
+
 // Layers that communicate with those of other shards in training.
 void connect_shards(Experiment& e, int ranks, int rank) {
   if (e.options.model.sync_batch_norm) synchronize(e, ranks);
@@ -244,18 +252,25 @@ Reduction reduction_of(const Options& options) {
 ReducerConfig reducer_config(const Experiment& e) {
   const DistributedOptions& options = e.options.distributed;
   std::vector<std::size_t> sizes;
-  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
-  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
+  // Parameters whose gradients are not summed: those that are divided, and those that are frozen, whose gradients are zero.
+  std::vector<bool> kept = e.slices.divided();
+  kept.resize(e.graph.parameters().size());
   ReducerConfig config;
+  config.kept = e.slices.whole();
+  for (const Parameter& p : e.graph.parameters()) {
+    const std::size_t index = sizes.size();
+    if (p.frozen && !kept[index]) config.kept.push_back({p.offset, p.offset + p.flat_elements()});
+    kept[index] = kept[index] || p.frozen;
+    sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
+  }
+  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
   config.algorithm = reduction_of(e.options);
   config.bf16 = options.gradient_precision == GradientPrecision::bf16;
   config.overlap = options.overlap;
   const std::size_t others = options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes;
   const std::size_t first = bytes(options.first_bucket_mib);
   // Where the measured link suggests smaller buckets, the first is one of them.
-  config.buckets =
-      plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, e.slices.divided());
-  config.kept = e.slices.whole();
+  config.buckets = plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, kept);
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;
   config.elements = static_cast<std::size_t>(e.graph.flat_elements());
@@ -365,7 +380,9 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);
     }
-    (void)parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
+    const std::vector<ParameterSegment> segments =
+        parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
+    if (inputs.evaluated == nullptr) freeze(e.graph, segments);
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
     const Shape full = e.data.train->shape();

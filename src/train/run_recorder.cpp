@@ -21,8 +21,10 @@ constexpr double kFlopsPerMultiplyAdd = 2;
 
 double flops_per_sample(const Graph& graph) {
   double multiply_adds = 0;
-  for (const Stage& stage : make_stages(graph, 1)) multiply_adds += forward_multiply_adds(stage.spec);
-  return multiply_adds * kFlopsPerMultiplyAdd * kPassesPerStep;
+  for (const Stage& stage : make_stages(graph, 1)) {
+    multiply_adds += forward_multiply_adds(stage.spec) * (stage.backward ? kPassesPerStep : 1);
+  }
+  return multiply_adds * kFlopsPerMultiplyAdd;
 }
 
 }  // namespace
