@@ -349,7 +349,7 @@ void add_export(std::vector<OptionSpec>& table) {
   exported.text("to", &E::to, "FILE", "a file",
                 "output file; report: RUN/report.html if not set; scaling: scaling.svg");
   exported.on_off("average", &E::average, "export the moving average of the weights (--ema-decay)");
-  exported.choice("export-precision", &E::precision, "safetensors: numeric format of the tensors");
+  exported.choice("export-precision", &E::precision, "numeric format of the exported tensors");
   exported.on_off("fold-batch-norm", &E::fold_batch_norm, "onnx: fold batch normalization into the preceding layers");
   for (std::size_t i = first; i < table.size(); ++i) table[i].command_line_only = true;
 }
