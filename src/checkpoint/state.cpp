@@ -39,6 +39,7 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("std", state.deviation);
   visit("model_hash", state.model_hash);
   visit("classes", state.classes);
+  visit("plans", state.plans);
   visit("fingerprint", state.fingerprint);
 }
 

@@ -29,12 +29,13 @@ struct TrainingState {
   std::int64_t global_batch = 0;   // samples
   std::int64_t samples_seen = 0;   // since the start of training
   int logical_shards = 0;
-  double best_accuracy = -1;         // the highest validation accuracy so far, 0 to 1; -1: none measured
-  double epoch_loss_sum = 0;         // over the samples of the running epoch so far
-  std::int64_t epoch_samples = 0;    // of the running epoch so far
-  std::vector<std::string> classes;  // class names in the order of the labels; empty: the labels themselves
-  std::string plan;                  // the execution plan, as its owner wrote it
-  std::string config;                // the effective configuration, as --dump-config prints it
+  double best_accuracy = -1;                 // the highest validation accuracy so far, 0 to 1; -1: none measured
+  double epoch_loss_sum = 0;                 // over the samples of the running epoch so far
+  std::int64_t epoch_samples = 0;            // of the running epoch so far
+  std::vector<std::string> classes;          // class names in the order of the labels; empty: the labels themselves
+  std::string plan;                          // the execution plan, as its owner wrote it
+  std::map<std::string, std::string> plans;  // likewise of smaller images, by their size (--progressive-size)
+  std::string config;                        // the effective configuration, as --dump-config prints it
 
   // The network's input, for export. Checkpoints of older versions lack it.
   std::vector<std::int64_t> image;  // [channels, height, width]

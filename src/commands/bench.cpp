@@ -49,8 +49,9 @@ int run_bench(const MpiSession& session, const Options& options) {
   const Ranks ranks = open_ranks(session, options);
   log_device(ranks.device);
   Communicator& communicator = *ranks.communicator;
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device,
-                                             with_one_batch(options, session.size()), {.data = DataUse::sample});
+  Experiment experiment =
+      prepare_experiment(session, communicator, ranks.device, with_one_batch(at_full_size(options), session.size()),
+                         {.data = DataUse::sample});
   TrainingRun run(experiment, communicator);
   Trainer trainer(experiment, run, communicator, nullptr, nullptr);
   const std::int64_t global_batch = experiment.batch.global_batch;

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "checkpoint/safetensors.h"
 #include "commands/commands.h"
 #include "job/report.h"
+#include "onnx/half_weights.h"
 #include "train/model_source.h"
 #include "train/sample_logits.h"
 
@@ -128,17 +131,40 @@ class Verification {
   std::vector<float> wanted_;
 };
 
+// What a file in half precision may change of the logits if its weights were rounded only after batch normalisation was folded
+// into them: bfloat16 has 8 bits.
+constexpr double kRoundedFolded = 0.1;
+
+// Of the tensors that the checkpoint has, and of the biases that folding adds.
+std::set<std::string> weight_names(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Parameter& p : graph.parameters()) {
+    if (!p.fixed) names.insert(p.name);
+  }
+  for (const Statistic& s : graph.statistics()) names.insert(s.name);
+  for (const Layer& layer : graph.layers()) names.insert(layer.name + ".bias");
+  return names;
+}
+
 void write_onnx(const ExportOptions& options, const TrainingState& state, const TrainedModel& model,
                 const fs::path& place) {
   const ExportedModel exported{model.graph, model.parameters, model.statistics, metadata_of(state), state.model};
+  OnnxModel written = export_onnx(exported, {options.fold_batch_norm});
+  const bool half = options.precision != ExportPrecision::fp32;
+  if (half) {
+    store_weights_as(written, options.precision == ExportPrecision::fp16 ? "FLOAT16" : "BFLOAT16",
+                     weight_names(model.graph));
+  }
   File file(place, File::Mode::create, ExitCode::checkpoint);
-  file.write(to_bytes(export_onnx(exported, {options.fold_batch_norm})));
+  file.write(to_bytes(written));
   file.sync();
   file.close();
   const ImportedModel back =
       import_onnx_bytes(read_text(place, ExitCode::checkpoint, std::uint64_t{1} << 31U), options.to);
-  // Folded weights are rounded once more.
-  Verification(state, model).check_logits(options.to, back.graph, {back.parameters, back.statistics}, 1e-3);
+  // Folded weights are rounded once more, and then to half precision.
+  Verification(state, model)
+      .check_logits(options.to, back.graph, {back.parameters, back.statistics},
+                    half && options.fold_batch_norm ? kRoundedFolded : 1e-3);
 }
 
 StoredFloats stored_as(ExportPrecision precision) {
@@ -209,7 +235,8 @@ int run_export(const MpiSession& session, const Options& options) {
     const Checkpoint checkpoint = open_checkpoint(chosen_checkpoint(options));
     const TrainedModel model = read_trained(checkpoint, options.exported.average);
     const ExportPrecision precision = options.exported.precision;
-    round_to(precision, model.views);
+    // Folding batch normalisation changes weights, which are rounded afterwards.
+    if (!options.exported.fold_batch_norm) round_to(precision, model.views);
     write_export(options.exported, checkpoint.state, model);
     fmt::print("{}: {} of step {}, {} parameters{}, from {}\n", options.exported.to, checkpoint.state.model,
                checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.trained_count())),

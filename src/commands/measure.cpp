@@ -84,7 +84,7 @@ RunFacts complete_facts(RunFacts facts, const Ranks& where, const Options& optio
 }
 
 RunTiming measure_training(const MpiSession& session, const Options& given, const std::filesystem::path& folder) {
-  Options options = given;
+  Options options = at_full_size(given);
   options.output.resume = "none";
   options.output.output = folder.string();
   options.output.progress = ProgressStyle::none;
@@ -120,7 +120,7 @@ RunTiming measure_training(const MpiSession& session, const Options& given, cons
 
 RunTiming measure_training(const MpiSession& session, const Ranks& where, const Options& options) {
   Communicator& communicator = *where.communicator;
-  Experiment experiment = prepare_experiment(session, communicator, where.device, options);
+  Experiment experiment = prepare_experiment(session, communicator, where.device, at_full_size(options));
   TrainingRun run(experiment, communicator);
   Trainer trainer(experiment, run, communicator, Signals::current(), nullptr);
   return or_abort(session, [&] {

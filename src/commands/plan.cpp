@@ -66,6 +66,7 @@ int run_plan(const MpiSession& session, const Options& options) {
              format_bytes(e.network->memory().arena_bytes + e.state_bytes),
              format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));
   if (!described && e.device.gpu_module == nullptr) print_split_advice(e);
+  if (!e.smaller.empty()) fmt::print("image sizes: {}; all of this is for the last one\n", e.sizes.text());
   if (described) {
     print_estimates(ranks.device, e);
   } else {

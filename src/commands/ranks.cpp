@@ -26,6 +26,16 @@ Ranks open_ranks(const MpiSession& session, const Options& options) {
   return ranks;
 }
 
+Options at_full_size(const Options& options) {
+  Options mine = options;
+  const DataOptions standard;
+  mine.data.progressive_size = standard.progressive_size;
+  mine.data.progressive_begin = standard.progressive_begin;
+  mine.data.progressive_end = standard.progressive_end;
+  mine.data.progressive_stages = standard.progressive_stages;
+  return mine;
+}
+
 Options with_one_batch(const Options& options, int ranks) {
   Options mine = options;
   const std::int64_t largest = std::max(options.batch.global_batch.value_or(kDefaultGlobalBatch),

@@ -21,6 +21,8 @@ struct Ranks {
 
 Ranks open_ranks(const MpiSession& session, const Options& options);
 
+// The same options without --progressive-size, for commands that measure steps.
+Options at_full_size(const Options& options);
 // The same options with the training images of one batch, for commands that need no more.
 Options with_one_batch(const Options& options, int ranks);
 

@@ -15,6 +15,7 @@
 #include "job/report.h"
 #include "options/parse.h"
 #include "train/fingerprint.h"
+#include "train/image_sizes.h"
 #include "train/model_source.h"
 #include "train/non_finite.h"
 #include "train/open_device.h"
@@ -80,15 +81,19 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   const fs::path folder = options.folders[0];
   const std::string text = read_text(folder / "state.json", ExitCode::checkpoint);
   const TrainingState state = parse_state(text, folder / "state.json");
-  check(state.image.size() == 3 &&
-            recorded.pixels.size() ==
-                recorded.indices.size() * static_cast<std::size_t>(state.image[0] * state.image[1] * state.image[2]),
-        ExitCode::checkpoint, "{}: its files do not belong together; use an intact copy of the folder",
-        folder.string());
-  const Shape image{state.image[0], state.image[1], state.image[2]};
+  const auto belong = [&folder](bool together) {
+    check(together, ExitCode::checkpoint, "{}: its files do not belong together; use an intact copy of the folder",
+          folder.string());
+  };
+  belong(state.image.size() == 3);
+  const Shape full{state.image[0], state.image[1], state.image[2]};
+  // With --progressive-size, that of the step.
+  const Shape image = recorded.image.channels == 0 ? full : recorded.image;
+  belong(image.channels == full.channels && recorded.pixels.size() == recorded.indices.size() * image.size());
   const std::string& model = options.model.model;
-  const NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), image, state.class_count,
-                                            /*new_classifier=*/true);
+  NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), full, state.class_count,
+                                      /*new_classifier=*/true);
+  if (image != full) source.graph = source.graph.at_size(image.height, image.width);
   const std::unique_ptr<Backend> backend = open_backend(ranks.device);
   NetworkConfig config;
   config.batch = recorded.shard_batch;
@@ -98,7 +103,9 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
   config.join = false;
   const std::vector<Stage> stages = make_stages(source.graph, config.batch, backend->ops().takes_bias_into_norm());
-  Network network(*backend, source.graph, config, plan_of(*backend, stages, source.graph, config, state.plan));
+  Network network(
+      *backend, source.graph, config,
+      plan_of(*backend, stages, source.graph, config, image == full ? state.plan : stored_plan(state, image)));
 
   const std::vector<float> flat = parameters_of(folder, source, recorded.weights_hash);
   const Memory parameters = backend->queue().allocate(flat.size() * sizeof(float), "the parameters");

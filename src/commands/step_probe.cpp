@@ -88,7 +88,7 @@ Options StepProber::options_of(const StepShape& shape) const {
   options.data.mixup = 0;
   options.data.cutmix = 0;
   options.output.recording = false;
-  return with_one_batch(options, session_.size());
+  return with_one_batch(at_full_size(options), session_.size());
 }
 
 ProbedStep StepProber::time_step(const StepShape& shape) {

@@ -73,6 +73,7 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                                       format_bytes(activations), format_bytes(2 * floats + optimizer + activations))},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
+  if (!e.smaller.empty()) rows.emplace_back("image sizes", e.sizes.text());
   if (e.slices.any()) {
     rows.emplace_back("divided layers", divided_text(e.graph, e.slices, batch.ranks, batch.global_batch));
   }

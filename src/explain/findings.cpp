@@ -18,6 +18,8 @@ constexpr double kMuchFixed = 0.3;     // work that does not grow with the batch
 constexpr double kMuchHost = 0.25;     // the host's own time beside a GPU
 // Sums between processes of a host exceed this; slower ones cross a network. Bytes per second.
 constexpr double kFastLink = 500e6;
+// The share of the gradients that linear layers must have for their division to be a cure.
+constexpr double kMuchDivided = 0.5;
 // Buckets below this size are bound by latency.
 constexpr double kShortBucket = 64 << 10;
 // How much larger the batch is that is proposed, how much rarer evaluations and checkpoints.
@@ -99,8 +101,26 @@ FoundCause communication(const RunView& view, Cause cause) {
   return finding;
 }
 
+// Linear layers that hold most of the parameters send less if they are divided among the ranks.
+void add_divided_layers(const RunView& view, FoundCause& finding) {
+  const DivisibleLayers& layers = view.timing.facts.divisible;
+  const Options& options = view.options;
+  const bool possible = !options.optimizer.deterministic && !options.batch.balance &&
+                        options.optimizer.optimizer != OptimizerKind::muon && !splits_linear(options.distributed);
+  const auto ranks = static_cast<double>(view.ranks);
+  const double sent = 2 * (ranks - 1) / ranks * view.link.bytes;
+  if (layers.names.empty() || !possible || layers.gradients < kMuchDivided * sent) return;
+  const auto bytes = [](double count) { return format_bytes(static_cast<std::uint64_t>(count)); };
+  finding.evidence.push_back(fmt::format(
+      "of {} that a rank sends in a step, {} are gradients of {}; divided among the ranks, {} of activations instead",
+      bytes(sent), bytes(layers.gradients), join(layers.names), bytes(layers.activations)));
+  finding.cures.push_back(
+      view.cure({{"split-linear", join(layers.names, ",")}}, with_divided_layers(view.timing, view.model)));
+}
+
 void add_bandwidth_cures(const RunView& view, FoundCause& finding) {
   const StepModel& m = view.model;
+  add_divided_layers(view, finding);
   if (view.options.distributed.gradient_precision == GradientPrecision::fp32 && !view.options.optimizer.deterministic) {
     StepModel cured = m;
     cured.communication /= 2;
@@ -148,6 +168,7 @@ void find_network(const RunView& view, std::vector<FoundCause>& found) {
     cured.communication -= (1 - 1 / kParts) * std::min(m.communication, view.timing.buckets.back().shortest);
     finding.cures.push_back(
         view.cure({{"bucket-mib", fmt::format("{:.3g}", std::max(0.001, bytes / kParts / (1 << 20)))}}, cured));
+    add_divided_layers(view, finding);
     finding.cures.push_back(larger_batch(view));
     found.push_back(std::move(finding));
     return;

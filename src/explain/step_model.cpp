@@ -50,13 +50,19 @@ StepModel step_model(const RunTiming& timing) {
 
 namespace {
 
-// What remains of `exposed` seconds of communication if backward ends not at `before` but at `after`.
-double hidden_by_longer_backward(const RunTiming& timing, double exposed, double before, double after) {
-  if (!timing.facts.overlaps || timing.buckets.empty() || before <= 0) return exposed;
+// Of the run's buckets, if backward ends at `before`.
+std::vector<QueuedSum> queued_sums(const RunTiming& timing, double before) {
   std::vector<QueuedSum> sums;
   for (const BucketTiming& bucket : timing.buckets) {
     sums.push_back({std::clamp(bucket.ready / before, 0.0, 1.0), bucket.shortest});
   }
+  return sums;
+}
+
+// What remains of `exposed` seconds of communication if backward ends not at `before` but at `after`.
+double hidden_by_longer_backward(const RunTiming& timing, double exposed, double before, double after) {
+  if (!timing.facts.overlaps || timing.buckets.empty() || before <= 0) return exposed;
+  const std::vector<QueuedSum> sums = queued_sums(timing, before);
   const double modelled = exposed_sums(sums, before);
   if (exposed < modelled) return exposed * exposed_sums(sums, after) / modelled;
   return exposed_sums(sums, after, delay_of_sums(sums, before, exposed));
@@ -73,6 +79,39 @@ StepModel with_batch(const RunTiming& timing, const StepModel& model, double fac
   larger.communication = hidden_by_longer_backward(timing, model.communication, model.data_wait + model.compute,
                                                    larger.data_wait + larger.compute);
   return larger;
+}
+
+StepModel with_divided_layers(const RunTiming& timing, const StepModel& model) {
+  const LinkModel link = link_model(timing);
+  if (link.seconds <= 0 || link.bytes <= 0) return model;
+  const auto ranks = static_cast<double>(timing.ranks.size());
+  // A rank sends each byte of the gradients so many times in a ring.
+  const double sent = 2 * (ranks - 1) / ranks;
+  const double before = model.data_wait + model.compute;
+  std::vector<QueuedSum> sums = queued_sums(timing, before);
+  std::vector<QueuedSum> rest = sums;
+  double divided = timing.facts.divisible.gradients / sent;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    const double bytes = timing.facts.bucket_bytes[i];
+    const double gone = std::min(bytes, divided);
+    divided -= gone;
+    rest[i].seconds *= bytes > 0 ? 1 - gone / bytes : 1;
+  }
+  if (!timing.facts.overlaps) {
+    for (std::vector<QueuedSum>* each : {&sums, &rest}) {
+      for (QueuedSum& sum : *each) sum.ready = 1;
+    }
+  }
+  const auto total = [](const std::vector<QueuedSum>& each) {
+    double seconds = 0;
+    for (const QueuedSum& sum : each) seconds += sum.seconds;
+    return seconds;
+  };
+  const double delay = delay_of_sums(sums, before, model.communication) * total(rest) / total(sums);
+  StepModel cured = model;
+  cured.communication = std::min(model.communication, total(rest) > 0 ? exposed_sums(rest, before, delay) : 0) +
+                        timing.facts.divisible.activations / (sent * link.bandwidth);
+  return cured;
 }
 
 LinkModel link_model(const RunTiming& timing) {

@@ -45,6 +45,10 @@ StepModel step_model(const RunTiming& timing);
 // more of the sums that run meanwhile. Everything else is paid once a step.
 StepModel with_batch(const RunTiming& timing, const StepModel& model, double factor, double batch_compute);
 
+// The step of the run with --split-linear for timing.facts.divisible: the sums lose the bytes of these layers, the last of the
+// network, from the first buckets on; their activations are exchanged at the speed of the sums, and nothing hides that.
+StepModel with_divided_layers(const RunTiming& timing, const StepModel& model);
+
 // The time of a sum over the ranks as latency + bytes / bandwidth, from the fastest sums of the run's buckets.
 struct LinkModel {
   double bytes = 0;      // of all buckets together

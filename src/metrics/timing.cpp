@@ -88,6 +88,11 @@ Json json_of(const RunFacts& facts) {
                {"peak_flops", nullptr},
                {"bucket_bytes", facts.bucket_bytes}};
   if (facts.peak_flops) json["peak_flops"] = *facts.peak_flops;
+  if (!facts.divisible.names.empty()) {
+    json["divisible_layers"] = {{"names", facts.divisible.names},
+                                {"activations", facts.divisible.activations},
+                                {"gradients", facts.divisible.gradients}};
+  }
   return json;
 }
 
@@ -116,6 +121,11 @@ RunFacts facts_of(const Json& json) {
   json.at("flops_per_sample").get_to(facts.flops_per_sample);
   if (!json.at("peak_flops").is_null()) facts.peak_flops = json.at("peak_flops").get<double>();
   json.at("bucket_bytes").get_to(facts.bucket_bytes);
+  if (const auto layers = json.find("divisible_layers"); layers != json.end()) {
+    layers->at("names").get_to(facts.divisible.names);
+    layers->at("activations").get_to(facts.divisible.activations);
+    layers->at("gradients").get_to(facts.divisible.gradients);
+  }
   return facts;
 }
 

@@ -16,6 +16,14 @@
 namespace ddp {
 
 // What does not change during a run.
+// The linear layers that send less if they are divided among the ranks, and what a rank sends for them in a step.
+struct DivisibleLayers {
+  std::vector<std::string> names;
+  double activations = 0;  // bytes: divided, their activations and the gradients of these
+  double gradients = 0;    // otherwise, the gradients of their parameters in a ring
+  friend bool operator==(const DivisibleLayers&, const DivisibleLayers&) = default;
+};
+
 struct RunFacts {
   std::string program;             // its version
   std::string device;              // of rank 0, for people
@@ -35,6 +43,7 @@ struct RunFacts {
   double flops_per_sample = 0;       // of forward and backward
   std::optional<double> peak_flops;  // of the device of a rank, per second
   std::vector<double> bucket_bytes;  // as sent
+  DivisibleLayers divisible;         // none where --split-linear is not possible, or divides layers already
   friend bool operator==(const RunFacts&, const RunFacts&) = default;
 };
 

@@ -165,7 +165,8 @@ struct Parameter {
   Initial initial;     // the initialisation of the model's source
   float lr_scale = 1;  // factors on the learning rate and on the weight decay, Caffe's lr_mult and decay_mult
   float decay_scale = 1;
-  bool fixed = false;  // a constant of the network: neither trained nor saved
+  bool fixed = false;   // a constant of the network: neither trained nor saved
+  bool frozen = false;  // not trained in this run, so that its gradient is not needed
 
   std::int64_t elements() const;
   // With the zeros up to the next parameter.
@@ -247,6 +248,9 @@ class Graph {
   // Gives the last layer with weights, from which the logits come, so many outputs. Throws Error(usage) if it is neither a
   // linear layer nor an ungrouped convolution, or if a later layer mixes its outputs.
   void set_classes(std::int64_t classes);
+  // The same network, with the same parameters, for images of another size: what pools over the whole image does so there
+  // as well. Throws Error(usage) if a linear layer or the logits depend on the size.
+  Graph at_size(std::int64_t height, std::int64_t width) const;
   void add_constant(Constant constant) { constants_.push_back(std::move(constant)); }
 
   const std::vector<Layer>& layers() const { return layers_; }
@@ -254,6 +258,8 @@ class Graph {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   // A layer's parameter by the last part of its name, "weight" or "bias", to set its initialisation and factors.
   Parameter& parameter(const std::string& name);
+  // Of parameters(): this run does not train it.
+  void freeze(std::size_t parameter) { parameters_.at(parameter).frozen = true; }
   // Sets the initialisation of all weights of convolutions and linear layers, or of all their biases.
   void set_initial_weights(const Initial& initial);
   void set_initial_biases(const Initial& initial);

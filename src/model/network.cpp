@@ -61,6 +61,7 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
   step.name = step.last = "reorder";
   step.specs = {ReorderSpec{config_.batch, values_[value].shape}};
   step.inputs = {value};
+  step.backward = has_gradient(values_[value]);
   return add_step(std::move(step), layout);
 }
 
@@ -76,6 +77,7 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   step.specs = specs_of(stages, first, count);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
+    step.backward = step.backward || stages[s].backward;
   }
   step.op = backend_.ops().join(step.specs, layout);
   step.last = stages[first + count - 1].name;
@@ -96,6 +98,7 @@ void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
     step.specs = {stage.spec};
     step.parameters = stage.parameters;
     step.statistics = stage.statistics;
+    step.backward = stage.backward;
     step.kernels = plan.stages[s].kernels;
     for (const StageInput& input : stage.inputs) {
       const std::size_t value = input.stage < 0 ? 0 : outputs[static_cast<std::size_t>(input.stage)];
@@ -113,11 +116,12 @@ std::size_t Network::elements_of(const Value& value) const {
   return static_cast<std::size_t>(stored_elements(config_.batch, value.shape, value.layout));
 }
 
-// Whether the gradient of a step's input must be added to an earlier one; the gradient of the images is never read.
+// Whether the gradient of a step's input must be added to an earlier one; that of the images, and of what no trained parameter
+// influences, is never read.
 bool Network::writes_aside(int step, std::size_t input) const {
   const std::vector<std::size_t>& inputs = steps_[static_cast<std::size_t>(step)].inputs;
   const Value& value = values_[inputs[input]];
-  if (value.producer < 0) return true;
+  if (!has_gradient(value)) return true;
   const bool again = input > 0 && inputs[0] == inputs[input];
   return value.readers.back() != step || again;
 }
@@ -129,11 +133,12 @@ int Network::last_use_of(const Value& value) const {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
     const bool first_input = &values_[step.inputs.front()] == &value;
     const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
-    const bool kept = (first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2());
+    const bool kept = step.backward &&
+                      ((first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2()));
     last = std::max(last, kept ? backward_time(reader) : reader);
   }
   if (value.producer < 0) return last;
-  const bool kept = steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
+  const bool kept = has_gradient(value) && steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
   return std::max(last, kept ? backward_time(value.producer) : value.producer);
 }
 
@@ -162,6 +167,11 @@ void Network::plan_memory() {
     } else {
       out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
     }
+    if (!step.backward) {
+      own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, i);
+      own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
+      continue;
+    }
     if (in_place && !writes_aside(i, 0)) {
       out.dy = values[input].dy;
       planner.extend(out.dy, dy_begin, backward);
@@ -183,19 +193,21 @@ void Network::plan_memory() {
 }
 
 void Network::place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps) {
-  arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
+  const bool borrows = config_.lender != nullptr && config_.lender->arena_.bytes() >= memory_.arena_bytes;
+  if (!borrows) arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
+  std::byte* const arena = borrows ? config_.lender->arena_.data() : arena_.data();
   const auto activations = [&](BufferId id) {
-    return Activations(arena_.data() + memory_.offset(id), backend_.ops().activation_element());
+    return Activations(arena + memory_.offset(id), backend_.ops().activation_element());
   };
   for (std::size_t v = 0; v < values.size(); ++v) {
     values_[v].y = activations(values[v].y);
-    if (values_[v].producer >= 0) values_[v].dy = activations(values[v].dy);
+    if (has_gradient(values_[v])) values_[v].dy = activations(values[v].dy);
   }
   for (std::size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps_[s];
-    step.saved = arena_.data() + memory_.offset(steps[s].saved);
-    step.forward_workspace = arena_.data() + memory_.offset(steps[s].forward_workspace);
-    step.backward_workspace = arena_.data() + memory_.offset(steps[s].backward_workspace);
+    step.saved = arena + memory_.offset(steps[s].saved);
+    step.forward_workspace = arena + memory_.offset(steps[s].forward_workspace);
+    if (step.backward) step.backward_workspace = arena + memory_.offset(steps[s].backward_workspace);
     for (std::size_t input = 0; input < step.inputs.size(); ++input) {
       if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
     }
@@ -234,7 +246,7 @@ std::vector<StageWork> Network::work() const {
                    .kind = kind_of(step.specs.front()),
                    .layout = values_[step.output].layout,
                    .forward_flops = flops,
-                   .backward_flops = flops * (input_gradient ? 2 : 1),
+                   .backward_flops = step.backward ? flops * (input_gradient ? 2 : 1) : 0,
                    .forward_bytes = inputs + output + parameters,
                    // Parameters are read, and their gradients written.
                    .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
@@ -338,9 +350,9 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   heartbeat();
   show_gradients(step, arguments);
   for (const int p : step.parameters) {
-    // Fixed parameters have zero gradients, which would otherwise contribute to norms.
+    // Parameters that are not trained have zero gradients, which would otherwise contribute to norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
-    if (!parameter.fixed) continue;
+    if (!parameter.fixed && !parameter.frozen) continue;
     backend_.math().fill_zero(gradient + parameter.offset,
                               static_cast<std::size_t>(parameter.elements()) * sizeof(float));
   }
@@ -353,10 +365,10 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
 
 void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
   for (auto i = static_cast<int>(steps_.size()); i-- > 0;) {
-    if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, true);
-    backward_step(i, parameters, gradient);
-    if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, false);
     const Step& step = steps_[static_cast<std::size_t>(i)];
+    if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, true);
+    if (step.backward) backward_step(i, parameters, gradient);
+    if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, false);
     if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
   }
 }

@@ -8,7 +8,7 @@
 // Everything is enqueued on the backend (Note [Order of work] in backend/device_queue.h), and all pointers refer to its
 // memory. Parameters and gradients are flat buffers in the order of Graph::parameters(), running statistics in the
 // order of Graph::statistics(). Backward fills the gradient from end to beginning, except for the padding between
-// parameters, and reports after each stage the offset from which it is final.
+// parameters and for those before the first one that is trained (Parameter::frozen), and reports after each stage the offset from which it is final.
 //
 // Note [Values]
 // Stages communicate by values: an activation and its gradient, each at an offset in the arena. The gradient of a value
@@ -33,6 +33,8 @@
 
 namespace ddp {
 
+class Network;
+
 struct NetworkConfig {
   std::int64_t batch = 0;
   Shape image;
@@ -40,6 +42,8 @@ struct NetworkConfig {
   std::vector<float> shift;
   float label_smoothing = 0;  // in training; evaluation uses plain cross-entropy
   bool plan_only = false;     // only memory() and describe() are usable; nothing is allocated
+  // A network whose memory this one uses too, if that is large enough: nothing of one is needed while the other computes.
+  const Network* lender = nullptr;
   // Whether stages may be computed by one operator (OpJoiner::join()), so that observers do not see what lies between them.
   bool join = true;
   // Of Samples::edits, see InputSpec.
@@ -156,6 +160,7 @@ class Network {
     std::size_t output = 0;
     std::vector<int> parameters;
     std::int64_t statistics = -1;
+    bool backward = true;
     std::unique_ptr<Op> op;
     std::string kernels;
     // Places in the arena.
@@ -181,6 +186,9 @@ class Network {
   std::size_t elements_of(const Value& value) const;
   std::size_t bytes_of(const Value& value) const {
     return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
+  }
+  bool has_gradient(const Value& value) const {
+    return value.producer >= 0 && steps_[static_cast<std::size_t>(value.producer)].backward;
   }
   bool writes_aside(int step, std::size_t input) const;
   int last_use_of(const Value& value) const;

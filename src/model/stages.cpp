@@ -127,9 +127,7 @@ class Lowering {
     }
     DDP_ASSERT(!stages_.empty());
     DDP_ASSERT(values_.back().stage + 1 == static_cast<int>(stages_.size()));
-    for (Stage& stage : stages_) {
-      if (stage.inputs.front().stage < 0) set_no_input_gradient(stage.spec);
-    }
+    stop_backward();
     return std::move(stages_);
   }
 
@@ -306,6 +304,22 @@ class Lowering {
     std::string free = name;
     for (int n = 2; !names_.insert(free).second; ++n) free = fmt::format("{}_{}", name, n);
     return free;
+  }
+
+  // Backward ends where no earlier stage has a parameter that is trained; the last stage always has a gradient.
+  void stop_backward() {
+    const std::vector<Parameter>& parameters = graph_.parameters();
+    const bool freezes = std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.frozen; });
+    const auto trained = [&](int p) { return !parameters[at(p)].frozen && !(freezes && parameters[at(p)].fixed); };
+    for (Stage& stage : stages_) {
+      const auto behind_trained = [this](const StageInput& input) {
+        return input.stage >= 0 && stages_[at(input.stage)].backward;
+      };
+      const bool passes = std::any_of(stage.inputs.begin(), stage.inputs.end(), behind_trained);
+      if (!passes) set_no_input_gradient(stage.spec);
+      stage.backward = !freezes || passes || &stage == &stages_.back() ||
+                       std::any_of(stage.parameters.begin(), stage.parameters.end(), trained);
+    }
   }
 
   static void set_no_input_gradient(OpSpec& spec) {

@@ -34,7 +34,9 @@ struct Stage {
   OpSpec spec;
   std::vector<StageInput> inputs;  // one or two, see inputs_of()
   std::vector<int> parameters;     // indices into Graph::parameters()
-  std::int64_t statistics = -1;    // offset of its running statistics in the flat buffer; -1: none
+  // Whether backward computes anything: false before the first parameter that is trained, if others are frozen.
+  bool backward = true;
+  std::int64_t statistics = -1;  // offset of its running statistics in the flat buffer; -1: none
 };
 
 std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch, bool bias_into_norm = false);

@@ -92,13 +92,11 @@ ImportedValue Importer::conv_transpose(const OnnxNode& node) {
             shape[1] <= kMostChannels / groups,
         ExitCode::usage, "its weights are for {} channels in {} groups, but its input has {} channels", shape[0],
         groups, in.channels);
-  const std::string automatic = node.text("auto_pad", "NOTSET");
-  check((automatic == "NOTSET" || automatic == "VALID") && !node.has("output_shape"), ExitCode::usage,
-        "its padding is computed from the size of the output; export it with numbers for pads and output_padding");
   ConvTransposeLayer layer;
   layer.channels = shape[1] * groups;
-  layer.window = window_of(node, shape[2], shape[3], in.height, in.width).window;
-  layer.output_padding = pair_of(node, "output_padding", 0, 0);
+  const TransposedWindow found = transposed_window_of(node, shape[2], shape[3], in.height, in.width);
+  layer.window = found.window;
+  layer.output_padding = found.output_padding;
   layer.groups = groups;
   layer.bias = !node.input(2).empty();
   const std::vector<float> values = numbers(node, 1, weight->constant->elements());

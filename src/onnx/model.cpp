@@ -190,6 +190,14 @@ void write_tensor(onnx::TensorProto& proto, const std::string& name, const OnnxT
   proto.set_name(name);
   for (const std::int64_t extent : tensor.shape) proto.add_dims(extent);
   const bool real = tensor.type == OnnxTensor::Type::real;
+  const bool half = tensor.type_name == "FLOAT16";
+  if (real && (half || tensor.type_name == "BFLOAT16")) {
+    proto.set_data_type(half ? onnx::TensorProto::FLOAT16 : onnx::TensorProto::BFLOAT16);
+    std::vector<std::uint16_t> bits;
+    for (const float value : tensor.reals) bits.push_back(half ? float_to_half(value) : float_to_bfloat16(value));
+    proto.mutable_raw_data()->assign(reinterpret_cast<const char*>(bits.data()), bits.size() * sizeof(std::uint16_t));
+    return;
+  }
   proto.set_data_type(real ? onnx::TensorProto::FLOAT : onnx::TensorProto::INT64);
   if (real) {
     proto.mutable_raw_data()->assign(reinterpret_cast<const char*>(tensor.reals.data()),

@@ -80,7 +80,8 @@ std::string read_onnx_file(const std::filesystem::path& path);
 // unsupported version or kind. `path` is for messages.
 OnnxModel parse_onnx(const std::string& bytes, const std::filesystem::path& path);
 
-// The content of an ONNX file: real tensors as FLOAT, integers as INT64. Deterministic.
+// The content of an ONNX file: real tensors as FLOAT16 or BFLOAT16 if that is their type_name, otherwise as FLOAT, integers as
+// INT64. Deterministic.
 std::string to_bytes(const OnnxModel& model);
 
 // The version of the protobuf library, for --version.

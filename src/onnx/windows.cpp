@@ -81,4 +81,59 @@ OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t wid
   return found;
 }
 
+namespace {
+
+// One dimension of a transposed convolution with `wanted` outputs.
+struct Cut {
+  Ends padding;
+  std::int64_t extra = 0;
+};
+
+// What the windows cover beyond the wanted outputs is cut off, the odd row where `upper` says at the end, otherwise at the
+// beginning. Outputs beyond the windows are added at the end.
+Cut cut_to(std::int64_t wanted, std::int64_t covered, std::int64_t extra, bool upper) {
+  const std::int64_t total = covered + extra - wanted;
+  if (total < 0) return {{}, extra - total};
+  const std::int64_t less = total / 2;
+  return {upper ? Ends{less, total - less} : Ends{total - less, less}, extra};
+}
+
+}  // namespace
+
+TransposedWindow transposed_window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
+                                      std::int64_t columns) {
+  TransposedWindow found;
+  found.output_padding = pair_of(node, "output_padding", 0, 0);
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
+  if (!same && !node.has("output_shape")) {
+    found.window = window_of(node, height, width, rows, columns).window;
+    return found;
+  }
+  OnnxNode unpadded = node;
+  unpadded.attributes.erase("auto_pad");
+  unpadded.attributes.erase("pads");
+  found.window = window_of(unpadded, height, width, rows, columns).window;
+  Window2d& window = found.window;
+  std::vector<std::int64_t> wanted = {rows * window.stride.vertical, columns * window.stride.horizontal};
+  if (node.has("output_shape")) {
+    wanted = node.integers("output_shape", {});
+    // With or without samples and channels.
+    check(wanted.size() == 2 || wanted.size() == 4, ExitCode::usage,
+          "its output_shape is not two numbers, for height and width");
+    wanted.erase(wanted.begin(), wanted.end() - 2);
+    check(std::min(wanted[0], wanted[1]) >= 1 && std::max(wanted[0], wanted[1]) <= kLargest, ExitCode::usage,
+          "its output_shape of {}x{} is invalid", wanted[0], wanted[1]);
+  }
+  const bool upper = automatic == "SAME_UPPER";
+  const Cut vertical =
+      cut_to(wanted[0], (rows - 1) * window.stride.vertical + window.rows(), found.output_padding.vertical, upper);
+  const Cut horizontal = cut_to(wanted[1], (columns - 1) * window.stride.horizontal + window.columns(),
+                                found.output_padding.horizontal, upper);
+  window.padding = {vertical.padding.before, horizontal.padding.before, vertical.padding.after,
+                    horizontal.padding.after};
+  found.output_padding = {vertical.extra, horizontal.extra};
+  return found;
+}
+
 }  // namespace ddp

@@ -25,4 +25,15 @@ Pair2d pair_of(const OnnxNode& node, std::string_view attribute, std::int64_t ot
 OnnxWindow window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
                      std::int64_t columns);
 
+// The window of a ConvTranspose node, whose padding is cut off the output, and the rows and columns at the end of it.
+struct TransposedWindow {
+  Window2d window;
+  Pair2d output_padding = 0;
+};
+
+// Over an input of rows x columns. output_shape, or auto_pad SAME with outputs of the input's size times the stride, give
+// the padding as the ONNX standard and ONNX Runtime compute it. Throws Error(usage) as window_of() does.
+TransposedWindow transposed_window_of(const OnnxNode& node, std::int64_t height, std::int64_t width, std::int64_t rows,
+                                      std::int64_t columns);
+
 }  // namespace ddp

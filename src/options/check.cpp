@@ -102,4 +102,17 @@ void check_schedule(const OptimizerOptions& o) {
         to_string(o.schedule));
 }
 
+void check_progressive(const DataOptions& o) {
+  const DataOptions standard;
+  const bool others = o.progressive_begin != standard.progressive_begin ||
+                      o.progressive_end != standard.progressive_end ||
+                      o.progressive_stages != standard.progressive_stages;
+  check(o.progressive_size || !others, ExitCode::usage,
+        "--progressive-begin, --progressive-end and --progressive-stages require --progressive-size");
+  check(!o.progressive_size || o.progressive_end > o.progressive_begin, ExitCode::usage,
+        "--progressive-size requires --progressive-end, the number of epochs before images have the full size, greater "
+        "than --progressive-begin {}",
+        o.progressive_begin);
+}
+
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// Rejects contradictory options of the optimizer and the schedule.
+// Rejects contradictory options of the optimizer, the schedule and the data.
 //
 //   check_optimizer(options.optimizer);   // throws for --optimizer adam --momentum 0.9
 #pragma once
@@ -11,5 +11,6 @@ namespace ddp {
 // must have their default value, except --lr-step-epochs, --lr-gamma and --lr-min.
 void check_optimizer(const OptimizerOptions& options);
 void check_schedule(const OptimizerOptions& options);
+void check_progressive(const DataOptions& options);
 
 }  // namespace ddp

@@ -131,6 +131,11 @@ struct DataOptions {
   double mixup = 0;                   // both parameters of the Beta distribution; 0: off
   double cutmix = 0;                  // likewise
   MixPer mixup_per = MixPer::sample;  // of mixup and cutmix
+  // The size of the first images (data/pipeline/progressive.h); not set: all have the full size.
+  std::optional<ImageSides> progressive_size = std::nullopt;
+  std::int64_t progressive_begin = 0;  // epochs at the first size before images grow
+  std::int64_t progressive_end = 0;    // the first epoch, from 0, with images of the full size
+  std::int64_t progressive_stages = 4;
   // Image folders.
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;

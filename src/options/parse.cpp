@@ -293,6 +293,7 @@ void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
   check_optimizer(o);
   check_schedule(o);
+  check_progressive(options.data);
   check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,
         o.epochs);
   check(!options.model.new_classifier || !options.model.init_from.empty() || options.model.model.ends_with(".onnx"),
@@ -315,9 +316,6 @@ void check_combinations(const Options& options) {
         ExitCode::usage, "--to {} ends in neither .onnx nor .safetensors; rename it or set --format", exported.to);
   check(!exported.fold_batch_norm || format_of(exported) == ExportFormat::onnx, ExitCode::usage,
         "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
-  check(exported.precision == ExportPrecision::fp32 || format_of(exported) == ExportFormat::safetensors,
-        ExitCode::usage, "--export-precision {} requires --format safetensors; ONNX files are written in fp32",
-        to_string(exported.precision));
   const std::vector<int>& rand_augment = options.data.rand_augment;
   check(rand_augment.empty() ||
             (rand_augment.size() == 2 && rand_augment[0] > 0 && rand_augment[0] <= 14 && rand_augment[1] <= 30),

@@ -133,18 +133,22 @@ class TopicTable {
     return spec;
   }
 
-  OptionSpec& sides(std::string_view key, ImageSides Group::*member, std::int64_t low, std::int64_t high,
-                    std::string_view help) {
+  template <class T>
+  requires std::is_same_v<typename Unwrapped<T>::type, ImageSides> OptionSpec& sides(std::string_view key,
+                                                                                     T Group::*member, std::int64_t low,
+                                                                                     std::int64_t high,
+                                                                                     std::string_view help) {
     OptionSpec& spec = add(key, "N|HxW", help);
     spec.range = brief_range(low, high);
     spec.allowed = "one integer " + describe_range(low, high) + ", or two such as 192x256 for height and width";
     spec.set = [group = group_, member, low, high](Options& options, std::string_view value) {
       options.*group.*member = read_sides(value, low, high);
     };
-    spec.get = [group = group_, member](const Options& options) {
-      const ImageSides& sides = options.*group.*member;
-      return std::optional(sides.height == sides.width ? std::to_string(sides.height)
-                                                       : fmt::format("{}x{}", sides.height, sides.width));
+    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
+      const std::optional<ImageSides> sides = options.*group.*member;
+      if (!sides) return std::nullopt;
+      return sides->height == sides->width ? std::to_string(sides->height)
+                                           : fmt::format("{}x{}", sides->height, sides->width);
     };
     return spec;
   }

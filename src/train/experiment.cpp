@@ -19,14 +19,13 @@
 #include "job/report.h"
 #include "model/initialize.h"
 #include "optim/optimizer.h"
+#include "train/choose_plan.h"
 #include "train/fit.h"
 #include "train/init_from.h"
 #include "train/model_source.h"
 #include "train/open_device.h"
 #include "train/parameter_segments.h"
-#include "train/plan_cache.h"
 #include "train/resume.h"
-#include "train/time_kernels.h"
 #include "train/whitening.h"
 
 namespace ddp {
@@ -50,80 +49,6 @@ std::optional<Initial> initial_of(const ModelOptions& options) {
       break;
   }
   return Initial{Initial::Kind::kaiming_fan_in, 1};
-}
-
-// Without a text there is no plan yet, and the kernels must be timed.
-struct FoundPlan {
-  std::string text;
-  std::string origin;
-};
-
-// Of rank 0. None with --deterministic, where the rules of the kernels are fast, and for a GPU that is only described.
-PlanCache plan_cache_of(const Experiment& e) {
-  const bool timed = !e.options.optimizer.deterministic && !e.device.described.has_value();
-  return PlanCache(timed ? plan_cache_directory(e.options) : std::nullopt);
-}
-
-// The same plan with the times of `to` samples instead of `from`.
-LayoutPlan rescaled(LayoutPlan plan, std::int64_t from, std::int64_t to) {
-  plan.predicted_seconds *= static_cast<double>(to) / static_cast<double>(from);
-  return plan;
-}
-
-// Whether the kernels of the checkpoint's plan are available; another machine or version of oneDNN may lack some.
-bool is_usable(Experiment& e, const std::vector<Stage>& stages, NetworkConfig config, const std::string& plan) {
-  config.plan_only = true;
-  try {
-    (void)Network(*e.backend, e.graph, config, layout_plan_from_text(plan, stages));
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::preflight) throw;
-    log_warning("kernels of the checkpoint are not available here ({}); others are chosen{}", error.what(),
-                e.options.optimizer.deterministic ? ", and the bits are no longer those of an uninterrupted run" : "");
-    return false;
-  }
-}
-
-// On rank 0: the plan of the checkpoint, otherwise of the rules or of the cache; otherwise none.
-FoundPlan find_plan(Experiment& e, const std::vector<Stage>& stages, const NetworkConfig& config,
-                    const std::optional<TrainingState>& resumed) {
-  const bool fixed = e.options.optimizer.deterministic;
-  if (resumed && !resumed->plan.empty() && is_usable(e, stages, config, resumed->plan)) {
-    const auto then = resumed->fingerprint.find("kernels");
-    if (fixed && then != resumed->fingerprint.end() && then->second != e.backend->ops().arithmetic()) {
-      log_warning(
-          "the checkpoint was computed by {}, this run is by {}; the bits may no longer be those of an "
-          "uninterrupted run",
-          then->second, e.backend->ops().arithmetic());
-    }
-    return {resumed->plan, "from the checkpoint"};
-  }
-  const bool described = e.device.described.has_value();
-  if (fixed || described) {
-    return {to_text(plan_layouts(*e.backend, stages, ChoiceMode::fixed)),
-            described ? "the kernels that cuDNN expects to be the fastest, neither timed nor tried" : "by fixed rules"};
-  }
-  if (const std::optional<std::string> text = plan_cache_of(e).find(PlanCache::key(e.backend->ops(), stages))) {
-    try {
-      const LayoutPlan plan = layout_plan_from_text(*text, stages);
-      return {to_text(rescaled(plan, 1, e.batch.per_shard)), "from the cache"};
-    } catch (const Error& unreadable) {
-      log_info("the cached plan is from another version of the program; timing the kernels again ({})",
-               unreadable.what());
-    }
-  }
-  return {};
-}
-
-// Collective: the plan of the fastest kernels, on rank 0.
-FoundPlan time_plan(const MpiSession& session, Communicator& ranks, Experiment& e, const std::vector<Stage>& stages) {
-  const double begin = now();
-  const TimedKernels timed = time_kernels(session, ranks, e.device, e.backend->ops(), stages);
-  if (ranks.rank() != 0) return {};
-  const LayoutPlan plan = plan_layouts(e.backend->ops(), stages, timed.queries, timed.answers);
-  plan_cache_of(e).store(PlanCache::key(e.backend->ops(), stages), to_text(rescaled(plan, e.batch.per_shard, 1)));
-  const std::string sharing = timed.ranks == 1 ? "" : fmt::format(" by {} ranks", timed.ranks);
-  return {to_text(plan), fmt::format("timed in {}{}", format_duration(now() - begin), sharing)};
 }
 
 Normalization normalization_of(const TrainingState& state) {
@@ -174,8 +99,9 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 // As sent in a step.
 std::size_t gradient_bytes(const Experiment& e) {
   const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  return static_cast<std::size_t>(e.graph.flat_elements() - e.slices.elements()) *
-         (half ? sizeof(Bf16) : sizeof(float));
+  std::int64_t elements = e.graph.flat_elements() - e.slices.elements();
+  for (const Parameter& p : e.graph.parameters()) elements -= p.frozen ? p.flat_elements() : 0;
+  return static_cast<std::size_t>(std::max<std::int64_t>(0, elements)) * (half ? sizeof(Bf16) : sizeof(float));
 }
 
 void check_muon(const OptimizerOptions& options, const Device& device) {
@@ -269,6 +195,13 @@ void split_linear(Experiment& e, int ranks, int rank) {
   e.slices = ParameterSlices(e.graph, layers, ranks, rank);
 }
 
+// Parameters that no update of the run changes need no gradient.
+void freeze(Graph& graph, const std::vector<ParameterSegment>& segments) {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].last_step <= 0 && !graph.parameters()[i].fixed) graph.freeze(i);
+  }
+}
+
 // Layers that communicate with those of other shards in training.
 void connect_shards(Experiment& e, int ranks, int rank) {
   if (e.options.model.sync_batch_norm) synchronize(e, ranks);
@@ -320,18 +253,25 @@ Reduction reduction_of(const Options& options) {
 ReducerConfig reducer_config(const Experiment& e) {
   const DistributedOptions& options = e.options.distributed;
   std::vector<std::size_t> sizes;
-  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
-  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
+  // Parameters whose gradients are not summed: those that are divided, and those that are frozen, whose gradients are zero.
+  std::vector<bool> kept = e.slices.divided();
+  kept.resize(e.graph.parameters().size());
   ReducerConfig config;
+  config.kept = e.slices.whole();
+  for (const Parameter& p : e.graph.parameters()) {
+    const std::size_t index = sizes.size();
+    if (p.frozen && !kept[index]) config.kept.push_back({p.offset, p.offset + p.flat_elements()});
+    kept[index] = kept[index] || p.frozen;
+    sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
+  }
+  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
   config.algorithm = reduction_of(e.options);
   config.bf16 = options.gradient_precision == GradientPrecision::bf16;
   config.overlap = options.overlap;
   const std::size_t others = options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes;
   const std::size_t first = bytes(options.first_bucket_mib);
   // Where the measured link suggests smaller buckets, the first is one of them.
-  config.buckets =
-      plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, e.slices.divided());
-  config.kept = e.slices.whole();
+  config.buckets = plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, kept);
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;
   config.elements = static_cast<std::size_t>(e.graph.flat_elements());
@@ -443,19 +383,26 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);
     }
-    (void)parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
+    const std::vector<ParameterSegment> segments =
+        parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
+    if (inputs.evaluated == nullptr) freeze(e.graph, segments);
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
+    const Shape full = e.data.train->shape();
+    e.sizes = inputs.evaluated == nullptr ? progressive_sizes(options.data, full) : ProgressiveSizes(full);
+    e.smaller = smaller_images(e);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
-  FoundPlan found = phase([&] { return session.rank() == 0 ? find_plan(e, stages, config, resumed) : FoundPlan{}; });
-  e.plan_text = ranks.broadcast_text(found.text, 0);
-  if (e.plan_text.empty()) {
-    found = time_plan(session, ranks, e, stages);
-    e.plan_text = ranks.broadcast_text(found.text, 0);
+  ChosenPlan chosen =
+      choose_plan(session, ranks, e, {e.graph, stages, config, resumed ? resumed->plan : std::string(), resumed});
+  e.plan_text = std::move(chosen.text);
+  e.plan_origin = std::move(chosen.origin);
+  for (SmallerImages& smaller : e.smaller) {
+    const std::string stored = resumed ? stored_plan(*resumed, smaller.image) : std::string();
+    smaller.plan_text =
+        choose_plan(session, ranks, e, {smaller.graph, smaller.stages, smaller.config(config), stored, resumed}).text;
   }
-  e.plan_origin = ranks.broadcast_text(found.origin, 0);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));
   phase([&] {
@@ -471,6 +418,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       config.fill = e.edits->fill;
     }
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+    build_networks(e, config);
     if (config.plan_only) return;
     allocate_state(e, session.rank());
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);

@@ -34,6 +34,7 @@
 #include "options/options.h"
 #include "train/batch_stage.h"
 #include "train/fingerprint.h"
+#include "train/image_sizes.h"
 #include "train/shard_statistics.h"
 #include "train/split_linear.h"
 
@@ -64,6 +65,9 @@ struct Experiment {
   std::string plan_text;    // the plan as all ranks received it
   std::string plan_origin;  // its origin, for the log: "timed in 1.2 s", "from the cache"
   std::unique_ptr<Network> network;
+  // Of training images; and what steps on those below the full size, that of `network`, compute on.
+  ProgressiveSizes sizes;
+  std::vector<SmallerImages> smaller;
   // The images in device memory, if that is not host memory and is large enough.
   std::unique_ptr<ResidentImages> resident_train;
   std::optional<Augmentation> edits;  // of resident training images, which the device makes; nullopt: none

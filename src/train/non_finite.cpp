@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -30,7 +31,8 @@ struct Found {
   double loss_sum = 0;                 // over its samples
 };
 
-Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch, std::int64_t samples, int rank) {
+Found find_here(const Experiment& e, Network& network, const BatchStage& stage, const Batch& batch,
+                std::int64_t samples, int rank) {
   Trace all;
   const Range shards = e.batch.shards_of(rank);
   const Range mine = e.batch.rank_samples(rank, samples);
@@ -39,7 +41,7 @@ Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch
     if (range.size() == 0) continue;
     const std::int64_t first = range.begin - mine.begin;
     add_shard(all,
-              trace_shard(*e.backend, *e.network, e.parameters(), e.graph.statistic_count(),
+              trace_shard(*e.backend, network, e.parameters(), e.graph.statistic_count(),
                           stage.samples(first, range.size()), 1.0F / static_cast<float>(samples)),
               first);
   }
@@ -112,14 +114,16 @@ std::vector<T> gathered(Communicator& ranks, std::span<const T> mine, const Batc
   return all;
 }
 
-void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::int64_t samples, NonFinite& found) {
-  const auto image = static_cast<std::size_t>(e.data.train->shape().size());
+void gather_batch(const Experiment& e, const Dataset& data, Communicator& ranks, const Batch& batch,
+                  std::int64_t samples, NonFinite& found) {
+  found.image = data.shape();
+  const std::size_t image = data.shape().size();
   std::vector<std::uint8_t> read;
   std::span<const std::uint8_t> pixels = batch.pixels;
   if (pixels.empty()) {  // the images lie in the device's memory
     read.resize(static_cast<std::size_t>(batch.count) * image);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
-      e.data.train->read_training(batch.indices[i], batch.keys[i], std::span(read).subspan(i * image, image));
+      data.read_training(batch.indices[i], batch.keys[i], std::span(read).subspan(i * image, image));
     }
     pixels = read;
   }
@@ -143,13 +147,13 @@ std::string sample_list(std::span<const std::uint32_t> indices) {
   return indices.size() == shown ? text : fmt::format("{} and {} more", text, indices.size() - shown);
 }
 
-NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, BatchStage& stage,
-                          const Batch& batch, std::int64_t samples) {
+NonFinite find_non_finite(Experiment& experiment, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
+                          BatchStage& stage, const Batch& batch, std::int64_t samples) {
   NonFinite found;
   run.fetch();  // parameters that are divided among the ranks become whole
   stage.set(batch, 0);
   stage.enqueue();
-  const Found here = find_here(experiment, stage, batch, samples, ranks.rank());
+  const Found here = find_here(experiment, *images.network, stage, batch, samples, ranks.rank());
   found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
   double loss_sum = here.loss_sum;
   ranks.all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);
@@ -161,8 +165,19 @@ NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator
   found.shard_batch = experiment.batch.per_shard;
   found.scale = experiment.scale;
   found.shift = experiment.shift;
-  gather_batch(experiment, ranks, batch, samples, found);
+  gather_batch(experiment, *images.data, ranks, batch, samples, found);
   return found;
+}
+
+fs::path non_finite_folder(const fs::path& run, std::int64_t step) {
+  std::error_code error;
+  const fs::path folder = run / fmt::format("nonfinite-{}", step);
+  fs::path path = folder;
+  for (int n = 2; fs::exists(path, error); ++n) {
+    path = folder;
+    path += fmt::format("-{}", n);
+  }
+  return path;
 }
 
 void write_non_finite(const fs::path& folder, const NonFinite& found, const TrainingState& state,
@@ -183,6 +198,7 @@ void write_non_finite(const fs::path& folder, const NonFinite& found, const Trai
   json["shard_batch"] = found.shard_batch;
   json["scale"] = found.scale;
   json["shift"] = found.shift;
+  json["image"] = {found.image.channels, found.image.height, found.image.width};
   json["samples"] = found.indices;
   json["labels"] = found.labels;
   json["keys"] = found.keys;
@@ -217,6 +233,10 @@ NonFinite read_non_finite(const fs::path& folder) {
     json.at("shard_batch").get_to(found.shard_batch);
     json.at("scale").get_to(found.scale);
     json.at("shift").get_to(found.shift);
+    if (json.contains("image")) {
+      const auto image = json.at("image").get<std::array<std::int64_t, 3>>();
+      found.image = {image[0], image[1], image[2]};
+    }
     json.at("samples").get_to(found.indices);
     json.at("labels").get_to(found.labels);
     json.at("keys").get_to(found.keys);

@@ -1,6 +1,6 @@
 // What is known and kept of a step whose loss or gradient was not finite.
 //
-//   const NonFinite found = find_non_finite(experiment, run, ranks, stage, batch, samples);   // collective
+//   const NonFinite found = find_non_finite(experiment, images, run, ranks, stage, batch, samples);   // collective
 //   found.text;     // "first in the output of layer 'conv2' on rank 1, samples 17, 203"
 //   write_non_finite(path, found, run.capture(), run.weights(), onnx);                      // on rank 0
 //   NonFinite same = read_non_finite(path);                                                   // for `ddp_train replay`
@@ -34,6 +34,7 @@ struct NonFinite {
   // The global batch, in the order of the shards.
   std::vector<std::int64_t> shards;  // samples of each
   std::int64_t shard_batch = 0;      // for how many samples the network was compiled
+  Shape image;                       // of one sample; empty in folders of older versions: that of state.json
   std::vector<std::uint8_t> pixels;
   std::vector<std::uint32_t> indices;
   std::vector<std::int32_t> labels;
@@ -47,12 +48,14 @@ struct NonFinite {
 
 // Collective: every rank computes its share of the batch once more, value by value; the weights stay as they are.
 // `stage` is used for it, so no step may be in flight. Pixels, labels and keys of all ranks are gathered on all of them.
-NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, BatchStage& stage,
-                          const Batch& batch, std::int64_t samples);
+NonFinite find_non_finite(Experiment& experiment, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
+                          BatchStage& stage, const Batch& batch, std::int64_t samples);
 
 // "sample 17" or "samples 17, 203, 411 and 5 more".
 std::string sample_list(std::span<const std::uint32_t> indices);
 
+// RUN/nonfinite-7, or with a number behind it if an earlier run has left one of that name.
+std::filesystem::path non_finite_folder(const std::filesystem::path& run, std::int64_t step);
 // Writes the folder. Throws Error(checkpoint) if it cannot.
 void write_non_finite(const std::filesystem::path& folder, const NonFinite& found, const TrainingState& state,
                       std::span<const TensorView> weights, const std::string& onnx);

@@ -21,8 +21,10 @@ constexpr double kFlopsPerMultiplyAdd = 2;
 
 double flops_per_sample(const Graph& graph) {
   double multiply_adds = 0;
-  for (const Stage& stage : make_stages(graph, 1)) multiply_adds += forward_multiply_adds(stage.spec);
-  return multiply_adds * kFlopsPerMultiplyAdd * kPassesPerStep;
+  for (const Stage& stage : make_stages(graph, 1)) {
+    multiply_adds += forward_multiply_adds(stage.spec) * (stage.backward ? kPassesPerStep : 1);
+  }
+  return multiply_adds * kFlopsPerMultiplyAdd;
 }
 
 }  // namespace
@@ -50,7 +52,10 @@ void RunRecorder::follow(const Reducer& reducer) {
   recorder_.new_loader();
 }
 
+void RunRecorder::compute_on(const Graph& graph) { flops_per_sample_ = flops_per_sample(graph); }
+
 void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr, bool sum_times) {
+  flops_.add(flops_per_sample_);
   if (!enabled_) return;
   recorder_.step(info, sum_times ? reducer_->bucket_times() : std::span<const SumTimes>());
   if (folder_ == nullptr) return;
@@ -71,6 +76,7 @@ RunTiming RunRecorder::gather(Communicator& ranks, const PhaseTotals& phases, st
   ranks.all_reduce(std::span(shortest), ReduceOp::min);
   for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
   if (facts_) timing.facts = *facts_;
+  if (flops_.steps > 0) timing.facts.flops_per_sample = flops_.sum / flops_.steps;
   return timing;
 }
 
@@ -111,7 +117,7 @@ void RunRecorder::write(const RunTiming& timing) {
 std::optional<double> RunRecorder::mfu(double images_per_second) const {
   if (!facts_ || !facts_->peak_flops) return std::nullopt;
   const double peak = *facts_->peak_flops * static_cast<double>(facts_->hosts.size());
-  return peak > 0 ? std::optional(images_per_second * facts_->flops_per_sample / peak) : std::nullopt;
+  return peak > 0 ? std::optional(images_per_second * flops_per_sample_ / peak) : std::nullopt;
 }
 
 std::optional<double> RunRecorder::memory() const {
@@ -119,6 +125,22 @@ std::optional<double> RunRecorder::memory() const {
   for (const RankTiming& rank : last_) most = std::max(most, rank.memory);
   return most > 0 ? std::optional(most) : std::nullopt;
 }
+
+namespace {
+
+// What --split-linear would divide at less traffic, where it is possible.
+DivisibleLayers divisible_layers(const Experiment& e) {
+  DivisibleLayers found;
+  if (e.batch.ranks == 1 || e.device.gpu_module || e.slices.any() || e.batch.shards % e.batch.ranks != 0) return found;
+  const std::vector<int> layers = layers_cheaper_divided(e.graph, e.batch.ranks, e.batch.global_batch);
+  for (const int layer : layers) found.names.push_back(e.graph.layers()[static_cast<std::size_t>(layer)].name);
+  const LayerTraffic sent = layer_traffic(e.graph, layers, e.batch.ranks, e.batch.global_batch);
+  found.activations = sent.activations;
+  found.gradients = sent.gradients;
+  return found;
+}
+
+}  // namespace
 
 RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
   RunFacts facts;
@@ -136,6 +158,7 @@ RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
   for (const Bucket& bucket : reducer.buckets()) {
     facts.bucket_bytes.push_back(bytes * static_cast<double>(bucket.elements()));
   }
+  facts.divisible = divisible_layers(e);
   for (int rank = 0; rank < e.batch.ranks; ++rank) {
     facts.samples.push_back(e.batch.rank_samples(rank, e.batch.global_batch).size());
   }

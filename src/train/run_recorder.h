@@ -33,6 +33,9 @@ class RunRecorder {
   // Only rank 0 needs them; without, no timing.json is written.
   void set_facts(RunFacts facts) { facts_ = std::move(facts); }
 
+  // The network of the steps to come, whose floating-point operations the utilization is about.
+  void compute_on(const Graph& graph);
+
   // With `sum_times` the reducer's last sums are this step's.
   void step(const StepResult& result, const StepInfo& info, double lr, bool sum_times = true);
   void count_evaluation() { ++evaluations_; }
@@ -57,6 +60,17 @@ class RunRecorder {
   bool enabled_;
   Recorder recorder_;
   std::optional<RunFacts> facts_;
+  double flops_per_sample_ = 0;  // of the network that computes now
+  // Of all steps so far.
+  struct FlopsPerSample {
+    double sum = 0;
+    double steps = 0;
+    void add(double flops) {
+      sum += flops;
+      ++steps;
+    }
+  };
+  FlopsPerSample flops_;
   std::vector<RankTiming> last_;  // of the last gather
   std::int64_t evaluations_ = 0;
   std::int64_t checkpoints_ = 0;

@@ -197,14 +197,19 @@ std::string divided_text(const Graph& graph, const ParameterSlices& slices, int 
                      format_bytes(static_cast<std::uint64_t>(sent.gradients)));
 }
 
-std::string split_advice(const Graph& graph, int ranks, std::int64_t global_batch) {
+std::vector<int> layers_cheaper_divided(const Graph& graph, int ranks, std::int64_t global_batch) {
   std::vector<int> cheaper;
-  const std::vector<int> all = linear_layers(graph);
-  for (const int layer : all) {
+  for (const int layer : linear_layers(graph)) {
     const LayerTraffic each = layer_traffic(graph, layer, ranks, global_batch);
     const bool divides = std::get<LinearLayer>(layer_at(graph, layer).kind).outputs % ranks == 0;
     if (divides && each.activations < each.gradients) cheaper.push_back(layer);
   }
+  return cheaper;
+}
+
+std::string split_advice(const Graph& graph, int ranks, std::int64_t global_batch) {
+  const std::vector<int> all = linear_layers(graph);
+  const std::vector<int> cheaper = layers_cheaper_divided(graph, ranks, global_batch);
   const std::string where =
       fmt::format("{}, global batch {}", counted(static_cast<std::uint64_t>(ranks), "rank"), global_batch);
   const auto bytes = [](double count) { return format_bytes(static_cast<std::uint64_t>(count)); };

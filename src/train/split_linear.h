@@ -103,6 +103,9 @@ struct LayerTraffic {
 LayerTraffic layer_traffic(const Graph& graph, int layer, int ranks, std::int64_t global_batch);
 LayerTraffic layer_traffic(const Graph& graph, std::span<const int> layers, int ranks, std::int64_t global_batch);
 
+// The linear layers that this number of ranks can divide, and that send less then.
+std::vector<int> layers_cheaper_divided(const Graph& graph, int ranks, std::int64_t global_batch);
+
 // For the header of a run: the layers, and what is sent.
 std::string divided_text(const Graph& graph, const ParameterSlices& slices, int ranks, std::int64_t global_batch);
 // For the command plan: which linear layers are cheaper to divide, and what is saved; a line without its end.

@@ -30,34 +30,36 @@ std::size_t steps_in_flight(const Experiment& e) {
 
 }  // namespace
 
-Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
+Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
+                        PhaseClock& clock)
     : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
-      stage(e.backend->queue(), {.image_bytes = e.data.train->shape().size(),
+      stage(e.backend->queue(), {.image_bytes = images.data->shape().size(),
                                  .max_samples = e.batch.per_rank,
-                                 .resident = e.resident_train.get(),
+                                 .resident = images.resident,
                                  .mixed = mixes(e.options.data),
-                                 .edited = e.resident_train != nullptr && e.edits.has_value(),
+                                 .edited = images.resident != nullptr && e.edits.has_value(),
                                  .buffers = steps_in_flight(e)}),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
-      step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
+      step({*e.backend, *images.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
             e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
             exchange ? &exchange->shards() : nullptr},
            e.batch, ranks.rank(),
            {.record = e.options.device.cuda_graph != GraphMode::off, .ahead = steps_in_flight(e)}) {}
 
-Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
+Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, int rank,
+                      std::int64_t steps)
     : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
              e.options.data.random_flip == FlipMode::alternate),
-      loader(*e.data.train,
+      loader(*images.data,
              {.max_batch = e.batch.per_rank,
               .workers = e.options.data.workers,
               .prefetch = e.options.data.prefetch,
-              .read_pixels = e.resident_train == nullptr,
+              .read_pixels = images.resident == nullptr,
               .training = true,
               .mixup = e.options.data.mixup,
               .cutmix = e.options.data.cutmix,
-              .edits = e.resident_train != nullptr && e.edits ? &*e.edits : nullptr,
+              .edits = images.resident != nullptr && e.edits ? &*e.edits : nullptr,
               .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
              [this] { return stream.next(); }),
       first_step(run.step() + 1) {}
@@ -71,11 +73,13 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       options_(experiment.options.optimizer),
       total_steps_(ddp::total_steps(options_, experiment.batch.steps_per_epoch)),
       schedule_(schedule_config(options_, experiment.batch)),
-      engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
+      images_(training_images(experiment, run.cursor().epoch)),
+      engine_(std::make_unique<Engine>(experiment, images_, run, ranks, clock_)),
       most_in_flight_(steps_in_flight(experiment)),
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data, experiment.options.output.eval_views) {
+  recorder_.compute_on(*images_.graph);
   const std::vector<GpuInfo>& gpus = experiment.device.gpus;
   if (!gpus.empty()) recorder_.watch_gpu(gpus[static_cast<std::size_t>(ranks.rank())].pci_id);
   const BatchPlan& plan = experiment.batch;
@@ -128,6 +132,7 @@ ExitCode Trainer::run() {
   (void)clock_.lap();
   if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
+    if (training_images(experiment_, run_.cursor().epoch).network != images_.network) rebuild();
     while (begins_another()) begin_step();
     const BegunStep step = begun_.front();
     const StepResult result = finish_step();
@@ -150,8 +155,7 @@ ExitCode Trainer::run() {
 
 // The batches from the run's position on.
 void Trainer::read_from_here() {
-  const std::int64_t left = std::max<std::int64_t>(0, total_steps_ - run_.step());
-  input_ = std::make_unique<Input>(experiment_, run_, ranks_.rank(), left);
+  input_ = std::make_unique<Input>(experiment_, images_, run_, ranks_.rank(), steps_with_these_images());
 }
 
 // The same on all ranks: it depends on positions and on results that all of them have.
@@ -226,10 +230,26 @@ void Trainer::rebalance() {
   if (reduction == Reduction::tree) {
     e.sums = open_sums(e.device, ranks_, e.backend->queue(), {reduction, e.batch.shards, *counts});
   }
-  engine_ = std::make_unique<Engine>(e, run_, ranks_, clock_);
-  recorder_.follow(engine_->reducer);
-  read_from_here();
+  rebuild();
   log_info("step {}: {}", run_.step(), balance_->summary());
+}
+
+// What computes and reads the steps from here on, after a change of the shards or of the images' size.
+void Trainer::rebuild() {
+  engine_.reset();
+  images_ = training_images(experiment_, run_.cursor().epoch);
+  engine_ = std::make_unique<Engine>(experiment_, images_, run_, ranks_, clock_);
+  recorder_.follow(engine_->reducer);
+  recorder_.compute_on(*images_.graph);
+  read_from_here();
+}
+
+// From the cursor on.
+std::int64_t Trainer::steps_with_these_images() const {
+  const std::int64_t epochs = experiment_.sizes.epochs_from(run_.cursor().epoch);
+  const std::int64_t all = std::max<std::int64_t>(0, total_steps_ - run_.step());
+  if (epochs == 0) return all;
+  return std::min(all, epochs * experiment_.batch.steps_per_epoch - run_.cursor().step);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.

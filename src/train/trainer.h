@@ -108,6 +108,8 @@ class Trainer {
   StepResult finish_step();
   void read_from_here();
   void rebalance();
+  void rebuild();
+  std::int64_t steps_with_these_images() const;
   void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
   void recall_outliers();
   // The displayed number, from 1.
@@ -125,9 +127,10 @@ class Trainer {
   PhaseClock clock_;
   std::int64_t total_steps_;
   Schedule schedule_;
-  // The parts that depend on which shards this rank has.
+  // The parts that depend on the size of the images, and on which shards this rank has.
   struct Engine {
-    Engine(Experiment& experiment, TrainingRun& run, Communicator& ranks, PhaseClock& clock);
+    Engine(Experiment& experiment, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
+           PhaseClock& clock);
     Reducer reducer;
     BatchStage stage;
     std::unique_ptr<Communicator> statistic_ranks;  // of synchronized batch normalisations; null: there are none
@@ -136,11 +139,13 @@ class Trainer {
   };
   // The batches from the cursor of the run on.
   struct Input {
-    Input(const Experiment& experiment, const TrainingRun& run, int rank, std::int64_t steps);
+    Input(const Experiment& experiment, const TrainingImages& images, const TrainingRun& run, int rank,
+          std::int64_t steps);
     BatchStream stream;
     Loader loader;
     std::int64_t first_step = 1;  // that of the first batch
   };
+  TrainingImages images_;  // of the cursor's epoch
   std::unique_ptr<Engine> engine_;
   std::optional<Balance> balance_;
   PhaseTotals measured_;  // up to the last step

@@ -1,7 +1,6 @@
 // What a trainer does about a step that is not finite.
 #include <cmath>
 #include <filesystem>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/heartbeat.h"
@@ -13,27 +12,13 @@
 #include "train/trainer.h"
 
 namespace ddp {
-namespace {
-
-// `folder`, or with a number behind it if an earlier run has left one of that name.
-std::filesystem::path free_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::path path = folder;
-  for (int n = 2; std::filesystem::exists(path, error); ++n) {
-    path = folder;
-    path += fmt::format("-{}", n);
-  }
-  return path;
-}
-
-}  // namespace
 
 // All ranks compute the same rate. A bad one would make every weight non-finite.
 void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t samples) {
   if (std::isfinite(lr)) return;
   const LongActivity activity("searching for the cause of a non-finite step");
   note_phase(WorkPhase::diagnosis);
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
+  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, batch, samples);
   found.text = fmt::format("the learning rate is not finite ({})", lr);
   const std::string kept = keep_batch(found, lr);
   throw JointError(ExitCode::non_finite,
@@ -54,7 +39,7 @@ void Trainer::handle_non_finite(const StepResult& result, std::int64_t samples, 
   recorder_.follow(engine_->reducer);
   const std::optional<Batch> batch = input_->loader.next();
   DDP_ASSERT(batch.has_value());
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, *batch, samples);
+  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, *batch, samples);
   const std::string what =
       fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
                   std::isfinite(result.loss) ? "gradient" : "loss", found.text);
@@ -92,7 +77,7 @@ std::string Trainer::keep_batch(NonFinite& found, double lr) {
   found.step = run_.step() + 1;
   found.epoch = run_.cursor().epoch + 1;
   found.lr = lr;
-  const std::filesystem::path folder = free_folder(output_->folder.path() / fmt::format("nonfinite-{}", found.step));
+  const std::filesystem::path folder = non_finite_folder(output_->folder.path(), found.step);
   try {
     write_non_finite(folder, found, run_.capture(), run_.weights(), experiment_.onnx);
   } catch (const Error& error) {

@@ -31,6 +31,7 @@ TrainingState constant_state(const Experiment& e) {
   state.global_batch = e.batch.global_batch;
   state.logical_shards = e.batch.shards;
   state.plan = e.plan_text;
+  for (const SmallerImages& smaller : e.smaller) state.plans[size_key(smaller.image)] = smaller.plan_text;
   state.classes = e.data.train->class_names();
   state.config = dump_config(e.options);
   state.fingerprint["version"] = program_version();

@@ -10,6 +10,7 @@
 #include "optim/schedule.h"
 #include "run_folder/run_folder.h"
 #include "train/balance.h"
+#include "train/choose_plan.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"
 #include "train/resume.h"
@@ -50,6 +51,8 @@ extern const int shard;
 extern const double loss;
 extern const float global_batch;
 extern TrainingRun& run;
+extern const PlanRequest plan_request;
+extern const TrainingImages images;
 extern const StepResult result;
 extern const std::string onnx;
 extern float* parameters;

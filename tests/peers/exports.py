@@ -104,6 +104,7 @@ def check(program, forward, folder, name, module):
     call(program, 'export', '--run', run, '--to', plain)
     call(program, 'export', '--run', run, '--fold-batch-norm', '--to', folded)
     module.load_state_dict(load_file(weights), strict=True)
+    halves = {}
     for precision, dtype in (('fp16', torch.float16), ('bf16', torch.bfloat16)):
         rounded = run + '-' + precision + '.safetensors'
         call(program, 'export', '--run', run, '--export-precision', precision, '--to', rounded)
@@ -111,6 +112,12 @@ def check(program, forward, folder, name, module):
         found = load_file(rounded)
         if found.keys() != expected.keys() or any(not torch.equal(found[key], value) for key, value in expected.items()):
             sys.exit(f'{rounded}: not the tensors of {weights} in {precision}')
+        # The ONNX file computes with the same rounded tensors in float32.
+        half = run + '-' + precision + '.onnx'
+        call(program, 'export', '--run', run, '--export-precision', precision, '--to', half)
+        halves[half] = {key: value.float() for key, value in expected.items()}
+        call(program, 'export', '--run', run, '--fold-batch-norm', '--export-precision', precision, '--to', run + '-folded-half.onnx')
+        onnx.checker.check_model(onnx.load(run + '-folded-half.onnx'), full_check=True)
     with safe_open(weights, 'pt') as file:
         metadata = file.metadata()
     pixels = torch.randint(0, 256, (COUNT, channels, size, size), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
@@ -133,6 +140,17 @@ def check(program, forward, folder, name, module):
             problems.append('batch norm is not folded')
         session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
         results[os.path.basename(path)] = session.run(['logits'], {'input': images.numpy()})[0]
+    for path, tensors in halves.items():
+        model = onnx.load(path)
+        onnx.checker.check_model(model, full_check=True)
+        stored = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16} & {tensor.data_type for tensor in model.graph.initializer}
+        module.load_state_dict(tensors, strict=True)
+        with torch.no_grad():
+            wanted = module.eval()(images).numpy()
+        session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+        error = np.abs(session.run(['logits'], {'input': images.numpy()})[0] - wanted).max() / np.abs(wanted).max()
+        if len(stored) != 1 or not error < TOLERANCE:
+            problems.append(f'{os.path.basename(path)} has the types {stored} and differs by {error:.1e}')
     errors = {which: np.abs(found - expected).max() / np.abs(expected).max() for which, found in results.items()}
     problems += [f'{which} differs by {error:.1e}' for which, error in errors.items() if not error < TOLERANCE]
     print(f'{"FAILED" if problems else "ok"} {name}: largest difference {max(errors.values()):.1e} {"; ".join(problems)}')

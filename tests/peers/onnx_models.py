@@ -120,11 +120,53 @@ def check(program, folder, name, module, shape, exporter, folded):
     return not problems
 
 
+def transposed(program, folder):
+    """Transposed convolutions whose padding follows from the size of the output, which PyTorch does not export, against ONNX
+    Runtime."""
+    from onnx import helper, numpy_helper
+    good = True
+    random = np.random.default_rng(3)
+    cases = [{'auto_pad': 'SAME_UPPER', 'strides': [2, 2]}, {'auto_pad': 'SAME_LOWER', 'strides': [2, 3]},
+             {'output_shape': [11, 10], 'strides': [2, 2]}, {'output_shape': [10, 11], 'strides': [2, 2], 'auto_pad': 'SAME_UPPER'},
+             {'output_shape': [12, 14], 'strides': [2, 3], 'dilations': [2, 1]},
+             {'output_shape': [10, 9], 'strides': [2, 2], 'output_padding': [1, 0]},
+             {'output_shape': [12, 12], 'strides': [2, 2]}]
+    for case in cases:
+        weight = random.standard_normal((3, 2, 3, 3)).astype(np.float32)
+        bias = random.standard_normal(2).astype(np.float32)
+        node = helper.make_node('ConvTranspose', ['image', 'up.weight', 'up.bias'], ['up'], **case)
+        height, width = case.get('output_shape', [5 * stride for stride in case['strides']])
+        mixing = random.standard_normal((2 * height * width, 7)).astype(np.float32)
+        graph = helper.make_graph(
+            [node, helper.make_node('Flatten', ['up'], ['flat']), helper.make_node('Gemm', ['flat', 'fc.weight'], ['logits'])], 'up',
+            [helper.make_tensor_value_info('image', onnx.TensorProto.FLOAT, ['n', 3, 5, 5])],
+            [helper.make_tensor_value_info('logits', onnx.TensorProto.FLOAT, ['n', None])],
+            [numpy_helper.from_array(weight, 'up.weight'), numpy_helper.from_array(bias, 'up.bias'),
+             numpy_helper.from_array(mixing, 'fc.weight')])
+        path = os.path.join(folder, 'up.onnx')
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 13)], ir_version=8), path)
+        pixels = random.integers(0, 256, (COUNT, 3, 5, 5), dtype=np.uint8)
+        pixels.tofile(path + '.in')
+        result = subprocess.run([program, path, path + '.in', str(COUNT), path + '.out'], capture_output=True, text=True)
+        session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+        wanted = session.run(['logits'], {'image': pixels.astype(np.float32) / 255})[0]
+        if result.returncode != 0:
+            print(f'FAILED transposed {case}: {result.stderr.strip()}')
+            good = False
+            continue
+        found = np.fromfile(path + '.out', np.float32)
+        agrees = found.size == wanted.size and np.abs(found.reshape(wanted.shape) - wanted).max() < TOLERANCE * np.abs(wanted).max()
+        print(f'{"ok" if agrees else "FAILED"} transposed convolution with {case}')
+        good &= agrees
+    return good
+
+
 def main():
     logging.disable(logging.WARNING)
     torch.manual_seed(0)
     good = True
     with tempfile.TemporaryDirectory() as folder:
+        good &= transposed(sys.argv[1], folder)
         for name, module, shape in networks():
             for exporter in [known for known in EXPORTERS if known in getattr(module, 'exporters', EXPORTERS)]:
                 for folded in (False, True) if getattr(module, 'folded', True) else (False,):

@@ -42,6 +42,23 @@ for precision in fp16 bf16; do
   [ $((2 * $(stat -c %s half.safetensors))) -lt $(($(stat -c %s net.safetensors) + 4096)) ] || fail "$precision is not half as large"
   run 0 60 2 "${small[@]}" --init-from half.safetensors --max-steps 1 --output from-half
 done
+# An ONNX file in half precision has the same tensors as the safetensors file.
+for precision in fp16 bf16; do
+  run 0 10 1 export --run first --export-precision $precision --to half.onnx
+  [ "$(stat -c %s half.onnx)" -lt $(($(stat -c %s half.safetensors) + 4096)) ] || fail "the ONNX file in $precision is too large"
+  run 0 60 1 "${small[@]}" --model half.onnx --lr 0 --max-steps 1 --epochs 1 --output from-half-onnx-$precision
+  run 0 10 1 export --run first --export-precision $precision --to half.safetensors
+  run 0 60 1 "${small[@]}" --init-from half.safetensors --lr 0 --max-steps 1 --epochs 1 --output from-half-$precision
+  # Behind their headers, which name the model.
+  python3 - from-half-onnx-$precision from-half-$precision <<'END' || fail "the ONNX file in $precision has other tensors"
+import json, sys
+def tensors(run):
+    data = open(run + "/latest/model.safetensors", "rb").read()
+    length = int.from_bytes(data[:8], "little")
+    return {key: value for key, value in json.loads(data[8:8 + length]).items() if key != "__metadata__"}, data[8 + length:]
+sys.exit(tensors(sys.argv[1]) != tensors(sys.argv[2]))
+END
+done
 run 0 60 1 eval "${small[@]}" --run first
 grep -q '"step":8,' out || fail 'eval --run evaluates something else'
 
@@ -83,8 +100,6 @@ run 2 10 1 --to x.onnx
 one_line '--to applies to the command export only'
 run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
 one_line 'fold-batch-norm requires --format onnx'
-run 2 10 1 export --run first --export-precision fp16 --to x.onnx
-one_line '--export-precision fp16 requires --format safetensors'
 run 2 10 1 export --run first --format onnx --to x.safetensors
 one_line '--to x.safetensors has the extension of another format than --format onnx'
 run 8 10 1 export --run nowhere --to x.onnx

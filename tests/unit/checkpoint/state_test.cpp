@@ -24,6 +24,7 @@ TEST(StateTest, ComesBackAsItWas) {
   std::mt19937_64 random(seed());
   for (int round = 0; round < 100; ++round) {
     Sample sample(random, static_cast<std::int64_t>(random() >> 20U));
+    if (round % 2 == 1) sample.state.plans = {{"20x20", "a"}, {"24x24", "b\nc"}};
     sample.state.config = "quote \" backslash \\ newline \n tab \t \xc3\xa9 \x01";
     EXPECT_EQ(parse_state(to_json(sample.state), "state.json"), sample.state);
   }

@@ -111,6 +111,56 @@ TEST(VerdictTest, WithoutDataWaitTheRanksWaitLessForOneAnother) {
   EXPECT_NEAR(found.cures.at(0).step_seconds, 9.9e-3 + 3e-3 * 9.3 / 29.4, 0.2e-3);
 }
 
+// 2 ranks whose sums of 1 MB take 100 ms at 10 MB/s. Each sends 1 MB in a step, of which 0.8 MB are for linear layers that would
+// exchange 50 KB instead.
+RunTiming with_divisible_layers() {
+  RunTiming timing = with([](RankTiming& rank) { rank.phases[Phase::exposed_communication] = 0.1 * kSteps; });
+  timing.buckets[0].shortest = 0.1;
+  timing.facts.divisible = {.names = {"fc1", "fc2"}, .activations = 5e4, .gradients = 8e5};
+  return timing;
+}
+
+TEST(VerdictTest, LinearLayersWithMostOfTheGradientAreToBeDivided) {
+  const Explanation found = explain(with_divisible_layers(), {});
+  EXPECT_EQ(found.cause, Cause::bandwidth);
+  ASSERT_EQ(found.cures.size(), 3U);
+  EXPECT_EQ(found.cures[0].text(), "--split-linear fc1,fc2");
+  EXPECT_FALSE(found.cures[0].changes_training);
+  // 20% of the sums, 20 ms, and 5 ms for the activations remain of 100 ms.
+  EXPECT_NEAR(found.cures[0].speedup, 109.6 / 34.6, 0.02);
+  EXPECT_THAT(describe(found), HasSubstr("are gradients of fc1, fc2; divided among the ranks, "));
+}
+
+TEST(VerdictTest, WhatBackwardHidesOfDividedLayersIsNoGain) {
+  RunTiming timing = with_divisible_layers();
+  timing.facts.overlaps = true;
+  timing.facts.bucket_bytes = {8e5, 2e5};
+  // The sum of the linear layers is ready after 4.1 of 9.1 ms and takes 5 ms; the other one takes 20 ms and is not hidden.
+  timing.buckets = {{4.1e-3, 4.1e-3, 9.1e-3, 5e-3}, {9.1e-3, 9.1e-3, 29.1e-3, 20e-3}};
+  for (RankTiming& rank : timing.ranks) rank.phases[Phase::exposed_communication] = 20e-3 * kSteps;
+  const StepModel model = step_model(timing);
+  const StepModel cured = with_divided_layers(timing, model);
+  // 40 MB/s: the exchange takes 1.25 ms, and nothing is won.
+  EXPECT_NEAR(cured.communication, 20e-3 + 5e4 / 40e6, 1e-5);
+}
+
+TEST(VerdictTest, LayersAreNotDividedWhereThatIsImpossibleOrSmall) {
+  const auto divides = [](const RunTiming& timing, const std::function<void(Options&)>& change) {
+    Options options;
+    change(options);
+    return describe(explain(timing, options)).find("--split-linear") != std::string::npos;
+  };
+  const RunTiming timing = with_divisible_layers();
+  EXPECT_TRUE(divides(timing, [](Options&) {}));
+  EXPECT_FALSE(divides(timing, [](Options& o) { o.optimizer.deterministic = true; }));
+  EXPECT_FALSE(divides(timing, [](Options& o) { o.optimizer.optimizer = OptimizerKind::muon; }));
+  EXPECT_FALSE(divides(timing, [](Options& o) { o.batch.balance = true; }));
+  EXPECT_FALSE(divides(timing, [](Options& o) { o.distributed.split_linear = "fc1"; }));
+  RunTiming small = timing;
+  small.facts.divisible.gradients = 4e5;
+  EXPECT_FALSE(divides(small, [](Options&) {}));
+}
+
 TEST(VerdictTest, TheKindOfCommunicationIsNamed) {
   const auto slow_sums = [](double bytes, double seconds) {
     RunTiming timing = with([&](RankTiming& rank) { rank.phases[Phase::exposed_communication] = seconds * kSteps; });

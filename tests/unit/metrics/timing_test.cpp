@@ -29,7 +29,8 @@ RunTiming sample_timing() {
                   .overlaps = true,
                   .flops_per_sample = 1e6,
                   .peak_flops = 1e11,
-                  .bucket_bytes = {1e6, 2e6}};
+                  .bucket_bytes = {1e6, 2e6},
+                  .divisible = {.names = {"fc1", "fc 2"}, .activations = 5e4, .gradients = 2.5e6}};
   timing.complete = true;
   timing.step = 20;
   timing.evaluations = 2;

@@ -6,10 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
+#include <string>
 
+#include "base/half.h"
 #include "model/initialize.h"
 #include "model/zoo.h"
+#include "onnx/half_weights.h"
 #include "onnx/import.h"
+#include "support/errors.h"
 #include "support/graph_reference.h"
 
 namespace ddp {
@@ -97,6 +102,45 @@ TEST(ExportOnnx, ComesBackWithTheSameNamesAndValues) {
   EXPECT_EQ(logits, trained.logits());
 }
 
+// Only the weights and statistics are stored in half precision, exactly as they round; names stay.
+TEST(ExportOnnx, HalfPrecisionComesBackRounded) {
+  const Trained trained;
+  std::set<std::string> names;
+  for (const Parameter& p : trained.graph.parameters()) names.insert(p.name);
+  for (const Statistic& s : trained.graph.statistics()) names.insert(s.name);
+  const std::size_t whole = to_bytes(export_onnx(trained.exported(), {})).size();
+  for (const bool half : {true, false}) {
+    OnnxModel model = export_onnx(trained.exported(), {});
+    store_weights_as(model, half ? "FLOAT16" : "BFLOAT16", names);
+    const std::string bytes = to_bytes(model);
+    EXPECT_LT(bytes.size(), whole + 100 * names.size() - 2 * static_cast<std::size_t>(trained.graph.parameter_count()));
+    const OnnxModel read = parse_onnx(bytes, "half.onnx");
+    EXPECT_EQ(read.initializers.at("fc1.weight").type_name, half ? "FLOAT16" : "BFLOAT16");
+    EXPECT_EQ(read.initializers.at("relu6.max").type_name, "FLOAT");
+    const ImportedModel back = import_onnx_bytes(bytes, "half.onnx");
+    const auto rounded = [&](float value) {
+      return half ? half_to_float(float_to_half(value)) : bfloat16_to_float(float_to_bfloat16(value));
+    };
+    ASSERT_EQ(back.parameters.size(), trained.parameters.size());
+    for (std::size_t i = 0; i < back.parameters.size(); ++i) {
+      ASSERT_EQ(back.parameters[i], rounded(trained.parameters[i])) << i;
+    }
+    for (std::size_t i = 0; i < back.statistics.size(); ++i)
+      EXPECT_EQ(back.statistics[i], rounded(trained.statistics[i]));
+    for (std::size_t i = 0; i < back.graph.parameters().size(); ++i) {
+      EXPECT_EQ(back.graph.parameters()[i].name, trained.graph.parameters()[i].name);
+    }
+  }
+}
+
+TEST(ExportOnnx, ValuesBeyondHalfPrecisionAreNamed) {
+  Trained trained;
+  trained.parameters[0] = 1e5F;
+  OnnxModel model = export_onnx(trained.exported(), {});
+  EXPECT_THAT(error_text(ExitCode::non_finite, [&] { store_weights_as(model, "FLOAT16", {"conv0.weight"}); }),
+              testing::HasSubstr("tensor 'conv0.weight' has values beyond the largest of FLOAT16"));
+}
+
 TEST(ExportOnnx, FoldedBatchNormGivesTheSameLogits) {
   const Trained trained;
   const OnnxModel model = export_onnx(trained.exported(), {.fold_batch_norm = true});
@@ -143,6 +187,14 @@ TEST(ExportOnnx, EveryModelOfTheZooComesBack) {
     EXPECT_EQ(back.parameters, parameters);
     EXPECT_EQ(back.statistics, statistics);
     EXPECT_EQ(back.graph.classes(), 10);
+    std::set<std::string> names;
+    for (const Parameter& p : graph.parameters()) names.insert(p.name);
+    for (const Statistic& s : graph.statistics()) names.insert(s.name);
+    OnnxModel half = export_onnx({graph, parameters, statistics, {}}, {});
+    store_weights_as(half, "BFLOAT16", names);
+    const ImportedModel rounded = import_onnx_bytes(to_bytes(half), "half.onnx");
+    EXPECT_EQ(rounded.parameters.size(), parameters.size());
+    EXPECT_EQ(rounded.graph.layers().size(), back.graph.layers().size());
   }
 }
 

@@ -89,8 +89,10 @@ TEST(OnnxRefusal, WhatIsNotSupportedIsSaid) {
               HasSubstr("its dilations are not two numbers"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"strides", Integers{2}}}),
               HasSubstr("its strides are not two numbers from 1"));
-  EXPECT_THAT(refusal_of("ConvTranspose", {"w"}, {{"auto_pad", std::string("SAME_UPPER")}}),
-              HasSubstr("its padding is computed from the size of the output"));
+  EXPECT_THAT(refusal_of("ConvTranspose", {"w"}, {{"output_shape", Integers{5}}}),
+              HasSubstr("its output_shape is not two numbers"));
+  EXPECT_THAT(refusal_of("ConvTranspose", {"w"}, {{"output_shape", Integers{5, 0}}}),
+              HasSubstr("its output_shape of 5x0 is invalid"));
   EXPECT_THAT(refusal_of("Pad", {"pads"}, {{"mode", std::string("wrap")}}), HasSubstr("mode is 'wrap'"));
   EXPECT_THAT(refusal_of("Pad", {"pads"}, {{"mode", std::string("reflect")}}), HasSubstr("smaller than the image"));
   EXPECT_THAT(refusal_of("Conv", {"w"}, {{"group", std::int64_t{2}}}), HasSubstr("channels per group"));

@@ -147,5 +147,21 @@ TEST(CheckSchedule, RefusesWhatItDoesNotReadOrLacks) {
   }
 }
 
+TEST(CheckProgressive, TheSizesNeedTheirEpochs) {
+  const std::vector<std::string> complete = {"--progressive-size", "128x96", "--progressive-begin",  "2",
+                                             "--progressive-end",  "12",     "--progressive-stages", "3"};
+  const DataOptions data = parse(complete).data;
+  EXPECT_EQ(data.progressive_size, (ImageSides{.height = 128, .width = 96}));
+  EXPECT_EQ(data.progressive_begin, 2);
+  EXPECT_EQ(data.progressive_end, 12);
+  EXPECT_EQ(data.progressive_stages, 3);
+  EXPECT_THAT(refusal({"--progressive-size", "128"}), HasSubstr("--progressive-size requires --progressive-end"));
+  EXPECT_THAT(refusal({"--progressive-size", "128", "--progressive-begin", "3", "--progressive-end", "3"}),
+              HasSubstr("greater than --progressive-begin 3"));
+  EXPECT_THAT(refusal({"--progressive-end", "3"}), HasSubstr("require --progressive-size"));
+  EXPECT_THAT(refusal({"--progressive-stages", "3"}), HasSubstr("require --progressive-size"));
+  EXPECT_THAT(refusal({"--progressive-size", "4", "--progressive-end", "3"}), HasSubstr("from 8 to 2048"));
+}
+
 }  // namespace
 }  // namespace ddp

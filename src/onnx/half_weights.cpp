@@ -1,0 +1,51 @@
+#include "onnx/half_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/half.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kFloat = 1;  // TensorProto.DataType
+
+void round_tensor(const std::string& name, OnnxTensor& tensor, std::string_view type) {
+  const bool half = type == "FLOAT16";
+  for (float& value : tensor.reals) {
+    value = half ? half_to_float(float_to_half(value)) : bfloat16_to_float(float_to_bfloat16(value));
+    check(std::isfinite(value), ExitCode::non_finite, "tensor '{}' has values beyond the largest of {}", name, type);
+  }
+  tensor.type_name = type;
+}
+
+}  // namespace
+
+void store_weights_as(OnnxModel& model, std::string_view type, const std::set<std::string>& names) {
+  DDP_ASSERT(type == "FLOAT16" || type == "BFLOAT16");
+  std::vector<OnnxNode> nodes;
+  std::set<std::string> cast;
+  for (auto& [name, tensor] : model.initializers) {
+    if (tensor.type != OnnxTensor::Type::real || !names.contains(name)) continue;
+    round_tensor(name, tensor, type);
+    nodes.push_back({.name = name + ".cast",
+                     .type = "Cast",
+                     .inputs = {name},
+                     .outputs = {name + ".float"},
+                     .attributes = {{"to", kFloat}}});
+    cast.insert(name);
+  }
+  for (OnnxNode& node : model.nodes) {
+    for (std::string& input : node.inputs) {
+      if (cast.contains(input)) input += ".float";
+    }
+    nodes.push_back(std::move(node));
+  }
+  model.nodes = std::move(nodes);
+}
+
+}  // namespace ddp
