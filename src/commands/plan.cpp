@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "commands/stages.h"
+#include "commands/traffic.h"
 #include "train/experiment.h"
 #include "train/split_linear.h"
 
@@ -67,6 +68,7 @@ int run_plan(const MpiSession& session, const Options& options) {
              format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));
   if (!described && e.device.gpu_module == nullptr) print_split_advice(e);
   if (described) {
+    print_traffic(e);
     print_estimates(ranks.device, e);
   } else {
     print_stages(ranks.device, e);

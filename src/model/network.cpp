@@ -215,6 +215,20 @@ std::string Network::describe() const {
   return text;
 }
 
+OpTraffic Network::traffic_of(int index, const StageWork& work) const {
+  const Step& step = steps_[static_cast<std::size_t>(index)];
+  OpTraffic traffic = step.op->traffic().value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
+  if (!has_input_gradient(step.specs.front())) return traffic;
+  for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+    const Value& value = values_[step.inputs[k]];
+    // The kernel that adds reads both and writes one of them.
+    if (value.producer >= 0 && writes_aside(index, k)) {
+      traffic.backward += {1, 3 * static_cast<double>(bytes_of(value))};
+    }
+  }
+  return traffic;
+}
+
 std::vector<StageWork> Network::work() const {
   std::vector<StageWork> all;
   for (const Step& step : steps_) {
@@ -239,6 +253,7 @@ std::vector<StageWork> Network::work() const {
                    .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
                                      (step.op->backward_reads_y() ? output : 0) + (input_gradient ? inputs : 0) +
                                      2 * parameters});
+    all.back().traffic = traffic_of(static_cast<int>(&step - steps_.data()), all.back());
   }
   return all;
 }

@@ -89,6 +89,7 @@ struct StageWork {
   double backward_flops = 0;
   double forward_bytes = 0;
   double backward_bytes = 0;
+  OpTraffic traffic = {};  // of the kernels on a GPU, with the sums of gradients of which there are several
 };
 
 struct LossOutput {
@@ -179,6 +180,7 @@ class Network {
     return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
   }
   bool writes_aside(int step, std::size_t input) const;
+  OpTraffic traffic_of(int step, const StageWork& work) const;
   int last_use_of(const Value& value) const;
   int backward_time(int step) const { return 2 * static_cast<int>(steps_.size()) - step; }
   void plan_memory();

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 
 namespace ddp::cuda {
@@ -33,6 +34,35 @@ class CudaConv final : public Op {
   std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+  std::optional<OpTraffic> traffic() const override {
+    const double each = static_cast<double>(bytes_of(context_.element()));
+    const double x = each * static_cast<double>(spec_.batch * spec_.input.elements());
+    const double convolved = each * static_cast<double>(rows() * spec_.output_channels);
+    const double y = each * static_cast<double>(spec_.batch * spec_.output().elements());
+    const double packed = each * static_cast<double>(weight_count());
+    const double plain = sizeof(float) * static_cast<double>(weight_count());
+    const bool repacks = context_.element() != Element::fp32 || (group_channels() > 1 && taps() > 1);
+    // Each direction reads two of the tensors and writes the third; a workspace is written and read.
+    const auto convolution = [&](const ConvKernel& used) {
+      return PassTraffic{used.kernels(), x + packed + convolved + 2 * static_cast<double>(used.workspace_bytes())};
+    };
+    OpTraffic traffic;
+    if (repacks) traffic.forward += kernel({plain}, {packed});
+    traffic.forward += convolution(*forward_);
+    if (spec_.average_pool) {
+      traffic.forward += kernel({convolved}, {y});
+    } else if (spec_.bias || spec_.relu) {
+      traffic.forward += kernel({convolved}, {convolved});
+    }
+    if (spec_.bias || spec_.relu) {
+      traffic.backward += kernel({y, spec_.relu ? convolved : 0}, {spec_.relu ? convolved : 0});
+      if (spec_.bias && bias_partial_sums(rows(), spec_.output_channels) > 0) traffic.backward.kernels += 1;
+    }
+    traffic.backward += convolution(*weights_);
+    if (repacks) traffic.backward += kernel({packed}, {plain});
+    if (data_ != nullptr) traffic.backward += convolution(*data_);
+    return traffic;
+  }
 
   void forward(const ForwardArguments& a) override {
     const Element element = context_.element();
