@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "backend/activations.h"
 #include "backend/flat_update.h"
 #include "backend/tensor.h"
+#include "backend/weight_packing.h"
 
 namespace ddp {
 
@@ -37,6 +39,9 @@ class FlatMath {
   virtual void square_sums(const float* values, std::size_t count, double* sums) = 0;
   // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it.
   virtual void pull(float* slow, float* fast, std::size_t count, float rest) = 0;
+  // Converts weights, or gradients back, for operators with Op::packed_form(), which only some backends have.
+  virtual void pack_weights(std::span<const WeightPacking> /*all*/) {}
+  virtual void unpack_weights(std::span<const WeightPacking> /*all*/) {}
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };

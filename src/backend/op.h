@@ -44,6 +44,7 @@
 #include "backend/over_shards.h"
 #include "backend/tensor.h"
 #include "backend/traffic.h"
+#include "backend/weight_packing.h"
 
 namespace ddp {
 
@@ -96,6 +97,7 @@ struct ForwardArguments {
   bool training = true;                     // backward may follow; false: evaluation
   const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
   const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
+  const std::byte* packed = nullptr;        // the weight as packed_form() says; null: the operator packs it itself
 };
 
 struct BackwardArguments {
@@ -114,6 +116,8 @@ struct BackwardArguments {
   const std::uint64_t* keys = nullptr;
   const SumOverShards* sums = nullptr;      // as in forward
   const ShardExchange* exchange = nullptr;  // as in forward
+  const std::byte* packed = nullptr;        // as in forward
+  std::byte* packed_gradient = nullptr;  // receives the weight's gradient; null: it is written to parameter_gradients
 };
 
 class Op {
@@ -133,6 +137,8 @@ class Op {
   virtual bool in_place() const { return false; }
   // Whether backward can add dx to the gradients that other readers of x have left there.
   virtual bool adds_to_dx() const { return false; }
+  // The form in which the kernels read the first parameter and write its gradient, if that is not the plain one.
+  virtual std::optional<PackedShape> packed_form() const { return std::nullopt; }
   // Of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
   virtual std::optional<OpTraffic> traffic() const { return std::nullopt; }
 

@@ -1,5 +1,6 @@
 // What one pass of an operator costs a GPU besides arithmetic, estimated from shapes: kernels that are started, and bytes
-// that they read and write in memory if no cache keeps anything from one kernel to the next.
+// that they read and write in memory if no cache keeps anything from one kernel to the next. Without the
+// conversion of weights (weight_packing.h), which belongs to no single operator.
 //
 //   const std::optional<OpTraffic> traffic = op.traffic();   // traffic->backward.kernels
 #pragma once
