@@ -1,6 +1,6 @@
 // Weights of convolutions in the order and the element type in which kernels read them.
 //
-//   const std::vector<WeightPacking> all = {{weights, packed, {64, 3, 49}}};
+//   const std::vector<WeightPacking> all = {{device_floats, workspace, {64, 3, 49}}};
 //   backend.math().pack_weights(all);      // converts [64][3][49] of fp32 to [64][49][3] of activations
 //   backend.math().unpack_weights(all);    // and a packed gradient back
 //
