@@ -1,4 +1,4 @@
-"""Shared by compare and scaling: starting each side on its cores, reading its line of JSON, and the table."""
+"""Shared by the scripts: starting each side on its cores, reading its line of JSON, and tables."""
 
 import contextlib
 import json
@@ -35,6 +35,15 @@ def fail_with_last_line(what, code, *outputs):
     """Exits with the last line of the first non-empty output of a command."""
     said = next((output.strip() for output in outputs if output.strip()), "no output")
     fail(f"{what} ended with code {code}: {said.splitlines()[-1]}", 1)
+
+
+def write_between(path, name, text):
+    """Replaces what is between the lines <!-- name --> and <!-- /name --> of a page."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    page = path.read_text(encoding="utf-8")
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        fail(f"{path} does not contain the lines {begin.strip()} and {end.strip()}", 2)
+    path.write_text(page[:page.index(begin) + len(begin)] + "\n" + text + "\n" + page[page.index(end):], encoding="utf-8")
 
 
 def run_json(command, what, environment=None):

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "backend/activations.h"
 #include "backend/flat_update.h"
 #include "backend/tensor.h"
+#include "backend/weight_packing.h"
 
 namespace ddp {
 
@@ -40,6 +42,9 @@ class FlatMath {
   // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it; `skip` as
   // for copy().
   virtual void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) = 0;
+  // Converts weights, or gradients back, for operators with Op::packed_form(), which only some backends have.
+  virtual void pack_weights(std::span<const WeightPacking> /*all*/) {}
+  virtual void unpack_weights(std::span<const WeightPacking> /*all*/) {}
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,8 @@
 #include "backend/ops/sample_norm.h"
 #include "backend/over_shards.h"
 #include "backend/tensor.h"
+#include "backend/traffic.h"
+#include "backend/weight_packing.h"
 
 namespace ddp {
 
@@ -94,6 +97,7 @@ struct ForwardArguments {
   bool training = true;                     // backward may follow; false: evaluation
   const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
   const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
+  const std::byte* packed = nullptr;        // the weight as packed_form() says; null: the operator packs it itself
 };
 
 struct BackwardArguments {
@@ -108,9 +112,12 @@ struct BackwardArguments {
   std::int64_t active = 0;
   ConstActivations x2 = nullptr;  // the second input, if there is one
   Activations dx2 = nullptr;      // its gradient
+  bool add_to_dx = false;         // dx is added to what is there, if the operator adds_to_dx(); not if x2 exists
   const std::uint64_t* keys = nullptr;
   const SumOverShards* sums = nullptr;      // as in forward
   const ShardExchange* exchange = nullptr;  // as in forward
+  const std::byte* packed = nullptr;        // as in forward
+  std::byte* packed_gradient = nullptr;  // receives the weight's gradient; null: it is written to parameter_gradients
 };
 
 class Op {
@@ -128,6 +135,12 @@ class Op {
   virtual bool backward_reads_y() const { return false; }
   // Whether y may alias x, and dx may alias dy: elementwise operators with the same layout on both sides.
   virtual bool in_place() const { return false; }
+  // Whether backward can add dx to the gradients that other readers of x have left there.
+  virtual bool adds_to_dx() const { return false; }
+  // The form in which the kernels read the first parameter and write its gradient, if that is not the plain one.
+  virtual std::optional<PackedShape> packed_form() const { return std::nullopt; }
+  // Of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
+  virtual std::optional<OpTraffic> traffic() const { return std::nullopt; }
 
   virtual void forward(const ForwardArguments& arguments) = 0;
   virtual void backward(const BackwardArguments& arguments) = 0;

@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "commands/stages.h"
+#include "commands/traffic.h"
 #include "train/experiment.h"
 #include "train/split_linear.h"
 
@@ -68,6 +69,7 @@ int run_plan(const MpiSession& session, const Options& options) {
   if (!described && e.device.gpu_module == nullptr) print_split_advice(e);
   if (!e.smaller.empty()) fmt::print("image sizes: {}; all of this is for the last one\n", e.sizes.text());
   if (described) {
+    print_traffic(e);
     print_estimates(ranks.device, e);
   } else {
     print_stages(ranks.device, e);

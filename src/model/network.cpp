@@ -11,6 +11,9 @@
 namespace ddp {
 namespace {
 
+// Of plain gradients that are converted at once; see Note [Packed weights].
+constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20U;
+
 bool has_input_gradient(const OpSpec& spec) {
   return std::visit(
       [](const auto& s) {
@@ -25,6 +28,8 @@ bool has_input_gradient(const OpSpec& spec) {
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
     : backend_(backend), parameters_(graph.parameters()), flat_elements_(graph.flat_elements()), config_(config) {
   build_steps(graph, plan);
+  plan_packing();
+  packings_.reserve(steps_.size());
   const Value& images = values_.front();
   input_ = {config.batch, config.image, images.shape,         images.layout,
             config.scale, config.shift, config.edits_reflect, config.fill};
@@ -112,16 +117,40 @@ void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
   for (std::size_t v = 0; v + 1 < values_.size(); ++v) DDP_ASSERT(!values_[v].readers.empty());
 }
 
+void Network::plan_packing() {
+  finished_after_.resize(steps_.size());
+  const auto count = static_cast<int>(steps_.size());
+  for (int last = count - 1; last >= 0;) {
+    int first = last;
+    std::int64_t bytes = 0;
+    const auto add = [&] {
+      const std::optional<PackedShape> packed = steps_[static_cast<std::size_t>(first)].op->packed_form();
+      if (packed) bytes += packed->elements() * static_cast<std::int64_t>(sizeof(float));
+    };
+    for (add(); bytes > 0 && bytes < kPackedBytes && first > 0; add()) --first;
+    for (int i = first; i <= last; ++i) finished_after_[static_cast<std::size_t>(i)] = first;
+    last = first - 1;
+  }
+}
+
 std::size_t Network::elements_of(const Value& value) const {
   return static_cast<std::size_t>(stored_elements(config_.batch, value.shape, value.layout));
 }
 
-// Whether the gradient of a step's input must be added to an earlier one; that of the images, and of what no trained parameter
-// influences, is never read.
+// Whether a step adds the gradient of its only input to that of a later reader.
+bool Network::adds_in_place(int step) const {
+  const Step& s = steps_[static_cast<std::size_t>(step)];
+  const Value& value = values_[s.inputs.front()];
+  return s.inputs.size() == 1 && has_gradient(value) && value.readers.back() != step && s.op->adds_to_dx();
+}
+
+// Whether the gradient of a step's input goes to a temporary buffer, which is then added to an earlier one; that of the images,
+// and of what no trained parameter influences, is never read.
 bool Network::writes_aside(int step, std::size_t input) const {
   const std::vector<std::size_t>& inputs = steps_[static_cast<std::size_t>(step)].inputs;
   const Value& value = values_[inputs[input]];
   if (!has_gradient(value)) return true;
+  if (adds_in_place(step)) return false;
   const bool again = input > 0 && inputs[0] == inputs[input];
   return value.readers.back() != step || again;
 }
@@ -167,18 +196,26 @@ void Network::plan_memory() {
     } else {
       out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
     }
+    const std::optional<PackedShape> packed = step.op->packed_form();
+    const std::size_t packed_bytes =
+        packed ? static_cast<std::size_t>(packed->elements()) * ddp::bytes_of(backend_.ops().activation_element()) : 0;
+    if (packed) own.packed = planner.add(step.name + ".packed weight", packed_bytes, 0, step.backward ? backward : i);
     if (!step.backward) {
       own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, i);
       own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
       continue;
     }
-    if (in_place && !writes_aside(i, 0)) {
+    if (in_place && !writes_aside(i, 0) && !adds_in_place(i)) {
       out.dy = values[input].dy;
       planner.extend(out.dy, dy_begin, backward);
     } else {
       out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
     }
     own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
+    if (packed) {
+      own.packed_gradient = planner.add(step.name + ".packed gradient", packed_bytes, backward,
+                                        backward_time(finished_after_[static_cast<std::size_t>(i)]));
+    }
     own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
     own.backward_workspace =
         planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
@@ -208,6 +245,8 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
     step.saved = arena + memory_.offset(steps[s].saved);
     step.forward_workspace = arena + memory_.offset(steps[s].forward_workspace);
     if (step.backward) step.backward_workspace = arena + memory_.offset(steps[s].backward_workspace);
+    if (steps[s].packed) step.packed = arena + memory_.offset(*steps[s].packed);
+    if (steps[s].packed_gradient) step.packed_gradient = arena + memory_.offset(*steps[s].packed_gradient);
     for (std::size_t input = 0; input < step.inputs.size(); ++input) {
       if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
     }
@@ -226,6 +265,21 @@ std::string Network::describe() const {
                         to_string(values_[step.output].layout), step.kernels);
   }
   return text;
+}
+
+OpTraffic Network::traffic_of(int index, const StageWork& work) const {
+  const Step& step = steps_[static_cast<std::size_t>(index)];
+  OpTraffic traffic = step.op->traffic().value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
+  if (!has_input_gradient(step.specs.front())) return traffic;
+  if (adds_in_place(index)) traffic.backward.bytes += static_cast<double>(bytes_of(values_[step.inputs.front()]));
+  for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+    const Value& value = values_[step.inputs[k]];
+    // The kernel that adds reads both and writes one of them.
+    if (value.producer >= 0 && writes_aside(index, k)) {
+      traffic.backward += {1, 3 * static_cast<double>(bytes_of(value))};
+    }
+  }
+  return traffic;
 }
 
 std::vector<StageWork> Network::work() const {
@@ -252,8 +306,30 @@ std::vector<StageWork> Network::work() const {
                    .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
                                      (step.op->backward_reads_y() ? output : 0) + (input_gradient ? inputs : 0) +
                                      2 * parameters});
+    all.back().traffic = traffic_of(static_cast<int>(&step - steps_.data()), all.back());
   }
+  add_packing(all);
   return all;
+}
+
+// A kernel before the first step, and one at the end of each of the ranges that are finished together.
+void Network::add_packing(std::vector<StageWork>& all) const {
+  bool any = false;
+  bool in_range = false;
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    const std::optional<PackedShape> packed = steps_[i].op->packed_form();
+    if (packed) {
+      const double bytes = static_cast<double>(packed->elements()) *
+                           static_cast<double>(sizeof(float) + ddp::bytes_of(backend_.ops().activation_element()));
+      all[i].traffic.forward.bytes += bytes;
+      all[i].traffic.backward.bytes += bytes;
+      any = in_range = true;
+    }
+    if (finished_after_[i] != static_cast<int>(i)) continue;
+    if (in_range) all[i].traffic.backward.kernels += 1;
+    in_range = false;
+  }
+  if (any) all.front().traffic.forward.kernels += 1;
 }
 
 std::string Network::place_of_output(const Step& step) {
@@ -288,6 +364,9 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   exchange_ = pass == Pass::training ? state.exchange : nullptr;
   backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
   show(false, "the input", values_.front(), values_.front().y);
+  // Only read.
+  backend_.math().pack_weights(
+      packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1));
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.x = values_[step.inputs[0]].y;
@@ -304,6 +383,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.training = pass == Pass::training;
     arguments.sums = sums_;
     arguments.exchange = exchange_;
+    arguments.packed = step.packed;
     const auto index = static_cast<std::size_t>(&step - steps_.data());
     if (step_watch_) step_watch_(index, false, true);
     step.op->forward(arguments);
@@ -331,6 +411,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.y = values_[step.output].y;
   arguments.dy = values_[step.output].dy;
   arguments.dx = target(0);
+  arguments.add_to_dx = adds_in_place(index);
   if (step.inputs.size() > 1) {
     arguments.x2 = values_[step.inputs[1]].y;
     arguments.dx2 = target(1);
@@ -346,16 +427,12 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   arguments.keys = keys_;
   arguments.sums = sums_;
   arguments.exchange = exchange_;
+  arguments.packed = step.packed;
+  // An observer is shown the gradient at once.
+  arguments.packed_gradient = observer_ ? nullptr : step.packed_gradient;
   step.op->backward(arguments);
   heartbeat();
   show_gradients(step, arguments);
-  for (const int p : step.parameters) {
-    // Parameters that are not trained have zero gradients, which would otherwise contribute to norms.
-    const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
-    if (!parameter.fixed && !parameter.frozen) continue;
-    backend_.math().fill_zero(gradient + parameter.offset,
-                              static_cast<std::size_t>(parameter.elements()) * sizeof(float));
-  }
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];
     if (step.aside.at(input) == nullptr || value.dy == nullptr) continue;
@@ -363,13 +440,47 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   }
 }
 
-void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
-  for (auto i = static_cast<int>(steps_.size()); i-- > 0;) {
+// The packed weights or gradients of steps `first` to `last`, and their places in a flat buffer.
+std::span<const WeightPacking> Network::packings(float* plain, std::byte* Step::*packed, int first, int last) {
+  packings_.clear();
+  for (int i = first; i <= last; ++i) {
     const Step& step = steps_[static_cast<std::size_t>(i)];
+    if (step.*packed == nullptr) continue;
+    const Parameter& weight = parameters_[static_cast<std::size_t>(step.parameters.front())];
+    packings_.push_back({plain + weight.offset, step.*packed, *step.op->packed_form()});
+  }
+  return packings_;
+}
+
+// After the backward pass of steps `first` to `last`: their gradients in plain layout.
+void Network::finish_gradients(int first, int last, float* gradient) {
+  if (!observer_) backend_.math().unpack_weights(packings(gradient, &Step::packed_gradient, first, last));
+  for (int i = first; i <= last; ++i) {
+    const Step& step = steps_[static_cast<std::size_t>(i)];
+    if (!step.backward) continue;
+    for (const int p : step.parameters) {
+      // Parameters that are not trained have zero gradients, which would otherwise contribute to norms.
+      const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
+      if (!parameter.fixed && !parameter.frozen) continue;
+      backend_.math().fill_zero(gradient + parameter.offset,
+                                static_cast<std::size_t>(parameter.elements()) * sizeof(float));
+    }
+  }
+}
+
+void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
+  int unfinished = static_cast<int>(steps_.size()) - 1;  // the last step whose gradients are not final
+  for (auto i = static_cast<int>(steps_.size()); i-- > 0;) {
     if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, true);
-    if (step.backward) backward_step(i, parameters, gradient);
+    if (steps_[static_cast<std::size_t>(i)].backward) backward_step(i, parameters, gradient);
     if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, false);
-    if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
+    if (finished_after_[static_cast<std::size_t>(i)] != i) continue;
+    finish_gradients(i, unfinished, gradient);
+    for (int s = unfinished; s >= i; --s) {
+      const Step& step = steps_[static_cast<std::size_t>(s)];
+      if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
+    }
+    unfinished = i - 1;
   }
 }
 

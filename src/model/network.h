@@ -13,7 +13,12 @@
 // Note [Values]
 // Stages communicate by values: an activation and its gradient, each at an offset in the arena. The gradient of a value
 // with several readers is accumulated: backward visits the stages from last to first; the first reader visited writes
-// the gradient, the others write to a temporary buffer that is then added.
+// the gradient, the others add to it, or write to a temporary buffer that is then added.
+//
+// Note [Packed weights]
+// Operators whose kernels read weights in another form (Op::packed_form()) find them converted: those of all steps at
+// the begin of forward. Their gradients are converted back for some steps at once, which together have kPackedBytes of them,
+// and reported as final after that.
 #pragma once
 
 #include <array>
@@ -21,6 +26,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -97,6 +103,7 @@ struct StageWork {
   double backward_flops = 0;
   double forward_bytes = 0;
   double backward_bytes = 0;
+  OpTraffic traffic = {};  // of the kernels on a GPU, with the sums of gradients of which there are several
 };
 
 struct LossOutput {
@@ -167,12 +174,15 @@ class Network {
     std::byte* saved = nullptr;
     std::byte* forward_workspace = nullptr;
     std::byte* backward_workspace = nullptr;
-    std::array<Activations, 2> aside{};  // temporary gradients of inputs with several readers
+    std::byte* packed = nullptr;           // the weight as the operator reads it; null: plain
+    std::byte* packed_gradient = nullptr;  // likewise
+    std::array<Activations, 2> aside{};    // temporary gradients of inputs with several readers
   };
   // The planned buffers of a value (its activation and gradient) or of a step.
   struct Buffers {
     BufferId y = 0, dy = 0;
     BufferId saved = 0, forward_workspace = 0, backward_workspace = 0;
+    std::optional<BufferId> packed, packed_gradient;
     std::array<std::optional<BufferId>, 2> aside{};
   };
 
@@ -190,12 +200,18 @@ class Network {
   bool has_gradient(const Value& value) const {
     return value.producer >= 0 && steps_[static_cast<std::size_t>(value.producer)].backward;
   }
+  bool adds_in_place(int step) const;
   bool writes_aside(int step, std::size_t input) const;
+  OpTraffic traffic_of(int step, const StageWork& work) const;
   int last_use_of(const Value& value) const;
   int backward_time(int step) const { return 2 * static_cast<int>(steps_.size()) - step; }
   void plan_memory();
   void place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps);
+  void plan_packing();
+  std::span<const WeightPacking> packings(float* plain, std::byte* Step::*packed, int first, int last);
   void backward_step(int index, const float* parameters, float* gradient);
+  void finish_gradients(int first, int last, float* gradient);
+  void add_packing(std::vector<StageWork>& all) const;
 
   Backend& backend_;
   const std::vector<Parameter> parameters_;
@@ -205,6 +221,9 @@ class Network {
   LossSpec loss_;
   std::vector<Value> values_;  // the first is the images, the last the logits
   std::vector<Step> steps_;
+  // For each step the one, itself or an earlier one, after whose backward its gradients are final.
+  std::vector<int> finished_after_;
+  std::vector<WeightPacking> packings_;  // the memory of packings()
   MemoryPlan memory_;
   Memory arena_;
   const SumOverShards* sums_ = nullptr;      // of the last forward

@@ -60,7 +60,9 @@ TEST_P(SimpleOperators, LargeBatchNormsAgreeWithTheReference) {
 
 TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
   if (!GetParam().repeatable) GTEST_SKIP() << "this backend does not promise it";
-  const BatchNormSpec spec{.batch = 40, .shape = {20, 9, 9}, .activation = Activation::relu};
+  // On a GPU, sums of many blocks, which must not depend on which of them ends last.
+  const BatchNormSpec spec{.batch = 40, .shape = {24, 16, 16}, .activation = Activation::relu};
+  constexpr int kTurns = 5;
   for (const Layout layout : kLayouts) {
     if (!backend().ops().supports(spec, layout, layout)) continue;
     const auto op = backend().ops().make_op(spec, layout, layout,
@@ -69,9 +71,9 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
     DeviceActivation y(backend(), spec.batch, spec.shape, layout);
     DeviceActivation dx(backend(), spec.batch, spec.shape, layout);
     x.set(random_values(spec.batch * spec.shape.elements()), spec.batch);
-    const DeviceArray<float> weight(backend(), std::vector<float>(20, 1.5F));
-    const DeviceArray<float> gradient(backend(), std::vector<float>(20));
-    const DeviceArray<float> statistics(backend(), std::vector<float>(40));
+    const DeviceArray<float> weight(backend(), std::vector<float>(24, 1.5F));
+    const DeviceArray<float> gradient(backend(), std::vector<float>(24));
+    const DeviceArray<float> statistics(backend(), std::vector<float>(48));
     const Memory saved = backend().queue().allocate(op->saved_bytes(), "a test's values");
     const Memory workspace = backend().queue().allocate(op->workspace_bytes(), "a test's values");
     const auto results = [&] {
@@ -93,7 +95,8 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
                     .active = spec.batch});
       return std::vector<std::vector<float>>{y.stored(), dx.stored(), gradient.get()};
     };
-    EXPECT_EQ(results(), results()) << to_string(layout);
+    const std::vector<std::vector<float>> first = results();
+    for (int turn = 1; turn < kTurns; ++turn) EXPECT_EQ(results(), first) << to_string(layout);
   }
 }
 

@@ -305,7 +305,7 @@ class Run {
   }
 
   // Tensors that the operator claims not to read hold garbage.
-  void backward(Activations gradient) {
+  void backward(Activations gradient, bool add = false) {
     const Garbage workspace(check_.backend, check_.op.workspace_bytes());
     if (!check_.op.backward_reads_x()) x.fill(kGarbage);
     if (!check_.op.backward_reads_y()) y.fill(kGarbage);
@@ -321,6 +321,7 @@ class Run {
                         .active = check_.active,
                         .x2 = second() ? x2.data() : nullptr,
                         .dx2 = second() ? dx2.data() : nullptr,
+                        .add_to_dx = add,
                         .keys = keys_.data()});
   }
 
@@ -377,6 +378,19 @@ void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const refe
   if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2 beside it");
 }
 
+// An operator that can add its input gradient to another one must do so.
+void check_adding(const OpCheck& check, Run& run, const Inputs& in, const reference::Gradients& gradients,
+                  const Comparison& compare) {
+  if (!check.op.adds_to_dx() || testing::Test::HasFatalFailure()) return;
+  Values earlier = exact_values(static_cast<std::int64_t>(gradients.dx.size()));
+  run.set_inputs(in);
+  run.forward(true, run.y.data());
+  run.dx.set(earlier, check.active);
+  run.backward(run.dx.data(), true);
+  for (std::size_t i = 0; i < earlier.size(); ++i) earlier[i] += gradients.dx[i];
+  compare.gradient(run.dx, earlier, "dx added to a gradient");
+}
+
 // The operator for the active samples only.
 OpSpec active_part(const OpCheck& check) {
   OpSpec part = check.spec;
@@ -419,6 +433,7 @@ void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Ex
   EXPECT_TRUE(run.values.rest_is_untouched()) << check.what << " wrote beside the parameters";
 
   check_in_place(check, run, in, wanted, gradients, compare);
+  check_adding(check, run, in, gradients, compare);
   run.statistics.set(statistics);
   run.set_inputs(in);
   run.forward(false, run.y.data());

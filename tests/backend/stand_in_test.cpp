@@ -120,6 +120,20 @@ TEST(StandInChoice, WhereNoPlanComputesRightTheErrorSaysSo) {
   }
 }
 
+// Another engine would be slower than a kernel that adds what the first one has written.
+TEST(StandInChoice, AKernelThatOverwritesIsNotTakenToAdd) {
+  for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
+    const cuda::ConvKernels kernels = chosen({}, mode);
+    ASSERT_TRUE(kernels.adding);
+    EXPECT_EQ(kernels.adding->text(), kernels.data.text());
+    const stand_in::ProposeFirst proposed(stand_in::overwriting_engine(), true);
+    const auto backend = make_cuda_backend({});
+    const std::string text = backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, mode).kernels;
+    EXPECT_EQ(cuda::conv_kernels_from_text(text, true).data.engine, stand_in::overwriting_engine());
+    EXPECT_FALSE(backend->ops().make_op(kSpec, Layout::nhwc, Layout::nhwc, text)->adds_to_dx());
+  }
+}
+
 constexpr ConvSpec kDepthwise{
     .batch = 2, .input = {16, 7, 7}, .output_channels = 16, .window = square(3, 1, 1), .groups = 16};
 
@@ -129,7 +143,8 @@ TEST(StandInChoice, DepthwiseConvolutionsAreOurOwn) {
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     for (const ChoiceMode mode : {ChoiceMode::fixed, ChoiceMode::timed}) {
       const cuda::ConvKernels kernels = chosen({.precision = precision}, mode, kDepthwise);
-      EXPECT_EQ(to_text(kernels, true), "forward=own.depthwise data=own.depthwise weights=own.depthwise");
+      EXPECT_EQ(to_text(kernels, true),
+                "forward=own.depthwise data=own.depthwise adding=own.depthwise weights=own.depthwise");
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 #include "base/error.h"
 
@@ -17,11 +18,29 @@ class CudaBatchNorm final : public Op {
         layout_(layout),
         means_(saved_.add<float>(2 * spec.shape.channels)),
         mask_(saved_.add<std::uint8_t>(batch_norm_mask_bytes(context.element(), spec, layout))),
-        partial_sums_(space_.add<float>(batch_norm_partial_sums(context.element(), spec, layout))) {}
+        partial_sums_(space_.add<float>(batch_norm_partial_sums(context.element(), spec, layout))) {
+    check(batch_norm_takes(context.element(), spec, layout), ExitCode::preflight,
+          "a batch normalisation of {} channels exceeds what the kernels support; use --device cpu",
+          spec.shape.channels);
+  }
 
   std::size_t saved_bytes() const override { return saved_.bytes(); }
   std::size_t workspace_bytes() const override { return space_.bytes(); }
   bool backward_reads_x() const override { return true; }
+  std::optional<OpTraffic> traffic() const override {
+    const double x =
+        static_cast<double>(bytes_of(context_.element())) * static_cast<double>(spec_.batch * spec_.shape.elements());
+    const double mask = static_cast<double>(batch_norm_mask_bytes(context_.element(), spec_, layout_));
+    const double sums =
+        sizeof(float) * static_cast<double>(batch_norm_partial_sums(context_.element(), spec_, layout_));
+    const double x2 = spec_.add ? x : 0;
+    OpTraffic traffic;
+    traffic.forward += kernel({x, sums}, {sums});
+    traffic.forward += kernel({x, x2}, {x, mask});
+    traffic.backward += kernel({x, x, mask, sums}, {x2, sums});  // x and dy; the second input's gradient is written
+    traffic.backward += kernel({x, x}, {x});
+    return traffic;
+  }
 
   void forward(const ForwardArguments& a) override {
     DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.x2.data()) && is_aligned(a.y.data()));

@@ -6,14 +6,46 @@
 namespace ddp::cuda {
 namespace {
 
-// The moments of each chunk of rows: `partial` is [chunks][2][channels], means, then sums of squared deviations. All
+__device__ std::uint32_t tickets[kMostTickets];  // one for each group of channels
+
+struct Statistics {
+  float* partial;           // [chunks][2][channels], means, then sums of squared deviations
+  float* means;             // [2][channels]: means, then 1 / sqrt(variance + epsilon)
+  float* running;           // [2][channels]
+  const float* input_bias;  // null: none
+  float epsilon, momentum;
+};
+
+struct MomentsOfChunks : Moments {
+  static __device__ MomentsOfChunks of(std::uint32_t rows, float mean, float squares) {
+    return {{static_cast<float>(rows), mean, squares}};
+  }
+};
+__device__ inline MomentsOfChunks merged(const MomentsOfChunks& a, const MomentsOfChunks& b) {
+  return {merged(static_cast<const Moments&>(a), static_cast<const Moments&>(b))};
+}
+
+__device__ inline void put_statistics(const Rows& rows, const Statistics& s, std::uint32_t channel,
+                                      const Moments& all) {
+  const float variance = all.squares / all.count;
+  s.means[channel] = all.mean;
+  s.means[rows.channels + channel] = 1.0F / std::sqrt(variance + s.epsilon);
+  const float unbiased = all.count > 1.0F ? all.squares / (all.count - 1.0F) : variance;
+  float* running = s.running + channel;
+  const float mean = s.input_bias == nullptr ? all.mean : all.mean + s.input_bias[channel];
+  running[0] += s.momentum * (mean - running[0]);
+  running[rows.channels] += s.momentum * (unbiased - running[rows.channels]);
+}
+
+// The moments of each chunk of rows, which the last block of a group of channels merges to those of the batch. All
 // threads use the chunk's first row as the shift, so that their sums can simply be added: rounding errors grow at most
 // with the rows of a chunk, and only if the first row is an outlier.
 template <class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    moments_kernel(const Rows rows, const Tiling tiling, const T* x, float* partial) {
+    moments_kernel(const Rows rows, const Tiling tiling, const T* x, const Statistics s) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
+  __shared__ MomentsOfChunks chunks[kTogether<kWidth>][kThreads];
   const std::uint32_t channel = tiling.channel(kWidth);
   const bool inside = channel < rows.channels;
   const std::uint32_t begin = tiling.begin_of(tiling.chunk());
@@ -32,50 +64,21 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
       }
     });
   }
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const unsigned thread = thread_of_block();
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
   merge_lines(tree, added);
-  if (threadIdx.y != 0 || !inside) return;
-  const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
-  float* means = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
-  for (unsigned j = 0; j < kWidth; ++j) {
-    const Moments moments = shifted_moments(count, shift[j], tree[j][thread].first, tree[j][thread].second);
-    means[j] = moments.mean;
-    means[rows.channels + j] = moments.squares;
+  if (threadIdx.y == 0 && inside) {
+    const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
+    float* means = s.partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
+    for (unsigned j = 0; j < kWidth; ++j) {
+      const Moments moments = shifted_moments(count, shift[j], tree[j][thread].first, tree[j][thread].second);
+      means[j] = moments.mean;
+      means[rows.channels + j] = moments.squares;
+    }
   }
-}
-
-struct Statistics {
-  const float* partial;
-  float* means;             // [2][channels]: means, then 1 / sqrt(variance + epsilon)
-  float* running;           // [2][channels]
-  const float* input_bias;  // null: none
-  float epsilon, momentum;
-};
-
-// Block of kChunkColumns x kChunkLines: merges the moments of the chunks to those of the batch.
-__global__ void __launch_bounds__(kChunkThreads)
-    statistics_kernel(const Rows rows, const Tiling tiling, const Statistics s) {
-  __shared__ Moments tree[1][kChunkThreads];
-  const std::uint32_t channel = blockIdx.x * kChunkColumns + threadIdx.x;
-  Moments all{0.0F, 0.0F, 0.0F};
-  if (channel < rows.channels) {
-    each_chunk(s.partial, rows.channels, channel, tiling.chunks(), [&](std::uint32_t chunk, const Sums& sums) {
-      all = merged(all, {static_cast<float>(tiling.rows_in(rows, chunk)), sums.first, sums.second});
-    });
-  }
-  tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
-  merge_lines(tree, merged);
-  if (threadIdx.y != 0 || channel >= rows.channels) return;
-  all = tree[0][threadIdx.x];
-  const float variance = all.squares / all.count;
-  s.means[channel] = all.mean;
-  s.means[rows.channels + channel] = 1.0F / std::sqrt(variance + s.epsilon);
-  const float unbiased = all.count > 1.0F ? all.squares / (all.count - 1.0F) : variance;
-  float* running = s.running + channel;
-  const float mean = s.input_bias == nullptr ? all.mean : all.mean + s.input_bias[channel];
-  running[0] += s.momentum * (mean - running[0]);
-  running[rows.channels] += s.momentum * (unbiased - running[rows.channels]);
+  if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
+  each_channel<kWidth>(rows, tiling, s.partial, chunks,
+                       [&](std::uint32_t c, const Moments& all) { put_statistics(rows, s, c, all); });
 }
 
 template <class T>
@@ -164,6 +167,14 @@ std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec,
   return count;
 }
 
+bool batch_norm_takes(Element element, const BatchNormSpec& spec, Layout layout) {
+  const Rows rows = rows_of(spec.batch, spec.shape, layout);
+  bool takes = false;
+  with_rows(element, rows,
+            [&](auto, auto access) { takes = Tiling(rows, decltype(access)::kWidth).groups() <= kMostTickets; });
+  return takes;
+}
+
 std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, Layout layout) {
   if (!spec.add || spec.activation == Activation::none) return 0;
   std::int64_t count = 0;
@@ -179,10 +190,8 @@ void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec&
     using T = decltype(zero);
     using A = decltype(access);
     const Tiling tiling(rows, A::kWidth);
-    launch(stream, tiling.blocks(), tiling.threads(), moments_kernel<T, A>, rows, tiling, as<T>(a.x), a.partial_sums);
     const Statistics statistics{a.partial_sums, a.means, a.statistics, a.input_bias, spec.epsilon, spec.momentum};
-    launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), statistics_kernel, rows, tiling,
-           statistics);
+    launch(stream, tiling.blocks(), tiling.threads(), moments_kernel<T, A>, rows, tiling, as<T>(a.x), statistics);
     launch_normalize<A>(stream, spec, a, rows, a.means, false, zero);
   });
 }

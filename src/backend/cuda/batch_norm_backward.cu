@@ -77,21 +77,32 @@ struct Loaded {
   }
 };
 
-// The sums of g and of g (x - mean) over each chunk of rows: `partial` is [chunks][2][channels].
+__device__ std::uint32_t tickets[kMostTickets];  // one for each group of channels
+
+struct ParameterGradients {
+  float* partial;  // [chunks][2][channels]
+  const float* means;
+  float* weight;
+  float* bias;
+  float* input_bias;  // null: none
+};
+
+// The sums of g and of g (x - mean) over each chunk of rows, which the last block of a group of channels adds up to the
+// gradients of the parameters.
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    sums_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g, float* partial) {
+    sums_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g, const ParameterGradients p) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
+  __shared__ Sums chunks[kTogether<kWidth>][kThreads];
   __shared__ Inputs<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);
-  const bool inside = channel < rows.channels;
   if constexpr (kPassing == Passing::computed) {
     inputs.fill(rows, g, channel);
     __syncthreads();
   }
   Sums sums[kWidth] = {};
-  if (inside) {
+  if (channel < rows.channels) {
     float mean[kWidth];
     for (unsigned j = 0; j < kWidth; ++j) mean[j] = g.means[channel + j];
     using Read = Loaded<kPassing, T, kWidth>;
@@ -107,41 +118,13 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
       }
     });
   }
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
-  merge_lines(tree, added);
-  if (threadIdx.y != 0 || !inside) return;
-  float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
-  for (unsigned j = 0; j < kWidth; ++j) {
-    result[j] = tree[j][thread].first;
-    result[rows.channels + j] = tree[j][thread].second;
-  }
-}
-
-struct ParameterGradients {
-  const float* partial;
-  const float* means;
-  float* weight;
-  float* bias;
-  float* input_bias;  // null: none
-};
-
-// Block of kChunkColumns x kChunkLines: sums over chunks to the gradients of the parameters.
-__global__ void __launch_bounds__(kChunkThreads)
-    parameter_gradients_kernel(const Rows rows, const Tiling tiling, const ParameterGradients g) {
-  __shared__ Sums tree[1][kChunkThreads];
-  const std::uint32_t channel = blockIdx.x * kChunkColumns + threadIdx.x;
-  Sums all{0.0F, 0.0F};
-  if (channel < rows.channels) {
-    each_chunk(g.partial, rows.channels, channel, tiling.chunks(),
-               [&](std::uint32_t /*chunk*/, const Sums& sums) { all = added(all, sums); });
-  }
-  tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
-  merge_lines(tree, added);
-  if (threadIdx.y != 0 || channel >= rows.channels) return;
-  if (g.input_bias != nullptr) g.input_bias[channel] = 0.0F;
-  g.bias[channel] = tree[0][threadIdx.x].first;
-  g.weight[channel] = tree[0][threadIdx.x].second * g.means[rows.channels + channel];
+  put_chunk_sums(rows, tiling, tree, sums, channel, p.partial);
+  if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
+  each_channel<kWidth>(rows, tiling, p.partial, chunks, [&](std::uint32_t c, const Sums& all) {
+    if (p.input_bias != nullptr) p.input_bias[c] = 0.0F;
+    p.bias[c] = all.first;
+    p.weight[c] = all.second * p.means[rows.channels + c];
+  });
 }
 
 // The input's gradient as slope_g * g + slope_x * x + shift.
@@ -182,12 +165,9 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
 template <Passing kPassing, class A, class T>
 void launch_backward(cudaStream_t stream, const BatchNormBackward& a, const Rows& rows, Gradient<T> gradient) {
   const Tiling tiling(rows, A::kWidth);
-  launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<kPassing, T, A>, rows, tiling, gradient,
-         a.partial_sums);
   const ParameterGradients parameters{a.partial_sums, a.means, a.weight_gradient, a.bias_gradient,
                                       a.input_bias_gradient};
-  launch(stream, chunk_blocks(rows.channels), dim3(kChunkColumns, kChunkLines), parameter_gradients_kernel, rows,
-         tiling, parameters);
+  launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<kPassing, T, A>, rows, tiling, gradient, parameters);
   if (a.dx2 != nullptr) {
     // The gradient before the activation is stored there.
     gradient.dy = gradient.dx2;

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 
 namespace ddp::cuda {
@@ -14,7 +15,10 @@ class CudaConv final : public Op {
         spec_(spec),
         forward_(make_kernel(ConvDirection::forward, kernels.forward)),
         weights_(make_kernel(ConvDirection::weights, kernels.weights)) {
-    if (spec.input_gradient) data_ = make_kernel(ConvDirection::data, kernels.data);
+    if (spec.input_gradient) {
+      data_ = make_kernel(ConvDirection::data, kernels.data);
+      if (kernels.adding) adding_ = make_kernel(ConvDirection::data, *kernels.adding, /*add=*/true);
+    }
     const auto element_bytes = static_cast<std::int64_t>(bytes_of(context.element()));
     const std::int64_t convolved_bytes = rows() * spec.output_channels * element_bytes;
     packed_ = saved_.add<std::byte>(weight_count() * element_bytes);
@@ -25,7 +29,8 @@ class CudaConv final : public Op {
     dpre_ = backward_space_.add<std::byte>(spec.relu ? convolved_bytes : 0);
     partial_sums_ = backward_space_.add<float>(spec.bias ? bias_partial_sums(rows(), spec.output_channels) : 0);
     packed_gradient_ = backward_space_.add<std::byte>(weight_count() * element_bytes);
-    const std::size_t scratch = std::max(weights_->workspace_bytes(), data_ ? data_->workspace_bytes() : 0);
+    const std::size_t scratch = std::max(
+        {weights_->workspace_bytes(), data_ ? data_->workspace_bytes() : 0, adding_ ? adding_->workspace_bytes() : 0});
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(scratch));
   }
 
@@ -33,12 +38,42 @@ class CudaConv final : public Op {
   std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+  bool adds_to_dx() const override { return adding_ != nullptr; }
+  std::optional<PackedShape> packed_form() const override {
+    if (context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1)) return std::nullopt;
+    return PackedShape{spec_.output_channels, group_channels(), taps()};
+  }
+  std::optional<OpTraffic> traffic() const override {
+    const double each = static_cast<double>(bytes_of(context_.element()));
+    const double x = each * static_cast<double>(spec_.batch * spec_.input.elements());
+    const double convolved = each * static_cast<double>(rows() * spec_.output_channels);
+    const double y = each * static_cast<double>(spec_.batch * spec_.output().elements());
+    const double packed = each * static_cast<double>(weight_count());
+    // Each direction reads two of the tensors and writes the third; a workspace is written and read.
+    const auto convolution = [&](const ConvKernel& used) {
+      return PassTraffic{used.kernels(), x + packed + convolved + 2 * static_cast<double>(used.workspace_bytes())};
+    };
+    OpTraffic traffic;
+    traffic.forward += convolution(*forward_);
+    if (spec_.average_pool) {
+      traffic.forward += kernel({convolved}, {y});
+    } else if (spec_.bias || spec_.relu) {
+      traffic.forward += kernel({convolved}, {convolved});
+    }
+    if (spec_.bias || spec_.relu) {
+      traffic.backward += kernel({y, spec_.relu ? convolved : 0}, {spec_.relu ? convolved : 0});
+      if (spec_.bias && bias_partial_sums(rows(), spec_.output_channels) > 0) traffic.backward.kernels += 1;
+    }
+    traffic.backward += convolution(*weights_);
+    if (data_ != nullptr) traffic.backward += convolution(*data_);
+    return traffic;
+  }
 
   void forward(const ForwardArguments& a) override {
     const Element element = context_.element();
     const bool kept = a.saved != nullptr;
-    const void* packed = a.parameters[0];
-    if (!lies_as_packed(a.parameters[0])) {
+    const void* packed = a.packed != nullptr ? static_cast<const void*>(a.packed) : a.parameters[0];
+    if (a.packed == nullptr && !lies_as_packed(a.parameters[0])) {
       std::byte* copy = kept ? packed_.in(a.saved) : packed_once_.in(a.workspace);
       pack_weights(context_.stream, a.parameters[0], element, copy, spec_.output_channels, group_channels(), taps());
       packed = copy;
@@ -58,19 +93,23 @@ class CudaConv final : public Op {
     const void* dpre = open_gradient(a);
     float* gradient = a.parameter_gradients[0];
     const bool direct = lies_as_packed(gradient);
-    void* packed_gradient = direct ? static_cast<void*>(gradient) : packed_gradient_.in(a.workspace);
+    void* packed_gradient = a.packed_gradient;
+    if (packed_gradient == nullptr) {
+      packed_gradient = direct ? static_cast<void*>(gradient) : packed_gradient_.in(a.workspace);
+    }
     weights_->execute({a.x.data(), packed_gradient, dpre}, backward_scratch_.in(a.workspace));
-    if (!direct) {
+    if (a.packed_gradient == nullptr && !direct) {
       unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, spec_.output_channels,
                      group_channels(), taps());
     }
     if (data_ == nullptr) return;
-    data_->execute({a.dx.data(), packed_weights(a.parameters[0], a.saved), dpre}, backward_scratch_.in(a.workspace));
+    ConvKernel& data = a.add_to_dx ? *adding_ : *data_;
+    data.execute({a.dx.data(), weights_for(a), dpre}, backward_scratch_.in(a.workspace));
   }
 
  private:
-  std::unique_ptr<ConvKernel> make_kernel(ConvDirection direction, const EngineChoice& choice) const {
-    return make_conv_kernel(context_, {spec_, direction, context_.precision}, choice);
+  std::unique_ptr<ConvKernel> make_kernel(ConvDirection direction, const EngineChoice& choice, bool add = false) const {
+    return make_conv_kernel(context_, {spec_, direction, context_.precision, add}, choice);
   }
 
   std::int64_t taps() const { return spec_.window.height * spec_.window.width; }
@@ -83,8 +122,9 @@ class CudaConv final : public Op {
   bool lies_as_packed(const float* weights) const {
     return context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1) && is_aligned(weights);
   }
-  const void* packed_weights(const float* weights, std::byte* saved) const {
-    return lies_as_packed(weights) ? static_cast<const void*>(weights) : packed_.in(saved);
+  const void* weights_for(const BackwardArguments& a) const {
+    if (a.packed != nullptr) return a.packed;
+    return lies_as_packed(a.parameters[0]) ? static_cast<const void*>(a.parameters[0]) : packed_.in(a.saved);
   }
 
   template <class T>
@@ -118,6 +158,7 @@ class CudaConv final : public Op {
   const CudaContext& context_;
   ConvSpec spec_;
   std::unique_ptr<ConvKernel> forward_, weights_, data_;
+  std::unique_ptr<ConvKernel> adding_;  // in place of data_ where dx is added to; null: there is none
   Workspace saved_, forward_space_, backward_space_;
   Workspace::Part<std::byte> packed_, convolved_;
   Workspace::Part<std::byte> packed_once_, convolved_once_;  // if nothing is saved for a backward pass

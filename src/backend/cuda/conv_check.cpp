@@ -47,7 +47,7 @@ double ConvCheck::allowed(double value) const {
   return std::max(kTestsProducts * tolerance, of_sums) * size_ + tolerance * std::fabs(value);
 }
 
-std::string ConvCheck::difference(const void* result, std::size_t count) const {
+std::string ConvCheck::difference(const void* result, std::size_t count, int times) const {
   std::array<float, kConvSamples> values{};
   std::array<float, 2> comparison{};
   conv_results(context_.stream, problem_, result, values_.at<float>(0));
@@ -59,8 +59,8 @@ std::string ConvCheck::difference(const void* result, std::size_t count) const {
   double most = 0;
   std::size_t worst = 0;
   for (std::size_t i = 0; i < samples_.size(); ++i) {
-    const double apart = std::fabs(static_cast<double>(values.at(i)) - samples_[i].value);
-    const double share = std::isfinite(apart) ? apart / allowed(samples_[i].value) : HUGE_VAL;
+    const double apart = std::fabs(static_cast<double>(values.at(i)) - times * samples_[i].value);
+    const double share = std::isfinite(apart) ? apart / (times * allowed(samples_[i].value)) : HUGE_VAL;
     if (share > most) {
       most = share;
       worst = i;
@@ -68,7 +68,7 @@ std::string ConvCheck::difference(const void* result, std::size_t count) const {
   }
   if (most > 1) {
     const std::string found = std::isnan(values.at(worst)) ? "NaN" : fmt::format("{:.6g}", values.at(worst));
-    return fmt::format("{} instead of {:.6g}", found, samples_[worst].value);
+    return fmt::format("{} instead of {:.6g}", found, times * samples_[worst].value);
   }
   if (comparison[0] != 0) return "not all of it is finite, or written";
   return "";

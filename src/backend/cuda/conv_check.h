@@ -24,8 +24,9 @@ class ConvCheck {
   // Computes the reference from the two tensors that the problem reads.
   ConvCheck(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem, const ConvPointers& tensors);
 
-  // Describes the error in `result`, of `count` elements; empty if it is correct. Waits for the device.
-  std::string difference(const void* result, std::size_t count) const;
+  // Describes the error in `result`, of `count` elements, in which the correct one was added up `times` times; empty if
+  // there is none. Waits for the device.
+  std::string difference(const void* result, std::size_t count, int times = 1) const;
 
  private:
   double allowed(double value) const;

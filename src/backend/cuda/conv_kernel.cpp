@@ -15,6 +15,7 @@ class DepthwiseKernel final : public ConvKernel {
 
   const EngineChoice& choice() const override { return choice_; }
   std::size_t workspace_bytes() const override { return depthwise_workspace_bytes(problem_); }
+  std::int64_t kernels() const override { return problem_.direction == ConvDirection::weights ? 2 : 1; }
   void execute(const ConvPointers& pointers, void* workspace) override {
     depthwise(stream_, problem_, pointers, workspace);
   }

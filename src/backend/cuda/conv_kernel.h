@@ -30,6 +30,8 @@ struct EngineChoice {
 
 class ConvKernel {
  public:
+  static constexpr std::size_t kDescriptorBytes = 4096;
+
   ConvKernel() = default;
   ConvKernel(const ConvKernel&) = delete;
   ConvKernel& operator=(const ConvKernel&) = delete;
@@ -39,6 +41,9 @@ class ConvKernel {
 
   virtual const EngineChoice& choice() const = 0;
   virtual std::size_t workspace_bytes() const = 0;
+  // Kernels that execute() starts. What cuDNN does is not known: at least two with a workspace that one kernel writes and
+  // another reads, and that is larger than descriptors of tensors.
+  virtual std::int64_t kernels() const { return workspace_bytes() > kDescriptorBytes ? 2 : 1; }
   // Enqueues the kernel.
   virtual void execute(const ConvPointers& pointers, void* workspace) = 0;
 };

@@ -37,6 +37,7 @@ struct Result {
   __nv_bfloat16* y;
   std::uint8_t* open;
   bool relu, pool;
+  bool add;  // to what y holds; not with pooling
 };
 
 std::uint32_t tiles_at_once(std::uint32_t outputs) {
@@ -144,6 +145,14 @@ __device__ Pixel pixel_of(std::uint32_t m, std::uint32_t width, bool pool) {
   return {window / (width / 2) * 2 + m % 4 / 2, window % (width / 2) * 2 + m % 2};
 }
 
+// What is there, of two adjacent channels.
+__device__ inline void add_pair(const __nv_bfloat16* y, std::size_t pixel, std::uint32_t channel,
+                                std::uint32_t channels, float& first, float& second) {
+  const std::size_t i = pixel * channels + channel;
+  first += get(y, i);
+  if (channel + 1 < channels) second += get(y, i + 1);
+}
+
 // Two adjacent channels; the second one may be beyond the last.
 __device__ void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels,
                          float first, float second) {
@@ -169,8 +178,9 @@ __device__ void write_pixels(const Product& p, const Result& r, const float (&su
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t m = first + lane / 4 + 8 * half;
       if (m >= pixels) continue;
-      const float value0 = sums[j][2 * half] + bias0;
-      const float value1 = sums[j][2 * half + 1] + bias1;
+      float value0 = sums[j][2 * half] + bias0;
+      float value1 = sums[j][2 * half + 1] + bias1;
+      if (r.add) add_pair(r.y, band + m, channel, p.outputs, value0, value1);
       put_pair(r.y, band + m, channel, p.outputs, r.relu ? relu(value0) : value0, r.relu ? relu(value1) : value1);
     }
   }
@@ -341,11 +351,11 @@ void conv_mma_forward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaFo
   Product product = plan_product(spec, false);
   product.source.values = as<__nv_bfloat16>(a.x);
   launch_product(stream, product,
-                 {as<uint2>(a.packed), a.bias, as<__nv_bfloat16>(a.y), a.open, spec.relu, spec.average_pool});
+                 {as<uint2>(a.packed), a.bias, as<__nv_bfloat16>(a.y), a.open, spec.relu, spec.average_pool, false});
 }
 
 void conv_mma_data(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient, const void* packed,
-                   void* dx) {
+                   bool add, void* dx) {
   Product product = plan_product(spec, true);
   product.source.kind = spec.average_pool ? TileSource::Kind::relu_and_pool
                         : spec.relu       ? TileSource::Kind::relu
@@ -353,7 +363,7 @@ void conv_mma_data(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradi
   product.source.values = as<__nv_bfloat16>(gradient.dy);
   product.source.y = as<__nv_bfloat16>(gradient.y);
   product.source.open = gradient.open;
-  launch_product(stream, product, {as<uint2>(packed), nullptr, as<__nv_bfloat16>(dx), nullptr, false, false});
+  launch_product(stream, product, {as<uint2>(packed), nullptr, as<__nv_bfloat16>(dx), nullptr, false, false, add});
 }
 
 }  // namespace ddp::cuda

@@ -48,8 +48,9 @@ struct ConvMmaGradient {
   const void* y = nullptr;             // with ReLU, without pooling
   const std::uint8_t* open = nullptr;  // with pooling
 };
+// `add`: dx is added to what is there.
 void conv_mma_data(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient, const void* packed,
-                   void* dx);
+                   bool add, void* dx);
 
 // The scratch size, in floats, of the next function.
 std::int64_t conv_mma_partial_sums(const ConvSpec& spec);

@@ -72,24 +72,34 @@ std::vector<ConvPlan> conv_plans(const ConvGraph& graph, Precision precision, co
 }
 
 std::string to_text(const ConvKernels& kernels, bool input_gradient) {
-  const std::string data = input_gradient ? fmt::format(" data={}", kernels.data.text()) : "";
-  return fmt::format("forward={}{} weights={}", kernels.forward.text(), data, kernels.weights.text());
+  std::string text = fmt::format("forward={}", kernels.forward.text());
+  if (input_gradient) text += fmt::format(" data={}", kernels.data.text());
+  if (input_gradient && kernels.adding) text += fmt::format(" adding={}", kernels.adding->text());
+  return text + fmt::format(" weights={}", kernels.weights.text());
 }
 
 ConvKernels conv_kernels_from_text(const std::string& text, bool input_gradient) {
-  const auto choice = [&](const std::string& key) {
+  const auto found = [&](const std::string& key) -> std::optional<EngineChoice> {
     const std::string wanted = key + "=";
     std::size_t begin = 0;
     while (begin < text.size() && text.compare(begin, wanted.size(), wanted) != 0) {
       begin = std::min(text.find(' ', begin), text.size() - 1) + 1;
     }
-    check(begin < text.size(), ExitCode::preflight, "the plan '{}' does not name a kernel for '{}'", text, key);
+    if (begin >= text.size()) return std::nullopt;
     begin += wanted.size();
     return EngineChoice::from_text(text.substr(begin, text.find(' ', begin) - begin));
   };
+  const auto choice = [&](const std::string& key) {
+    const std::optional<EngineChoice> kernel = found(key);
+    check(kernel.has_value(), ExitCode::preflight, "the plan '{}' does not name a kernel for '{}'", text, key);
+    return *kernel;
+  };
   ConvKernels kernels;
   kernels.forward = choice("forward");
-  if (input_gradient) kernels.data = choice("data");
+  if (input_gradient) {
+    kernels.data = choice("data");
+    kernels.adding = found("adding");
+  }
   kernels.weights = choice("weights");
   return kernels;
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,13 @@ struct PlanLimits {
 std::vector<ConvPlan> conv_plans(const ConvGraph& graph, Precision precision, const PlanLimits& limits,
                                  const std::function<bool(ConvKernel&)>& usable = {});
 
-// A kernel for each direction; `data` is used only if the input gradient is needed.
+// A kernel for each direction; `data` and `adding` are used only if the input gradient is needed.
 struct ConvKernels {
   EngineChoice forward;
   EngineChoice data;
   EngineChoice weights;
+  // For the data gradient when it is added to what is there; nullopt: no kernel is known to do that.
+  std::optional<EngineChoice> adding = std::nullopt;
 };
 
 std::string to_text(const ConvKernels& kernels, bool input_gradient);

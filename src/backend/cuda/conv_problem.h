@@ -14,6 +14,7 @@ struct ConvProblem {
   ConvSpec spec;  // only the fields of the convolution itself are used
   ConvDirection direction = ConvDirection::forward;
   Precision precision = Precision::fp32;
+  bool add = false;  // with ConvDirection::data: the gradient is added to what is there
 };
 
 // Addresses of tensors on the device: activations nhwc, weights [outputs][kernel_h][kernel_w][channels / groups].

@@ -297,7 +297,7 @@ class CudaOps final : public OpFactory {
 
 class CudaMath final : public FlatMath {
  public:
-  explicit CudaMath(const CudaQueue& queue) : stream_(queue.stream()) {}
+  CudaMath(const CudaQueue& queue, Precision precision) : stream_(queue.stream()), element_(element_of(precision)) {}
 
   void fill_zero(void* device, std::size_t bytes) override {
     if (bytes > 0) DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_));
@@ -328,6 +328,8 @@ class CudaMath final : public FlatMath {
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     cuda::pull(stream_, slow, fast, count, rest, skip);
   }
+  void pack_weights(std::span<const WeightPacking> all) override { cuda::pack_weights(stream_, element_, all); }
+  void unpack_weights(std::span<const WeightPacking> all) override { cuda::unpack_weights(stream_, element_, all); }
   void update(const UpdateArguments& arguments) override {
     DDP_ASSERT(arguments.matrix_count == 0);  // rejected before training (train/experiment.cpp)
     cuda::update(stream_, arguments);
@@ -335,6 +337,7 @@ class CudaMath final : public FlatMath {
 
  private:
   cudaStream_t stream_;
+  Element element_;  // of activations
 };
 
 }  // namespace
@@ -343,7 +346,7 @@ class CudaMath final : public FlatMath {
 std::unique_ptr<Backend> make_cuda_backend(const GpuBackendConfig& config) {
   auto queue = std::make_unique<cuda::CudaQueue>(config);
   auto ops = std::make_unique<cuda::CudaOps>(*queue, config);
-  auto math = std::make_unique<cuda::CudaMath>(*queue);
+  auto math = std::make_unique<cuda::CudaMath>(*queue, config.precision);
   queue->measure_memory();
   return std::make_unique<Backend>(std::move(queue), std::move(ops), std::move(math));
 }

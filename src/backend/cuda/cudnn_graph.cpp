@@ -84,16 +84,16 @@ OperationNames names_of(ConvDirection direction) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 }
 
-Descriptor describe_operation(ConvDirection direction, const Descriptor& convolution, const Descriptor& x,
+Descriptor describe_operation(const ConvProblem& problem, const Descriptor& convolution, const Descriptor& x,
                               const Descriptor& w, const Descriptor& y) {
-  const OperationNames names = names_of(direction);
+  const OperationNames names = names_of(problem.direction);
   Descriptor operation(names.type);
   operation.set(names.convolution, convolution)
       .set(names.x, x)
       .set(names.w, w)
       .set(names.y, y)
       .set(names.alpha, 1.0F)  // as float: cuDNN 9.19 takes a double and reads its first half, which is zero
-      .set(names.beta, 0.0F)
+      .set(names.beta, problem.add ? 1.0F : 0.0F)
       .finalize();
   return operation;
 }
@@ -284,7 +284,7 @@ ConvGraph::ConvGraph(const ConvProblem& problem, const PlanTarget& target)
       y_(channels_last(kY, type_of(problem.precision), problem.spec.batch, problem.spec.output_channels,
                        problem.spec.convolved().height, problem.spec.convolved().width)),
       convolution_(describe_convolution(problem.spec)),
-      operation_(describe_operation(problem.direction, convolution_, x_, w_, y_)),
+      operation_(describe_operation(problem, convolution_, x_, w_, y_)),
       graph_(describe_graph(operation_, target)) {}
 
 std::vector<Descriptor> ConvGraph::engine_configs(cudnnBackendHeurMode_t mode) const {

@@ -31,11 +31,21 @@ __device__ void load_taps(const Depthwise& d, const StripTiling& tiling, const T
   __syncthreads();
 }
 
+// Writes a result, or adds it to the one that is there.
+template <unsigned kWidth, class T>
+__device__ inline void put_result(T* to, std::size_t i, bool add, const float (&sums)[kWidth]) {
+  if (!add) return put_some(to, i, sums);
+  float values[kWidth];
+  get_some(to, i, values);
+  for (unsigned c = 0; c < kWidth; ++c) values[c] += sums[c];
+  put_some(to, i, values);
+}
+
 // y = the windows of x times the weights, one result after the other in strips of a row. With `turned` and matching
 // paddings it computes the input gradient of a convolution with stride 1.
 template <class T, int kKernel, int kStride>
-__global__ void __launch_bounds__(kThreads, 2)
-    depthwise_kernel(const Depthwise d, const StripTiling tiling, const T* x, const T* weights, bool turned, T* y) {
+__global__ void __launch_bounds__(kThreads, 2) depthwise_kernel(const Depthwise d, const StripTiling tiling, const T* x,
+                                                                const T* weights, bool turned, bool add, T* y) {
   constexpr unsigned kWidth = kVector<T>;
   constexpr int kResults = kStrip<kKernel, kStride>;
   constexpr int kInputs = (kResults - 1) * kStride + kKernel;
@@ -67,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     T* to = row_of(y, n, out_row, d.out_height, d.out_width, d.channels, channel);
     for (int o = 0; o < kResults; ++o) {
-      if (begin + o < d.out_width) put_some(to, static_cast<std::size_t>(begin + o) * d.channels, sums[o]);
+      if (begin + o < d.out_width) put_result(to, static_cast<std::size_t>(begin + o) * d.channels, add, sums[o]);
     }
   });
 }
@@ -76,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 // odd ones, and so on.
 template <class T, int kKernel>
 __global__ void __launch_bounds__(kThreads, 2)
-    depthwise_data_kernel(const Depthwise d, const StripTiling tiling, const T* dy, const T* weights, T* dx) {
+    depthwise_data_kernel(const Depthwise d, const StripTiling tiling, const T* dy, const T* weights, bool add, T* dx) {
   constexpr unsigned kWidth = kVector<T>;
   constexpr int kBefore = (kKernel - 1) / 2;
   constexpr int kInputs = kBefore + kGradientStrip / 2;
@@ -110,7 +120,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     T* to = row_of(dx, n, row, d.height, d.width, d.channels, channel);
     for (int o = 0; o < kGradientStrip; ++o) {
       const int column = begin + o;
-      if (column >= 0 && column < d.width) put_some(to, static_cast<std::size_t>(column) * d.channels, sums[o]);
+      if (column >= 0 && column < d.width) {
+        put_result(to, static_cast<std::size_t>(column) * d.channels, add, sums[o]);
+      }
     }
   });
 }
@@ -123,11 +135,12 @@ StripTiling tiling_of(const Depthwise& d, int rows, int strips_per_row) {
 }
 
 template <class T, int kKernel, int kStride>
-void slide(cudaStream_t stream, const Depthwise& d, const void* x, const void* weights, bool turned, const void* y) {
+void slide(cudaStream_t stream, const Depthwise& d, const void* x, const void* weights, bool turned, bool add,
+           const void* y) {
   constexpr int kResults = kStrip<kKernel, kStride>;
   const StripTiling tiling = tiling_of<T>(d, d.out_height, (d.out_width + kResults - 1) / kResults);
   launch(stream, tiling.blocks(), tiling.threads(), depthwise_kernel<T, kKernel, kStride>, d, tiling, as<T>(x),
-         as<T>(weights), turned, as<T>(const_cast<void*>(y)));
+         as<T>(weights), turned, add, as<T>(const_cast<void*>(y)));
 }
 
 }  // namespace
@@ -150,7 +163,7 @@ void depthwise(cudaStream_t stream, const ConvProblem& problem, const ConvPointe
     constexpr int kKernel = decltype(kernel)::value;
     constexpr int kStride = decltype(stride)::value;
     if (problem.direction == ConvDirection::forward) {
-      slide<T, kKernel, kStride>(stream, d, p.x, p.w, false, p.y);
+      slide<T, kKernel, kStride>(stream, d, p.x, p.w, false, false, p.y);
     } else if constexpr (kStride == 1) {
       const Depthwise back{d.batch,
                            d.out_height,
@@ -160,12 +173,12 @@ void depthwise(cudaStream_t stream, const ConvProblem& problem, const ConvPointe
                            d.channels,
                            kKernel - 1 - d.pad_top,
                            kKernel - 1 - d.pad_left};
-      slide<T, kKernel, kStride>(stream, back, p.y, p.w, true, p.x);
+      slide<T, kKernel, kStride>(stream, back, p.y, p.w, true, problem.add, p.x);
     } else {
       const int strips_per_row = (d.width + d.pad_left % 2 + kGradientStrip - 1) / kGradientStrip;
       const StripTiling tiling = tiling_of<T>(d, d.height, strips_per_row);
       launch(stream, tiling.blocks(), tiling.threads(), depthwise_data_kernel<T, kKernel>, d, tiling, as<T>(p.y),
-             as<T>(p.w), as<T>(const_cast<void*>(p.x)));
+             as<T>(p.w), problem.add, as<T>(const_cast<void*>(p.x)));
     }
   });
 }

@@ -10,12 +10,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "backend/cuda/conv_problem.h"
 #include "backend/cuda/element.h"
 #include "backend/flat_update.h"
 #include "backend/loss.h"
 #include "backend/op.h"
+#include "backend/weight_packing.h"
 
 namespace ddp::cuda {
 
@@ -53,6 +55,10 @@ void pack_weights(cudaStream_t stream, const float* weights, Element element, vo
                   std::int64_t channels, std::int64_t taps);
 void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, std::int64_t outputs,
                     std::int64_t channels, std::int64_t taps);
+// The same for any number of them, with kPackedAtOnce by one kernel.
+inline constexpr std::size_t kPackedAtOnce = 64;
+void pack_weights(cudaStream_t stream, Element element, std::span<const WeightPacking> all);
+void unpack_weights(cudaStream_t stream, Element element, std::span<const WeightPacking> all);
 
 // --- pooling.cu
 
@@ -94,6 +100,8 @@ struct BatchNormBackward {
   float* partial_sums = nullptr;
 };
 std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout);
+// Whether there are few enough channels that blocks can count themselves.
+bool batch_norm_takes(Element element, const BatchNormSpec& spec, Layout layout);
 // Bytes for the mask of gradients that pass the activation after a sum, one bit per element; 0 if not needed.
 std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, Layout layout);
 void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,

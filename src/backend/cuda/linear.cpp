@@ -5,6 +5,7 @@
 #include "backend/cuda/matrix_product.h"
 #include "backend/cuda/operators.h"
 #include "backend/cuda/small_product.h"
+#include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 
 namespace ddp::cuda {
@@ -55,6 +56,27 @@ class CudaLinear final : public Op {
   std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu; }
+  std::optional<OpTraffic> traffic() const override {
+    const double each = static_cast<double>(bytes_of(context_.element()));
+    const double x = each * static_cast<double>(spec_.batch * spec_.inputs);
+    const double y = each * static_cast<double>(spec_.batch * spec_.outputs);
+    const double weights = each * static_cast<double>(weight_count());
+    const double plain = sizeof(float) * static_cast<double>(weight_count());
+    const bool converts = context_.element() != Element::fp32;
+    const bool small = takes_small_gradient(spec_);
+    OpTraffic traffic;
+    if (converts) traffic.forward += kernel({plain}, {weights});
+    if (converts && spec_.bias && !spec_.relu) traffic.forward += kernel({}, {});
+    traffic.forward += kernel({x, weights}, {y});
+    if (spec_.relu) traffic.forward += kernel({y}, {y});
+    if (spec_.relu || (spec_.bias && !small)) {
+      traffic.backward += kernel({y, spec_.relu ? y : 0}, {spec_.relu ? y : 0});
+      if (spec_.bias && bias_partial_sums(spec_.batch, spec_.outputs) > 0) traffic.backward.kernels += 1;
+    }
+    traffic.backward += kernel({x, y}, {plain});
+    if (data_ != nullptr) traffic.backward += kernel({y, weights}, {x});
+    return traffic;
+  }
 
   void forward(const ForwardArguments& a) override {
     const Element element = context_.element();

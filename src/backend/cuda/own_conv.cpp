@@ -2,6 +2,7 @@
 
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 
 namespace ddp::cuda {
@@ -23,6 +24,27 @@ class MmaConv final : public Op {
   std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+  bool adds_to_dx() const override { return spec_.input_gradient; }
+  std::optional<OpTraffic> traffic() const override {
+    const auto elements = [](std::int64_t count) {
+      return static_cast<double>(bytes_of(Element::bf16)) * static_cast<double>(count);
+    };
+    const double x = elements(spec_.batch * spec_.input.elements());
+    const double y = elements(spec_.batch * spec_.output().elements());
+    const double open = spec_.average_pool ? static_cast<double>(spec_.batch * spec_.output().elements()) : 0;
+    const double plain = sizeof(float) * static_cast<double>(spec_.weights());
+    const double packed = static_cast<double>(conv_mma_forward_bytes(spec_));
+    const double packed_for_data = static_cast<double>(conv_mma_data_bytes(spec_));
+    const double sums = sizeof(float) * static_cast<double>(conv_mma_partial_sums(spec_));
+    const double gradient = y + (spec_.average_pool ? open : spec_.relu ? y : 0);
+    OpTraffic traffic;
+    traffic.forward += kernel({plain}, {packed, packed_for_data});
+    traffic.forward += kernel({x, packed}, {y, open});
+    traffic.backward += kernel({x, gradient}, {sums});
+    traffic.backward += kernel({sums}, {plain});
+    if (spec_.input_gradient) traffic.backward += kernel({gradient, packed_for_data}, {x});
+    return traffic;
+  }
 
   void forward(const ForwardArguments& a) override {
     const bool kept = a.saved != nullptr;
@@ -42,7 +64,7 @@ class MmaConv final : public Op {
     conv_mma_weights(context_.stream, spec_, gradient, a.x.data(), partial_sums_.in(a.workspace),
                      a.parameter_gradients[0], spec_.bias ? a.parameter_gradients[1] : nullptr);
     if (spec_.input_gradient) {
-      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.dx.data());
+      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.add_to_dx, a.dx.data());
     }
   }
 

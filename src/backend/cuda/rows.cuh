@@ -3,7 +3,8 @@
 // Note [Rows and channels]
 // An activation is `rows` (samples x positions) times `channels`. A block processes some channels of a chunk of rows:
 // its threads along x are columns of kWidth channels each, those along y are lines, which take every lines-th row.
-//   nhwc   the channels of a row are contiguous, and so are columns; kWidth is 16 bytes if the channels allow it
+//   nhwc   the channels of a row are contiguous, and so are columns; kWidth is 16 bytes if the channels allow it, and
+//          the columns of a row at most 128 bytes, a whole line of the cache, so that a block has few chunks to add
 //   plain  the positions of a channel are contiguous: one column, and adjacent lines take adjacent positions
 // The numbers of columns, lines and chunks depend only on the shape. Each line sums its rows, then lines are added by a
 // binary tree, then chunks, again by lines and a tree: always in the same order.
@@ -20,6 +21,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/last_block.cuh"
 #include "backend/cuda/vector.cuh"
 #include "backend/tensor.h"
 
@@ -70,7 +72,7 @@ void with_rows(Element element, const Rows& rows, F f) {
 // Blocks per multiprocessor for which kernels leave registers.
 inline constexpr unsigned kTileBlocks = 3;
 
-inline constexpr unsigned kMostColumns = 32;
+inline constexpr unsigned kMostColumns = 8;
 
 class Tiling {
  public:
@@ -86,14 +88,15 @@ class Tiling {
   }
 
   dim3 blocks() const { return {groups_ * chunks_}; }
+  // Groups of channels; the blocks of one share a ticket (last_block.cuh).
+  unsigned groups() const { return groups_; }
   dim3 threads() const { return {columns_, lines_}; }
   __host__ __device__ std::uint32_t chunks() const { return chunks_; }
 
   // For the calling thread: the chunk, its first channel, and its rows: every lines-th from first_row to end_row.
   __device__ std::uint32_t chunk() const { return blockIdx.x % chunks_; }
-  __device__ std::uint32_t channel(unsigned width) const {
-    return (blockIdx.x / chunks_ * columns_ + threadIdx.x) * width;
-  }
+  __device__ std::uint32_t group() const { return blockIdx.x / chunks_; }
+  __device__ std::uint32_t channel(unsigned width) const { return (group() * columns_ + threadIdx.x) * width; }
   __device__ std::uint32_t first_row() const { return chunk() * rows_per_chunk_ + threadIdx.y; }
   __device__ std::uint32_t end_row(const Rows& r) const {
     const std::uint32_t end = (chunk() + 1) * rows_per_chunk_;
@@ -133,25 +136,34 @@ __device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load loa
   }
 }
 
-// Merges the lines of a block: tree[j][thread] of all threads into those of line 0, by a binary tree. The number of
-// lines is a power of two; all threads of the block call it after they have filled the tree.
+__device__ inline unsigned thread_of_block() { return threadIdx.y * blockDim.x + threadIdx.x; }
+
+// Merges the lines of a block, each of `columns` threads: tree[j][thread] of all threads into those of line 0, by a binary
+// tree. The number of lines is a power of two; all threads of the block call it after they have filled the tree.
 template <unsigned kWidth, class Sum, unsigned kCount, class Merge>
-__device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], Merge merge) {
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+__device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], unsigned columns, unsigned lines, Merge merge) {
+  const unsigned thread = thread_of_block();
+  for (unsigned half = lines / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (threadIdx.y >= half) continue;
-    for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = merge(tree[j][thread], tree[j][thread + half * blockDim.x]);
+    if (thread >= half * columns) continue;
+    for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = merge(tree[j][thread], tree[j][thread + half * columns]);
   }
   __syncthreads();
+}
+template <unsigned kWidth, class Sum, unsigned kCount, class Merge>
+__device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], Merge merge) {
+  merge_lines(tree, blockDim.x, blockDim.y, merge);
 }
 
 // Two sums over the same rows.
 struct Sums {
   float first;
   float second;
+
+  static __device__ Sums of(std::uint32_t /*rows*/, float first, float second) { return {first, second}; }
 };
 __device__ inline Sums added(const Sums& a, const Sums& b) { return {a.first + b.first, a.second + b.second}; }
+__device__ inline Sums merged(const Sums& a, const Sums& b) { return added(a, b); }
 
 // Blocks that add the chunks' sums: few channels and many lines each.
 inline constexpr unsigned kChunkColumns = 8;
@@ -182,7 +194,7 @@ __device__ inline void each_chunk(const float* partial, std::uint32_t channels, 
 template <unsigned kWidth>
 __device__ inline void put_chunk_sums(const Rows& rows, const Tiling& tiling, Sums (&tree)[kWidth][kThreads],
                                       const Sums (&sums)[kWidth], std::uint32_t channel, float* partial) {
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const unsigned thread = thread_of_block();
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
   merge_lines(tree, added);
   if (threadIdx.y != 0 || channel >= rows.channels) return;
@@ -191,6 +203,48 @@ __device__ inline void put_chunk_sums(const Rows& rows, const Tiling& tiling, Su
     result[j] = tree[j][thread].first;
     result[rows.channels + j] = tree[j][thread].second;
   }
+}
+
+// Channels that a thread adds up at once in each_channel().
+template <unsigned kWidth>
+inline constexpr unsigned kTogether = kWidth % 4 == 0 ? 4 : 1;
+
+// Merges what all blocks of the calling block's group have left in `partial`, [chunks][2][channels], and calls
+// use(channel, merged) in one thread for each channel; Sum::of(rows of the chunk, first, second) makes a sum of two
+// values. The block must be the last of its group; all of its threads call it. Enough loads are in flight that most
+// shapes take one or two memory latencies.
+template <unsigned kWidth, class Sum, class Use>
+__device__ inline void each_channel(const Rows& rows, const Tiling& tiling, const float* partial,
+                                    Sum (&tree)[kTogether<kWidth>][kThreads], Use use) {
+  constexpr unsigned kSome = kTogether<kWidth>;
+  constexpr unsigned kAtOnce = 16 / kSome;
+  const unsigned columns = blockDim.x * kWidth / kSome;
+  const unsigned lines = kThreads / columns;
+  const unsigned thread = thread_of_block();
+  const std::uint32_t channel = tiling.group() * blockDim.x * kWidth + thread % columns * kSome;
+  const bool inside = channel < rows.channels;
+  Sum all[kSome] = {};
+  for (std::uint32_t first = thread / columns; inside && first < tiling.chunks(); first += kAtOnce * lines) {
+    Pack<float, kSome> loaded[kAtOnce][2];
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      const std::uint32_t chunk = first + k * lines;
+      if (chunk >= tiling.chunks()) continue;
+      const float* sums = partial + static_cast<std::size_t>(chunk) * 2 * rows.channels + channel;
+      loaded[k][0] = get_fresh<kSome>(sums);
+      loaded[k][1] = get_fresh<kSome>(sums + rows.channels);
+    }
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      const std::uint32_t chunk = first + k * lines;
+      if (chunk >= tiling.chunks()) continue;
+      for (unsigned j = 0; j < kSome; ++j) {
+        all[j] = merged(all[j], Sum::of(tiling.rows_in(rows, chunk), loaded[k][0].values[j], loaded[k][1].values[j]));
+      }
+    }
+  }
+  for (unsigned j = 0; j < kSome; ++j) tree[j][thread] = all[j];
+  merge_lines(tree, columns, lines, [](const Sum& a, const Sum& b) { return merged(a, b); });
+  if (thread >= columns || !inside) return;
+  for (unsigned j = 0; j < kSome; ++j) use(channel + j, tree[j][thread]);
 }
 
 // The sums of all chunks for one channel, valid in line 0, by a block of kChunkColumns x kChunkLines.

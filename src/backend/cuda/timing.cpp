@@ -97,10 +97,7 @@ class ConvTrial {
 
   // Whether the kernel runs, see attempt(), and computes the correct result; otherwise logs a line.
   bool works(ConvKernel& kernel) {
-    if (kernel.workspace_bytes() > workspace_.bytes()) {
-      workspace_ = {};
-      workspace_ = queue_.allocate(kernel.workspace_bytes(), kPurpose);
-    }
+    make_room(kernel);
     if (!check_) check_.emplace(queue_, context_, problem_, pointers(tensors_.at(result_)));
     const Memory& result = tensors_.at(result_);
     // Elements that a kernel does not write remain NaN.
@@ -109,6 +106,19 @@ class ConvTrial {
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_));
     if (difference.empty()) return true;
     log_warning("{} differs from the reference and is skipped: {}", name_of(kernel.choice()), difference);
+    return false;
+  }
+
+  // Whether `adding` adds to what is there: the result of `kernel`, which works, comes to twice itself. Otherwise logs a
+  // line.
+  bool adds(ConvKernel& kernel, ConvKernel& adding) {
+    if (!works(kernel)) return false;
+    make_room(adding);
+    const Memory& result = tensors_.at(result_);
+    if (!attempt(context_, adding.choice(), [&] { run(adding, result); })) return false;
+    const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_), 2);
+    if (difference.empty()) return true;
+    log_warning("{} does not add to a gradient and is not used for that: {}", name_of(adding.choice()), difference);
     return false;
   }
 
@@ -139,6 +149,11 @@ class ConvTrial {
   }
 
  private:
+  void make_room(const ConvKernel& kernel) {
+    if (kernel.workspace_bytes() <= workspace_.bytes()) return;
+    workspace_ = {};
+    workspace_ = queue_.allocate(kernel.workspace_bytes(), kPurpose);
+  }
   ConvPointers pointers(const Memory& result) const {
     std::array<const void*, 3> p = {tensors_[0].data(), tensors_[1].data(), tensors_[2].data()};
     p.at(result_) = result.data();
@@ -226,11 +241,33 @@ EngineChoice first_kernel(DeviceQueue& queue, const CudaContext& context, const 
   return kernels_for(context, problem, 1, usable).front()->choice();
 }
 
+// The chosen kernel of a data gradient, if it can add to what is there. `queue` null: nothing is tried.
+std::optional<EngineChoice> adding_kernel(DeviceQueue* queue, const CudaContext& context, ConvProblem problem,
+                                          const EngineChoice& choice) {
+  const std::unique_ptr<ConvKernel> kernel = make_conv_kernel(context, problem, choice);
+  problem.add = true;
+  std::unique_ptr<ConvKernel> adding;
+  try {
+    adding = make_conv_kernel(context, problem, choice);
+    if (queue != nullptr && !ConvTrial(*queue, context, problem).adds(*kernel, *adding)) return std::nullopt;
+  } catch (const Error& error) {
+    // Without memory for a trial it is taken untried, as in first_kernel().
+    if (error.code() == ExitCode::preflight) return std::nullopt;
+    if (error.code() != ExitCode::out_of_memory) throw;
+  }
+  return choice;
+}
+
 template <class Choose>
-ConvKernels for_each_direction(const ConvSpec& spec, Precision precision, Choose choose) {
+ConvKernels for_each_direction(DeviceQueue* queue, const CudaContext& context, const ConvSpec& spec, Choose choose) {
+  const Precision precision = context.precision;
   ConvKernels kernels;
   kernels.forward = choose(ConvProblem{spec, ConvDirection::forward, precision});
-  if (spec.input_gradient) kernels.data = choose(ConvProblem{spec, ConvDirection::data, precision});
+  if (spec.input_gradient) {
+    const ConvProblem problem{spec, ConvDirection::data, precision};
+    kernels.data = choose(problem);
+    kernels.adding = adding_kernel(queue, context, problem, kernels.data);
+  }
   kernels.weights = choose(ConvProblem{spec, ConvDirection::weights, precision});
   return kernels;
 }
@@ -267,17 +304,17 @@ double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
 }
 
 ConvKernels fastest_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
-  return for_each_direction(spec, context.precision,
+  return for_each_direction(&queue, context, spec,
                             [&](const ConvProblem& problem) { return fastest_kernel(queue, context, problem); });
 }
 
 ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
-  return for_each_direction(spec, context.precision,
+  return for_each_direction(&queue, context, spec,
                             [&](const ConvProblem& problem) { return first_kernel(queue, context, problem); });
 }
 
 ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& spec) {
-  return for_each_direction(spec, context.precision, [&](const ConvProblem& problem) {
+  return for_each_direction(nullptr, context, spec, [&](const ConvProblem& problem) {
     return kernels_for(context, problem, 1, [](ConvKernel& /*kernel*/) { return true; }).front()->choice();
   });
 }

@@ -12,10 +12,30 @@ namespace {
 // copied tap by tap.
 constexpr std::uint32_t kTileWeights = 4608;
 
-struct Tiles {
+// A tensor of weights, and the blocks that convert it.
+template <class Plain, class Packed>
+struct Tensor {
+  Plain* plain;
+  Packed* packed;
   std::uint32_t channels, taps;
   std::uint32_t tile_channels;
-  std::uint32_t tiles;  // of an output channel
+  std::uint32_t tiles;      // of an output channel
+  std::uint32_t end_block;  // of this tensor, where those of the next one begin
+  bool even;                // two channels at once
+};
+
+// The kernel's argument: in constant memory, without a copy that must be up to date.
+template <class Plain, class Packed>
+struct Tensors {
+  Tensor<Plain, Packed> all[kPackedAtOnce];
+
+  // Of the calling block, and its number among those of the tensor.
+  __device__ const Tensor<Plain, Packed>& of_block(std::uint32_t& block) const {
+    unsigned i = 0;
+    while (blockIdx.x >= all[i].end_block) ++i;
+    block = blockIdx.x - (i == 0 ? 0 : all[i - 1].end_block);
+    return all[i];
+  }
 };
 
 // The tile of this block.
@@ -25,9 +45,10 @@ struct Tile {
   std::size_t packed;  // the offset of its first tap in [K][taps][C]; the others follow with stride `step`
   std::uint32_t step;
 
-  __device__ explicit Tile(const Tiles& t) : taps(t.taps), step(t.channels) {
-    const std::uint32_t output = blockIdx.x / t.tiles;
-    const std::uint32_t first = blockIdx.x % t.tiles * t.tile_channels;
+  template <class Plain, class Packed>
+  __device__ Tile(const Tensor<Plain, Packed>& t, std::uint32_t block) : taps(t.taps), step(t.channels) {
+    const std::uint32_t output = block / t.tiles;
+    const std::uint32_t first = block % t.tiles * t.tile_channels;
     channels = t.channels - first < t.tile_channels ? t.channels - first : t.tile_channels;
     plain = (static_cast<std::size_t>(output) * t.channels + first) * taps;
     packed = static_cast<std::size_t>(output) * t.channels * taps + first;
@@ -49,15 +70,9 @@ __device__ inline void each_of_block(std::uint32_t count, Load load, Use use) {
   }
 }
 
-// kWidth channels at once on the packed side: 1, or 2 if their number is even.
+// From shared memory to the packed side, kWidth channels at once.
 template <unsigned kWidth, class T>
-__global__ void __launch_bounds__(kThreads) pack_kernel(const Tiles tiles, const float* weights, T* packed) {
-  __shared__ float values[kTileWeights];
-  const Tile tile(tiles);
-  each_of_block(
-      tile.channels * tile.taps, [&](std::uint32_t i) { return weights[tile.plain + i]; },
-      [&](std::uint32_t i, float value) { values[i] = value; });
-  __syncthreads();
+__device__ inline void put_tile(const Tile& tile, const float* values, T* packed) {
   const std::uint32_t vectors = tile.channels / kWidth;
   for (std::uint32_t i = threadIdx.x; i < vectors * tile.taps; i += kThreads) {
     const std::uint32_t tap = i / vectors;
@@ -68,10 +83,9 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const Tiles tiles, const
   }
 }
 
+// And back.
 template <unsigned kWidth, class T>
-__global__ void __launch_bounds__(kThreads) unpack_kernel(const Tiles tiles, const T* packed, float* weights) {
-  __shared__ float values[kTileWeights];
-  const Tile tile(tiles);
+__device__ inline void get_tile(const Tile& tile, const T* packed, float* values) {
   const std::uint32_t vectors = tile.channels / kWidth;
   const auto load = [&](std::uint32_t i) {
     const std::size_t tap = i / vectors;
@@ -82,25 +96,87 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const Tiles tiles, con
     unpack(pack, some);
     for (unsigned j = 0; j < kWidth; ++j) values[(i % vectors * kWidth + j) * tile.taps + i / vectors] = some[j];
   });
-  __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < tile.channels * tile.taps; i += kThreads) weights[tile.plain + i] = values[i];
 }
 
-// Calls f(tiles, blocks, std::integral_constant of kWidth).
-template <class F>
-void with_tiles(std::int64_t outputs, std::int64_t channels, std::int64_t taps, F f) {
-  const std::int64_t fitting = kTileWeights / taps;
-  const bool even = channels % 2 == 0 && fitting >= 2;
-  const std::int64_t tile_channels = std::min(channels, even ? fitting / 2 * 2 : fitting);
-  const std::int64_t count = (channels + tile_channels - 1) / tile_channels;
-  const Tiles tiles{static_cast<std::uint32_t>(channels), static_cast<std::uint32_t>(taps),
-                    static_cast<std::uint32_t>(tile_channels), static_cast<std::uint32_t>(count)};
-  const auto blocks = static_cast<unsigned>(outputs * count);
-  if (even) {
-    f(tiles, blocks, std::integral_constant<unsigned, 2>());
+template <class T>
+__global__ void __launch_bounds__(kThreads) pack_kernel(const Tensors<const float, T> tensors) {
+  __shared__ float values[kTileWeights];
+  std::uint32_t block = 0;
+  const Tensor<const float, T>& tensor = tensors.of_block(block);
+  const Tile tile(tensor, block);
+  each_of_block(
+      tile.channels * tile.taps, [&](std::uint32_t i) { return tensor.plain[tile.plain + i]; },
+      [&](std::uint32_t i, float value) { values[i] = value; });
+  __syncthreads();
+  if (tensor.even) {
+    put_tile<2>(tile, values, tensor.packed);
   } else {
-    f(tiles, blocks, std::integral_constant<unsigned, 1>());
+    put_tile<1>(tile, values, tensor.packed);
   }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) unpack_kernel(const Tensors<float, const T> tensors) {
+  __shared__ float values[kTileWeights];
+  std::uint32_t block = 0;
+  const Tensor<float, const T>& tensor = tensors.of_block(block);
+  const Tile tile(tensor, block);
+  if (tensor.even) {
+    get_tile<2>(tile, tensor.packed, values);
+  } else {
+    get_tile<1>(tile, tensor.packed, values);
+  }
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < tile.channels * tile.taps; i += kThreads) {
+    tensor.plain[tile.plain + i] = values[i];
+  }
+}
+
+// Where the order does not change, everything is one row of channels.
+PackedShape simplified(const PackedShape& s) {
+  return s.channels == 1 || s.taps == 1 ? PackedShape{1, s.elements(), 1} : s;
+}
+
+// A tensor whose blocks begin at `first_block`.
+template <class Plain, class Packed>
+Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_block) {
+  const PackedShape shape = simplified(w.shape);
+  const std::int64_t fitting = kTileWeights / shape.taps;
+  const bool even = shape.channels % 2 == 0 && fitting >= 2;
+  const std::int64_t tile_channels = std::min(shape.channels, even ? fitting / 2 * 2 : fitting);
+  const std::int64_t tiles = (shape.channels + tile_channels - 1) / tile_channels;
+  return {w.plain,
+          as<Packed>(static_cast<void*>(w.packed)),
+          static_cast<std::uint32_t>(shape.channels),
+          static_cast<std::uint32_t>(shape.taps),
+          static_cast<std::uint32_t>(tile_channels),
+          static_cast<std::uint32_t>(tiles),
+          first_block + static_cast<std::uint32_t>(shape.outputs * tiles),
+          even};
+}
+
+// Launches the kernel for the tensors whose taps fit into a tile, and calls `move` for each of the others.
+template <class Plain, class Packed, class Move>
+void convert_all(cudaStream_t stream, std::span<const WeightPacking> all, void (*kernel)(const Tensors<Plain, Packed>),
+                 Move move) {
+  Tensors<Plain, Packed> tensors{};
+  std::size_t count = 0;
+  std::uint32_t blocks = 0;
+  const auto launch_them = [&] {
+    if (count > 0) launch(stream, blocks, kThreads, kernel, tensors);
+    count = blocks = 0;
+  };
+  for (const WeightPacking& w : all) {
+    if (w.shape.elements() == 0) continue;
+    if (simplified(w.shape).taps > kTileWeights) {
+      move(w);
+      continue;
+    }
+    tensors.all[count] = tensor_of<Plain, Packed>(w, blocks);
+    blocks = tensors.all[count].end_block;
+    if (++count == kPackedAtOnce) launch_them();
+  }
+  launch_them();
 }
 
 // Element by element, for filters with thousands of taps. Returns the offset in [K][C][taps] of the packed element
@@ -121,40 +197,42 @@ __global__ void move_kernel(const From* from, To* to, std::uint32_t count, std::
   }
 }
 
+template <class From, class To>
+void move(cudaStream_t stream, const WeightPacking& w, const void* from, void* to, bool pack) {
+  const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  launch(stream, blocks_for(static_cast<std::size_t>(w.shape.elements())), kThreads, move_kernel<From, To>,
+         as<From>(from), as<To>(to), number(w.shape.elements()), number(w.shape.channels), number(w.shape.taps), pack);
+}
+
 }  // namespace
+
+void pack_weights(cudaStream_t stream, Element element, std::span<const WeightPacking> all) {
+  with_element(element, [&](auto zero) {
+    using T = decltype(zero);
+    convert_all(stream, all, pack_kernel<T>,
+                [&](const WeightPacking& w) { move<float, T>(stream, w, w.plain, w.packed, true); });
+  });
+}
+
+void unpack_weights(cudaStream_t stream, Element element, std::span<const WeightPacking> all) {
+  with_element(element, [&](auto zero) {
+    using T = decltype(zero);
+    convert_all(stream, all, unpack_kernel<T>,
+                [&](const WeightPacking& w) { move<T, float>(stream, w, w.packed, w.plain, false); });
+  });
+}
 
 void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, std::int64_t outputs,
                   std::int64_t channels, std::int64_t taps) {
-  const std::int64_t count = outputs * channels * taps;
-  if (channels == 1 || taps == 1) return convert(stream, Element::fp32, weights, element, packed, count);
-  with_element(element, [&](auto zero) {
-    using T = decltype(zero);
-    if (taps > kTileWeights) {
-      launch(stream, blocks_for(count), kThreads, move_kernel<float, T>, weights, as<T>(packed), count, channels, taps,
-             true);
-      return;
-    }
-    with_tiles(outputs, channels, taps, [&](const Tiles& tiles, unsigned blocks, auto width) {
-      launch(stream, blocks, kThreads, pack_kernel<decltype(width)::value, T>, tiles, weights, as<T>(packed));
-    });
-  });
+  // Only read.
+  const WeightPacking one{const_cast<float*>(weights), static_cast<std::byte*>(packed), {outputs, channels, taps}};
+  pack_weights(stream, element, {&one, 1});
 }
 
 void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, std::int64_t outputs,
                     std::int64_t channels, std::int64_t taps) {
-  const std::int64_t count = outputs * channels * taps;
-  if (channels == 1 || taps == 1) return convert(stream, element, packed, Element::fp32, weights, count);
-  with_element(element, [&](auto zero) {
-    using T = decltype(zero);
-    if (taps > kTileWeights) {
-      launch(stream, blocks_for(count), kThreads, move_kernel<T, float>, as<T>(packed), weights, count, channels, taps,
-             false);
-      return;
-    }
-    with_tiles(outputs, channels, taps, [&](const Tiles& tiles, unsigned blocks, auto width) {
-      launch(stream, blocks, kThreads, unpack_kernel<decltype(width)::value, T>, tiles, as<T>(packed), weights);
-    });
-  });
+  const WeightPacking one{weights, static_cast<std::byte*>(const_cast<void*>(packed)), {outputs, channels, taps}};
+  unpack_weights(stream, element, {&one, 1});
 }
 
 }  // namespace ddp::cuda

@@ -184,6 +184,9 @@ struct CUgraphExec_st {
 namespace ddp::testing {
 namespace {
 
+std::mutex enqueued_mutex;
+std::map<std::string, std::size_t> enqueued_work;
+
 std::size_t place_of(const Capture& capture, const std::string& name) {
   const auto node =
       std::find_if(capture.nodes.begin(), capture.nodes.end(), [&](const Node& n) { return n.name == name; });
@@ -193,7 +196,16 @@ std::size_t place_of(const Capture& capture, const std::string& name) {
 
 }  // namespace
 
+std::size_t enqueued(const std::string& name) {
+  const std::lock_guard lock(enqueued_mutex);
+  return enqueued_work[name];
+}
+
 void enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work) {
+  {
+    const std::lock_guard lock(enqueued_mutex);
+    ++enqueued_work[name];
+  }
   if (stream->capture == nullptr) {
     stream->push(std::move(work));
     return;

@@ -20,6 +20,9 @@ namespace ddp::testing {
 // Enqueues a function on the stream's thread, or captures it if the stream is being captured.
 void enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work);
 
+// How often work of this name was enqueued or captured, on all streams.
+std::size_t enqueued(const std::string& name);
+
 // Names of the nodes of a graph, in the order in which they were enqueued.
 std::vector<std::string> work_names(cudaGraph_t graph);
 // Returns true if the first node named `later` depends on the first node named `earlier`; throws if either is missing.

@@ -8,7 +8,7 @@
 //   12  has the note for tensor cores
 //   13  has the note for nondeterminism
 //   10  as a fallback, without a workspace
-// preceded by one of 16 to 23 (engines.h) if a test requests it.
+// preceded by one of 16 to 24 (engines.h) if a test requests it.
 #include <cudnn.h>
 #include <cudnn_backend.h>
 
@@ -46,6 +46,7 @@ constexpr std::int64_t kWinograd = 20;
 constexpr std::int64_t kRough = 21;
 constexpr std::int64_t kBorder = 22;
 constexpr std::int64_t kInfinite = 23;
+constexpr std::int64_t kOverwrites = 24;
 
 std::vector<std::int64_t> proposed_first;
 bool nothing_else = false;
@@ -228,7 +229,7 @@ struct Convolution {
     if (engine == kInfinite) sums.back() = HUGE_VAL;
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const bool bf16 = tensors.at(result).bf16;
-      const double old = beta == 0 ? 0 : beta * read_element(data.at(result), i, bf16);
+      const double old = beta == 0 || engine == kOverwrites ? 0 : beta * read_element(data.at(result), i, bf16);
       write_element(data.at(result), i, bf16, alpha * sums[i] + old);
     }
   }
@@ -263,7 +264,7 @@ const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>>& engines
       {13, {}},           {kWrong, {{2, 1}}},       {kUnbuildable, {}},
       {kFailsAtOnce, {}}, {kFailsLater, {}},        {kBreaksGpu, {}},
       {kFft, {}},         {kWinograd, {}},          {kRough, {}},
-      {kBorder, {}},      {kInfinite, {}}};
+      {kBorder, {}},      {kInfinite, {}},          {kOverwrites, {}}};
   return all;
 }
 
@@ -345,6 +346,7 @@ std::int64_t wrong_engine() { return kWrong; }
 std::int64_t rough_engine() { return kRough; }
 std::int64_t border_engine() { return kBorder; }
 std::int64_t infinite_engine() { return kInfinite; }
+std::int64_t overwriting_engine() { return kOverwrites; }
 
 ProposeFirst::ProposeFirst(std::int64_t engine, bool alone) {
   proposed_first = {engine};

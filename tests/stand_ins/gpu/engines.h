@@ -16,6 +16,8 @@ std::int64_t rough_engine();
 // One ignores the last row of the input, the other ends its result with a single infinity.
 std::int64_t border_engine();
 std::int64_t infinite_engine();
+// Overwrites a result to which it should add.
+std::int64_t overwriting_engine();
 
 // Some engines can be planned but fail: 16 when it is executed, 17 when its work completes, 18 breaks the GPU. While
 // this object lives, `engine` is proposed before all others or, with `alone`, instead of them.

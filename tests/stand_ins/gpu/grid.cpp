@@ -185,16 +185,16 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
   gridDim = blocks;
   blockDim = threads;
   bool barriers = true;
-  for (unsigned z = 0; z < blocks.z; ++z) {
-    for (unsigned y = 0; y < blocks.y; ++y) {
-      for (unsigned x = 0; x < blocks.x; ++x) {
-        blockIdx = {x, y, z};
-        if (barriers) {
-          barriers = block.run(threads, thread);
-        } else {
-          run_plainly(threads, thread);
-        }
-      }
+  std::vector<unsigned> order(std::size_t{blocks.x} * blocks.y * blocks.z);
+  std::iota(order.begin(), order.end(), 0);
+  // The first one, which is whole, tells whether the kernel has barriers.
+  std::shuffle(order.begin() + 1, order.end(), generator());
+  for (const unsigned i : order) {
+    blockIdx = {i % blocks.x, i / blocks.x % blocks.y, i / blocks.x / blocks.y};
+    if (barriers) {
+      barriers = block.run(threads, thread);
+    } else {
+      run_plainly(threads, thread);
     }
   }
 }

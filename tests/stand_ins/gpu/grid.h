@@ -1,5 +1,5 @@
-// Executes kernels on the host: blocks one after the other, the threads of a block as fibers that switch at barriers
-// and exchanges, in random order, so that tests detect missing barriers.
+// Executes kernels on the host: blocks one after the other in random order, the threads of a block as fibers that switch at
+// barriers and exchanges, in random order too, so that tests detect missing barriers and what depends on other blocks.
 //
 //   run_grid(dim3(4), dim3(256), [&] { kernel(x, y, count); });
 //
@@ -63,6 +63,17 @@ inline unsigned long long __double_as_longlong(double value) { return std::bit_c
 template <class T>
 T atomicExch(T* place, T value) {
   return std::exchange(*place, value);
+}
+// Counts up to `most`, then starts again at zero.
+inline unsigned atomicInc(unsigned* place, unsigned most) {
+  const unsigned before = *place;
+  *place = before >= most ? 0 : before + 1;
+  return before;
+}
+inline void __threadfence() {}
+template <class T>
+T __ldcg(const T* place) {
+  return *place;
 }
 inline double atomicAdd(double* place, double value) { return std::exchange(*place, *place + value); }
 inline unsigned atomicMax(unsigned* place, unsigned value) {

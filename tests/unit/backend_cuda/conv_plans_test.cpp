@@ -279,6 +279,17 @@ TEST(ConvKernelsText, GoesThereAndBack) {
   }
 }
 
+TEST(ConvKernelsText, NamesTheKernelThatAdds) {
+  const ConvKernels kernels{
+      .forward = {28, {}}, .data = {58, {}}, .weights = {1, {}}, .adding = EngineChoice{58, {{2, 5}}}};
+  const std::string text = "forward=cudnn.28 data=cudnn.58 adding=cudnn.58,2:5 weights=cudnn.1";
+  EXPECT_EQ(to_text(kernels, true), text);
+  EXPECT_EQ(to_text(conv_kernels_from_text(text, true), true), text);
+  EXPECT_EQ(to_text(kernels, false), "forward=cudnn.28 weights=cudnn.1");
+  // Plans of earlier versions name none.
+  EXPECT_FALSE(conv_kernels_from_text("forward=cudnn.28 data=cudnn.58 weights=cudnn.1", true).adding);
+}
+
 TEST(ConvKernelsText, NamesKernelsOfOurOwn) {
   const std::string text = "forward=own.depthwise data=cudnn.58,2:5 weights=own.depthwise";
   const ConvKernels kernels = conv_kernels_from_text(text, true);

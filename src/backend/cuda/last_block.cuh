@@ -1,0 +1,45 @@
+// Work that the last of several blocks does when the others have finished, in place of a second kernel: sums over what all
+// of them have left in memory. Which block is the last changes from run to run, but what it computes does not.
+//
+//   partial[blockIdx.x] = sum;
+//   if (!is_last_block(tickets, gridDim.x)) return;
+//   for (unsigned i = 0; i < gridDim.x; ++i) all += get_fresh<1>(partial + i).values[0];
+//
+// Each file has its own tickets, `__device__ std::uint32_t tickets[kMostTickets];`, which hold zero before the first launch
+// and again after each: launches of its kernels must not overlap, as on the one stream of a backend.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/vector.cuh"
+
+namespace ddp::cuda {
+
+inline constexpr std::uint32_t kMostTickets = 65536;
+
+// Whether all other blocks of `count` that share the ticket have called it; their writes before that are then visible to
+// get_fresh(). All threads of the block call it. See "Memory Fence Functions" in NVIDIA's CUDA C++ Programming Guide.
+__device__ inline bool is_last_block(std::uint32_t* ticket, std::uint32_t count) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  // Counts to count - 1, then starts again at zero.
+  if (threadIdx.x == 0 && threadIdx.y == 0) last = atomicInc(ticket, count - 1) == count - 1;
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
+// Reads from the second-level cache, which all multiprocessors share.
+template <unsigned kWidth>
+__device__ inline Pack<float, kWidth> get_fresh(const float* p) {
+  static_assert(kWidth == 1 || kWidth == 4);
+  if constexpr (kWidth == 1) {
+    return {__ldcg(p)};
+  } else {
+    const float4 some = __ldcg(reinterpret_cast<const float4*>(p));
+    return {some.x, some.y, some.z, some.w};
+  }
+}
+
+}  // namespace ddp::cuda

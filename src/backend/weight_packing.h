@@ -1,0 +1,30 @@
+// Weights of convolutions in the order and the element type in which kernels read them.
+//
+//   const std::vector<WeightPacking> all = {{device_floats, workspace, {64, 3, 49}}};
+//   backend.math().pack_weights(all);      // converts [64][3][49] of fp32 to [64][49][3] of activations
+//   backend.math().unpack_weights(all);    // and a packed gradient back
+//
+// The weights of all operators are converted by few kernels: one for each operator would take longer to start than to run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp {
+
+// [outputs][channels][taps] in PyTorch's layout, [outputs][taps][channels] packed.
+struct PackedShape {
+  std::int64_t outputs = 0;
+  std::int64_t channels = 0;
+  std::int64_t taps = 0;
+
+  std::int64_t elements() const { return outputs * channels * taps; }
+};
+
+struct WeightPacking {
+  float* plain = nullptr;  // only read by pack_weights()
+  std::byte* packed = nullptr;
+  PackedShape shape;
+};
+
+}  // namespace ddp

@@ -1,0 +1,254 @@
+// The kernels that operators start, counted on the stand-in GPU: as many as Op::traffic() says, and results that do not
+// depend on the order in which blocks run.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+#include "stand_ins/cuda/runtime.h"
+#include "stand_ins/gpu/engines.h"
+
+namespace ddp {
+namespace {
+
+std::int64_t started() {
+  return static_cast<std::int64_t>(testing::enqueued("kernel") + testing::enqueued("convolution") +
+                                   testing::enqueued("product"));
+}
+
+// One training pass on random values, with the packed weights where the operator takes them.
+class Pass {
+ public:
+  Pass(Backend& backend, Op& op, const OpSpec& spec, Layout layout)
+      : backend_(backend),
+        op_(op),
+        batch_(batch_of(spec)),
+        x_(filled(spec, input_of(spec), layout)),
+        x2_(filled(spec, input_of(spec), layout)),
+        y_(filled(spec, output_of(spec), layout)),
+        dy_(filled(spec, output_of(spec), layout)),
+        dx_(filled(spec, input_of(spec), layout)),
+        dx2_(filled(spec, input_of(spec), layout)),
+        statistics_(backend, std::vector<float>(static_cast<std::size_t>(statistic_elements(spec)), 1.0F)),
+        saved_(memory(op.saved_bytes())),
+        workspace_(memory(op.workspace_bytes())),
+        packed_(memory(packed_bytes())),
+        packed_gradient_(memory(packed_bytes())) {
+    for (std::size_t p = 0; p < kMaxParameters; ++p) {
+      const std::int64_t count = p < 3 ? parameter_elements(spec, p) : 0;
+      parameters_.emplace_back(backend, random_floats(count));
+      gradients_.emplace_back(backend, std::vector<float>(static_cast<std::size_t>(count)));
+    }
+  }
+
+  // Kernels started.
+  std::int64_t forward() {
+    ForwardArguments a{.x = x_.data(), .y = y_.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
+    a.active = batch_;
+    a.x2 = x2_.data();
+    a.statistics = statistics_.data();
+    if (op_.packed_form()) {
+      a.packed = bytes(packed_);
+      backend_.math().pack_weights(packing(parameters_[0], packed_));
+    }
+    for (std::size_t p = 0; p < kMaxParameters; ++p) a.parameters.at(p) = parameters_[p].data();
+    const std::int64_t before = started();
+    op_.forward(a);
+    return started() - before;
+  }
+  std::int64_t backward() {
+    BackwardArguments a{.x = x_.data(), .y = y_.data(), .dy = dy_.data(), .dx = dx_.data()};
+    a.saved = bytes(saved_);
+    a.workspace = bytes(workspace_);
+    a.active = batch_;
+    a.x2 = x2_.data();
+    a.dx2 = dx2_.data();
+    if (op_.packed_form()) {
+      a.packed = bytes(packed_);
+      a.packed_gradient = bytes(packed_gradient_);
+    }
+    for (std::size_t p = 0; p < kMaxParameters; ++p) {
+      a.parameters.at(p) = parameters_[p].data();
+      a.parameter_gradients.at(p) = gradients_[p].data();
+    }
+    const std::int64_t before = started();
+    op_.backward(a);
+    return started() - before;
+  }
+
+  void reset(const std::vector<float>& statistics) { statistics_.set(statistics); }
+  // All results, bit by bit.
+  std::vector<float> results() const {
+    std::vector<float> all = y_.stored();
+    for (const std::vector<float>& more :
+         {dx_.stored(), dx2_.stored(), statistics_.get(), gradients_[0].get(), gradients_[1].get()}) {
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+ private:
+  static std::byte* bytes(const DeviceArray<std::uint8_t>& memory) {
+    return static_cast<std::byte*>(static_cast<void*>(memory.data()));
+  }
+  DeviceArray<std::uint8_t> memory(std::size_t count) const {
+    return {backend_, std::vector<std::uint8_t>(count, 0x7F)};
+  }
+  DeviceActivation filled(const OpSpec& spec, const Shape& shape, Layout layout) const {
+    DeviceActivation values(backend_, batch_of(spec), shape, layout);
+    values.set(random_values(batch_of(spec) * shape.elements()), batch_of(spec));
+    return values;
+  }
+  std::size_t packed_bytes() const {
+    const auto packed = op_.packed_form();
+    return packed ? static_cast<std::size_t>(packed->elements()) * bytes_of(backend_.ops().activation_element()) : 0;
+  }
+  std::vector<WeightPacking> packing(const DeviceArray<float>& plain, const DeviceArray<std::uint8_t>& packed) const {
+    return {{plain.data(), bytes(packed), *op_.packed_form()}};
+  }
+
+  Backend& backend_;
+  Op& op_;
+  std::int64_t batch_;
+  DeviceActivation x_, x2_, y_, dy_, dx_, dx2_;
+  DeviceArray<float> statistics_;
+  DeviceArray<std::uint8_t> saved_, workspace_, packed_, packed_gradient_;
+  std::vector<DeviceArray<float>> parameters_, gradients_;
+};
+
+struct Case {
+  OpSpec spec;
+  Layout layout = Layout::nhwc;
+  std::string kernels = {};
+};
+
+// Engine 10 of the stand-in has no workspace, for which traffic() counts a second kernel.
+std::vector<Case> cases() {
+  const std::string cudnn = "forward=cudnn.10 data=cudnn.10 adding=cudnn.10 weights=cudnn.10";
+  const std::string own = "forward=own.depthwise data=own.depthwise adding=own.depthwise weights=own.depthwise";
+  ConvSpec conv{.batch = 3, .input = {8, 6, 6}, .output_channels = 16, .window = square(3, 1, 1), .bias = false};
+  std::vector<Case> all;
+  all.push_back({conv, Layout::nhwc, cudnn});
+  conv.bias = true;
+  all.push_back({conv, Layout::nhwc, cudnn});
+  conv.relu = true;
+  all.push_back({conv, Layout::nhwc, cudnn});
+  conv.average_pool = true;
+  all.push_back({conv, Layout::nhwc, cudnn});
+  all.push_back({ConvSpec{.batch = 2,
+                          .input = {16, 6, 6},
+                          .output_channels = 16,
+                          .window = square(3, 2, 1),
+                          .groups = 16,
+                          .bias = false},
+                 Layout::nhwc, own});
+  for (const bool add : {false, true}) {
+    for (const Layout layout : {Layout::nhwc, Layout::plain}) {
+      all.push_back(
+          {BatchNormSpec{.batch = 4, .shape = {16, 5, 5}, .activation = Activation::relu, .add = add}, layout});
+    }
+  }
+  all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 16, .relu = true}, Layout::plain});
+  all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 6}, Layout::plain});
+  all.push_back({ActivationSpec{.batch = 4, .shape = {8, 5, 5}, .activation = Activation::relu}, Layout::nhwc});
+  return all;
+}
+
+TEST(StandInLaunches, AreAsManyAsAreSaid) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  for (const Case& c : cases()) {
+    const auto op = backend->ops().make_op(c.spec, c.layout, c.layout, c.kernels);
+    const OpTraffic said = op->traffic().value_or(OpTraffic{{1, 0}, {1, 0}});
+    Pass pass(*backend, *op, c.spec, c.layout);
+    EXPECT_EQ(pass.forward(), said.forward.kernels) << describe(c.spec);
+    EXPECT_EQ(pass.backward(), said.backward.kernels) << describe(c.spec);
+  }
+}
+
+TEST(StandInLaunches, OfOwnConvolutionsToo) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  const ConvSpec spec{.batch = 3, .input = {5, 8, 8}, .output_channels = 7, .window = square(3), .relu = true};
+  const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
+  Pass pass(*backend, *op, spec, Layout::nhwc);
+  EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
+  EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
+}
+
+// Blocks run in a new random order each time: the one that adds up what all of them have left must not matter. 6,400 rows
+// are many chunks.
+TEST(StandInLaunches, SumsDoNotDependOnTheOrderOfBlocks) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const auto backend = make_cuda_backend({.precision = precision});
+    for (const std::int64_t channels : {3, 24, 72}) {
+      for (const Layout layout : {Layout::nhwc, Layout::plain}) {
+        const BatchNormSpec spec{
+            .batch = 25, .shape = {channels, 16, 16}, .activation = Activation::relu6, .add = channels == 24};
+        const auto op = backend->ops().make_op(spec, layout, layout, "");
+        Pass pass(*backend, *op, spec, layout);
+        const std::vector<float> statistics(static_cast<std::size_t>(2 * channels), 1.0F);
+        std::vector<float> first;
+        for (int turn = 0; turn < 3; ++turn) {
+          pass.reset(statistics);
+          static_cast<void>(pass.forward());
+          static_cast<void>(pass.backward());
+          if (turn == 0) first = pass.results();
+          EXPECT_EQ(pass.results(), first) << describe(spec) << " " << to_string(layout);
+        }
+      }
+    }
+  }
+}
+
+// More tensors than one kernel takes, and one whose taps do not fit into a tile.
+TEST(StandInLaunches, WeightsOfAllOperatorsAreConvertedAtOnce) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  std::vector<PackedShape> shapes;
+  for (std::size_t i = 0; i < cuda::kPackedAtOnce + 6; ++i) {
+    shapes.push_back({random_between(1, 5), random_between(1, 70), random_between(0, 2) == 0 ? 1 : 9});
+  }
+  shapes.push_back({2, 3, 4609});
+  shapes.push_back({0, 3, 9});
+  std::vector<DeviceArray<float>> plain, back, widened;
+  std::vector<DeviceArray<std::uint16_t>> packed;
+  std::vector<WeightPacking> to, from;
+  std::vector<std::vector<float>> weights, expected;
+  for (const PackedShape& s : shapes) {
+    const auto count = static_cast<std::size_t>(s.elements());
+    std::vector<float> values(count);
+    std::vector<float> turned(count);
+    for (float& value : values) value = static_cast<float>(random_between(0, 255));  // exact in bf16
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const std::int64_t tap = at % s.taps;
+      const std::int64_t channel = at / s.taps % s.channels;
+      turned[static_cast<std::size_t>((at / s.taps / s.channels * s.taps + tap) * s.channels + channel)] = values[i];
+    }
+    plain.emplace_back(*backend, values);
+    back.emplace_back(*backend, std::vector<float>(count));
+    widened.emplace_back(*backend, std::vector<float>(count));
+    packed.emplace_back(*backend, std::vector<std::uint16_t>(count));
+    auto* place = static_cast<std::byte*>(static_cast<void*>(packed.back().data()));
+    to.push_back({plain.back().data(), place, s});
+    from.push_back({back.back().data(), place, s});
+    weights.push_back(std::move(values));
+    expected.push_back(std::move(turned));
+  }
+  const std::size_t before = testing::enqueued("kernel");
+  backend->math().pack_weights(to);
+  EXPECT_EQ(testing::enqueued("kernel") - before, 3U);
+  backend->math().unpack_weights(from);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    backend->math().from_bf16(widened[i].data(), static_cast<const Bf16*>(static_cast<void*>(packed[i].data())),
+                              weights[i].size());
+    EXPECT_EQ(widened[i].get(), expected[i]) << i;
+    EXPECT_EQ(back[i].get(), weights[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace ddp
