@@ -43,8 +43,7 @@ class FlatMath {
   // for copy().
   virtual void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) = 0;
   // Converts weights, or gradients back, for operators with Op::packed_form(), which only some backends have.
-  virtual void pack_weights(std::span<const WeightPacking> /*all*/) {}
-  virtual void unpack_weights(std::span<const WeightPacking> /*all*/) {}
+  virtual void convert_weights(std::span<const WeightPacking> /*all*/, PackingDirection /*direction*/) {}
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
 };

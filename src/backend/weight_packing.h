@@ -1,8 +1,8 @@
 // Weights of convolutions in the order and the element type in which kernels read them.
 //
 //   const std::vector<WeightPacking> all = {{device_floats, workspace, {64, 3, 49}}};
-//   backend.math().pack_weights(all);      // converts [64][3][49] of fp32 to [64][49][3] of activations
-//   backend.math().unpack_weights(all);    // and a packed gradient back
+//   backend.math().convert_weights(all, PackingDirection::pack);    // converts [64][3][49] of fp32 to [64][49][3] of activations
+//   backend.math().convert_weights(all, PackingDirection::unpack);  // and a packed gradient back
 //
 // The weights of all operators are converted by few kernels: one for each operator would take longer to start than to run.
 #pragma once
@@ -21,8 +21,10 @@ struct PackedShape {
   std::int64_t elements() const { return outputs * channels * taps; }
 };
 
+enum class PackingDirection { pack, unpack };
+
 struct WeightPacking {
-  float* plain = nullptr;  // only read by pack_weights()
+  float* plain = nullptr;  // only read if it is packed
   std::byte* packed = nullptr;
   PackedShape shape;
 };

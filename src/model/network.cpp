@@ -365,8 +365,9 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
   show(false, "the input", values_.front(), values_.front().y);
   // Only read.
-  backend_.math().pack_weights(
-      packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1));
+  backend_.math().convert_weights(
+      packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1),
+      PackingDirection::pack);
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.x = values_[step.inputs[0]].y;
@@ -454,7 +455,8 @@ std::span<const WeightPacking> Network::packings(float* plain, std::byte* Step::
 
 // After the backward pass of steps `first` to `last`: their gradients in plain layout.
 void Network::finish_gradients(int first, int last, float* gradient) {
-  if (!observer_) backend_.math().unpack_weights(packings(gradient, &Step::packed_gradient, first, last));
+  if (!observer_)
+    backend_.math().convert_weights(packings(gradient, &Step::packed_gradient, first, last), PackingDirection::unpack);
   for (int i = first; i <= last; ++i) {
     const Step& step = steps_[static_cast<std::size_t>(i)];
     if (!step.backward) continue;

@@ -202,7 +202,7 @@ class Network {
   }
   bool adds_in_place(int step) const;
   bool writes_aside(int step, std::size_t input) const;
-  OpTraffic traffic_of(int step, const StageWork& work) const;
+  OpTraffic traffic_of(int index, const StageWork& work) const;
   int last_use_of(const Value& value) const;
   int backward_time(int step) const { return 2 * static_cast<int>(steps_.size()) - step; }
   void plan_memory();

@@ -337,6 +337,40 @@ void allocate_state(Experiment& e, int rank) {
       std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, rank, e.options.optimizer.lookahead > 0);
 }
 
+// The plan of the full size and of those of smaller images, or those of the checkpoint.
+void choose_plans(const MpiSession& session, Communicator& ranks, Experiment& e, const std::vector<Stage>& stages,
+                  const NetworkConfig& config, const std::optional<TrainingState>& resumed) {
+  ChosenPlan chosen =
+      choose_plan(session, ranks, e, {e.graph, stages, config, resumed ? resumed->plan : std::string(), resumed});
+  e.plan_text = std::move(chosen.text);
+  e.plan_origin = std::move(chosen.origin);
+  for (SmallerImages& smaller : e.smaller) {
+    const std::string stored = resumed ? stored_plan(*resumed, smaller.image) : std::string();
+    smaller.plan_text =
+        choose_plan(session, ranks, e, {smaller.graph, smaller.stages, smaller.config(config), stored, resumed}).text;
+  }
+}
+
+void take_edits(const Experiment& e, NetworkConfig& config) {
+  if (!e.edits) return;
+  config.edits_reflect = e.edits->crop_reflects;
+  config.fill = e.edits->fill;
+}
+
+void set_up_sums(Experiment& e, Communicator& ranks) {
+  e.sums = open_sums(e.device, ranks, e.backend->queue(), {reduction_of(e.options), e.batch.shards});
+  if (ranks.size() > 1 && !e.device.gpu_module && e.options.distributed.bucket_mib == 0)
+    e.bucket_bytes = best_bucket_bytes(measure_link(ranks), gradient_bytes(e));
+}
+
+// Data sets that fit into the device's memory stay there.
+void keep_images(Experiment& e) {
+  if (!mixes(e.options.data)) {
+    e.resident_train = make_resident(*e.backend, *e.data.train, e.edits.has_value() || e.data.train->fixed());
+  }
+  e.resident_test = make_resident(*e.backend, *e.data.test, e.data.test->fixed());
+}
+
 }  // namespace
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
@@ -394,15 +428,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
-  ChosenPlan chosen =
-      choose_plan(session, ranks, e, {e.graph, stages, config, resumed ? resumed->plan : std::string(), resumed});
-  e.plan_text = std::move(chosen.text);
-  e.plan_origin = std::move(chosen.origin);
-  for (SmallerImages& smaller : e.smaller) {
-    const std::string stored = resumed ? stored_plan(*resumed, smaller.image) : std::string();
-    smaller.plan_text =
-        choose_plan(session, ranks, e, {smaller.graph, smaller.stages, smaller.config(config), stored, resumed}).text;
-  }
+  choose_plans(session, ranks, e, stages, config, resumed);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));
   phase([&] {
@@ -413,24 +439,16 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.state_bytes = bytes_beside_activations(e);
     check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
     config.plan_only = e.device.described.has_value();
-    if (e.edits) {
-      config.edits_reflect = e.edits->crop_reflects;
-      config.fill = e.edits->fill;
-    }
+    take_edits(e, config);
     e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
     build_networks(e, config);
     if (config.plan_only) return;
     allocate_state(e, session.rank());
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
-    if (!mixes(options.data)) {
-      e.resident_train = make_resident(*e.backend, *e.data.train, e.edits.has_value() || e.data.train->fixed());
-    }
-    e.resident_test = make_resident(*e.backend, *e.data.test, e.data.test->fixed());
+    keep_images(e);
   });
   if (e.device.described) return e;
-  e.sums = open_sums(device, ranks, e.backend->queue(), {reduction_of(options), e.batch.shards});
-  if (ranks.size() > 1 && !device.gpu_module && options.distributed.bucket_mib == 0)
-    e.bucket_bytes = best_bucket_bytes(measure_link(ranks), gradient_bytes(e));
+  set_up_sums(e, ranks);
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;

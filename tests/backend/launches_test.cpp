@@ -54,7 +54,7 @@ class Pass {
     a.statistics = statistics_.data();
     if (op_.packed_form()) {
       a.packed = bytes(packed_);
-      backend_.math().pack_weights(packing(parameters_[0], packed_));
+      backend_.math().convert_weights(packing(parameters_[0], packed_), PackingDirection::pack);
     }
     for (std::size_t p = 0; p < kMaxParameters; ++p) a.parameters.at(p) = parameters_[p].data();
     const std::int64_t before = started();
@@ -239,9 +239,9 @@ TEST(StandInLaunches, WeightsOfAllOperatorsAreConvertedAtOnce) {
     expected.push_back(std::move(turned));
   }
   const std::size_t before = testing::enqueued("kernel");
-  backend->math().pack_weights(to);
+  backend->math().convert_weights(to, PackingDirection::pack);
   EXPECT_EQ(testing::enqueued("kernel") - before, 3U);
-  backend->math().unpack_weights(from);
+  backend->math().convert_weights(from, PackingDirection::unpack);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     backend->math().from_bf16(widened[i].data(), static_cast<const Bf16*>(static_cast<void*>(packed[i].data())),
                               weights[i].size());

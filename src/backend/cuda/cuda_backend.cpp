@@ -328,8 +328,13 @@ class CudaMath final : public FlatMath {
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     cuda::pull(stream_, slow, fast, count, rest, skip);
   }
-  void pack_weights(std::span<const WeightPacking> all) override { cuda::pack_weights(stream_, element_, all); }
-  void unpack_weights(std::span<const WeightPacking> all) override { cuda::unpack_weights(stream_, element_, all); }
+  void convert_weights(std::span<const WeightPacking> all, PackingDirection direction) override {
+    if (direction == PackingDirection::pack) {
+      cuda::pack_weights(stream_, element_, all);
+    } else {
+      cuda::unpack_weights(stream_, element_, all);
+    }
+  }
   void update(const UpdateArguments& arguments) override {
     DDP_ASSERT(arguments.matrix_count == 0);  // rejected before training (train/experiment.cpp)
     cuda::update(stream_, arguments);
