@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "model/cuts.h"
 #include "model/joins.h"
 
 namespace ddp {
@@ -23,8 +24,13 @@ bool has_input_gradient(const OpSpec& spec) {
 }  // namespace
 
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
-    : backend_(backend), parameters_(graph.parameters()), flat_elements_(graph.flat_elements()), config_(config) {
-  build_steps(graph, plan);
+    : backend_(backend), parameters_(graph.parameters()), config_(config) {
+  const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
+  DDP_ASSERT(stages.size() == plan.stages.size());
+  if (config_.stages == Range{}) config_.stages = {0, std::ssize(stages)};
+  held_ = parameters_of(graph, stages, config_.stages);
+  has_loss_ = config_.stages.end == std::ssize(stages);
+  build_steps(graph, stages, plan);
   const Value& images = values_.front();
   input_ = {config.batch, config.image, images.shape, images.layout, config.scale, config.shift};
   loss_ = {config.batch, graph.classes(), values_.back().layout, config.label_smoothing};
@@ -49,7 +55,7 @@ std::size_t Network::add_step(Step step, Layout out) {
 }
 
 // The value converted to another layout; readers with the same layout share the conversion.
-std::size_t Network::in_layout(std::size_t value, Layout layout) {
+std::size_t Network::in_layout(std::size_t value, Layout layout, std::size_t stage) {
   if (values_[value].layout == layout) return value;
   for (const int reader : values_[value].readers) {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
@@ -58,6 +64,7 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
   }
   Step step;
   step.name = step.last = "reorder";
+  step.stages = {static_cast<std::int64_t>(stage), static_cast<std::int64_t>(stage)};
   step.specs = {ReorderSpec{config_.batch, values_[value].shape}};
   step.inputs = {value};
   return add_step(std::move(step), layout);
@@ -71,7 +78,7 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   for (std::size_t s = first + 1; s < first + count; ++s) {
     if (plan.stages[s].layout != layout) return;
   }
-  if (count == 1) return;
+  if (count == 1 || static_cast<std::int64_t>(first + count) > config_.stages.end) return;
   step.specs = specs_of(stages, first, count);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
@@ -81,14 +88,19 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   step.kernels = "joined";
 }
 
-void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
-  const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
-  DDP_ASSERT(stages.size() == plan.stages.size());
-  // The images have the layout of their first reader.
-  values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
-  std::vector<std::size_t> outputs;  // of the stages
-  while (outputs.size() < stages.size()) {
-    const std::size_t s = outputs.size();
+void Network::build_steps(const Graph& graph, const std::vector<Stage>& stages, const LayoutPlan& plan) {
+  const auto first = static_cast<std::size_t>(config_.stages.begin);
+  const auto end = static_cast<std::size_t>(config_.stages.end);
+  if (first == 0) {
+    // The images have the layout of their first reader.
+    values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
+  } else {
+    const Stage& before = stages[first - 1];
+    values_.push_back({before.name, output_of(before.spec), plan.stages[first - 1].layout, -1, {}, nullptr, nullptr});
+  }
+  std::vector<std::size_t> outputs;  // of the stages from `first` on
+  while (first + outputs.size() < end) {
+    const std::size_t s = first + outputs.size();
     const Stage& stage = stages[s];
     Step step;
     step.name = step.last = stage.name;
@@ -97,13 +109,16 @@ void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
     step.statistics = stage.statistics;
     step.kernels = plan.stages[s].kernels;
     for (const StageInput& input : stage.inputs) {
-      const std::size_t value = input.stage < 0 ? 0 : outputs[static_cast<std::size_t>(input.stage)];
-      step.inputs.push_back(in_layout(value, plan.stages[s].layout));
+      DDP_ASSERT(input.stage + 1 >= static_cast<int>(first));
+      const auto before = static_cast<std::size_t>(input.stage + 1) - first;  // 0: the input
+      step.inputs.push_back(in_layout(before == 0 ? 0 : outputs[before - 1], plan.stages[s].layout, s));
     }
     if (config_.join) join(stages, plan, s, step);
     // No stage reads what lies between joined ones.
     const std::size_t count = step.specs.size();
-    outputs.resize(s + count, add_step(std::move(step), plan.stages[s].layout));
+    step.stages = {static_cast<std::int64_t>(s), static_cast<std::int64_t>(s + count)};
+    const std::size_t output = add_step(std::move(step), plan.stages[s].layout);
+    outputs.resize(outputs.size() + count, output);
   }
   for (std::size_t v = 0; v + 1 < values_.size(); ++v) DDP_ASSERT(!values_[v].readers.empty());
 }
@@ -112,11 +127,11 @@ std::size_t Network::elements_of(const Value& value) const {
   return static_cast<std::size_t>(stored_elements(config_.batch, value.shape, value.layout));
 }
 
-// Whether the gradient of a step's input must be added to an earlier one; the gradient of the images is never read.
+// Whether the gradient of a step's input must be added to an earlier one; the gradient of images is never read.
 bool Network::writes_aside(int step, std::size_t input) const {
   const std::vector<std::size_t>& inputs = steps_[static_cast<std::size_t>(step)].inputs;
   const Value& value = values_[inputs[input]];
-  if (value.producer < 0) return true;
+  if (!has_gradient(value)) return true;
   const bool again = input > 0 && inputs[0] == inputs[input];
   return value.readers.back() != step || again;
 }
@@ -128,23 +143,30 @@ int Network::last_use_of(const Value& value) const {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
     const bool first_input = &values_[step.inputs.front()] == &value;
     const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
-    const bool kept = (first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2());
+    const bool kept = !config_.forward_only && ((first_input && step.op->backward_reads_x()) ||
+                                                (second_input && step.op->backward_reads_x2()));
     last = std::max(last, kept ? backward_time(reader) : reader);
   }
   if (value.producer < 0) return last;
-  const bool kept = steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
+  const bool kept = !config_.forward_only && steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
   return std::max(last, kept ? backward_time(value.producer) : value.producer);
 }
 
 // Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n. An
 // elementwise step overwrites its first input if that is not read later, and its gradient overwrites that of its
-// output.
+// output. Nothing is kept for backward if there is none; then only the logits have a gradient, which the loss writes.
 void Network::plan_memory() {
   MemoryPlanner planner;
   const auto count = static_cast<int>(steps_.size());
   std::vector<Buffers> values(values_.size());
   std::vector<Buffers> steps(steps_.size());
-  values[0].y = planner.add("input", bytes_of(values_[0]), 0, last_use_of(values_[0]));
+  const int end = backward_time(0) + 1;
+  const bool crosses = !first_part() && !config_.forward_only;
+  // While the gradient of a part's input is sent, the next input is received.
+  values[0].y = planner.add("input", bytes_of(values_[0]), 0, crosses ? end : last_use_of(values_[0]));
+  if (crosses) {
+    values[0].dy = planner.add("input.dy", bytes_of(values_[0]), backward_time(values_[0].readers.back()), end);
+  }
   for (int i = 0; i < count; ++i) {
     const Step& step = steps_[static_cast<std::size_t>(i)];
     const Value& value = values_[step.output];
@@ -155,23 +177,25 @@ void Network::plan_memory() {
     const std::size_t input = step.inputs.front();
     const Value& from = values_[input];
     const bool in_place = step.op->in_place() && from.producer >= 0;
+    const bool computes_gradient = !config_.forward_only;
     if (in_place && last_use_of(from) == i) {
       out.y = values[input].y;
       planner.extend(out.y, i, last_use_of(value));
     } else {
       out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
     }
-    if (in_place && !writes_aside(i, 0)) {
+    if (computes_gradient && in_place && !writes_aside(i, 0)) {
       out.dy = values[input].dy;
       planner.extend(out.dy, dy_begin, backward);
     } else {
-      out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
+      const bool written = computes_gradient || i + 1 == count;
+      out.dy = planner.add(step.name + ".dy", written ? bytes_of(value) : 0, dy_begin, backward);
     }
-    own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
+    own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, computes_gradient ? backward : i);
     own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
-    own.backward_workspace =
-        planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
-    const bool input_gradient = has_input_gradient(step.specs.front());
+    own.backward_workspace = planner.add(step.name + ".backward workspace",
+                                         computes_gradient ? step.op->workspace_bytes() : 0, backward, backward);
+    const bool input_gradient = computes_gradient && has_input_gradient(step.specs.front());
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       if (!input_gradient || !writes_aside(i, k)) continue;
       own.aside.at(k) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
@@ -188,7 +212,7 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
   };
   for (std::size_t v = 0; v < values.size(); ++v) {
     values_[v].y = activations(values[v].y);
-    if (values_[v].producer >= 0) values_[v].dy = activations(values[v].dy);
+    if (has_gradient(values_[v])) values_[v].dy = activations(values[v].dy);
   }
   for (std::size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps_[s];
@@ -231,6 +255,7 @@ std::vector<StageWork> Network::work() const {
     const double first = static_cast<double>(bytes_of(values_[step.inputs.front()]));
     all.push_back({.name = step.name,
                    .kind = kind_of(step.specs.front()),
+                   .stages = step.stages,
                    .layout = values_[step.output].layout,
                    .forward_flops = flops,
                    .backward_flops = flops * (input_gradient ? 2 : 1),
@@ -273,7 +298,9 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   keys_ = samples.keys;
   sums_ = pass == Pass::training ? state.sums : nullptr;
   exchange_ = pass == Pass::training ? state.exchange : nullptr;
-  backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
+  if (first_part()) {
+    backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
+  }
   show(false, "the input", values_.front(), values_.front().y);
   for (Step& step : steps_) {
     ForwardArguments arguments;
@@ -281,7 +308,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     if (step.inputs.size() > 1) arguments.x2 = values_[step.inputs[1]].y;
     arguments.y = values_[step.output].y;
     for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-      arguments.parameters.at(p) = state.parameters + parameters_[static_cast<std::size_t>(step.parameters[p])].offset;
+      arguments.parameters.at(p) = state.parameters + offset_of(step.parameters[p]);
     }
     if (step.statistics >= 0) arguments.statistics = state.statistics + step.statistics;
     arguments.saved = step.saved;
@@ -298,6 +325,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     heartbeat();
     if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
+  if (!has_loss_) return;
   const Value& logits = values_.back();
   LossSpec loss = loss_;
   // Label smoothing applies to training only, not to evaluation.
@@ -323,9 +351,8 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
     arguments.dx2 = target(1);
   }
   for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-    const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
-    arguments.parameters.at(p) = parameters + parameter.offset;
-    arguments.parameter_gradients.at(p) = gradient + parameter.offset;
+    arguments.parameters.at(p) = parameters + offset_of(step.parameters[p]);
+    arguments.parameter_gradients.at(p) = gradient + offset_of(step.parameters[p]);
   }
   arguments.saved = step.saved;
   arguments.workspace = step.backward_workspace;
@@ -340,7 +367,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
     // Fixed parameters have zero gradients, which would otherwise contribute to norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
     if (!parameter.fixed) continue;
-    backend_.math().fill_zero(gradient + parameter.offset,
+    backend_.math().fill_zero(gradient + offset_of(p),
                               static_cast<std::size_t>(parameter.elements()) * sizeof(float));
   }
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
@@ -350,13 +377,48 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   }
 }
 
+std::span<std::byte> Network::moved(const Value& value, bool gradient, std::int64_t samples) const {
+  const Activations place = gradient ? value.dy : value.y;
+  const auto elements = static_cast<std::size_t>(stored_elements(samples, value.shape, value.layout));
+  return {static_cast<std::byte*>(place.data()), elements * ddp::bytes_of(place.element())};
+}
+
+// Operators read all samples that they are compiled for; those beyond `samples` must not be what memory happens to hold.
+std::span<std::byte> Network::prepared(const Value& value, bool gradient, std::int64_t samples) {
+  const std::span<std::byte> bytes = moved(value, gradient, samples);
+  if (const std::size_t rest = bytes_of(value) - bytes.size(); rest > 0) {
+    backend_.math().fill_zero(bytes.data() + bytes.size(), rest);
+  }
+  return bytes;
+}
+
+std::span<std::byte> Network::incoming_gradient(std::int64_t samples) const {
+  DDP_ASSERT(!first_part());
+  return moved(values_.front(), true, samples);
+}
+
+std::span<std::byte> Network::outgoing(std::int64_t samples) const {
+  DDP_ASSERT(!has_loss_);
+  return moved(values_.back(), false, samples);
+}
+
+std::span<std::byte> Network::prepare_incoming(std::int64_t samples) {
+  DDP_ASSERT(!first_part());
+  return prepared(values_.front(), false, samples);
+}
+
+std::span<std::byte> Network::prepare_outgoing_gradient(std::int64_t samples) {
+  DDP_ASSERT(!has_loss_);
+  return prepared(values_.back(), true, samples);
+}
+
 void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
   for (auto i = static_cast<int>(steps_.size()); i-- > 0;) {
     if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, true);
     backward_step(i, parameters, gradient);
     if (step_watch_) step_watch_(static_cast<std::size_t>(i), true, false);
     const Step& step = steps_[static_cast<std::size_t>(i)];
-    if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
+    if (!step.parameters.empty()) ready(offset_of(step.parameters.front()));
   }
 }
 

@@ -14,6 +14,14 @@
 // Stages communicate by values: an activation and its gradient, each at an offset in the arena. The gradient of a value
 // with several readers is accumulated: backward visits the stages from last to first; the first reader visited writes
 // the gradient, the others write to a temporary buffer that is then added.
+//
+// Note [Parts]
+// A network may be a part of the stages, between two cuts (model/cuts.h), for pipelines. Its parameters and their gradient
+// are then the part of the flat buffers that parameters_of() gives; running statistics are those of the whole graph. Unless
+// it has the first stage, its input is what crosses the cut before it: the caller writes it to prepare_incoming() before
+// forward, and reads its gradient from incoming_gradient() after backward. Unless it has the last stage there is no loss: the
+// caller reads outgoing() after forward, and writes to prepare_outgoing_gradient() before backward. What crosses a cut
+// has the layout of the stage before it, and the bits that it has in the whole network.
 #pragma once
 
 #include <array>
@@ -21,11 +29,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/memory.h"
+#include "base/partition.h"
 #include "model/graph.h"
 #include "model/layout_plan.h"
 #include "model/memory_plan.h"
@@ -42,6 +52,9 @@ struct NetworkConfig {
   bool plan_only = false;     // only memory() and describe() are usable; nothing is allocated
   // Whether stages may be computed by one operator (OpJoiner::join()), so that observers do not see what lies between them.
   bool join = true;
+  // Only these stages, of those of the graph; empty: all. See Note [Parts].
+  Range stages = {};
+  bool forward_only = false;  // memory for evaluations only: backward must not be called
 };
 
 // The samples of a batch, count <= Network::batch() of them.
@@ -84,6 +97,7 @@ struct Observed {
 struct StageWork {
   std::string name;
   std::string kind;
+  Range stages;  // of the graph; none for a reorder, which is in front of `begin`
   Layout layout = Layout::plain;
   double forward_flops = 0;  // a multiply-add is two
   double backward_flops = 0;
@@ -102,10 +116,11 @@ class Network {
   Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan);
 
   std::int64_t batch() const { return config_.batch; }
+  const NetworkConfig& config() const { return config_; }
   std::int64_t image_elements() const { return config_.image.elements(); }
   std::int64_t classes() const { return loss_.classes; }
-  // The number of elements of the flat parameters and of their gradient: Graph::flat_elements().
-  std::int64_t flat_elements() const { return flat_elements_; }
+  // The number of elements of the flat parameters and of their gradient: Graph::flat_elements(), or those of the part.
+  std::int64_t flat_elements() const { return held_.size(); }
   // The memory of activations, gradients and workspaces, in bytes.
   const MemoryPlan& memory() const { return memory_; }
   // The stages with their layouts and kernels, one line each, human-readable.
@@ -128,6 +143,13 @@ class Network {
   using StepWatch = std::function<void(std::size_t step, bool backward, bool begins)>;
   void watch_steps(StepWatch watch) { step_watch_ = std::move(watch); }
 
+  // What crosses the ends of a part for so many samples, or its gradient: the bytes to be moved.
+  std::span<std::byte> incoming_gradient(std::int64_t samples) const;
+  std::span<std::byte> outgoing(std::int64_t samples) const;
+  // The places to receive an input and the gradient of the output. Nothing of an earlier pass remains there.
+  std::span<std::byte> prepare_incoming(std::int64_t samples);
+  std::span<std::byte> prepare_outgoing_gradient(std::int64_t samples);
+
   using Ready = std::function<void(std::int64_t)>;
   // Overwrites `gradient` with the gradient for the samples of the last forward; calls `ready(offset)` when all
   // elements from `offset` on are final.
@@ -139,13 +161,14 @@ class Network {
     std::string name;
     Shape shape;
     Layout layout = Layout::plain;
-    int producer = -1;         // the step that computes it; -1: the images
+    int producer = -1;         // the step that computes it; -1: the input
     std::vector<int> readers;  // steps, in order
     Activations y;
     Activations dy;
   };
   struct Step {
     std::string name;                 // of its stage, or of the first of those that are joined
+    Range stages;                     // of the graph
     std::string last;                 // of the last of them
     std::vector<OpSpec> specs;        // of them all
     std::vector<std::size_t> inputs;  // values
@@ -172,8 +195,15 @@ class Network {
   static std::string place_of_output(const Step& step);
   std::size_t add_step(Step step, Layout out);
   void join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const;
-  std::size_t in_layout(std::size_t value, Layout layout);
-  void build_steps(const Graph& graph, const LayoutPlan& plan);
+  std::size_t in_layout(std::size_t value, Layout layout, std::size_t stage);
+  void build_steps(const Graph& graph, const std::vector<Stage>& stages, const LayoutPlan& plan);
+  bool first_part() const { return config_.stages.begin == 0; }
+  // Of parameter `p`, in the flat buffers.
+  std::int64_t offset_of(int p) const { return parameters_[static_cast<std::size_t>(p)].offset - held_.begin; }
+  // Whether backward computes the gradient of a value: of all but the images.
+  bool has_gradient(const Value& value) const { return value.producer >= 0 || !first_part(); }
+  std::span<std::byte> moved(const Value& value, bool gradient, std::int64_t samples) const;
+  std::span<std::byte> prepared(const Value& value, bool gradient, std::int64_t samples);
   std::size_t elements_of(const Value& value) const;
   std::size_t bytes_of(const Value& value) const {
     return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
@@ -187,11 +217,12 @@ class Network {
 
   Backend& backend_;
   const std::vector<Parameter> parameters_;
-  const std::int64_t flat_elements_;
   NetworkConfig config_;
+  Range held_;  // of the flat buffers
+  bool has_loss_ = true;
   InputSpec input_;
   LossSpec loss_;
-  std::vector<Value> values_;  // the first is the images, the last the logits
+  std::vector<Value> values_;  // the first is the input, the last the output: without cuts the images and the logits
   std::vector<Step> steps_;
   MemoryPlan memory_;
   Memory arena_;

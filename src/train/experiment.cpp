@@ -24,6 +24,7 @@
 #include "train/model_source.h"
 #include "train/open_device.h"
 #include "train/parameter_segments.h"
+#include "train/pipeline_setup.h"
 #include "train/plan_cache.h"
 #include "train/resume.h"
 #include "train/time_kernels.h"
@@ -174,7 +175,7 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 // As sent in a step.
 std::size_t gradient_bytes(const Experiment& e) {
   const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  return static_cast<std::size_t>(e.graph.flat_elements() - e.slices.elements()) *
+  return static_cast<std::size_t>(e.held().size() - e.slices.elements()) *
          (half ? sizeof(Bf16) : sizeof(float));
 }
 
@@ -319,7 +320,11 @@ Reduction reduction_of(const Options& options) {
 ReducerConfig reducer_config(const Experiment& e) {
   const DistributedOptions& options = e.options.distributed;
   std::vector<std::size_t> sizes;
-  for (const Parameter& p : e.graph.parameters()) sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
+  const Range held = e.held();
+  for (const Parameter& p : e.graph.parameters()) {
+    if (p.offset < held.begin || p.offset >= held.end) continue;
+    sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
+  }
   const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
   ReducerConfig config;
   config.algorithm = reduction_of(e.options);
@@ -333,7 +338,7 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.kept = e.slices.whole();
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;
-  config.elements = static_cast<std::size_t>(e.graph.flat_elements());
+  config.elements = static_cast<std::size_t>(held.size());
   return config;
 }
 
@@ -386,12 +391,13 @@ void check_same_plan(Communicator& ranks, const Experiment& e) {
                           "omit --deterministic");
 }
 
-void allocate_state(Experiment& e, int rank) {
+void allocate_state(Experiment& e) {
   const auto count = static_cast<std::size_t>(e.graph.flat_elements());
   e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
   e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
   e.statistics =
-      std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, rank, e.options.optimizer.lookahead > 0);
+      std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, e.place.replica,
+                                        e.options.optimizer.lookahead > 0);
 }
 
 }  // namespace
@@ -419,9 +425,10 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   phase([&] {
     check_gradient_precision(options);
     if (inputs.evaluated == nullptr) check_muon(options.optimizer, device);
-    (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
+    e.place = place_of(e, session.size(), session.rank());
+    (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max(), e.place.stages);
     normalization = open_data(e, inputs);
-    e.batch = resolve_batch(batch, session.size(), e.data.train->size());
+    e.batch = resolve_batch(batch, session.size(), e.data.train->size(), e.place.stages);
     if (resumed) {
       check_same_run(e.options, *resumed, e.batch);
       check_same_classes(e.data.train->class_names(), *resumed);
@@ -443,6 +450,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     (void)parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
+    check_parts(e.graph, possible_cuts(e.graph, stages), e.place.stages);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
@@ -463,17 +471,22 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.state_bytes = bytes_beside_activations(e);
     check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
     config.plan_only = e.device.described.has_value();
-    e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+    NetworkConfig whole = config;
+    whole.forward_only = e.place.stages > 1;
+    e.network = std::make_unique<Network>(*e.backend, e.graph, whole, e.plan);
     if (config.plan_only) return;
-    allocate_state(e, session.rank());
+    allocate_state(e);
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
     if (!mixes(options.data)) e.resident_train = make_resident(*e.backend, *e.data.train);
     e.resident_test = make_resident(*e.backend, *e.data.test);
   });
   if (e.device.described) return e;
-  e.sums = open_sums(device, ranks, e.backend->queue(), {reduction_of(options), e.batch.shards});
-  if (ranks.size() > 1 && !device.gpu_module && options.distributed.bucket_mib == 0)
-    e.bucket_bytes = best_bucket_bytes(measure_link(ranks), gradient_bytes(e));
+  const bool measures = ranks.size() > 1 && !device.gpu_module;
+  std::optional<LinkSpeed> link;
+  if (measures && (options.distributed.bucket_mib == 0 || e.place.stages > 1)) link = measure_link(ranks);
+  if (e.place.stages > 1) set_up_pipeline(session, ranks, e, config, stages, *link);
+  e.sums = open_sums(device, e.summing_ranks(ranks), e.backend->queue(), {reduction_of(options), e.batch.shards});
+  if (link && options.distributed.bucket_mib == 0) e.bucket_bytes = best_bucket_bytes(*link, gradient_bytes(e));
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;

@@ -30,16 +30,28 @@ struct Found {
   double loss_sum = 0;                 // over its samples
 };
 
-Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch, std::int64_t samples, int rank) {
+// For training, which the network of a pipelined experiment is not.
+std::unique_ptr<Network> whole_network(const Experiment& e) {
+  NetworkConfig config = e.network->config();
+  config.forward_only = false;
+  return std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+}
+
+// In a pipeline the first stage of each replica has the images, and computes all layers.
+Found find_here(const Experiment& e, const BatchStage& stage, const Batch& batch, std::int64_t samples) {
+  if (!e.place.first()) return {};
   Trace all;
-  const Range shards = e.batch.shards_of(rank);
-  const Range mine = e.batch.rank_samples(rank, samples);
+  const std::unique_ptr<Network> whole = e.pipeline ? whole_network(e) : nullptr;
+  Network& network = whole ? *whole : *e.network;
+  const int share = e.place.replica;
+  const Range shards = e.batch.shards_of(share);
+  const Range mine = e.batch.rank_samples(share, samples);
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const Range range = e.batch.shard_samples(shard, samples);
     if (range.size() == 0) continue;
     const std::int64_t first = range.begin - mine.begin;
     add_shard(all,
-              trace_shard(*e.backend, *e.network, e.parameters(), e.graph.statistic_count(),
+              trace_shard(*e.backend, network, e.parameters(), e.graph.statistic_count(),
                           stage.samples(first, range.size()), 1.0F / static_cast<float>(samples)),
               first);
   }
@@ -97,13 +109,14 @@ std::string joint_text(Communicator& ranks, const Found& mine, const std::string
                      samples.empty() ? "" : ", " + sample_list(samples), broken_text(all));
 }
 
-// The values of all ranks behind one another, on all of them.
+// The values of all ranks that read images, behind one another, on all ranks.
 template <class T>
-std::vector<T> gathered(Communicator& ranks, std::span<const T> mine, const BatchPlan& plan, std::int64_t samples,
+std::vector<T> gathered(const Experiment& e, Communicator& ranks, std::span<const T> mine, std::int64_t samples,
                         std::size_t each) {
   std::vector<T> all(static_cast<std::size_t>(samples) * each);
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    const Range range = plan.rank_samples(rank, samples);
+  for (int share = 0; share < e.place.replicas; ++share) {
+    const int rank = e.place.rank_of(share, 0);
+    const Range range = e.batch.rank_samples(share, samples);
     const std::span<T> part = std::span(all).subspan(static_cast<std::size_t>(range.begin) * each,
                                                      static_cast<std::size_t>(range.size()) * each);
     if (rank == ranks.rank()) std::copy(mine.begin(), mine.end(), part.begin());
@@ -116,20 +129,20 @@ void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::i
   const auto image = static_cast<std::size_t>(e.data.train->shape().size());
   std::vector<std::uint8_t> read;
   std::span<const std::uint8_t> pixels = batch.pixels;
-  if (pixels.empty()) {  // the images lie in the device's memory
+  if (pixels.empty() && e.place.first()) {  // the images lie in the device's memory
     read.resize(static_cast<std::size_t>(batch.count) * image);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
       e.data.train->read(batch.indices[i], std::span(read).subspan(i * image, image));
     }
     pixels = read;
   }
-  found.pixels = gathered(ranks, pixels, e.batch, samples, image);
-  found.indices = gathered(ranks, batch.indices, e.batch, samples, 1);
-  found.labels = gathered(ranks, batch.labels, e.batch, samples, 1);
-  found.keys = gathered(ranks, batch.keys, e.batch, samples, 1);
+  found.pixels = gathered(e, ranks, pixels, samples, image);
+  found.indices = gathered(e, ranks, batch.indices, samples, 1);
+  found.labels = gathered(e, ranks, batch.labels, samples, 1);
+  found.keys = gathered(e, ranks, batch.keys, samples, 1);
   if (mixes(e.options.data)) {
-    found.other_labels = gathered(ranks, batch.other_labels, e.batch, samples, 1);
-    found.label_weights = gathered(ranks, batch.label_weights, e.batch, samples, 1);
+    found.other_labels = gathered(e, ranks, batch.other_labels, samples, 1);
+    found.label_weights = gathered(e, ranks, batch.label_weights, samples, 1);
   }
 }
 
@@ -147,7 +160,7 @@ NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator
                           const Batch& batch, std::int64_t samples) {
   NonFinite found;
   run.fetch();  // parameters that are divided among the ranks become whole
-  const Found here = find_here(experiment, stage, batch, samples, ranks.rank());
+  const Found here = find_here(experiment, stage, batch, samples);
   found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
   double loss_sum = here.loss_sum;
   ranks.all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);

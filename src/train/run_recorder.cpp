@@ -27,8 +27,12 @@ double flops_per_sample(const Graph& graph) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled)
-    : reducer_(&reducer), folder_(folder), enabled_(enabled), recorder_(reducer.buckets().size()) {}
+RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled, bool same_buckets)
+    : reducer_(&reducer),
+      folder_(folder),
+      enabled_(enabled),
+      same_buckets_(same_buckets),
+      recorder_(reducer.buckets().size()) {}
 
 void RunRecorder::watch_gpu(const std::string& pci_id) {
   if (!enabled_) return;
@@ -66,10 +70,12 @@ RunTiming RunRecorder::gather(Communicator& ranks, const PhaseTotals& phases, st
   timing.checkpoints = checkpoints_;
   timing.ranks = recorder_.gather(ranks, phases);
   timing.buckets = recorder_.buckets();
-  std::vector<double> shortest(reducer_->buckets().size());
-  for (std::size_t i = 0; i < timing.buckets.size(); ++i) shortest[i] = timing.buckets[i].shortest;
-  ranks.all_reduce(std::span(shortest), ReduceOp::min);
-  for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
+  if (same_buckets_) {
+    std::vector<double> shortest(reducer_->buckets().size());
+    for (std::size_t i = 0; i < timing.buckets.size(); ++i) shortest[i] = timing.buckets[i].shortest;
+    ranks.all_reduce(std::span(shortest), ReduceOp::min);
+    for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
+  }
   if (facts_) timing.facts = *facts_;
   return timing;
 }

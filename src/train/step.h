@@ -27,6 +27,7 @@
 #include "optim/optimizer.h"
 #include "options/batch.h"
 #include "train/batch_stage.h"
+#include "train/pipeline_run.h"
 #include "train/shard_statistics.h"
 #include "train/split_linear.h"
 
@@ -75,6 +76,9 @@ struct StepParts {
   SumOverShards sums = {};                      // for a synchronized batch normalisation; empty: none
   const ParameterSlices* slices = nullptr;      // of divided linear layers; null: all parameters are whole
   ShardExchange* exchange = nullptr;            // for these layers
+  // For a pipeline, whose part of the network, of the flat buffers and of the reducer's ranks all others then are; null:
+  // there is none.
+  PipelineRun* pipeline = nullptr;
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -82,11 +86,12 @@ SumOverShards sums_in_rank_order(Communicator* ranks);
 
 class TrainStep {
  public:
-  // With `record`, whole steps are recorded if backend and reducer support it.
+  // With `record`, whole steps are recorded if backend and reducer support it. `rank`: of the plan, which in a pipeline is
+  // the replica.
   TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool record);
 
   // `parameters` is memory of the backend, the same in every call.
-  StepResult run(float* parameters, const Batch& batch, const StepInput& input);
+  StepResult run(float* parameters, const Batch& loaded, const StepInput& input);
 
  private:
   // The message of a step: a loss sum for each shard, then these slots, then what is not summed: the StepControl, the
@@ -103,13 +108,17 @@ class TrainStep {
   void hash_batch(const Batch& batch, std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
   void enqueue_square_sums();
+  void sum_message(double* values, std::size_t count);
   void set_exchange(std::int64_t round, std::int64_t samples);
   void enqueue_fingerprint(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);
+  void forward(Network& network, const float* parameters, std::int64_t shard, std::int64_t samples);
+  void backward(Network& network, const float* parameters);
   void replay_or_enqueue(float* parameters, const StepInput& input);
   StepResult result_of(const StepInput& input) const;
   void split_time(double seconds);
+  void split_pipeline_time();
 
   Backend& backend_;
   Network& network_;
@@ -131,6 +140,8 @@ class TrainStep {
   bool fingerprints_;
   SumOverShards sums_;
   ShardExchange* exchange_;
+  PipelineRun* pipeline_;
+  bool joint_squares_;  // each rank counts some of the gradient's squares
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
   std::unique_ptr<Recording> recording_;

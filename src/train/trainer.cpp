@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -36,27 +37,30 @@ std::filesystem::path free_folder(const std::filesystem::path& folder) {
 }  // namespace
 
 Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
-    : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
-      stage(e.backend->queue(), e.data.train->shape().size(), e.batch.per_rank, e.resident_train.get(),
-            mixes(e.options.data)),
+    : reducer(e.summing_ranks(ranks), *e.backend, *e.sums, reducer_config(e)),
+      // Only the ends of a pipeline see images and labels.
+      stage(e.backend->queue(), e.place.first() ? e.data.train->shape().size() : 0, e.batch.per_rank,
+            e.resident_train.get(), mixes(e.options.data) && (e.place.first() || e.place.last())),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
-      step({*e.backend, *e.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
-            e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
-            exchange ? &exchange->shards() : nullptr},
-           e.batch, ranks.rank(), e.options.device.cuda_graph != GraphMode::off) {}
+      pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size())
+                          : nullptr),
+      step({*e.backend, pipeline ? pipeline->network() : *e.network, reducer, run.optimizer(), stage, clock,
+            e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
+            exchange ? &exchange->shards() : nullptr, pipeline.get()},
+           e.batch, e.place.replica, e.options.device.cuda_graph != GraphMode::off) {}
 
-Trainer::Input::Input(const Experiment& e, const TrainingRun& run, int rank, std::int64_t steps)
-    : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
+Trainer::Input::Input(const Experiment& e, const TrainingRun& run, std::int64_t steps)
+    : stream(e.batch, e.place.replica, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
              e.options.data.random_flip == FlipMode::alternate),
       loader(*e.data.train,
              {.max_batch = e.batch.per_rank,
               .workers = e.options.data.workers,
               .prefetch = e.options.data.prefetch,
-              .read_pixels = e.resident_train == nullptr,
+              .read_pixels = e.resident_train == nullptr && e.place.first(),
               .training = true,
-              .mixup = e.options.data.mixup,
-              .cutmix = e.options.data.cutmix,
+              .mixup = e.place.first() ? e.options.data.mixup : 0,
+              .cutmix = e.place.first() ? e.options.data.cutmix : 0,
               .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
              [this] { return stream.next(); }),
       first_step(run.step() + 1) {}
@@ -71,7 +75,8 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       total_steps_(ddp::total_steps(options_, experiment.batch.steps_per_epoch)),
       schedule_(schedule_config(options_, experiment.batch)),
       engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
-      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
+      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording,
+                /*same_buckets=*/experiment.pipeline == nullptr),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data, experiment.options.output.eval_views) {
   const std::vector<GpuInfo>& gpus = experiment.device.gpus;
@@ -120,7 +125,7 @@ ExitCode Trainer::run() {
   const StopsByStep stops(signals_);
   const BatchPlan& plan = experiment_.batch;
   const auto steps_left = [&] { return std::max<std::int64_t>(0, total_steps_ - run_.step()); };
-  input_ = std::make_unique<Input>(experiment_, run_, ranks_.rank(), steps_left());
+  input_ = std::make_unique<Input>(experiment_, run_, steps_left());
   if (output_ != nullptr && run_.step() > 0) recall_outliers();
   epoch_began_ = now();
   (void)clock_.lap();
@@ -136,7 +141,7 @@ ExitCode Trainer::run() {
     const StepControl control = schedule_.control(run_.step());
     check_learning_rate(control.lr, *batch, samples);
     if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
-    const StepResult result = engine_->step.run(experiment_.parameters(), *batch, {control, samples, requested()});
+    const StepResult result = engine_->step.run(step_parameters(), *batch, {control, samples, requested()});
     recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(input_->loader.statistics())},
                    control.lr);
     if (!result.finite) handle_non_finite(result, *batch, samples, control.lr);
@@ -155,8 +160,33 @@ ExitCode Trainer::run() {
   return leave(ExitCode::done);
 }
 
+std::int64_t Trainer::steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
+
+std::string Trainer::pipeline_text() {
+  const std::int64_t steps = steps_here();
+  if (engine_->pipeline == nullptr || steps == 0) return "";
+  const PipelineRun& pipeline = *engine_->pipeline;
+  std::vector<double> sent(static_cast<std::size_t>(ranks_.size()));
+  std::vector<double> waited(sent.size());
+  const auto own = static_cast<std::size_t>(ranks_.rank());
+  sent[own] = static_cast<double>(pipeline.bytes_sent());
+  waited[own] = pipeline.waited() / clock_.totals().sum();
+  ranks_.all_reduce(sent, ReduceOp::sum);
+  ranks_.all_reduce(waited, ReduceOp::sum);
+  const auto [least, most] = std::minmax_element(waited.begin(), waited.end());
+  const StepEstimate& planned = experiment_.pipeline_plan.pipeline;
+  return fmt::format(
+      "all ranks together sent {} bytes of activations per step and {} of gradients, instead of {} of gradients; ranks "
+      "waited for other stages, or sent to them, {:.0f}% to {:.0f}% of the time",
+      format_count(static_cast<std::uint64_t>(std::accumulate(sent.begin(), sent.end(), 0.0)) /
+                   static_cast<std::uint64_t>(steps)),
+      format_count(static_cast<std::uint64_t>(planned.gradient_bytes)),
+      format_count(static_cast<std::uint64_t>(experiment_.pipeline_plan.data_parallel.gradient_bytes)), 100 * *least,
+      100 * *most);
+}
+
 std::string Trainer::split_text() const {
-  const std::int64_t steps = run_.step() - std::max<std::int64_t>(0, run_.resumed_step());
+  const std::int64_t steps = steps_here();
   if (engine_->exchange == nullptr || steps == 0) return "";
   const LayerTraffic planned =
       layer_traffic(experiment_.graph, experiment_.slices.layers(), ranks_.size(), experiment_.batch.global_batch);
@@ -186,7 +216,7 @@ void Trainer::rebalance() {
   }
   engine_ = std::make_unique<Engine>(e, run_, ranks_, clock_);
   recorder_.follow(engine_->reducer);
-  input_ = std::make_unique<Input>(e, run_, ranks_.rank(), total_steps_ - run_.step());
+  input_ = std::make_unique<Input>(e, run_, total_steps_ - run_.step());
   log_info("step {}: {}", run_.step(), balance_->summary());
 }
 
@@ -195,8 +225,10 @@ void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t sa
   if (std::isfinite(lr)) return;
   const LongActivity activity("searching for the cause of a non-finite step");
   note_phase(WorkPhase::diagnosis);
-  engine_->stage.set(batch);
-  engine_->stage.enqueue();
+  if (experiment_.place.first()) {
+    engine_->stage.set(batch);
+    engine_->stage.enqueue();
+  }
   NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
   found.text = fmt::format("the learning rate is not finite ({})", lr);
   const std::string kept = keep_batch(found, lr);
@@ -225,7 +257,7 @@ bool Trainer::finish_interrupted() {
 }
 
 StepResult Trainer::step_on(const Batch& batch) {
-  return engine_->step.run(experiment_.parameters(), batch,
+  return engine_->step.run(step_parameters(), batch,
                            {schedule_.control(run_.step()), experiment_.batch.global_batch, {}});
 }
 

@@ -49,6 +49,9 @@ class Trainer {
   // What --balance on has gained, or "".
   std::string balance_text() const { return balance_ ? balance_->summary() : ""; }
 
+  // Collective: what the ranks of a pipeline have sent, and how long they waited, or "".
+  std::string pipeline_text();
+
   // What this rank has sent for linear layers that are divided among the ranks, or "".
   std::string split_text() const;
 
@@ -101,6 +104,9 @@ class Trainer {
   void rebalance();
   void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
   void recall_outliers();
+  // Steps of this process.
+  std::int64_t steps_here() const;
+  float* step_parameters() const { return experiment_.parameters() + experiment_.held().begin; }
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
 
@@ -123,11 +129,12 @@ class Trainer {
     BatchStage stage;
     std::unique_ptr<Communicator> statistic_ranks;  // of synchronized batch normalisations; null: there are none
     std::unique_ptr<RankExchange> exchange;         // of divided linear layers; null: there are none
+    std::unique_ptr<PipelineRun> pipeline;          // null: there is none
     TrainStep step;
   };
   // The batches from the cursor of the run on.
   struct Input {
-    Input(const Experiment& experiment, const TrainingRun& run, int rank, std::int64_t steps);
+    Input(const Experiment& experiment, const TrainingRun& run, std::int64_t steps);
     BatchStream stream;
     Loader loader;
     std::int64_t first_step = 1;  // that of the first batch

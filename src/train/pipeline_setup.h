@@ -1,0 +1,29 @@
+// Builds the pipeline of an experiment: measures, divides the network, and compiles this rank's part.
+//
+//   e.place = place_of(e, ranks.size(), ranks.rank());   // one stage: there is no pipeline
+//   ...
+//   set_up_pipeline(session, ranks, e, config, stages, link);
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "gradients/bucket_size.h"
+#include "job/mpi_session.h"
+#include "model/network.h"
+#include "model/stages.h"
+#include "train/experiment.h"
+
+namespace ddp {
+
+// Where this rank is. Throws Error(usage) for GPUs, and if the stages do not divide the ranks.
+PipelinePlace place_of(const Experiment& e, int ranks, int rank);
+
+// Collective. `config` is that of the whole network for training.
+void set_up_pipeline(const MpiSession& session, Communicator& ranks, Experiment& e, const NetworkConfig& config,
+                     const std::vector<Stage>& stages, const LinkSpeed& link);
+
+// The shape of a pipeline of so many stages for this experiment.
+PipelineShape pipeline_shape(const Experiment& e, int stages, int ranks);
+
+}  // namespace ddp
