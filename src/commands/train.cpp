@@ -76,10 +76,10 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                          e.options.optimizer.deterministic ? "tree" : to_string(e.options.distributed.reduction),
                          counted(trainer.facts().bucket_bytes.size(), "bucket"),
                          trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward")},
-      {"memory per rank", fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}",
-                                      format_bytes(floats), format_bytes(gradient), format_bytes(optimizer),
-                                      format_bytes(activations),
-                                      format_bytes(floats + gradient + optimizer + activations))},
+      {"memory per rank",
+       fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}", format_bytes(floats),
+                   format_bytes(gradient), format_bytes(optimizer), format_bytes(activations),
+                   format_bytes(floats + gradient + optimizer + activations))},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (e.slices.any()) {

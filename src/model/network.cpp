@@ -143,8 +143,8 @@ int Network::last_use_of(const Value& value) const {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
     const bool first_input = &values_[step.inputs.front()] == &value;
     const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
-    const bool kept = !config_.forward_only && ((first_input && step.op->backward_reads_x()) ||
-                                                (second_input && step.op->backward_reads_x2()));
+    const bool kept = !config_.forward_only &&
+                      ((first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2()));
     last = std::max(last, kept ? backward_time(reader) : reader);
   }
   if (value.producer < 0) return last;
@@ -255,7 +255,6 @@ std::vector<StageWork> Network::work() const {
     const double first = static_cast<double>(bytes_of(values_[step.inputs.front()]));
     all.push_back({.name = step.name,
                    .kind = kind_of(step.specs.front()),
-                   .stages = step.stages,
                    .layout = values_[step.output].layout,
                    .forward_flops = flops,
                    .backward_flops = flops * (input_gradient ? 2 : 1),
@@ -263,7 +262,8 @@ std::vector<StageWork> Network::work() const {
                    // Parameters are read, and their gradients written.
                    .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
                                      (step.op->backward_reads_y() ? output : 0) + (input_gradient ? inputs : 0) +
-                                     2 * parameters});
+                                     2 * parameters,
+                   .stages = step.stages});
   }
   return all;
 }
@@ -367,8 +367,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
     // Fixed parameters have zero gradients, which would otherwise contribute to norms.
     const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
     if (!parameter.fixed) continue;
-    backend_.math().fill_zero(gradient + offset_of(p),
-                              static_cast<std::size_t>(parameter.elements()) * sizeof(float));
+    backend_.math().fill_zero(gradient + offset_of(p), static_cast<std::size_t>(parameter.elements()) * sizeof(float));
   }
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];

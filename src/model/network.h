@@ -97,12 +97,12 @@ struct Observed {
 struct StageWork {
   std::string name;
   std::string kind;
-  Range stages;  // of the graph; none for a reorder, which is in front of `begin`
   Layout layout = Layout::plain;
   double forward_flops = 0;  // a multiply-add is two
   double backward_flops = 0;
   double forward_bytes = 0;
   double backward_bytes = 0;
+  Range stages = {};  // of the graph; none for a reorder, which is in front of `begin`
 };
 
 struct LossOutput {

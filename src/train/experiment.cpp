@@ -175,8 +175,7 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 // As sent in a step.
 std::size_t gradient_bytes(const Experiment& e) {
   const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  return static_cast<std::size_t>(e.held().size() - e.slices.elements()) *
-         (half ? sizeof(Bf16) : sizeof(float));
+  return static_cast<std::size_t>(e.held().size() - e.slices.elements()) * (half ? sizeof(Bf16) : sizeof(float));
 }
 
 void check_muon(const OptimizerOptions& options, const Device& device) {
@@ -395,9 +394,8 @@ void allocate_state(Experiment& e) {
   const auto count = static_cast<std::size_t>(e.graph.flat_elements());
   e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
   e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
-  e.statistics =
-      std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, e.place.replica,
-                                        e.options.optimizer.lookahead > 0);
+  e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, e.place.replica,
+                                                   e.options.optimizer.lookahead > 0);
 }
 
 }  // namespace

@@ -73,9 +73,8 @@ std::vector<QueuedSum> queued_sums(const Graph& graph, const std::vector<Stage>&
        plan_buckets(sizes, std::min(kFirstBucketBytes, shape.bucket_bytes), shape.bucket_bytes)) {
     double left = 0;  // of backward when the bucket is ready
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      const bool before = std::none_of(stages[s].parameters.begin(), stages[s].parameters.end(), [&](int p) {
-        return static_cast<std::size_t>(p) >= bucket.first_parameter;
-      });
+      const bool before = std::none_of(stages[s].parameters.begin(), stages[s].parameters.end(),
+                                       [&](int p) { return static_cast<std::size_t>(p) >= bucket.first_parameter; });
       if (!before) break;
       left += seconds.backward[s];
     }
@@ -90,16 +89,14 @@ StepEstimate estimate_data_parallel(const Graph& graph, const std::vector<Stage>
   const double shard = sum_of(seconds.forward, 0, stages.size()) + sum_of(seconds.backward, 0, stages.size());
   const double passes = shard * static_cast<double>((shape.shards + shape.ranks - 1) / shape.ranks);
   StepEstimate estimate;
-  estimate.seconds =
-      passes + exposed_sums(queued_sums(graph, stages, seconds, passes, transfers, shape), passes);
+  estimate.seconds = passes + exposed_sums(queued_sums(graph, stages, seconds, passes, transfers, shape), passes);
   estimate.gradient_bytes =
       2.0 * (shape.ranks - 1) * static_cast<double>(graph.flat_elements()) * static_cast<double>(shape.gradient);
   return estimate;
 }
 
-StepEstimate estimate_pipeline(const PipelinePlan& plan, const std::vector<Stage>& stages,
-                               const LayoutPlan& layouts, const StageSeconds& seconds, const Transfers& transfers,
-                               const PipelineShape& shape) {
+StepEstimate estimate_pipeline(const PipelinePlan& plan, const std::vector<Stage>& stages, const LayoutPlan& layouts,
+                               const StageSeconds& seconds, const Transfers& transfers, const PipelineShape& shape) {
   StepEstimate estimate;
   std::vector<double> parts = plan.seconds;
   double through = std::accumulate(parts.begin(), parts.end(), 0.0);  // of one shard through all parts
@@ -128,8 +125,7 @@ StepEstimate estimate_pipeline(const PipelinePlan& plan, const std::vector<Stage
 
 }  // namespace
 
-StageSeconds measure_stages(Backend& backend, const Graph& graph, const NetworkConfig& config,
-                            const LayoutPlan& plan) {
+StageSeconds measure_stages(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan) {
   NetworkConfig whole = config;
   whole.forward_only = false;
   whole.stages = {};
@@ -153,7 +149,8 @@ StageSeconds measure_stages(Backend& backend, const Graph& graph, const NetworkC
 void check_parts(const Graph& graph, const std::vector<Cut>& cuts, int parts) {
   const std::size_t most = most_parts(graph.flat_elements(), cuts);
   check(static_cast<std::size_t>(parts) <= most, ExitCode::usage,
-        "--pipeline {}: the network can be cut into {} at most, where a single activation goes from one layer to the next "
+        "--pipeline {}: the network can be cut into {} at most, where a single activation goes from one layer to the "
+        "next "
         "and each part has weights; use a smaller number of stages",
         parts, counted(most, "stage"));
 }
@@ -203,7 +200,8 @@ std::string estimate_text(const PipelinePlan& plan, const PipelineShape& shape) 
   const StepEstimate& other = plan.data_parallel;
   const std::string verdict = other.seconds < own.seconds ? "data parallel would be faster" : "the pipeline is faster";
   return fmt::format(
-      "{:.3g} ms per step, at best {:.0f}% of it waiting, {} of activations and {} of gradients sent; data parallel {:.3g} "
+      "{:.3g} ms per step, at best {:.0f}% of it waiting, {} of activations and {} of gradients sent; data parallel "
+      "{:.3g} "
       "ms and {} of gradients: {}{}",
       own.seconds * 1e3, 100 * bubble, bytes(own.activation_bytes), bytes(own.gradient_bytes), other.seconds * 1e3,
       bytes(other.gradient_bytes), verdict,

@@ -38,11 +38,11 @@ StageSeconds measure_stages(Backend& backend, const Graph& graph, const NetworkC
 struct PipelineShape {
   int stages = 1;
   int ranks = 1;
-  int shards = 1;             // logical shards of the global batch
-  std::int64_t samples = 0;   // of a shard
-  std::size_t element = 4;    // bytes of an activation
-  std::size_t gradient = 4;   // bytes of an element of gradients between ranks
-  bool overlaps = true;       // gradients are summed beside backward
+  int shards = 1;            // logical shards of the global batch
+  std::int64_t samples = 0;  // of a shard
+  std::size_t element = 4;   // bytes of an activation
+  std::size_t gradient = 4;  // bytes of an element of gradients between ranks
+  bool overlaps = true;      // gradients are summed beside backward
   std::size_t bucket_bytes = 0;
 
   int replicas() const { return ranks / stages; }
@@ -58,10 +58,10 @@ struct StepEstimate {
 };
 
 struct PipelinePlan {
-  std::vector<std::size_t> first;    // the first stage of the network in each part
-  std::vector<std::string> names;    // the layers of each part
-  std::vector<double> seconds;       // of each part for a shard, without what it sends
-  std::vector<Range> held;           // of the flat buffer
+  std::vector<std::size_t> first;  // the first stage of the network in each part
+  std::vector<std::string> names;  // the layers of each part
+  std::vector<double> seconds;     // of each part for a shard, without what it sends
+  std::vector<Range> held;         // of the flat buffer
   StepEstimate pipeline;
   StepEstimate data_parallel;
   bool link_known = false;

@@ -1,46 +1,51 @@
 #include "train/pipeline_run.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/position.h"
+#include "base/text.h"
 
 namespace ddp {
 namespace {
 
 constexpr const char* kExchange = "the exchange of activations between pipeline stages";
 
-template <class T>
-std::span<const T> fitted(std::vector<T>& values, std::span<const T> like) {
-  values.resize(like.size());
-  return values;
-}
-
 }  // namespace
 
-PipelineRun::PipelineRun(PipelineRank& rank, Communicator& ranks, std::int64_t shards)
-    : rank_(rank), ranks_(ranks.duplicate()), tasks_(pipeline_schedule(rank.place(), shards)) {
+PipelineRun::PipelineRun(PipelineRank& rank, Communicator& ranks, std::int64_t shards, bool mixed)
+    : rank_(rank), ranks_(ranks.duplicate()), tasks_(pipeline_schedule(rank.place(), shards)), mixed_(mixed) {
   DDP_ASSERT(std::ssize(rank.networks) == shards_in_flight(rank.place(), shards));
 }
 
 void PipelineRun::share_labels(Batch& batch) {
   const PipelinePlace& place = rank_.place();
   if (batch.count == 0 || !(place.first() || place.last())) return;
+  const std::size_t messages = mixed_ ? 3 : 1;
   if (place.first()) {
-    const std::array<Outgoing, 3> all = {Outgoing{std::as_bytes(batch.labels), place.stages - 1},
-                                         Outgoing{std::as_bytes(batch.other_labels), place.stages - 1},
-                                         Outgoing{std::as_bytes(batch.label_weights), place.stages - 1}};
-    rank_.replica_ranks().exchange(std::span(all).first(batch.other_labels.empty() ? 1 : 3), {}, kExchange);
+    const int to = place.stages - 1;
+    const std::array<Outgoing, 3> all = {Outgoing{std::as_bytes(batch.labels), to},
+                                         Outgoing{std::as_bytes(batch.other_labels), to},
+                                         Outgoing{std::as_bytes(batch.label_weights), to}};
+    rank_.replica_ranks().exchange(std::span(all).first(messages), {}, kExchange);
     return;
   }
-  batch.labels = fitted(labels_, batch.labels);
-  batch.other_labels = fitted(other_labels_, batch.other_labels);
-  batch.label_weights = fitted(label_weights_, batch.label_weights);
+  const auto samples = static_cast<std::size_t>(batch.count);
+  labels_.resize(samples);
+  other_labels_.resize(mixed_ ? samples : 0);
+  label_weights_.resize(mixed_ ? samples : 0);
   const std::array<Incoming, 3> all = {Incoming{std::as_writable_bytes(std::span(labels_)), 0},
                                        Incoming{std::as_writable_bytes(std::span(other_labels_)), 0},
                                        Incoming{std::as_writable_bytes(std::span(label_weights_)), 0}};
-  rank_.replica_ranks().exchange({}, std::span(all).first(other_labels_.empty() ? 1 : 3), kExchange);
+  rank_.replica_ranks().exchange({}, std::span(all).first(messages), kExchange);
+  batch.labels = labels_;
+  batch.other_labels = other_labels_;
+  batch.label_weights = label_weights_;
 }
 
 // An empty message is empty on both sides, and is not sent.
@@ -90,6 +95,24 @@ void PipelineRun::pass(const std::function<std::int64_t(std::int64_t shard)>& sa
     exchange(output_of(task), after(task), more ? input_of(next) : std::span<std::byte>(), before(next));
   }
   waited_ += seconds_.exchange;
+}
+
+std::string PipelineRun::summary(Communicator& ranks, std::int64_t steps, double seconds,
+                                 const PipelinePlan& plan) const {
+  const auto size = static_cast<std::size_t>(ranks.size());
+  std::vector<double> sent(size);
+  std::vector<double> waited(size);
+  sent[static_cast<std::size_t>(ranks.rank())] = static_cast<double>(bytes_sent_);
+  waited[static_cast<std::size_t>(ranks.rank())] = 100 * waited_ / seconds;
+  ranks.all_reduce(sent, ReduceOp::sum);
+  ranks.all_reduce(waited, ReduceOp::sum);
+  const auto [least, most] = std::minmax_element(waited.begin(), waited.end());
+  const auto per_step = std::accumulate(sent.begin(), sent.end(), 0.0) / static_cast<double>(steps);
+  const auto count = [](double bytes) { return format_count(static_cast<std::uint64_t>(bytes)); };
+  return fmt::format(
+      "all ranks together sent {} bytes of activations per step and {} of gradients, instead of {} of gradients; ranks "
+      "waited for other stages, or sent to them, {:.0f}% to {:.0f}% of the time",
+      count(per_step), count(plan.pipeline.gradient_bytes), count(plan.data_parallel.gradient_bytes), *least, *most);
 }
 
 }  // namespace ddp

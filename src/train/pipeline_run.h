@@ -13,11 +13,13 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "data/pipeline/loader.h"
 #include "train/pipeline.h"
+#include "train/pipeline_plan.h"
 
 namespace ddp {
 
@@ -30,8 +32,8 @@ struct PipelineSeconds {
 
 class PipelineRun {
  public:
-  // Collective. `shards` are those of this rank's replica. The arguments must outlive this object.
-  PipelineRun(PipelineRank& rank, Communicator& ranks, std::int64_t shards);
+  // Collective. `shards` are those of this rank's replica; `mixed`: samples have two labels. `rank` must outlive this object.
+  PipelineRun(PipelineRank& rank, Communicator& ranks, std::int64_t shards, bool mixed = false);
 
   const PipelinePlace& place() const { return rank_.place(); }
   // This rank's part.
@@ -50,9 +52,10 @@ class PipelineRun {
 
   // Of the last step.
   const PipelineSeconds& seconds() const { return seconds_; }
-  // Since the beginning: what this rank has sent to other stages of its replica, and how long it has waited for them.
+  // What this rank has sent to other stages of its replica, since the beginning.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
-  double waited() const { return waited_; }
+  // Collective: what all ranks have sent in so many steps, and how long they waited in so many seconds.
+  std::string summary(Communicator& ranks, std::int64_t steps, double seconds, const PipelinePlan& plan) const;
 
  private:
   void exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from);
@@ -60,6 +63,7 @@ class PipelineRun {
   PipelineRank& rank_;
   std::unique_ptr<Communicator> ranks_;
   std::vector<PipelineTask> tasks_;
+  bool mixed_;
   PipelineSeconds seconds_;
   std::uint64_t bytes_sent_ = 0;
   double waited_ = 0;

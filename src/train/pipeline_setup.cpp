@@ -51,8 +51,7 @@ void set_up_pipeline(const MpiSession& session, Communicator& ranks, Experiment&
   together(session, [&] {
     PipelineShape shape = pipeline_shape(e, e.place.stages, ranks.size());
     if (e.options.distributed.bucket_mib == 0) {
-      shape.bucket_bytes =
-          best_bucket_bytes(link, static_cast<std::size_t>(e.graph.flat_elements()) * shape.gradient);
+      shape.bucket_bytes = best_bucket_bytes(link, static_cast<std::size_t>(e.graph.flat_elements()) * shape.gradient);
     }
     e.pipeline_plan = plan_pipeline(e.graph, stages, e.plan, seconds, &link, shape);
   });

@@ -239,8 +239,7 @@ void TrainStep::split_pipeline_time() {
   clock_.move(Phase::other, Phase::forward, passes.forward);
   clock_.move(Phase::other, Phase::backward, passes.backward);
   clock_.move(Phase::other, Phase::exposed_communication, passes.exchange + reduction);
-  clock_.move(Phase::other, Phase::optimizer,
-              backend_.queue().seconds_between(Mark::optimizer_mark, Mark::end_mark));
+  clock_.move(Phase::other, Phase::optimizer, backend_.queue().seconds_between(Mark::optimizer_mark, Mark::end_mark));
 }
 
 // The marks give the device times between the begin and end of the step; the host's clock measures the whole step.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -43,7 +42,8 @@ Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, Ph
             e.resident_train.get(), mixes(e.options.data) && (e.place.first() || e.place.last())),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
-      pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size())
+      pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size(),
+                                                          mixes(e.options.data))
                           : nullptr),
       step({*e.backend, pipeline ? pipeline->network() : *e.network, reducer, run.optimizer(), stage, clock,
             e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
@@ -163,26 +163,8 @@ ExitCode Trainer::run() {
 std::int64_t Trainer::steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
 
 std::string Trainer::pipeline_text() {
-  const std::int64_t steps = steps_here();
-  if (engine_->pipeline == nullptr || steps == 0) return "";
-  const PipelineRun& pipeline = *engine_->pipeline;
-  std::vector<double> sent(static_cast<std::size_t>(ranks_.size()));
-  std::vector<double> waited(sent.size());
-  const auto own = static_cast<std::size_t>(ranks_.rank());
-  sent[own] = static_cast<double>(pipeline.bytes_sent());
-  waited[own] = pipeline.waited() / clock_.totals().sum();
-  ranks_.all_reduce(sent, ReduceOp::sum);
-  ranks_.all_reduce(waited, ReduceOp::sum);
-  const auto [least, most] = std::minmax_element(waited.begin(), waited.end());
-  const StepEstimate& planned = experiment_.pipeline_plan.pipeline;
-  return fmt::format(
-      "all ranks together sent {} bytes of activations per step and {} of gradients, instead of {} of gradients; ranks "
-      "waited for other stages, or sent to them, {:.0f}% to {:.0f}% of the time",
-      format_count(static_cast<std::uint64_t>(std::accumulate(sent.begin(), sent.end(), 0.0)) /
-                   static_cast<std::uint64_t>(steps)),
-      format_count(static_cast<std::uint64_t>(planned.gradient_bytes)),
-      format_count(static_cast<std::uint64_t>(experiment_.pipeline_plan.data_parallel.gradient_bytes)), 100 * *least,
-      100 * *most);
+  if (engine_->pipeline == nullptr || steps_here() == 0) return "";
+  return engine_->pipeline->summary(ranks_, steps_here(), clock_.totals().sum(), experiment_.pipeline_plan);
 }
 
 std::string Trainer::split_text() const {

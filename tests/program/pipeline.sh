@@ -46,8 +46,8 @@ awk -v a="$(logged "$folder/residual")" -v b="$(logged "$folder/residual-4")" \
 
 # With --deterministic the bytes do not depend on the division: sums have the same tree, and the norm of the gradient is added
 # in the same order. Running statistics, a moving average, mixed images and dropout included.
-exact=(--dataset glyphs --train-limit 300 --test-limit 50 --global-batch 40 --threads 1 --progress none --epochs 1
-  --deterministic --logical-shards 4 --clip-norm 0.5 --ema-decay 0.9 --optimizer adamw --momentum 0 --mixup 0.2)
+exact=(--dataset glyphs --train-limit 130 --test-limit 20 --global-batch 18 --threads 1 --progress none --epochs 1
+  --deterministic --logical-shards 4 --lr 0.002 --clip-norm 0.5 --ema-decay 0.9 --optimizer adamw --momentum 0 --mixup 0.2)
 for model in lenet resnet18-d2l; do
   run 0 120 1 "${exact[@]}" --model "$model" --output "$folder/exact-1"
   run 0 120 2 "${exact[@]}" --model "$model" --pipeline 2 --output "$folder/exact-2"

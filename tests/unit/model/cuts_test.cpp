@@ -79,10 +79,10 @@ double least(const std::vector<double>& seconds, std::int64_t elements, const st
 
 TEST(Cuts, BalanceTheParts) {
   std::mt19937 random{std::random_device{}()};
-  const auto below = [&](unsigned end) { return random() % end; };
+  const auto below = [&](unsigned end) { return static_cast<std::int64_t>(random() % end); };
   for (int trial = 0; trial < 300; ++trial) {
-    std::vector<double> seconds(2 + below(8));
-    for (double& each : seconds) each = 1 + below(100);
+    std::vector<double> seconds(static_cast<std::size_t>(2 + below(8)));
+    for (double& each : seconds) each = static_cast<double>(1 + below(100));
     std::vector<Cut> cuts;
     std::int64_t offset = 0;
     for (std::size_t s = 1; s < seconds.size(); ++s) {
@@ -90,7 +90,7 @@ TEST(Cuts, BalanceTheParts) {
       if (below(4) > 0) cuts.push_back({s, offset, static_cast<double>(below(30))});
     }
     const std::int64_t elements = offset + (below(2) == 0 ? 0 : 10);
-    const std::size_t parts = 1 + below(4);
+    const auto parts = static_cast<std::size_t>(1 + below(4));
     const std::vector<std::size_t> first = balanced_cuts(seconds, elements, cuts, parts);
     const double best = least(seconds, elements, cuts, 0, 0, 0, 0, parts);
     ASSERT_EQ(first.empty(), best == std::numeric_limits<double>::infinity());

@@ -90,7 +90,9 @@ TEST(Pipeline, ScheduleKeepsFewShards) {
     std::int64_t most = 0;
     std::int64_t next_backward = 0;
     for (const PipelineTask& task : pipeline_schedule(place, 9)) {
-      if (task.backward) EXPECT_EQ(task.shard, next_backward++);
+      if (task.backward) {
+        EXPECT_EQ(task.shard, next_backward++);
+      }
       kept += task.backward ? -1 : 1;
       most = std::max(most, kept);
     }
@@ -103,7 +105,9 @@ TEST(Pipeline, ScheduleKeepsFewShards) {
 // A network, a batch in shards, and what the whole network computes of each.
 struct Problem {
   Problem(const std::string& model, const std::vector<std::int64_t>& counts)
-      : graph(make_model(model, {1, 28, 28}, 10)), samples(counts), batch(*std::max_element(counts.begin(), counts.end())) {
+      : graph(make_model(model, {1, 28, 28}, 10)),
+        samples(counts),
+        batch(*std::max_element(counts.begin(), counts.end())) {
     std::mt19937 random{std::random_device{}()};
     std::int64_t all = 0;
     for (const std::int64_t count : counts) all += count;
@@ -204,7 +208,9 @@ void check_pipeline(const std::string& model, int stages, const std::vector<std:
                  EXPECT_EQ(std::memcmp(gradient.data(), same, gradient.size() * sizeof(float)), 0)
                      << model << ", stage " << stage << ", shard " << shard;
                });
-      if (place.last()) EXPECT_EQ(losses, expected.losses);
+      if (place.last()) {
+        EXPECT_EQ(losses, expected.losses);
+      }
       const Range own = statistics_of(problem.graph, lowered, config.stages);
       EXPECT_TRUE(std::equal(statistics.begin() + own.begin, statistics.begin() + own.end,
                              expected.statistics.begin() + own.begin));
@@ -212,7 +218,9 @@ void check_pipeline(const std::string& model, int stages, const std::vector<std:
     auto sent = static_cast<std::int64_t>(run.bytes_sent());
     ranks.all_reduce(std::span(&sent, 1), ReduceOp::sum);
     const bool equal = std::all_of(samples.begin(), samples.end(), [&](auto count) { return count == problem.batch; });
-    if (equal) EXPECT_EQ(sent, 2 * static_cast<std::int64_t>(plan.pipeline.activation_bytes));
+    if (equal) {
+      EXPECT_EQ(sent, 2 * static_cast<std::int64_t>(plan.pipeline.activation_bytes));
+    }
   });
 }
 
@@ -240,7 +248,8 @@ TEST(Pipeline, GathersAndSumsOverStages) {
       flat[static_cast<std::size_t>(i)] = static_cast<float>(10 * place.replica + i);
     }
     rank.gather(flat);
-    for (std::size_t i = 0; i < flat.size(); ++i) EXPECT_EQ(flat[i], static_cast<float>(10 * place.replica) + i);
+    const auto first = static_cast<float>(10 * place.replica);
+    EXPECT_THAT(flat, ::testing::ElementsAre(first, first + 1, first + 2, first + 3, first + 4, first + 5));
     // In the order of the stages: 1 is lost beside 1e20 unless it comes last.
     const double values[] = {1e20, -1e20, 1};
     const double sum = rank.sum_over_stages([&](double before) { return before + values[place.stage]; });
@@ -258,8 +267,8 @@ TEST(Pipeline, SharesLabels) {
     PipelineRank rank(pipeline_place(3, 3, ranks.rank()), ranks, {{0, 1}, {1, 2}, {2, 3}});
     rank.networks.resize(static_cast<std::size_t>(shards_in_flight(rank.place(), 3)));
     PipelineRun run(rank, ranks, 3);
-    const std::vector<std::int32_t> read = ranks.rank() == 0 ? std::vector<std::int32_t>{3, 1, 4}
-                                                             : std::vector<std::int32_t>{0, 0, 0};
+    const std::vector<std::int32_t> read =
+        ranks.rank() == 0 ? std::vector<std::int32_t>{3, 1, 4} : std::vector<std::int32_t>{0, 0, 0};
     Batch batch{.pixels = {}, .labels = read, .count = 3, .indices = {}};
     run.share_labels(batch);
     const std::vector<std::int32_t> expected = ranks.rank() == 1 ? read : std::vector<std::int32_t>{3, 1, 4};
