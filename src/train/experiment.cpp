@@ -483,7 +483,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   std::optional<LinkSpeed> link;
   if (measures && (options.distributed.bucket_mib == 0 || e.place.stages > 1)) link = measure_link(ranks);
   if (e.place.stages > 1) set_up_pipeline(session, ranks, e, config, stages, *link);
-  e.sums = open_sums(device, e.summing_ranks(ranks), e.backend->queue(), {reduction_of(options), e.batch.shards});
+  e.sums = open_sums(device, e.summing_ranks(ranks), e.backend->queue(),
+                     {reduction_of(options), e.batch.shards, {}, hosts_of_sums(e)});
   if (link && options.distributed.bucket_mib == 0) e.bucket_bytes = best_bucket_bytes(*link, gradient_bytes(e));
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);

@@ -26,6 +26,16 @@ PipelinePlace place_of(const Experiment& e, int ranks, int rank) {
   return pipeline_place(stages, ranks, rank);
 }
 
+std::vector<int> hosts_of_sums(const Experiment& e) {
+  std::vector<int> hosts;
+  if (!e.pipeline || e.device.views.empty()) return hosts;
+  for (int replica = 0; replica < e.place.replicas; ++replica) {
+    const int rank = e.place.rank_of(replica, e.place.stage);
+    hosts.push_back(e.device.views[static_cast<std::size_t>(rank)].host);
+  }
+  return hosts;
+}
+
 PipelineShape pipeline_shape(const Experiment& e, int stages, int ranks) {
   const DistributedOptions& options = e.options.distributed;
   PipelineShape shape;

@@ -23,6 +23,9 @@ PipelinePlace place_of(const Experiment& e, int ranks, int rank);
 void set_up_pipeline(const MpiSession& session, Communicator& ranks, Experiment& e, const NetworkConfig& config,
                      const std::vector<Stage>& stages, const LinkSpeed& link);
 
+// The hosts of the ranks that sum a gradient together, for SumOrder; empty: those of all ranks.
+std::vector<int> hosts_of_sums(const Experiment& e);
+
 // The shape of a pipeline of so many stages for this experiment.
 PipelineShape pipeline_shape(const Experiment& e, int stages, int ranks);
 

@@ -160,13 +160,6 @@ ExitCode Trainer::run() {
   return leave(ExitCode::done);
 }
 
-std::int64_t Trainer::steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
-
-std::string Trainer::pipeline_text() {
-  if (engine_->pipeline == nullptr || steps_here() == 0) return "";
-  return engine_->pipeline->summary(ranks_, steps_here(), clock_.totals().sum(), experiment_.pipeline_plan);
-}
-
 std::string Trainer::split_text() const {
   const std::int64_t steps = steps_here();
   if (engine_->exchange == nullptr || steps == 0) return "";

@@ -7,6 +7,7 @@
 // Collective. Rank 0 owns the run folder; the other ranks only contribute their sums.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -50,7 +51,10 @@ class Trainer {
   std::string balance_text() const { return balance_ ? balance_->summary() : ""; }
 
   // Collective: what the ranks of a pipeline have sent, and how long they waited, or "".
-  std::string pipeline_text();
+  std::string pipeline_text() {
+    if (engine_->pipeline == nullptr || steps_here() == 0) return "";
+    return engine_->pipeline->summary(ranks_, steps_here(), clock_.totals().sum(), experiment_.pipeline_plan);
+  }
 
   // What this rank has sent for linear layers that are divided among the ranks, or "".
   std::string split_text() const;
@@ -105,7 +109,7 @@ class Trainer {
   void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
   void recall_outliers();
   // Steps of this process.
-  std::int64_t steps_here() const;
+  std::int64_t steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
   float* step_parameters() const { return experiment_.parameters() + experiment_.held().begin; }
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
