@@ -22,11 +22,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "backend/over_shards.h"
 #include "base/partition.h"
 #include "comm/communicator.h"
 #include "model/network.h"
