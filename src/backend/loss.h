@@ -6,6 +6,7 @@
 
 #include "backend/activations.h"
 #include "backend/tensor.h"
+#include "base/image_edit.h"
 
 namespace ddp {
 
@@ -17,6 +18,9 @@ struct InputSpec {
   Layout layout = Layout::plain;
   std::vector<float> scale;  // per channel: activation = byte * scale + shift
   std::vector<float> shift;  // per channel
+  // Of images that are edited while they are read.
+  bool edits_reflect = false;           // EditRules::reflects
+  std::vector<std::uint8_t> fill = {};  // per channel; empty: images are not edited
 };
 
 struct InputArguments {
@@ -24,6 +28,7 @@ struct InputArguments {
   const std::int32_t* rows = nullptr;    // the index of each sample's image; null: the first `count` in order
   std::int64_t count = 0;                // samples; those from `count` to the stored batch become zero
   Activations x = nullptr;
+  const ImageEdit* edits = nullptr;  // [count], for InputSpec::fill; null: images are read as they are
 };
 
 // Softmax cross-entropy over logits [batch][classes].

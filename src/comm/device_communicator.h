@@ -72,6 +72,8 @@ class DeviceCommunicator {
   // The host waits until all enqueued work and sums are done. Throws Error(rank_lost) naming `what` and the rank if
   // they do not finish before the timeout, or if the transport reports an error.
   virtual void wait(const std::string& what) = 0;
+  // The same for the work before the last DeviceQueue::mark() of this index, while later work may be enqueued already.
+  virtual void wait_for(std::size_t mark, const std::string& what) = 0;
 
   // The times of the sums of floats between the last two join(), in their order, until the next sum is started; empty if
   // the host does not compute them.

@@ -55,6 +55,7 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
     join();
     queue_.synchronize();
   }
+  void wait_for(std::size_t mark, const std::string& /*what*/) override { queue_.wait_for(mark); }
 
  private:
   template <class Values>

@@ -37,6 +37,7 @@ class StagedCommunicator final : public DeviceCommunicator {
     join();
     queue_.synchronize();
   }
+  void wait_for(std::size_t mark, const std::string& /*what*/) override { queue_.wait_for(mark); }
 
  private:
   void make(const PendingSums::Sum& sum);

@@ -104,9 +104,11 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   const Memory parameters = backend->queue().allocate(flat.size() * sizeof(float), "the parameters");
   backend->queue().upload(parameters.data(), flat.data(), flat.size() * sizeof(float));
   const auto samples = static_cast<std::int64_t>(recorded.indices.size());
-  BatchStage stage(backend->queue(), image.size(), samples, nullptr, !recorded.other_labels.empty());
+  BatchStage stage(backend->queue(),
+                   {.image_bytes = image.size(), .max_samples = samples, .mixed = !recorded.other_labels.empty()});
   stage.set({recorded.pixels, recorded.labels, samples, recorded.indices, recorded.keys, recorded.other_labels,
-             recorded.label_weights});
+             recorded.label_weights},
+            0);
   stage.enqueue();
   Trace all;
   std::int64_t first = 0;

@@ -29,6 +29,7 @@ HeldBatch::HeldBatch(const Experiment& experiment, int rank) {
     labels_.push_back(data.label(data.read(samples.begin + i, pixels)));
     indices_.push_back(static_cast<std::uint32_t>(samples.begin + i));
     keys_.push_back(sample_key(experiment.options.optimizer.seed, 0, indices_.back()));
+    if (experiment.edits) edits_.push_back(edit_of(*experiment.edits, data.shape(), keys_.back()));
   }
 }
 
@@ -61,9 +62,8 @@ std::int64_t StepTimer::steps_in(double seconds) const {
 double StepTimer::run(std::int64_t count) {
   communicator_.barrier();
   const double begin = now();
-  for (std::int64_t i = 0; i < count; ++i) {
-    // Steps without an update are cheaper.
-    if (trainer_.step_on(batch_).finite) continue;
+  // Steps without an update are cheaper.
+  if (!trainer_.steps_on(batch_, count)) {
     throw JointError(ExitCode::non_finite,
                      "the steps produced non-finite values, so their time is meaningless; lower --lr",
                      session_.rank() == 0);

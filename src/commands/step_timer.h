@@ -21,13 +21,21 @@ namespace ddp {
 class HeldBatch {
  public:
   HeldBatch(const Experiment& experiment, int rank);
-  Batch batch() const { return {pixels_, labels_, static_cast<std::int64_t>(labels_.size()), indices_, keys_}; }
+  Batch batch() const {
+    return {.pixels = pixels_,
+            .labels = labels_,
+            .count = static_cast<std::int64_t>(labels_.size()),
+            .indices = indices_,
+            .keys = keys_,
+            .edits = edits_};
+  }
 
  private:
   std::vector<std::uint8_t> pixels_;
   std::vector<std::int32_t> labels_;
   std::vector<std::uint32_t> indices_;
   std::vector<std::uint64_t> keys_;
+  std::vector<ImageEdit> edits_;
 };
 
 // In seconds.

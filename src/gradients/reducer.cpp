@@ -39,7 +39,7 @@ Reducer::Reducer(Communicator& ranks, Backend& backend, DeviceCommunicator& sums
   partials_.resize(own_.remaining);
 }
 
-std::string Reducer::step_name() const { return fmt::format("step {}", step_); }
+std::string Reducer::name_of(std::int64_t step) { return fmt::format("step {}", step); }
 
 void Reducer::begin_step(std::int64_t step) {
   DDP_ASSERT(shards_done_ == 0 && !in_shard_);
@@ -105,6 +105,15 @@ void Reducer::wait() {
   } else {
     const RankWait told("the sum of gradients");
     sums_.wait(step_name());
+  }
+}
+
+void Reducer::wait_for(std::size_t mark, std::int64_t step) {
+  if (rank_count_ == 1) {
+    backend_.queue().wait_for(mark);
+  } else {
+    const RankWait told("the sum of gradients");
+    sums_.wait_for(mark, name_of(step));
   }
 }
 

@@ -80,11 +80,14 @@ class Reducer {
   void sum(double* values, std::size_t count);
   // Ends a step: the host waits for all enqueued work; throws any error, naming the step.
   void wait();
+  // Ends step `step`, while later ones may have begun: the host waits for the work before this mark of the queue.
+  void wait_for(std::size_t mark, std::int64_t step);
 
  private:
   bool last_shard() const { return shards_done_ + 1 == local_shards(); }
   float* buffer(std::size_t index) const { return memory_.at<float>(0) + index * stride_; }
-  std::string step_name() const;
+  static std::string name_of(std::int64_t step);
+  std::string step_name() const { return name_of(step_); }
   std::size_t add_own_shards(int shard, std::size_t begin, std::size_t end);
   void reduce_next_bucket();
   void add_kept();

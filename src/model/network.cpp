@@ -32,7 +32,8 @@ Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& conf
   has_loss_ = config_.stages.end == std::ssize(stages);
   build_steps(graph, stages, plan);
   const Value& images = values_.front();
-  input_ = {config.batch, config.image, images.shape, images.layout, config.scale, config.shift};
+  input_ = {config.batch, config.image, images.shape,         images.layout,
+            config.scale, config.shift, config.edits_reflect, config.fill};
   loss_ = {config.batch, graph.classes(), values_.back().layout, config.label_smoothing};
   plan_memory();
 }
@@ -299,7 +300,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   sums_ = pass == Pass::training ? state.sums : nullptr;
   exchange_ = pass == Pass::training ? state.exchange : nullptr;
   if (first_part()) {
-    backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y});
+    backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
   }
   show(false, "the input", values_.front(), values_.front().y);
   for (Step& step : steps_) {

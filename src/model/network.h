@@ -55,6 +55,9 @@ struct NetworkConfig {
   // Only these stages, of those of the graph; empty: all. See Note [Parts].
   Range stages = {};
   bool forward_only = false;  // memory for evaluations only: backward must not be called
+  // Of Samples::edits, see InputSpec.
+  bool edits_reflect = false;
+  std::vector<std::uint8_t> fill = {};
 };
 
 // The samples of a batch, count <= Network::batch() of them.
@@ -67,6 +70,7 @@ struct Samples {
   // With mixup, the second label and the weight of the first (backend/loss.h); otherwise null.
   const std::int32_t* other_labels = nullptr;  // [count]
   const float* label_weights = nullptr;        // [count]
+  const ImageEdit* edits = nullptr;            // [count], how the images are to be changed; null: not at all
 };
 
 // The tensors of a network.

@@ -3,7 +3,7 @@
 //
 //   const LookaheadConfig config{.every = 5, .decay = 0.5, .total_steps = 476};
 //   if (const std::optional<float> rest = lookahead_rest(config, step)) {
-//     backend.math().pull(slow, parameters, parameter_count, *rest);
+//     backend.math().pull(slow, parameters, parameter_count, *rest, /*skip=*/nullptr);
 //   }
 //
 // So slow = d slow + (1 - d) weights, and then weights = slow. d is `decay`, with `power` p multiplied by (t / T)^p after

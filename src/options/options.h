@@ -105,6 +105,7 @@ struct DeviceOptions {
   std::string gpu_description;         // a file that describes the GPU to plan for; empty: one that is here
   bool log_placement = false;
   GraphMode cuda_graph = GraphMode::automatic;
+  int steps_in_flight = 0;  // begun before the host reads the result of the first; 0: by the device
 
   friend bool operator==(const DeviceOptions&, const DeviceOptions&) = default;
 };

@@ -132,6 +132,10 @@ void add_device(std::vector<OptionSpec>& table) {
               "plan: plan for the GPU that FILE describes, on a machine without it");
   device.on_off("log-placement", &D::log_placement, "print the host and GPU of each rank");
   device.choice("cuda-graph", &D::cuda_graph, "replay training steps as CUDA graphs; auto: if possible");
+  device.integer(
+      "steps-in-flight", &D::steps_in_flight, 0, 16,
+      "steps that are enqueued before the result of the first is read; results do not depend on it; 0: 4 on a "
+      "GPU, else 1");
 }
 
 void add_data(std::vector<OptionSpec>& table) {

@@ -30,60 +30,70 @@ ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
   }
 }
 
-BatchStage::BatchStage(DeviceQueue& queue, std::size_t image_bytes, std::int64_t max_samples,
-                       const ResidentImages* resident, bool mixed)
-    : image_bytes_(image_bytes), max_samples_(max_samples), resident_(resident), mixed_(mixed) {
-  DDP_ASSERT(!mixed || resident == nullptr);
-  const auto samples = static_cast<std::size_t>(max_samples);
-  labels_ = Staging(queue, samples * sizeof(std::int32_t), "the labels of a batch");
-  keys_ = Staging(queue, samples * sizeof(std::uint64_t), "the keys of a batch's samples");
-  if (mixed) {
-    other_labels_ = Staging(queue, samples * sizeof(std::int32_t), "the second labels of a batch");
-    label_weights_ = Staging(queue, samples * sizeof(float), "the weights of a batch's labels");
+BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
+  DDP_ASSERT(!config.mixed || config.resident == nullptr);
+  DDP_ASSERT(!config.edited || config.resident != nullptr);
+  const auto samples = static_cast<std::size_t>(config.max_samples);
+  const auto staging = [&](std::size_t bytes, const char* purpose) {
+    return Staging(queue, samples * bytes, purpose, config.buffers);
+  };
+  labels_ = staging(sizeof(std::int32_t), "the labels of a batch");
+  keys_ = staging(sizeof(std::uint64_t), "the keys of a batch's samples");
+  if (config.mixed) {
+    other_labels_ = staging(sizeof(std::int32_t), "the second labels of a batch");
+    label_weights_ = staging(sizeof(float), "the weights of a batch's labels");
   }
-  if (resident != nullptr) {
-    rows_ = Staging(queue, samples * sizeof(std::int32_t), "the numbers of a batch's samples");
+  if (config.resident != nullptr) {
+    rows_ = staging(sizeof(std::int32_t), "the numbers of a batch's samples");
     row_numbers_.resize(samples);
+    if (config.edited) edits_ = staging(sizeof(ImageEdit), "the edits of a batch's images");
   } else {
-    pixels_ = Staging(queue, samples * image_bytes, "the images of a batch");
+    pixels_ = staging(config.image_bytes, "the images of a batch");
   }
 }
 
-void BatchStage::set(const Batch& batch) {
-  DDP_ASSERT(batch.count <= max_samples_);
+void BatchStage::set(const Batch& batch, std::size_t buffer) {
+  DDP_ASSERT(batch.count <= config_.max_samples && buffer < config_.buffers);
   count_ = batch.count;
   const auto samples = static_cast<std::size_t>(count_);
-  labels_.set(std::as_bytes(batch.labels));
-  keys_.set(std::as_bytes(batch.keys));
-  if (resident_ != nullptr) {
+  labels_.set(std::as_bytes(batch.labels), buffer);
+  keys_.set(std::as_bytes(batch.keys), buffer);
+  if (config_.resident != nullptr) {
     std::copy(batch.indices.begin(), batch.indices.end(), row_numbers_.begin());
-    rows_.set(std::as_bytes(std::span(row_numbers_).first(samples)));
+    rows_.set(std::as_bytes(std::span(row_numbers_).first(samples)), buffer);
   } else {
-    DDP_ASSERT(batch.pixels.size() == samples * image_bytes_);
-    pixels_.set(std::as_bytes(batch.pixels));
+    DDP_ASSERT(batch.pixels.size() == samples * config_.image_bytes);
+    pixels_.set(std::as_bytes(batch.pixels), buffer);
   }
-  if (!mixed_) return;
+  if (config_.edited) {
+    DDP_ASSERT(batch.edits.size() == samples);
+    edits_.set(std::as_bytes(batch.edits), buffer);
+  }
+  if (!config_.mixed) return;
   DDP_ASSERT(batch.other_labels.size() == samples);
-  other_labels_.set(std::as_bytes(batch.other_labels));
-  label_weights_.set(std::as_bytes(batch.label_weights));
+  other_labels_.set(std::as_bytes(batch.other_labels), buffer);
+  label_weights_.set(std::as_bytes(batch.label_weights), buffer);
 }
 
 void BatchStage::enqueue() {
   if (count_ == 0) return;
-  for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_}) buffer->enqueue();
+  for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_, &edits_})
+    buffer->enqueue();
+  queue_.join_uploads();
 }
 
 Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
   DDP_ASSERT(first >= 0 && first + count <= count_);
   const auto* keys = keys_.at<std::uint64_t>();
   Samples some{nullptr, nullptr, labels_.at<std::int32_t>() + first, count, keys == nullptr ? nullptr : keys + first};
-  if (resident_ != nullptr) {
-    some.pixels = resident_->pixels();
+  if (config_.resident != nullptr) {
+    some.pixels = config_.resident->pixels();
     some.rows = rows_.at<std::int32_t>() + first;
   } else {
-    some.pixels = pixels_.at<std::uint8_t>() + static_cast<std::size_t>(first) * image_bytes_;
+    some.pixels = pixels_.at<std::uint8_t>() + static_cast<std::size_t>(first) * config_.image_bytes;
   }
-  if (mixed_) {
+  if (config_.edited) some.edits = edits_.at<ImageEdit>() + first;
+  if (config_.mixed) {
     some.other_labels = other_labels_.at<std::int32_t>() + first;
     some.label_weights = label_weights_.at<float>() + first;
   }

@@ -1,7 +1,7 @@
 // Transfers a loaded batch to the memory of the backend.
 //
-//   BatchStage stage(backend.queue(), image_bytes, max_samples, resident);
-//   stage.set(batch);                          // the host may then load the next one
+//   BatchStage stage(backend.queue(), {.image_bytes = image_bytes, .max_samples = max_samples, .resident = resident});
+//   stage.set(batch, 0);                       // the host may then load the next one
 //   stage.enqueue();                           // enqueues the copies to the device
 //   network.forward(Pass::training, state, stage.samples(first, count), results);
 //
@@ -34,26 +34,32 @@ class ResidentImages {
   Memory pixels_;
 };
 
+struct StageConfig {
+  std::size_t image_bytes = 0;
+  std::int64_t max_samples = 0;              // of a batch
+  const ResidentImages* resident = nullptr;  // null: batches contain pixels
+  bool mixed = false;                        // batches contain second labels and weights
+  bool edited = false;                       // batches contain edits of resident images
+  std::size_t buffers = 1;                   // batches that may be in use at the same time
+};
+
 class BatchStage {
  public:
-  // If `resident` is null, batches contain pixels. With `mixed` they contain second labels and weights.
-  BatchStage(DeviceQueue& queue, std::size_t image_bytes, std::int64_t max_samples, const ResidentImages* resident,
-             bool mixed = false);
+  BatchStage(DeviceQueue& queue, const StageConfig& config);
 
-  // Sets the batch to copy; the copies of the previous one must be done.
-  void set(const Batch& batch);
-  // Enqueues the copies of the batch to the device.
+  // Sets the batch to copy to this buffer, from 0. All work on the batch that it held before must be done.
+  void set(const Batch& batch, std::size_t buffer);
+  // Enqueues the copies of the batch to the device, beside the work enqueued so far and before what follows. It is the
+  // batch that samples() refers to. Cannot be recorded.
   void enqueue();
   // The samples [first, first + count) of the batch, in the backend's memory.
   Samples samples(std::int64_t first, std::int64_t count) const;
 
  private:
-  std::size_t image_bytes_;
-  std::int64_t max_samples_;
-  const ResidentImages* resident_;
-  bool mixed_;
+  DeviceQueue& queue_;
+  StageConfig config_;
   std::int64_t count_ = 0;
-  Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_;
+  Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_, edits_;
   std::vector<std::int32_t> row_numbers_;  // indices of resident images
 };
 

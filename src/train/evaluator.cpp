@@ -27,7 +27,9 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
       where_(where),
       views_(eval_views(views, dataset.shape())),
       indices_(all_of(dataset.size())),
-      stage_(backend.queue(), dataset.shape().size(), network.batch(), views_.size() == 1 ? resident : nullptr),
+      stage_(backend.queue(), {.image_bytes = dataset.shape().size(),
+                               .max_samples = network.batch(),
+                               .resident = views_.size() == 1 ? resident : nullptr}),
       counter_(backend.queue(), network, dataset.classes()),
       loader_(dataset,
               {.max_batch = network.batch(),
@@ -56,7 +58,7 @@ LogitLoss Evaluator::run_views(const ModelState& state, const Batch& batch) {
     }
     Batch shown = batch;
     shown.pixels = shown_;
-    stage_.set(shown);
+    stage_.set(shown, 0);
     stage_.enqueue();
     double* unused = device_sums_.at<double>(0);
     network_.forward(Pass::evaluation, state, stage_.samples(0, batch.count), {unused, unused + 1, 0.0F});
@@ -97,7 +99,7 @@ std::optional<EvalResult> Evaluator::run_unless(const ModelState& state, const s
       sums_[static_cast<std::size_t>(chunks)] += static_cast<double>(found.correct);
       continue;
     }
-    stage_.set(*batch);
+    stage_.set(*batch, 0);
     stage_.enqueue();
     double* sums = device_sums_.at<double>(0);
     network_.forward(Pass::evaluation, state, stage_.samples(0, batch->count), {sums + chunk, sums + chunks, 0.0F});

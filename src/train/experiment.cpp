@@ -235,9 +235,10 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
   return augmentation;
 }
 
-std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset) {
+// As they are read without augmentation.
+std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset, bool fixed) {
   const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
-  if (!dataset.fixed() || !worth_keeping_on_device(backend.queue(), bytes)) return nullptr;
+  if (!fixed || !worth_keeping_on_device(backend.queue(), bytes)) return nullptr;
   return std::make_unique<ResidentImages>(backend.queue(), dataset);
 }
 
@@ -376,6 +377,8 @@ Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
   Normalization normalization = choose_normalization(data, *e.data.train);
   if (inputs.evaluated != nullptr) normalization = evaluated_normalization(normalization, *inputs.evaluated);
   const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
+  // Images that need no decoding can be edited by the device that keeps them.
+  if (augmentation.any() && augmentation.only_edits() && e.data.train->fixed()) e.edits = augmentation;
   if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
   return normalization;
 }
@@ -469,14 +472,20 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.state_bytes = bytes_beside_activations(e);
     check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
     config.plan_only = e.device.described.has_value();
+    if (e.edits) {
+      config.edits_reflect = e.edits->crop_reflects;
+      config.fill = e.edits->fill;
+    }
     NetworkConfig whole = config;
     whole.forward_only = e.place.stages > 1;
     e.network = std::make_unique<Network>(*e.backend, e.graph, whole, e.plan);
     if (config.plan_only) return;
     allocate_state(e);
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
-    if (!mixes(options.data)) e.resident_train = make_resident(*e.backend, *e.data.train);
-    e.resident_test = make_resident(*e.backend, *e.data.test);
+    if (!mixes(options.data)) {
+      e.resident_train = make_resident(*e.backend, *e.data.train, e.edits.has_value() || e.data.train->fixed());
+    }
+    e.resident_test = make_resident(*e.backend, *e.data.test, e.data.test->fixed());
   });
   if (e.device.described) return e;
   const bool measures = ranks.size() > 1 && !device.gpu_module;

@@ -20,6 +20,7 @@
 #include "checkpoint/state.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
+#include "data/pipeline/augmentation.h"
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
 #include "gradients/buckets.h"
@@ -72,6 +73,7 @@ struct Experiment {
   std::unique_ptr<Network> network;
   // The images in device memory, if that is not host memory and is large enough.
   std::unique_ptr<ResidentImages> resident_train;
+  std::optional<Augmentation> edits;  // of resident training images, which the device makes; nullopt: none
   std::unique_ptr<ResidentImages> resident_test;
   Memory parameter_memory;
   std::unique_ptr<HostMirror> host_parameters;

@@ -132,7 +132,7 @@ void gather_batch(Experiment& e, Communicator& ranks, const Batch& batch, std::i
   if (pixels.empty() && e.place.first()) {  // the images lie in the device's memory
     read.resize(static_cast<std::size_t>(batch.count) * image);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
-      e.data.train->read(batch.indices[i], std::span(read).subspan(i * image, image));
+      e.data.train->read_training(batch.indices[i], batch.keys[i], std::span(read).subspan(i * image, image));
     }
     pixels = read;
   }
@@ -156,10 +156,14 @@ std::string sample_list(std::span<const std::uint32_t> indices) {
   return indices.size() == shown ? text : fmt::format("{} and {} more", text, indices.size() - shown);
 }
 
-NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, const BatchStage& stage,
+NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, BatchStage& stage,
                           const Batch& batch, std::int64_t samples) {
   NonFinite found;
   run.fetch();  // parameters that are divided among the ranks become whole
+  if (experiment.place.first()) {
+    stage.set(batch, 0);
+    stage.enqueue();
+  }
   const Found here = find_here(experiment, stage, batch, samples);
   found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
   double loss_sum = here.loss_sum;

@@ -46,8 +46,8 @@ struct NonFinite {
 };
 
 // Collective: every rank computes its share of the batch once more, value by value; the weights stay as they are.
-// `batch` is what `stage` was set to. Pixels, labels and keys of all ranks are gathered on all of them.
-NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, const BatchStage& stage,
+// `stage` is used for it, so no step may be in flight. Pixels, labels and keys of all ranks are gathered on all of them.
+NonFinite find_non_finite(Experiment& experiment, TrainingRun& run, Communicator& ranks, BatchStage& stage,
                           const Batch& batch, std::int64_t samples);
 
 // "sample 17" or "samples 17, 203, 411 and 5 more".

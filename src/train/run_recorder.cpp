@@ -54,9 +54,9 @@ void RunRecorder::follow(const Reducer& reducer) {
   recorder_.new_loader();
 }
 
-void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr) {
+void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr, bool sum_times) {
   if (!enabled_) return;
-  recorder_.step(info, reducer_->bucket_times());
+  recorder_.step(info, sum_times ? reducer_->bucket_times() : std::span<const SumTimes>());
   if (folder_ == nullptr) return;
   const StepHashes& hashes = result.hashes;
   folder_->log().write(StepRecord{info.step, hashes.samples, hashes.pixels, lr, result.loss, result.grad_norm,

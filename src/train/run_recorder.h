@@ -34,7 +34,8 @@ class RunRecorder {
   // Only rank 0 needs them; without, no timing.json is written.
   void set_facts(RunFacts facts) { facts_ = std::move(facts); }
 
-  void step(const StepResult& result, const StepInfo& info, double lr);
+  // With `sum_times` the reducer's last sums are this step's.
+  void step(const StepResult& result, const StepInfo& info, double lr, bool sum_times = true);
   void count_evaluation() { ++evaluations_; }
   void count_checkpoint() { ++checkpoints_; }
 

@@ -28,6 +28,7 @@ ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const Bat
 void ShardStatistics::allocate() {
   host_own_.reset();
   own_ = backend_.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  kept_ = backend_.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
   host_own_ = std::make_unique<HostMirror>(backend_.queue(), own_.at<float>(0), at(mine_.size()));
 }
 
@@ -66,25 +67,23 @@ void ShardStatistics::push() {
   host_mean_->push();
 }
 
-void ShardStatistics::pull(float rest) {
+void ShardStatistics::pull(float rest, const double* skip) {
   if (count_ == 0) return;
   DDP_ASSERT(stride_ == 2 * count_);
   for (std::int64_t shard = mine_.begin; shard < mine_.end; ++shard) {
     float* fast = of_shard(shard);
-    backend_.math().pull(fast + count_, fast, count_, rest);
+    backend_.math().pull(fast + count_, fast, count_, rest, skip);
   }
 }
 
-void ShardStatistics::keep() {
+void ShardStatistics::keep(const double* skip) {
   if (count_ == 0) return;
-  host_own_->fetch();
-  kept_.assign(host_own_->values().begin(), host_own_->values().end());
+  backend_.math().copy(kept_.at<float>(0), own_.at<float>(0), at(mine_.size()), skip);
 }
 
 void ShardStatistics::put_back() {
   if (count_ == 0) return;
-  std::copy(kept_.begin(), kept_.end(), host_own_->values().begin());
-  host_own_->push();
+  backend_.math().copy(own_.at<float>(0), kept_.at<float>(0), at(mine_.size()), nullptr);
 }
 
 void ShardStatistics::gather(Communicator& ranks) {

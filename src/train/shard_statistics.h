@@ -44,14 +44,15 @@ class ShardStatistics {
   // Collective: from here on this rank has these shards; all keep their statistics.
   void divide(Communicator& ranks, Range mine);
   // Pulls the slow copies of this rank's shards (FlatMath::pull).
-  void pull(float rest);
+  void pull(float rest, const double* skip);
   // Initialises all shards with these values, slow copies included; for imported networks.
   void set(std::span<const float> values);
 
   // The mean in host memory, with the names of Graph::statistics(), as of the last gather().
   std::vector<TensorView> mean_views();
-  // Keeps this rank's statistics, and puts them back: for a step that is dropped.
-  void keep();
+  // Enqueues a copy of this rank's statistics, unless `skip` says otherwise (FlatMath::copy), and puts the last one back: for
+  // steps that are dropped.
+  void keep(const double* skip);
   void put_back();
   // The state needed to continue training: one tensor [shards][elements], with slow copies [shards][2][elements]; or
   // none.
@@ -70,12 +71,12 @@ class ShardStatistics {
   int shards_;
   Range mine_;
   Range part_;
-  Memory own_;  // the statistics of this rank's shards
+  Memory own_;   // the statistics of this rank's shards
+  Memory kept_;  // a copy of these
   Memory mean_;
   std::unique_ptr<HostMirror> host_own_;
   std::unique_ptr<HostMirror> host_mean_;
   std::vector<float> all_;  // [shards][stride]
-  std::vector<float> kept_;
 };
 
 }  // namespace ddp

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/log.h"
 #include "base/position.h"
 
 namespace ddp {
@@ -42,7 +43,7 @@ SumOverShards sums_in_rank_order(Communicator* ranks) {
   return [ranks](std::span<double> values) { ranks->all_reduce(values, ReduceOp::sum); };
 }
 
-TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool record)
+TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const StepSettings& settings)
     : backend_(parts.backend),
       network_(parts.network),
       reducer_(parts.reducer),
@@ -53,6 +54,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool reco
       plan_(std::move(plan)),
       rank_(rank),
       elements_(static_cast<std::size_t>(network_.flat_elements())),
+      slots_(settings.ahead),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(counted_ranges(parts, rank)),
       message_bytes_(squares_at() + squares_count() * sizeof(double)),
@@ -63,10 +65,23 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool reco
       exchange_(parts.exchange),
       pipeline_(parts.pipeline),
       joint_squares_(pipeline_ != nullptr || !held_.empty()),
-      record_(record && reducer_.recordable() && pipeline_ == nullptr) {
+      record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
+  DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
+  DDP_ASSERT(pipeline_ == nullptr || settings.ahead == 1);
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
-  host_message_ = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
-                                                         "the messages of a step");
+  for (InFlight& each : slots_) {
+    each.message = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
+                                                          "the messages of a step");
+  }
+}
+
+TrainStep::~TrainStep() {
+  if (in_flight() == 0) return;
+  try {
+    backend_.queue().synchronize();
+  } catch (const Error& error) {
+    log_debug("the steps in flight: {}", error.what());  // another error has ended the run
+  }
 }
 
 // Where the host has the weights (0) and the running statistics (1) that are hashed.
@@ -94,9 +109,10 @@ void TrainStep::hash_batch(const Batch& batch, std::int64_t samples) {
 
 // Some values of the step's result, for StepHashes: the last weights, which every other weight influences within a step.
 void TrainStep::enqueue_fingerprint(const float* parameters) {
-  backend_.queue().download(host_message_.data() + sample_at(0), parameters + hashed_.begin, bytes_of(hashed_));
+  std::byte* const to = current().message.data();
+  backend_.queue().download(to + sample_at(0), parameters + hashed_.begin, bytes_of(hashed_));
   if (hashed_statistics_ == 0) return;
-  backend_.queue().download(host_message_.data() + sample_at(1), statistics_->of_shard(plan_.shards_of(rank_).begin),
+  backend_.queue().download(to + sample_at(1), statistics_->of_shard(plan_.shards_of(rank_).begin),
                             hashed_statistics_ * sizeof(float));
 }
 
@@ -139,7 +155,7 @@ void TrainStep::forward(Network& network, const float* parameters, std::int64_t 
   set_exchange(shard - plan_.shards_of(rank_).begin, samples);
   note_phase(WorkPhase::forward);
   network.forward(Pass::training, state, stage_.samples(first, range.size()),
-                  {message_.at<double>(0) + shard, device(Slot::correct), 1.0F / static_cast<float>(samples)});
+                  {device(Slot::losses) + shard, device(Slot::correct), 1.0F / static_cast<float>(samples)});
 }
 
 void TrainStep::backward(Network& network, const float* parameters) {
@@ -163,98 +179,108 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
   }
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const bool last = shard + 1 == shards.end;
-    if (last) backend_.queue().mark(Mark::last_shard_mark);
+    if (last) mark(Mark::last_shard_mark);
     forward(network_, parameters, shard, samples);
-    if (last) backend_.queue().mark(Mark::backward_mark);
+    if (last) mark(Mark::backward_mark);
     backward(network_, parameters);
   }
 }
 
 void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   const auto shards = static_cast<std::size_t>(plan_.shards);
-  backend_.queue().mark(Mark::begin_mark);
-  backend_.queue().upload(message_.data(), host_message_.data(), squares_at());
-  stage_.enqueue();
+  std::byte* const message = current().message.data();
+  mark(Mark::begin_mark);
+  // All but `broken`, which the steps pass on.
+  backend_.queue().upload(device(Slot::correct), message + sizeof(double), squares_at() - sizeof(double));
+  if (statistics_ != nullptr) statistics_->keep(halted());
   compute(parameters, samples);
-  backend_.queue().mark(Mark::reduction_mark);
+  mark(Mark::reduction_mark);
   note_phase(WorkPhase::reduction);
   reducer_.finish();
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
-  backend_.math().find_broken(reducer_.gradient(), elements_, message_.at<double>(0), shards, device(Slot::broken));
+  backend_.math().find_broken(reducer_.gradient(), elements_, device(Slot::losses), shards, device(Slot::broken));
   if (fingerprints_) enqueue_square_sums();
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
-  sum_message(message_.at<double>(0), shards + Slot::summed);
-  backend_.queue().mark(Mark::optimizer_mark);
+  sum_message(message_.at<double>(0), summed());
+  mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
-  optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(summed_bytes()), device(Slot::broken));
-  backend_.queue().download(host_message_.data(), message_.data(), message_bytes_);
+  optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(control_at()), halted());
+  backend_.queue().download(message, message_.data(), message_bytes_);
   if (fingerprints_) enqueue_fingerprint(parameters);
-  backend_.queue().mark(Mark::end_mark);
+  mark(Mark::end_mark);
 }
 
 // A step is recorded only after one ran unrecorded, so that libraries have completed their lazy initialisation.
-void TrainStep::replay_or_enqueue(float* parameters, const StepInput& input) {
-  if (!record_ || input.samples != plan_.global_batch) {
-    enqueue(parameters, input.samples);
+void TrainStep::replay_or_enqueue(float* parameters, std::int64_t samples) {
+  if (!record_ || samples != plan_.global_batch) {
+    enqueue(parameters, samples);
     return;
   }
-  if (warm_ && recording_ == nullptr) {
-    recording_ = backend_.queue().record([&] { enqueue(parameters, input.samples); });
-    record_ = recording_ != nullptr;
+  std::unique_ptr<Recording>& recording = current().recording;
+  if (warm_ && recording == nullptr) {
+    recording = backend_.queue().record([&] { enqueue(parameters, samples); });
+    record_ = recording != nullptr;
   }
-  if (recording_ != nullptr) {
-    recording_->replay();
+  if (recording != nullptr) {
+    recording->replay();
   } else {
-    enqueue(parameters, input.samples);
+    enqueue(parameters, samples);
   }
   warm_ = true;
 }
 
-StepResult TrainStep::result_of(const StepInput& input) const {
+StepResult TrainStep::result_of(const InFlight& step) const {
+  const auto* values = step.message.at<double>(0);
   StepResult result;
-  for (int shard = 0; shard < plan_.shards; ++shard) result.loss += host_message_.at<double>(0)[shard];
-  result.loss /= static_cast<double>(input.samples);
-  result.correct = static_cast<std::int64_t>(host(Slot::correct));
-  result.finite = host(Slot::broken) == 0;
-  result.request = {host(Slot::stop) > 0, host(Slot::checkpoint) > 0};
+  for (int shard = 0; shard < plan_.shards; ++shard) result.loss += values[Slot::losses + shard];
+  result.loss /= static_cast<double>(step.input.samples);
+  result.correct = static_cast<std::int64_t>(values[Slot::correct]);
+  result.finite = values[Slot::broken] == 0;
+  result.request = {values[Slot::stop] > 0, values[Slot::checkpoint] > 0};
   if (!fingerprints_) {
     result.grad_norm = std::nan("");
     return result;
   }
-  const double* squares = host_message_.at<double>(squares_at());
+  const auto* squares = step.message.at<double>(squares_at());
   result.grad_norm = std::sqrt(std::accumulate(squares, squares + squares_count(), 0.0));
-  const auto hash = [this](std::size_t which, std::size_t count) {
-    return count == 0 ? 0 : XXH3_64bits(host_message_.data() + sample_at(which), count * sizeof(float));
+  const auto hash = [&](std::size_t which, std::size_t count) {
+    return count == 0 ? 0 : XXH3_64bits(step.message.data() + sample_at(which), count * sizeof(float));
   };
-  result.hashes = {static_cast<std::uint64_t>(host(Slot::sample_hash)),
-                   static_cast<std::uint64_t>(host(Slot::pixel_hash)), hash(1, hashed_statistics_),
+  result.hashes = {static_cast<std::uint64_t>(values[Slot::sample_hash]),
+                   static_cast<std::uint64_t>(values[Slot::pixel_hash]), hash(1, hashed_statistics_),
                    hash(0, static_cast<std::size_t>(hashed_.size()))};
   return result;
+}
+
+// Of the first step in flight.
+double TrainStep::seconds_between(Mark from, Mark to) const {
+  const std::size_t first = slot_of(finished_) * Mark::marks;
+  return backend_.queue().seconds_between(first + from, first + to);
 }
 
 // The clock of a CPU took the times of each pass.
 void TrainStep::split_pipeline_time() {
   const PipelineSeconds& passes = pipeline_->seconds();
-  const double reduction = backend_.queue().seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
+  const double reduction = seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
   clock_.move(Phase::other, Phase::forward, passes.forward);
   clock_.move(Phase::other, Phase::backward, passes.backward);
   clock_.move(Phase::other, Phase::exposed_communication, passes.exchange + reduction);
-  clock_.move(Phase::other, Phase::optimizer, backend_.queue().seconds_between(Mark::optimizer_mark, Mark::end_mark));
+  clock_.move(Phase::other, Phase::optimizer, seconds_between(Mark::optimizer_mark, Mark::end_mark));
 }
 
-// The marks give the device times between the begin and end of the step; the host's clock measures the whole step.
-// Forward and backward of the last shard are taken as representative of all shards. The remainder is host time: on a
-// GPU, enqueueing and wake-up latency.
+// The marks give the device times between the begin and end of the first step in flight; the host's clock measures how
+// long this thread had to do with steps since the one before. Forward and backward of the last shard are taken as
+// representative of all shards. The remainder is host time: on a GPU, enqueueing and wake-up latency.
 void TrainStep::split_time(double seconds) {
   if (pipeline_ != nullptr) {
     split_pipeline_time();
     return;
   }
-  const double shards = backend_.queue().seconds_between(Mark::begin_mark, Mark::reduction_mark);
-  const double forward = backend_.queue().seconds_between(Mark::last_shard_mark, Mark::backward_mark);
-  const double backward = backend_.queue().seconds_between(Mark::backward_mark, Mark::reduction_mark);
-  const double exposed = backend_.queue().seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
-  const double optimizer = backend_.queue().seconds_between(Mark::optimizer_mark, Mark::end_mark);
+  const double shards = seconds_between(Mark::begin_mark, Mark::reduction_mark);
+  const double forward = seconds_between(Mark::last_shard_mark, Mark::backward_mark);
+  const double backward = seconds_between(Mark::backward_mark, Mark::reduction_mark);
+  const double exposed = seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
+  const double optimizer = seconds_between(Mark::optimizer_mark, Mark::end_mark);
   const double scale = std::min(1.0, seconds / std::max(1e-9, shards + exposed + optimizer));
   const double forward_share = forward / std::max(1e-9, forward + backward);
   clock_.move(Phase::other, Phase::forward, scale * shards * forward_share);
@@ -263,27 +289,62 @@ void TrainStep::split_time(double seconds) {
   clock_.move(Phase::other, Phase::optimizer, scale * optimizer);
 }
 
-StepResult TrainStep::run(float* parameters, const Batch& loaded, const StepInput& input) {
+void TrainStep::begin(float* parameters, const Batch& loaded, const StepInput& input) {
   DDP_ASSERT(loaded.count == plan_.rank_samples(rank_, input.samples).size());
+  DDP_ASSERT(in_flight() < slots_.size());
   clock_.switch_to(Phase::other);
-  const double begin = now();
+  const double began = now();
   Batch batch = loaded;
   if (pipeline_ != nullptr) pipeline_->share_labels(batch);
-  std::fill_n(host_message_.at<double>(0), summed_bytes() / sizeof(double), 0.0);
+  current().input = input;
+  auto* message = current().message.at<double>(0);
+  std::fill_n(message, summed(), 0.0);
   host(Slot::stop) = input.request.stop ? 1 : 0;
   host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
-  *host_message_.at<StepControl>(summed_bytes()) = input.control;
+  *current().message.at<StepControl>(control_at()) = input.control;
   // All stages of a pipeline have the same samples.
   if (fingerprints_ && (pipeline_ == nullptr || pipeline_->place().first())) hash_batch(batch, input.samples);
-  stage_.set(batch);
+  stage_.set(batch, slot_of(begun_));
+  stage_.enqueue();
   reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
-  replay_or_enqueue(parameters, input);
-  note_phase(WorkPhase::device);
-  reducer_.wait();
+  replay_or_enqueue(parameters, input.samples);
+  // Behind a recording, because marks in one cannot be waited for.
+  mark(Mark::done_mark);
+  ++begun_;
+  host_seconds_ += now() - began;
+}
+
+StepResult TrainStep::finish() {
+  DDP_ASSERT(in_flight() > 0);
   clock_.switch_to(Phase::other);
-  split_time(now() - begin);
+  note_phase(WorkPhase::device);
+  const double began = now();
+  const std::size_t slot = slot_of(finished_);
+  const InFlight& step = slots_[slot];
+  reducer_.wait_for(slot * Mark::marks + Mark::done_mark, static_cast<std::int64_t>(step.input.control.step));
+  clock_.switch_to(Phase::other);
+  split_time(std::exchange(host_seconds_, 0) + now() - began);
+  ++finished_;
   heartbeat();
-  return result_of(input);
+  return result_of(step);
+}
+
+StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput& input) {
+  DDP_ASSERT(in_flight() == 0);
+  begin(parameters, batch, input);
+  return finish();
+}
+
+Request TrainStep::resume() {
+  Request dropped;
+  while (in_flight() > 0) {
+    const Request request = finish().request;
+    dropped.stop |= request.stop;
+    dropped.checkpoint |= request.checkpoint;
+  }
+  backend_.math().fill_zero(device(Slot::broken), sizeof(double));
+  if (statistics_ != nullptr) statistics_->put_back();
+  return dropped;
 }
 
 }  // namespace ddp

@@ -1,16 +1,28 @@
 // One training step on one rank: forward and backward over its logical shards, the overlapped reduction, the agreement
 // of the ranks, the update.
 //
-//   TrainStep step({backend, network, reducer, optimizer, stage, clock}, plan, rank, /*record=*/true);
-//   StepResult result =
-//       step.run(parameters, batch, {.control = schedule.control(6), .samples = 256, .request = request});
-//   if (!result.finite) ...   // on all ranks; no parameter was changed
+//   TrainStep step({backend, network, reducer, optimizer, stage, clock}, plan, rank, {.record = true, .ahead = 4});
+//   step.begin(parameters, batch, {.control = schedule.control(6), .samples = 256, .request = request});
+//   step.begin(parameters, next_batch, {.control = schedule.control(7), .samples = 256, .request = request});
+//   StepResult result = step.finish();   // of the first of them
+//   if (!result.finite) step.resume();   // on all ranks; no parameter was changed, neither by the second
 //
 // Note [A step without a stop]
 // Everything from the batch's copy to the update is enqueued on the backend, including the agreement of the ranks: each
 // writes its losses and flags to a message of doubles, the message is summed over the ranks, and the update reads from
-// the sum whether to skip. The host waits once, at the end. So a GPU never waits for the host within a step, and the
-// step can be recorded once and replayed as a whole; on the CPU each call executes immediately.
+// the sum whether to skip. So a GPU never waits for the host within a step, and the step can be recorded once and
+// replayed as a whole; on the CPU each call executes immediately.
+//
+// Note [Steps ahead]
+// Nor does it wait between steps: up to StepSettings::ahead steps have begun when the host reads the result of the first.
+// What differs between them lies in as many slots (the batch, the host's message, marks, the recording), of which step n
+// uses n modulo their number, so that nothing is overwritten that a step in flight still reads. The batch of a step is
+// therefore copied to the device while earlier steps compute (DeviceQueue::upload_beside), not within the recording.
+//
+// A loss or gradient that is not finite is marked in the message on the device, and the mark stays there: it is an input
+// and an output of each step. From that step on no update changes anything (nor do copies and pulls with
+// TrainStep::halted()) until the host, which learns of it up to `ahead` steps later, calls resume(). So what it finds is
+// as it was before that step, whatever has begun since.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +71,7 @@ struct StepResult {
   std::int64_t correct = 0;  // correct predictions in the global batch, before the update
   double grad_norm = 0;      // L2 norm of the gradient of the mean loss, before clipping; NaN: not computed
   StepHashes hashes;
-  bool finite = true;  // whether loss and gradient are finite; if not, the weights were not updated
+  bool finite = true;  // whether loss and gradient of this step and those before it since resume() are finite
   Request request;     // the same on all ranks
 };
 
@@ -69,16 +81,24 @@ struct StepParts {
   Network& network;
   Reducer& reducer;
   Optimizer& optimizer;
-  BatchStage& stage;  // for plan.per_rank samples
+  BatchStage& stage;  // for plan.per_rank samples and StepSettings::ahead batches
   PhaseClock& clock;
-  const ShardStatistics* statistics = nullptr;  // null: the network has no batch normalisation
-  bool fingerprints = true;                     // compute StepResult::hashes and grad_norm
-  SumOverShards sums = {};                      // for a synchronized batch normalisation; empty: none
-  const ParameterSlices* slices = nullptr;      // of divided linear layers; null: all parameters are whole
-  ShardExchange* exchange = nullptr;            // for these layers
+  ShardStatistics* statistics = nullptr;    // null: the network has no batch normalisation
+  bool fingerprints = true;                 // compute StepResult::hashes and grad_norm
+  SumOverShards sums = {};                  // for a synchronized batch normalisation; empty: none
+  const ParameterSlices* slices = nullptr;  // of divided linear layers; null: all parameters are whole
+  ShardExchange* exchange = nullptr;        // for these layers
   // For a pipeline, whose part of the network, of the flat buffers and of the reducer's ranks all others then are; null:
   // there is none.
   PipelineRun* pipeline = nullptr;
+};
+
+// Of StepSettings::ahead.
+inline constexpr std::size_t kMostStepsAhead = 16;
+
+struct StepSettings {
+  bool record = false;    // record whole steps if backend and reducer support it
+  std::size_t ahead = 1;  // steps that may have begun when the host reads the result of the first; 1 in a pipeline
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -86,24 +106,60 @@ SumOverShards sums_in_rank_order(Communicator* ranks);
 
 class TrainStep {
  public:
-  // With `record`, whole steps are recorded if backend and reducer support it. `rank`: of the plan, which in a pipeline is
-  // the replica.
-  TrainStep(const StepParts& parts, BatchPlan plan, int rank, bool record);
+  // `rank`: of the plan, which in a pipeline is the replica.
+  TrainStep(const StepParts& parts, BatchPlan plan, int rank, const StepSettings& settings);
+  // Waits for the steps in flight, which use its memory.
+  ~TrainStep();
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
 
-  // `parameters` is memory of the backend, the same in every call.
-  StepResult run(float* parameters, const Batch& loaded, const StepInput& input);
+  // Enqueues a step. `parameters` is memory of the backend, the same in every call. At most StepSettings::ahead steps
+  // are in flight.
+  void begin(float* parameters, const Batch& loaded, const StepInput& input);
+  // The result of the first step in flight, for which the host waits.
+  StepResult finish();
+  std::size_t in_flight() const { return begun_ - finished_; }
+  // Both, if no other step is in flight.
+  StepResult run(float* parameters, const Batch& batch, const StepInput& input);
+
+  // In the backend's memory: not 0 from a step on that was not finite, until resume().
+  const double* halted() const { return device(Slot::broken); }
+  // After a step that was not finite: drops the steps in flight, which have changed nothing, and lets those that begin
+  // from here on update again. Running statistics are as before that step. Returns what the dropped steps were to pass on.
+  Request resume();
 
  private:
-  // The message of a step: a loss sum for each shard, then these slots, then what is not summed: the StepControl, the
-  // sums of the gradient's squares, and some weights and running statistics.
-  enum Slot : std::size_t { correct, broken, stop, checkpoint, sample_hash, pixel_hash, summed };
-  // Marks in the queue that divide the time of a step; each is the beginning of its phase.
-  enum Mark : std::size_t { begin_mark, last_shard_mark, backward_mark, reduction_mark, optimizer_mark, end_mark };
+  // The message of a step: these slots, a loss sum for each shard, then what is not summed: the StepControl, the sums of
+  // the gradient's squares, and some weights and running statistics. `broken` stays on the device.
+  enum Slot : std::size_t { broken, correct, stop, checkpoint, sample_hash, pixel_hash, losses };
+  // Marks in the queue that divide the time of a step; each is the beginning of its phase. The last is behind it all.
+  enum Mark : std::size_t {
+    begin_mark,
+    last_shard_mark,
+    backward_mark,
+    reduction_mark,
+    optimizer_mark,
+    end_mark,
+    done_mark,
+    marks
+  };
+  static_assert(kMostStepsAhead * Mark::marks <= kMarks);
 
-  double* device(Slot slot) const { return message_.at<double>(0) + plan_.shards + slot; }
-  double& host(Slot slot) const { return *(host_message_.at<double>(0) + plan_.shards + slot); }
-  std::size_t summed_bytes() const { return (static_cast<std::size_t>(plan_.shards) + Slot::summed) * sizeof(double); }
-  std::size_t squares_at() const { return aligned_bytes(summed_bytes() + sizeof(StepControl)); }
+  struct InFlight {
+    StepInput input;
+    Memory message;                        // of the host
+    std::unique_ptr<Recording> recording;  // of a step with a full batch
+  };
+
+  double* device(Slot slot) const { return message_.at<double>(0) + slot; }
+  double& host(Slot slot) { return *(current().message.at<double>(0) + slot); }
+  std::size_t slot_of(std::size_t step) const { return step % slots_.size(); }
+  InFlight& current() { return slots_[slot_of(begun_)]; }
+  void mark(Mark place) { backend_.queue().mark(slot_of(begun_) * Mark::marks + place); }
+  double seconds_between(Mark from, Mark to) const;
+  std::size_t summed() const { return Slot::losses + static_cast<std::size_t>(plan_.shards); }
+  std::size_t control_at() const { return summed() * sizeof(double); }
+  std::size_t squares_at() const { return aligned_bytes(control_at() + sizeof(StepControl)); }
   std::size_t sample_at(std::size_t which) const;
   void hash_batch(const Batch& batch, std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
@@ -115,8 +171,8 @@ class TrainStep {
   void compute(const float* parameters, std::int64_t samples);
   void forward(Network& network, const float* parameters, std::int64_t shard, std::int64_t samples);
   void backward(Network& network, const float* parameters);
-  void replay_or_enqueue(float* parameters, const StepInput& input);
-  StepResult result_of(const StepInput& input) const;
+  void replay_or_enqueue(float* parameters, std::int64_t samples);
+  StepResult result_of(const InFlight& step) const;
   void split_time(double seconds);
   void split_pipeline_time();
 
@@ -126,12 +182,15 @@ class TrainStep {
   Optimizer& optimizer_;
   BatchStage& stage_;
   PhaseClock& clock_;
-  const ShardStatistics* statistics_;
+  ShardStatistics* statistics_;
   BatchPlan plan_;
   int rank_;
   std::size_t elements_;  // of the flat gradient
-  Memory message_;
-  Memory host_message_;
+  Memory message_;        // of the step that runs; on the device
+  std::vector<InFlight> slots_;
+  std::size_t begun_ = 0;  // steps so far
+  std::size_t finished_ = 0;
+  double host_seconds_ = 0;     // in begin() since the last finish()
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm
   std::size_t message_bytes_;   // on the device
@@ -144,7 +203,6 @@ class TrainStep {
   bool joint_squares_;  // each rank counts some of the gradient's squares
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
-  std::unique_ptr<Recording> recording_;
 };
 
 }  // namespace ddp

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -13,7 +11,6 @@
 #include "base/log.h"
 #include "base/position.h"
 #include "base/text.h"
-#include "checkpoint/reader.h"
 #include "job/joint_error.h"
 #include "metrics/read_log.h"
 #include "train/fingerprint.h"
@@ -22,15 +19,13 @@
 namespace ddp {
 namespace {
 
-// `folder`, or with a number behind it if an earlier run has left one of that name.
-std::filesystem::path free_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::path path = folder;
-  for (int n = 2; std::filesystem::exists(path, error); ++n) {
-    path = folder;
-    path += fmt::format("-{}", n);
-  }
-  return path;
+// Only a device with a queue of its own computes while the host goes on. Sums by messages make the host wait in each
+// step, as do the stages of a pipeline, and shards are only moved between steps.
+std::size_t steps_in_flight(const Experiment& e) {
+  constexpr std::size_t kOnGpu = 4;
+  if (e.options.batch.balance || e.pipeline) return 1;
+  if (e.options.device.steps_in_flight > 0) return static_cast<std::size_t>(e.options.device.steps_in_flight);
+  return e.device.gpu_module != nullptr && e.sums->recordable() ? kOnGpu : 1;
 }
 
 }  // namespace
@@ -38,8 +33,12 @@ std::filesystem::path free_folder(const std::filesystem::path& folder) {
 Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, PhaseClock& clock)
     : reducer(e.summing_ranks(ranks), *e.backend, *e.sums, reducer_config(e)),
       // Only the ends of a pipeline see images and labels.
-      stage(e.backend->queue(), e.place.first() ? e.data.train->shape().size() : 0, e.batch.per_rank,
-            e.resident_train.get(), mixes(e.options.data) && (e.place.first() || e.place.last())),
+      stage(e.backend->queue(), {.image_bytes = e.place.first() ? e.data.train->shape().size() : 0,
+                                 .max_samples = e.batch.per_rank,
+                                 .resident = e.resident_train.get(),
+                                 .mixed = mixes(e.options.data) && (e.place.first() || e.place.last()),
+                                 .edited = e.resident_train != nullptr && e.edits.has_value(),
+                                 .buffers = steps_in_flight(e)}),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
       pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size(),
@@ -48,7 +47,8 @@ Trainer::Engine::Engine(Experiment& e, TrainingRun& run, Communicator& ranks, Ph
       step({*e.backend, pipeline ? pipeline->network() : *e.network, reducer, run.optimizer(), stage, clock,
             e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
             exchange ? &exchange->shards() : nullptr, pipeline.get()},
-           e.batch, e.place.replica, e.options.device.cuda_graph != GraphMode::off) {}
+           e.batch, e.place.replica,
+           {.record = e.options.device.cuda_graph != GraphMode::off, .ahead = steps_in_flight(e)}) {}
 
 Trainer::Input::Input(const Experiment& e, const TrainingRun& run, std::int64_t steps)
     : stream(e.batch, e.place.replica, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
@@ -61,6 +61,7 @@ Trainer::Input::Input(const Experiment& e, const TrainingRun& run, std::int64_t 
               .training = true,
               .mixup = e.place.first() ? e.options.data.mixup : 0,
               .cutmix = e.place.first() ? e.options.data.cutmix : 0,
+              .edits = e.resident_train != nullptr && e.edits ? &*e.edits : nullptr,
               .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
              [this] { return stream.next(); }),
       first_step(run.step() + 1) {}
@@ -75,6 +76,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       total_steps_(ddp::total_steps(options_, experiment.batch.steps_per_epoch)),
       schedule_(schedule_config(options_, experiment.batch)),
       engine_(std::make_unique<Engine>(experiment, run, ranks, clock_)),
+      most_in_flight_(steps_in_flight(experiment)),
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording,
                 /*same_buckets=*/experiment.pipeline == nullptr),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
@@ -88,7 +90,9 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
 Request Trainer::requested() {
   if (signals_ == nullptr) return {};
   const bool retry = output_ != nullptr && output_->folder.retry_due();
-  return {signals_->stop_requested(), signals_->take_checkpoint_request() || retry};
+  const Request dropped = std::exchange(dropped_, {});
+  return {signals_->stop_requested() || dropped.stop,
+          signals_->take_checkpoint_request() || retry || dropped.checkpoint};
 }
 
 namespace {
@@ -123,31 +127,20 @@ std::vector<LoadSpan> Trainer::last_loads() const {
 ExitCode Trainer::run() {
   const Activity activity("training");
   const StopsByStep stops(signals_);
-  const BatchPlan& plan = experiment_.batch;
-  const auto steps_left = [&] { return std::max<std::int64_t>(0, total_steps_ - run_.step()); };
-  input_ = std::make_unique<Input>(experiment_, run_, steps_left());
+  read_from_here();
   if (output_ != nullptr && run_.step() > 0) recall_outliers();
   epoch_began_ = now();
   (void)clock_.lap();
   if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
-    clock_.switch_to(Phase::data_wait);
-    note_step(run_.step() + 1);
-    note_phase(WorkPhase::data);
-    const double began = now();
-    const std::optional<Batch> batch = input_->loader.next();
-    DDP_ASSERT(batch.has_value());
-    const std::int64_t samples = plan.batch_of_step(run_.cursor().step);
-    const StepControl control = schedule_.control(run_.step());
-    check_learning_rate(control.lr, *batch, samples);
-    if (options_.on_nonfinite == OnNonFinite::skip) experiment_.statistics->keep();
-    const StepResult result = engine_->step.run(step_parameters(), *batch, {control, samples, requested()});
-    recorder_.step(result, {run_.step() + 1, began, clock_.totals(), loader_counts(input_->loader.statistics())},
-                   control.lr);
-    if (!result.finite) handle_non_finite(result, *batch, samples, control.lr);
-    run_.look_ahead(run_.step() + 1);
-    const bool complete = after_step(result, control.lr, samples);
-    if (!complete || (result.request.stop && run_.step() < total_steps_)) {
+    while (begins_another()) begin_step();
+    const BegunStep step = begun_.front();
+    const StepResult result = finish_step();
+    if (!result.finite) handle_non_finite(result, step.samples, step.lr);
+    stopping_ = stopping_ || result.request.stop;
+    checkpoint_due_ = checkpoint_due_ || result.request.checkpoint;
+    const bool complete = after_step(result, step.lr, step.samples);
+    if (!complete || (stopping_ && begun_.empty() && run_.step() < total_steps_)) {
       if (!run_.saved_now()) save(/*last=*/true);
       return leave(ExitCode::stopped);
     }
@@ -158,6 +151,55 @@ ExitCode Trainer::run() {
   if (!run_.evaluated_now() && !evaluate()) return leave(ExitCode::stopped);
   if (output_ != nullptr) output_->folder.check_held_now();
   return leave(ExitCode::done);
+}
+
+// The batches from the run's position on.
+void Trainer::read_from_here() {
+  const std::int64_t left = std::max<std::int64_t>(0, total_steps_ - run_.step());
+  input_ = std::make_unique<Input>(experiment_, run_, left);
+}
+
+// The same on all ranks: it depends on positions and on results that all of them have.
+bool Trainer::begins_another() const {
+  if (begun_.empty()) return true;
+  const std::int64_t every = experiment_.options.output.checkpoint_every;
+  const std::int64_t done = next_step();
+  // Checkpoints and evaluations need the weights that a step leaves.
+  const bool needed = done == total_steps_ || next_cursor().step == experiment_.batch.steps_per_epoch ||
+                      (every > 0 && done % every == 0);
+  // A bad learning rate is an error of its step, after all others have ended.
+  return begun_.size() < most_in_flight_ && !stopping_ && !checkpoint_due_ && !needed &&
+         std::isfinite(schedule_.control(done).lr);
+}
+
+void Trainer::begin_step() {
+  clock_.switch_to(Phase::data_wait);
+  note_step(next_step() + 1);
+  note_phase(WorkPhase::data);
+  const double began = now();
+  const std::optional<Batch> batch = input_->loader.next();
+  DDP_ASSERT(batch.has_value());
+  const std::int64_t samples = experiment_.batch.batch_of_step(next_cursor().step);
+  const StepControl control = schedule_.control(next_step());
+  check_learning_rate(control.lr, *batch, samples);
+  engine_->step.begin(step_parameters(), *batch, {control, samples, requested()});
+  run_.look_ahead(next_step() + 1, engine_->step.halted());
+  begun_.push_back({began, control.lr, samples});
+}
+
+// The first one in flight.
+StepResult Trainer::finish_step() {
+  const std::int64_t number = run_.step() + 1;
+  note_step(number);
+  const StepResult result = engine_->step.finish();
+  const BegunStep step = begun_.front();
+  begun_.pop_front();
+  // The times of steps do not overlap. Those of sums are the last step's that has begun.
+  recorder_.step(
+      result, {number, std::max(step.began, recorded_at_), clock_.totals(), loader_counts(input_->loader.statistics())},
+      step.lr, /*sum_times=*/begun_.empty());
+  recorded_at_ = now();
+  return result;
 }
 
 std::string Trainer::split_text() const {
@@ -191,27 +233,8 @@ void Trainer::rebalance() {
   }
   engine_ = std::make_unique<Engine>(e, run_, ranks_, clock_);
   recorder_.follow(engine_->reducer);
-  input_ = std::make_unique<Input>(e, run_, total_steps_ - run_.step());
+  read_from_here();
   log_info("step {}: {}", run_.step(), balance_->summary());
-}
-
-// All ranks compute the same rate. A bad one would make every weight non-finite.
-void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t samples) {
-  if (std::isfinite(lr)) return;
-  const LongActivity activity("searching for the cause of a non-finite step");
-  note_phase(WorkPhase::diagnosis);
-  if (experiment_.place.first()) {
-    engine_->stage.set(batch);
-    engine_->stage.enqueue();
-  }
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
-  found.text = fmt::format("the learning rate is not finite ({})", lr);
-  const std::string kept = keep_batch(found, lr);
-  throw JointError(ExitCode::non_finite,
-                   fmt::format("step {} (epoch {}): {}; the weights were not updated, and {}; {}; check --lr and the "
-                               "options of --schedule",
-                               run_.step() + 1, run_.cursor().epoch + 1, found.text, kept_text(), kept),
-                   ranks_.rank() == 0);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.
@@ -231,9 +254,19 @@ bool Trainer::finish_interrupted() {
   return !ended || run_.epoch_sums().samples == 0 || end_epoch(/*saves=*/false);
 }
 
-StepResult Trainer::step_on(const Batch& batch) {
-  return engine_->step.run(step_parameters(), batch,
-                           {schedule_.control(run_.step()), experiment_.batch.global_batch, {}});
+bool Trainer::steps_on(const Batch& batch, std::int64_t count) {
+  TrainStep& step = engine_->step;
+  const StepInput input{schedule_.control(run_.step()), experiment_.batch.global_batch, {}};
+  bool finite = true;
+  for (std::int64_t begun = 0; begun < count || step.in_flight() > 0;) {
+    if (begun < count && step.in_flight() < most_in_flight_) {
+      step.begin(step_parameters(), batch, input);
+      ++begun;
+    } else {
+      finite = step.finish().finite && finite;
+    }
+  }
+  return finite;
 }
 
 bool Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
@@ -259,7 +292,9 @@ bool Trainer::after_step(const StepResult& result, double lr, std::int64_t sampl
   }
   if (output_ != nullptr) output_->folder.check_held();
   const std::int64_t every = experiment_.options.output.checkpoint_every;
-  const bool due = (every > 0 && step % every == 0) || result.request.checkpoint;
+  const bool asked = checkpoint_due_ && begun_.empty();
+  if (asked) checkpoint_due_ = false;
+  const bool due = (every > 0 && step % every == 0) || asked;
   if (run_.cursor().epoch != before.epoch || ends_within_epoch()) {
     return end_epoch(due || every == 0);
   }
@@ -426,73 +461,6 @@ std::string Trainer::kept_text() {
   const std::int64_t resumed = run_.resumed_step();
   const std::int64_t kept = output_ != nullptr ? output_->folder.last_written().value_or(resumed) : run_.saved_step();
   return kept < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is kept", kept);
-}
-
-// Every rank knows that the step was not finite, and has not updated. All of them look for the cause; then the run ends,
-// or goes on behind this step.
-void Trainer::handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr) {
-  const LongActivity activity("searching for the cause of a non-finite step");
-  note_phase(WorkPhase::diagnosis);
-  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
-  const std::string what =
-      fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
-                  std::isfinite(result.loss) ? "gradient" : "loss", found.text);
-  found.loss = result.loss;
-  const std::string kept = keep_batch(found, lr);
-  const auto stop = [&](const std::string& why) {
-    throw JointError(
-        ExitCode::non_finite,
-        fmt::format("{}; the weights were not updated, {}and {}; {}; lower --lr, or lengthen --warmup-epochs", what,
-                    why, kept_text(), kept),
-        ranks_.rank() == 0);
-  };
-  if (options_.on_nonfinite == OnNonFinite::stop) stop("");
-  ++non_finite_steps_;
-  if (non_finite_steps_ > options_.nonfinite_limit) {
-    stop(fmt::format("{} steps were not finite, more than --nonfinite-limit {}, ", non_finite_steps_,
-                     options_.nonfinite_limit));
-  }
-  const std::string count = fmt::format("{} of at most {}", non_finite_steps_, options_.nonfinite_limit);
-  if (options_.on_nonfinite == OnNonFinite::skip) {
-    experiment_.statistics->put_back();
-    if (output_ != nullptr) log_warning("{}; the step is skipped ({}); {}", what, count, kept);
-    return;
-  }
-  if (run_.saved_step() < 0) stop("there is nothing to roll back to, ");
-  const std::int64_t from = roll_back();
-  if (output_ != nullptr) {
-    log_warning("{}; rolled back to the weights of step {} ({}); {}", what, from, count, kept);
-  }
-}
-
-// Writes RUN/nonfinite-STEP on rank 0; returns how to look at it, as a clause.
-std::string Trainer::keep_batch(NonFinite& found, double lr) {
-  if (output_ == nullptr) return "";
-  found.step = run_.step() + 1;
-  found.epoch = run_.cursor().epoch + 1;
-  found.lr = lr;
-  const std::filesystem::path folder = free_folder(output_->folder.path() / fmt::format("nonfinite-{}", found.step));
-  try {
-    write_non_finite(folder, found, run_.capture(), run_.weights(), experiment_.onnx);
-  } catch (const Error& error) {
-    log_warning("the batch of step {} is not kept: {}", found.step, error.what());
-    return "its batch could not be kept";
-  }
-  return fmt::format("'ddp_train replay {}' shows the step layer by layer", folder.string());
-}
-
-// Takes over the weights of the newest checkpoint; returns its step, on rank 0.
-std::int64_t Trainer::roll_back() {
-  std::optional<Checkpoint> checkpoint;
-  if (output_ != nullptr) {
-    // The newest one may still be on its way to the disk.
-    (void)output_->folder.last_written();
-    checkpoint = find_checkpoint(output_->folder.path());
-    check(checkpoint.has_value(), ExitCode::checkpoint, "{}: there is no checkpoint any more to roll back to",
-          output_->folder.path().string());
-  }
-  run_.roll_back(checkpoint ? &*checkpoint : nullptr);
-  return checkpoint ? checkpoint->state.step : -1;
 }
 
 }  // namespace ddp

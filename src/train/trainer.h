@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,8 +64,9 @@ class Trainer {
   // checkpoint if the weights of the ranks differ.
   ExitCode run();
 
-  // One step on this rank's share of a given global batch, outside of any epoch; for measurements.
-  StepResult step_on(const Batch& batch);
+  // Steps on this rank's share of a given global batch, outside of any epoch; for measurements. Returns whether all were
+  // finite.
+  [[nodiscard]] bool steps_on(const Batch& batch, std::int64_t count);
 
   std::int64_t total_steps() const { return total_steps_; }
   const PhaseClock& clock() const { return clock_; }
@@ -101,10 +103,17 @@ class Trainer {
   void save(bool last);
   ExitCode leave(ExitCode code);
   std::string kept_text();
-  void handle_non_finite(const StepResult& result, const Batch& batch, std::int64_t samples, double lr);
+  void handle_non_finite(const StepResult& result, std::int64_t samples, double lr);
   std::string keep_batch(NonFinite& found, double lr);
   std::int64_t roll_back();
   Request requested();
+  // The position of the next step to begin, behind those in flight.
+  std::int64_t next_step() const { return run_.step() + std::ssize(begun_); }
+  Cursor next_cursor() const { return {run_.cursor().epoch, run_.cursor().step + std::ssize(begun_)}; }
+  bool begins_another() const;
+  void begin_step();
+  StepResult finish_step();
+  void read_from_here();
   void rebalance();
   void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
   void recall_outliers();
@@ -147,6 +156,18 @@ class Trainer {
   std::optional<Balance> balance_;
   PhaseTotals measured_;  // up to the last step
   std::unique_ptr<Input> input_;
+  // A step in flight.
+  struct BegunStep {
+    double began = 0;  // its wait for data
+    double lr = 0;
+    std::int64_t samples = 0;
+  };
+  std::deque<BegunStep> begun_;
+  std::size_t most_in_flight_;
+  double recorded_at_ = 0;       // when the last step was recorded
+  Request dropped_;              // of steps that were dropped before the ranks acted on them
+  bool stopping_ = false;        // no more steps begin
+  bool checkpoint_due_ = false;  // on request, as soon as no step is in flight
   RunRecorder recorder_;
   RunTiming timing_;
   Evaluator evaluator_;

@@ -95,12 +95,12 @@ TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
   slow.push();
 }
 
-void TrainingRun::look_ahead(std::int64_t step) {
+void TrainingRun::look_ahead(std::int64_t step, const double* skip) {
   const std::optional<float> rest = lookahead_rest(lookahead_, step);
   if (!rest) return;
   const auto count = static_cast<std::size_t>(experiment_.graph.flat_elements());
-  experiment_.backend->math().pull(slow_.at<float>(0), experiment_.parameters(), count, *rest);
-  experiment_.statistics->pull(*rest);
+  experiment_.backend->math().pull(slow_.at<float>(0), experiment_.parameters(), count, *rest, skip);
+  experiment_.statistics->pull(*rest, skip);
 }
 
 void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, const Checkpoint* checkpoint) {

@@ -51,8 +51,9 @@ class TrainingRun {
   std::vector<TensorView> optimizer_state();
 
   Optimizer& optimizer() { return optimizer_; }
-  // After this step, from 1: pulls weights and running statistics to the slow ones, if --lookahead wants it here.
-  void look_ahead(std::int64_t step);
+  // After this step, from 1: pulls weights and running statistics to the slow ones, if --lookahead wants it here and
+  // `skip` does not forbid it (FlatMath::pull).
+  void look_ahead(std::int64_t step, const double* skip);
 
   // Records one update, with the mean `loss` over the `samples` of its global batch.
   void advance(double loss, std::int64_t samples);

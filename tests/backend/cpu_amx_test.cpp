@@ -309,6 +309,8 @@ std::vector<Value> results_of(void (*kernel)(const lanes::AmxForward&), const Ti
           .first_row = 1,
           .last_row = kPositions,
           .stride = 1,
+          .first_value = kAmxTile,
+          .last_value = 2 * (kPositions - 1) * kAmxTile,
           .out_plane = kPositions * kPositions,
           .out_row = kPositions,
           .out_step = 1,
@@ -345,7 +347,7 @@ std::vector<float> sums_of(const lanes::AmxGradientTile& tile, int taps, const T
 std::vector<float> copies_of(const lanes::AmxKernels& kernels, const std::vector<std::uint16_t>& numbers,
                              const std::vector<float>& floats) {
   constexpr int kCount = 3;
-  std::vector<float> to(10 * kAmxTile);
+  std::vector<float> to(16 * kAmxTile);
   const auto at = [&](std::int64_t tile) { return to.data() + tile * kAmxTile; };
   kernels.pair_positions(numbers.data(), numbers.data() + 100, kCount, 32, at(0), 48);
   kernels.pair_positions(numbers.data(), nullptr, kCount, 16, at(0) + 16, 48);
@@ -353,9 +355,12 @@ std::vector<float> copies_of(const lanes::AmxKernels& kernels, const std::vector
   kernels.split_positions(floats.data(), nullptr, 1, 16, at(2), 48, 16);
   kernels.transpose_gradient(numbers.data(), 50, 13, kCount, at(3), 140);
   kernels.split_gradient(floats.data(), 50, 16, kCount, at(5), 140, at(7));
-  std::vector<std::uint16_t> halves(2 * kAmxTile);
-  kernels.split_samples(floats.data(), kCount, 32, halves.data(), 48, halves.data() + kAmxTile);
-  to.insert(to.end(), halves.begin(), halves.end());
+  kernels.join_samples(numbers.data(), numbers.data() + 100, kCount, 32, at(10), 48);
+  kernels.join_samples(numbers.data(), nullptr, kCount, 16, at(10) + 16, 48);
+  kernels.split_samples(floats.data(), floats.data() + 100, kCount, 32, at(12), 48, at(13));
+  kernels.split_samples(floats.data(), nullptr, kCount, 16, at(12) + 16, 48, at(13) + 16);
+  kernels.round_pairs(floats.data(), floats.data() + 16, 0, at(15));
+  kernels.round_pairs(floats.data() + 32, floats.data() + 48, 0x5A0F, at(15) + 16);
   return to;
 }
 

@@ -1,6 +1,7 @@
 // The two ends of a network: image bytes in, loss out.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -85,6 +86,94 @@ TEST_P(Input, RowsPickImages) {
     backend().ops().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
     backend().ops().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
     EXPECT_EQ(by_row.stored(), in_order.stored()) << to_string(layout);
+  }
+}
+
+// Step by step on whole images, as edited_byte() is defined.
+std::vector<std::uint8_t> edited(std::vector<std::uint8_t> pixels, const Shape& image, const ImageEdit& edit,
+                                 bool reflects, const std::vector<std::uint8_t>& fill) {
+  const auto at = [&](std::int64_t c, std::int64_t y, std::int64_t x) {
+    return static_cast<std::size_t>((c * image.height + y) * image.width + x);
+  };
+  const std::vector<std::uint8_t> before = pixels;
+  const auto inside = [reflects](std::int64_t place, std::int64_t length) -> std::int64_t {
+    if (place >= 0 && place < length) return place;
+    if (!reflects) return -1;
+    return place < 0 ? -place : 2 * length - 2 - place;
+  };
+  for (std::int64_t c = 0; c < image.channels; ++c) {
+    for (std::int64_t y = 0; y < image.height; ++y) {
+      for (std::int64_t x = 0; x < image.width; ++x) {
+        const std::int64_t from_y = inside(y - edit.down, image.height);
+        const std::int64_t from_x = inside(x - edit.right, image.width);
+        pixels[at(c, y, x)] = from_y < 0 || from_x < 0 ? std::uint8_t{0} : before[at(c, from_y, from_x)];
+      }
+      const auto row = pixels.begin() + static_cast<std::ptrdiff_t>(at(c, y, 0));
+      if (edit.mirrored != 0) std::reverse(row, row + image.width);
+      for (const EditedArea& area : edit.filled) {
+        if (y < area.top || y >= area.bottom) continue;
+        std::fill(row + area.left, row + area.right, fill[static_cast<std::size_t>(c)]);
+      }
+    }
+  }
+  return pixels;
+}
+
+EditedArea random_area(const Shape& image) {
+  const auto below = [](std::int64_t bound) { return static_cast<std::int32_t>(random_between(0, bound)); };
+  EditedArea area;
+  area.top = below(image.height - 1);
+  area.bottom = area.top + below(image.height - area.top);
+  area.left = below(image.width - 1);
+  area.right = area.left + below(image.width - area.left);
+  return area;
+}
+
+// The values are those of images that were edited before.
+TEST_P(Input, ImagesAreEditedWhileTheyAreRead) {
+  for (int round = 0; round < 8; ++round) {
+    const Shape image{random_between(1, 3), random_between(5, 12), random_between(5, 12)};
+    const Shape cropped{image.channels, image.height - random_between(0, 2), image.width - random_between(0, 2)};
+    const std::int64_t count = random_between(1, 20);
+    const std::vector<std::uint8_t> bytes = random_bytes(30 * image.elements());
+    const bool reflects = round % 2 == 1;
+    // A reflected border is smaller than the image; a black one may be all of it.
+    const std::int64_t most = reflects ? std::min(image.height, image.width) - 1 : 13;
+    const std::vector<std::uint8_t> fill = random_bytes(image.channels);
+    std::vector<ImageEdit> edits;
+    std::vector<std::int32_t> numbers;
+    std::vector<std::uint8_t> expected;
+    for (std::int64_t n = 0; n < count; ++n) {
+      numbers.push_back(static_cast<std::int32_t>(random_between(0, 29)));
+      ImageEdit edit;
+      edit.right = static_cast<std::int32_t>(random_between(-most, most));
+      edit.down = static_cast<std::int32_t>(random_between(-most, most));
+      edit.mirrored = static_cast<std::int32_t>(random_between(0, 1));
+      if (n % 2 == 0) edit.filled[0] = random_area(image);
+      if (n % 3 == 0) edit.filled[1] = random_area(image);
+      edits.push_back(edit);
+      const auto begin = bytes.begin() + numbers.back() * image.elements();
+      const std::vector<std::uint8_t> one = edited({begin, begin + image.elements()}, image, edit, reflects, fill);
+      expected.insert(expected.end(), one.begin(), one.end());
+    }
+    const DeviceArray<std::uint8_t> many(backend(), bytes);
+    const DeviceArray<std::uint8_t> before(backend(), expected);
+    const DeviceArray<std::int32_t> rows(backend(), numbers);
+    const DeviceArray<ImageEdit> each(backend(), edits);
+    const auto channels = static_cast<std::size_t>(image.channels);
+    for (const Layout layout : kLayouts) {
+      if (!has(layout)) continue;
+      const InputSpec spec{
+          count + 1, image, cropped, layout, std::vector<float>(channels, 0.5F), std::vector<float>(channels, -3.0F),
+          reflects,  fill};
+      DeviceActivation actual(backend(), spec.batch, cropped, layout);
+      DeviceActivation plain(backend(), spec.batch, cropped, layout);
+      actual.fill(7);
+      plain.fill(9);
+      backend().ops().load_input(spec, {many.data(), rows.data(), count, actual.data(), each.data()});
+      backend().ops().load_input(spec, {before.data(), nullptr, count, plain.data()});
+      EXPECT_EQ(actual.stored(), plain.stored()) << to_string(layout) << " round " << round;
+    }
   }
 }
 

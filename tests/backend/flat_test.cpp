@@ -17,10 +17,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class Flat : public EveryBackend {
  protected:
-  double broken(const std::vector<float>& values, const std::vector<double>& sums) {
+  double broken(const std::vector<float>& values, const std::vector<double>& sums, double before = 0) {
     const DeviceArray<float> floats(backend(), values);
     const DeviceArray<double> doubles(backend(), sums);
-    const DeviceArray<double> result(backend(), {42});
+    const DeviceArray<double> result(backend(), {before});
     backend().math().find_broken(floats.data(), values.size(), doubles.data(), sums.size(), result.data());
     return result.get()[0];
   }
@@ -47,7 +47,12 @@ TEST_P(Flat, SlowValuesArePulledTowardsTheFastOnes) {
       trained[0] = before[0];  // stays what it is, without rounding
       const DeviceArray<float> slow(backend(), before);
       const DeviceArray<float> fast(backend(), trained);
-      backend().math().pull(slow.data(), fast.data(), before.size(), rest);
+      const DeviceArray<double> skip(backend(), {3});
+      backend().math().pull(slow.data(), fast.data(), before.size(), rest, skip.data());
+      EXPECT_EQ(slow.get(), before);
+      EXPECT_EQ(fast.get(), trained);
+      backend().math().fill_zero(skip.data(), sizeof(double));
+      backend().math().pull(slow.data(), fast.data(), before.size(), rest, count > 1 ? skip.data() : nullptr);
       EXPECT_EQ(slow.get(), fast.get());
       for (std::size_t i = 0; i < before.size(); ++i) {
         ASSERT_NEAR(slow.get()[i], before[i] + rest * (trained[i] - before[i]), 3e-7F) << i;
@@ -58,6 +63,22 @@ TEST_P(Flat, SlowValuesArePulledTowardsTheFastOnes) {
         EXPECT_EQ(slow.get(), before);
       }
     }
+  }
+}
+
+TEST_P(Flat, ACopyIsMadeUnlessItIsSkipped) {
+  for (const std::int64_t count : {1, 255, 100'001}) {
+    const std::vector<float> before = random_floats(count);
+    const std::vector<float> others = random_floats(count);
+    const DeviceArray<float> to(backend(), before);
+    const DeviceArray<float> from(backend(), others);
+    const DeviceArray<double> skip(backend(), {1});
+    backend().math().copy(to.data(), from.data(), before.size(), skip.data());
+    EXPECT_EQ(to.get(), before);
+    backend().math().fill_zero(skip.data(), sizeof(double));
+    backend().math().copy(to.data(), from.data(), before.size(), count > 1 ? skip.data() : nullptr);
+    EXPECT_EQ(to.get(), others);
+    EXPECT_EQ(from.get(), others);
   }
 }
 
@@ -99,6 +120,7 @@ TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
   EXPECT_EQ(broken(fine, {1, -2}), 0);
   EXPECT_EQ(broken({std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0, 1e-45F}, {1e308}), 0);
   EXPECT_EQ(broken({}, {}), 0);
+  EXPECT_EQ(broken(fine, {1, -2}, 42), 42) << "it stays broken";
   for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
     for (const std::size_t place :
          {std::size_t{0}, std::size_t{69'999}, static_cast<std::size_t>(random_between(1, 69'998))}) {

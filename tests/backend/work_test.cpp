@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -62,6 +63,47 @@ TEST_P(Work, MarksKeepTheTime) {
   backend().queue().synchronize();
   EXPECT_GT(backend().queue().seconds_between(0, kMarks - 1), 0);
   EXPECT_LT(backend().queue().seconds_between(0, kMarks - 1), 10);
+}
+
+// A wait for a mark is one for the work before it, whatever is enqueued behind.
+TEST_P(Work, AMarkIsWaitedFor) {
+  const std::vector<float> ones(1000, 1.0F);
+  const DeviceArray<float> sum(backend(), ones);
+  std::vector<float> seen(ones.size());
+  for (int round = 1; round <= 3; ++round) {
+    backend().math().add(sum.data(), sum.data(), ones.size());
+    backend().queue().download(seen.data(), sum.data(), seen.size() * sizeof(float));
+    backend().queue().mark(5);
+    // More of the same, whose result is not downloaded.
+    for (int i = 0; i < 3; ++i) backend().math().add(sum.data(), sum.data(), ones.size());
+    if (round == 2) {
+      while (!backend().queue().reached(5)) continue;
+    } else {
+      backend().queue().wait_for(5);
+    }
+    EXPECT_EQ(seen.front(), std::exp2(4.0F * static_cast<float>(round) - 3.0F));
+    EXPECT_EQ(seen.back(), seen.front());
+  }
+}
+
+// Uploads beside the queue leave its earlier work alone, and its later work waits for them.
+TEST_P(Work, UploadsBesideTheQueueAreJoined) {
+  const std::size_t count = 50'000;
+  const std::size_t bytes = count * sizeof(float);
+  const DeviceArray<float> sum(backend(), std::vector<float>(count, 1.0F));
+  const DeviceArray<float> first(backend(), std::vector<float>(count, 100.0F));
+  const DeviceArray<float> second(backend(), std::vector<float>(count, 100.0F));
+  const std::vector<float> tens(count, 10.0F);
+  const std::vector<float> twenties(count, 20.0F);
+  for (int i = 0; i < 5; ++i) backend().math().add(sum.data(), sum.data(), count);
+  backend().queue().upload_beside(first.data(), tens.data(), bytes);
+  backend().queue().join_uploads();
+  backend().math().add(sum.data(), first.data(), count);
+  backend().queue().upload_beside(second.data(), twenties.data(), bytes);
+  for (int i = 0; i < 3; ++i) backend().math().add(sum.data(), sum.data(), count);
+  backend().queue().join_uploads();
+  backend().math().add(sum.data(), second.data(), count);
+  EXPECT_EQ(sum.get(), std::vector<float>(count, (32.0F + 10.0F) * 8 + 20.0F));
 }
 
 // Recording executes nothing; each replay executes everything.

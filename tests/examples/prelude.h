@@ -31,6 +31,7 @@ extern const std::filesystem::path path, run_dir;
 extern const std::string name, text, line;
 extern const std::span<const std::byte> bytes;
 extern const std::uint64_t seed, epoch, sample_index;
+extern const std::uint8_t* const plane;
 extern const int rank, size, epochs, lowest_failing_rank;
 extern std::int64_t step;
 extern const double timeout, clock, eta, loss, accuracy;

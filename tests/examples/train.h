@@ -33,7 +33,7 @@ extern Experiment& experiment;
 extern const Experiment& e;
 extern const Schedule schedule;
 extern const Request request;
-extern const Batch batch;
+extern const Batch batch, next_batch;
 extern const BatchPlan plan;
 extern const LayoutPlan layout_plan;
 extern const Graph graph, read_back;

@@ -64,7 +64,7 @@ machine Stand-in 9.0 13.0
 expect 3 'there is no .*ddp_train' "$run" --build "$folder"
 expect 2 'matches no check' "$run" "${results[@]}" --only nothing first
 
-passed='^7 passed, 0 failed$' pattern='^check: |deterministic|too little memory' count=7
+passed='^9 passed, 0 failed$' pattern='^check: |deterministic|too little memory' count=9
 if [ -n "${BRIEF:-}" ]; then passed='^2 passed, 0 failed$' pattern='^check: ' count=2; fi
 expect 0 "$passed" "$run" "${results[@]}" --only "$pattern" first faults
 [ "$(grep -c '^ok' "$folder/results of a run/summary.txt")" -eq "$count" ] || fail "the summary lacks checks"

@@ -76,6 +76,31 @@ def graph_and_none(check):
     return "the same bytes"
 
 
+def one_in_flight_and_many(check):
+    # Images that are jittered come from the host, in a copy beside the steps before; others lie on the GPU.
+    for way, source in (("resident", []), ("streamed", ["--color-jitter", "0.2,0.2,0"])):
+        a, _ = train(check, f"{way}-a", [*EXACT, *source, "--steps-in-flight", "1"])
+        for name, more in (("b", ["8"]), ("c", ["3", "--cuda-graph", "off"])):
+            b, _ = train(check, f"{way}-{name}", [*EXACT, *source, "--steps-in-flight", *more])
+            training.same_tensors(a, b)
+    return "the same bytes"
+
+
+def non_finite_in_flight(check):
+    """The step that is named, and what is kept of it, do not depend on the steps that have begun behind it."""
+    seen = set()
+    for in_flight in ("1", "4"):
+        folder, ended = train(check, in_flight, [*EXACT, "--lr", "1e6", "--steps-in-flight", in_flight], code=6)
+        said = re.search(r"step (\d+) \(epoch \d+\): the (loss|gradient) is not finite, [^;]*", ended.output)
+        if not said:
+            raise Failed(f"no step is named: {ended.last_line()}")
+        kept = folder / f"nonfinite-{said[1]}"
+        seen.add((said[0], *[(kept / file).read_bytes() for file in ("weights.safetensors", "pixels.bin")]))
+    if len(seen) != 1:
+        raise Failed("another step is named or kept with steps in flight")
+    return said[0]
+
+
 def resumed(check):
     a, _ = train(check, "a", EXACT)
     b, _ = train(check, "b", [*EXACT[:-1], "5"])
@@ -247,6 +272,8 @@ def run(stage):
     stage.check("deterministic: two runs", repeats)
     stage.check("deterministic: CUDA graph and none", graph_and_none)
     stage.check("deterministic: one rank and two", one_and_two_ranks)
+    stage.check("deterministic: one step in flight and many", one_in_flight_and_many)
+    stage.check("deterministic: a step that is not finite, with others in flight", non_finite_in_flight)
     stage.check("deterministic: stopped and resumed on two ranks", resumed)
     stage.check("USR1 saves and stops", stops_on_request)
     stage.check("a killed rank ends the job", killed_rank)

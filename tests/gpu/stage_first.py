@@ -92,19 +92,21 @@ def losses_of(network, precision, graph):
     return run
 
 
-def bench(check, name, precision, graph="on", seconds=150):
+def bench(check, name, precision, graph="on", seconds=150, in_flight=0):
     """The JSON line of `bench`, whose figures are stored."""
     ended = check.expect(check.ddp(["bench", "--device", "cuda", "--momentum", "0.9", "--lr", "0.001", "--precision",
-                                    precision, "--cuda-graph", graph, *BENCHES[name]], seconds))
+                                    precision, "--cuda-graph", graph, "--steps-in-flight", in_flight, *BENCHES[name]],
+                                   seconds))
     line = json.loads(ended.stdout.strip().splitlines()[-1])
-    check.figures.update(bench=name, precision=precision, graph=graph, images_per_second=line["samples_per_second"],
+    way = f"{graph}, {in_flight} step in flight" if in_flight else graph
+    check.figures.update(bench=name, precision=precision, graph=way, images_per_second=line["samples_per_second"],
                          step_ms=line["step_ms"])
     return line
 
 
-def bench_of(name, precision, graph="on"):
+def bench_of(name, precision, graph="on", in_flight=0):
     def run(check):
-        line = bench(check, name, precision, graph)
+        line = bench(check, name, precision, graph, in_flight=in_flight)
         return f"{line['samples_per_second']:,.0f} images/s, {line['step_ms']:.3f} ms a step"
 
     return run
@@ -155,3 +157,4 @@ def run(stage):
         for precision in ("fp32", "tf32", "bf16") if name == "lenet" else ("bf16",):
             stage.check(f"bench {name}, {precision}", bench_of(name, precision))
     stage.check("bench lenet, bf16, without a CUDA graph", bench_of("lenet", "bf16", "off"))
+    stage.check("bench lenet, bf16, one step in flight", bench_of("lenet", "bf16", in_flight=1))

@@ -157,6 +157,33 @@ TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
       });
 }
 
+// Of several steps in flight it is the first that has not ended.
+TEST(NcclFaults, AStepInFlightThatNeverEndsIsNamed) {
+  const std::size_t buckets = testing::model_config(Reduction::ring, true, 2).buckets.size();
+  // The second sum of the third of four steps.
+  reduce_with(2, {.silent_sum = 2 * (buckets + 1) + 1},
+              [&](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
+                DeviceQueue& queue = rig.backend->queue();
+                const Memory message = queue.allocate(sizeof(double), "a message");
+                const auto step = [&] {
+                  rig.backend->math().fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
+                  rig.reducer->shard_done();
+                  rig.reducer->finish();
+                  rig.reducer->sum(message.at<double>(0), 1);
+                };
+                for (std::size_t i = 0; i < 4; ++i) {
+                  rig.reducer->begin_step(kStep - 2 + static_cast<std::int64_t>(i));
+                  step();
+                  queue.mark(i);
+                }
+                rig.reducer->wait_for(0, kStep - 2);
+                rig.reducer->wait_for(1, kStep - 1);
+                EXPECT_THAT(error_text(ExitCode::rank_lost, [&] { rig.reducer->wait_for(2, kStep); }),
+                            HasSubstr(fmt::format("step 7, gradient bucket 2 of {}: waited 0.5 s", buckets)));
+                ranks.barrier();
+              });
+}
+
 TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
   run_as_threads(1, [](Communicator& ranks) {
     const ReducerConfig config = testing::model_config(Reduction::ring, true, 1);

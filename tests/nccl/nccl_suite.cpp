@@ -168,6 +168,69 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
   recording.reset();  // before its communicator
 }
 
+// The host reads the result of a step while later ones are in flight.
+void recorded_steps_are_in_flight_together(Communicator& ranks) {
+  const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
+  const ReducerRig rig = make_nccl_reducer(ranks, config);
+  DeviceQueue& queue = rig.backend->queue();
+  const Memory on_device = queue.allocate(sizeof(double), "a message");
+  struct Slot {
+    std::vector<float> input, sums;
+    std::vector<double> message;
+    std::unique_ptr<Recording> recording;
+  };
+  std::vector<Slot> slots(3);
+  for (Slot& each : slots) {
+    each.input.resize(config.elements);
+    each.sums.resize(config.elements);
+    each.message.resize(1);
+  }
+  const auto step = [&](Slot& slot) {
+    float* gradient = rig.reducer->shard_gradient();
+    for (const Bucket& bucket : config.buckets) {
+      queue.upload(gradient + bucket.begin, slot.input.data() + bucket.begin, bucket.elements() * sizeof(float));
+      rig.reducer->ready(bucket.begin);
+    }
+    rig.reducer->shard_done();
+    rig.reducer->finish();
+    queue.upload(on_device.data(), slot.message.data(), sizeof(double));
+    rig.reducer->sum(on_device.at<double>(0), 1);
+    queue.download(slot.message.data(), on_device.data(), sizeof(double));
+    queue.download(slot.sums.data(), rig.reducer->gradient(), config.elements * sizeof(float));
+  };
+  const int n = ranks.size();
+  const int all = 14;
+  for (int number = 0, done = 0; done < all;) {
+    const std::size_t place = static_cast<std::size_t>(number) % slots.size();
+    if (number < all && number - done < 3) {
+      Slot& slot = slots[place];
+      for (std::size_t i = 0; i < config.elements; ++i) {
+        slot.input[i] = static_cast<float>(static_cast<int>(i % 100) + number + ranks.rank());
+      }
+      slot.message[0] = number + ranks.rank();
+      rig.reducer->begin_step(number);
+      if (number > 0 && slot.recording == nullptr) slot.recording = queue.record([&] { step(slot); });
+      if (slot.recording != nullptr) {
+        slot.recording->replay();
+      } else {
+        step(slot);
+      }
+      queue.mark(place);
+      ++number;
+      continue;
+    }
+    const std::size_t first = static_cast<std::size_t>(done) % slots.size();
+    rig.reducer->wait_for(first, done);
+    EXPECT_EQ(slots[first].message[0], n * done + n * (n - 1) / 2) << "step " << done;
+    for (std::size_t i = 0; i < config.elements; ++i) {
+      ASSERT_EQ(slots[first].sums[i], static_cast<float>(n * (static_cast<int>(i % 100) + done) + n * (n - 1) / 2))
+          << "step " << done << " element " << i;
+    }
+    ++done;
+  }
+  slots.clear();  // before their communicator
+}
+
 }  // namespace
 
 const std::vector<NcclCase>& nccl_cases() {
@@ -176,6 +239,7 @@ const std::vector<NcclCase>& nccl_cases() {
       {"JoinHoldsLaterWorkAndNothingElse", join_holds_later_work_and_nothing_else},
       {"ARecordedStepForksAndJoins", a_recorded_step_forks_and_joins},
       {"ARecordedStepIsReplayed", a_recorded_step_is_replayed},
+      {"RecordedStepsAreInFlightTogether", recorded_steps_are_in_flight_together},
   };
   return cases;
 }

@@ -127,6 +127,20 @@ def main():
         ended = start([*planted, "--on-nonfinite", "skip", "--nonfinite-limit", "2", "--output",
                        str(scratch / f"skip-{ranks}")], ranks)
         check(ended.returncode == 0 and ended.stderr.count("the step is skipped") == 2, "steps are not skipped", ended)
+    # Steps that have begun behind it are dropped and made again.
+    for ranks in (1, 2):
+        run = scratch / f"ahead-{ranks}"
+        ended = start([*planted, "--on-nonfinite", "skip", "--steps-in-flight", "4", "--output", str(run)], ranks)
+        check(ended.returncode == 0 and ended.stderr.count("the step is skipped") == 2, "steps ahead: not skipped", ended)
+        for file in ("latest/model.safetensors", "latest/optimizer.safetensors", "steps.csv"):
+            same = [(scratch / folder / file).read_bytes() for folder in (f"skip-{ranks}", run.name)]
+            check(same[0] == same[1], f"{ranks} ranks differ in {file} with steps ahead of the host")
+        step = stops([*planted, "--steps-in-flight", "3"], scratch / f"ahead-image-{ranks}", where, ranks)
+        check(step == steps[1], f"with steps ahead found at {step} in place of {steps[1]}")
+        for file in ("batch.json", "pixels.bin", "weights.safetensors"):
+            same = [(scratch / folder / f"nonfinite-{step}" / file).read_bytes()
+                    for folder in (f"image-{ranks}", f"ahead-image-{ranks}")]
+            check(same[0] == same[1], f"{ranks} ranks keep another {file} with steps ahead of the host")
     a, b = (scratch / f"skip-{ranks}" / "latest" / "model.safetensors" for ranks in (1, 2))
     check(a.read_bytes() == b.read_bytes(), "one rank and two differ after a skipped step")
     lines = [json.loads(line) for line in (scratch / "skip-1" / "metrics.jsonl").read_text().splitlines()]
@@ -142,9 +156,13 @@ def main():
         ended = start([*norm, "--init-from", str(scratch / "norm.safetensors"), "--epochs", "2", "--on-nonfinite", "skip",
                        "--output", str(scratch / f"norm-{ranks}")], ranks)
         check(ended.returncode == 0 and ended.stderr.count("the step is skipped") == 2, "statistics are not put back", ended)
+    ended = start([*norm, "--init-from", str(scratch / "norm.safetensors"), "--epochs", "2", "--on-nonfinite", "skip",
+                   "--steps-in-flight", "4", "--output", str(scratch / "norm-ahead")])
+    check(ended.returncode == 0, "statistics are not put back with steps ahead of the host", ended)
     for file in ("model.safetensors", "optimizer.safetensors"):
-        same = [(scratch / f"norm-{ranks}" / "latest" / file).read_bytes() for ranks in (1, 2)]
+        same = [(scratch / f"norm-{run}" / "latest" / file).read_bytes() for run in (1, 2, "ahead")]
         check(same[0] == same[1], f"one rank and two differ in {file}")
+        check(same[0] == same[2], f"with steps ahead of the host {file} differs")
 
     # Rolled back to the checkpoint of the step before, whose weights the next step begins with; without one it ends.
     ended = start([*planted, "--on-nonfinite", "rollback", "--checkpoint-every", "1", "--output", str(scratch / "back")])

@@ -9,8 +9,8 @@ check() {
   local name=$1
   shift
   run 0 60 1 "${exact[@]}" "$@" --output "$folder/$name"
-  run 0 60 2 "${exact[@]}" "$@" --output "$folder/$name-again" --max-steps 3
-  run 0 60 1 "${exact[@]}" "$@" --output "$folder/$name-again" --resume auto
+  run 0 60 2 "${exact[@]}" "$@" --output "$folder/$name-again" --max-steps 3 --steps-in-flight 2
+  run 0 60 1 "${exact[@]}" "$@" --output "$folder/$name-again" --resume auto --steps-in-flight 3
   same_tensors "$folder/$name/latest" "$folder/$name-again/latest"
 }
 check sgd --momentum 0.9 --decay decoupled --weight-decay 0.01 --clip-norm 1 --schedule multi-step --lr-milestones 1

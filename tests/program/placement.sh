@@ -92,6 +92,22 @@ STAND_IN_NVML=throttled run 0 60 2 --device cuda "${few[@]}"
 run 0 30 1 explain "$folder/hot"
 prints 'throttled GPU: the GPU of rank 0 on .* runs at 50% of its highest clock because of heat$'
 
+# Resident images are edited where they are read, with the bytes of the loader's threads; and so with steps in flight, and
+# a step that is not finite is replayed from such images.
+edits=(--dataset glyphs --train-limit 160 --test-limit 10 --global-batch 32 --epochs 2 --deterministic --logical-shards 2
+  --threads 1 --progress none --random-crop-padding 3 --random-flip on --cutout 5 --random-erasing 0.5 --normalize standard)
+run 0 60 1 "${edits[@]}" --device cpu --output "$folder/by-threads"
+run 0 60 1 "${edits[@]}" --device cuda --output "$folder/by-device"
+same_files "$folder/by-threads/latest/model.safetensors" "$folder/by-device/latest/model.safetensors"
+run 0 60 1 "${edits[@]}" --device cuda --random-crop-fill reflect --steps-in-flight 1 --output "$folder/reflected"
+run 0 60 2 "${edits[@]}" --device cpu --random-crop-fill reflect --output "$folder/reflected-by-threads"
+same_files "$folder/reflected/latest/model.safetensors" "$folder/reflected-by-threads/latest/model.safetensors"
+for device in cpu cuda; do
+  run 6 60 1 "${edits[@]}" --device $device --lr 1e6 --output "$folder/broken-$device"
+done
+same_files "$folder"/broken-cpu/nonfinite-*/pixels.bin "$folder"/broken-cuda/nonfinite-*/pixels.bin
+same_files "$folder"/broken-cpu/nonfinite-*/weights.safetensors "$folder"/broken-cuda/nonfinite-*/weights.safetensors
+
 # A trace shows the kernels, or says why it does not, and is written all the same.
 few[-1]=$folder/traced
 run 0 60 2 --device cuda "${few[@]}" --trace

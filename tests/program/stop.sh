@@ -3,11 +3,11 @@
 set -u
 source "$(dirname "$0")/lib.sh"
 
-# start OUTPUT RANKS: starts a long run in the background and waits for its first steps.
+# start OUTPUT RANKS ARGUMENTS...: starts a long run in the background and waits for its first steps.
 start() {
   output=$1
   "$mpirun" -q --oversubscribe --bind-to none -np "$2" "$program" "${small[@]}" --epochs 2000 --log-interval 1 \
-    --output "$output" --checkpoint-every 100000 --timeout 5 >"$folder/out" 2>"$folder/err" &
+    --output "$output" --checkpoint-every 100000 --timeout 5 "${@:3}" >"$folder/out" 2>"$folder/err" &
   job=$!
   for _ in $(seq 300); do
     [ -f "$output/metrics.jsonl" ] && [ "$(wc -l <"$output/metrics.jsonl")" -gt 2 ] && return
@@ -40,7 +40,7 @@ listening() {
   ' "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
 }
 
-start "$folder/usr1" 2
+start "$folder/usr1" 2 --steps-in-flight 4
 for pid in $(rank_pids); do
   [ -z "$(listening "$pid")" ] || fail "a rank of a job on one host listens at $(listening "$pid")"
 done
@@ -57,7 +57,7 @@ start "$folder/int" 2
 kill -INT "$(rank_pids | head -1)"
 ends 75 10
 
-start "$folder/hup" 2
+start "$folder/hup" 2 --steps-in-flight 3
 for pid in $(rank_pids); do kill -HUP "$pid"; done
 for _ in $(seq 100); do [ -e "$folder/hup/latest" ] && break; sleep 0.1; done
 [ -s "$folder/hup/latest/state.json" ] || fail "HUP left no checkpoint"

@@ -89,6 +89,7 @@ class StandInNccl final : public DeviceCommunicator {
     wrong_ = nullptr;
   }
   void wait(const std::string& what) override { sums_->wait(what); }
+  void wait_for(std::size_t mark, const std::string& what) override { sums_->wait_for(mark, what); }
 
  private:
   std::unique_ptr<DeviceCommunicator> sums_;

@@ -1,15 +1,21 @@
-// A test backend with the CPU's operators that executes its queue only in synchronize(): as on a GPU, a program that
-// reads too early sees stale data, and one that overwrites an input too early corrupts the result.
+// A test backend with the CPU's operators that executes its queue only when the host waits, and no further than what it
+// waits for: as on a GPU, a program that reads too early sees stale data, and one that overwrites an input too early
+// corrupts the result. Uploads beside the queue happen at a random time before they are joined.
 //
 //   const std::unique_ptr<Backend> device = make_queued_backend();
 //   device->queue().upload(there, here, bytes);   // `here` must not change until synchronize()
-//   device->queue().synchronize();                // now the copy has happened
+//   device->queue().mark(0);
+//   device->queue().fill_zero(there, bytes);
+//   device->queue().wait_for(0);                  // now the copy has happened, but nothing after it
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,11 +34,35 @@ class LazyQueue final : public HostQueue {
   std::size_t available_bytes() const override { return std::size_t{1} << 40U; }
   void upload(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
   void download(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
+  void upload_beside(void* device, const void* host, std::size_t bytes) override {
+    if (recorded_ != nullptr) throw std::logic_error("an upload beside the queue cannot be recorded");
+    uploads_.emplace_back([=] {
+      if (bytes > 0) std::memcpy(device, host, bytes);
+    });
+    ++uploads_begun_;
+  }
+  void join_uploads() override {
+    if (recorded_ != nullptr) throw std::logic_error("a join of uploads cannot be recorded");
+    enqueue([this, all = uploads_begun_] {
+      while (uploads_done_ < all) upload_next();
+    });
+  }
   void mark(std::size_t place) override {
-    enqueue([=, this] { HostQueue::mark(place); });
+    if (recorded_ == nullptr) ++ahead_.at(place);
+    enqueue([=, this, counted = recorded_ == nullptr] {
+      HostQueue::mark(place);
+      if (counted) --ahead_.at(place);
+    });
   }
   void synchronize() override {
-    for (; !queue_.empty(); queue_.pop_front()) queue_.front()();
+    while (!queue_.empty()) execute_next();
+  }
+  bool reached(std::size_t place) override {
+    if (ahead_.at(place) > 0) execute_next();
+    return ahead_.at(place) == 0;
+  }
+  void wait_for(std::size_t place) override {
+    while (!reached(place)) continue;
   }
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
     auto recording = std::make_unique<LazyRecording>(*this);
@@ -70,8 +100,24 @@ class LazyQueue final : public HostQueue {
       if (bytes > 0) std::memcpy(to, from, bytes);
     });
   }
+  void upload_next() {
+    uploads_.front()();
+    uploads_.pop_front();
+    ++uploads_done_;
+  }
+  void execute_next() {
+    while (!uploads_.empty() && random_() % 2 == 0) upload_next();
+    const Work work = std::move(queue_.front());
+    queue_.pop_front();
+    work();
+  }
 
   std::deque<Work> queue_;
+  std::deque<Work> uploads_;
+  std::size_t uploads_begun_ = 0;
+  std::size_t uploads_done_ = 0;
+  std::mt19937 random_{std::random_device{}()};
+  std::array<int, kMarks> ahead_{};  // of each index, marks that were not reached yet
   std::vector<Work>* recorded_ = nullptr;
 };
 
@@ -139,8 +185,11 @@ class LazyMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums) override {
     queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums); });
   }
-  void pull(float* slow, float* fast, std::size_t count, float rest) override {
-    queue_.enqueue([=, this] { cpu_->pull(slow, fast, count, rest); });
+  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
+    queue_.enqueue([=, this] { cpu_->copy(to, from, count, skip); });
+  }
+  void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
+    queue_.enqueue([=, this] { cpu_->pull(slow, fast, count, rest, skip); });
   }
   void update(const UpdateArguments& arguments) override {
     queue_.enqueue([=, this] { cpu_->update(arguments); });

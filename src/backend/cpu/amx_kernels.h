@@ -19,6 +19,8 @@ namespace ddp::lanes {
 // Rows of a tile, the floats (or pairs) of a row, and those of a tile, which lie one row after the other.
 inline constexpr int kAmxRows = 16;
 inline constexpr std::int64_t kAmxTile = 256;
+// The most output channels of a kernel.
+inline constexpr std::int64_t kAmxMostChannels = 48;
 
 // Rows of each of the eight tile registers, from 1 to 16.
 struct TileRows {
@@ -40,6 +42,8 @@ struct AmxForward {
   int out_channels, out_h, out_w;
   // Rows of the image that are not padding, counted from that of the first result, and rows from a result's to the next's.
   int first_row, last_row, stride;
+  // Floats of a row of the image that are not padding, counted from the window of the first result.
+  std::int64_t first_value, last_value;
   // As in ConvShape, in vectors of 16 values; of pooled results if pooled.
   std::int64_t out_plane, out_row, out_step;
   void* y;              // of bf16 numbers or of floats
@@ -95,10 +99,15 @@ struct AmxKernels {
   // The upper parts, and the rests at `rest`.
   void (*split_gradient)(const float* dy, std::int64_t plane, int channels, std::int64_t count, float* to,
                          std::int64_t to_step, float* rest);
-  // Values of 16 samples at `count` positions, `from_step` floats apart -> 16 upper parts, `to_step` numbers apart, and the
-  // rests at `rest`.
-  void (*split_samples)(const float* x, std::int64_t count, std::int64_t from_step, std::uint16_t* to,
-                        std::int64_t to_step, std::uint16_t* rest);
+  // Values of 16 samples of one block and of another, which may be null for zeros, at `count` positions, `from_step` values
+  // apart -> vectors of both, `to_step` floats apart.
+  void (*join_samples)(const std::uint16_t* first, const std::uint16_t* second, std::int64_t count,
+                       std::int64_t from_step, float* to, std::int64_t to_step);
+  // The same of floats: the upper parts, and the rests at `rest`.
+  void (*split_samples)(const float* first, const float* second, std::int64_t count, std::int64_t from_step, float* to,
+                        std::int64_t to_step, float* rest);
+  // 16 pairs of weights: their upper parts; the rests of the pairs whose bits are set in `rests`.
+  void (*round_pairs)(const float* lower, const float* upper, std::uint32_t rests, float* to);
 };
 
 // Whether to offer kernels with AMX: if the processor has AMX for bf16, the operating system lets this process use it, and

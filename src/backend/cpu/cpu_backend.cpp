@@ -342,12 +342,17 @@ class CpuMath final : public FlatMath {
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                    double* broken) override {
     const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
-    *broken = finite && cpu_all_finite(values, count) ? 0 : 1;
+    if (!finite || !cpu_all_finite(values, count)) *broken = 1;
   }
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cpu_square_sums(values, count, sums);
   }
-  void pull(float* slow, float* fast, std::size_t count, float rest) override { cpu_pull(slow, fast, count, rest); }
+  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
+    if (skip == nullptr || *skip == 0) std::copy_n(from, count, to);
+  }
+  void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
+    if (skip == nullptr || *skip == 0) cpu_pull(slow, fast, count, rest);
+  }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };
 

@@ -65,9 +65,37 @@ void load_samples(const InputSpec& spec, const InputArguments& a, Value* x) {
   }
 }
 
+// Byte by byte: the CPU's loader threads edit images, and only stand-ins for a GPU come here.
+template <class Value>
+void load_edited(const InputSpec& spec, const InputArguments& a, Value* x) {
+  const Shape& crop = spec.cropped;
+  const EditRules rules{static_cast<std::int32_t>(spec.image.height), static_cast<std::int32_t>(spec.image.width),
+                        spec.edits_reflect};
+#pragma omp parallel for schedule(static)
+  for (std::int64_t n = 0; n < a.count; ++n) {
+    const std::uint8_t* image = a.pixels + row_of(a, n) * spec.image.elements();
+    for (std::int64_t c = 0; c < crop.channels; ++c) {
+      const auto channel = static_cast<std::size_t>(c);
+      const std::uint8_t* plane = image + c * spec.image.height * spec.image.width;
+      for (std::int64_t y = 0; y < crop.height; ++y) {
+        for (std::int64_t column = 0; column < crop.width; ++column) {
+          const std::uint8_t byte = edited_byte(plane, rules, a.edits[n], static_cast<std::int32_t>(y),
+                                                static_cast<std::int32_t>(column), spec.fill[channel]);
+          set(x[element_offset(crop, spec.layout, n, c, y, column)],
+              pixel_value(byte, spec.scale[channel], spec.shift[channel]));
+        }
+      }
+    }
+  }
+}
+
 template <class Value>
 void load(const InputSpec& spec, const InputArguments& a, Value* x) {
-  if (spec.layout == Layout::lanes16) {
+  if (a.edits != nullptr) {
+    // Lanes of samples beyond the last are zero.
+    std::fill_n(x, stored_elements(a.count, spec.cropped, spec.layout), Value{});
+    load_edited(spec, a, x);
+  } else if (spec.layout == Layout::lanes16) {
     load_lanes(spec, a, x);
   } else {
     load_samples(spec, a, x);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <type_traits>
 
 #include "backend/arithmetic.h"
@@ -23,9 +22,6 @@ constexpr std::int64_t kAmxBand = 128 * 1024;
 constexpr std::int64_t kAmxPiece = 256 * 1024;
 constexpr std::int64_t kAmxMostPairs = 4;
 
-// Samples in a vector of the weight gradient's image: of two blocks.
-constexpr std::int64_t kPairSamples = 2 * kLanes;
-
 constexpr std::int64_t tile_count(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
 // The parts of values, and the products of parts.
@@ -37,15 +33,13 @@ constexpr int kProducts = std::is_same_v<Value, Bf16> ? 1 : 3;
 constexpr std::array kImageParts = {0, 1, 0};
 constexpr std::array kOtherParts = {0, 0, 1};
 
-Bf16 part_of(Bf16 value, int /*part*/) { return value; }
-Bf16 part_of(float value, int part) {
-  const Bf16 high{bf16_bits(value)};
-  return part == 0 ? high : Bf16{bf16_bits(value - float_of_bf16(high.bits))};
-}
+// The weights of a step of one tile of channels, to be rounded.
+struct StepWeights {
+  std::array<std::array<float, kLanes>, lanes::kAmxMostChannels> lower, upper;
+};
 
-float pair_of(Bf16 lower, Bf16 upper) {
-  return std::bit_cast<float>(std::uint32_t{lower.bits} | (std::uint32_t{upper.bits} << 16U));
-}
+// Positions that are copied of all channels before the next, so that all of them stay in the first-level cache.
+constexpr int kCopiedColumns = 8;
 
 }  // namespace
 
@@ -123,18 +117,21 @@ std::int64_t AmxConv<Value>::scratch_elements() const {
   return has_taps() ? image_elements(std::min(band_rows(), shape_.out_h)) : 0;
 }
 
+// Steps of the same channels one after the other, since their weights lie together.
 template <class Value>
 void AmxConv<Value>::pack(const Weights& weights, float* packed) const {
-  const int tiles = tile_.channels / kAmxRows;
-  const std::int64_t step_size = tiles * kAmxTile;
+  const std::int64_t step_size = tile_.channels / kAmxRows * kAmxTile;
+  const int apart = vectors() % kAmxRows == 0 ? vectors() / kAmxRows : steps();
 #pragma omp parallel for collapse(2) schedule(static) num_threads(extent_.threads)
   for (std::int64_t g = 0; g < extent_.groups; ++g) {
     for (int t = 0; t < channel_tiles(); ++t) {
-      float* to = packed + g * packed_group() + t * shape_.kernel_h * steps() * step_size;
-      for (int r = 0; r < shape_.kernel_h; ++r) {
-        for (int step = 0; step < steps(); ++step, to += step_size) {
-          pack_step(weights, weights.values + g * weights.group + weights.first + r * weights.row, step,
-                    t * tile_.channels, to);
+      float* tiles = packed + g * packed_group() + t * shape_.kernel_h * steps() * step_size;
+      for (int first = 0; first < apart; ++first) {
+        for (int r = 0; r < shape_.kernel_h; ++r) {
+          for (int step = first; step < steps(); step += apart) {
+            pack_step(weights, weights.values + g * weights.group + weights.first + r * weights.row, step,
+                      t * tile_.channels, tiles + (std::int64_t{r} * steps() + step) * step_size);
+          }
         }
       }
     }
@@ -143,21 +140,28 @@ void AmxConv<Value>::pack(const Weights& weights, float* packed) const {
 
 // The tiles of a step of a row of the window, whose first weights are at `row`, of the output channels from `channel` on.
 template <class Value>
-void AmxConv<Value>::pack_step(const Weights& weights, const Value* row, int step, int channel, float* to) const {
-  for (int k = 0; k < kAmxRows; ++k) {
-    const int vector = step * kAmxRows + k;
+void AmxConv<Value>::pack_step(const Weights& weights, const float* row, int step, int channel, float* to) const {
+  const lanes::AmxKernels& kernels = lanes::amx_kernels();
+  const int channels = std::min(tile_.channels, shape_.out_channels - channel);
+  StepWeights values;
+  std::uint32_t rests = 0;
+  for (std::size_t k = 0; k < kLanes; ++k) {
+    const int vector = step * kAmxRows + static_cast<int>(k);
     const int column = vector / vectors();
-    const int part = kOtherParts.at(static_cast<std::size_t>(vector % vectors() / pairs()));
+    if (kOtherParts.at(static_cast<std::size_t>(vector % vectors() / pairs())) == 1) rests |= 1U << k;
     const int in = 2 * (vector % pairs());
-    const Value* from = row + column * weights.column + in * weights.in;
-    for (int o = 0; o < tile_.channels; ++o) {
-      const bool exists = column < shape_.kernel_w && channel + o < shape_.out_channels;
-      const std::int64_t at = (channel + o) * weights.out;
-      const bool both = exists && in + 1 < shape_.in_channels;
-      to[o * kAmxRows + k] =
-          exists ? pair_of(part_of(from[at], part), both ? part_of(from[at + weights.in], part) : Bf16{}) : 0.0F;
+    const bool exists = column < shape_.kernel_w;
+    const bool both = exists && in + 1 < shape_.in_channels;
+    const float* from = row + channel * weights.out + column * weights.column + in * weights.in;
+    for (std::size_t o = 0; o < static_cast<std::size_t>(channels); ++o, from += weights.out) {
+      values.lower[o][k] = exists ? *from : 0.0F;
+      values.upper[o][k] = both ? from[weights.in] : 0.0F;
     }
   }
+  for (std::size_t o = 0; o < static_cast<std::size_t>(channels); ++o, to += kAmxRows) {
+    kernels.round_pairs(values.lower[o].data(), values.upper[o].data(), rests, to);
+  }
+  std::fill_n(to, (tile_.channels - channels) * kAmxRows, 0.0F);
 }
 
 // [rows][columns][products][pairs of channels] vectors.
@@ -180,16 +184,18 @@ void AmxConv<Value>::copy_image(const Value* x, const Part& part, float* image) 
     std::fill(to + columns.end * position, to + row_size, 0.0F);
     const Value* from = x + kLanes * (std::int64_t{image_.plane_row(part.begin, row)} * shape_.in_w +
                                       image_.plane_column(columns.begin));
-    for (int pair = 0; pair < pairs(); ++pair) {
-      const Value* lower = from + 2 * pair * plane;
-      const Value* upper = 2 * pair + 1 < shape_.in_channels ? lower + plane : nullptr;
-      float* at = to + columns.begin * position + kLanes * pair;
-      const int count = columns.end - columns.begin;
-      const std::int64_t gap = kLanes * image_.column_gap;
-      if constexpr (std::is_same_v<Value, Bf16>) {
-        kernels.pair_positions(&lower->bits, upper == nullptr ? nullptr : &upper->bits, count, gap, at, position);
-      } else {
-        kernels.split_positions(lower, upper, count, gap, at, position, kLanes * pairs());
+    const std::int64_t gap = kLanes * image_.column_gap;
+    for (int first = columns.begin; first < columns.end; first += kCopiedColumns, from += kCopiedColumns * gap) {
+      const int count = std::min(kCopiedColumns, columns.end - first);
+      for (int pair = 0; pair < pairs(); ++pair) {
+        const Value* lower = from + 2 * pair * plane;
+        const Value* upper = 2 * pair + 1 < shape_.in_channels ? lower + plane : nullptr;
+        float* at = to + first * position + kLanes * pair;
+        if constexpr (std::is_same_v<Value, Bf16>) {
+          kernels.pair_positions(&lower->bits, upper == nullptr ? nullptr : &upper->bits, count, gap, at, position);
+        } else {
+          kernels.split_positions(lower, upper, count, gap, at, position, kLanes * pairs());
+        }
       }
     }
   }
@@ -200,6 +206,7 @@ template <class Value>
 void AmxConv<Value>::run_band(const Value* x, Value* y, const Blocks& blocks, const Part& part, float* image) const {
   if (has_taps()) copy_image(x, part, image);
   const AmxImage::Range rows = image_.inner_rows(part.begin, part.end - part.begin);
+  const AmxImage::Range columns = image_.inner_columns();
   const std::int64_t position = kLanes * vectors();
   const std::int64_t image_row = image_.columns * position;
   lanes::AmxForward task{.kernel_h = has_taps() ? shape_.kernel_h : 0,
@@ -216,6 +223,8 @@ void AmxConv<Value>::run_band(const Value* x, Value* y, const Blocks& blocks, co
                          .first_row = rows.begin,
                          .last_row = rows.end,
                          .stride = image_.row_stride,
+                         .first_value = columns.begin * position,
+                         .last_value = columns.end * position,
                          .out_plane = shape_.out_plane,
                          .out_row = shape_.out_row,
                          .out_step = shape_.out_step,
@@ -293,52 +302,60 @@ std::int64_t AmxWeightGradient<Value>::floats() const {
   return groups_ * sums_group() + kParts<Value> * (images() + gradients());
 }
 
-// [pairs of blocks][rows][columns][channels] vectors of the 16 samples of one block and those of the next.
+// [pairs of blocks][rows][columns][channels] vectors of the 16 samples of one block and those of the next, or zeros.
 template <class Value>
 void AmxWeightGradient<Value>::copy_image(const Part& part, const Blocks& blocks, float* memory) const {
   const int results = part.end - part.begin;
   const AmxImage::Range rows = image_.inner_rows(part.begin, results);
   const AmxImage::Range columns = image_.inner_columns();
-  const std::int64_t plane = kLanes * std::int64_t{shape_.in_h} * shape_.in_w;
+  const std::int64_t row_size = kLanes * std::int64_t{image_.columns} * shape_.in_channels;
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
-  for (int c = 0; c < shape_.in_channels; ++c) {
-    for (std::int64_t b = 0; b < round_up(blocks.count, 2); ++b) {
-      float* image = memory + groups_ * sums_group() + b / 2 * image_pair(results);
-      Bf16* to = static_cast<Bf16*>(static_cast<void*>(image)) + kPairSamples * c + b % 2 * kLanes;
-      for (int row = 0; row < image_.rows(results); ++row, to += kPairSamples * shape_.in_channels * image_.columns) {
-        if (b == blocks.count || row < rows.begin || row >= rows.end) {
-          clear(to, 0, image_.columns);
-          continue;
-        }
-        clear(to, 0, columns.begin);
-        copy_row(part.x + b * blocks.x_size + c * plane +
-                     kLanes * (std::int64_t{image_.plane_row(part.begin, row)} * shape_.in_w +
-                               image_.plane_column(columns.begin)),
-                 columns.end - columns.begin, to + kPairSamples * shape_.in_channels * columns.begin);
-        clear(to, columns.end, image_.columns);
+  for (std::int64_t pair = 0; pair < tile_count(blocks.count, 2); ++pair) {
+    for (int row = 0; row < image_.rows(results); ++row) {
+      float* to = memory + groups_ * sums_group() + pair * image_pair(results) + row * row_size;
+      if (row < rows.begin || row >= rows.end) {
+        clear(to, 0, image_.columns);
+        continue;
+      }
+      clear(to, 0, columns.begin);
+      const Value* from =
+          part.x + 2 * pair * blocks.x_size +
+          kLanes * (std::int64_t{image_.plane_row(part.begin, row)} * shape_.in_w + image_.plane_column(columns.begin));
+      copy_row(from, 2 * pair + 1 < blocks.count ? from + blocks.x_size : nullptr, columns, to);
+      clear(to, columns.end, image_.columns);
+    }
+  }
+}
+
+// The columns [begin, end) of a row of the image, of all parts.
+template <class Value>
+void AmxWeightGradient<Value>::clear(float* row, int begin, int end) const {
+  const std::int64_t position = kLanes * shape_.in_channels;
+  for (int part = 0; part < kParts<Value>; ++part) {
+    std::fill(row + part * images() + begin * position, row + part * images() + end * position, 0.0F);
+  }
+}
+
+// `first` and `second` are the values of the first column of two blocks.
+template <class Value>
+void AmxWeightGradient<Value>::copy_row(const Value* first, const Value* second, const AmxImage::Range& columns,
+                                        float* row) const {
+  const lanes::AmxKernels& kernels = lanes::amx_kernels();
+  const std::int64_t gap = kLanes * image_.column_gap;
+  const std::int64_t position = kLanes * shape_.in_channels;
+  const std::int64_t plane = kLanes * std::int64_t{shape_.in_h} * shape_.in_w;
+  for (int column = columns.begin; column < columns.end; column += kCopiedColumns) {
+    const int count = std::min(kCopiedColumns, columns.end - column);
+    for (int c = 0; c < shape_.in_channels; ++c) {
+      const std::int64_t at = c * plane + (column - columns.begin) * gap;
+      float* to = row + column * position + kLanes * c;
+      if constexpr (std::is_same_v<Value, Bf16>) {
+        kernels.join_samples(&first[at].bits, second == nullptr ? nullptr : &second[at].bits, count, gap, to, position);
+      } else {
+        kernels.split_samples(first + at, second == nullptr ? nullptr : second + at, count, gap, to, position,
+                              to + images());
       }
     }
-  }
-}
-
-// The columns [begin, end) of the samples of a block in a row of the image, of all parts.
-template <class Value>
-void AmxWeightGradient<Value>::clear(Bf16* row, int begin, int end) const {
-  for (int part = 0; part < kParts<Value>; ++part, row += 2 * images()) {
-    for (std::int64_t column = begin; column < end; ++column) {
-      std::fill_n(row + kPairSamples * shape_.in_channels * column, kLanes, Bf16{});
-    }
-  }
-}
-
-template <class Value>
-void AmxWeightGradient<Value>::copy_row(const Value* from, int count, Bf16* to) const {
-  const std::int64_t gap = kLanes * image_.column_gap;
-  const std::int64_t position = kPairSamples * shape_.in_channels;
-  if constexpr (std::is_same_v<Value, Bf16>) {
-    for (std::int64_t i = 0; i < count; ++i) std::copy_n(from + i * gap, kLanes, to + i * position);
-  } else {
-    lanes::amx_kernels().split_samples(from, count, gap, &to->bits, position, &to[2 * images()].bits);
   }
 }
 

@@ -1,6 +1,6 @@
 // Convolutions in lanes16 with AMX: forward or data gradient, and the weight gradient. Images are copied so that the values of a
-// row of the window lie together and fill whole tiles (amx_kernels.h). Activations and weights are bf16 numbers; or floats for
-// tf32: x = h + l of two bf16 numbers, and products h h' + l h' + h l', which are exact up to 2^-16 of their size.
+// row of the window lie together and fill whole tiles (amx_kernels.h). Activations are bf16 numbers, to which weights are rounded;
+// or floats for tf32: x = h + l of two bf16 numbers, and products h h' + l h' + h l', which are exact up to 2^-16 of their size.
 //
 //   AmxConv<Bf16> conv(forward_shape(spec), amx_tile, Epilogue::relu, {.groups = 1, .threads = 2});
 //   conv.pack(weights, packed);                          // conv.packed_elements() floats
@@ -55,7 +55,7 @@ class AmxConv {
   // Where weights are: that of output channel o, input channel c, row r and column s of the window is at
   // first + o * out + c * in + r * row + s * column.
   struct Weights {
-    const Value* values;
+    const float* values;
     std::int64_t group;  // values between groups
     std::int64_t first, out, in, row, column;
   };
@@ -81,7 +81,7 @@ class AmxConv {
     std::uint16_t* mask;
   };
   void run_band(const Value* x, Value* y, const Blocks& blocks, const Part& part, float* image) const;
-  void pack_step(const Weights& weights, const Value* row, int step, int channel, float* to) const;
+  void pack_step(const Weights& weights, const float* row, int step, int channel, float* to) const;
   void copy_image(const Value* x, const Part& part, float* image) const;
 
   bool has_taps() const { return shape_.kernel_h > 0 && shape_.kernel_w > 0; }
@@ -129,8 +129,8 @@ class AmxWeightGradient {
     int begin, end;
   };
   void copy_image(const Part& part, const Blocks& blocks, float* memory) const;
-  void clear(Bf16* row, int begin, int end) const;
-  void copy_row(const Value* from, int count, Bf16* to) const;
+  void clear(float* row, int begin, int end) const;
+  void copy_row(const Value* first, const Value* second, const AmxImage::Range& columns, float* row) const;
   void copy_gradient(const Part& part, const Blocks& blocks, float* memory) const;
   void multiply(std::int64_t group, const Part& part, const Blocks& blocks, bool accumulate, float* memory) const;
 

@@ -38,9 +38,9 @@ std::int64_t AmxDirections<Value>::scratch_elements() const {
 }
 
 template <class Value>
-void AmxDirections<Value>::forward(const ForwardArguments& a, const Value* weights, const Memory& memory) const {
+void AmxDirections<Value>::forward(const ForwardArguments& a, const Memory& memory) const {
   const std::int64_t window = spec_.window.elements();
-  forward_->pack({.values = weights,
+  forward_->pack({.values = a.parameters[0],
                   .group = group_parameters(),
                   .first = 0,
                   .out = window * (spec_.input.channels / spec_.groups),
@@ -62,7 +62,7 @@ void AmxDirections<Value>::forward(const ForwardArguments& a, const Value* weigh
 
 // Rows and columns of a phase's weights are those of the window backwards.
 template <class Value>
-void AmxDirections<Value>::pack_data(const Value* weights, float* packed) const {
+void AmxDirections<Value>::pack_data(const float* weights, float* packed) const {
   const std::int64_t window = spec_.window.elements();
   const std::int64_t column = spec_.window.stride.horizontal;
   const std::int64_t row = spec_.window.stride.vertical * spec_.window.width;

@@ -2,7 +2,7 @@
 // (lanes_bf16_conv.cpp, lanes_conv.cpp). Value: Bf16, or float for tf32.
 //
 //   AmxDirections<Bf16> amx(spec, tiles, threads);
-//   if (amx.has_forward()) amx.forward(arguments, weights, {packed, scratch, scratch_size});
+//   if (amx.has_forward()) amx.forward(arguments, {packed, scratch, scratch_size});
 #pragma once
 
 #include <optional>
@@ -35,9 +35,8 @@ class AmxDirections {
     float* scratch;  // of the first thread; the others follow at distances of scratch_size floats
     std::int64_t scratch_size;
   };
-  // `weights` are those of the arguments as values.
-  void forward(const ForwardArguments& a, const Value* weights, const Memory& memory) const;
-  void pack_data(const Value* weights, float* packed) const;
+  void forward(const ForwardArguments& a, const Memory& memory) const;
+  void pack_data(const float* weights, float* packed) const;
   // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
   void data_gradient(const Value* dpre, Value* dx, std::int64_t count, const Memory& memory) const;
   void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* sums) const;

@@ -100,7 +100,7 @@ class LanesBf16Conv final : public Op {
       return;
     }
     if (amx_.has_forward()) {
-      amx_.forward(a, rounded_weights(a.parameters[0], a.workspace), amx_memory(a.workspace));
+      amx_.forward(a, amx_memory(a.workspace));
       return;
     }
     float* packed = packed_.in(a.workspace);
@@ -230,11 +230,11 @@ class LanesBf16Conv final : public Op {
       data_winograd_->prepare(data_winograd_weights(a));
       return;
     }
-    const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     if (amx_.has_data()) {
-      amx_.pack_data(weights, packed);
+      amx_.pack_data(a.parameters[0], packed);
       return;
     }
+    const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     for (const DataPhase& phase : phases_) {
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
         pack_data_pairs(spec_, phase, weights + g * group_parameters(), data_tile_->channels, packed);

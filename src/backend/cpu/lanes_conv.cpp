@@ -115,7 +115,7 @@ class LanesConv final : public Op {
       return;
     }
     if (amx_.has_forward()) {
-      amx_.forward(a, a.parameters[0], amx_memory(a.workspace));
+      amx_.forward(a, amx_memory(a.workspace));
       return;
     }
     float* packed = packed_.in(a.workspace);

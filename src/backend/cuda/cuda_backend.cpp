@@ -120,12 +120,28 @@ class CudaQueue final : public DeviceQueue {
   void download(void* host, const void* device, std::size_t bytes) override {
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
+  void upload_beside(void* device, const void* host, std::size_t bytes) override {
+    DDP_ASSERT(!recording_);
+    if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, uploads_.get()));
+  }
+  void join_uploads() override {
+    DDP_ASSERT(!recording_);
+    DDP_CUDA(cudaEventRecordWithFlags(uploaded_.get(), uploads_.get(), cudaEventRecordDefault));
+    DDP_CUDA(cudaStreamWaitEvent(stream_.get(), uploaded_.get()));
+  }
   void mark(std::size_t place) override {
     // During capture the event must be external, so that its time can be queried.
     const unsigned flags = recording_ ? cudaEventRecordExternal : cudaEventRecordDefault;
     DDP_CUDA(cudaEventRecordWithFlags(marks_.at(place).get(), stream_.get(), flags));
   }
   void synchronize() override { DDP_CUDA(cudaStreamSynchronize(stream_.get())); }
+  bool reached(std::size_t place) override {
+    const cudaError_t state = cudaEventQuery(marks_.at(place).get());
+    if (state == cudaErrorNotReady) return false;
+    DDP_CUDA(state);
+    return true;
+  }
+  void wait_for(std::size_t place) override { DDP_CUDA(cudaEventSynchronize(marks_.at(place).get())); }
   double seconds_between(std::size_t from, std::size_t to) const override {
     float milliseconds = 0;
     DDP_CUDA(cudaEventElapsedTime(&milliseconds, marks_.at(from).get(), marks_.at(to).get()));
@@ -185,6 +201,8 @@ class CudaQueue final : public DeviceQueue {
   cudaDeviceProp properties_;
   std::shared_ptr<MemoryBudget> budget_;
   Stream stream_;
+  Stream uploads_;  // beside it
+  Event uploaded_;
   std::array<Event, kMarks> marks_;
   bool recording_ = false;
 };
@@ -304,8 +322,11 @@ class CudaMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cuda::square_sums(stream_, values, count, sums);
   }
-  void pull(float* slow, float* fast, std::size_t count, float rest) override {
-    cuda::pull(stream_, slow, fast, count, rest);
+  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
+    cuda::copy(stream_, to, from, count, skip);
+  }
+  void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
+    cuda::pull(stream_, slow, fast, count, rest, skip);
   }
   void update(const UpdateArguments& arguments) override {
     DDP_ASSERT(arguments.matrix_count == 0);  // rejected before training (train/experiment.cpp)

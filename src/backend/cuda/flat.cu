@@ -11,7 +11,13 @@ __global__ void add_kernel(float* sum, const float* addend, std::size_t count) {
   for (std::size_t i = first_index(); i < count; i += index_step()) sum[i] += addend[i];
 }
 
-__global__ void pull_kernel(float* slow, float* fast, std::size_t count, float rest) {
+__global__ void copy_kernel(float* to, const float* from, std::size_t count, const double* skip) {
+  if (skip != nullptr && *skip != 0) return;
+  for (std::size_t i = first_index(); i < count; i += index_step()) to[i] = from[i];
+}
+
+__global__ void pull_kernel(float* slow, float* fast, std::size_t count, float rest, const double* skip) {
+  if (skip != nullptr && *skip != 0) return;
   for (std::size_t i = first_index(); i < count; i += index_step()) {
     slow[i] += rest * (fast[i] - slow[i]);
     fast[i] = slow[i];
@@ -22,7 +28,7 @@ __global__ void pull_kernel(float* slow, float* fast, std::size_t count, float r
 __global__ void check_sums_kernel(const double* sums, std::size_t count, double* broken) {
   bool found = false;
   for (std::size_t i = 0; i < count; ++i) found = found || is_broken(sums[i]);
-  *broken = found ? 1 : 0;
+  if (found) *broken = 1;
 }
 
 __global__ void check_values_kernel(const float* values, std::size_t count, double* broken) {
@@ -86,9 +92,14 @@ void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count
   launch(stream, blocks_for(count), kThreads, add_kernel, sum, addend, count);
 }
 
-void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest) {
+void copy(cudaStream_t stream, float* to, const float* from, std::size_t count, const double* skip) {
   if (count == 0) return;
-  launch(stream, blocks_for(count), kThreads, pull_kernel, slow, fast, count, rest);
+  launch(stream, blocks_for(count), kThreads, copy_kernel, to, from, count, skip);
+}
+
+void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest, const double* skip) {
+  if (count == 0) return;
+  launch(stream, blocks_for(count), kThreads, pull_kernel, slow, fast, count, rest, skip);
 }
 
 void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,

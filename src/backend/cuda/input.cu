@@ -17,6 +17,9 @@ struct Input {
   std::uint32_t image_height;  // of the stored images
   std::uint32_t image_width;
   bool nhwc;
+  const ImageEdit* edits;  // null: images are read as they are
+  EditRules rules;
+  std::uint8_t fill[kMostImageChannels];
   float scale[kMostImageChannels];
   float shift[kMostImageChannels];
 };
@@ -40,8 +43,12 @@ __global__ void load_input_kernel(const Input in, T* x) {
     const std::uint32_t row = take(in.height);
     if (!in.nhwc) channel = take(in.channels);
     const std::size_t image = in.rows == nullptr ? rest : static_cast<std::size_t>(in.rows[rest]);
-    const std::size_t line = (image * in.channels + channel) * in.image_height + row;
-    put(x, i, pixel_value(in.pixels[line * in.image_width + column], in.scale[channel], in.shift[channel]));
+    const std::uint8_t* plane = in.pixels + (image * in.channels + channel) * in.image_height * in.image_width;
+    const std::uint8_t byte = in.edits == nullptr
+                                  ? plane[static_cast<std::size_t>(row) * in.image_width + column]
+                                  : edited_byte(plane, in.rules, in.edits[rest], static_cast<std::int32_t>(row),
+                                                static_cast<std::int32_t>(column), in.fill[channel]);
+    put(x, i, pixel_value(byte, in.scale[channel], in.shift[channel]));
   }
 }
 
@@ -62,9 +69,13 @@ void load_input(cudaStream_t stream, Element element, const InputSpec& spec, con
   in.image_height = u32(spec.image.height);
   in.image_width = u32(spec.image.width);
   in.nhwc = spec.layout == Layout::nhwc;
+  in.edits = arguments.edits;
+  in.rules = {static_cast<std::int32_t>(spec.image.height), static_cast<std::int32_t>(spec.image.width),
+              spec.edits_reflect};
   for (std::size_t c = 0; c < spec.scale.size(); ++c) {
     in.scale[c] = spec.scale[c];
     in.shift[c] = spec.shift[c];
+    if (c < spec.fill.size()) in.fill[c] = spec.fill[c];
   }
   with_element(element, [&](auto zero) {
     using T = decltype(zero);

@@ -57,6 +57,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   NcclCommunicator(Communicator& ranks, DeviceQueue& queue)
       : size_(ranks.size()),
         timeout_(ranks.timeout()),
+        queue_(queue),
         backend_stream_(static_cast<cudaStream_t>(queue.native_stream())),
         stream_(make_urgent_stream()),
         computed_(make_event()),
@@ -99,18 +100,22 @@ class NcclCommunicator final : public DeviceCommunicator {
   }
 
   void wait(const std::string& what) override;
+  void wait_for(std::size_t mark, const std::string& what) override;
 
  private:
-  // The kinds of the sums since the last wait(), for messages after a failure.
+  // The kinds of the sums of the last step, for messages after a failure. Its last sum is a message.
   enum class Kind : char { bucket, message };
 
   void enqueue(void* values, std::size_t count, ncclDataType_t type);
   bool all_done() const { return is_idle(backend_stream_) && is_idle(stream_.get()); }
+  template <class Done>
+  void poll(Done done, const std::string& what);
   std::string first_not_ended() const;
   [[noreturn]] void fail(ExitCode code, const std::string& where, const std::string& why);
 
   int size_;
   double timeout_;
+  DeviceQueue& queue_;
   cudaStream_t backend_stream_;
   cuda::Owned<cudaStream_t, cudaStreamDestroy> stream_;
   cuda::Owned<cudaEvent_t, cudaEventDestroy> computed_;
@@ -118,7 +123,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   Memory numbers_;  // on the device: 0, 1, 2 ...
   Memory ended_;    // on the host: how many sums have ended, see Note [Which sum has not ended]
   std::vector<Kind> sums_;
-  bool waited_ = true;  // no sum was enqueued since the last wait(): a recording with the same sums is running
+  bool waited_ = true;  // no sum was enqueued since the last wait: a recording with the same sums is running
   bool joined_ = true;
   std::optional<NcclConnection> connection_;  // always set except in the destructor
 };
@@ -126,16 +131,23 @@ class NcclCommunicator final : public DeviceCommunicator {
 void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t type) {
   if (count == 0) return;
   check(!connection_->aborted(), ExitCode::rank_lost, "no sum after an earlier error");
-  if (waited_) sums_.clear();
+  const Kind kind = type == ncclFloat64 ? Kind::message : Kind::bucket;
+  // The steps before may still be running.
+  const bool new_step = kind == Kind::bucket && !sums_.empty() && sums_.back() == Kind::message;
+  if (waited_ || new_step) sums_.clear();
   waited_ = false;
   joined_ = false;
+  const auto note_ended = [this] {
+    if (sums_.size() >= kMostMarks) return;
+    DDP_CUDA(cudaMemcpyAsync(ended_.data(), numbers_.at<std::uint32_t>(0) + sums_.size(), sizeof(std::uint32_t),
+                             cudaMemcpyDeviceToHost, stream_.get()));
+  };
   try {
-    if (!sums_.empty() && sums_.size() < kMostMarks) {
-      DDP_CUDA(cudaMemcpyAsync(ended_.data(), numbers_.at<std::uint32_t>(0) + sums_.size(), sizeof(std::uint32_t),
-                               cudaMemcpyDeviceToHost, stream_.get()));
-    }
+    if (!sums_.empty()) note_ended();
     DDP_CUDA(cudaEventRecord(computed_.get(), backend_stream_));
     DDP_CUDA(cudaStreamWaitEvent(stream_.get(), computed_.get()));
+    // The first of a step: during capture the stream takes part in it from here on.
+    if (sums_.empty()) note_ended();
     DDP_NCCL_ON(*connection_, ncclAllReduce(values, values, count, type, ncclSum, connection_->get(), stream_.get()));
     DDP_CUDA(cudaEventRecord(summed_.get(), stream_.get()));
   } catch (const Error& error) {
@@ -144,10 +156,12 @@ void NcclCommunicator::enqueue(void* values, std::size_t count, ncclDataType_t t
     connection_->abort();
     throw Error(error.code(), error.what() + place);
   }
-  sums_.push_back(type == ncclFloat64 ? Kind::message : Kind::bucket);
+  sums_.push_back(kind);
 }
 
-void NcclCommunicator::wait(const std::string& what) {
+// Polls until `done`, or until something has failed.
+template <class Done>
+void NcclCommunicator::poll(Done done, const std::string& what) {
   check(!connection_->aborted(), ExitCode::rank_lost, "no {} after an earlier error", what);
   Backoff backoff(kEagerWait);
   for (;;) {
@@ -155,7 +169,7 @@ void NcclCommunicator::wait(const std::string& what) {
       fail(ExitCode::rank_lost, what, fmt::format("NCCL: {}", nccl_reason(state)));
     }
     try {
-      if (all_done()) break;
+      if (done()) break;
     } catch (const Error& error) {
       fail(error.code(), what, error.what());
     }
@@ -167,9 +181,17 @@ void NcclCommunicator::wait(const std::string& what) {
     }
     backoff.pause();
   }
-  *ended_.at<std::uint32_t>(0) = 0;
   waited_ = true;
+}
+
+void NcclCommunicator::wait(const std::string& what) {
+  poll([this] { return all_done(); }, what);
+  *ended_.at<std::uint32_t>(0) = 0;
   joined_ = true;
+}
+
+void NcclCommunicator::wait_for(std::size_t mark, const std::string& what) {
+  poll([this, mark] { return queue_.reached(mark); }, what);
 }
 
 // "gradient bucket 2 of 5", of the sums since the last wait(); there is at least one.

@@ -10,9 +10,9 @@
 // communicator.
 //
 // Note [Which sum has not ended]
-// Between two sums the communication stream copies the number of the sums before it to host memory. This costs no time
-// on the critical path and also works in a replayed graph, where events cannot be queried. After a failure it is the
-// index of the first unfinished sum.
+// Before each sum the communication stream copies the number of the step's sums before it to host memory. Between two
+// sums this costs no time on the critical path, and it also works in a replayed graph, where events cannot be queried.
+// After a failure it is the index of the first unfinished sum of the step that is running.
 #pragma once
 
 #include <memory>

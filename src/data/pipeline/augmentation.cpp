@@ -67,6 +67,24 @@ std::int64_t below(Random& random, std::int64_t bound) {
   return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(bound)));
 }
 
+// The square of `side` around (x, y), clipped to the image.
+Rectangle square_around(const Shape& shape, std::int64_t x, std::int64_t y, std::int64_t side) {
+  const std::int64_t left = std::max<std::int64_t>(0, x - side / 2);
+  const std::int64_t right = std::min(shape.width, x - side / 2 + side);
+  const std::int64_t top = std::max<std::int64_t>(0, y - side / 2);
+  const std::int64_t bottom = std::min(shape.height, y - side / 2 + side);
+  return {left, top, right - left, bottom - top};
+}
+
+// Of an image that edits leave at its size.
+std::int32_t i32(std::int64_t value) { return static_cast<std::int32_t>(value); }
+EditedArea area_of(const Rectangle& area) {
+  return {i32(area.top), i32(area.top + area.height), i32(area.left), i32(area.left + area.width)};
+}
+Rectangle rectangle_of(const EditedArea& area) {
+  return {area.left, area.top, area.right - area.left, area.bottom - area.top};
+}
+
 // Width and height with a fraction of the area uniform in `part`, and their ratio log-uniform in `ratios`.
 std::pair<std::int64_t, std::int64_t> random_sides(double whole, const std::pair<double, double>& part,
                                                    const std::pair<double, double>& ratios, Random& random) {
@@ -184,11 +202,7 @@ void reflect_borders(const Shape& shape, std::int64_t right, std::int64_t down, 
 
 void paint_square(const Shape& shape, std::int64_t x, std::int64_t y, std::int64_t side,
                   std::span<const std::uint8_t> fill, std::span<std::uint8_t> pixels) {
-  const std::int64_t left = std::max<std::int64_t>(0, x - side / 2);
-  const std::int64_t right = std::min(shape.width, x - side / 2 + side);
-  const std::int64_t top = std::max<std::int64_t>(0, y - side / 2);
-  const std::int64_t bottom = std::min(shape.height, y - side / 2 + side);
-  paint(shape, {left, top, right - left, bottom - top}, fill, pixels);
+  paint(shape, square_around(shape, x, y, side), fill, pixels);
 }
 
 void paint(const Shape& shape, const Rectangle& area, std::span<const std::uint8_t> fill,
@@ -200,6 +214,26 @@ void paint(const Shape& shape, const Rectangle& area, std::span<const std::uint8
       std::fill(begin, begin + area.width, value);
     }
   }
+}
+
+ImageEdit edit_of(const Augmentation& a, const Shape& shape, std::uint64_t key) {
+  ImageEdit edit;
+  if (a.crop_padding > 0) {
+    Random random(key, move_stream);
+    edit.right = i32(below(random, 2 * a.crop_padding + 1) - a.crop_padding);
+    edit.down = i32(below(random, 2 * a.crop_padding + 1) - a.crop_padding);
+  }
+  const bool flipped =
+      a.flip && (a.flip_alternates ? alternating_bit(key) : (Random(key, flip_stream).next_u32() >> 31U) != 0);
+  edit.mirrored = flipped ? 1 : 0;
+  if (a.cutout > 0) {
+    Random random(key, cutout_stream);
+    const std::int64_t x = below(random, shape.width);
+    const std::int64_t y = below(random, shape.height);
+    edit.filled[0] = area_of(square_around(shape, x, y, a.cutout));
+  }
+  if (a.erasing > 0) edit.filled[1] = area_of(erased_rectangle(a.erasing, shape, key));
+  return edit;
 }
 
 AugmentedDataset::AugmentedDataset(std::unique_ptr<Dataset> plain, Augmentation augmentation)
@@ -222,8 +256,8 @@ std::int64_t AugmentedDataset::read_region(std::int64_t index, const RegionChoos
 std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t key,
                                              std::span<std::uint8_t> pixels) const {
   const Augmentation& a = augmentation_;
-  const bool flipped =
-      a.flip && (a.flip_alternates ? alternating_bit(key) : (Random(key, flip_stream).next_u32() >> 31U) != 0);
+  const ImageEdit edit = edit_of(a, shape(), key);
+  const bool flipped = edit.mirrored != 0;
   std::int64_t found = 0;
   if (a.random_resized_crop) {
     const auto choose = [key, flipped](const ImageSize& size) {
@@ -236,11 +270,8 @@ std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t k
     found = plain_->read(index, pixels);
   }
   if (a.crop_padding > 0) {
-    Random random(key, move_stream);
-    const std::int64_t right = below(random, 2 * a.crop_padding + 1) - a.crop_padding;
-    const std::int64_t down = below(random, 2 * a.crop_padding + 1) - a.crop_padding;
-    move_image(shape(), right, down, pixels);
-    if (a.crop_reflects) reflect_borders(shape(), right, down, pixels);
+    move_image(shape(), edit.right, edit.down, pixels);
+    if (a.crop_reflects) reflect_borders(shape(), edit.right, edit.down, pixels);
   }
   if (flipped && !a.random_resized_crop) mirror(shape(), pixels);
   const ImageSize size{.width = shape().width, .height = shape().height};
@@ -249,13 +280,7 @@ std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t k
   if (a.color_jitter != std::array<double, 3>{0, 0, 0}) {
     apply_jitter(draw_jitter(a.color_jitter, key), shape(), pixels);
   }
-  if (a.cutout > 0) {
-    Random random(key, cutout_stream);
-    const std::int64_t x = below(random, shape().width);
-    const std::int64_t y = below(random, shape().height);
-    paint_square(shape(), x, y, a.cutout, a.fill, pixels);
-  }
-  if (a.erasing > 0) paint(shape(), erased_rectangle(a.erasing, shape(), key), a.fill, pixels);
+  for (const EditedArea& area : edit.filled) paint(shape(), rectangle_of(area), a.fill, pixels);
   return found;
 }
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/image_edit.h"
 #include "data/pipeline/auto_augment.h"
 #include "data/pipeline/mixup.h"
 #include "data/sources/dataset.h"
@@ -52,7 +53,15 @@ struct Augmentation {
     return random_resized_crop || crop_padding > 0 || flip || cutout > 0 || erasing > 0 ||
            rand_augment.operations > 0 || trivial_augment || color_jitter != std::array<double, 3>{0, 0, 0};
   }
+  // Whether all that it does to a stored image is what edit_of() says.
+  bool only_edits() const {
+    return !random_resized_crop && rand_augment.operations == 0 && !trivial_augment &&
+           color_jitter == std::array<double, 3>{0, 0, 0};
+  }
 };
+
+// How much an image is shifted, whether it is mirrored and what is filled (cutout, erasing), for a key.
+ImageEdit edit_of(const Augmentation& augmentation, const Shape& shape, std::uint64_t key);
 
 // The region that random_resized_crop selects for a key.
 Region random_region(const ImageSize& size, std::uint64_t key);

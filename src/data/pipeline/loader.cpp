@@ -22,6 +22,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch nex
     : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
   DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
   DDP_ASSERT(!config.mixes() || (config.training && config.read_pixels));
+  DDP_ASSERT(config.edits == nullptr || (config.training && !config.read_pixels));
   const auto capacity = static_cast<std::size_t>(config.max_batch);
   slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
   for (Slot& each : slots_) {
@@ -30,6 +31,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch nex
     each.partners.reserve(capacity);
     if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().size());
     each.labels.resize(capacity);
+    if (config.edits != nullptr) each.edits.resize(capacity);
     if (!config.mixes()) continue;
     each.other_labels.resize(capacity);
     each.label_weights.resize(capacity);
@@ -83,7 +85,8 @@ std::optional<Batch> Loader::next() {
                .indices = current.indices,
                .keys = current.keys,
                .other_labels = std::span(current.other_labels).first(mixed),
-               .label_weights = std::span(current.label_weights).first(mixed)};
+               .label_weights = std::span(current.label_weights).first(mixed),
+               .edits = std::span(current.edits).first(config_.edits != nullptr ? count : 0)};
 }
 
 // The mutex is held.
@@ -175,6 +178,7 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
       const std::span<std::uint8_t> pixels = std::span(target.pixels).subspan(i * bytes, bytes);
       index = config_.training ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
     }
+    if (config_.edits != nullptr) target.edits[i] = edit_of(*config_.edits, dataset_.shape(), target.keys[i]);
     target.labels[i] = dataset_.label(index);
     heartbeat();
   }

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "data/pipeline/augmentation.h"
 #include "data/sources/dataset.h"
 
 namespace ddp {
@@ -36,6 +37,8 @@ struct Batch {
   // With mixup or CutMix (data/pipeline/mixup.h): the label of each sample's partner, and the weight of its own label, 0 to 1.
   std::span<const std::int32_t> other_labels = {};  // [count], or empty
   std::span<const float> label_weights = {};        // [count], or empty
+  // With LoaderConfig::edits: how the device is to change the images that it reads.
+  std::span<const ImageEdit> edits = {};  // [count], or empty
 };
 
 // The samples of a batch, in order.
@@ -50,14 +53,15 @@ struct BatchRequest {
 };
 
 struct LoaderConfig {
-  std::int64_t max_batch = 0;   // samples of the largest batch
-  int workers = 1;              // threads; 0: next() itself reads the samples
-  int prefetch = 2;             // batches read ahead of the one in use; at least 1; ignored if workers is 0
-  bool read_pixels = true;      // false: labels and indices only, for images kept in device memory
-  bool training = false;        // read augmented images, by the keys of the batches
-  double mixup = 0;             // the parameter of mixup, for training; 0: off
-  double cutmix = 0;            // likewise; with both, each pair is mixed by one of them
-  bool mixes_by_batch = false;  // draw from the batch's key instead of the samples'
+  std::int64_t max_batch = 0;           // samples of the largest batch
+  int workers = 1;                      // threads; 0: next() itself reads the samples
+  int prefetch = 2;                     // batches read ahead of the one in use; at least 1; ignored if workers is 0
+  bool read_pixels = true;              // false: labels and indices only, for images kept in device memory
+  bool training = false;                // read augmented images, by the keys of the batches
+  double mixup = 0;                     // the parameter of mixup, for training; 0: off
+  double cutmix = 0;                    // likewise; with both, each pair is mixed by one of them
+  const Augmentation* edits = nullptr;  // without read_pixels: what edit_of() draws for each sample; null: nothing
+  bool mixes_by_batch = false;          // draw from the batch's key instead of the samples'
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
@@ -115,6 +119,7 @@ class Loader {
     std::vector<std::int32_t> labels;
     std::vector<std::int32_t> other_labels;
     std::vector<float> label_weights;
+    std::vector<ImageEdit> edits;
     std::size_t claimed = 0;  // samples claimed by workers
     std::size_t loaded = 0;
     bool ready = false;

@@ -327,6 +327,24 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->captured) return cudaErrorInvalidValue;
+  if (broken != cudaSuccess) return broken;
+  const std::lock_guard lock(event->state->mutex);
+  return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->captured) return cudaErrorInvalidValue;
+  {
+    CUevent_st::State& state = *event->state;
+    std::unique_lock lock(state.mutex);
+    state.changed.wait(lock, [&] { return state.reached >= state.recorded; });
+  }
+  const cudaError_t error = reported_once.exchange(cudaSuccess);
+  return error != cudaSuccess ? error : broken.load();
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   if (event->captured) {
     const std::shared_ptr<Capture> capture = event->capture.lock();

@@ -33,7 +33,12 @@ void StreamMath::find_broken(const float* /*values*/, std::size_t /*count*/, con
   no_training();
 }
 void StreamMath::square_sums(const float* /*values*/, std::size_t /*count*/, double* /*sums*/) { no_training(); }
-void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, float /*rest*/) { no_training(); }
+void StreamMath::copy(float* /*to*/, const float* /*from*/, std::size_t /*count*/, const double* /*skip*/) {
+  no_training();
+}
+void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, float /*rest*/, const double* /*skip*/) {
+  no_training();
+}
 void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 
 Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {
@@ -83,6 +88,14 @@ void StreamMath::from_bf16(float* to, const Bf16* from, std::size_t count) {
   });
 }
 
+void StreamQueue::mark(std::size_t place) { DDP_CUDA(cudaEventRecord(marks_.at(place).get(), stream())); }
+bool StreamQueue::reached(std::size_t place) {
+  const cudaError_t state = cudaEventQuery(marks_.at(place).get());
+  if (state == cudaErrorNotReady) return false;
+  DDP_CUDA(state);
+  return true;
+}
+void StreamQueue::wait_for(std::size_t place) { DDP_CUDA(cudaEventSynchronize(marks_.at(place).get())); }
 void StreamQueue::synchronize() { DDP_CUDA(cudaStreamSynchronize(stream())); }
 
 std::unique_ptr<Recording> StreamQueue::record(const std::function<void()>& enqueue) {

@@ -4,6 +4,7 @@
 //   const auto sums = make_nccl_communicator(ranks, backend->queue());
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "backend/backend.h"
@@ -18,8 +19,12 @@ class StreamQueue final : public DeviceQueue {
   Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override;
   void upload(void* device, const void* host, std::size_t bytes) override;
   void download(void* host, const void* device, std::size_t bytes) override;
-  void mark(std::size_t /*place*/) override {}
+  void upload_beside(void* device, const void* host, std::size_t bytes) override { upload(device, host, bytes); }
+  void join_uploads() override {}
+  void mark(std::size_t place) override;
   void synchronize() override;
+  bool reached(std::size_t place) override;
+  void wait_for(std::size_t place) override;
   double seconds_between(std::size_t /*from*/, std::size_t /*to*/) const override { return 0; }
   std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override;
   void* native_stream() override { return stream_.get(); }
@@ -27,6 +32,7 @@ class StreamQueue final : public DeviceQueue {
 
  private:
   cuda::Stream stream_;
+  std::array<cuda::Event, kMarks> marks_;
 };
 
 // The arithmetic that a reducer needs.
@@ -42,7 +48,8 @@ class StreamMath final : public FlatMath {
   void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
                    double* broken) override;
   void square_sums(const float* values, std::size_t count, double* sums) override;
-  void pull(float* slow, float* fast, std::size_t count, float rest) override;
+  void copy(float* to, const float* from, std::size_t count, const double* skip) override;
+  void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override;
   void update(const UpdateArguments& arguments) override;
 
  private:

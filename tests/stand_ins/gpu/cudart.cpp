@@ -90,7 +90,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
     const std::lock_guard lock(times().mutex);
     times().reached[event] = Clock::now();
   });
-  return cudaSuccess;
+  return status == cudaStreamCaptureStatusNone ? cudaEventRecord(event, stream) : cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

@@ -364,5 +364,45 @@ TEST(Mixup, BothOfAPairAreMixedFromWhatTheyWere) {
   EXPECT_EQ(b, same);
 }
 
+// What a device does with edits is what the loader does with images.
+TEST(Augmentation, EditsGiveTheBytesOfReadTraining) {
+  const Shape shape{3, 14, 17};
+  constexpr std::int64_t kImages = 40;
+  const std::size_t bytes = shape.size();
+  const Bytes pixels = random_bytes(kImages * bytes, 3);
+  for (int choice = 0; choice < 64; ++choice) {
+    Augmentation augmentation;
+    augmentation.crop_padding = (choice & 1) != 0 ? 5 : 0;
+    augmentation.crop_reflects = (choice & 2) != 0;
+    augmentation.flip = (choice & 4) != 0;
+    augmentation.flip_alternates = (choice & 8) != 0;
+    augmentation.cutout = (choice & 16) != 0 ? 6 : 0;
+    augmentation.erasing = (choice & 32) != 0 ? 0.7 : 0;
+    augmentation.fill = {11, 222, 99};
+    ASSERT_TRUE(augmentation.only_edits());
+    const EditRules rules{14, 17, augmentation.crop_reflects};
+    const AugmentedDataset data(
+        std::make_unique<MemoryDataset>("noise", shape, 10, pixels, std::vector<std::uint8_t>(kImages, 1)),
+        augmentation);
+    for (std::uint32_t i = 0; i < kImages; ++i) {
+      const std::uint64_t key = sample_key(9, choice, i);
+      Bytes expected(bytes);
+      EXPECT_EQ(data.read_training(i, key, expected), i);
+      const ImageEdit edit = edit_of(augmentation, shape, key);
+      for (std::size_t at = 0; at < bytes; ++at) {
+        const std::size_t plane = 14 * 17;
+        const auto row = static_cast<std::int32_t>(at % plane / 17);
+        const auto column = static_cast<std::int32_t>(at % 17);
+        const std::uint8_t* channel = &pixels[i * bytes + at / plane * plane];
+        ASSERT_EQ(edited_byte(channel, rules, edit, row, column, augmentation.fill[at / plane]), expected[at])
+            << choice << " image " << i << " byte " << at;
+      }
+    }
+  }
+  Augmentation jitter;
+  jitter.color_jitter = {0.1, 0, 0};
+  EXPECT_FALSE(jitter.only_edits());
+}
+
 }  // namespace
 }  // namespace ddp

@@ -150,6 +150,7 @@ class Watched final : public DeviceCommunicator {
   void all_reduce(double* /*values*/, std::size_t /*count*/) override {}
   void join() override {}
   void wait(const std::string& /*what*/) override {}
+  void wait_for(std::size_t /*mark*/, const std::string& /*what*/) override {}
 
   std::vector<Start> begun;
 

@@ -96,7 +96,7 @@ TEST(ShardStatistics, ArePutBack) {
     fill(statistics, mine, count);
     statistics.gather(communicator);
     const std::vector<float> mean(statistics.mean(), statistics.mean() + count);
-    statistics.keep();
+    statistics.keep(nullptr);
     for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
       std::fill_n(statistics.of_shard(shard), count, std::numeric_limits<float>::quiet_NaN());
     }
@@ -118,7 +118,7 @@ TEST(ShardStatistics, SlowCopiesArePulledShardByShard) {
     ShardStatistics statistics(*backend, graph, plan, communicator.rank(), /*slow=*/true);
     Range mine = plan.shards_of(communicator.rank());
     fill(statistics, mine, count);
-    statistics.pull(0.5F);
+    statistics.pull(0.5F, nullptr);
     // Initially the mean is 0, the variance 1.
     const auto first = [](std::int64_t shard) { return static_cast<float>(shard * shard) / 7.0F; };
     for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
@@ -142,7 +142,7 @@ TEST(ShardStatistics, SlowCopiesArePulledShardByShard) {
     resumed.broadcast(communicator);
     for (std::int64_t shard = plan_of(2).shards_of(communicator.rank()).begin; shard < mine.end; ++shard) {
       if (shard < mine.begin) continue;
-      resumed.pull(0);  // back to the slow copy of the first half
+      resumed.pull(0, nullptr);  // back to the slow copy of the first half
       EXPECT_FLOAT_EQ(resumed.of_shard(shard)[0], first(shard) / 2);
     }
   });

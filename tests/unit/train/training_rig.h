@@ -26,8 +26,11 @@ struct RigConfig {
   Reduction algorithm = Reduction::ring;
   bool overlap = true;
   UpdateSettings optimizer = {};
-  std::string split = {};  // linear layers that are divided among the ranks; empty: none
-  bool queued = false;     // on a queued backend that works like a GPU: staged sums, recorded steps
+  std::string split = {};                          // linear layers that are divided among the ranks; empty: none
+  std::size_t ahead = 1;                           // StepSettings::ahead
+  bool record = false;                             // StepSettings::record
+  std::unique_ptr<Backend> (*device)() = nullptr;  // null: as `queued` says
+  bool queued = false;  // on a queued backend that works like a GPU: staged sums, recorded steps
 };
 
 class TrainingRig {
@@ -37,14 +40,16 @@ class TrainingRig {
         slices(divide(graph, config.split, ranks)),
         exchange(slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
         batch(resolve_batch(options_of(config), ranks.size(), 1000000)),
-        backend(config.queued ? make_queued_backend() : make_cpu_backend()),
+        backend(config.device != nullptr ? config.device()
+                : config.queued          ? make_queued_backend()
+                                         : make_cpu_backend()),
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
         optimizer(*backend, segments_of(graph, slices), config.optimizer),
         sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
-        stage(backend->queue(), 784, batch.per_rank, nullptr),
+        stage(backend->queue(), {.image_bytes = 784, .max_samples = batch.per_rank, .buffers = config.ahead}),
         step({*backend,
               network,
               reducer,
@@ -56,7 +61,7 @@ class TrainingRig {
               {},
               &slices,
               exchange ? &exchange->shards() : nullptr},
-             batch, ranks.rank(), config.queued),
+             batch, ranks.rank(), {.record = config.queued || config.record, .ahead = config.ahead}),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {
     if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
@@ -64,9 +69,14 @@ class TrainingRig {
 
   // Executes one step on the golden samples from `first` on, `samples` over all ranks.
   StepResult run(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
+    begin(number, first, samples, lr, request);
+    return step.finish();
+  }
+  // Only begins it; as from a loader, the batch is gone when this returns.
+  void begin(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
     const Range mine = batch.rank_samples(ranks_.rank(), samples);
     const golden::Samples data(first + mine.begin, mine.size());
-    return step.run(parameters.data(), data.batch(), {{lr, momentum, static_cast<double>(number)}, samples, request});
+    step.begin(parameters.data(), data.batch(), {{lr, momentum, static_cast<double>(number)}, samples, request});
   }
 
   Graph graph;

@@ -1,0 +1,119 @@
+// What a trainer does about a step that is not finite.
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/heartbeat.h"
+#include "base/log.h"
+#include "base/position.h"
+#include "checkpoint/reader.h"
+#include "job/joint_error.h"
+#include "train/non_finite.h"
+#include "train/trainer.h"
+
+namespace ddp {
+namespace {
+
+// `folder`, or with a number behind it if an earlier run has left one of that name.
+std::filesystem::path free_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::path path = folder;
+  for (int n = 2; std::filesystem::exists(path, error); ++n) {
+    path = folder;
+    path += fmt::format("-{}", n);
+  }
+  return path;
+}
+
+}  // namespace
+
+// All ranks compute the same rate. A bad one would make every weight non-finite.
+void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t samples) {
+  if (std::isfinite(lr)) return;
+  const LongActivity activity("searching for the cause of a non-finite step");
+  note_phase(WorkPhase::diagnosis);
+  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, batch, samples);
+  found.text = fmt::format("the learning rate is not finite ({})", lr);
+  const std::string kept = keep_batch(found, lr);
+  throw JointError(ExitCode::non_finite,
+                   fmt::format("step {} (epoch {}): {}; the weights were not updated, and {}; {}; check --lr and the "
+                               "options of --schedule",
+                               run_.step() + 1, run_.cursor().epoch + 1, found.text, kept_text(), kept),
+                   ranks_.rank() == 0);
+}
+
+// Every rank knows that the step was not finite, and has not updated since, nor have steps that have begun meanwhile.
+// All of them look for the cause; then the run ends, or goes on behind this step.
+void Trainer::handle_non_finite(const StepResult& result, std::int64_t samples, double lr) {
+  const LongActivity activity("searching for the cause of a non-finite step");
+  note_phase(WorkPhase::diagnosis);
+  dropped_ = engine_->step.resume();
+  begun_.clear();
+  read_from_here();
+  recorder_.follow(engine_->reducer);
+  const std::optional<Batch> batch = input_->loader.next();
+  DDP_ASSERT(batch.has_value());
+  NonFinite found = find_non_finite(experiment_, run_, ranks_, engine_->stage, *batch, samples);
+  const std::string what =
+      fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
+                  std::isfinite(result.loss) ? "gradient" : "loss", found.text);
+  found.loss = result.loss;
+  const std::string kept = keep_batch(found, lr);
+  const auto stop = [&](const std::string& why) {
+    throw JointError(
+        ExitCode::non_finite,
+        fmt::format("{}; the weights were not updated, {}and {}; {}; lower --lr, or lengthen --warmup-epochs", what,
+                    why, kept_text(), kept),
+        ranks_.rank() == 0);
+  };
+  if (options_.on_nonfinite == OnNonFinite::stop) stop("");
+  ++non_finite_steps_;
+  if (non_finite_steps_ > options_.nonfinite_limit) {
+    stop(fmt::format("{} steps were not finite, more than --nonfinite-limit {}, ", non_finite_steps_,
+                     options_.nonfinite_limit));
+  }
+  const std::string count = fmt::format("{} of at most {}", non_finite_steps_, options_.nonfinite_limit);
+  if (options_.on_nonfinite == OnNonFinite::skip) {
+    if (output_ != nullptr) log_warning("{}; the step is skipped ({}); {}", what, count, kept);
+  } else {
+    if (run_.saved_step() < 0) stop("there is nothing to roll back to, ");
+    const std::int64_t from = roll_back();
+    if (output_ != nullptr) {
+      log_warning("{}; rolled back to the weights of step {} ({}); {}", what, from, count, kept);
+    }
+  }
+  run_.look_ahead(run_.step() + 1, engine_->step.halted());
+}
+
+// Writes RUN/nonfinite-STEP on rank 0; returns how to look at it, as a clause.
+std::string Trainer::keep_batch(NonFinite& found, double lr) {
+  if (output_ == nullptr) return "";
+  found.step = run_.step() + 1;
+  found.epoch = run_.cursor().epoch + 1;
+  found.lr = lr;
+  const std::filesystem::path folder = free_folder(output_->folder.path() / fmt::format("nonfinite-{}", found.step));
+  try {
+    write_non_finite(folder, found, run_.capture(), run_.weights(), experiment_.onnx);
+  } catch (const Error& error) {
+    log_warning("the batch of step {} is not kept: {}", found.step, error.what());
+    return "its batch could not be kept";
+  }
+  return fmt::format("'ddp_train replay {}' shows the step layer by layer", folder.string());
+}
+
+// Takes over the weights of the newest checkpoint; returns its step, on rank 0.
+std::int64_t Trainer::roll_back() {
+  std::optional<Checkpoint> checkpoint;
+  if (output_ != nullptr) {
+    // The newest one may still be on its way to the disk.
+    (void)output_->folder.last_written();
+    checkpoint = find_checkpoint(output_->folder.path());
+    check(checkpoint.has_value(), ExitCode::checkpoint, "{}: there is no checkpoint any more to roll back to",
+          output_->folder.path().string());
+  }
+  run_.roll_back(checkpoint ? &*checkpoint : nullptr);
+  return checkpoint ? checkpoint->state.step : -1;
+}
+
+}  // namespace ddp

@@ -1,0 +1,97 @@
+#include "steps_ahead.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <random>
+
+#include "comm/threads.h"
+
+namespace ddp::testing {
+namespace {
+
+void note(const StepResult& result, Outcome& outcome) {
+  EXPECT_TRUE(result.finite);
+  outcome.losses.push_back(result.loss);
+  outcome.norms.push_back(result.grad_norm);
+  outcome.correct.push_back(result.correct);
+  for (const std::uint64_t hash : {result.hashes.samples, result.hashes.pixels, result.hashes.weights}) {
+    outcome.hashes.push_back(hash);
+  }
+}
+
+std::vector<float> parameters_of(TrainingRig& rig) {
+  rig.backend->queue().synchronize();
+  return rig.parameters;
+}
+
+}  // namespace
+
+Outcome train_ahead(int ranks, const RigConfig& config, std::uint32_t seed) {
+  const std::int64_t all = config.global_batch;
+  const std::array<std::int64_t, 9> samples = {all, all, all / 2 + 1, all, all, all, 2, all, all};
+  Outcome outcome;
+  run_as_threads(ranks, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, config);
+    std::mt19937 random(seed);
+    Outcome mine;
+    for (std::size_t begun = 0; begun < samples.size() || rig.step.in_flight() > 0;) {
+      const bool full = rig.step.in_flight() == config.ahead;
+      if (begun < samples.size() && !full && (rig.step.in_flight() == 0 || random() % 3 > 0)) {
+        const auto number = static_cast<std::int64_t>(begun) + 1;
+        rig.begin(number, all * number, samples.at(begun), 0.1 / static_cast<double>(number));
+        ++begun;
+      } else {
+        note(rig.step.finish(), mine);
+      }
+    }
+    mine.parameters = parameters_of(rig);
+    if (communicator.rank() == 0) outcome = mine;
+  });
+  return outcome;
+}
+
+void halts_and_resumes(int ranks, const RigConfig& config) {
+  const std::int64_t all = config.global_batch;
+  run_as_threads(ranks, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    RigConfig one_by_one = config;
+    one_by_one.record = false;
+    one_by_one.queued = false;
+    TrainingRig expected(communicator, one_by_one);
+    TrainingRig rig(communicator, config);
+    const float nothing = std::numeric_limits<float>::quiet_NaN();
+    for (int s = 1; s <= 2; ++s) (void)expected.run(s, all * s, all, 0.1);
+    // On one rank only; the others learn of it.
+    const bool culprit = communicator.rank() == ranks - 1;
+    for (int s = 1; s <= 5; ++s) {
+      if (s == 3 && culprit) rig.backend->queue().upload(&rig.parameters[5], &nothing, sizeof nothing);
+      rig.begin(s, all * s, all, 0.1, {.stop = s == 4 && culprit, .checkpoint = s == 5});
+    }
+    EXPECT_TRUE(rig.step.finish().finite);
+    EXPECT_TRUE(rig.step.finish().finite);
+    EXPECT_FALSE(rig.step.finish().finite);
+    const Request dropped = rig.step.resume();
+    EXPECT_TRUE(dropped.stop && dropped.checkpoint);
+    EXPECT_EQ(rig.step.in_flight(), 0U);
+    (void)parameters_of(rig);
+    EXPECT_EQ(*rig.step.halted(), 0);
+    if (culprit) rig.parameters[5] = expected.parameters[5];
+    EXPECT_EQ(rig.parameters, parameters_of(expected));
+    const std::vector<OptimizerState> state = rig.optimizer.state();
+    ASSERT_EQ(state.size(), 1U);
+    EXPECT_TRUE(
+        std::equal(state[0].values, state[0].values + rig.optimizer.elements(), expected.optimizer.state()[0].values));
+    // One after the other: the stand-in GPU runs the kernels of one backend at a time.
+    for (int s = 3; s <= 5; ++s) (void)expected.run(s, all * s, all, 0.1);
+    for (int s = 3; s <= 5; ++s) rig.begin(s, all * s, all, 0.1);
+    while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
+    EXPECT_EQ(parameters_of(rig), parameters_of(expected));
+  });
+}
+
+}  // namespace ddp::testing

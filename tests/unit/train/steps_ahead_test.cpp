@@ -1,0 +1,61 @@
+// Steps ahead of the host, on a device that executes late.
+#include "steps_ahead.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <random>
+
+#include "comm/self.h"
+
+namespace ddp {
+namespace {
+
+TEST(StepsAhead, GiveTheSameBits) {
+  const std::uint32_t seed = std::random_device{}();
+  for (const int ranks : {1, 2, 3}) {
+    for (const Reduction algorithm : {Reduction::ring, Reduction::tree}) {
+      RigConfig config{.global_batch = 48,
+                       .shards = 4,
+                       .algorithm = algorithm,
+                       .optimizer = {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4, .clip_norm = 1}};
+      const testing::Outcome direct = testing::train_ahead(ranks, config, seed);
+      for (const std::size_t ahead : {std::size_t{1}, std::size_t{2}, std::size_t{4}, kMostStepsAhead}) {
+        for (const bool queued : {false, true}) {
+          config.ahead = ahead;
+          config.queued = queued;
+          EXPECT_EQ(testing::train_ahead(ranks, config, seed), direct)
+              << ranks << " ranks, " << ahead << " steps, " << queued << ", seed " << seed;
+        }
+      }
+    }
+  }
+}
+
+// Every slot has a recording of its own, since it has buffers of its own.
+TEST(StepsAhead, AreRecordedOncePerSlot) {
+  omp_set_num_threads(1);
+  const auto self = make_self_communicator();
+  TrainingRig rig(*self, {.global_batch = 24, .ahead = 3, .queued = true});
+  for (int s = 1; s <= 12; ++s) {
+    if (rig.step.in_flight() == 3) (void)rig.step.finish();
+    rig.begin(s, 0, 24, 0.1);
+  }
+  const auto& queue = dynamic_cast<const LazyQueue&>(rig.backend->queue());
+  EXPECT_EQ(queue.recordings, 3);
+  EXPECT_EQ(queue.replays, 11);
+  while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
+}
+
+TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFinite) {
+  for (const int ranks : {1, 2, 3}) {
+    testing::halts_and_resumes(ranks, {.global_batch = 24, .optimizer = {.momentum = 0.9}, .ahead = 5, .queued = true});
+  }
+}
+
+TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFiniteOnTheCpuEither) {
+  testing::halts_and_resumes(2, {.global_batch = 24, .optimizer = {.momentum = 0.9}, .ahead = 5});
+}
+
+}  // namespace
+}  // namespace ddp
