@@ -235,13 +235,6 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
   return augmentation;
 }
 
-// As they are read without augmentation.
-std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset, bool fixed) {
-  const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
-  if (!fixed || !worth_keeping_on_device(backend.queue(), bytes)) return nullptr;
-  return std::make_unique<ResidentImages>(backend.queue(), dataset);
-}
-
 // Statistics over the global batch: a step processes the shards of a rank one after the other, so that the first would
 // wait for the statistics of the others forever.
 void synchronize(Experiment& e, int ranks) {
@@ -483,9 +476,9 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     allocate_state(e);
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
     if (!mixes(options.data)) {
-      e.resident_train = make_resident(*e.backend, *e.data.train, e.edits.has_value() || e.data.train->fixed());
+      e.resident_train = make_resident(e.backend->queue(), *e.data.train, e.edits.has_value() || e.data.train->fixed());
     }
-    e.resident_test = make_resident(*e.backend, *e.data.test, e.data.test->fixed());
+    e.resident_test = make_resident(e.backend->queue(), *e.data.test, e.data.test->fixed());
   });
   if (e.device.described) return e;
   const bool measures = ranks.size() > 1 && !device.gpu_module;
