@@ -1,8 +1,8 @@
 // How a pipeline divides a network, by the measured time of its stages, and whether data parallelism would be faster.
 //
-//   const StageSeconds seconds = measure_stages(backend, graph, config, plan);   // of a shard, on this rank
+//   const StageSeconds seconds = measure_stages(backend, graph, network_config, layout_plan);   // of a shard, on this rank
 //   const PipelineShape shape = {.stages = 2, .ranks = 4, .shards = 8};
-//   const PipelinePlan plan = plan_pipeline(graph, stages, crossings, seconds, link, shape);
+//   const PipelinePlan plan = plan_pipeline(graph, stages, layout_plan, seconds, link, shape);
 //   pipeline_text(plan, shape);     // "conv1 to pool2 | fc1, fc2; 1.21 | 0.94 ms per micro-batch"
 //   estimate_text(plan, shape);     // "5.3 ms per step, ...; data parallel 4.0 ms, ...: data parallel would be faster"
 //

@@ -1,7 +1,7 @@
 // The passes of one step on one rank of a pipeline, and what its stages send each other.
 //
 //   PipelineRun run(pipeline, ranks, /*shards=*/4);
-//   run.share_labels(batch);                     // from the first stage, which reads the images, to the last
+//   run.share_labels(loaded);                    // from the first stage, which reads the images, to the last
 //   run.pass(samples_of_shard, forward, backward);
 //   run.sum_message(message);                    // over all ranks
 //

@@ -1,8 +1,8 @@
 // Builds the pipeline of an experiment: measures, divides the network, and compiles this rank's part.
 //
-//   e.place = place_of(e, ranks.size(), ranks.rank());   // one stage: there is no pipeline
+//   experiment.place = place_of(experiment, ranks.size(), ranks.rank());   // one stage: there is no pipeline
 //   ...
-//   set_up_pipeline(session, ranks, e, config, stages, link);
+//   set_up_pipeline(session, ranks, experiment, network_config, stages, *link);
 #pragma once
 
 #include <vector>
