@@ -31,11 +31,11 @@ class FlatMath {
   // Conversion to bfloat16 (rounded) and back.
   virtual void to_bf16(Bf16* to, const float* from, std::size_t count) = 0;
   virtual void from_bf16(float* to, const Bf16* from, std::size_t count) = 0;
-  // *broken = 1 if any of the values or sums is non-finite; otherwise it stays as it is.
-  virtual void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                           double* broken) = 0;
+  // *broken = 1 if any of the sums is non-finite; otherwise it stays as it is.
+  virtual void find_broken(std::span<const double> sums, double* broken) = 0;
   // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
-  // L2 norm; summed in a fixed order.
+  // L2 norm; summed in a fixed order. A sum is finite if all values of its part are, as no square of a float overflows in
+  // double precision.
   virtual void square_sums(const float* values, std::size_t count, double* sums) = 0;
   // to[i] = from[i]; does nothing if *skip is not 0 when the work runs. Without `skip` it is always done.
   virtual void copy(float* to, const float* from, std::size_t count, const double* skip) = 0;

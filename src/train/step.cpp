@@ -20,8 +20,7 @@ namespace {
 constexpr std::size_t kHashedFloats = 1024;
 constexpr std::uint64_t kLow32 = 0xFFFFFFFF;
 
-Range last_of(std::size_t elements) {
-  const auto end = static_cast<std::int64_t>(elements);
+Range last_of(std::int64_t end) {
   return {std::max<std::int64_t>(0, end - static_cast<std::int64_t>(kHashedFloats)), end};
 }
 
@@ -44,12 +43,11 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       statistics_(parts.statistics),
       plan_(std::move(plan)),
       rank_(rank),
-      elements_(static_cast<std::size_t>(network_.flat_elements())),
       slots_(settings.ahead),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(held_.empty() || rank == 0 ? std::vector<Range>{{0, network_.flat_elements()}} : held_),
       message_bytes_(squares_at() + squares_count() * sizeof(double)),
-      hashed_(held_.empty() ? last_of(elements_) : parts.slices->last_weights(kHashedFloats)),
+      hashed_(held_.empty() ? last_of(network_.flat_elements()) : parts.slices->last_weights(kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
       fingerprints_(parts.fingerprints),
       sums_(parts.sums),
@@ -157,9 +155,10 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   mark(Mark::reduction_mark);
   note_phase(WorkPhase::reduction);
   reducer_.finish();
+  enqueue_square_sums();
+  backend_.math().find_broken({message_.at<double>(squares_at()), squares_count()}, device(Slot::broken));
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
-  backend_.math().find_broken(reducer_.gradient(), elements_, device(Slot::losses), shards, device(Slot::broken));
-  if (fingerprints_) enqueue_square_sums();
+  backend_.math().find_broken({device(Slot::losses), shards}, device(Slot::broken));
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   reducer_.sum(message_.at<double>(0), summed());
   mark(Mark::optimizer_mark);

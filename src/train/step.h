@@ -176,8 +176,7 @@ class TrainStep {
   ShardStatistics* statistics_;
   BatchPlan plan_;
   int rank_;
-  std::size_t elements_;  // of the flat gradient
-  Memory message_;        // of the step that runs; on the device
+  Memory message_;  // of the step that runs; on the device
   std::vector<InFlight> slots_;
   std::size_t begun_ = 0;  // steps so far
   std::size_t finished_ = 0;

@@ -178,9 +178,8 @@ class LazyMath final : public FlatMath {
   void from_bf16(float* to, const Bf16* from, std::size_t count) override {
     queue_.enqueue([=, this] { cpu_->from_bf16(to, from, count); });
   }
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override {
-    queue_.enqueue([=, this] { cpu_->find_broken(values, count, sums, sum_count, broken); });
+  void find_broken(std::span<const double> sums, double* broken) override {
+    queue_.enqueue([=, this] { cpu_->find_broken(sums, broken); });
   }
   void square_sums(const float* values, std::size_t count, double* sums) override {
     queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums); });

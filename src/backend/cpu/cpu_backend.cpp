@@ -339,10 +339,8 @@ class CpuMath final : public FlatMath {
   }
   void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
   void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override {
-    const bool finite = std::all_of(sums, sums + sum_count, [](double sum) { return std::isfinite(sum); });
-    if (!finite || !cpu_all_finite(values, count)) *broken = 1;
+  void find_broken(std::span<const double> sums, double* broken) override {
+    if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) *broken = 1;
   }
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cpu_square_sums(values, count, sums);

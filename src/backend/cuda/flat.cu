@@ -24,16 +24,9 @@ __global__ void pull_kernel(float* slow, float* fast, std::size_t count, float r
   }
 }
 
-// One thread: there are only a few sums.
-__global__ void check_sums_kernel(const double* sums, std::size_t count, double* broken) {
+__global__ void find_broken_kernel(const double* sums, std::size_t count, double* broken) {
   bool found = false;
-  for (std::size_t i = 0; i < count; ++i) found = found || is_broken(sums[i]);
-  if (found) *broken = 1;
-}
-
-__global__ void check_values_kernel(const float* values, std::size_t count, double* broken) {
-  bool found = false;
-  for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(values[i]);
+  for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(sums[i]);
   // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
 }
@@ -102,11 +95,9 @@ void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, floa
   launch(stream, blocks_for(count), kThreads, pull_kernel, slow, fast, count, rest, skip);
 }
 
-void find_broken(cudaStream_t stream, const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                 double* broken) {
-  launch(stream, 1, 1, check_sums_kernel, sums, sum_count, broken);
-  if (count == 0) return;
-  launch(stream, blocks_for(count), kThreads, check_values_kernel, values, count, broken);
+void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken) {
+  if (sums.empty()) return;
+  launch(stream, blocks_for(sums.size()), kThreads, find_broken_kernel, sums.data(), sums.size(), broken);
 }
 
 void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums) {

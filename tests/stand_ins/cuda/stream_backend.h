@@ -45,8 +45,7 @@ class StreamMath final : public FlatMath {
   void add_activations(Activations sum, ConstActivations addend, std::size_t count) override;
   void to_bf16(Bf16* to, const float* from, std::size_t count) override;
   void from_bf16(float* to, const Bf16* from, std::size_t count) override;
-  void find_broken(const float* values, std::size_t count, const double* sums, std::size_t sum_count,
-                   double* broken) override;
+  void find_broken(std::span<const double> sums, double* broken) override;
   void square_sums(const float* values, std::size_t count, double* sums) override;
   void copy(float* to, const float* from, std::size_t count, const double* skip) override;
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override;
