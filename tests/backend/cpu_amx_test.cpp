@@ -43,7 +43,7 @@ LanesConvTiles amx_tiles(const ConvSpec& spec) {
   LanesConvTiles tiles;
   tiles.forward = pick(amx_forward_tiles(spec));
   if (spec.input_gradient) tiles.data = pick(amx_data_tiles(spec));
-  tiles.weights = pick(amx_weights_tiles());
+  tiles.weights = pick(amx_weights_tiles(spec));
   return tiles;
 }
 
@@ -52,8 +52,7 @@ std::unique_ptr<Op> make_amx(const ConvSpec& spec, const LanesConvTiles& tiles, 
 }
 
 // With inputs that are exact in bf16, so that ReLU decides as in double precision.
-void check_amx(const ConvSpec& spec, std::int64_t active, Element element) {
-  const LanesConvTiles tiles = amx_tiles(spec);
+void check_amx(const ConvSpec& spec, const LanesConvTiles& tiles, std::int64_t active, Element element) {
   const auto backend = make_cpu_backend(precision_of(element));
   const auto op = make_amx(spec, tiles, element);
   check_op({*backend, *op, spec, Layout::lanes16, Layout::lanes16, active, tolerance_of(element),
@@ -80,7 +79,7 @@ TEST(LanesAmx, EveryTileAgreesWithTheReference) {
   for (int round = 0; round < 40; ++round) {
     ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
     if (spec.window.stride != 1) spec.average_pool = false;
-    check_amx(spec, random_between(0, spec.batch), round / 2 % 2 == 0 ? Element::bf16 : Element::fp32);
+    check_amx(spec, amx_tiles(spec), random_between(0, spec.batch), round / 2 % 2 == 0 ? Element::bf16 : Element::fp32);
     if (HasFatalFailure()) return;
   }
 }
@@ -109,9 +108,41 @@ TEST(LanesAmx, LargeConvolutionsAgreeWithTheReference) {
         .average_pool = true},
         ConvSpec{.batch = 19, .input = {33, 9, 8}, .output_channels = 40, .window = square(1, 2), .bias = false},
         ConvSpec{.batch = 20, .input = {3, 24, 24}, .output_channels = 17, .window = square(7, 2, 3)},
+        // Weights rounded row by row; those of several output channels together, or not; more than fit a cache.
+        ConvSpec{.batch = 17, .input = {64, 5, 6}, .output_channels = 33, .window = square(3, 1, 1)},
+        ConvSpec{.batch = 17, .input = {32, 9, 7}, .output_channels = 64, .window = square(3, 2, 1)},
+        ConvSpec{.batch = 5, .input = {32, 8, 8}, .output_channels = 32, .window = square(7, 1, 3)},
+        ConvSpec{.batch = 18, .input = {64, 4, 4}, .output_channels = 96, .groups = 2, .bias = false},
+        ConvSpec{.batch = 41, .input = {256, 3, 3}, .output_channels = 176, .window = square(3, 1, 1)},
+        // Rows of the window together.
+        ConvSpec{.batch = 40,
+        .input = {1, 32, 32},
+        .output_channels = 6,
+        .window = square(5),
+        .relu = true,
+        .average_pool = true},
+        ConvSpec{.batch = 21, .input = {3, 11, 12}, .output_channels = 20, .window = square(3, 1, 1)},
+        ConvSpec{.batch = 21, .input = {2, 15, 13}, .output_channels = 17, .window = square(5, 2, 2)},
         with_long_rows({.batch = 18, .input = {19, 28, 28}, .output_channels = 40, .bias = false})}) {
     for (const Element element : {Element::bf16, Element::fp32}) {
-      check_amx(spec, spec.batch - 1, element);
+      check_amx(spec, amx_tiles(spec), spec.batch - 1, element);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Kernels that load each column of the image once for the three columns of a window.
+TEST(LanesAmx, WindowsOfThreeColumnsAgreeWithTheReference) {
+  for (std::int64_t width = 1; width <= 8; ++width) {
+    const ConvSpec spec{.batch = random_between(1, 70),
+                        .input = {16 * random_between(1, 3), random_between(1, 9), width},
+                        .output_channels = random_between(1, 40),
+                        .window = square(3, 1, 1)};
+    for (const Element element : {Element::bf16, Element::fp32}) {
+      LanesConvTiles tiles = amx_tiles(spec);
+      tiles.weights = amx_weights_tiles(spec).front();
+      ASSERT_EQ(amx_gradient_tile(tiles.weights).window, 3);
+      check_amx(spec, tiles, spec.batch, element);
       if (HasFatalFailure()) return;
     }
   }
@@ -238,7 +269,6 @@ std::vector<float> multiply_tiles(const lanes::AmxKernels& kernels, int steps, c
                .gradient_block = 0,
                .gradient_tiles = 0,
                .sums = sums.data(),
-               .sums_row = 0,
                .accumulate = start != nullptr},
               0, 0);
   return {sums.data(), sums.data() + kAmxTile};
@@ -337,7 +367,6 @@ std::vector<float> sums_of(const lanes::AmxGradientTile& tile, int taps, const T
                .gradient_block = 4 * 6 * kAmxTile,
                .gradient_tiles = 6 * kAmxTile,
                .sums = sums.data(),
-               .sums_row = 4 * kAmxTile,
                .accumulate = true},
               0, 0);
   return {sums.data(), sums.data() + 16 * kAmxTile};
@@ -347,7 +376,7 @@ std::vector<float> sums_of(const lanes::AmxGradientTile& tile, int taps, const T
 std::vector<float> copies_of(const lanes::AmxKernels& kernels, const std::vector<std::uint16_t>& numbers,
                              const std::vector<float>& floats) {
   constexpr int kCount = 3;
-  std::vector<float> to(16 * kAmxTile);
+  std::vector<float> to(21 * kAmxTile);
   const auto at = [&](std::int64_t tile) { return to.data() + tile * kAmxTile; };
   kernels.pair_positions(numbers.data(), numbers.data() + 100, kCount, 32, at(0), 48);
   kernels.pair_positions(numbers.data(), nullptr, kCount, 16, at(0) + 16, 48);
@@ -361,6 +390,10 @@ std::vector<float> copies_of(const lanes::AmxKernels& kernels, const std::vector
   kernels.split_samples(floats.data(), nullptr, kCount, 16, at(12) + 16, 48, at(13) + 16);
   kernels.round_pairs(floats.data(), floats.data() + 16, 0, at(15));
   kernels.round_pairs(floats.data() + 32, floats.data() + 48, 0x5A0F, at(15) + 16);
+  kernels.pair_positions(nullptr, numbers.data(), kCount, 16, at(16), 16);
+  kernels.split_samples(nullptr, nullptr, kCount, 16, at(17), 16, at(18));
+  kernels.round_rows(floats.data(), floats.data() + 27, 54, 13, false, at(19));
+  kernels.round_rows(floats.data() + 13, floats.data() + 40, 54, 9, true, at(20));
   return to;
 }
 
@@ -448,7 +481,7 @@ TEST(LanesAmx, SumsDifferFromThoseOfPairsByRounding) {
   const std::vector<Bf16> dy = random(spec.batch * spec.output().elements());
   LanesConvTiles tiles = lanes_fixed_tiles(spec, Element::bf16);
   const std::vector<float> pairs = weight_gradient(spec, tiles, x, dy);
-  tiles.weights = amx_weights_tiles().front();
+  tiles.weights = amx_weights_tiles(spec).front();
   const std::vector<float> amx = weight_gradient(spec, tiles, x, dy);
   const double products = static_cast<double>(spec.batch * spec.output().height * spec.output().width);
   std::size_t differences = 0;

@@ -60,7 +60,7 @@ struct AmxForwardTile {
 // 16 taps x 16 output channels, where tap s * in_channels + c is of column s and channel c.
 //   image     [pairs of blocks][rows][columns][in_channels] vectors of 32 samples in bf16, `image_block` floats apart
 //   gradient  [pairs of blocks][tiles of output channels][positions of results] tiles of [16 pairs of samples][16 channels]
-//   sums      [tiles of taps][tiles of output channels] tiles
+//   sums      [tiles of taps][tiles of output channels] tiles, of the kernel
 struct AmxGradient {
   int taps;  // of the row of the window; sums of others are undefined
   int pairs;
@@ -70,11 +70,13 @@ struct AmxGradient {
   const float* gradient;
   std::int64_t gradient_block, gradient_tiles;  // floats between blocks and between tiles of output channels
   float* sums;
-  std::int64_t sums_row;  // floats between tiles of taps
   bool accumulate;
 };
 struct AmxGradientTile {
   int taps, channels;  // tiles of taps and of output channels
+  // With 3, the tiles of taps are those of a column of the window and of the two after it, which are the image a position
+  // further each: windows with 3 columns a position apart, and columns of whole tiles. Otherwise 1.
+  int window;
   // Those from the tile of taps and the tile of output channels with the given indices on.
   void (*kernel)(const AmxGradient& task, int tap_tile, int channel_tile);
 };
@@ -85,8 +87,8 @@ struct AmxKernels {
   int forward_tiles;
   const AmxGradientTile* gradient;
   int gradient_tiles;
-  // Values of 16 samples at `count` positions, `from_step` values apart, of two channels, of which the upper may be null
-  // for zeros -> pairs in vectors `to_step` floats apart.
+  // Values of 16 samples at `count` positions, `from_step` values apart, of two channels, which may be null for zeros ->
+  // pairs in vectors `to_step` floats apart.
   void (*pair_positions)(const std::uint16_t* lower, const std::uint16_t* upper, std::int64_t count,
                          std::int64_t from_step, float* to, std::int64_t to_step);
   // Values of 16 samples at `count` positions of up to 16 channels, `plane` values apart -> [8 pairs of samples][16
@@ -99,8 +101,8 @@ struct AmxKernels {
   // The upper parts, and the rests at `rest`.
   void (*split_gradient)(const float* dy, std::int64_t plane, int channels, std::int64_t count, float* to,
                          std::int64_t to_step, float* rest);
-  // Values of 16 samples of one block and of another, which may be null for zeros, at `count` positions, `from_step` values
-  // apart -> vectors of both, `to_step` floats apart.
+  // Values of 16 samples of one block and of another, which may be null for zeros, at `count` positions, `from_step`
+  // values apart -> vectors of both, `to_step` floats apart.
   void (*join_samples)(const std::uint16_t* first, const std::uint16_t* second, std::int64_t count,
                        std::int64_t from_step, float* to, std::int64_t to_step);
   // The same of floats: the upper parts, and the rests at `rest`.
@@ -108,6 +110,10 @@ struct AmxKernels {
                         std::int64_t to_step, float* rest);
   // 16 pairs of weights: their upper parts; the rests of the pairs whose bits are set in `rests`.
   void (*round_pairs)(const float* lower, const float* upper, std::uint32_t rests, float* to);
+  // The same of 16 pairs of rows of `count` weights, `step` floats from a pair to the next -> for each of the columns its
+  // 16 pairs, their upper parts or their rests.
+  void (*round_rows)(const float* lower, const float* upper, std::int64_t step, std::int64_t count, bool rests,
+                     float* to);
 };
 
 // Whether to offer kernels with AMX: if the processor has AMX for bf16, the operating system lets this process use it, and

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/lanes_amx.h"
+#include "backend/cpu/lanes_amx_gradient.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_shapes.h"
 
@@ -39,8 +40,9 @@ class AmxDirections {
   void pack_data(const float* weights, float* packed) const;
   // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
   void data_gradient(const Value* dpre, Value* dx, std::int64_t count, const Memory& memory) const;
-  void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* sums) const;
-  void finish_weights(float* dw, const float* sums) const { weights_->finish(dw, sums); }
+  // `dw`: of the last blocks, otherwise null.
+  void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* dw,
+                   float* sums) const;
 
  private:
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }

@@ -144,7 +144,6 @@ class LanesBf16Conv final : public Op {
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
     if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
-    if (amx_.has_weights() && blocks > 0) amx_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
     if (data_tile_ != nullptr) clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
@@ -276,7 +275,9 @@ class LanesBf16Conv final : public Op {
       return;
     }
     if (amx_.has_weights()) {
-      amx_.add_weights(a.x.bf16() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
+      const bool last = first + count == sample_blocks(a.active);
+      amx_.add_weights(a.x.bf16() + first * x_block(), dpre, count, first > 0,
+                       last ? a.parameter_gradients[0] : nullptr, sums_.in(a.workspace));
       return;
     }
     for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {

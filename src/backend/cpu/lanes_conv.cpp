@@ -158,14 +158,14 @@ class LanesConv final : public Op {
         winograd_gradient_->add(a.x.fp32() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
                                 sums_.in(a.workspace));
       } else if (amx_.has_weights()) {
-        amx_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
+        amx_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0,
+                         first + count == blocks ? a.parameter_gradients[0] : nullptr, sums_.in(a.workspace));
       } else {
         weight_gradient(a, dpre, first, count);
       }
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
     if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
-    if (amx_.has_weights() && blocks > 0) amx_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
     if (data_tile_ != nullptr) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 

@@ -39,7 +39,7 @@ const lanes::AmxGradientTile& amx_gradient_tile(int tile);
 // Those that can compute the convolution, on any processor: by the software model where there is no AMX.
 std::vector<int> amx_forward_tiles(const ConvSpec& spec);
 std::vector<int> amx_data_tiles(const ConvSpec& spec);
-std::vector<int> amx_weights_tiles();
+std::vector<int> amx_weights_tiles(const ConvSpec& spec);
 
 // Whether the lanes16 kernels support the convolution: all except pooling with stride.
 bool lanes_conv_supported(const ConvSpec& spec);

@@ -150,10 +150,11 @@ bool worth_timing_winograd(const ConvShape& s, int size) {
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 
-// The cost of products of outer tiles, which have so many rows together, with inner ones in kernels of outer x inner tiles: of the
-// products, which take as long as the outer tiles have rows, and of loading the factors, twice as fast.
-double amx_cost(std::int64_t rows, std::int64_t inner_tiles, int outer, int inner) {
-  const double loads = 0.5 * (outer + inner) / (outer * inner);
+// The cost of products of outer tiles, which have so many rows together, with inner ones in kernels of outer x inner tiles, each
+// of which is used for so many columns of the window: of the products, which take as long as the outer tiles have rows, and of
+// loading the factors, twice as fast.
+double amx_cost(std::int64_t rows, std::int64_t inner_tiles, int outer, int inner, int columns = 1) {
+  const double loads = 0.5 * (outer + inner) / (outer * inner * columns);
   return static_cast<double>(inner_tiles) *
          (static_cast<double>(rows) +
           loads * static_cast<double>(round_up(rows, std::int64_t{outer} * lanes::kAmxRows)));
@@ -171,7 +172,7 @@ double amx_cost(const ConvSpec& spec, const lanes::AmxGradientTile& tile) {
   const std::int64_t taps = spec.window.width * (spec.input.channels / spec.groups);
   const std::int64_t channels = spec.output_channels / spec.groups;
   return amx_cost(taps, round_up(channels, std::int64_t{tile.channels} * lanes::kAmxRows) / lanes::kAmxRows, tile.taps,
-                  tile.channels);
+                  tile.channels, tile.window);
 }
 
 // Direct tiles, and the cheapest for each size of Winograd's algorithm and with AMX.
@@ -228,7 +229,8 @@ std::string weights_name(int index) {
   const lanes::Kernels& all = lanes::kernels();
   if (is_amx_weights(index)) {
     const lanes::AmxGradientTile& tile = amx_gradient_tile(index);
-    return fmt::format("lanes.amx.{}x{}", lanes::kAmxRows * tile.channels, lanes::kAmxRows * tile.taps);
+    return fmt::format("lanes.amx.{}x{}{}", lanes::kAmxRows * tile.channels, lanes::kAmxRows * tile.taps,
+                       tile.window > 1 ? fmt::format("x{}", tile.window) : "");
   }
   if (index >= all.weights_tiles) {
     const lanes::OuterTile& tile = outer_tile(index);
@@ -267,10 +269,15 @@ std::vector<int> amx_data_tiles(const ConvSpec& spec) {
   if (!spec.input_gradient) return {};
   return amx_tiles_for(narrowest_phase(spec), lanes::Epilogue::none);
 }
-std::vector<int> amx_weights_tiles() {
-  std::vector<int> all(static_cast<std::size_t>(lanes::amx_kernels().gradient_tiles));
-  std::iota(all.begin(), all.end(), first_amx_weights());
-  return all;
+std::vector<int> amx_weights_tiles(const ConvSpec& spec) {
+  const ConvShape s = forward_shape(spec);
+  const bool slides = s.kernel_w == 3 && s.stride == 1 && s.in_channels % lanes::kAmxRows == 0;
+  std::vector<int> usable;
+  for (int i = 0; i < lanes::amx_kernels().gradient_tiles; ++i) {
+    const int tile = first_amx_weights() + i;
+    if (amx_gradient_tile(tile).window == 1 || slides) usable.push_back(tile);
+  }
+  return usable;
 }
 
 WinogradForm winograd_form(int tile, Element element) {
@@ -327,7 +334,7 @@ std::vector<int> lanes_weights_candidates(const ConvSpec& spec, bool with_amx) {
   std::vector<int> all(static_cast<std::size_t>(kernels.weights_tiles + outer));
   std::iota(all.begin(), all.end(), 0);
   if (with_amx) {
-    const std::vector<int> amx = amx_weights_tiles();
+    const std::vector<int> amx = amx_weights_tiles(spec);
     all.insert(all.end(), amx.begin(), amx.end());
   }
   return all;
