@@ -228,6 +228,7 @@ void AmxWeightGradient<Value>::finish_tile(const float* sums, int first, int cha
                               tap % kAmxRows * kLanes;
           float* to = dw + i * step + r * shape_.kernel_w + s;
           for (int o = 0; o < channels; ++o, to += weights) {
+            __builtin_prefetch(dw + o * weights + (begin + kAmxRows) * step + kAmxRows * (r * shape_.kernel_w + s), 1);
             for (int k = 0; k < count; ++k) to[k * step] = from[k * kLanes + o];
           }
           i += count;
