@@ -25,6 +25,8 @@ const char* cause_name(Cause cause) {
       return "batch too small per rank";
     case Cause::launch:
       return "launch-bound";
+    case Cause::pipeline:
+      return "pipeline";
     case Cause::straggler:
       return "straggler";
     case Cause::uneven_shards:

@@ -32,6 +32,7 @@ enum class Cause {
   late_bucket,
   small_batch,
   launch,
+  pipeline,
   straggler,
   uneven_shards,
   evaluation,
