@@ -22,15 +22,22 @@ PipelineWaits pipeline_waits(const RunTiming& timing) {
   const auto stages = static_cast<std::size_t>(pipeline.stages);
   PipelineWaits waits;
   waits.stages.resize(stages);
-  const double ranks_of_stage = static_cast<double>(timing.ranks.size()) / static_cast<double>(stages);
+  const auto ranks = static_cast<double>(timing.ranks.size());
+  const double ranks_of_stage = ranks / static_cast<double>(stages);
   double exposed = 0;
+  double data_wait = 0;
+  double longest_wait = 0;
   for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
     const RankTiming& each = timing.ranks[rank];
     const double steps = std::max(1.0, each.steps);
+    data_wait += each.phases[Phase::data_wait] / steps / ranks;
+    longest_wait = std::max(longest_wait, each.phases[Phase::data_wait] / steps);
     waits.stages[rank % stages] +=
         (each.phases[Phase::forward] + each.phases[Phase::backward]) / steps / ranks_of_stage;
-    exposed += each.phases[Phase::exposed_communication] / steps / static_cast<double>(timing.ranks.size());
+    exposed += each.phases[Phase::exposed_communication] / steps / ranks;
   }
+  // The others wait for the data as well.
+  exposed = std::max(0.0, exposed - (longest_wait - data_wait));
   const auto count = static_cast<double>(pipeline.micro_batches);
   const double mean = std::accumulate(waits.stages.begin(), waits.stages.end(), 0.0) / static_cast<double>(stages);
   const double longest = *std::max_element(waits.stages.begin(), waits.stages.end());

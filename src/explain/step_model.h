@@ -46,7 +46,7 @@ struct PipelineWaits {
   std::vector<double> stages;  // forward and backward of each, as means over its ranks
   double bubble = 0;     // the first micro-batch has not arrived, or the last one has left; if all stages are equal
   double imbalance = 0;  // the longest stage takes longer than the others
-  double rest = 0;       // what is sent and summed, and ranks that are late
+  double rest = 0;       // what is sent and summed, and ranks that are late, but not because of their data
 };
 // `timing` is that of a pipeline.
 PipelineWaits pipeline_waits(const RunTiming& timing);
