@@ -155,7 +155,10 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   const std::string pipeline = trainer.pipeline_text();
   if (console == nullptr) return code;
   std::vector<std::string> hosts;
-  for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
+  // The stages of a pipeline have different work.
+  for (const Topology::RankHost& place : where.topology.ranks) {
+    if (options.distributed.pipeline == 1) hosts.push_back(place.host_name);
+  }
   console->summary(phases, hosts);
   if (const std::string text = trainer.balance_text(); !text.empty()) log_info("balance: {}", text);
   if (const std::string text = trainer.split_text(); !text.empty()) log_info("split-linear: {}", text);

@@ -32,6 +32,7 @@ said 'pipeline +4 stages x 1 replica, 4 micro-batches each: conv1.* \| conv2.* \
 agree 100 "$folder/whole" "$folder/four"
 
 # Waiting for other stages is not that for a slow rank or link.
+grep -q 'slowest rank' "$folder/out" && fail "a stage is called the slowest rank"
 run 0 60 1 explain "$folder/two" --probe off
 said '^verdict: ' out
 grep -qE 'straggler|communication-bound|batch too small|uneven shards' "$folder/out" && fail "explain says: $(cat "$folder/out")"
