@@ -124,6 +124,8 @@ struct UpdateArguments : UpdateBuffers {
 
   // For segments that are divided among the ranks, which only the CPU has; all ranks call it in the same order.
   const SumOverShards* sums_over_ranks = nullptr;
+  // If other ranks update other parts of the model, likewise.
+  const SumOverParts* sum_over_parts = nullptr;
 
   const StepControl* control = nullptr;  // one element
   const double* skip = nullptr;          // one value: the update is skipped unless it is 0

@@ -18,6 +18,10 @@ namespace ddp {
 // Replaces the values by their sums over all these shards.
 using SumOverShards = std::function<void(std::span<double> values)>;
 
+// The sum of squares over the parts of the model that ranks update, in the order of the parts: calls `add` with the sum over
+// the parts before, which returns it with that of this part, and returns the sum over all.
+using SumOverParts = std::function<double(const std::function<double(double)>& add)>;
+
 // Moves activations, for linear layers whose outputs are divided among the ranks (LinearSpec::parts).
 struct ShardExchange {
   std::size_t part = 0;                    // which part of such a layer is here

@@ -87,6 +87,7 @@ class Communicator {
   // How long a wait spins and yields before it sleeps between polls (backoff.h). The default suits a thread that shares
   // its core with no other; a thread that waits beside compute on the same core sets 0.
   void set_eager_seconds(double seconds) { eager_seconds_ = seconds; }
+  double eager_seconds() const { return eager_seconds_; }
 
   // Makes this rank's present and later waits throw. May be called from any thread: an owner uses it to free a thread
   // that waits for ranks which will not respond.
@@ -108,6 +109,8 @@ class Communicator {
   void wait(const char* operation);
 
  private:
+  friend class GroupCommunicator;  // uses the transport of another communicator (group.h)
+
   template <class T>
   void all_reduce_in_rank_order(std::span<T> values, ReduceOp op);
   void throw_if_unusable(const char* operation) const;

@@ -11,7 +11,10 @@
 #include "commands/ranks.h"
 #include "commands/stages.h"
 #include "commands/traffic.h"
+#include "gradients/bucket_size.h"
+#include "job/report.h"
 #include "train/experiment.h"
+#include "train/pipeline_setup.h"
 #include "train/split_linear.h"
 
 namespace ddp {
@@ -35,6 +38,33 @@ void print_split_advice(const Experiment& e) {
   }
 }
 
+// Collective. Of so many stages on the ranks of this job; if there is one rank, on as many as there are stages.
+void print_pipeline(const MpiSession& session, Communicator& ranks, const Experiment& e) {
+  const int stages = e.options.distributed.pipeline;
+  const bool here = ranks.size() > 1;
+  const int count = here ? ranks.size() : stages;
+  const std::vector<Stage> lowered = make_stages(e.graph, e.batch.per_shard);
+  StageSeconds seconds;
+  PipelinePlan plan;
+  PipelineShape shape = pipeline_shape(e, stages, count);
+  const LinkSpeed link = here ? measure_link(ranks) : LinkSpeed{};
+  together(session, [&] {
+    (void)pipeline_place(stages, count, 0);
+    seconds = measure_stages(*e.backend, e.graph, e.network->config(), e.plan);
+    // One rank has the whole global batch in its shards.
+    const auto divided = static_cast<double>(std::max(1, count / e.batch.shards));
+    shape.shards = std::max(shape.shards, count);
+    shape.samples = (e.batch.global_batch + shape.shards - 1) / shape.shards;
+    for (std::vector<double>* each : {&seconds.forward, &seconds.backward}) {
+      for (double& second : *each) second /= divided;
+    }
+    plan = plan_pipeline(e.graph, lowered, e.plan, seconds, here ? &link : nullptr, shape);
+  });
+  if (session.rank() != 0) return;
+  fmt::print("pipeline, {}: {}\n", counted(static_cast<std::uint64_t>(count), "rank"), pipeline_text(plan, shape));
+  fmt::print("pipeline, estimate: {}\n", estimate_text(plan, shape));
+}
+
 }  // namespace
 
 int run_plan(const MpiSession& session, const Options& options) {
@@ -43,6 +73,10 @@ int run_plan(const MpiSession& session, const Options& options) {
   const bool described = ranks.device.described.has_value();
   const Experiment e = prepare_experiment(session, *ranks.communicator, ranks.device,
                                           with_one_batch(options, session.size()), {.data = DataUse::sample});
+  const bool on_cpu = !described && e.device.gpu_module == nullptr;
+  check(on_cpu || options.distributed.pipeline == 1, ExitCode::usage,
+        "--pipeline works on CPUs only; use --device cpu, or remove it");
+  if (options.distributed.pipeline > 1) print_pipeline(session, *ranks.communicator, e);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   fmt::print("{}, {} samples per shard, {} ({})\n\n{}\n", options.model.model, e.batch.per_shard,
              counted(static_cast<std::uint64_t>(e.batch.shards), "shard"), e.plan_origin, e.network->describe());
@@ -66,7 +100,7 @@ int run_plan(const MpiSession& session, const Options& options) {
   fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients and optimizer state\n",
              format_bytes(e.network->memory().arena_bytes + e.state_bytes),
              format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));
-  if (!described && e.device.gpu_module == nullptr) print_split_advice(e);
+  if (on_cpu) print_split_advice(e);
   if (!e.smaller.empty()) fmt::print("image sizes: {}; all of this is for the last one\n", e.sizes.text());
   if (described) {
     print_traffic(e);

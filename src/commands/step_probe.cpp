@@ -58,6 +58,7 @@ StepProbe StepProber::probe() {
 std::string StepProber::obstacle(const fs::path& folder) const {
   const RunFacts& facts = timing_.facts;
   if (session_.size() > static_cast<int>(facts.hosts.size())) return "this job has more ranks than the run";
+  if (facts.pipeline.stages > 1) return "the stages of a pipeline cannot be measured by themselves";
   if (std::find(facts.hosts.begin(), facts.hosts.end(), host_name()) == facts.hosts.end()) {
     return fmt::format("the run was on other hosts than {}", host_name());
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@
 #include "options/parse.h"
 #include "options/version.h"
 #include "run_folder/run_folder.h"
+#include "train/pipeline_setup.h"
 #include "train/resume.h"
 #include "train/trainer.h"
 #include "train/training_run.h"
@@ -43,7 +45,13 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
   const auto parameters = static_cast<std::uint64_t>(e.graph.flat_elements());
   const std::uint64_t floats = parameters * sizeof(float);
   const std::uint64_t optimizer = run.optimizer().bytes();
-  const std::uint64_t activations = e.network->memory().arena_bytes;
+  std::uint64_t activations = e.network->memory().arena_bytes;
+  std::uint64_t gradient = floats;
+  if (e.pipeline) {
+    for (const auto& part : e.pipeline->networks) activations += part->memory().arena_bytes;
+    gradient = static_cast<std::uint64_t>(e.held().size()) * sizeof(float);
+  }
+  const std::string_view divider = e.pipeline ? "replica" : "rank";
   std::vector<HeaderRow> rows = {
       {"model", fmt::format("{}, {} parameters", e.options.model.model,
                             format_count(static_cast<std::uint64_t>(e.graph.trained_count())))},
@@ -53,7 +61,7 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
       {"ranks", ranks.binding.sentence},
       {"device", e.backend->ops().description() + (ranks.device.note.empty() ? "" : "; " + ranks.device.note)},
       {"batch", fmt::format("{} global = {} x {}{}, in {}", batch.global_batch,
-                            counted(static_cast<std::uint64_t>(batch.ranks), "rank"), batch.per_rank,
+                            counted(static_cast<std::uint64_t>(batch.ranks), divider), batch.per_rank,
                             batch.per_rank * batch.ranks == batch.global_batch ? "" : " at most",
                             counted(static_cast<std::uint64_t>(batch.shards), "logical shard"))},
       {"steps",
@@ -63,19 +71,25 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                                     to_string(e.options.optimizer.schedule))},
       {"reduction",
        batch.ranks == 1
-           ? "none, one rank"
+           ? fmt::format("none, one {}", divider)
            : fmt::format("{}, {}{}",
                          e.options.optimizer.deterministic ? "tree" : to_string(e.options.distributed.reduction),
                          counted(trainer.facts().bucket_bytes.size(), "bucket"),
                          trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward")},
-      {"memory per rank", fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}",
-                                      format_bytes(floats), format_bytes(floats), format_bytes(optimizer),
-                                      format_bytes(activations), format_bytes(2 * floats + optimizer + activations))},
+      {"memory per rank",
+       fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}", format_bytes(floats),
+                   format_bytes(gradient), format_bytes(optimizer), format_bytes(activations),
+                   format_bytes(floats + gradient + optimizer + activations))},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (!e.smaller.empty()) rows.emplace_back("image sizes", e.sizes.text());
   if (e.slices.any()) {
     rows.emplace_back("divided layers", divided_text(e.graph, e.slices, batch.ranks, batch.global_batch));
+  }
+  if (e.pipeline) {
+    const PipelineShape shape = pipeline_shape(e, e.place.stages, ranks.communicator->size());
+    rows.emplace_back("pipeline", pipeline_text(e.pipeline_plan, shape));
+    rows.emplace_back("estimate", estimate_text(e.pipeline_plan, shape));
   }
   if (resumed) {
     const std::string changed = changed_options(resumed->state, e.options);
@@ -138,12 +152,17 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, Communicator& ran
   const ExitCode code = trainer.run();
   if (trace) write_trace(trainer, ranks, where, *trace, options);
   const std::vector<PhaseTotals> phases = gather_phases(ranks, trainer.phase_totals());
+  const std::string pipeline = trainer.pipeline_text();
   if (console == nullptr) return code;
   std::vector<std::string> hosts;
-  for (const Topology::RankHost& place : where.topology.ranks) hosts.push_back(place.host_name);
+  // The stages of a pipeline have different work.
+  for (const Topology::RankHost& place : where.topology.ranks) {
+    if (options.distributed.pipeline == 1) hosts.push_back(place.host_name);
+  }
   console->summary(phases, hosts);
   if (const std::string text = trainer.balance_text(); !text.empty()) log_info("balance: {}", text);
   if (const std::string text = trainer.split_text(); !text.empty()) log_info("split-linear: {}", text);
+  if (!pipeline.empty()) log_info("pipeline: {}", pipeline);
   if (trainer.timing().ranks[0].steps >= kFewestExplainedSteps) {
     console->line("\n" + brief(explain(trainer.timing(), options)));
   }
@@ -177,7 +196,8 @@ int run_train(const MpiSession& session, const Options& given) {
   TrainingRun run(experiment, communicator);
   if (resumed) run.restore(session, *resumed, checkpoint);
   Trainer trainer(experiment, run, communicator, &signals, output ? &*output : nullptr);
-  trainer.set_facts(or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); }));
+  const RunFacts facts = or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); });
+  trainer.set_facts(facts);
   // All checks have passed; the folder is written to from here on.
   together(session, [&] {
     if (!folder) return;

@@ -53,7 +53,9 @@ void find_input(const RunView& view, std::vector<FoundCause>& found) {
   double busy = 0;
   double ready = 0;
   double batches = 0;
-  for (const RankTiming& rank : view.timing.ranks) {
+  for (std::size_t r = 0; r < view.timing.ranks.size(); ++r) {
+    if (!view.loads(r)) continue;
+    const RankTiming& rank = view.timing.ranks[r];
     busy = std::max(busy, rank.loader.busy_seconds / std::max(1.0, rank.loader.batches));
     ready += rank.loader.ready;
     batches += rank.loader.batches;
@@ -209,6 +211,36 @@ void find_launch(const RunView& view, std::vector<FoundCause>& found) {
   found.push_back(std::move(finding));
 }
 
+void find_pipeline(const RunView& view, std::vector<FoundCause>& found) {
+  const StepModel& m = view.model;
+  const PipelineFacts& facts = view.timing.facts.pipeline;
+  const double lost = m.imbalance + m.communication;
+  if (view.share(lost) < kMuchWaiting) return;
+  FoundCause finding{.cause = Cause::pipeline, .share = view.share(lost)};
+  finding.headline = fmt::format("the stages wait for each other {} of the time", percent(finding.share));
+  const PipelineWaits waits = pipeline_waits(view.timing);
+  const auto passes = static_cast<double>(facts.micro_batches + facts.stages - 1);
+  finding.evidence.push_back(fmt::format(
+      "with {} stages and {} micro-batch{} per step, ranks wait {} of the passes even if all stages are equal, "
+      "{} of a step",
+      facts.stages, facts.micro_batches, facts.micro_batches == 1 ? "" : "es",
+      percent(static_cast<double>(facts.stages - 1) / passes), ms(waits.bubble)));
+  std::vector<std::string> times;
+  for (std::size_t stage = 0; stage < waits.stages.size(); ++stage) {
+    times.push_back(fmt::format("{} in {}", ms(waits.stages[stage]), facts.layers[stage]));
+  }
+  finding.evidence.push_back(fmt::format("forward and backward take {}: {} of waiting for the longest stage",
+                                         join(times, ", "), ms(waits.imbalance)));
+  finding.evidence.push_back(
+      fmt::format("{} of sending, of sums over replicas, and of ranks that are late", ms(waits.rest)));
+  StepModel cured = m;
+  cured.compute = facts.data_parallel_seconds;
+  cured.imbalance = cured.communication = 0;
+  if (cured.seconds() < m.seconds()) finding.cures.push_back(view.cure({{"pipeline", "1"}}, cured));
+  finding.advice = "more --logical-shards shorten the waiting, but each is a smaller batch";
+  found.push_back(std::move(finding));
+}
+
 // Something that stops the steps from time to time; nullopt if it does not take long. The `text` is followed by a share.
 std::optional<FoundCause> pauses(const RunView& view, Cause cause, double seconds, const char* text) {
   if (view.share(seconds) < kMuchWaiting) return std::nullopt;
@@ -278,11 +310,15 @@ Cure RunView::cure(std::vector<std::pair<std::string, std::string>> settings, co
 }
 
 std::vector<FoundCause> find_causes(const RunView& view) {
+  using Find = void (*)(const RunView& view, std::vector<FoundCause>& found);
+  const std::vector<Find> data_parallel = {find_input,      find_network,    find_small_batch,      find_launch,
+                                           find_throttling, find_stragglers, find_oversubscription, find_evaluation,
+                                           find_checkpoint};
+  // Its stages differ, and wait for each other, by design.
+  const std::vector<Find> pipeline = {find_input, find_pipeline, find_oversubscription, find_evaluation,
+                                      find_checkpoint};
   std::vector<FoundCause> found;
-  for (const auto find : {find_input, find_network, find_small_batch, find_launch, find_throttling, find_stragglers,
-                          find_oversubscription, find_evaluation, find_checkpoint}) {
-    find(view, found);
-  }
+  for (const Find find : view.timing.facts.pipeline.stages > 1 ? pipeline : data_parallel) find(view, found);
   for (FoundCause& finding : found) sort_cures(finding.cures);
   return found;
 }

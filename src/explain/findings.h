@@ -28,6 +28,8 @@ struct RunView {
         slowest(slowest_rank(run_timing)),
         ranks(static_cast<std::int64_t>(run_timing.ranks.size())) {}
 
+  // Whether this rank reads images: of a pipeline, those of the first stage.
+  bool loads(std::size_t rank) const { return static_cast<std::int64_t>(rank) % timing.facts.pipeline.stages == 0; }
   double share(double seconds) const { return model.seconds() > 0 ? seconds / model.seconds() : 0; }
   double images_per_second() const { return static_cast<double>(timing.facts.global_batch) / model.seconds(); }
   // A cure that changes only the time of a step.

@@ -115,12 +115,16 @@ bool slowest_lacks_core(const RunView& view) {
 bool one_slow_loader(const RunView& view) {
   double sum = 0;
   double longest = 0;
-  for (const RankTiming& rank : view.timing.ranks) {
-    const double busy = rank.loader.busy_seconds / std::max(1.0, rank.loader.batches);
+  int loaders = 0;
+  for (std::size_t r = 0; r < view.timing.ranks.size(); ++r) {
+    if (!view.loads(r)) continue;
+    const LoaderCounts& loader = view.timing.ranks[r].loader;
+    const double busy = loader.busy_seconds / std::max(1.0, loader.batches);
     sum += busy;
     longest = std::max(longest, busy);
+    ++loaders;
   }
-  return view.ranks > 1 && longest > kSlowLoader * (sum - longest) / static_cast<double>(view.ranks - 1);
+  return loaders > 1 && longest > kSlowLoader * (sum - longest) / (loaders - 1);
 }
 
 void find_throttling(const RunView& view, std::vector<FoundCause>& found) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -15,6 +16,37 @@ namespace {
 constexpr double kSlackOfSums = 1.5;
 
 }  // namespace
+
+PipelineWaits pipeline_waits(const RunTiming& timing) {
+  const PipelineFacts& pipeline = timing.facts.pipeline;
+  const auto stages = static_cast<std::size_t>(pipeline.stages);
+  PipelineWaits waits;
+  waits.stages.resize(stages);
+  const auto ranks = static_cast<double>(timing.ranks.size());
+  const double ranks_of_stage = ranks / static_cast<double>(stages);
+  double exposed = 0;
+  double data_wait = 0;
+  double longest_wait = 0;
+  for (std::size_t rank = 0; rank < timing.ranks.size(); ++rank) {
+    const RankTiming& each = timing.ranks[rank];
+    const double steps = std::max(1.0, each.steps);
+    data_wait += each.phases[Phase::data_wait] / steps / ranks;
+    longest_wait = std::max(longest_wait, each.phases[Phase::data_wait] / steps);
+    waits.stages[rank % stages] +=
+        (each.phases[Phase::forward] + each.phases[Phase::backward]) / steps / ranks_of_stage;
+    exposed += each.phases[Phase::exposed_communication] / steps / ranks;
+  }
+  // The others wait for the data as well.
+  exposed = std::max(0.0, exposed - (longest_wait - data_wait));
+  const auto count = static_cast<double>(pipeline.micro_batches);
+  const double mean = std::accumulate(waits.stages.begin(), waits.stages.end(), 0.0) / static_cast<double>(stages);
+  const double longest = *std::max_element(waits.stages.begin(), waits.stages.end());
+  // One micro-batch passes through all stages; the longest stage computes all others meanwhile.
+  waits.bubble = std::min(exposed, mean * static_cast<double>(stages - 1) / count);
+  waits.imbalance = std::min(exposed - waits.bubble, (longest - mean) * (count - 1) / count);
+  waits.rest = exposed - waits.bubble - waits.imbalance;
+  return waits;
+}
 
 StepModel step_model(const RunTiming& timing) {
   DDP_ASSERT(!timing.ranks.empty() && timing.ranks[0].steps > 0);
@@ -39,7 +71,8 @@ StepModel step_model(const RunTiming& timing) {
   // A rank that was only delayed makes the others wait as well, so the network's part is not longer than its sums at
   // their fastest, with some allowance.
   const LinkModel link = link_model(timing);
-  model.communication = std::max(0.0, link.seconds > 0 ? std::min(least, kSlackOfSums * link.seconds) : least);
+  const double network = link.seconds > 0 ? std::min(least, kSlackOfSums * link.seconds) : least;
+  model.communication = std::max(0.0, timing.facts.pipeline.stages > 1 ? pipeline_waits(timing).rest : network);
   model.imbalance = std::max(0.0, exposed - model.communication);
   // The others wait for the rank whose data come last. Equally slow loaders keep a distance by which one is always later.
   const double later = std::min(model.imbalance, longest_wait - model.data_wait);

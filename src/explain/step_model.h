@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "metrics/timing.h"
 
@@ -23,7 +24,7 @@ struct StepModel {
   double other = 0;
   // Exposed communication: the network's part, that even the rank that waits least spends ...
   double communication = 0;
-  // ... and what the ranks lose on average by waiting for slower ones.
+  // ... and what the ranks lose on average by waiting for slower ones. In a pipeline: for other stages, as PipelineWaits say.
   double imbalance = 0;
   double evaluation = 0;
   double checkpoint = 0;
@@ -39,6 +40,16 @@ struct StepModel {
 
 // `timing` has at least one rank with at least one step.
 StepModel step_model(const RunTiming& timing);
+
+// Why the ranks of a pipeline wait, in seconds per step, as means over the ranks.
+struct PipelineWaits {
+  std::vector<double> stages;  // forward and backward of each, as means over its ranks
+  double bubble = 0;     // the first micro-batch has not arrived, or the last one has left; if all stages are equal
+  double imbalance = 0;  // the longest stage takes longer than the others
+  double rest = 0;       // what is sent and summed, and ranks that are late, but not because of their data
+};
+// `timing` is that of a pipeline.
+PipelineWaits pipeline_waits(const RunTiming& timing);
 
 // The step of the run with a batch `factor` times as large, whose forward and backward take `batch_compute`. Loading grows with
 // the batch, and as an epoch has fewer steps, so does a step's share of evaluations and checkpoints. A longer backward hides

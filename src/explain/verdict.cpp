@@ -25,6 +25,8 @@ const char* cause_name(Cause cause) {
       return "batch too small per rank";
     case Cause::launch:
       return "launch-bound";
+    case Cause::pipeline:
+      return "pipeline";
     case Cause::straggler:
       return "straggler";
     case Cause::uneven_shards:
@@ -54,6 +56,7 @@ Explanation explain(const RunTiming& timing, const Options& options, const StepP
                    [](const FoundCause& a, const FoundCause& b) { return a.share > b.share; });
   Explanation result;
   result.model = view.model;
+  result.pipeline = timing.facts.pipeline.stages > 1;
   result.images_per_second = view.images_per_second();
   if (findings.empty()) {
     result.headline = fmt::format("the devices compute {} of the time", percent(view.share(view.model.compute)));
@@ -94,11 +97,11 @@ std::string describe(const Explanation& found) {
   for (const std::string& other : found.also) text += fmt::format("also: {}\n", other);
   text += fmt::format(
       "a step takes {}, {:.0f} images/s: {} data wait, {} compute, {} communication, {} waiting for "
-      "slower ranks, {} optimizer, {} other, {} evaluation, {} checkpoints\n",
+      "{}, {} optimizer, {} other, {} evaluation, {} checkpoints\n",
       milliseconds(found.model.seconds()), found.images_per_second, milliseconds(found.model.data_wait),
       milliseconds(found.model.compute), milliseconds(found.model.communication), milliseconds(found.model.imbalance),
-      milliseconds(found.model.optimizer), milliseconds(found.model.other), milliseconds(found.model.evaluation),
-      milliseconds(found.model.checkpoint));
+      found.pipeline ? "other stages" : "slower ranks", milliseconds(found.model.optimizer),
+      milliseconds(found.model.other), milliseconds(found.model.evaluation), milliseconds(found.model.checkpoint));
   for (const Cure& cure : found.cures) {
     text += fmt::format("cure: {}: a step of {}{} instead of {}, {} (predicted)\n", cure.text(),
                         cure.lower_bound ? "at most " : "", milliseconds(cure.step_seconds),

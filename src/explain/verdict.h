@@ -32,6 +32,7 @@ enum class Cause {
   late_bucket,
   small_batch,
   launch,
+  pipeline,
   straggler,
   uneven_shards,
   evaluation,
@@ -61,6 +62,7 @@ struct Explanation {
   std::string advice;                 // what to do where no option helps; may be empty
   std::vector<std::string> also;      // headlines of further causes above their thresholds
   StepModel model;
+  bool pipeline = false;  // the ranks are stages, so that StepModel::imbalance is waiting for other stages
   double images_per_second = 0;
 };
 

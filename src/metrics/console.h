@@ -52,7 +52,8 @@ class Console {
   void log(const TrainingProgress& progress);
   // Adds a row to the table.
   void epoch(const EpochRecord& record);
-  // Prints the table if it has not been shown row by row, the time by phase, and the slowest rank. One entry per rank.
+  // Prints the table if it has not been shown row by row, the time by phase, and the slowest rank. One entry per rank;
+  // without hosts, there is no slowest rank.
   void summary(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts);
 
   // Prints a line above the bar.

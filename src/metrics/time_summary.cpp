@@ -77,8 +77,8 @@ std::string time_table(std::span<const PhaseTotals> ranks) {
 }
 
 std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts) {
+  if (ranks.size() < 2 || hosts.empty()) return "";
   DDP_ASSERT(hosts.size() == ranks.size());
-  if (ranks.size() < 2) return "";
   const SlowestRank slowest = slowest_rank(ranks);
   const std::string& host = hosts[static_cast<std::size_t>(slowest.rank)];
   std::string text = fmt::format("the ranks are balanced: rank {} on {} is {} of the wall time above the mean",

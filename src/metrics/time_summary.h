@@ -30,7 +30,8 @@ SlowestRank slowest_rank(std::span<const PhaseTotals> ranks);
 // in it. `ranks` is not empty.
 std::string time_table(std::span<const PhaseTotals> ranks);
 
-// The sentence on the slowest rank, or "" for a single rank. `hosts` has one name per rank.
+// The sentence on the slowest rank, or "" for a single rank. `hosts` has one name per rank, or is empty if the
+// ranks have different work by design: "".
 std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts);
 
 }  // namespace ddp

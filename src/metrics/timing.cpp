@@ -93,6 +93,12 @@ Json json_of(const RunFacts& facts) {
                                 {"activations", facts.divisible.activations},
                                 {"gradients", facts.divisible.gradients}};
   }
+  if (facts.pipeline.stages > 1) {
+    json["pipeline"] = {{"stages", facts.pipeline.stages},
+                        {"micro_batches", facts.pipeline.micro_batches},
+                        {"layers", facts.pipeline.layers},
+                        {"data_parallel_seconds", facts.pipeline.data_parallel_seconds}};
+  }
   return json;
 }
 
@@ -126,7 +132,19 @@ RunFacts facts_of(const Json& json) {
     layers->at("activations").get_to(facts.divisible.activations);
     layers->at("gradients").get_to(facts.divisible.gradients);
   }
+  if (const auto pipeline = json.find("pipeline"); pipeline != json.end()) {
+    pipeline->at("stages").get_to(facts.pipeline.stages);
+    pipeline->at("micro_batches").get_to(facts.pipeline.micro_batches);
+    pipeline->at("layers").get_to(facts.pipeline.layers);
+    pipeline->at("data_parallel_seconds").get_to(facts.pipeline.data_parallel_seconds);
+  }
   return facts;
+}
+
+bool consistent(const PipelineFacts& pipeline, std::size_t ranks) {
+  if (pipeline.stages == 1) return true;
+  return pipeline.stages > 1 && pipeline.micro_batches >= 1 && std::ssize(pipeline.layers) == pipeline.stages &&
+         static_cast<std::int64_t>(ranks) % pipeline.stages == 0 && std::isfinite(pipeline.data_parallel_seconds);
 }
 
 // Whether the lists belong together and every number is usable.
@@ -135,7 +153,7 @@ bool consistent(const RunTiming& timing) {
   const RunFacts& facts = timing.facts;
   if (ranks == 0 || facts.hosts.size() != ranks || facts.machines.size() != ranks || facts.threads.size() != ranks ||
       facts.cpus.size() != ranks || facts.samples.size() != ranks || facts.global_batch < 1 ||
-      facts.steps_per_epoch < 1) {
+      facts.steps_per_epoch < 1 || !consistent(facts.pipeline, ranks)) {
     return false;
   }
   if (!timing.buckets.empty() && timing.buckets.size() != facts.bucket_bytes.size()) return false;

@@ -24,6 +24,15 @@ struct DivisibleLayers {
   friend bool operator==(const DivisibleLayers&, const DivisibleLayers&) = default;
 };
 
+// How a run with --pipeline is divided. Rank r computes stage r % stages.
+struct PipelineFacts {
+  std::int64_t stages = 1;           // 1: it is not
+  std::int64_t micro_batches = 0;    // of a replica, in a step
+  std::vector<std::string> layers;   // of each stage, for people
+  double data_parallel_seconds = 0;  // estimated: the passes and sums of a step without the option
+  friend bool operator==(const PipelineFacts&, const PipelineFacts&) = default;
+};
+
 struct RunFacts {
   std::string program;             // its version
   std::string device;              // of rank 0, for people
@@ -44,6 +53,7 @@ struct RunFacts {
   std::optional<double> peak_flops;  // of the device of a rank, per second
   std::vector<double> bucket_bytes;  // as sent
   DivisibleLayers divisible;         // none where --split-linear is not possible, or divides layers already
+  PipelineFacts pipeline;
   friend bool operator==(const RunFacts&, const RunFacts&) = default;
 };
 

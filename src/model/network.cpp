@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "model/cuts.h"
 #include "model/joins.h"
 
 namespace ddp {
@@ -14,20 +15,20 @@ namespace {
 // Of plain gradients that are converted at once; see Note [Packed weights].
 constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20U;
 
-bool has_input_gradient(const OpSpec& spec) {
-  return std::visit(
-      [](const auto& s) {
-        if constexpr (requires { s.input_gradient; }) return s.input_gradient;
-        return true;
-      },
-      spec);
-}
-
 }  // namespace
 
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
-    : backend_(backend), parameters_(graph.parameters()), flat_elements_(graph.flat_elements()), config_(config) {
-  build_steps(graph, plan);
+    : backend_(backend), parameters_(graph.parameters()), config_(config) {
+  std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
+  DDP_ASSERT(stages.size() == plan.stages.size());
+  if (config_.forward_only) {
+    // As if no parameter were trained; the loss still writes the gradient of the logits.
+    for (std::size_t s = 0; s + 1 < stages.size(); ++s) stages[s].backward = false;
+  }
+  if (config_.stages == Range{}) config_.stages = {0, std::ssize(stages)};
+  held_ = parameters_of(graph, stages, config_.stages);
+  has_loss_ = config_.stages.end == std::ssize(stages);
+  build_steps(graph, stages, plan);
   plan_packing();
   packings_.reserve(steps_.size());
   const Value& images = values_.front();
@@ -49,13 +50,13 @@ std::size_t Network::add_step(Step step, Layout out) {
   }
   for (const std::size_t input : step.inputs) values_[input].readers.push_back(index);
   step.output = values_.size();
-  values_.push_back({step.last, output_of(step.specs.back()), out, index, {}, nullptr, nullptr});
+  values_.push_back({step.last, output_of(step.specs.back()), out, index, step.backward, {}, nullptr, nullptr});
   steps_.push_back(std::move(step));
   return values_.size() - 1;
 }
 
 // The value converted to another layout; readers with the same layout share the conversion.
-std::size_t Network::in_layout(std::size_t value, Layout layout) {
+std::size_t Network::in_layout(std::size_t value, Layout layout, std::size_t stage) {
   if (values_[value].layout == layout) return value;
   for (const int reader : values_[value].readers) {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
@@ -64,9 +65,10 @@ std::size_t Network::in_layout(std::size_t value, Layout layout) {
   }
   Step step;
   step.name = step.last = "reorder";
+  step.stages = {static_cast<std::int64_t>(stage), static_cast<std::int64_t>(stage)};
   step.specs = {ReorderSpec{config_.batch, values_[value].shape}};
   step.inputs = {value};
-  step.backward = has_gradient(values_[value]);
+  step.backward = values_[value].has_gradient;
   return add_step(std::move(step), layout);
 }
 
@@ -78,7 +80,7 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   for (std::size_t s = first + 1; s < first + count; ++s) {
     if (plan.stages[s].layout != layout) return;
   }
-  if (count == 1) return;
+  if (count == 1 || static_cast<std::int64_t>(first + count) > config_.stages.end) return;
   step.specs = specs_of(stages, first, count);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
@@ -89,14 +91,26 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   step.kernels = "joined";
 }
 
-void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
-  const std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
-  DDP_ASSERT(stages.size() == plan.stages.size());
-  // The images have the layout of their first reader.
-  values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, {}, nullptr, nullptr});
-  std::vector<std::size_t> outputs;  // of the stages
-  while (outputs.size() < stages.size()) {
-    const std::size_t s = outputs.size();
+void Network::build_steps(const Graph& graph, const std::vector<Stage>& stages, const LayoutPlan& plan) {
+  const auto first = static_cast<std::size_t>(config_.stages.begin);
+  const auto end = static_cast<std::size_t>(config_.stages.end);
+  if (first == 0) {
+    // The images have the layout of their first reader.
+    values_.push_back({"input", cropped_input(graph), plan.stages.front().layout, -1, false, {}, nullptr, nullptr});
+  } else {
+    const Stage& before = stages[first - 1];
+    values_.push_back({before.name,
+                       output_of(before.spec),
+                       plan.stages[first - 1].layout,
+                       -1,
+                       before.backward,
+                       {},
+                       nullptr,
+                       nullptr});
+  }
+  std::vector<std::size_t> outputs;  // of the stages from `first` on
+  while (first + outputs.size() < end) {
+    const std::size_t s = first + outputs.size();
     const Stage& stage = stages[s];
     Step step;
     step.name = step.last = stage.name;
@@ -106,13 +120,16 @@ void Network::build_steps(const Graph& graph, const LayoutPlan& plan) {
     step.backward = stage.backward;
     step.kernels = plan.stages[s].kernels;
     for (const StageInput& input : stage.inputs) {
-      const std::size_t value = input.stage < 0 ? 0 : outputs[static_cast<std::size_t>(input.stage)];
-      step.inputs.push_back(in_layout(value, plan.stages[s].layout));
+      DDP_ASSERT(input.stage + 1 >= static_cast<int>(first));
+      const auto before = static_cast<std::size_t>(input.stage + 1) - first;  // 0: the input
+      step.inputs.push_back(in_layout(before == 0 ? 0 : outputs[before - 1], plan.stages[s].layout, s));
     }
     if (config_.join) join(stages, plan, s, step);
     // No stage reads what lies between joined ones.
     const std::size_t count = step.specs.size();
-    outputs.resize(s + count, add_step(std::move(step), plan.stages[s].layout));
+    step.stages = {static_cast<std::int64_t>(s), static_cast<std::int64_t>(s + count)};
+    const std::size_t output = add_step(std::move(step), plan.stages[s].layout);
+    outputs.resize(outputs.size() + count, output);
   }
   for (std::size_t v = 0; v + 1 < values_.size(); ++v) DDP_ASSERT(!values_[v].readers.empty());
 }
@@ -135,122 +152,6 @@ void Network::plan_packing() {
 
 std::size_t Network::elements_of(const Value& value) const {
   return static_cast<std::size_t>(stored_elements(config_.batch, value.shape, value.layout));
-}
-
-// Whether a step adds the gradient of its only input to that of a later reader.
-bool Network::adds_in_place(int step) const {
-  const Step& s = steps_[static_cast<std::size_t>(step)];
-  const Value& value = values_[s.inputs.front()];
-  return s.inputs.size() == 1 && has_gradient(value) && value.readers.back() != step && s.op->adds_to_dx();
-}
-
-// Whether the gradient of a step's input goes to a temporary buffer, which is then added to an earlier one; that of the images,
-// and of what no trained parameter influences, is never read.
-bool Network::writes_aside(int step, std::size_t input) const {
-  const std::vector<std::size_t>& inputs = steps_[static_cast<std::size_t>(step)].inputs;
-  const Value& value = values_[inputs[input]];
-  if (!has_gradient(value)) return true;
-  if (adds_in_place(step)) return false;
-  const bool again = input > 0 && inputs[0] == inputs[input];
-  return value.readers.back() != step || again;
-}
-
-// The last time that a value's activation is read.
-int Network::last_use_of(const Value& value) const {
-  int last = &value == &values_.back() ? static_cast<int>(steps_.size()) : 0;
-  for (const int reader : value.readers) {
-    const Step& step = steps_[static_cast<std::size_t>(reader)];
-    const bool first_input = &values_[step.inputs.front()] == &value;
-    const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
-    const bool kept = step.backward &&
-                      ((first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2()));
-    last = std::max(last, kept ? backward_time(reader) : reader);
-  }
-  if (value.producer < 0) return last;
-  const bool kept = has_gradient(value) && steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
-  return std::max(last, kept ? backward_time(value.producer) : value.producer);
-}
-
-// Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n. An
-// elementwise step overwrites its first input if that is not read later, and its gradient overwrites that of its
-// output.
-void Network::plan_memory() {
-  MemoryPlanner planner;
-  const auto count = static_cast<int>(steps_.size());
-  std::vector<Buffers> values(values_.size());
-  std::vector<Buffers> steps(steps_.size());
-  values[0].y = planner.add("input", bytes_of(values_[0]), 0, last_use_of(values_[0]));
-  for (int i = 0; i < count; ++i) {
-    const Step& step = steps_[static_cast<std::size_t>(i)];
-    const Value& value = values_[step.output];
-    Buffers& out = values[step.output];
-    Buffers& own = steps[static_cast<std::size_t>(i)];
-    const int backward = backward_time(i);
-    const int dy_begin = value.readers.empty() ? count : backward_time(value.readers.back());
-    const std::size_t input = step.inputs.front();
-    const Value& from = values_[input];
-    const bool in_place = step.op->in_place() && from.producer >= 0;
-    if (in_place && last_use_of(from) == i) {
-      out.y = values[input].y;
-      planner.extend(out.y, i, last_use_of(value));
-    } else {
-      out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
-    }
-    const std::optional<PackedShape> packed = step.op->packed_form();
-    const std::size_t packed_bytes =
-        packed ? static_cast<std::size_t>(packed->elements()) * ddp::bytes_of(backend_.ops().activation_element()) : 0;
-    if (packed) own.packed = planner.add(step.name + ".packed weight", packed_bytes, 0, step.backward ? backward : i);
-    if (!step.backward) {
-      own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, i);
-      own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
-      continue;
-    }
-    if (in_place && !writes_aside(i, 0) && !adds_in_place(i)) {
-      out.dy = values[input].dy;
-      planner.extend(out.dy, dy_begin, backward);
-    } else {
-      out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
-    }
-    own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
-    if (packed) {
-      own.packed_gradient = planner.add(step.name + ".packed gradient", packed_bytes, backward,
-                                        backward_time(finished_after_[static_cast<std::size_t>(i)]));
-    }
-    own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
-    own.backward_workspace =
-        planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
-    const bool input_gradient = has_input_gradient(step.specs.front());
-    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
-      if (!input_gradient || !writes_aside(i, k)) continue;
-      own.aside.at(k) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
-    }
-  }
-  memory_ = planner.plan();
-  if (!config_.plan_only) place(values, steps);
-}
-
-void Network::place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps) {
-  const bool borrows = config_.lender != nullptr && config_.lender->arena_.bytes() >= memory_.arena_bytes;
-  if (!borrows) arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
-  std::byte* const arena = borrows ? config_.lender->arena_.data() : arena_.data();
-  const auto activations = [&](BufferId id) {
-    return Activations(arena + memory_.offset(id), backend_.ops().activation_element());
-  };
-  for (std::size_t v = 0; v < values.size(); ++v) {
-    values_[v].y = activations(values[v].y);
-    if (has_gradient(values_[v])) values_[v].dy = activations(values[v].dy);
-  }
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    Step& step = steps_[s];
-    step.saved = arena + memory_.offset(steps[s].saved);
-    step.forward_workspace = arena + memory_.offset(steps[s].forward_workspace);
-    if (step.backward) step.backward_workspace = arena + memory_.offset(steps[s].backward_workspace);
-    if (steps[s].packed) step.packed = arena + memory_.offset(*steps[s].packed);
-    if (steps[s].packed_gradient) step.packed_gradient = arena + memory_.offset(*steps[s].packed_gradient);
-    for (std::size_t input = 0; input < step.inputs.size(); ++input) {
-      if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
-    }
-  }
 }
 
 std::string Network::describe() const {
@@ -305,7 +206,8 @@ std::vector<StageWork> Network::work() const {
                    // Parameters are read, and their gradients written.
                    .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
                                      (step.op->backward_reads_y() ? output : 0) + (input_gradient ? inputs : 0) +
-                                     2 * parameters});
+                                     2 * parameters,
+                   .stages = step.stages});
     all.back().traffic = traffic_of(static_cast<int>(&step - steps_.data()), all.back());
   }
   add_packing(all);
@@ -362,7 +264,9 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   keys_ = samples.keys;
   sums_ = pass == Pass::training ? state.sums : nullptr;
   exchange_ = pass == Pass::training ? state.exchange : nullptr;
-  backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
+  if (first_part()) {
+    backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
+  }
   show(false, "the input", values_.front(), values_.front().y);
   // Only read.
   backend_.math().convert_weights(
@@ -374,7 +278,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     if (step.inputs.size() > 1) arguments.x2 = values_[step.inputs[1]].y;
     arguments.y = values_[step.output].y;
     for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-      arguments.parameters.at(p) = state.parameters + parameters_[static_cast<std::size_t>(step.parameters[p])].offset;
+      arguments.parameters.at(p) = state.parameters + offset_of(step.parameters[p]);
     }
     if (step.statistics >= 0) arguments.statistics = state.statistics + step.statistics;
     arguments.saved = step.saved;
@@ -392,6 +296,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     heartbeat();
     if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
+  if (!has_loss_) return;
   const Value& logits = values_.back();
   LossSpec loss = loss_;
   // Label smoothing applies to training only, not to evaluation.
@@ -418,9 +323,8 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
     arguments.dx2 = target(1);
   }
   for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-    const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
-    arguments.parameters.at(p) = parameters + parameter.offset;
-    arguments.parameter_gradients.at(p) = gradient + parameter.offset;
+    arguments.parameters.at(p) = parameters + offset_of(step.parameters[p]);
+    arguments.parameter_gradients.at(p) = gradient + offset_of(step.parameters[p]);
   }
   arguments.saved = step.saved;
   arguments.workspace = step.backward_workspace;
@@ -447,8 +351,7 @@ std::span<const WeightPacking> Network::packings(float* plain, std::byte* Step::
   for (int i = first; i <= last; ++i) {
     const Step& step = steps_[static_cast<std::size_t>(i)];
     if (step.*packed == nullptr) continue;
-    const Parameter& weight = parameters_[static_cast<std::size_t>(step.parameters.front())];
-    packings_.push_back({plain + weight.offset, step.*packed, *step.op->packed_form()});
+    packings_.push_back({plain + offset_of(step.parameters.front()), step.*packed, *step.op->packed_form()});
   }
   return packings_;
 }
@@ -464,10 +367,47 @@ void Network::finish_gradients(int first, int last, float* gradient) {
       // Parameters that are not trained have zero gradients, which would otherwise contribute to norms.
       const Parameter& parameter = parameters_[static_cast<std::size_t>(p)];
       if (!parameter.fixed && !parameter.frozen) continue;
-      backend_.math().fill_zero(gradient + parameter.offset,
+      backend_.math().fill_zero(gradient + offset_of(p),
                                 static_cast<std::size_t>(parameter.elements()) * sizeof(float));
     }
   }
+}
+
+std::span<std::byte> Network::moved(const Value& value, bool gradient, std::int64_t samples) const {
+  if (gradient && !value.has_gradient) return {};
+  const Activations place = gradient ? value.dy : value.y;
+  const auto elements = static_cast<std::size_t>(stored_elements(samples, value.shape, value.layout));
+  return {static_cast<std::byte*>(place.data()), elements * ddp::bytes_of(place.element())};
+}
+
+// Operators read all samples that they are compiled for; those beyond `samples` must not be what memory happens to hold.
+std::span<std::byte> Network::prepared(const Value& value, bool gradient, std::int64_t samples) {
+  const std::span<std::byte> bytes = moved(value, gradient, samples);
+  if (bytes.empty()) return bytes;
+  if (const std::size_t rest = bytes_of(value) - bytes.size(); rest > 0) {
+    backend_.math().fill_zero(bytes.data() + bytes.size(), rest);
+  }
+  return bytes;
+}
+
+std::span<std::byte> Network::incoming_gradient(std::int64_t samples) const {
+  DDP_ASSERT(!first_part());
+  return moved(values_.front(), true, samples);
+}
+
+std::span<std::byte> Network::outgoing(std::int64_t samples) const {
+  DDP_ASSERT(!has_loss_);
+  return moved(values_.back(), false, samples);
+}
+
+std::span<std::byte> Network::prepare_incoming(std::int64_t samples) {
+  DDP_ASSERT(!first_part());
+  return prepared(values_.front(), false, samples);
+}
+
+std::span<std::byte> Network::prepare_outgoing_gradient(std::int64_t samples) {
+  DDP_ASSERT(!has_loss_);
+  return prepared(values_.back(), true, samples);
 }
 
 void Network::backward(const float* parameters, float* gradient, const Ready& ready) {
@@ -480,7 +420,7 @@ void Network::backward(const float* parameters, float* gradient, const Ready& re
     finish_gradients(i, unfinished, gradient);
     for (int s = unfinished; s >= i; --s) {
       const Step& step = steps_[static_cast<std::size_t>(s)];
-      if (!step.parameters.empty()) ready(parameters_[static_cast<std::size_t>(step.parameters.front())].offset);
+      if (!step.parameters.empty()) ready(offset_of(step.parameters.front()));
     }
     unfinished = i - 1;
   }

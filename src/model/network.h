@@ -19,6 +19,15 @@
 // Operators whose kernels read weights in another form (Op::packed_form()) find them converted: those of all steps at
 // the begin of forward. Their gradients are converted back for some steps at once, which together have kPackedBytes of them,
 // and reported as final after that.
+//
+// Note [Parts]
+// A network may be a part of the stages, between two cuts (model/cuts.h), for pipelines. Its parameters and their gradient
+// are then the part of the flat buffers that parameters_of() gives; running statistics are those of the whole graph. Unless
+// it has the first stage, its input is what crosses the cut before it: the caller writes it to prepare_incoming() before
+// forward, and reads its gradient from incoming_gradient() after backward. Unless it has the last stage there is no loss: the
+// caller reads outgoing() after forward, and writes to prepare_outgoing_gradient() before backward. What crosses a cut
+// has the layout of the stage before it, and the bits that it has in the whole network. No gradient crosses a cut before
+// which no parameter is trained.
 #pragma once
 
 #include <array>
@@ -32,6 +41,7 @@
 
 #include "backend/backend.h"
 #include "backend/memory.h"
+#include "base/partition.h"
 #include "model/graph.h"
 #include "model/layout_plan.h"
 #include "model/memory_plan.h"
@@ -52,6 +62,9 @@ struct NetworkConfig {
   const Network* lender = nullptr;
   // Whether stages may be computed by one operator (OpJoiner::join()), so that observers do not see what lies between them.
   bool join = true;
+  // Only these stages, of those of the graph; empty: all. See Note [Parts].
+  Range stages = {};
+  bool forward_only = false;  // memory for evaluations only: backward must not be called
   // Of Samples::edits, see InputSpec.
   bool edits_reflect = false;
   std::vector<std::uint8_t> fill = {};
@@ -104,6 +117,7 @@ struct StageWork {
   double forward_bytes = 0;
   double backward_bytes = 0;
   OpTraffic traffic = {};  // of the kernels on a GPU, with the sums of gradients of which there are several
+  Range stages = {};       // of the graph; none for a reorder, which is in front of `begin`
 };
 
 struct LossOutput {
@@ -117,10 +131,11 @@ class Network {
   Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan);
 
   std::int64_t batch() const { return config_.batch; }
+  const NetworkConfig& config() const { return config_; }
   std::int64_t image_elements() const { return config_.image.elements(); }
   std::int64_t classes() const { return loss_.classes; }
-  // The number of elements of the flat parameters and of their gradient: Graph::flat_elements().
-  std::int64_t flat_elements() const { return flat_elements_; }
+  // The number of elements of the flat parameters and of their gradient: Graph::flat_elements(), or those of the part.
+  std::int64_t flat_elements() const { return held_.size(); }
   // The memory of activations, gradients and workspaces, in bytes.
   const MemoryPlan& memory() const { return memory_; }
   // The stages with their layouts and kernels, one line each, human-readable.
@@ -143,6 +158,13 @@ class Network {
   using StepWatch = std::function<void(std::size_t step, bool backward, bool begins)>;
   void watch_steps(StepWatch watch) { step_watch_ = std::move(watch); }
 
+  // What crosses the ends of a part for so many samples, or its gradient: the bytes to be moved.
+  std::span<std::byte> incoming_gradient(std::int64_t samples) const;
+  std::span<std::byte> outgoing(std::int64_t samples) const;
+  // The places to receive an input and the gradient of the output. Nothing of an earlier pass remains there.
+  std::span<std::byte> prepare_incoming(std::int64_t samples);
+  std::span<std::byte> prepare_outgoing_gradient(std::int64_t samples);
+
   using Ready = std::function<void(std::int64_t)>;
   // Overwrites `gradient` with the gradient for the samples of the last forward; calls `ready(offset)` when all
   // elements from `offset` on are final.
@@ -154,13 +176,15 @@ class Network {
     std::string name;
     Shape shape;
     Layout layout = Layout::plain;
-    int producer = -1;         // the step that computes it; -1: the images
+    int producer = -1;         // the step that computes it; -1: the input
+    bool has_gradient = true;  // whether backward computes one
     std::vector<int> readers;  // steps, in order
     Activations y;
     Activations dy;
   };
   struct Step {
     std::string name;                 // of its stage, or of the first of those that are joined
+    Range stages;                     // of the graph
     std::string last;                 // of the last of them
     std::vector<OpSpec> specs;        // of them all
     std::vector<std::size_t> inputs;  // values
@@ -191,14 +215,16 @@ class Network {
   static std::string place_of_output(const Step& step);
   std::size_t add_step(Step step, Layout out);
   void join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const;
-  std::size_t in_layout(std::size_t value, Layout layout);
-  void build_steps(const Graph& graph, const LayoutPlan& plan);
+  std::size_t in_layout(std::size_t value, Layout layout, std::size_t stage);
+  void build_steps(const Graph& graph, const std::vector<Stage>& stages, const LayoutPlan& plan);
+  bool first_part() const { return config_.stages.begin == 0; }
+  // Of parameter `p`, in the flat buffers.
+  std::int64_t offset_of(int p) const { return parameters_[static_cast<std::size_t>(p)].offset - held_.begin; }
+  std::span<std::byte> moved(const Value& value, bool gradient, std::int64_t samples) const;
+  std::span<std::byte> prepared(const Value& value, bool gradient, std::int64_t samples);
   std::size_t elements_of(const Value& value) const;
   std::size_t bytes_of(const Value& value) const {
     return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
-  }
-  bool has_gradient(const Value& value) const {
-    return value.producer >= 0 && steps_[static_cast<std::size_t>(value.producer)].backward;
   }
   bool adds_in_place(int step) const;
   bool writes_aside(int step, std::size_t input) const;
@@ -215,11 +241,12 @@ class Network {
 
   Backend& backend_;
   const std::vector<Parameter> parameters_;
-  const std::int64_t flat_elements_;
   NetworkConfig config_;
+  Range held_;  // of the flat buffers
+  bool has_loss_ = true;
   InputSpec input_;
   LossSpec loss_;
-  std::vector<Value> values_;  // the first is the images, the last the logits
+  std::vector<Value> values_;  // the first is the input, the last the output: without cuts the images and the logits
   std::vector<Step> steps_;
   // For each step the one, itself or an earlier one, after whose backward its gradients are final.
   std::vector<int> finished_after_;

@@ -26,8 +26,9 @@ MuonScale muon_scale_of(MuonRate rate) {
 
 }  // namespace
 
-Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings)
-    : backend_(backend) {
+Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings,
+                     UpdatedPart part)
+    : backend_(backend), part_(part) {
   const UpdateTables tables = cut_into_chunks(segments);
   matrices_ = tables.matrices;
   matrix_scratch_ = allocate_on_host(matrix_scratch_elements(matrices_) * sizeof(float), "the update of matrices");
@@ -41,11 +42,12 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   a.lr_scale = segments.empty() ? 1 : segments.front().lr_scale;
   a.decay_scale = segments.empty() ? 1 : segments.front().decay_scale;
 
-  const auto count = static_cast<std::size_t>(a.count);
-  const std::size_t state_bytes = aligned_bytes(count * sizeof(float));
+  if (part_.elements == 0) part_.elements = a.count;
+  DDP_ASSERT(part_.begin + a.count <= part_.elements);
+  const std::size_t state_bytes = aligned_bytes(elements() * sizeof(float));
   state_ = backend.queue().allocate(state_buffers(settings) * state_bytes, "the optimizer's buffers");
   std::size_t used = 0;
-  const auto take_state = [&] { return state_.at<float>(state_bytes * used++); };
+  const auto take_state = [&] { return state_.at<float>(state_bytes * used++) + part_.begin; };
   if (settings.has_first()) a.first = take_state();
   if (settings.has_second()) a.second = take_state();
   if (settings.has_average()) a.average = take_state();
@@ -85,6 +87,7 @@ void Optimizer::update(float* parameters, const float* gradient, const StepContr
   arguments.control = control;
   arguments.skip = skip;
   if (sums_over_ranks_) arguments.sums_over_ranks = &sums_over_ranks_;
+  if (sum_over_parts_) arguments.sum_over_parts = &sum_over_parts_;
   backend_.math().update(arguments);
 }
 
@@ -92,9 +95,12 @@ std::vector<OptimizerState> Optimizer::state() {
   const UpdateRule rule = arguments_.settings.rule;
   const bool moments = rule == UpdateRule::adam || rule == UpdateRule::lamb;
   std::vector<OptimizerState> state;
-  if (arguments_.first != nullptr) state.push_back({moments ? "exp_avg" : "momentum", arguments_.first});
-  if (arguments_.second != nullptr) state.push_back({moments ? "exp_avg_sq" : "square_avg", arguments_.second});
-  if (arguments_.average != nullptr) state.push_back({"ema", arguments_.average});
+  const auto add = [&](const char* name, float* values) {
+    if (values != nullptr) state.push_back({name, values - part_.begin});
+  };
+  add(moments ? "exp_avg" : "momentum", arguments_.first);
+  add(moments ? "exp_avg_sq" : "square_avg", arguments_.second);
+  add("ema", arguments_.average);
   return state;
 }
 

@@ -26,30 +26,43 @@ struct OptimizerState {
   float* values = nullptr;
 };
 
+// What is updated here, if that is not the whole model: `begin` of the `elements` of the flat buffer is where the parameters
+// that update() is given begin. The state has the size of the flat buffer, and lies in the same places.
+struct UpdatedPart {
+  std::int64_t begin = 0;
+  std::int64_t elements = 0;
+};
+
 class Optimizer {
  public:
-  // The segments lie in the flat buffer in this order. Between them, weights, gradient and state are zero and stay so.
-  Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings);
+  // The segments lie in the flat buffer, or in its part, in this order. Between them, weights, gradient and state are zero
+  // and stay so.
+  Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings,
+            UpdatedPart part = {});
 
   // One update; `gradient` is the gradient of the mean loss over the global batch. `control` and `skip` are read when
   // the update executes; it is skipped unless *skip is 0.
   void update(float* parameters, const float* gradient, const StepControl* control, const double* skip);
   // For segments that are divided among the ranks: how their norms are summed. All ranks then update at the same time.
   void set_sums_over_ranks(SumOverShards sums) { sums_over_ranks_ = std::move(sums); }
+  // For a part: how the norm of the whole gradient is summed. The ranks of all parts then update at the same time.
+  void set_sum_over_parts(SumOverParts sum) { sum_over_parts_ = std::move(sum); }
   std::vector<OptimizerState> state();
   // The moving average of the parameters, valid after the first update; null if there is none.
-  const float* average() const { return arguments_.average; }
+  const float* average() const { return arguments_.average == nullptr ? nullptr : arguments_.average - part_.begin; }
   // Elements of each buffer.
-  std::size_t elements() const { return static_cast<std::size_t>(arguments_.count); }
+  std::size_t elements() const { return static_cast<std::size_t>(part_.elements); }
   // Bytes of the state.
   std::size_t bytes() const { return state_.bytes(); }
 
  private:
   Backend& backend_;
+  UpdatedPart part_;
   UpdateArguments arguments_;  // but for what update() is given
   Memory state_;
   Memory tables_;
   SumOverShards sums_over_ranks_;
+  SumOverParts sum_over_parts_;
   std::vector<UpdateMatrix> matrices_;
   Memory matrix_scratch_;  // of the host
 };

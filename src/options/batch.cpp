@@ -56,19 +56,20 @@ void check_batch_choice(const BatchOptions& options) {
   check(given.size() < 2, ExitCode::usage, "{} are mutually exclusive", join(given, " and "));
 }
 
-BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples) {
-  DDP_ASSERT(ranks >= 1);
+BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples, int stages) {
+  DDP_ASSERT(ranks >= 1 && stages >= 1 && ranks % stages == 0);
   check(train_samples > 0, ExitCode::usage, "the training set is empty");
   BatchPlan plan;
-  plan.ranks = ranks;
+  plan.ranks = ranks / stages;
   plan.global_batch = global_batch_of(options, ranks);
   plan.shards = options.logical_shards == 0 ? ranks : options.logical_shards;
   check(plan.global_batch >= ranks, ExitCode::usage,
         "a global batch of {} is smaller than the number of ranks, {}; use --global-batch {} or more, or fewer ranks",
         plan.global_batch, ranks, ranks);
-  check(plan.shards >= ranks, ExitCode::usage,
-        "--logical-shards {} is less than the number of ranks, {}; every rank needs at least one shard", plan.shards,
-        ranks);
+  const std::string dividers = stages == 1 ? "ranks" : "replicas";
+  check(plan.shards >= plan.ranks, ExitCode::usage,
+        "--logical-shards {} is less than the number of {}, {}; every {} needs at least one shard", plan.shards,
+        dividers, plan.ranks, dividers.substr(0, dividers.size() - 1));
   check(
       plan.global_batch >= plan.shards, ExitCode::usage,
       "a global batch of {} is smaller than the number of logical shards, {}; use --global-batch {} or more, or fewer "

@@ -5,7 +5,9 @@
 //   plan.rank_samples(0, 256);                        // {0, 86}: rank 0's samples of a whole batch
 //   const double lr = scaled_lr(options.optimizer, plan.global_batch);
 //
-// The global batch is split into logical shards; each rank owns consecutive shards (base/partition.h).
+// The global batch is split into logical shards; each rank owns consecutive shards (base/partition.h). With --pipeline these
+// are the micro-batches of a replica, that is of as many ranks as there are stages; `ranks` and `rank` below then count
+// replicas.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +46,10 @@ struct BatchPlan {
 void check_batch_choice(const BatchOptions& options);
 
 // Throws Error(usage) as above, for --batch-size with several ranks, for a global batch smaller than the number of
-// ranks or logical shards, for fewer logical shards than ranks, and if --drop-last leaves no steps.
-BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples);
+// ranks or logical shards, for fewer logical shards than ranks, and if --drop-last leaves no steps. With several pipeline
+// stages, whose number divides that of the ranks, replicas take the place of ranks; by default there are as many shards as
+// ranks.
+BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples, int stages = 1);
 
 // The steps of so many epochs, rounded up: the last epoch may be a part of one.
 std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch);

@@ -224,6 +224,7 @@ struct DistributedOptions {
   GradientPrecision gradient_precision = GradientPrecision::fp32;  // between ranks
   bool overlap = true;                                             // reduce gradients while backward still runs
   std::string split_linear = "none";                               // linear layers divided among the ranks: patterns
+  int pipeline = 1;                                                // stages of a pipeline, on a rank each
   double first_bucket_mib = 1;
   double bucket_mib = 0;  // 0: by the measured link between the ranks of CPUs, 25 on GPUs
   int threads = 0;        // compute threads per rank; 0: an equal share of the cores

@@ -289,6 +289,20 @@ void check_split_linear(const Options& options) {
         "--split-linear requires as many logical shards on each rank, but --balance moves them; remove one of the two");
 }
 
+void check_pipeline(const Options& options) {
+  const std::string& command = options.command;
+  check(command != "bench" && command != "check" && command != "scaling" && command != "explain", ExitCode::usage,
+        "--pipeline applies to the commands train, sweep and plan only; remove it");
+  const auto refuse = [](bool given, std::string_view option, std::string_view reason) {
+    check(!given, ExitCode::usage, "--pipeline cannot be combined with {}, {}; remove one of the two", option, reason);
+  };
+  refuse(splits_linear(options.distributed), "--split-linear", "which divides the same ranks in another way");
+  refuse(options.model.sync_batch_norm, "--sync-batch-norm", "as the shards of a replica are not at a layer together");
+  refuse(options.batch.balance, "--balance on", "as all stages of a replica process the same shards");
+  refuse(options.data.progressive_size.has_value(), "--progressive-size", "which has a network for each size");
+  refuse(options.device.steps_in_flight > 1, "--steps-in-flight of more than 1", "as the stages wait for each other");
+}
+
 void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
   check_optimizer(o);
@@ -302,6 +316,7 @@ void check_combinations(const Options& options) {
   check(!options.model.sync_batch_norm || !options.batch.balance, ExitCode::usage,
         "--sync-batch-norm requires one logical shard per rank, --balance on more of them");
   if (splits_linear(options.distributed)) check_split_linear(options);
+  if (options.distributed.pipeline > 1) check_pipeline(options);
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
         "export requires --to FILE, the output file");
   const ExportOptions& exported = options.exported;

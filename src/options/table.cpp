@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 // Batches and shards stay below 2^31, so that products with the number of ranks cannot overflow.
 constexpr std::int64_t kMuonSteps = 20;
+constexpr std::int64_t kMaxStages = 1024;
 constexpr std::int64_t kMaxBatch = std::numeric_limits<std::int32_t>::max();
 constexpr RealRange kLearningRates{0, 1e6};
 
@@ -290,6 +291,9 @@ void add_distributed(std::vector<OptionSpec>& table) {
       "split-linear", &D::split_linear, "none|LAYER,...", "none, or names of linear layers in which * is any text",
       "linear layers whose outputs are divided among the ranks, which then exchange activations instead of "
       "these gradients, such as fc*; plan says where that is less; CPU only");
+  distributed.integer("pipeline", &D::pipeline, 1, kMaxStages,
+                      "number of consecutive parts of the network, on a rank each, through which the logical shards "
+                      "pass one behind the other; plan says whether that is faster; CPU only");
   distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096},
                    "size in MiB of the first gradient bucket; less where the others are smaller");
   distributed.real(

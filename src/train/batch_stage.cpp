@@ -30,6 +30,12 @@ ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
   }
 }
 
+std::unique_ptr<ResidentImages> make_resident(DeviceQueue& queue, const Dataset& dataset, bool fixed) {
+  const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
+  if (!fixed || !worth_keeping_on_device(queue, bytes)) return nullptr;
+  return std::make_unique<ResidentImages>(queue, dataset);
+}
+
 BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
   DDP_ASSERT(!config.mixed || config.resident == nullptr);
   DDP_ASSERT(!config.edited || config.resident != nullptr);

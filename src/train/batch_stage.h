@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/device_queue.h"
@@ -33,6 +34,9 @@ class ResidentImages {
  private:
   Memory pixels_;
 };
+
+// The images as they are read without augmentation; null if they are not `fixed`, or not worth keeping on the device.
+std::unique_ptr<ResidentImages> make_resident(DeviceQueue& queue, const Dataset& dataset, bool fixed);
 
 struct StageConfig {
   std::size_t image_bytes = 0;

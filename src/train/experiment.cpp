@@ -25,6 +25,7 @@
 #include "train/model_source.h"
 #include "train/open_device.h"
 #include "train/parameter_segments.h"
+#include "train/pipeline_setup.h"
 #include "train/resume.h"
 #include "train/whitening.h"
 
@@ -99,8 +100,8 @@ std::size_t bytes_beside_activations(const Experiment& e) {
 // As sent in a step.
 std::size_t gradient_bytes(const Experiment& e) {
   const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  std::int64_t elements = e.graph.flat_elements() - e.slices.elements();
-  for (const Parameter& p : e.graph.parameters()) elements -= p.frozen ? p.flat_elements() : 0;
+  std::int64_t elements = e.held().size() - e.slices.elements();
+  for (const Parameter& p : e.graph.parameters()) elements -= p.frozen && e.holds(p) ? p.flat_elements() : 0;
   return static_cast<std::size_t>(std::max<std::int64_t>(0, elements)) * (half ? sizeof(Bf16) : sizeof(float));
 }
 
@@ -159,13 +160,6 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
     augmentation.fill.push_back(static_cast<std::uint8_t>(std::lround(255 * mean)));
   }
   return augmentation;
-}
-
-// As they are read without augmentation.
-std::unique_ptr<ResidentImages> make_resident(Backend& backend, const Dataset& dataset, bool fixed) {
-  const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
-  if (!fixed || !worth_keeping_on_device(backend.queue(), bytes)) return nullptr;
-  return std::make_unique<ResidentImages>(backend.queue(), dataset);
 }
 
 // Statistics over the global batch: a step processes the shards of a rank one after the other, so that the first would
@@ -256,11 +250,14 @@ ReducerConfig reducer_config(const Experiment& e) {
   // Parameters whose gradients are not summed: those that are divided, and those that are frozen, whose gradients are zero.
   std::vector<bool> kept = e.slices.divided();
   kept.resize(e.graph.parameters().size());
+  const Range held = e.held();
   ReducerConfig config;
   config.kept = e.slices.whole();
   for (const Parameter& p : e.graph.parameters()) {
+    if (!e.holds(p)) continue;
     const std::size_t index = sizes.size();
-    if (p.frozen && !kept[index]) config.kept.push_back({p.offset, p.offset + p.flat_elements()});
+    const std::int64_t begin = p.offset - held.begin;
+    if (p.frozen && !kept[index]) config.kept.push_back({begin, begin + p.flat_elements()});
     kept[index] = kept[index] || p.frozen;
     sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
   }
@@ -274,7 +271,7 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.buckets = plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, kept);
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;
-  config.elements = static_cast<std::size_t>(e.graph.flat_elements());
+  config.elements = static_cast<std::size_t>(held.size());
   return config;
 }
 
@@ -329,12 +326,12 @@ void check_same_plan(Communicator& ranks, const Experiment& e) {
                           "omit --deterministic");
 }
 
-void allocate_state(Experiment& e, int rank) {
+void allocate_state(Experiment& e) {
   const auto count = static_cast<std::size_t>(e.graph.flat_elements());
   e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
   e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
-  e.statistics =
-      std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, rank, e.options.optimizer.lookahead > 0);
+  e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, e.place.replica,
+                                                   e.options.optimizer.lookahead > 0);
 }
 
 // The plan of the full size and of those of smaller images, or those of the checkpoint.
@@ -357,18 +354,25 @@ void take_edits(const Experiment& e, NetworkConfig& config) {
   config.fill = e.edits->fill;
 }
 
-void set_up_sums(Experiment& e, Communicator& ranks) {
-  e.sums = open_sums(e.device, ranks, e.backend->queue(), {reduction_of(e.options), e.batch.shards});
-  if (ranks.size() > 1 && !e.device.gpu_module && e.options.distributed.bucket_mib == 0)
-    e.bucket_bytes = best_bucket_bytes(measure_link(ranks), gradient_bytes(e));
+// Collective. A pipeline, which sums the gradients of each part alone, is divided here.
+void set_up_sums(const MpiSession& session, Communicator& ranks, Experiment& e, const NetworkConfig& config,
+                 const std::vector<Stage>& stages) {
+  const bool divides = e.place.stages > 1;
+  const bool chooses = e.options.distributed.bucket_mib == 0;
+  std::optional<LinkSpeed> link;
+  if (ranks.size() > 1 && !e.device.gpu_module && (chooses || divides)) link = measure_link(ranks);
+  if (divides) set_up_pipeline(session, ranks, e, config, stages, *link);
+  e.sums = open_sums(e.device, e.summing_ranks(ranks), e.backend->queue(),
+                     {reduction_of(e.options), e.batch.shards, {}, hosts_of_sums(e)});
+  if (link && chooses) e.bucket_bytes = best_bucket_bytes(*link, gradient_bytes(e));
 }
 
 // Data sets that fit into the device's memory stay there.
 void keep_images(Experiment& e) {
   if (!mixes(e.options.data)) {
-    e.resident_train = make_resident(*e.backend, *e.data.train, e.edits.has_value() || e.data.train->fixed());
+    e.resident_train = make_resident(e.backend->queue(), *e.data.train, e.edits.has_value() || e.data.train->fixed());
   }
-  e.resident_test = make_resident(*e.backend, *e.data.test, e.data.test->fixed());
+  e.resident_test = make_resident(e.backend->queue(), *e.data.test, e.data.test->fixed());
 }
 
 }  // namespace
@@ -396,9 +400,10 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   phase([&] {
     check_gradient_precision(options);
     if (inputs.evaluated == nullptr) check_muon(options.optimizer, device);
-    (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max());
+    e.place = place_of(e, session.size(), session.rank());
+    (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max(), e.place.stages);
     normalization = open_data(e, inputs);
-    e.batch = resolve_batch(batch, session.size(), e.data.train->size());
+    e.batch = resolve_batch(batch, session.size(), e.data.train->size(), e.place.stages);
     if (resumed) {
       check_same_run(e.options, *resumed, e.batch);
       check_same_classes(e.data.train->class_names(), *resumed);
@@ -425,6 +430,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     const Shape full = e.data.train->shape();
     e.sizes = inputs.evaluated == nullptr ? progressive_sizes(options.data, full) : ProgressiveSizes(full);
     e.smaller = smaller_images(e);
+    check_parts(e.graph, possible_cuts(e.graph, stages), e.place.stages);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
@@ -440,15 +446,17 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
     config.plan_only = e.device.described.has_value();
     take_edits(e, config);
-    e.network = std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+    NetworkConfig whole = config;
+    whole.forward_only = e.place.stages > 1;
+    e.network = std::make_unique<Network>(*e.backend, e.graph, whole, e.plan);
     build_networks(e, config);
     if (config.plan_only) return;
-    allocate_state(e, session.rank());
+    allocate_state(e);
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
     keep_images(e);
   });
   if (e.device.described) return e;
-  set_up_sums(e, ranks);
+  set_up_sums(session, ranks, e, config, stages);
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   return e;

@@ -35,6 +35,8 @@
 #include "train/batch_stage.h"
 #include "train/fingerprint.h"
 #include "train/image_sizes.h"
+#include "train/pipeline.h"
+#include "train/pipeline_plan.h"
 #include "train/shard_statistics.h"
 #include "train/split_linear.h"
 
@@ -47,6 +49,11 @@ struct Experiment {
   Graph graph{Shape{}};
   // What this rank holds of the linear layers that --split-linear divides.
   ParameterSlices slices;
+  // --pipeline: where this rank is, its part, and how the network is divided; with one stage it is not, and `pipeline` is
+  // null. With several, `network` is whole, but for evaluations only.
+  PipelinePlace place;
+  std::unique_ptr<PipelineRank> pipeline;
+  PipelinePlan pipeline_plan;
   std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a built-in model
   std::string onnx_hash;  // its hash, on all ranks
   // The inputs of the run besides its options: data, normalisation, network.
@@ -78,6 +85,11 @@ struct Experiment {
 
   // The flat buffer in the backend's memory, equal on all ranks.
   float* parameters() const { return parameter_memory.at<float>(0); }
+  // The ranks that sum a gradient together: all, or those with the same part of a pipeline.
+  Communicator& summing_ranks(Communicator& ranks) const { return pipeline ? pipeline->stage_ranks() : ranks; }
+  // What this rank reads and updates in steps: the part of a pipeline, or all.
+  Range held() const { return pipeline ? pipeline->held() : Range{0, graph.flat_elements()}; }
+  bool holds(const Parameter& p) const { return p.offset >= held().begin && p.offset < held().end; }
 };
 
 enum class DataUse : std::uint8_t {

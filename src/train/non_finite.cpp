@@ -31,11 +31,23 @@ struct Found {
   double loss_sum = 0;                 // over its samples
 };
 
-Found find_here(const Experiment& e, Network& network, const BatchStage& stage, const Batch& batch,
-                std::int64_t samples, int rank) {
+// For training, which the network of a pipelined experiment is not.
+std::unique_ptr<Network> whole_network(const Experiment& e) {
+  NetworkConfig config = e.network->config();
+  config.forward_only = false;
+  return std::make_unique<Network>(*e.backend, e.graph, config, e.plan);
+}
+
+// In a pipeline the first stage of each replica has the images, and computes all layers.
+Found find_here(const Experiment& e, Network& trained, const BatchStage& stage, const Batch& batch,
+                std::int64_t samples) {
+  if (!e.place.first()) return {};
   Trace all;
-  const Range shards = e.batch.shards_of(rank);
-  const Range mine = e.batch.rank_samples(rank, samples);
+  const std::unique_ptr<Network> whole = e.pipeline ? whole_network(e) : nullptr;
+  Network& network = whole ? *whole : trained;
+  const int share = e.place.replica;
+  const Range shards = e.batch.shards_of(share);
+  const Range mine = e.batch.rank_samples(share, samples);
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const Range range = e.batch.shard_samples(shard, samples);
     if (range.size() == 0) continue;
@@ -99,13 +111,14 @@ std::string joint_text(Communicator& ranks, const Found& mine, const std::string
                      samples.empty() ? "" : ", " + sample_list(samples), broken_text(all));
 }
 
-// The values of all ranks behind one another, on all of them.
+// The values of all ranks that read images, behind one another, on all ranks.
 template <class T>
-std::vector<T> gathered(Communicator& ranks, std::span<const T> mine, const BatchPlan& plan, std::int64_t samples,
+std::vector<T> gathered(const Experiment& e, Communicator& ranks, std::span<const T> mine, std::int64_t samples,
                         std::size_t each) {
   std::vector<T> all(static_cast<std::size_t>(samples) * each);
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    const Range range = plan.rank_samples(rank, samples);
+  for (int share = 0; share < e.place.replicas; ++share) {
+    const int rank = e.place.rank_of(share, 0);
+    const Range range = e.batch.rank_samples(share, samples);
     const std::span<T> part = std::span(all).subspan(static_cast<std::size_t>(range.begin) * each,
                                                      static_cast<std::size_t>(range.size()) * each);
     if (rank == ranks.rank()) std::copy(mine.begin(), mine.end(), part.begin());
@@ -120,20 +133,20 @@ void gather_batch(const Experiment& e, const Dataset& data, Communicator& ranks,
   const std::size_t image = data.shape().size();
   std::vector<std::uint8_t> read;
   std::span<const std::uint8_t> pixels = batch.pixels;
-  if (pixels.empty()) {  // the images lie in the device's memory
+  if (pixels.empty() && e.place.first()) {  // the images lie in the device's memory
     read.resize(static_cast<std::size_t>(batch.count) * image);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
       data.read_training(batch.indices[i], batch.keys[i], std::span(read).subspan(i * image, image));
     }
     pixels = read;
   }
-  found.pixels = gathered(ranks, pixels, e.batch, samples, image);
-  found.indices = gathered(ranks, batch.indices, e.batch, samples, 1);
-  found.labels = gathered(ranks, batch.labels, e.batch, samples, 1);
-  found.keys = gathered(ranks, batch.keys, e.batch, samples, 1);
+  found.pixels = gathered(e, ranks, pixels, samples, image);
+  found.indices = gathered(e, ranks, batch.indices, samples, 1);
+  found.labels = gathered(e, ranks, batch.labels, samples, 1);
+  found.keys = gathered(e, ranks, batch.keys, samples, 1);
   if (mixes(e.options.data)) {
-    found.other_labels = gathered(ranks, batch.other_labels, e.batch, samples, 1);
-    found.label_weights = gathered(ranks, batch.label_weights, e.batch, samples, 1);
+    found.other_labels = gathered(e, ranks, batch.other_labels, samples, 1);
+    found.label_weights = gathered(e, ranks, batch.label_weights, samples, 1);
   }
 }
 
@@ -151,9 +164,11 @@ NonFinite find_non_finite(Experiment& experiment, const TrainingImages& images, 
                           BatchStage& stage, const Batch& batch, std::int64_t samples) {
   NonFinite found;
   run.fetch();  // parameters that are divided among the ranks become whole
-  stage.set(batch, 0);
-  stage.enqueue();
-  const Found here = find_here(experiment, *images.network, stage, batch, samples, ranks.rank());
+  if (experiment.place.first()) {
+    stage.set(batch, 0);
+    stage.enqueue();
+  }
+  const Found here = find_here(experiment, *images.network, stage, batch, samples);
   found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
   double loss_sum = here.loss_sum;
   ranks.all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);

@@ -13,7 +13,8 @@ std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator
   const bool nccl = supported && (ranks.size() > 1 || single == SingleRank::with_nccl);
   if (nccl) return device.gpu_module->make_nccl_communicator(ranks, queue);
   SumOrder placed = order;
-  for (int rank = 0; rank < ranks.size() && !device.views.empty(); ++rank) {
+  const bool fills = placed.hosts.empty() && !device.views.empty();
+  for (int rank = 0; rank < ranks.size() && fills; ++rank) {
     placed.hosts.push_back(device.views[static_cast<std::size_t>(rank)].host);
   }
   return make_message_communicator(ranks, queue, placed);

@@ -23,7 +23,7 @@ enum class SingleRank : std::uint8_t {
 };
 
 // Collective. NCCL if every rank has its own GPU; messages on the CPU, if ranks share a GPU, and for SumOrders that NCCL
-// does not support.
+// does not support. `order.hosts` is filled in if it is empty and `ranks` are those of the device.
 std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, DeviceQueue& queue,
                                               const SumOrder& order, SingleRank single = SingleRank::without_nccl);
 

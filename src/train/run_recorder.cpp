@@ -10,6 +10,7 @@
 #include "machine/nvml.h"
 #include "model/stages.h"
 #include "options/version.h"
+#include "train/pipeline_setup.h"
 
 namespace ddp {
 namespace {
@@ -29,8 +30,12 @@ double flops_per_sample(const Graph& graph) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled)
-    : reducer_(&reducer), folder_(folder), enabled_(enabled), recorder_(reducer.buckets().size()) {}
+RunRecorder::RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled, bool same_buckets)
+    : reducer_(&reducer),
+      folder_(folder),
+      enabled_(enabled),
+      same_buckets_(same_buckets),
+      recorder_(reducer.buckets().size()) {}
 
 void RunRecorder::watch_gpu(const std::string& pci_id) {
   if (!enabled_) return;
@@ -71,10 +76,12 @@ RunTiming RunRecorder::gather(Communicator& ranks, const PhaseTotals& phases, st
   timing.checkpoints = checkpoints_;
   timing.ranks = recorder_.gather(ranks, phases);
   timing.buckets = recorder_.buckets();
-  std::vector<double> shortest(reducer_->buckets().size());
-  for (std::size_t i = 0; i < timing.buckets.size(); ++i) shortest[i] = timing.buckets[i].shortest;
-  ranks.all_reduce(std::span(shortest), ReduceOp::min);
-  for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
+  if (same_buckets_) {
+    std::vector<double> shortest(reducer_->buckets().size());
+    for (std::size_t i = 0; i < timing.buckets.size(); ++i) shortest[i] = timing.buckets[i].shortest;
+    ranks.all_reduce(std::span(shortest), ReduceOp::min);
+    for (std::size_t i = 0; i < timing.buckets.size(); ++i) timing.buckets[i].shortest = shortest[i];
+  }
   if (facts_) timing.facts = *facts_;
   if (flops_.steps > 0) timing.facts.flops_per_sample = flops_.sum / flops_.steps;
   return timing;
@@ -131,7 +138,8 @@ namespace {
 // What --split-linear would divide at less traffic, where it is possible.
 DivisibleLayers divisible_layers(const Experiment& e) {
   DivisibleLayers found;
-  if (e.batch.ranks == 1 || e.device.gpu_module || e.slices.any() || e.batch.shards % e.batch.ranks != 0) return found;
+  if (e.batch.ranks == 1 || e.pipeline || e.device.gpu_module || e.slices.any() || e.batch.shards % e.batch.ranks != 0)
+    return found;
   const std::vector<int> layers = layers_cheaper_divided(e.graph, e.batch.ranks, e.batch.global_batch);
   for (const int layer : layers) found.names.push_back(e.graph.layers()[static_cast<std::size_t>(layer)].name);
   const LayerTraffic sent = layer_traffic(e.graph, layers, e.batch.ranks, e.batch.global_batch);
@@ -159,8 +167,13 @@ RunFacts experiment_facts(const Experiment& e, const Reducer& reducer) {
     facts.bucket_bytes.push_back(bytes * static_cast<double>(bucket.elements()));
   }
   facts.divisible = divisible_layers(e);
-  for (int rank = 0; rank < e.batch.ranks; ++rank) {
-    facts.samples.push_back(e.batch.rank_samples(rank, e.batch.global_batch).size());
+  for (int rank = 0; rank < e.batch.ranks * e.place.stages; ++rank) {
+    facts.samples.push_back(e.batch.rank_samples(rank / e.place.stages, e.batch.global_batch).size());
+  }
+  if (e.pipeline) {
+    const PipelineShape shape = pipeline_shape(e, e.place.stages, e.batch.ranks * e.place.stages);
+    facts.pipeline = {shape.stages, shape.micro_batches(), e.pipeline_plan.names,
+                      e.pipeline_plan.data_parallel.seconds};
   }
   return facts;
 }

@@ -24,8 +24,9 @@ namespace ddp {
 
 class RunRecorder {
  public:
-  // `folder` is null except on rank 0. Both must outlive this object. Not `enabled`, it records nothing.
-  RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled = true);
+  // `folder` is null except on rank 0. Both must outlive this object. Not `enabled`, it records nothing. In pipelines the
+  // ranks do not have the `same_buckets`.
+  RunRecorder(const Reducer& reducer, RunFolder* folder, bool enabled = true, bool same_buckets = true);
   // Another reducer from the next step on, with another loader.
   void follow(const Reducer& reducer);
   // Samples the clock of the GPU at `pci_id` from now on, if its driver reports it.
@@ -58,6 +59,7 @@ class RunRecorder {
   const Reducer* reducer_;
   RunFolder* folder_;
   bool enabled_;
+  bool same_buckets_;
   Recorder recorder_;
   std::optional<RunFacts> facts_;
   double flops_per_sample_ = 0;  // of the network that computes now

@@ -13,7 +13,8 @@ ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const Bat
       count_(static_cast<std::size_t>(graph.statistic_count())),
       stride_(slow ? 2 * count_ : count_),
       shards_(plan.shards),
-      mine_(plan.shards_of(rank)) {
+      mine_(plan.shards_of(rank)),
+      part_{0, static_cast<std::int64_t>(count_)} {
   if (count_ == 0) return;
   allocate();
   mean_ = backend.queue().allocate(count_ * sizeof(float), "the running statistics");
@@ -91,8 +92,11 @@ void ShardStatistics::gather(Communicator& ranks) {
   // The statistics of each shard come from one rank and are zero on the others, so the sum is exact in any order of
   // additions.
   std::vector<double> sums(all_.size(), 0.0);
-  std::copy_n(host_own_->values().begin(), at(mine_.size()),
-              sums.begin() + static_cast<std::ptrdiff_t>(at(mine_.begin)));
+  for (std::size_t row = 0; row < at(mine_.size()); row += count_) {
+    const std::size_t begin = row + static_cast<std::size_t>(part_.begin);
+    std::copy_n(host_own_->values().begin() + static_cast<std::ptrdiff_t>(begin), part_.size(),
+                sums.begin() + static_cast<std::ptrdiff_t>(at(mine_.begin) + begin));
+  }
   ranks.all_reduce(std::span(sums), ReduceOp::sum);
   std::transform(sums.begin(), sums.end(), all_.begin(), [](double value) { return static_cast<float>(value); });
   for (std::size_t i = 0; i < count_; ++i) {

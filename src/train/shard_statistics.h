@@ -26,6 +26,9 @@ class ShardStatistics {
   // them, for Lookahead (optim/lookahead.h).
   ShardStatistics(Backend& backend, const Graph& graph, const BatchPlan& plan, int rank, bool slow = false);
 
+  // With --pipeline: this rank updates only these floats of its shards; others have the rest.
+  void update_only(Range part) { part_ = part; }
+
   // The statistics of one of this rank's shards, in the backend's memory. Like mean(), null for a network without batch
   // normalisation.
   float* of_shard(std::int64_t shard) const;
@@ -67,6 +70,7 @@ class ShardStatistics {
   std::size_t stride_;  // the same with the slow copy
   int shards_;
   Range mine_;
+  Range part_;
   Memory own_;   // the statistics of this rank's shards
   Memory kept_;  // a copy of these
   Memory mean_;

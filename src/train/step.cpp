@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -22,6 +23,14 @@ constexpr std::uint64_t kLow32 = 0xFFFFFFFF;
 
 Range last_of(std::int64_t end) {
   return {std::max<std::int64_t>(0, end - static_cast<std::int64_t>(kHashedFloats)), end};
+}
+
+// Whose squares a rank adds to the gradient norm. The replicas of a pipeline have the same gradients.
+std::vector<Range> counted_ranges(const StepParts& parts, int rank) {
+  const bool divided = parts.slices != nullptr && parts.slices->any();
+  if (divided && rank != 0) return parts.slices->held();
+  if (parts.pipeline != nullptr && rank != 0) return {};
+  return {{0, parts.network.flat_elements()}};
 }
 
 std::size_t bytes_of(const Range& floats) { return static_cast<std::size_t>(floats.size()) * sizeof(float); }
@@ -45,15 +54,18 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       rank_(rank),
       slots_(settings.ahead),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
-      counted_(held_.empty() || rank == 0 ? std::vector<Range>{{0, network_.flat_elements()}} : held_),
+      counted_(counted_ranges(parts, rank)),
       message_bytes_(squares_at() + squares_count() * sizeof(double)),
       hashed_(held_.empty() ? last_of(network_.flat_elements()) : parts.slices->last_weights(kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
       fingerprints_(parts.fingerprints),
       sums_(parts.sums),
       exchange_(parts.exchange),
-      record_(settings.record && reducer_.recordable()) {
+      pipeline_(parts.pipeline),
+      joint_squares_(pipeline_ != nullptr || !held_.empty()),
+      record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
+  DDP_ASSERT(pipeline_ == nullptr || settings.ahead == 1);
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   for (InFlight& each : slots_) {
     each.message = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
@@ -102,16 +114,25 @@ void TrainStep::enqueue_fingerprint(const float* parameters) {
                             hashed_statistics_ * sizeof(float));
 }
 
+// Over the ranks: of a pipeline all, whichever part they have.
+void TrainStep::sum_message(double* values, std::size_t count) {
+  if (pipeline_ == nullptr) {
+    reducer_.sum(values, count);
+  } else {
+    pipeline_->sum_message({values, count});
+  }
+}
+
 // Of the whole gradient. If some of it is divided, rank 0 counts all that it has, with zeros for the parts of others, and
 // the others count their parts.
 void TrainStep::enqueue_square_sums() {
   auto* sums = message_.at<double>(squares_at());
-  if (!held_.empty()) backend_.math().fill_zero(sums, squares_count() * sizeof(double));
+  if (joint_squares_) backend_.math().fill_zero(sums, squares_count() * sizeof(double));
   for (const Range& range : counted_) {
     backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums);
     sums += kSquareSums;
   }
-  if (!held_.empty()) reducer_.sum(message_.at<double>(squares_at()), squares_count());
+  if (joint_squares_) sum_message(message_.at<double>(squares_at()), squares_count());
 }
 
 // The shards that the ranks process at the same time exchange activations.
@@ -123,24 +144,43 @@ void TrainStep::set_exchange(std::int64_t round, std::int64_t samples) {
   }
 }
 
+// Of one of this rank's shards, whose loss this rank may not have: it is zero then.
+void TrainStep::forward(Network& network, const float* parameters, std::int64_t shard, std::int64_t samples) {
+  const Range range = plan_.shard_samples(shard, samples);
+  const std::int64_t first = range.begin - plan_.rank_samples(rank_, samples).begin;
+  const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard),
+                         sums_ ? &sums_ : nullptr, exchange_};
+  set_exchange(shard - plan_.shards_of(rank_).begin, samples);
+  note_phase(WorkPhase::forward);
+  network.forward(Pass::training, state, stage_.samples(first, range.size()),
+                  {device(Slot::losses) + shard, device(Slot::correct), 1.0F / static_cast<float>(samples)});
+}
+
+void TrainStep::backward(Network& network, const float* parameters) {
+  note_phase(WorkPhase::backward);
+  network.backward(parameters, reducer_.shard_gradient(),
+                   [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
+  reducer_.shard_done();
+}
+
 void TrainStep::compute(const float* parameters, std::int64_t samples) {
   const Range shards = plan_.shards_of(rank_);
-  const Range mine = plan_.rank_samples(rank_, samples);
-  const float scale = 1.0F / static_cast<float>(samples);
+  if (pipeline_ != nullptr) {
+    const auto count = [&](std::int64_t shard) { return plan_.shard_samples(shards.begin + shard, samples).size(); };
+    const auto go = [&](Network& network, std::int64_t shard) {
+      forward(network, parameters, shards.begin + shard, samples);
+    };
+    const auto back = [&](Network& network, std::int64_t /*shard*/) { backward(network, parameters); };
+    // By reference, so that a step allocates nothing.
+    pipeline_->pass(std::cref(count), std::cref(go), std::cref(back));
+    return;
+  }
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
-    const Range range = plan_.shard_samples(shard, samples);
-    if (shard + 1 == shards.end) mark(Mark::last_shard_mark);
-    const ModelState state{parameters, statistics_ == nullptr ? nullptr : statistics_->of_shard(shard),
-                           sums_ ? &sums_ : nullptr, exchange_};
-    set_exchange(shard - shards.begin, samples);
-    note_phase(WorkPhase::forward);
-    network_.forward(Pass::training, state, stage_.samples(range.begin - mine.begin, range.size()),
-                     {device(Slot::losses) + shard, device(Slot::correct), scale});
-    if (shard + 1 == shards.end) mark(Mark::backward_mark);
-    note_phase(WorkPhase::backward);
-    network_.backward(parameters, reducer_.shard_gradient(),
-                      [this](std::int64_t offset) { reducer_.ready(static_cast<std::size_t>(offset)); });
-    reducer_.shard_done();
+    const bool last = shard + 1 == shards.end;
+    if (last) mark(Mark::last_shard_mark);
+    forward(network_, parameters, shard, samples);
+    if (last) mark(Mark::backward_mark);
+    backward(network_, parameters);
   }
 }
 
@@ -160,7 +200,7 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   // The losses of this rank are checked too: a loss can overflow although its gradient does not.
   backend_.math().find_broken({device(Slot::losses), shards}, device(Slot::broken));
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
-  reducer_.sum(message_.at<double>(0), summed());
+  sum_message(message_.at<double>(0), summed());
   mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(control_at()), halted());
@@ -217,10 +257,24 @@ double TrainStep::seconds_between(Mark from, Mark to) const {
   return backend_.queue().seconds_between(first + from, first + to);
 }
 
+// The clock of a CPU took the times of each pass.
+void TrainStep::split_pipeline_time() {
+  const PipelineSeconds& passes = pipeline_->seconds();
+  const double reduction = seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
+  clock_.move(Phase::other, Phase::forward, passes.forward);
+  clock_.move(Phase::other, Phase::backward, passes.backward);
+  clock_.move(Phase::other, Phase::exposed_communication, passes.exchange + reduction);
+  clock_.move(Phase::other, Phase::optimizer, seconds_between(Mark::optimizer_mark, Mark::end_mark));
+}
+
 // The marks give the device times between the begin and end of the first step in flight; the host's clock measures how
 // long this thread had to do with steps since the one before. Forward and backward of the last shard are taken as
 // representative of all shards. The remainder is host time: on a GPU, enqueueing and wake-up latency.
 void TrainStep::split_time(double seconds) {
+  if (pipeline_ != nullptr) {
+    split_pipeline_time();
+    return;
+  }
   const double shards = seconds_between(Mark::begin_mark, Mark::reduction_mark);
   const double forward = seconds_between(Mark::last_shard_mark, Mark::backward_mark);
   const double backward = seconds_between(Mark::backward_mark, Mark::reduction_mark);
@@ -234,18 +288,21 @@ void TrainStep::split_time(double seconds) {
   clock_.move(Phase::other, Phase::optimizer, scale * optimizer);
 }
 
-void TrainStep::begin(float* parameters, const Batch& batch, const StepInput& input) {
-  DDP_ASSERT(batch.count == plan_.rank_samples(rank_, input.samples).size());
+void TrainStep::begin(float* parameters, const Batch& loaded, const StepInput& input) {
+  DDP_ASSERT(loaded.count == plan_.rank_samples(rank_, input.samples).size());
   DDP_ASSERT(in_flight() < slots_.size());
   clock_.switch_to(Phase::other);
   const double began = now();
+  Batch batch = loaded;
+  if (pipeline_ != nullptr) pipeline_->share_labels(batch);
   current().input = input;
   auto* message = current().message.at<double>(0);
   std::fill_n(message, summed(), 0.0);
   host(Slot::stop) = input.request.stop ? 1 : 0;
   host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
   *current().message.at<StepControl>(control_at()) = input.control;
-  if (fingerprints_) hash_batch(batch, input.samples);
+  // All stages of a pipeline have the same samples.
+  if (fingerprints_ && (pipeline_ == nullptr || pipeline_->place().first())) hash_batch(batch, input.samples);
   stage_.set(batch, slot_of(begun_));
   stage_.enqueue();
   reducer_.begin_step(static_cast<std::int64_t>(input.control.step));

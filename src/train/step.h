@@ -39,6 +39,7 @@
 #include "optim/optimizer.h"
 #include "options/batch.h"
 #include "train/batch_stage.h"
+#include "train/pipeline_run.h"
 #include "train/shard_statistics.h"
 #include "train/split_linear.h"
 
@@ -87,6 +88,9 @@ struct StepParts {
   SumOverShards sums = {};                  // for a synchronized batch normalisation; empty: none
   const ParameterSlices* slices = nullptr;  // of divided linear layers; null: all parameters are whole
   ShardExchange* exchange = nullptr;        // for these layers
+  // For a pipeline, whose part of the network, of the flat buffers and of the reducer's ranks all others then are; null:
+  // there is none.
+  PipelineRun* pipeline = nullptr;
 };
 
 // Of StepSettings::ahead.
@@ -94,7 +98,7 @@ inline constexpr std::size_t kMostStepsAhead = 16;
 
 struct StepSettings {
   bool record = false;    // record whole steps if backend and reducer support it
-  std::size_t ahead = 1;  // steps that may have begun when the host reads the result of the first
+  std::size_t ahead = 1;  // steps that may have begun when the host reads the result of the first; 1 in a pipeline
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -102,6 +106,7 @@ SumOverShards sums_in_rank_order(Communicator* ranks);
 
 class TrainStep {
  public:
+  // `rank`: of the plan, which in a pipeline is the replica.
   TrainStep(const StepParts& parts, BatchPlan plan, int rank, const StepSettings& settings);
   // Waits for the steps in flight, which use its memory.
   ~TrainStep();
@@ -110,7 +115,7 @@ class TrainStep {
 
   // Enqueues a step. `parameters` is memory of the backend, the same in every call. At most StepSettings::ahead steps
   // are in flight.
-  void begin(float* parameters, const Batch& batch, const StepInput& input);
+  void begin(float* parameters, const Batch& loaded, const StepInput& input);
   // The result of the first step in flight, for which the host waits.
   StepResult finish();
   std::size_t in_flight() const { return begun_ - finished_; }
@@ -159,13 +164,17 @@ class TrainStep {
   void hash_batch(const Batch& batch, std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
   void enqueue_square_sums();
+  void sum_message(double* values, std::size_t count);
   void set_exchange(std::int64_t round, std::int64_t samples);
   void enqueue_fingerprint(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
   void compute(const float* parameters, std::int64_t samples);
+  void forward(Network& network, const float* parameters, std::int64_t shard, std::int64_t samples);
+  void backward(Network& network, const float* parameters);
   void replay_or_enqueue(float* parameters, std::int64_t samples);
   StepResult result_of(const InFlight& step) const;
   void split_time(double seconds);
+  void split_pipeline_time();
 
   Backend& backend_;
   Network& network_;
@@ -189,6 +198,8 @@ class TrainStep {
   bool fingerprints_;
   SumOverShards sums_;
   ShardExchange* exchange_;
+  PipelineRun* pipeline_;
+  bool joint_squares_;  // each rank counts some of the gradient's squares
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before
 };

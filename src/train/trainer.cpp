@@ -20,10 +20,10 @@ namespace ddp {
 namespace {
 
 // Only a device with a queue of its own computes while the host goes on. Sums by messages make the host wait in each
-// step, and shards are only moved between steps.
+// step, as do the stages of a pipeline, and shards are only moved between steps.
 std::size_t steps_in_flight(const Experiment& e) {
   constexpr std::size_t kOnGpu = 4;
-  if (e.options.batch.balance) return 1;
+  if (e.options.batch.balance || e.pipeline) return 1;
   if (e.options.device.steps_in_flight > 0) return static_cast<std::size_t>(e.options.device.steps_in_flight);
   return e.device.gpu_module != nullptr && e.sums->recordable() ? kOnGpu : 1;
 }
@@ -32,33 +32,36 @@ std::size_t steps_in_flight(const Experiment& e) {
 
 Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
                         PhaseClock& clock)
-    : reducer(ranks, *e.backend, *e.sums, reducer_config(e)),
-      stage(e.backend->queue(), {.image_bytes = images.data->shape().size(),
+    : reducer(e.summing_ranks(ranks), *e.backend, *e.sums, reducer_config(e)),
+      // Only the ends of a pipeline see images and labels.
+      stage(e.backend->queue(), {.image_bytes = e.place.first() ? images.data->shape().size() : 0,
                                  .max_samples = e.batch.per_rank,
                                  .resident = images.resident,
-                                 .mixed = mixes(e.options.data),
+                                 .mixed = mixes(e.options.data) && (e.place.first() || e.place.last()),
                                  .edited = images.resident != nullptr && e.edits.has_value(),
                                  .buffers = steps_in_flight(e)}),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
-      step({*e.backend, *images.network, reducer, run.optimizer(), stage, clock, e.statistics.get(),
-            e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
-            exchange ? &exchange->shards() : nullptr},
-           e.batch, ranks.rank(),
+      pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size(),
+                                                          mixes(e.options.data))
+                          : nullptr),
+      step({*e.backend, pipeline ? pipeline->network() : *images.network, reducer, run.optimizer(), stage, clock,
+            e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
+            exchange ? &exchange->shards() : nullptr, pipeline.get()},
+           e.batch, e.place.replica,
            {.record = e.options.device.cuda_graph != GraphMode::off, .ahead = steps_in_flight(e)}) {}
 
-Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, int rank,
-                      std::int64_t steps)
-    : stream(e.batch, rank, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
+Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, std::int64_t steps)
+    : stream(e.batch, e.place.replica, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
              e.options.data.random_flip == FlipMode::alternate),
       loader(*images.data,
              {.max_batch = e.batch.per_rank,
               .workers = e.options.data.workers,
               .prefetch = e.options.data.prefetch,
-              .read_pixels = images.resident == nullptr,
+              .read_pixels = images.resident == nullptr && e.place.first(),
               .training = true,
-              .mixup = e.options.data.mixup,
-              .cutmix = e.options.data.cutmix,
+              .mixup = e.place.first() ? e.options.data.mixup : 0,
+              .cutmix = e.place.first() ? e.options.data.cutmix : 0,
               .edits = images.resident != nullptr && e.edits ? &*e.edits : nullptr,
               .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
              [this] { return stream.next(); }),
@@ -76,7 +79,8 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       images_(training_images(experiment, run.cursor().epoch)),
       engine_(std::make_unique<Engine>(experiment, images_, run, ranks, clock_)),
       most_in_flight_(steps_in_flight(experiment)),
-      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording),
+      recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording,
+                /*same_buckets=*/experiment.pipeline == nullptr),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
                  experiment.options.output.eval_on, experiment.options.data, experiment.options.output.eval_views) {
   recorder_.compute_on(*images_.graph);
@@ -155,7 +159,7 @@ ExitCode Trainer::run() {
 
 // The batches from the run's position on.
 void Trainer::read_from_here() {
-  input_ = std::make_unique<Input>(experiment_, images_, run_, ranks_.rank(), steps_with_these_images());
+  input_ = std::make_unique<Input>(experiment_, images_, run_, steps_with_these_images());
 }
 
 // The same on all ranks: it depends on positions and on results that all of them have.
@@ -181,7 +185,7 @@ void Trainer::begin_step() {
   const std::int64_t samples = experiment_.batch.batch_of_step(next_cursor().step);
   const StepControl control = schedule_.control(next_step());
   check_learning_rate(control.lr, *batch, samples);
-  engine_->step.begin(experiment_.parameters(), *batch, {control, samples, requested()});
+  engine_->step.begin(step_parameters(), *batch, {control, samples, requested()});
   run_.look_ahead(next_step() + 1, engine_->step.halted());
   begun_.push_back({began, control.lr, samples});
 }
@@ -202,7 +206,7 @@ StepResult Trainer::finish_step() {
 }
 
 std::string Trainer::split_text() const {
-  const std::int64_t steps = run_.step() - std::max<std::int64_t>(0, run_.resumed_step());
+  const std::int64_t steps = steps_here();
   if (engine_->exchange == nullptr || steps == 0) return "";
   const LayerTraffic planned =
       layer_traffic(experiment_.graph, experiment_.slices.layers(), ranks_.size(), experiment_.batch.global_batch);
@@ -275,7 +279,7 @@ bool Trainer::steps_on(const Batch& batch, std::int64_t count) {
   bool finite = true;
   for (std::int64_t begun = 0; begun < count || step.in_flight() > 0;) {
     if (begun < count && step.in_flight() < most_in_flight_) {
-      step.begin(experiment_.parameters(), batch, input);
+      step.begin(step_parameters(), batch, input);
       ++begun;
     } else {
       finite = step.finish().finite && finite;

@@ -7,6 +7,7 @@
 // Collective. Rank 0 owns the run folder; the other ranks only contribute their sums.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -49,6 +50,12 @@ class Trainer {
 
   // What --balance on has gained, or "".
   std::string balance_text() const { return balance_ ? balance_->summary() : ""; }
+
+  // Collective: what the ranks of a pipeline have sent, and how long they waited, or "".
+  std::string pipeline_text() {
+    if (engine_->pipeline == nullptr || steps_here() == 0) return "";
+    return engine_->pipeline->summary(ranks_, steps_here(), clock_.totals().sum(), experiment_.pipeline_plan);
+  }
 
   // What this rank has sent for linear layers that are divided among the ranks, or "".
   std::string split_text() const;
@@ -112,6 +119,9 @@ class Trainer {
   std::int64_t steps_with_these_images() const;
   void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
   void recall_outliers();
+  // Steps of this process.
+  std::int64_t steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
+  float* step_parameters() const { return experiment_.parameters() + experiment_.held().begin; }
   // The displayed number, from 1.
   std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
 
@@ -135,12 +145,12 @@ class Trainer {
     BatchStage stage;
     std::unique_ptr<Communicator> statistic_ranks;  // of synchronized batch normalisations; null: there are none
     std::unique_ptr<RankExchange> exchange;         // of divided linear layers; null: there are none
+    std::unique_ptr<PipelineRun> pipeline;          // null: there is none
     TrainStep step;
   };
   // The batches from the cursor of the run on.
   struct Input {
-    Input(const Experiment& experiment, const TrainingImages& images, const TrainingRun& run, int rank,
-          std::int64_t steps);
+    Input(const Experiment& experiment, const TrainingImages& images, const TrainingRun& run, std::int64_t steps);
     BatchStream stream;
     Loader loader;
     std::int64_t first_step = 1;  // that of the first batch

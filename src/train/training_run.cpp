@@ -42,7 +42,15 @@ TrainingState constant_state(const Experiment& e) {
 std::vector<ParameterSegment> segments_of(const Experiment& e) {
   std::vector<ParameterSegment> segments = parameter_segments(e.graph, e.options.optimizer, e.batch.steps_per_epoch);
   e.slices.restrict_to_held(segments);
+  const Range held = e.held();
+  std::erase_if(segments, [&](const ParameterSegment& s) { return s.offset < held.begin || s.offset >= held.end; });
+  for (ParameterSegment& segment : segments) segment.offset -= held.begin;
   return segments;
+}
+
+// All parameters may lie in the part of this rank, without what is behind them.
+UpdatedPart updated_part(const Experiment& e) {
+  return e.pipeline ? UpdatedPart{e.held().begin, e.graph.flat_elements()} : UpdatedPart{};
 }
 
 }  // namespace
@@ -64,11 +72,17 @@ std::vector<TensorView> weight_views(const Experiment& experiment) {
 TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
     : experiment_(experiment),
       ranks_(ranks),
-      optimizer_(*experiment.backend, segments_of(experiment), update_settings(experiment.options.optimizer)),
+      optimizer_(*experiment.backend, segments_of(experiment), update_settings(experiment.options.optimizer),
+                 updated_part(experiment)),
       lookahead_(lookahead_config(experiment.options.optimizer, experiment.batch)),
       constant_state_(constant_state(experiment)) {
   if (experiment.slices.any()) {
     optimizer_.set_sums_over_ranks([&ranks](std::span<double> values) { ranks.all_reduce(values, ReduceOp::sum); });
+  }
+  if (experiment.pipeline) {
+    optimizer_.set_sum_over_parts([pipeline = experiment.pipeline.get()](const std::function<double(double)>& add) {
+      return pipeline->sum_over_stages(add);
+    });
   }
   for (const OptimizerState& state : optimizer_.state()) {
     host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values, optimizer_.elements())});
@@ -142,7 +156,8 @@ void TrainingRun::fetch() {
 
 void TrainingRun::fetch(HostMirror& mirror) {
   mirror.fetch();
-  if (!experiment_.slices.any()) return;
+  if (!experiment_.slices.any() && !experiment_.pipeline) return;
+  if (experiment_.pipeline) experiment_.pipeline->gather(mirror.values());
   experiment_.slices.gather(ranks_, mirror.values());
   mirror.push();
 }

@@ -43,7 +43,7 @@ class TrainingRun {
   TrainingState capture() const;
 
   // Collective: copies all tensors to the host memory that weights() and optimizer_state() refer to; parameters that are
-  // divided among the ranks become whole.
+  // divided among the ranks, or the stages of a pipeline, become whole.
   void fetch();
   std::vector<TensorView> weights() const;
   // Those of weights() that are parameters, not running statistics.

@@ -18,6 +18,7 @@ extern const std::vector<float*> partials;
 extern const std::span<float> gradient, scratch;
 extern const std::size_t begin, count, elements;
 extern const int local_rank;
+extern double value;
 bool arrived();
 bool wants_to_stop();
 

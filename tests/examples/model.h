@@ -17,6 +17,7 @@ extern Backend& backend;
 extern Reducer& reducer;
 extern const Graph& graph;
 extern const std::vector<Stage> stages;
+extern const std::vector<double> seconds;
 extern const LayoutPlan plan;
 extern Memory arena;
 extern const std::span<float> flat;

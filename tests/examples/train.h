@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "train/choose_plan.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"
+#include "train/pipeline_run.h"
+#include "train/pipeline_setup.h"
 #include "train/resume.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -35,6 +38,12 @@ extern const Experiment& e;
 extern const Schedule schedule;
 extern const Request request;
 extern const Batch batch, next_batch;
+extern Batch loaded;
+extern PipelineRank& pipeline;
+extern const LinkSpeed* link;
+extern const std::function<std::int64_t(std::int64_t)> samples_of_shard;
+extern const PipelineRun::Pass forward, backward;
+extern const std::span<double> message;
 extern const BatchPlan plan;
 extern const LayoutPlan layout_plan;
 extern const Graph graph, read_back;

@@ -24,12 +24,12 @@ declare -A may=(
   [optim]='options backend optim/rules'
   [checkpoint]=''
   [metrics]='options comm'
+  [explain]='options backend metrics'
   [run_folder]='checkpoint metrics'
 )
 may[train]=${!may[*]}
-may[explain]='options backend metrics'
 may[sweep]='options'
-may[commands]="${may[train]} train explain sweep"
+may[commands]="${may[train]} train sweep"
 may[.]="${may[commands]} commands" # main.cpp
 
 # Headers that are slow to compile or an implementation detail may be included only by .cpp files.

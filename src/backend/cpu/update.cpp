@@ -15,6 +15,16 @@ double sum_over(const UpdateArguments& a, std::int64_t first, std::int64_t count
   return sum;
 }
 
+// Of the gradient of the whole model.
+double squares_of_all(const UpdateArguments& a) {
+  // In the same order whether the model has parts or not.
+  const auto add = [&a](double before) {
+    for (std::int64_t c = 0; c < a.chunk_count; ++c) before += a.sums[2 * c];
+    return before;
+  };
+  return a.sum_over_parts == nullptr ? add(0) : (*a.sum_over_parts)(add);
+}
+
 // Makes the sums of squares of segments that are divided among the ranks those over all ranks: the first chunk gets the
 // whole sum, so that sum_over() has the same bits on all ranks. `which`: how many sums of each chunk there are.
 void complete_sums(const UpdateArguments& a, int which) {
@@ -131,7 +141,7 @@ void cpu_update(const UpdateArguments& a) {
   if (*a.skip != 0) return;
   const bool clips = a.settings.clip_norm > 0;
   if (clips || a.settings.rule == UpdateRule::lars) sum_squares(a);
-  *a.numbers = step_numbers(a.settings, *a.control, clips ? sum_over(a, 0, a.chunk_count, 0) : 0);
+  *a.numbers = step_numbers(a.settings, *a.control, clips ? squares_of_all(a) : 0);
   if (a.settings.rule == UpdateRule::lamb) update_lamb_moments(a);
   if (a.settings.layerwise()) find_ratios(a);
   cpu_update_matrices(a);

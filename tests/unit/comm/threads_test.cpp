@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/group.h"
 #include "comm/self.h"
 #include "unit/comm/communicator_suite.h"
 
@@ -35,6 +36,39 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Threads,
                          [](const auto& test) {
                            return std::get<1>(test.param).name + "On" + std::to_string(std::get<0>(test.param));
                          });
+
+// Two groups at the same time, of the even and of the odd ranks. These cases expect their own numbers of ranks in errors.
+TEST(Groups, Communicate) {
+  for (const CommunicatorCase& c : testing::communicator_cases()) {
+    if (c.name == "SilentRankIsNamed" || c.name == "InterruptFreesAWaitingThread") continue;
+    for (const int size : {1, 2, 3}) {
+      run_as_threads(2 * size, [&](Communicator& ranks) {
+        std::vector<int> members;
+        for (int rank = ranks.rank() % 2; rank < ranks.size(); rank += 2) members.push_back(rank);
+        const std::unique_ptr<Communicator> group = make_group(ranks, members);
+        ASSERT_EQ(group->size(), size);
+        ASSERT_EQ(group->rank(), ranks.rank() / 2);
+        c.body(*group);
+      });
+    }
+  }
+}
+
+TEST(Groups, ErrorsNameTheRanksOfTheJob) {
+  try {
+    run_as_threads(4, [](Communicator& ranks) {
+      const int first = ranks.rank() / 2 * 2;
+      const std::unique_ptr<Communicator> group = make_group(ranks, {first, first + 1});
+      group->set_timeout(0.1);
+      std::byte byte{};
+      if (ranks.rank() == 2) group->receive({&byte, 1}, 1);
+      ranks.barrier();
+    });
+    FAIL() << "nothing was sent";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 3"));
+  }
+}
 
 // One rank of many, whose messages arrive immediately.
 class CountingCommunicator final : public Communicator {

@@ -267,6 +267,56 @@ TEST(VerdictTest, AGpuThatWaitsForItsHostIsLaunchBound) {
   EXPECT_EQ(found.cures.at(0).text(), "--cuda-graph auto");
 }
 
+// Two stages that take 6 and 3.2 ms of a step with 4 micro-batches: 2.3 ms for one through both, 4.5 ms for the others in the
+// first. So the ranks wait 0.8 and 3.6 ms; and 1 ms more.
+RunTiming pipelined() {
+  RunTiming timing = healthy();
+  timing.facts.pipeline = {2, 4, {"conv1 to pool1", "fc1"}, 5e-3};
+  timing.facts.shards = 4;
+  timing.ranks[0].phases[Phase::forward] = 2e-3 * kSteps;
+  timing.ranks[0].phases[Phase::backward] = 4e-3 * kSteps;
+  timing.ranks[0].phases[Phase::exposed_communication] = 1.8e-3 * kSteps;
+  timing.ranks[1].phases[Phase::forward] = 1e-3 * kSteps;
+  timing.ranks[1].phases[Phase::backward] = 2.2e-3 * kSteps;
+  timing.ranks[1].phases[Phase::exposed_communication] = 4.6e-3 * kSteps;
+  timing.ranks[1].loader = {kSteps, 3 * kSteps, 1e-9 * kSteps};
+  return timing;
+}
+
+TEST(VerdictTest, StagesOfAPipelineAreNoStragglers) {
+  const Explanation found = explain(pipelined(), {});
+  EXPECT_EQ(found.cause, Cause::pipeline);
+  EXPECT_THAT(found.also, IsEmpty());
+  EXPECT_NEAR(found.model.seconds(), 8.4e-3, 1e-9);
+  EXPECT_NEAR(found.model.imbalance, 2.2e-3, 1e-9);
+  EXPECT_NEAR(found.model.communication, 1e-3, 1e-9);
+  const std::string text = describe(found);
+  EXPECT_THAT(text, HasSubstr("verdict: pipeline: the stages wait for each other 38% of the time"));
+  EXPECT_THAT(text, HasSubstr("with 2 stages and 4 micro-batches per step, ranks wait 20% of the passes"));
+  EXPECT_THAT(text, HasSubstr("1.15 ms of a step"));
+  EXPECT_THAT(text, HasSubstr("6 ms in conv1 to pool1, 3.2 ms in fc1: 1.05 ms of waiting for the longest stage"));
+  EXPECT_THAT(text, HasSubstr("2.200 ms waiting for other stages"));
+  ASSERT_EQ(found.cures.size(), 1U);
+  EXPECT_EQ(found.cures[0].text(), "--pipeline 1");
+  EXPECT_NEAR(found.cures[0].step_seconds, 5.6e-3, 1e-9);
+  // Where data parallelism would be slower, that is no cure.
+  RunTiming better = pipelined();
+  better.facts.pipeline.data_parallel_seconds = 8e-3;
+  EXPECT_THAT(explain(better, {}).cures, IsEmpty());
+}
+
+// The loader of the first stage is the only one that reads images.
+TEST(VerdictTest, APipelineWaitsForTheImagesOfItsFirstStage) {
+  RunTiming timing = pipelined();
+  timing.ranks[0].phases[Phase::data_wait] = 20e-3 * kSteps;
+  timing.ranks[0].loader = {kSteps, 0, 27e-3 * kSteps};
+  timing.ranks[1].phases[Phase::exposed_communication] += 19.9e-3 * kSteps;
+  const Explanation found = explain(timing, {});
+  EXPECT_EQ(found.cause, Cause::input);
+  EXPECT_NEAR(found.model.data_wait, 20e-3, 1e-9);
+  EXPECT_THAT(describe(found), HasSubstr("loading a batch takes 27 ms of one worker"));
+}
+
 TEST(VerdictTest, ASlowRankIsNamedWithHostAndPhase) {
   RunTiming timing = healthy();
   timing.facts.hosts = {"a", "b"};

@@ -30,7 +30,8 @@ RunTiming sample_timing() {
                   .flops_per_sample = 1e6,
                   .peak_flops = 1e11,
                   .bucket_bytes = {1e6, 2e6},
-                  .divisible = {.names = {"fc1", "fc 2"}, .activations = 5e4, .gradients = 2.5e6}};
+                  .divisible = {.names = {"fc1", "fc 2"}, .activations = 5e4, .gradients = 2.5e6},
+                  .pipeline = {2, 8, {"conv1", "fc1 to fc2"}, 0.0125}};
   timing.complete = true;
   timing.step = 20;
   timing.evaluations = 2;
@@ -89,6 +90,10 @@ TEST(TimingTest, EveryTruncationIsOneLine) {
 TEST(TimingTest, WhatDoesNotBelongTogetherIsRejected) {
   RunTiming timing = sample_timing();
   timing.facts.hosts.pop_back();
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)parse_timing(to_json(timing), "t"); }),
+              HasSubstr("do not belong together"));
+  timing = sample_timing();
+  timing.facts.pipeline.stages = 3;  // of 2 ranks
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)parse_timing(to_json(timing), "t"); }),
               HasSubstr("do not belong together"));
   std::string newer = to_json(sample_timing());

@@ -55,7 +55,7 @@ struct Passed {
   std::vector<std::int64_t> ready;
 };
 
-Passed pass(Backend& backend, const Graph& graph, Layout layout) {
+Passed pass(Backend& backend, const Graph& graph, Layout layout, bool forward_only = false) {
   const Shape image = graph.shape(graph.input());
   const auto images = static_cast<std::size_t>(kSamples * image.elements());
   std::mt19937 engine{11};
@@ -74,13 +74,16 @@ Passed pass(Backend& backend, const Graph& graph, Layout layout) {
   const NetworkConfig config{.batch = kSamples,
                              .image = image,
                              .scale = std::vector<float>(channels, 1.0F / 255),
-                             .shift = std::vector<float>(channels, 0.0F)};
+                             .shift = std::vector<float>(channels, 0.0F),
+                             .forward_only = forward_only};
   Network network(backend, graph, config, plan_in(backend, make_stages(graph, kSamples), layout));
   double correct = 0;
   network.forward(Pass::training, {parameters.data(), passed.statistics.data()},
                   {pixels.data(), nullptr, labels.data(), kSamples, keys.data()}, {&passed.loss, &correct, 1.0F});
-  network.backward(parameters.data(), passed.gradient.data(),
-                   [&](std::int64_t offset) { passed.ready.push_back(offset); });
+  if (!forward_only) {
+    network.backward(parameters.data(), passed.gradient.data(),
+                     [&](std::int64_t offset) { passed.ready.push_back(offset); });
+  }
   passed.arena = network.memory().arena_bytes;
   return passed;
 }
@@ -130,6 +133,19 @@ TEST(Frozen, TheTailOfAMobileNetIsTrained) {
   std::vector<std::string> before;
   for (int block = 0; block < 7; ++block) before.push_back("features." + std::to_string(block) + ".");
   compare(graph, before, {});
+}
+
+TEST(Frozen, ANetworkForForwardPassesOnlyHasTheLossInLessMemory) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  for (const Graph& graph : {residual_graph(), make_model("mobilenet-v3-small", {3, 32, 32}, 4)}) {
+    for (const Layout layout : {Layout::lanes16, Layout::nhwc}) {
+      const Passed expected = pass(*backend, graph, layout);
+      const Passed found = pass(*backend, graph, layout, /*forward_only=*/true);
+      EXPECT_EQ(found.loss, expected.loss);
+      EXPECT_EQ(found.statistics, expected.statistics);
+      EXPECT_LT(found.arena, expected.arena);
+    }
+  }
 }
 
 TEST(Frozen, WithoutFrozenParametersNothingChanges) {
