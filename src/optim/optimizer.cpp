@@ -95,7 +95,7 @@ std::vector<OptimizerState> Optimizer::state() {
   const UpdateRule rule = arguments_.settings.rule;
   const bool moments = rule == UpdateRule::adam || rule == UpdateRule::lamb;
   std::vector<OptimizerState> state;
-  const auto add = [&](const char* name, float* values) {
+  const auto add = [&](const char* name, const float* values) {
     if (values != nullptr) state.push_back({name, values - part_.begin});
   };
   add(moments ? "exp_avg" : "momentum", arguments_.first);

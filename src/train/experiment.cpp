@@ -375,6 +375,20 @@ void keep_images(Experiment& e) {
   e.resident_test = make_resident(e.backend->queue(), *e.data.test, e.data.test->fixed());
 }
 
+void choose_sizes(Experiment& e, const ExperimentInputs& inputs) {
+  const Shape full = e.data.train->shape();
+  e.sizes = inputs.evaluated == nullptr ? progressive_sizes(e.options.data, full) : ProgressiveSizes(full);
+  e.smaller = smaller_images(e);
+}
+
+// The whole network, which only evaluates where there is a pipeline, and those that train parts or other sizes of it.
+void compile_networks(Experiment& e, const NetworkConfig& config) {
+  NetworkConfig whole = config;
+  whole.forward_only = e.place.stages > 1;
+  e.network = std::make_unique<Network>(*e.backend, e.graph, whole, e.plan);
+  build_networks(e, config);
+}
+
 }  // namespace
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
@@ -427,9 +441,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     if (inputs.evaluated == nullptr) freeze(e.graph, segments);
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
-    const Shape full = e.data.train->shape();
-    e.sizes = inputs.evaluated == nullptr ? progressive_sizes(options.data, full) : ProgressiveSizes(full);
-    e.smaller = smaller_images(e);
+    choose_sizes(e, inputs);
     check_parts(e.graph, possible_cuts(e.graph, stages), e.place.stages);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
@@ -446,10 +458,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_fits(*e.backend, e.graph, config, e.plan, e.state_bytes);
     config.plan_only = e.device.described.has_value();
     take_edits(e, config);
-    NetworkConfig whole = config;
-    whole.forward_only = e.place.stages > 1;
-    e.network = std::make_unique<Network>(*e.backend, e.graph, whole, e.plan);
-    build_networks(e, config);
+    compile_networks(e, config);
     if (config.plan_only) return;
     allocate_state(e);
     first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);

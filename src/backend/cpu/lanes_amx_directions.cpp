@@ -98,7 +98,8 @@ void AmxDirections<Value>::data_gradient(const Value* dpre, Value* dx, std::int6
 
 template <class Value>
 void AmxDirections<Value>::add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate,
-                                       float* dw, float* sums) const {
+                                       float* dw,  // NOLINT(readability-non-const-parameter): add() writes it
+                                       float* sums) const {
   weights_->add(x, dpre,
                 {.count = count, .x_size = x_block(), .dy_size = dpre_block(), .accumulate = accumulate, .dw = dw},
                 sums);

@@ -315,9 +315,7 @@ class CudaMath final : public FlatMath {
   void from_bf16(float* to, const Bf16* from, std::size_t count) override {
     convert(stream_, Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
   }
-  void find_broken(std::span<const double> sums, double* broken) override {
-    cuda::find_broken(stream_, sums, broken);
-  }
+  void find_broken(std::span<const double> sums, double* broken) override { cuda::find_broken(stream_, sums, broken); }
   void square_sums(const float* values, std::size_t count, double* sums) override {
     cuda::square_sums(stream_, values, count, sums);
   }
