@@ -43,11 +43,11 @@ def read_cifar10(folder, names):
     return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32)).float() / 255, torch.from_numpy(records[:, 0]).long()
 
 
-# Principal components of the 2x2 patches, each divided by its deviation, and their negatives.
+# Principal components of the 2x2 patches, the largest first, each divided by its deviation, and their negatives.
 def whitening(images):
     patches = images.double().unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
     values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
-    half = (vectors / torch.sqrt(values + 5e-4)).T.reshape(12, 3, 2, 2)
+    half = (vectors / torch.sqrt(values + 5e-4)).T.flip(0).reshape(12, 3, 2, 2)
     return torch.cat([half, -half])
 
 
