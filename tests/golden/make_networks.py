@@ -32,7 +32,6 @@ import pathlib
 
 import numpy as np
 import torch
-import torchvision
 from torch import nn
 
 from make_lenet import dropout_keeps, hash32, labels, pack_arrays
@@ -105,6 +104,8 @@ class MnistSlim(nn.Module):
 
 
 def mobilenet_v2(channels, classes):
+    # The only use of torchvision: tests/peers/ import the other networks without it.
+    import torchvision
     assert channels == 3
     net = torchvision.models.mobilenet_v2(num_classes=classes)
     net.classifier[0] = Dropout(0.2, MOBILENET_DROPOUT)
