@@ -95,8 +95,9 @@ std::vector<OptimizerState> Optimizer::state() {
   const UpdateRule rule = arguments_.settings.rule;
   const bool moments = rule == UpdateRule::adam || rule == UpdateRule::lamb;
   std::vector<OptimizerState> state;
-  const auto add = [&](const char* name, const float* values) {
-    if (values != nullptr) state.push_back({name, values - part_.begin});
+  const auto add = [&](const char* name, float* values) {
+    float* const whole = values == nullptr ? nullptr : values - part_.begin;
+    if (whole != nullptr) state.push_back({name, whole});
   };
   add(moments ? "exp_avg" : "momentum", arguments_.first);
   add(moments ? "exp_avg_sq" : "square_avg", arguments_.second);
