@@ -15,13 +15,10 @@ constexpr std::int64_t kAmxBand = 128 * 1024;
 constexpr std::int64_t kAmxImages = 320 * 1024;
 constexpr std::int64_t kAmxLargeWeights = 192 * 1024;
 
-// Copies of each row of results for each row of the window cost time too.
 AmxWindow window_of(const ConvShape& s, int products) {
-  const auto steps = [&](int depth) {
+  return amx_window(s, [&](int depth) {
     return tile_count(std::int64_t{s.kernel_w} * products * ((depth + 1) / 2), lanes::kAmxRows);
-  };
-  const bool merges = s.kernel_h > 1 && 2 * steps(s.in_channels * s.kernel_h) <= s.kernel_h * steps(s.in_channels);
-  return merges ? AmxWindow::merged_rows : AmxWindow::rows;
+  });
 }
 
 }  // namespace

@@ -19,9 +19,7 @@ constexpr std::int64_t kAmxPiece = 256 * 1024;
 constexpr std::int64_t kAmxMostPairs = 4;
 
 AmxWindow window_of(const ConvShape& s) {
-  const auto tiles = [&](int depth) { return tile_count(std::int64_t{s.kernel_w} * depth, kAmxRows); };
-  const bool merges = s.kernel_h > 1 && 2 * tiles(s.in_channels * s.kernel_h) <= s.kernel_h * tiles(s.in_channels);
-  return merges ? AmxWindow::merged_rows : AmxWindow::rows;
+  return amx_window(s, [&](int depth) { return tile_count(std::int64_t{s.kernel_w} * depth, kAmxRows); });
 }
 
 }  // namespace

@@ -36,6 +36,14 @@ inline constexpr int kAmxCopiedColumns = 8;
 // channels; they are copied for each row of results.
 enum class AmxWindow { rows, merged_rows };
 
+// Merged if that at least halves the tiles of a window, as copying each row several times takes time too. `tiles`: the number
+// for a row of windows that has so many values in a column.
+template <class Tiles>
+AmxWindow amx_window(const lanes::ConvShape& s, const Tiles& tiles) {
+  const bool merges = s.kernel_h > 1 && 2 * tiles(s.in_channels * s.kernel_h) <= s.kernel_h * tiles(s.in_channels);
+  return merges ? AmxWindow::merged_rows : AmxWindow::rows;
+}
+
 class AmxImage {
  public:
   AmxImage(const lanes::ConvShape& shape, AmxWindow window);
