@@ -11,6 +11,7 @@
 #include "model/layout_plan.h"
 #include "model/network.h"
 #include "model/zoo.h"
+#include "unit/model/fixed_plan.h"
 
 namespace ddp {
 namespace {
@@ -38,13 +39,9 @@ void freeze(Graph& graph, const std::vector<std::string>& names) {
 }
 
 LayoutPlan plan_in(Backend& backend, const std::vector<Stage>& stages, Layout preferred) {
-  LayoutPlan plan;
-  for (const Stage& stage : stages) {
-    const Layout layout = backend.ops().supports(stage.spec, preferred, preferred) ? preferred : Layout::plain;
-    plan.stages.push_back(
-        {stage.name, layout, backend.ops().choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
-  }
-  return plan;
+  return fixed_plan(backend, stages, [&](const OpSpec& spec) {
+    return backend.ops().supports(spec, preferred, preferred) ? preferred : Layout::plain;
+  });
 }
 
 struct Passed {

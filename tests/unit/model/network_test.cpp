@@ -11,6 +11,7 @@
 
 #include "model/initialize.h"
 #include "model/zoo.h"
+#include "unit/model/fixed_plan.h"
 
 namespace ddp {
 namespace {
@@ -30,13 +31,8 @@ NetworkConfig config_for(std::int64_t batch) { return {batch, {1, 28, 28}, {1.0F
 
 // All stages in one layout, with reorders where a stage does not support it.
 LayoutPlan uniform_plan(Backend& backend, const std::vector<Stage>& stages, Layout conv, Layout linear) {
-  LayoutPlan plan;
-  for (const Stage& stage : stages) {
-    const Layout layout = std::holds_alternative<LinearSpec>(stage.spec) ? linear : conv;
-    plan.stages.push_back(
-        {stage.name, layout, backend.ops().choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
-  }
-  return plan;
+  return fixed_plan(backend, stages,
+                    [&](const OpSpec& spec) { return std::holds_alternative<LinearSpec>(spec) ? linear : conv; });
 }
 
 struct Outcome {
