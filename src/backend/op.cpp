@@ -49,6 +49,15 @@ Shape second_input_of(const OpSpec& spec) {
       spec);
 }
 
+bool has_input_gradient(const OpSpec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.input_gradient; }) return s.input_gradient;
+        return true;
+      },
+      spec);
+}
+
 double forward_multiply_adds(const OpSpec& spec) {
   return std::visit(
       [](const auto& s) -> double {

@@ -66,6 +66,9 @@ using OpSpec = std::variant<ConvSpec, ConvTransposeSpec, LinearSpec, ActivationS
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec);
 Shape output_of(const OpSpec& spec);
+// Whether backward computes the gradient of the operator's input: not for the images, nor for what no trained parameter
+// influences.
+bool has_input_gradient(const OpSpec& spec);
 // Multiply-adds of one forward pass; 0 for operators that are limited by memory bandwidth.
 double forward_multiply_adds(const OpSpec& spec);
 // The name of the operator's kind, e.g. "conv".

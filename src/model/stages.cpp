@@ -346,15 +346,6 @@ std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch, bool bias
   return Lowering(graph, batch, bias_into_norm).run();
 }
 
-bool has_input_gradient(const OpSpec& spec) {
-  return std::visit(
-      [](const auto& s) {
-        if constexpr (requires { s.input_gradient; }) return s.input_gradient;
-        return true;
-      },
-      spec);
-}
-
 Shape cropped_input(const Graph& graph) { return demanded_outputs(graph).front(); }
 
 }  // namespace ddp

@@ -41,10 +41,6 @@ struct Stage {
 
 std::vector<Stage> make_stages(const Graph& graph, std::int64_t batch, bool bias_into_norm = false);
 
-// Whether backward computes the gradient of the operator's input: not for the images, nor for what no trained parameter
-// influences.
-bool has_input_gradient(const OpSpec& spec);
-
 // The upper left part of the image that the network reads.
 Shape cropped_input(const Graph& graph);
 

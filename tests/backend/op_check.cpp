@@ -225,15 +225,6 @@ std::string describe(const ConvSpec& s) {
 
 namespace {
 
-bool has_input_gradient(const OpSpec& spec) {
-  return std::visit(
-      [](const auto& s) {
-        if constexpr (requires { s.input_gradient; }) return s.input_gradient;
-        return true;
-      },
-      spec);
-}
-
 // The largest factor by which an operator amplifies its values and gradients, and therefore rounding errors.
 double steepness(const OpSpec& spec, const Inputs& in) {
   if (const auto* within = std::get_if<SampleNormSpec>(&spec)) {
