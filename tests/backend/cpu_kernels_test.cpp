@@ -298,10 +298,19 @@ TEST_F(Threads, ChangeNoBit) {
   EXPECT_EQ(results(norm, Layout::plain, 1), results(norm, Layout::plain, 3));
 }
 
-// Nor do they with Winograd's algorithm, in bands of rows, of blocks of samples, and of all.
+// Nor do they with Winograd's algorithm, in bands of rows, of blocks of samples, and of all; with windows of 5x5, whose data
+// gradient is spread, and pooled.
 TEST_F(Threads, ChangeNoBitOfWinograd) {
-  for (const auto& [batch, size] : {std::pair{80, 5}, std::pair{80, 23}, std::pair{33, 6}}) {
-    const ConvSpec spec{.batch = batch, .input = {40, size, size}, .output_channels = 137, .window = square(3, 1, 1)};
+  const auto conv = [](std::int64_t batch, std::int64_t size, const Window2d& window, bool pooled) {
+    return ConvSpec{.batch = batch,
+                    .input = {40, size, size},
+                    .output_channels = 137,
+                    .window = window,
+                    .relu = pooled,
+                    .average_pool = pooled};
+  };
+  for (const ConvSpec& spec : {conv(80, 5, square(3, 1, 1), false), conv(80, 23, square(3, 1, 1), false),
+                               conv(33, 6, square(3, 1, 1), false), conv(80, 12, square(5), true)}) {
     const LanesConvTiles tiles{lanes_forward_candidates(spec).back(), lanes_data_candidates(spec).back(),
                                lanes_weights_candidates(spec).back()};
     EXPECT_TRUE(is_winograd(tiles.forward) && is_winograd(tiles.data) && is_winograd_weights(tiles.weights));

@@ -77,14 +77,14 @@ class LanesConv final : public Op {
         outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
     if (winograd_gradient_ || amx_.has_weights()) piece = 0;
     std::int64_t forward_packed = spec.groups * packed_weights(shape_, forward_.channels);
-    const Winograd::Extent extent{sample_blocks(spec.batch), spec.groups, threads_};
     if (is_winograd(tiles.forward)) {
-      forward_winograd_.emplace(shape_, forward_, winograd_form(tiles.forward, Element::fp32), extent);
+      forward_winograd_.emplace(winograd_forward(spec), forward_, winograd_form(tiles.forward, Element::fp32),
+                                threads_);
       forward_packed = forward_winograd_->packed_elements();
       band = std::max(band, forward_winograd_->scratch_elements());
     }
     if (data_tile_ != nullptr && is_winograd(tiles.data)) {
-      data_winograd_.emplace(phases_[0].shape, *data_tile_, winograd_form(tiles.data, Element::fp32), extent);
+      data_winograd_.emplace(winograd_data(spec), *data_tile_, winograd_form(tiles.data, Element::fp32), threads_);
       packed_data = data_winograd_->packed_elements();
       band = std::max(band, data_winograd_->scratch_elements());
     }
@@ -111,7 +111,7 @@ class LanesConv final : public Op {
 
   void forward(const ForwardArguments& a) override {
     if (forward_winograd_) {
-      winograd_forward(a);
+      run_winograd_forward(a);
       return;
     }
     if (amx_.has_forward()) {
@@ -170,16 +170,16 @@ class LanesConv final : public Op {
   }
 
  private:
-  void winograd_forward(const ForwardArguments& a) const {
-    const Winograd::Weights weights{
-        a.parameters[0], {std::int64_t{shape_.in_channels} * 9, 9, false}, group_parameters(), packed_.in(a.workspace)};
-    forward_winograd_->prepare(weights);
-    forward_winograd_->run_blocks(a.x.fp32(), weights, a.y.fp32(),
+  void run_winograd_forward(const ForwardArguments& a) const {
+    float* packed = packed_.in(a.workspace);
+    forward_winograd_->prepare(a.parameters[0], packed);
+    forward_winograd_->run_blocks(a.x.fp32(), a.y.fp32(),
                                   {.count = sample_blocks(a.active),
-                                   .x_size = x_block(),
-                                   .y_size = dpre_block(),
+                                   .weights = a.parameters[0],
+                                   .packed = packed,
                                    .bias = spec_.bias ? a.parameters[1] : nullptr,
                                    .relu = spec_.relu,
+                                   .mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved)),
                                    .scratch = bands_.in(a.workspace),
                                    .scratch_size = band_size_});
   }
@@ -188,17 +188,12 @@ class LanesConv final : public Op {
     return {packed_.in(workspace), bands_.in(workspace), band_size_};
   }
 
-  Winograd::Weights data_winograd_weights(const BackwardArguments& a) const {
-    return {
-        a.parameters[0], {9, std::int64_t{shape_.in_channels} * 9, true}, group_parameters(), packed_.in(a.workspace)};
-  }
-
   void winograd_data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first,
                               std::int64_t count) const {
-    data_winograd_->run_blocks(dpre, data_winograd_weights(a), a.dx.fp32() + first * x_block(),
+    data_winograd_->run_blocks(dpre, a.dx.fp32() + first * x_block(),
                                {.count = count,
-                                .x_size = dpre_block(),
-                                .y_size = x_block(),
+                                .weights = a.parameters[0],
+                                .packed = packed_.in(a.workspace),
                                 .scratch = bands_.in(a.workspace),
                                 .scratch_size = band_size_});
   }
@@ -243,7 +238,7 @@ class LanesConv final : public Op {
   void pack_data_weights(const BackwardArguments& a) const {
     float* packed = packed_.in(a.workspace);
     if (data_winograd_) {
-      data_winograd_->prepare(data_winograd_weights(a));
+      data_winograd_->prepare(a.parameters[0], packed);
       return;
     }
     if (amx_.has_data()) {

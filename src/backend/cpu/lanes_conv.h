@@ -14,7 +14,7 @@
 namespace ddp {
 
 // Indices into the tables of lanes::Kernels; -1 for the data gradient of a convolution without one. For the weight
-// gradient the outer tiles follow the others, and then the outer tiles with Winograd's algorithm, again of both sizes. Last come
+// gradient the outer tiles follow the others, and then the outer tiles for each form of Winograd's algorithm. Last come
 // the tiles with AMX (lanes_amx.h), for bf16 and tf32.
 struct LanesConvTiles {
   int forward = 0;
@@ -22,8 +22,8 @@ struct LanesConvTiles {
   int weights = 0;
 };
 
-// Winograd's algorithm follows the forward tiles, with tiles of 2x2 and then of 4x4 results, once for each tile that
-// computes its products (lanes_winograd.h). The form of such a tile; in bf16 only that of 2x2 multiplies pairs.
+// Winograd's algorithm follows the forward tiles, for each of its forms once for each tile that computes its products
+// (lanes_winograd.h). The form of such a tile; in bf16 only that of 2x2 results of windows of 3x3 multiplies pairs.
 bool is_winograd(int tile);
 WinogradForm winograd_form(int tile, Element element);
 bool is_winograd_weights(int tile);

@@ -94,28 +94,57 @@ struct OuterGradient {
 // Computes all taps of the tile of output and input channels with the given indices.
 template <class Value>
 using OuterWeights = void (*)(const OuterGradient<Value>& task, int row_tile, int vector_tile);
+// The products of the tiles of a band for one frequency of Winograd's algorithm, summed over tiles and samples:
+// sums[scalar][lane] (+)= sum of lanes * scalars
+//   lanes    [tiles][16][width] floats, or [tiles][8][width] pairs of samples, of which `count` lanes, a multiple of 16, are
+//            stored
+//   scalars  [rows] planes of [tiles][16], `plane` values apart
+template <class Factor>
+struct WinogradSums {
+  const float* lanes;
+  std::int64_t width;
+  int count;
+  const Factor* scalars;
+  std::int64_t plane;
+  int rows;
+  std::int64_t tiles;
+  float* sums;
+  bool accumulate;
+};
+template <class Factor>
+using WinogradOuter = void (*)(const WinogradSums<Factor>& task);
 struct OuterTile {
   int rows, vectors;
   OuterWeights<float> kernel;
   OuterWeights<std::uint16_t> pairs;
+  WinogradOuter<float> winograd;
+  WinogradOuter<std::uint16_t> winograd_pairs;
 };
 
-// One plane of a convolution of windows of 3x3 with stride 1, in tiles of Size x Size results, which have (Size + 2)^2
-// frequencies; pads as in ConvShape.
+// One plane of a convolution with stride 1 by Winograd's algorithm, in tiles of Size x Size results, which have
+// (Size + Window - 1)^2 frequencies; pads as in ConvShape.
 struct WinogradPlane {
   int in_h, in_w, pad_top, pad_left;
   int out_h, out_w;
   int tile_columns;
   std::int64_t out_row;
 };
-// The 3x3 weights of `count` output channels, `step` floats apart; for pairs, also of a second input channel, which may
-// be null.
+// The weights of `count` output channels, `step` floats apart; for pairs, also of a second input channel, which may be
+// null.
 struct WinogradWeights {
   const float* weights;
   const float* upper;
   std::int64_t step;
   int count;
   bool flipped;
+};
+// What follows the products of a plane: bias, ReLU, and if they are pooled, the mask as of ConvForward.
+template <class Value>
+struct WinogradResults {
+  float bias;
+  bool relu;
+  Value* y;
+  std::uint16_t* mask;
 };
 // The transformed weights of up to 16 channels or pairs of them: [frequencies][16].
 using WinogradPack = void (*)(const WinogradWeights& task, float* to);
@@ -127,8 +156,18 @@ struct WinogradKernels {
   void (*input)(const WinogradPlane& plane, const Value* x, const Value* upper, int tile_row, float* to,
                 std::int64_t frequency);
   // The results of a row of tiles from the products.
-  void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row, float bias,
-                 bool relu, Value* y);
+  void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
+                 const WinogradResults<Value>& results);
+  void (*pooled_output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
+                        const WinogradResults<Value>& results);
+};
+// Values with channels in the lanes, as tiles or their windows cover them: [row][column][16][width] floats, or
+// [row][column][8][width] pairs of samples.
+struct WinogradImage {
+  const float* values;
+  int columns;
+  int tile_columns;
+  std::int64_t width;
 };
 // The kernels of the weight gradient. Factors of products are floats or bf16 numbers.
 template <class Value, class Factor>
@@ -137,10 +176,41 @@ struct WinogradGradientKernels {
   void (*input)(const WinogradPlane& plane, const Value* x, int tile_row, Factor* to, std::int64_t frequency);
   // The same for the gradients of the results.
   void (*gradient)(const WinogradPlane& plane, const Value* dy, int tile_row, Factor* to, std::int64_t frequency);
-  // The gradients of up to 16 windows of weights from those of their frequencies: [count][9] from [frequencies][16], where
-  // frequencies are `frequency` floats apart, and reads 16 of each.
-  void (*weights)(const float* products, std::int64_t frequency, int count, float* dw);
+  // Both with channels in the lanes: [tile][16][width], or [tile][8][width] pairs of samples, frequencies `frequency`
+  // floats apart.
+  void (*input_in_lanes)(const WinogradImage& image, int tile_row, float* to, std::int64_t frequency);
+  void (*gradient_in_lanes)(const WinogradImage& image, int tile_row, float* to, std::int64_t frequency);
 };
+// All kernels for tiles of one size and one window. Of bf16 numbers, products are either of pairs or of floats.
+struct WinogradTable {
+  int size, window;
+  bool pairs;
+  WinogradKernels<float> fp32;
+  WinogradKernels<std::uint16_t> bf16;
+  WinogradGradientKernels<float, float> gradient;
+  WinogradGradientKernels<std::uint16_t, float> bf16_gradient;
+  WinogradGradientKernels<std::uint16_t, std::uint16_t> pair_gradient;
+  // The gradients of up to 16 windows of weights, `step` floats apart, from those of their frequencies, [frequencies][16],
+  // which are `frequency` floats apart; reads 16 of each.
+  void (*weights_gradient)(const float* products, std::int64_t frequency, int count, float* dw, std::int64_t step);
+  // Adds the gradients of the windows of a row of tiles, from those of their frequencies, to those of the image.
+  void (*input_gradient)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
+                         float* dx);
+};
+inline constexpr int kWinogradForms = 3;
+// The products of the tiles of a band, for all frequencies: y[result][tile][16] = sum over sources of w x. With pairs each
+// float of x and w is a pair of bf16 numbers, of two sources.
+//   x       [sources][tiles][16]
+//   w       packed [results/tile.channels][sources][tile.channels], zero-padded
+struct WinogradProducts {
+  int frequencies;
+  int sources, tiles, results;
+  const float* x;
+  const float* w;
+  float* y;
+  std::int64_t x_frequency, w_frequency, y_frequency;  // floats between frequencies
+};
+using WinogradMultiply = void (*)(const WinogradProducts& products);
 
 // Linear: blocks of 16 samples x [blocks][inputs][16], w [outputs][inputs].
 struct LinearShape {
@@ -158,9 +228,9 @@ using LinearWeights = void (*)(const LinearShape& shape, const float* x, const f
 
 struct ForwardTile {
   int channels, rows, columns;
-  ConvForward kernel[3];   // by Epilogue, for stride 1; null if it does not exist
-  ConvForward strided[3];  // for any stride
-  ConvForward sums;        // for stride 1, with results in fp32; null for pooling tiles
+  ConvForward kernel[3];      // by Epilogue, for stride 1; null if it does not exist
+  ConvForward strided[3];     // for any stride
+  WinogradMultiply products;  // null for pooling tiles
 };
 struct WeightsTile {
   int channels, taps;
@@ -195,14 +265,7 @@ struct Kernels {
   int forward_tiles;
   const WeightsTile* weights;
   int weights_tiles;
-  WinogradKernels<float> winograd2;
-  WinogradKernels<std::uint16_t> winograd2_pairs;
-  WinogradKernels<float> winograd4;
-  WinogradKernels<std::uint16_t> winograd4_bf16;
-  WinogradGradientKernels<float, float> winograd2_gradient;
-  WinogradGradientKernels<std::uint16_t, std::uint16_t> winograd2_gradient_pairs;
-  WinogradGradientKernels<float, float> winograd4_gradient;
-  WinogradGradientKernels<std::uint16_t, float> winograd4_gradient_bf16;
+  WinogradTable winograd[kWinogradForms];
   const OuterTile* outer;
   int outer_tiles;
   // Up to 8 channels, `plane` values apart, of 16 samples at each of `positions` -> x of an outer gradient.

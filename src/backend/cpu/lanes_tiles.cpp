@@ -9,6 +9,7 @@
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
 #include "backend/cpu/lanes_winograd.h"
+#include "backend/cpu/lanes_winograd_gradient.h"
 #include "base/error.h"
 
 namespace ddp {
@@ -28,34 +29,37 @@ std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single
   return usable;
 }
 
-// The sizes of tiles of Winograd's algorithm, in the order of their candidates.
-constexpr std::array kWinogradSizes = {2, 4};
-
-int winograd_size(int tile) {
-  return kWinogradSizes[static_cast<std::size_t>(tile / lanes::kernels().forward_tiles - 1)];
+// Of a forward tile and of an outer tile that computes the products of Winograd's algorithm; forms are those of the table.
+const lanes::WinogradTable& winograd_of(int tile) {
+  const lanes::Kernels& all = lanes::kernels();
+  return all.winograd[tile / all.forward_tiles - 1];
+}
+const lanes::WinogradTable& winograd_weights_of(int tile) {
+  const lanes::Kernels& all = lanes::kernels();
+  return all.winograd[(tile - all.weights_tiles) / all.outer_tiles - 1];
 }
 
-int winograd_weights_size(int tile) {
-  const lanes::Kernels& all = lanes::kernels();
-  return kWinogradSizes[static_cast<std::size_t>((tile - all.weights_tiles) / all.outer_tiles - 1)];
+WinogradForm form_of(const lanes::WinogradTable& table, Element element) {
+  return {.size = table.size, .window = table.window, .pairs = element == Element::bf16 && table.pairs};
 }
 
 // A convolution of the products of Winograd's algorithm.
-ConvShape winograd_products(const ConvShape& s, int size) {
-  ConvShape products = s;
+ConvShape winograd_products(const WinogradProblem& problem, WinogradForm form) {
+  ConvShape products = problem.shape;
+  if (problem.spreads) std::swap(products.in_channels, products.out_channels);
   products.out_h = 1;
-  products.out_w = winograd_band(s, size).tiles();
+  products.out_w = winograd_band(problem.shape, form).tiles();
   return products;
 }
 
 // The first tiles with AMX, which follow all others.
 int first_amx() {
   const lanes::Kernels& all = lanes::kernels();
-  return all.forward_tiles * (1 + static_cast<int>(kWinogradSizes.size()));
+  return all.forward_tiles * (1 + lanes::kWinogradForms);
 }
 int first_amx_weights() {
   const lanes::Kernels& all = lanes::kernels();
-  return all.weights_tiles + all.outer_tiles * (1 + static_cast<int>(kWinogradSizes.size()));
+  return all.weights_tiles + all.outer_tiles * (1 + lanes::kWinogradForms);
 }
 
 std::vector<int> amx_tiles_for(const ConvShape& s, lanes::Epilogue last) {
@@ -69,20 +73,27 @@ std::vector<int> amx_tiles_for(const ConvShape& s, lanes::Epilogue last) {
   return usable;
 }
 
+// A direction of a convolution, as tiles compute it and as Winograd's algorithm does.
+struct Direction {
+  ConvShape shape;
+  lanes::Epilogue last;
+  bool single_row;
+  WinogradProblem winograd;
+};
+
 // The tiles as above, then those that can compute the products of Winograd's algorithm, then those with AMX.
-std::vector<int> all_tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row, bool with_amx) {
-  std::vector<int> usable = tiles_for(s, last, single_row);
-  if (Winograd::supports(s) && last != lanes::Epilogue::relu_pool) {
-    int first = 0;
-    for (const int size : kWinogradSizes) {
-      first += lanes::kernels().forward_tiles;
-      for (const int i : tiles_for(winograd_products(s, size), lanes::Epilogue::none, true)) {
-        usable.push_back(first + i);
-      }
+std::vector<int> all_tiles_for(const Direction& d, bool with_amx) {
+  const lanes::Kernels& all = lanes::kernels();
+  std::vector<int> usable = tiles_for(d.shape, d.last, d.single_row);
+  for (int form = 0; form < lanes::kWinogradForms; ++form) {
+    const WinogradForm tiles = form_of(all.winograd[form], Element::fp32);
+    if (!Winograd::supports(d.winograd.shape, tiles)) continue;
+    for (const int i : tiles_for(winograd_products(d.winograd, tiles), lanes::Epilogue::none, true)) {
+      usable.push_back((1 + form) * all.forward_tiles + i);
     }
   }
   if (with_amx) {
-    const std::vector<int> amx = amx_tiles_for(s, last);
+    const std::vector<int> amx = amx_tiles_for(d.shape, d.last);
     usable.insert(usable.end(), amx.begin(), amx.end());
   }
   return usable;
@@ -94,6 +105,13 @@ ConvShape narrowest_phase(const ConvSpec& spec) {
   return std::min_element(phases.begin(), phases.end(),
                           [](const DataPhase& a, const DataPhase& b) { return a.shape.out_w < b.shape.out_w; })
       ->shape;
+}
+
+Direction forward_direction(const ConvSpec& spec) {
+  return {forward_shape(spec), epilogue_of(spec), false, winograd_forward(spec)};
+}
+Direction data_direction(const ConvSpec& spec) {
+  return {narrowest_phase(spec), lanes::Epilogue::none, true, winograd_data(spec)};
 }
 
 // The cost of a tile for a shape in vector multiply-adds, with an empirical penalty for few accumulators and for many
@@ -113,7 +131,9 @@ double weights_cost(const ConvSpec& spec, int index) {
   const std::int64_t out = spec.output_channels / spec.groups;
   if (index >= all.weights_tiles) {
     const lanes::OuterTile& tile = outer_tile(index);
-    const auto work = static_cast<double>(round_up(out, tile.rows) * round_up(in, kLanes * tile.vectors) * kernel);
+    const auto work = static_cast<double>(
+        kernel * (is_winograd_weights(index) ? WinogradGradient::work(forward_shape(spec), tile)
+                                             : round_up(out, tile.rows) * round_up(in, kLanes * tile.vectors)));
     return work * (1.1 + 4.0 / (tile.rows * tile.vectors));
   }
   const lanes::WeightsTile& tile = all.weights[index];
@@ -140,13 +160,13 @@ std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
 }
 
 // Winograd's algorithm is worth timing if its tiles save products, and its transforms cost less.
-bool worth_timing_winograd(const ConvShape& s, int size) {
+bool worth_timing_winograd(const ConvShape& s, WinogradForm form) {
   constexpr double kLeastSaving = 1.3;
   constexpr int kLeastChannels = 16;
-  const auto up = [&](int results) { return (results + size - 1) / size; };
-  const double direct = 9.0 * s.out_h * s.out_w;
-  const double products = static_cast<double>(WinogradForm{.size = size}.frequencies()) * up(s.out_h) * up(s.out_w);
-  return Winograd::supports(s) && direct >= kLeastSaving * products &&
+  const auto up = [&](int results) { return (results + form.size - 1) / form.size; };
+  const double direct = static_cast<double>(form.window) * form.window * s.out_h * s.out_w;
+  const double products = static_cast<double>(form.frequencies()) * up(s.out_h) * up(s.out_w);
+  return Winograd::supports(s, form) && direct >= kLeastSaving * products &&
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 
@@ -175,8 +195,8 @@ double amx_cost(const ConvSpec& spec, const lanes::AmxGradientTile& tile) {
                   tile.channels, tile.window);
 }
 
-// Direct tiles, and the cheapest for each size of Winograd's algorithm and with AMX.
-std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candidates) {
+// Direct tiles, and the cheapest for each form of Winograd's algorithm and with AMX.
+std::vector<int> shortlist_for(const Direction& d, const std::vector<int>& candidates) {
   const lanes::Kernels& all = lanes::kernels();
   std::vector<int> direct;
   std::vector<int> amx;
@@ -184,22 +204,23 @@ std::vector<int> shortlist_for(const ConvShape& s, const std::vector<int>& candi
     if (is_amx(i)) amx.push_back(i);
     if (!is_amx(i) && !is_winograd(i)) direct.push_back(i);
   }
-  direct = shortlist(direct, [&](int i) { return tile_cost(s, all.forward[i]); });
+  direct = shortlist(direct, [&](int i) { return tile_cost(d.shape, all.forward[i]); });
   std::vector<int> chosen;
-  for (const int size : kWinogradSizes) {
-    if (!worth_timing_winograd(s, size)) continue;
+  for (const lanes::WinogradTable& table : all.winograd) {
+    const WinogradForm form = form_of(table, Element::fp32);
+    if (!worth_timing_winograd(d.winograd.shape, form)) continue;
     std::vector<int> winograd;
     std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(winograd),
-                 [&](int i) { return is_winograd(i) && winograd_size(i) == size; });
+                 [&](int i) { return is_winograd(i) && &winograd_of(i) == &table; });
     if (winograd.empty()) continue;
-    const ConvShape products = winograd_products(s, size);
+    const ConvShape products = winograd_products(d.winograd, form);
     winograd = shortlist(winograd, [&](int i) { return tile_cost(products, all.forward[i % all.forward_tiles]); });
     winograd.resize(std::min(winograd.size(), kMostWinograd));
     chosen.insert(chosen.end(), winograd.begin(), winograd.end());
   }
   direct.resize(std::min(direct.size(), kMostTimed - chosen.size()));
   direct.insert(direct.end(), chosen.begin(), chosen.end());
-  amx = shortlist(amx, [&](int i) { return amx_cost(s, amx_tile(i)); });
+  amx = shortlist(amx, [&](int i) { return amx_cost(d.shape, amx_tile(i)); });
   direct.insert(direct.end(), amx.begin(), amx.end());
   return direct;
 }
@@ -222,7 +243,7 @@ std::string forward_name(int index) {
   }
   if (!is_winograd(index)) return name_of(all.forward[index]);
   const lanes::ForwardTile& tile = all.forward[index % all.forward_tiles];
-  return fmt::format("lanes.winograd{}.{}x{}", winograd_size(index), tile.channels, tile.columns);
+  return fmt::format("lanes.winograd{}.{}x{}", winograd_of(index).size, tile.channels, tile.columns);
 }
 
 std::string weights_name(int index) {
@@ -235,7 +256,7 @@ std::string weights_name(int index) {
   if (index >= all.weights_tiles) {
     const lanes::OuterTile& tile = outer_tile(index);
     const std::string kind =
-        is_winograd_weights(index) ? fmt::format("winograd{}", winograd_weights_size(index)) : "outer";
+        is_winograd_weights(index) ? fmt::format("winograd{}", winograd_weights_of(index).size) : "outer";
     return fmt::format("lanes.{}.{}x{}", kind, tile.rows, tile.vectors);
   }
   return fmt::format("lanes.{}x{}", all.weights[index].channels, all.weights[index].taps);
@@ -280,15 +301,8 @@ std::vector<int> amx_weights_tiles(const ConvSpec& spec) {
   return usable;
 }
 
-WinogradForm winograd_form(int tile, Element element) {
-  const int size = winograd_size(tile);
-  return {.size = size, .pairs = element == Element::bf16 && size == 2};
-}
-
-WinogradForm winograd_weights_form(int tile, Element element) {
-  const int size = winograd_weights_size(tile);
-  return {.size = size, .pairs = element == Element::bf16 && size == 2};
-}
+WinogradForm winograd_form(int tile, Element element) { return form_of(winograd_of(tile), element); }
+WinogradForm winograd_weights_form(int tile, Element element) { return form_of(winograd_weights_of(tile), element); }
 
 bool is_winograd_weights(int tile) {
   return tile >= lanes::kernels().weights_tiles + lanes::kernels().outer_tiles && !is_amx_weights(tile);
@@ -319,20 +333,23 @@ bool lanes_conv_supported(const ConvSpec& spec) {
 }
 
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec, bool with_amx) {
-  return all_tiles_for(forward_shape(spec), epilogue_of(spec), false, with_amx);
+  return all_tiles_for(forward_direction(spec), with_amx);
 }
 
 std::vector<int> lanes_data_candidates(const ConvSpec& spec, bool with_amx) {
   if (!spec.input_gradient) return {};
-  return all_tiles_for(narrowest_phase(spec), lanes::Epilogue::none, true, with_amx);
+  return all_tiles_for(data_direction(spec), with_amx);
 }
 
 std::vector<int> lanes_weights_candidates(const ConvSpec& spec, bool with_amx) {
   const lanes::Kernels& kernels = lanes::kernels();
-  const int sizes = Winograd::supports(forward_shape(spec)) ? static_cast<int>(kWinogradSizes.size()) : 0;
-  const int outer = kernels.outer_tiles * (1 + sizes);
-  std::vector<int> all(static_cast<std::size_t>(kernels.weights_tiles + outer));
+  std::vector<int> all(static_cast<std::size_t>(kernels.weights_tiles + kernels.outer_tiles));
   std::iota(all.begin(), all.end(), 0);
+  for (int form = 0; form < lanes::kWinogradForms; ++form) {
+    if (!Winograd::supports(forward_shape(spec), form_of(kernels.winograd[form], Element::fp32))) continue;
+    const int first = kernels.weights_tiles + (1 + form) * kernels.outer_tiles;
+    for (int i = 0; i < kernels.outer_tiles; ++i) all.push_back(first + i);
+  }
   if (with_amx) {
     const std::vector<int> amx = amx_weights_tiles(spec);
     all.insert(all.end(), amx.begin(), amx.end());
@@ -341,12 +358,12 @@ std::vector<int> lanes_weights_candidates(const ConvSpec& spec, bool with_amx) {
 }
 
 std::vector<int> lanes_forward_shortlist(const ConvSpec& spec, bool with_amx) {
-  return shortlist_for(forward_shape(spec), lanes_forward_candidates(spec, with_amx));
+  return shortlist_for(forward_direction(spec), lanes_forward_candidates(spec, with_amx));
 }
 
 std::vector<int> lanes_data_shortlist(const ConvSpec& spec, bool with_amx) {
   if (!spec.input_gradient) return {};
-  return shortlist_for(narrowest_phase(spec), lanes_data_candidates(spec, with_amx));
+  return shortlist_for(data_direction(spec), lanes_data_candidates(spec, with_amx));
 }
 
 std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element, bool with_amx) {
@@ -358,13 +375,14 @@ std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element, 
     if (is_amx_weights(i)) amx.push_back(i);
     if (!is_amx_weights(i) && !is_winograd_weights(i)) direct.push_back(i);
   }
-  for (const int size : kWinogradSizes) {
-    // The smaller tiles are faster only where they multiply pairs.
-    const bool competes = size > kWinogradSizes[0] || element == Element::bf16;
-    if (!competes || !worth_timing_winograd(forward_shape(spec), size)) continue;
+  for (const lanes::WinogradTable& table : lanes::kernels().winograd) {
+    // Fewer products saved are faster only where they are of pairs.
+    const WinogradForm form = form_of(table, element);
+    const bool competes = !table.pairs || form.pairs;
+    if (!competes || !worth_timing_winograd(forward_shape(spec), form)) continue;
     std::vector<int> tiles;
     for (const int i : lanes_weights_candidates(spec)) {
-      if (is_winograd_weights(i) && winograd_weights_size(i) == size) tiles.push_back(i);
+      if (is_winograd_weights(i) && &winograd_weights_of(i) == &table) tiles.push_back(i);
     }
     tiles = shortlist(tiles, cost);
     tiles.resize(std::min(tiles.size(), kMostWinograd));

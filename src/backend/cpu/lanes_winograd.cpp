@@ -8,7 +8,9 @@
 #include <numeric>
 
 #include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/planes.h"
 #include "backend/cpu/values.h"
+#include "base/error.h"
 
 namespace ddp {
 namespace {
@@ -16,29 +18,27 @@ namespace {
 using lanes::ConvShape;
 
 constexpr std::size_t kMostFrequencies = 36;
-// The floats of a band's transformed values, which should stay near the core: about the second-level cache, and with 36
-// frequencies more, because a band must have enough tiles for the products.
-constexpr std::int64_t kMostScratch2 = 320 * 1024;
-constexpr std::int64_t kMostScratch4 = 768 * 1024;
-// With 36 frequencies a band has at least so many tiles, since each reads all weights. Of small images it has those of
-// several blocks, for the same reason.
-constexpr int kEnoughTiles = 8;
+constexpr int kFrequencies2 = 16;
+// The floats of a band's transformed values, which should stay near the core: about the second-level cache, or more where
+// a band needs so many tiles, since each band reads all weights. Of small images it has those of several blocks, for the
+// same reason.
+struct BandLimits {
+  std::int64_t scratch;
+  int enough_tiles;
+};
+constexpr BandLimits band_limits(WinogradForm form) {
+  if (form.frequencies() <= kFrequencies2) return {320 * 1024, 1};
+  return form.window == 3 ? BandLimits{768 * 1024, 8} : BandLimits{200 * 1024, 4};
+}
 constexpr int kMostTilesTogether = 16;
 constexpr int kMostTogether = 4;
 
 int tiles_of(int size, int tile) { return (size + tile - 1) / tile; }
 
-lanes::WinogradPack pack_kernel(WinogradForm form) {
-  const lanes::Kernels& all = lanes::kernels();
-  if (form.size == 4) return all.winograd4.weights;
-  return form.pairs ? all.winograd2_pairs.weights : all.winograd2.weights;
-}
-
 template <class Value>
 const lanes::WinogradKernels<Raw<Value>>& kernels_of(WinogradForm form) {
-  const lanes::Kernels& all = lanes::kernels();
-  return form.size == 4 ? of_values<Value>(all.winograd4, all.winograd4_bf16)
-                        : of_values<Value>(all.winograd2, all.winograd2_pairs);
+  const lanes::WinogradTable& table = winograd_table(form);
+  return of_values<Value>(table.fp32, table.bf16);
 }
 
 // The first `count` values of all frequencies, `step` floats apart.
@@ -66,15 +66,45 @@ void copy_frequencies(const float* from, float* to, int count, std::int64_t step
 
 }  // namespace
 
-WinogradBand winograd_band(const ConvShape& shape, int size) {
-  const int all = tiles_of(shape.out_h, size);
-  const int columns = tiles_of(shape.out_w, size);
-  const std::int64_t row = WinogradForm{.size = size}.frequencies() * kLanes * std::int64_t{columns} *
-                           (shape.in_channels + shape.out_channels);
+const lanes::WinogradTable& winograd_table(WinogradForm form) {
+  for (const lanes::WinogradTable& table : lanes::kernels().winograd) {
+    if (table.size == form.size && table.window == form.window) return table;
+  }
+  throw Error(ExitCode::internal,
+              fmt::format("no Winograd's algorithm of {} results for windows of {}", form.size, form.window));
+}
+
+WinogradProblem winograd_forward(const ConvSpec& spec) {
+  const ConvShape shape = forward_shape(spec);
+  const std::int64_t taps = std::int64_t{shape.kernel_h} * shape.kernel_w;
+  return {shape, false, spec.average_pool, shape.in_channels * taps,
+          taps,  false, spec.groups,       sample_blocks(spec.batch)};
+}
+
+WinogradProblem winograd_data(const ConvSpec& spec) {
+  const ConvShape shape = forward_shape(spec);
+  const std::int64_t taps = std::int64_t{shape.kernel_h} * shape.kernel_w;
+  // Not 3x3, whose windows overlap less and whose products may be of pairs of channels.
+  const bool spreads = shape.kernel_h > 3 && shape.out_plane < std::int64_t{shape.in_h} * shape.in_w;
+  return {spreads ? shape : data_phases(spec)[0].shape,
+          spreads,
+          false,
+          taps,
+          shape.in_channels * taps,
+          !spreads,
+          spec.groups,
+          sample_blocks(spec.batch)};
+}
+
+WinogradBand winograd_band(const ConvShape& shape, WinogradForm form) {
+  const int all = tiles_of(shape.out_h, form.size);
+  const int columns = tiles_of(shape.out_w, form.size);
+  const std::int64_t row =
+      form.frequencies() * kLanes * std::int64_t{columns} * (shape.in_channels + shape.out_channels);
+  const auto [most, enough_tiles] = band_limits(form);
   WinogradBand band{};
   band.columns = columns;
-  const std::int64_t most = size == 4 ? kMostScratch4 : kMostScratch2;
-  const int enough = size == 4 ? tiles_of(kEnoughTiles, columns) : 1;
+  const int enough = tiles_of(enough_tiles, columns);
   band.rows = static_cast<int>(std::clamp<std::int64_t>(std::max<std::int64_t>(most / row, enough), 1, all));
   while (all % band.rows != 0) --band.rows;
   band.bands = all / band.rows;
@@ -88,21 +118,30 @@ lanes::WinogradPlane winograd_plane(const ConvShape& shape, int size) {
       shape.out_row};
 }
 
-bool Winograd::supports(const ConvShape& shape) {
-  return shape.kernel_h == 3 && shape.kernel_w == 3 && shape.stride == 1 && shape.out_step == 1;
+bool Winograd::supports(const ConvShape& shape, WinogradForm form) {
+  return shape.kernel_h == form.window && shape.kernel_w == form.window && shape.stride == 1 && shape.out_step == 1;
 }
 
-Winograd::Winograd(const ConvShape& shape, const lanes::ForwardTile& tile, WinogradForm form, const Extent& extent)
-    : shape_(shape),
+Winograd::Winograd(const WinogradProblem& problem, const lanes::ForwardTile& tile, WinogradForm form, int threads)
+    : problem_(problem),
+      sources_(problem.shape.in_channels),
+      results_(problem.shape.out_channels),
+      x_plane_(kLanes * std::int64_t{problem.shape.in_h} * problem.shape.in_w),
+      y_plane_(kLanes * problem.shape.out_plane),
       tile_(tile),
       form_(form),
-      extent_(extent),
-      plane_(winograd_plane(shape, form.size)),
-      band_(winograd_band(shape, form.size)) {}
+      threads_(threads),
+      plane_(winograd_plane(problem.shape, form.size)),
+      band_(winograd_band(problem.shape, form)) {
+  if (problem.pooled) y_plane_ /= 4;
+  if (!problem.spreads) return;
+  std::swap(sources_, results_);
+  std::swap(x_plane_, y_plane_);
+}
 
 int Winograd::channels_together() const { return std::lcm(static_cast<int>(kLanes), tile_.channels); }
 int Winograd::packed_channels() const {
-  const auto all = static_cast<int>(round_up(shape_.out_channels, tile_.channels));
+  const auto all = static_cast<int>(round_up(results_, tile_.channels));
   return at_once() ? std::min(all, channels_together()) : all;
 }
 std::int64_t Winograd::packed_frequency() const {
@@ -114,42 +153,47 @@ std::int64_t Winograd::input_frequency() const {
 std::int64_t Winograd::output_frequency(int channels) const {
   return kLanes * band_.tiles() * std::int64_t{channels} + kWinogradApart;
 }
+std::int64_t Winograd::image_elements() const {
+  return problem_.spreads ? band_.blocks * std::int64_t{results_} * y_plane_ : 0;
+}
 std::int64_t Winograd::packed_elements() const {
-  return (at_once() ? extent_.threads : extent_.groups) * form_.frequencies() * packed_frequency();
+  return (at_once() ? threads_ : problem_.groups) * form_.frequencies() * packed_frequency();
 }
 std::int64_t Winograd::scratch_elements() const {
-  return form_.frequencies() * (input_frequency() + output_frequency(shape_.out_channels));
+  return form_.frequencies() * (input_frequency() + output_frequency(results_)) + image_elements();
 }
 
-void Winograd::prepare(const Weights& weights) const {
+void Winograd::prepare(const float* weights, float* packed) const {
   if (at_once()) return;
-  const auto stored = static_cast<int>(round_up(shape_.out_channels, tile_.channels));
+  const auto stored = static_cast<int>(round_up(results_, tile_.channels));
   const int together = channels_together();
-#pragma omp parallel for collapse(2) schedule(static) num_threads(extent_.threads)
-  for (std::int64_t g = 0; g < extent_.groups; ++g) {
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
+  for (std::int64_t g = 0; g < problem_.groups; ++g) {
     for (int first = 0; first < stored; first += together) {
       pack(weights, g, {first, std::min(stored - first, together)},
-           weights.packed + g * form_.frequencies() * packed_frequency() + std::int64_t{first} * stored_channels());
+           packed + g * form_.frequencies() * packed_frequency() + std::int64_t{first} * stored_channels());
     }
   }
 }
 
-// Output channels that begin a tile, in steps of 16; zero beyond the last one.
-void Winograd::pack(const Weights& weights, std::int64_t group, const Channels& channels, float* packed) const {
-  const lanes::WinogradPack transform = pack_kernel(form_);
+// Channels of the results that begin a tile, in steps of 16; zero beyond the last one.
+void Winograd::pack(const float* weights, std::int64_t group, const Channels& channels, float* packed) const {
+  const lanes::WinogradTable& table = winograd_table(form_);
+  const lanes::WinogradPack transform = form_.pairs ? table.bf16.weights : table.fp32.weights;
+  const std::int64_t group_weights =
+      std::int64_t{sources_} * results_ * problem_.shape.kernel_h * problem_.shape.kernel_w;
   const int tile = tile_.channels;
   const int stored_inputs = stored_channels();
   alignas(64) std::array<float, kMostFrequencies * kLanes> values{};
   for (int begin = 0; begin < channels.count; begin += static_cast<int>(kLanes)) {
     const int stored = std::min(static_cast<int>(kLanes), channels.count - begin);
-    const int count = std::clamp(shape_.out_channels - channels.first - begin, 0, static_cast<int>(kLanes));
-    const float* first = weights.values + group * weights.group + (channels.first + begin) * weights.order.out;
+    const int count = std::clamp(results_ - channels.first - begin, 0, static_cast<int>(kLanes));
+    const float* first = weights + group * group_weights + (channels.first + begin) * problem_.out;
     for (int c = 0; c < stored_inputs; ++c) {
-      const float* from = first + (form_.pairs ? 2 * c : c) * weights.order.in;
-      const bool both = form_.pairs && 2 * c + 1 < shape_.in_channels;
+      const float* from = first + (form_.pairs ? 2 * c : c) * problem_.in;
+      const bool both = form_.pairs && 2 * c + 1 < sources_;
       if (count > 0) {
-        transform({from, both ? from + weights.order.in : nullptr, weights.order.out, count, weights.order.flipped},
-                  values.data());
+        transform({from, both ? from + problem_.in : nullptr, problem_.out, count, problem_.flipped}, values.data());
       } else {
         values.fill(0);
       }
@@ -176,84 +220,114 @@ void each_row(const WinogradBand& band, int first_row, std::int64_t first_block,
   }
 }
 
+template <class Value>
+auto gradient_kernel(WinogradForm form) {
+  const lanes::WinogradTable& table = winograd_table(form);
+  return of_values<Value>(table.gradient, table.bf16_gradient).gradient;
+}
+
 }  // namespace
 
-// An input channel, or a pair of them, of a band: [frequency][channel][tile][sample].
+// A channel that is read, or a pair of them, of a band: [frequency][channel][tile][sample].
 template <class Value>
-void Winograd::transform_channel(const Value* x, const Blocks& blocks, const Part& part, int channel,
-                                 float* transformed) const {
-  const lanes::WinogradKernels<Raw<Value>>& kernels = kernels_of<Value>(form_);
-  const std::int64_t in_plane = kLanes * std::int64_t{shape_.in_h} * shape_.in_w;
+void Winograd::transform_channel(const Value* x, const Part& part, int channel, float* transformed) const {
   const int first = form_.pairs ? 2 * channel : channel;
-  const bool both = form_.pairs && first + 1 < shape_.in_channels;
-  const Value* planes = x + part.group * (blocks.x_size / extent_.groups) + first * in_plane;
+  const bool both = form_.pairs && first + 1 < sources_;
+  const Value* planes = x + part.group * sources_ * x_plane_ + first * x_plane_;
   each_row(band_, part.row, part.first, part.count, [&](int row, std::int64_t tile, std::int64_t block) {
-    const Value* lower = planes + block * blocks.x_size;
-    kernels.input(plane_, raw(lower), both ? raw(lower + in_plane) : nullptr, row,
-                  transformed + kLanes * (std::int64_t{channel} * band_.tiles() + tile), input_frequency());
+    const Value* lower = planes + block * x_block();
+    float* const to = transformed + kLanes * (std::int64_t{channel} * band_.tiles() + tile);
+    if (problem_.spreads) {
+      gradient_kernel<Value>(form_)(plane_, raw(lower), row, to, input_frequency());
+    } else {
+      kernels_of<Value>(form_).input(plane_, raw(lower), both ? raw(lower + x_plane_) : nullptr, row, to,
+                                     input_frequency());
+    }
   });
 }
 
-// The products of the tiles of a band with the packed weights of some output channels, summed over input channels.
+// The products of the tiles of a band with the packed weights of some channels of the results, summed over those read.
 void Winograd::multiply(const float* transformed, const float* packed, int channels, float* products) const {
-  ConvShape product{};
-  product.in_channels = stored_channels();
-  product.in_h = product.out_h = product.kernel_h = product.kernel_w = product.stride = 1;
   // Of missing blocks too: their results are not stored.
-  product.in_w = product.out_w = band_.tiles();
-  product.out_channels = channels;
-  product.out_plane = product.out_row = band_.tiles();
-  product.out_step = 1;
-  for (int f = 0; f < form_.frequencies(); ++f) {
-    tile_.sums(product, transformed + f * input_frequency(), packed + f * packed_frequency(), nullptr,
-               products + f * output_frequency(channels), nullptr, 0, 1);
-  }
+  tile_.products({form_.frequencies(), stored_channels(), band_.tiles(), channels, transformed, packed, products,
+                  input_frequency(), packed_frequency(), output_frequency(channels)});
 }
 
 template <class Value>
 void Winograd::write_results(const float* products, Value* y, const Blocks& blocks, const Part& part,
                              const Channels& channels) const {
   const lanes::WinogradKernels<Raw<Value>>& kernels = kernels_of<Value>(form_);
-  const float* bias = blocks.bias == nullptr ? nullptr : blocks.bias + part.group * shape_.out_channels;
+  const auto kernel = problem_.pooled ? kernels.pooled_output : kernels.output;
   for (int i = 0; i < channels.count; ++i) {
-    const int o = channels.first + i;
-    Value* plane = y + part.group * (blocks.y_size / extent_.groups) + kLanes * o * shape_.out_plane;
+    const std::int64_t o = part.group * results_ + channels.first + i;
+    const float bias = blocks.bias == nullptr ? 0.0F : blocks.bias[o];
     each_row(band_, part.row, part.first, part.count, [&](int row, std::int64_t tile, std::int64_t block) {
-      kernels.output(plane_, products + kLanes * (std::int64_t{i} * band_.tiles() + tile),
-                     output_frequency(channels.count), row, bias == nullptr ? 0.0F : bias[o], blocks.relu,
-                     raw(plane + block * blocks.y_size));
+      const std::int64_t at = block * y_block() + o * y_plane_;
+      // There are four 16-bit masks for 16 results.
+      kernel(plane_, products + kLanes * (std::int64_t{i} * band_.tiles() + tile), output_frequency(channels.count),
+             row, {bias, blocks.relu, raw(y + at), problem_.pooled ? blocks.mask + at / 4 : nullptr});
     });
   }
 }
 
+// Adds a band to the results of its blocks, of which the first band is the first: in place, or in fp32 in `image`.
 template <class Value>
-void Winograd::run_band(const Value* x, const Weights& weights, Value* y, const Blocks& blocks,
-                        const Part& part) const {
+void Winograd::spread_results(const float* products, Value* y, float* image, const Part& part) const {
+  const std::int64_t size = results_ * y_plane_;
+  float* sums = image;
+  std::int64_t apart = size;
+  if constexpr (std::is_same_v<Value, float>) {
+    sums = y + part.first * y_block() + part.group * size;
+    apart = y_block();
+  }
+  if (part.row == 0) {
+    for (std::int64_t b = 0; b < part.count; ++b) std::fill_n(sums + b * apart, size, 0.0F);
+  }
+  for (int c = 0; c < results_; ++c) {
+    each_row(band_, part.row, 0, part.count, [&](int row, std::int64_t tile, std::int64_t block) {
+      winograd_table(form_).input_gradient(plane_, products + kLanes * (std::int64_t{c} * band_.tiles() + tile),
+                                           output_frequency(results_), row, sums + block * apart + c * y_plane_);
+    });
+  }
+  if constexpr (std::is_same_v<Value, Bf16>) {
+    if (part.row + band_.rows < band_.rows * band_.bands) return;
+    for (std::int64_t b = 0; b < part.count; ++b) {
+      lanes::kernels().elementwise.to_bf16(size, image + b * size,
+                                           raw(y + (part.first + b) * y_block() + part.group * size));
+    }
+  }
+}
+
+template <class Value>
+void Winograd::run_band(const Value* x, Value* y, const Blocks& blocks, const Part& part) const {
   float* transformed = blocks.scratch + omp_get_thread_num() * blocks.scratch_size;
   float* products = transformed + form_.frequencies() * input_frequency();
-  for (int c = 0; c < stored_channels(); ++c) transform_channel(x, blocks, part, c, transformed);
-  multiply(transformed, weights.packed + part.group * form_.frequencies() * packed_frequency(), shape_.out_channels,
-           products);
-  write_results(products, y, blocks, part, {0, shape_.out_channels});
+  for (int c = 0; c < stored_channels(); ++c) transform_channel(x, part, c, transformed);
+  multiply(transformed, blocks.packed + part.group * form_.frequencies() * packed_frequency(), results_, products);
+  if (problem_.spreads) {
+    spread_results(products, y, products + form_.frequencies() * output_frequency(results_), part);
+  } else {
+    write_results(products, y, blocks, part, {0, results_});
+  }
 }
 
 // All blocks as one band, whose output channels are divided among the threads.
 template <class Value>
-void Winograd::run_at_once(const Value* x, const Weights& weights, Value* y, const Blocks& blocks) const {
+void Winograd::run_at_once(const Value* x, Value* y, const Blocks& blocks) const {
   float* transformed = blocks.scratch;
   const int step = packed_channels();
-#pragma omp parallel num_threads(extent_.threads)
-  for (std::int64_t g = 0; g < extent_.groups; ++g) {
+#pragma omp parallel num_threads(threads_)
+  for (std::int64_t g = 0; g < problem_.groups; ++g) {
     const Part part{g, 0, blocks.count, 0};
 #pragma omp for schedule(static)
-    for (int c = 0; c < stored_channels(); ++c) transform_channel(x, blocks, part, c, transformed);
+    for (int c = 0; c < stored_channels(); ++c) transform_channel(x, part, c, transformed);
     const int thread = omp_get_thread_num();
-    float* packed = weights.packed + thread * form_.frequencies() * packed_frequency();
+    float* packed = blocks.packed + thread * form_.frequencies() * packed_frequency();
     float* products = blocks.scratch + thread * blocks.scratch_size + form_.frequencies() * input_frequency();
 #pragma omp for schedule(static)
-    for (int first = 0; first < shape_.out_channels; first += step) {
-      const int count = std::min(step, shape_.out_channels - first);
-      pack(weights, g, {first, static_cast<int>(round_up(count, tile_.channels))}, packed);
+    for (int first = 0; first < results_; first += step) {
+      const int count = std::min(step, results_ - first);
+      pack(blocks.weights, g, {first, static_cast<int>(round_up(count, tile_.channels))}, packed);
       multiply(transformed, packed, count, products);
       write_results(products, y, blocks, part, {first, count});
     }
@@ -261,20 +335,24 @@ void Winograd::run_at_once(const Value* x, const Weights& weights, Value* y, con
 }
 
 template <class Value>
-void Winograd::run_blocks(const Value* x, const Weights& weights, Value* y, const Blocks& blocks) const {
-  if (at_once()) return run_at_once(x, weights, y, blocks);
-#pragma omp parallel for collapse(3) schedule(static) num_threads(extent_.threads)
+void Winograd::run_blocks(const Value* x, Value* y, const Blocks& blocks) const {
+  if (at_once()) return run_at_once(x, y, blocks);
+  // Bands of a block that are spread add to the same results.
+  const int tasks = problem_.spreads ? 1 : band_.bands;
+  const int bands = band_.bands / tasks;
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
   for (std::int64_t b = 0; b < blocks.count; b += band_.blocks) {
-    for (std::int64_t g = 0; g < extent_.groups; ++g) {
-      for (int band = 0; band < band_.bands; ++band) {
-        run_band(x, weights, y, blocks,
-                 {g, b, std::min<std::int64_t>(band_.blocks, blocks.count - b), band * band_.rows});
+    for (std::int64_t g = 0; g < problem_.groups; ++g) {
+      for (int task = 0; task < tasks; ++task) {
+        for (int band = task * bands; band < (task + 1) * bands; ++band) {
+          run_band(x, y, blocks, {g, b, std::min<std::int64_t>(band_.blocks, blocks.count - b), band * band_.rows});
+        }
       }
     }
   }
 }
 
-template void Winograd::run_blocks(const float*, const Weights&, float*, const Blocks&) const;
-template void Winograd::run_blocks(const Bf16*, const Weights&, Bf16*, const Blocks&) const;
+template void Winograd::run_blocks(const float*, float*, const Blocks&) const;
+template void Winograd::run_blocks(const Bf16*, Bf16*, const Blocks&) const;
 
 }  // namespace ddp

@@ -11,18 +11,16 @@
 namespace ddp {
 namespace {
 
-// Channels that are transformed and then transposed into the lanes together.
+// Channels that are transposed into the lanes together.
 constexpr int kTogether = 8;
 
 template <class Value, class Factor>
-const lanes::WinogradGradientKernels<Raw<Value>, Raw<Factor>>& kernels_of(int size) {
-  const lanes::Kernels& all = lanes::kernels();
+const lanes::WinogradGradientKernels<Raw<Value>, Raw<Factor>>& kernels_of(WinogradForm form) {
+  const lanes::WinogradTable& table = winograd_table(form);
   if constexpr (std::is_same_v<Factor, Bf16>)
-    return all.winograd2_gradient_pairs;
-  else if constexpr (std::is_same_v<Value, Bf16>)
-    return all.winograd4_gradient_bf16;
+    return table.pair_gradient;
   else
-    return size == 4 ? all.winograd4_gradient : all.winograd2_gradient;
+    return of_values<Value>(table.gradient, table.bf16_gradient);
 }
 
 template <class Factor>
@@ -30,7 +28,16 @@ Factor* factors_at(float* memory) {
   return static_cast<Factor*>(static_cast<void*>(memory));
 }
 
+std::int64_t work_of(int in_lanes, int scalars, const lanes::OuterTile& tile) {
+  return round_up(in_lanes, kLanes * tile.vectors) * round_up(scalars, tile.rows);
+}
+
 }  // namespace
+
+std::int64_t WinogradGradient::work(const lanes::ConvShape& shape, const lanes::OuterTile& tile) {
+  return std::min(work_of(shape.in_channels, shape.out_channels, tile),
+                  work_of(shape.out_channels, shape.in_channels, tile));
+}
 
 WinogradGradient::WinogradGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::OuterTile& tile,
                                    WinogradForm form, int threads)
@@ -40,75 +47,83 @@ WinogradGradient::WinogradGradient(const lanes::ConvShape& shape, std::int64_t g
       form_(form),
       threads_(threads),
       plane_(winograd_plane(shape, form.size)),
-      band_(winograd_band(shape, form.size)),
-      width_(outer_width(shape, tile)) {}
+      band_(winograd_band(shape, form)),
+      results_in_lanes_(work_of(shape.out_channels, shape.in_channels, tile) <
+                        work_of(shape.in_channels, shape.out_channels, tile)),
+      width_(round_up(results_in_lanes_ ? shape.out_channels : shape.in_channels, kLanes * tile.vectors) + kLanes) {
+  const int rows = form.size * band_.rows;
+  const int columns = form.size * band_.columns;
+  const int beyond = form.window - 1;
+  const Factors input{shape.in_channels, shape.in_h,    shape.in_w,      -shape.pad_top,
+                      -shape.pad_left,   rows + beyond, columns + beyond};
+  const Factors results{shape.out_channels, shape.out_h, shape.out_w, 0, 0, rows, columns};
+  lanes_ = results_in_lanes_ ? results : input;
+  scalars_ = results_in_lanes_ ? input : results;
+}
 
-std::int64_t WinogradGradient::sums_frequency() const {
-  return round_up(std::int64_t{shape_.out_channels} * shape_.in_channels, kLanes) + kWinogradApart;
-}
-std::int64_t WinogradGradient::input_frequency() const {
-  return floats_of(kLanes * band_.tiles() * width_) + kWinogradApart;
-}
-std::int64_t WinogradGradient::gradient_frequency() const {
-  return kLanes * band_.tiles() * std::int64_t{shape_.out_channels} + kWinogradApart;
-}
-std::int64_t WinogradGradient::channels_frequency() const {
-  return kLanes * band_.tiles() * std::int64_t{kTogether} + kWinogradApart;
-}
-// The places in memory: the sums of all groups, the transformed input and gradient, and the channels of each thread.
-std::int64_t WinogradGradient::input_begin() const { return groups_ * form_.frequencies() * sums_frequency(); }
-std::int64_t WinogradGradient::gradient_begin() const {
-  return input_begin() + form_.frequencies() * input_frequency();
-}
-std::int64_t WinogradGradient::channels_begin() const {
-  return gradient_begin() + floats_of(form_.frequencies() * gradient_frequency());
-}
+// The places in memory: the sums of all groups, both factors, and the transposed image of a band.
 std::int64_t WinogradGradient::floats() const {
-  return channels_begin() + floats_of(threads_ * form_.frequencies() * channels_frequency());
+  return image_begin() + kLanes * std::int64_t{lanes_.rows} * lanes_.columns * width_;
 }
 
-// The windows of the input, [frequency][tile][sample][channel], of pairs of samples if factors are bf16 numbers.
-template <class Value, class Factor>
-void WinogradGradient::transform_input(const Part<Value>& part, const Blocks& blocks, float* memory) const {
+// The rows of a band of a block that its windows or tiles cover, zero outside of the planes: [row][column][sample][channel],
+// of pairs of samples if values are bf16 numbers.
+template <class Value>
+void WinogradGradient::transpose(const Value* values, int row, float* image) const {
   const lanes::Kernels& all = lanes::kernels();
-  const auto& transpose = of_values<Factor>(all.transpose_samples, all.transpose_pairs);
-  const auto kernel = kernels_of<Value, Factor>(form_.size).input;
-  const std::int64_t in_plane = kLanes * std::int64_t{shape_.in_h} * shape_.in_w;
-  const std::int64_t channel_size = kLanes * std::int64_t{band_.tiles()};
-  const std::int64_t tiles = part.count * band_.rows * band_.columns;
+  const auto kernel = of_values<Value>(all.transpose_samples, all.transpose_pairs);
+  const std::int64_t position = kLanes * width_ * static_cast<std::int64_t>(sizeof(Value)) / 4;
+  const int first_row = lanes_.top + row * form_.size;
+  const int first = std::max(0, -lanes_.left);
+  const int count = std::min(lanes_.width - lanes_.left, lanes_.columns) - first;
 #pragma omp parallel for schedule(static) num_threads(threads_)
-  for (std::int64_t first = 0; first < width_; first += kTogether) {
-    Factor* planes = factors_at<Factor>(memory + channels_begin()) +
-                     omp_get_thread_num() * form_.frequencies() * channels_frequency();
-    const int count = static_cast<int>(std::clamp<std::int64_t>(shape_.in_channels - first, 0, kTogether));
-    for (int c = 0; c < count; ++c) {
-      for (std::int64_t b = 0; b < part.count; ++b) {
-        for (int row = 0; row < band_.rows; ++row) {
-          kernel(plane_, raw(part.x + b * blocks.x_size + (first + c) * in_plane), part.row + row,
-                 raw(planes + c * channel_size + kLanes * (b * band_.rows + row) * band_.columns),
-                 channels_frequency());
-        }
-      }
+  for (int r = 0; r < lanes_.rows; ++r) {
+    float* to = image + r * lanes_.columns * position;
+    const int y = first_row + r;
+    if (y < 0 || y >= lanes_.height) {
+      std::fill_n(to, lanes_.columns * position, 0.0F);
+      continue;
     }
-    for (int f = 0; f < form_.frequencies(); ++f) {
-      transpose(raw(planes + f * channels_frequency()), channel_size, count, tiles,
-                memory + input_begin() + f * input_frequency() + first, width_);
+    std::fill_n(to, first * position, 0.0F);
+    std::fill_n(to + (first + count) * position, (lanes_.columns - first - count) * position, 0.0F);
+    const Value* from = values + kLanes * (std::int64_t{y} * lanes_.width + lanes_.left + first);
+    for (std::int64_t c = 0; c < width_; c += kTogether) {
+      kernel(raw(from + c * lanes_.plane()), lanes_.plane(),
+             static_cast<int>(std::clamp<std::int64_t>(lanes_.channels - c, 0, kTogether)), count,
+             to + first * position + c, width_);
     }
   }
 }
 
-// The tiles of the results' gradient, [frequency][channel][tile][sample].
+// [frequency][tile][sample][channel], of pairs of samples if factors are bf16 numbers.
 template <class Value, class Factor>
-void WinogradGradient::transform_gradient(const Part<Value>& part, const Blocks& blocks, float* memory) const {
-  const auto kernel = kernels_of<Value, Factor>(form_.size).gradient;
-  const std::int64_t plane = kLanes * shape_.out_plane;
+void WinogradGradient::transform_lanes(const Part<Value>& part, float* memory) const {
+  const auto& kernels = kernels_of<Value, Factor>(form_);
+  const auto kernel = results_in_lanes_ ? kernels.gradient_in_lanes : kernels.input_in_lanes;
+  float* image = memory + image_begin();
+  const std::int64_t tiles = floats_of(kLanes * band_.columns * width_);
+  for (std::int64_t b = 0; b < part.count; ++b) {
+    transpose(part.values + b * part.block, part.row, image);
 #pragma omp parallel for schedule(static) num_threads(threads_)
-  for (int o = 0; o < shape_.out_channels; ++o) {
-    Factor* to = factors_at<Factor>(memory + gradient_begin()) + kLanes * std::int64_t{o} * band_.tiles();
+    for (int row = 0; row < band_.rows; ++row) {
+      kernel({image, lanes_.columns, band_.columns, width_}, row,
+             memory + lanes_begin() + (b * band_.rows + row) * tiles, lanes_frequency());
+    }
+  }
+}
+
+// [frequency][channel][tile][sample]
+template <class Value, class Factor>
+void WinogradGradient::transform_scalars(const Part<Value>& part, float* memory) const {
+  const auto& kernels = kernels_of<Value, Factor>(form_);
+  const auto kernel = results_in_lanes_ ? kernels.input : kernels.gradient;
+#pragma omp parallel for schedule(static) num_threads(threads_)
+  for (int c = 0; c < scalars_.channels; ++c) {
+    Factor* to = factors_at<Factor>(memory + scalars_begin()) + kLanes * std::int64_t{c} * band_.tiles();
     for (std::int64_t b = 0; b < part.count; ++b) {
       for (int row = 0; row < band_.rows; ++row) {
-        kernel(plane_, raw(part.dy + b * blocks.dy_size + o * plane), part.row + row,
-               raw(to + kLanes * (b * band_.rows + row) * band_.columns), gradient_frequency());
+        kernel(plane_, raw(part.values + b * part.block + c * scalars_.plane()), part.row + row,
+               raw(to + kLanes * (b * band_.rows + row) * band_.columns), scalars_frequency());
       }
     }
   }
@@ -116,25 +131,14 @@ void WinogradGradient::transform_gradient(const Part<Value>& part, const Blocks&
 
 template <class Factor>
 void WinogradGradient::multiply(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const {
-  lanes::ConvShape product{};
-  product.in_channels = shape_.in_channels;
-  product.out_channels = shape_.out_channels;
-  product.in_h = product.out_h = product.kernel_h = product.kernel_w = product.stride = 1;
-  product.in_w = product.out_w = static_cast<int>(count) * band_.rows * band_.columns;
-  const auto kernel = of_values<Factor>(tile_.kernel, tile_.pairs);
-  const Factor* gradient = factors_at<Factor>(memory + gradient_begin());
-  const int row_tiles = (shape_.out_channels + tile_.rows - 1) / tile_.rows;
-  const int vector_tiles = outer_vector_tiles(shape_, tile_);
-#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
+  const auto kernel = of_values<Factor>(tile_.winograd, tile_.winograd_pairs);
+  const Factor* scalars = factors_at<Factor>(memory + scalars_begin());
+#pragma omp parallel for schedule(static) num_threads(threads_)
   for (int f = 0; f < form_.frequencies(); ++f) {
-    for (int vector = 0; vector < vector_tiles; ++vector) {
-      for (int row = 0; row < row_tiles; ++row) {
-        kernel({product, memory + input_begin() + f * input_frequency(), 0, width_,
-                raw(gradient + f * gradient_frequency()), 0, band_.tiles(), 1,
-                memory + (group * form_.frequencies() + f) * sums_frequency(), accumulate},
-               row, vector);
-      }
-    }
+    kernel({memory + lanes_begin() + f * lanes_frequency(), width_, static_cast<int>(lanes_width()),
+            raw(scalars + f * scalars_frequency()), kLanes * band_.tiles(), scalars_.channels,
+            count * band_.rows * band_.columns, memory + (group * form_.frequencies() + f) * sums_frequency(),
+            accumulate});
   }
 }
 
@@ -144,10 +148,13 @@ void WinogradGradient::add_factors(const Value* x, const Value* dy, const Blocks
     const std::int64_t count = std::min<std::int64_t>(band_.blocks, blocks.count - b);
     for (std::int64_t g = 0; g < groups_; ++g) {
       for (int band = 0; band < band_.bands; ++band) {
-        const Part<Value> part{x + b * blocks.x_size + g * (blocks.x_size / groups_),
-                               dy + b * blocks.dy_size + g * (blocks.dy_size / groups_), count, band * band_.rows};
-        transform_input<Value, Factor>(part, blocks, memory);
-        transform_gradient<Value, Factor>(part, blocks, memory);
+        Part<Value> lanes{x + b * blocks.x_size + g * (blocks.x_size / groups_), blocks.x_size, count,
+                          band * band_.rows};
+        Part<Value> scalars{dy + b * blocks.dy_size + g * (blocks.dy_size / groups_), blocks.dy_size, count,
+                            band * band_.rows};
+        if (results_in_lanes_) std::swap(lanes, scalars);
+        transform_lanes<Value, Factor>(lanes, memory);
+        transform_scalars<Value, Factor>(scalars, memory);
         multiply<Factor>(g, count, blocks.accumulate || b > 0 || band > 0, memory);
       }
     }
@@ -163,15 +170,19 @@ void WinogradGradient::add(const Value* x, const Value* dy, const Blocks& blocks
 }
 
 void WinogradGradient::finish(float* dw, const float* memory) const {
-  const auto transform = kernels_of<float, float>(form_.size).weights;
-  const std::int64_t in = shape_.in_channels;
+  const auto transform = winograd_table(form_).weights_gradient;
+  const std::int64_t taps = std::int64_t{form_.window} * form_.window;
+  // Weights between neighbouring channels in the lanes, and between the others.
+  const std::int64_t step = results_in_lanes_ ? shape_.in_channels * taps : taps;
+  const std::int64_t other = results_in_lanes_ ? taps : shape_.in_channels * taps;
+  const std::int64_t group = std::int64_t{shape_.out_channels} * shape_.in_channels * taps;
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
   for (std::int64_t g = 0; g < groups_; ++g) {
-    for (int o = 0; o < shape_.out_channels; ++o) {
-      const float* from = memory + g * form_.frequencies() * sums_frequency() + o * in;
-      float* to = dw + (g * shape_.out_channels + o) * in * 9;
-      for (std::int64_t c = 0; c < in; c += kLanes) {
-        transform(from + c, sums_frequency(), static_cast<int>(std::min(kLanes, in - c)), to + 9 * c);
+    for (int s = 0; s < scalars_.channels; ++s) {
+      const float* from = memory + g * form_.frequencies() * sums_frequency() + s * lanes_width();
+      for (std::int64_t c = 0; c < lanes_.channels; c += kLanes) {
+        transform(from + c, sums_frequency(), static_cast<int>(std::min(kLanes, lanes_.channels - c)),
+                  dw + g * group + s * other + c * step, step);
       }
     }
   }

@@ -1,7 +1,8 @@
-// The weight gradient of a 3x3 convolution with stride 1 by Winograd's algorithm, in tiles of 2x2 or 4x4 results: 16 or 36
-// products instead of 36 or 144. Windows of the input and tiles of the results' gradient are transformed, multiplied and
-// summed over samples and tiles for each frequency with input channels in the lanes, and the sums are transformed back.
-// Activations are floats or bf16 numbers; products are of floats, or with size 2 of pairs of bf16 numbers, of two samples.
+// The weight gradient of a convolution with stride 1 by Winograd's algorithm, in the forms of lanes_winograd.h. Windows of
+// the input and tiles of the results' gradient are transformed, multiplied and summed over samples and tiles for each
+// frequency, and the sums are transformed back. One of the two has its channels in the lanes, that which fills them
+// better; it is transposed before it is transformed. Activations are floats or bf16 numbers; products are of floats, or of
+// pairs of bf16 numbers, of two samples.
 //
 //   WinogradGradient gradient(forward_shape(spec), groups, outer_tile, {.size = 4}, threads);
 //   gradient.add(x, dy, {.count = 4, ...}, workspace);       // gradient.floats() floats
@@ -19,6 +20,9 @@ class WinogradGradient {
   WinogradGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::OuterTile& tile, WinogradForm form,
                    int threads);
 
+  // The multiply-adds of a frequency and sample with such a tile, whole ones.
+  static std::int64_t work(const lanes::ConvShape& shape, const lanes::OuterTile& tile);
+
   std::int64_t floats() const;
 
   // Blocks of 16 samples; x and dy are their first values, with these numbers of values between blocks.
@@ -29,38 +33,51 @@ class WinogradGradient {
   };
   template <class Value>
   void add(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const;
-  // [groups][out][in][3][3] from the sums.
+  // [groups][out][in][window][window] from the sums.
   void finish(float* dw, const float* memory) const;
 
  private:
-  // A band of a group: `count` blocks from those that x and dy point to, from tile row `row` on.
+  // One of the two factors.
+  struct Factors {
+    int channels;
+    int height, width;  // of a plane
+    int top, left;      // of the first window or tile
+    int rows, columns;  // that the windows or tiles of a band cover together
+    std::int64_t plane() const { return kLanes * std::int64_t{height} * width; }
+  };
+  // A band of some blocks, of a group: its first values in x or dy, the values of a block, and its first row of tiles.
   template <class Value>
   struct Part {
-    const Value* x;
-    const Value* dy;
+    const Value* values;
+    std::int64_t block;
     std::int64_t count;
     int row;
   };
   // Value: of activations; Factor: of products, float or Bf16.
   template <class Value, class Factor>
-  void transform_input(const Part<Value>& part, const Blocks& blocks, float* memory) const;
+  void transform_lanes(const Part<Value>& part, float* memory) const;
+  template <class Value>
+  void transpose(const Value* values, int row, float* image) const;
   template <class Value, class Factor>
-  void transform_gradient(const Part<Value>& part, const Blocks& blocks, float* memory) const;
+  void transform_scalars(const Part<Value>& part, float* memory) const;
   template <class Factor>
   void multiply(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const;
   template <class Value, class Factor>
   void add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const;
 
-  // Floats between frequencies of sums and of the input, factors between the others, and where values begin in memory.
-  std::int64_t sums_frequency() const;
-  std::int64_t input_frequency() const;
-  std::int64_t gradient_frequency() const;
-  std::int64_t channels_frequency() const;
-  std::int64_t input_begin() const;
-  std::int64_t gradient_begin() const;
-  std::int64_t channels_begin() const;
+  // Floats between frequencies of sums and of the factor in the lanes, factors between those of the other, and where
+  // values begin in memory.
+  std::int64_t sums_frequency() const { return scalars_.channels * lanes_width() + kWinogradApart; }
+  std::int64_t lanes_frequency() const { return floats_of(kLanes * band_.tiles() * width_) + kWinogradApart; }
+  std::int64_t scalars_frequency() const {
+    return kLanes * band_.tiles() * std::int64_t{scalars_.channels} + kWinogradApart;
+  }
+  std::int64_t lanes_begin() const { return groups_ * form_.frequencies() * sums_frequency(); }
+  std::int64_t scalars_begin() const { return lanes_begin() + form_.frequencies() * lanes_frequency(); }
+  std::int64_t image_begin() const { return scalars_begin() + floats_of(form_.frequencies() * scalars_frequency()); }
   // The floats of that many factors.
   std::int64_t floats_of(std::int64_t factors) const { return form_.pairs ? factors / 2 : factors; }
+  std::int64_t lanes_width() const { return round_up(lanes_.channels, kLanes); }
 
   lanes::ConvShape shape_;
   std::int64_t groups_;
@@ -69,7 +86,9 @@ class WinogradGradient {
   int threads_;
   lanes::WinogradPlane plane_;
   WinogradBand band_;
-  std::int64_t width_;  // outer_width()
+  bool results_in_lanes_;  // rather than input channels
+  Factors lanes_, scalars_;
+  std::int64_t width_;  // of lanes_ in memory, as outer_width()
 };
 
 }  // namespace ddp
