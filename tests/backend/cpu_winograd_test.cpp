@@ -95,12 +95,12 @@ TEST(LanesWinograd, RandomValuesAgreeWithTheReference) {
 // products, and than are transformed together.
 TEST(LanesWinograd, LargeConvolutionsAgreeWithTheReference) {
   for (const ConvSpec& spec :
-       {ConvSpec{.batch = 17, .input = {34, 28, 27}, .output_channels = 37, .window = square(3, 1, 1)},
-        ConvSpec{.batch = 81, .input = {70, 4, 4}, .output_channels = 66, .window = square(3, 1, 1)},
+       {ConvSpec{.batch = 5, .input = {34, 28, 27}, .output_channels = 37, .window = square(3, 1, 1)},
+        ConvSpec{.batch = 81, .input = {37, 4, 4}, .output_channels = 36, .window = square(3, 1, 1)},
         ConvSpec{.batch = 20, .input = {35, 4, 4}, .output_channels = 130, .window = square(3, 1, 1)},
-        ConvSpec{.batch = 49, .input = {33, 7, 8}, .output_channels = 50, .window = square(3, 1, 1)},
-        ConvSpec{.batch = 34, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)},
-        ConvSpec{.batch = 17, .input = {20, 19, 19}, .output_channels = 34, .window = square(5, 1, 2)}}) {
+        ConvSpec{.batch = 49, .input = {33, 7, 8}, .output_channels = 24, .window = square(3, 1, 1)},
+        ConvSpec{.batch = 34, .input = {20, 12, 12}, .output_channels = 18, .window = square(5)},
+        ConvSpec{.batch = 3, .input = {20, 19, 19}, .output_channels = 34, .window = square(5, 1, 2)}}) {
     RandomValues values(spec);
     for (const Element element : {Element::fp32, Element::bf16}) {
       for (const int size : sizes_for(spec.window.height)) {
