@@ -316,8 +316,8 @@ class CudaMath final : public FlatMath {
     convert(stream_, Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
   }
   void find_broken(std::span<const double> sums, double* broken) override { cuda::find_broken(stream_, sums, broken); }
-  void square_sums(const float* values, std::size_t count, double* sums) override {
-    cuda::square_sums(stream_, values, count, sums);
+  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
+    cuda::square_sums(stream_, values, count, sums, check);
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {
     cuda::copy(stream_, to, from, count, skip);
