@@ -204,6 +204,22 @@ TEST(StandInLaunches, SumsDoNotDependOnTheOrderOfBlocks) {
   }
 }
 
+// The same for our own convolutions, with chunks and groups of them, and several groups of channels and units.
+TEST(StandInLaunches, SumsOfOwnConvolutionsNeither) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  for (const ConvSpec& spec :
+       {ConvSpec{.batch = 150, .input = {9, 6, 6}, .output_channels = 70, .window = square(3), .relu = true},
+        ConvSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 5, .window = square(2)}}) {
+    const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
+    Pass pass(*backend, *op, spec, Layout::nhwc);
+    static_cast<void>(pass.forward());
+    static_cast<void>(pass.backward());
+    const std::vector<float> first = pass.results();
+    static_cast<void>(pass.backward());
+    EXPECT_EQ(pass.results(), first) << describe(spec);
+  }
+}
+
 // More tensors than one kernel takes, and one whose taps do not fit into a tile.
 TEST(StandInLaunches, WeightsOfAllOperatorsAreConvertedAtOnce) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});

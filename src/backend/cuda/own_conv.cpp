@@ -40,9 +40,8 @@ class MmaConv final : public Op {
     OpTraffic traffic;
     traffic.forward += kernel({plain}, {packed, packed_for_data});
     traffic.forward += kernel({x, packed}, {y, open});
-    traffic.backward += kernel({x, gradient}, {sums});
-    traffic.backward += kernel({sums}, {plain});
-    if (spec_.input_gradient) traffic.backward += kernel({gradient, packed_for_data}, {x});
+    traffic.backward += kernel({x, gradient, sums}, {sums, plain});
+    if (spec_.input_gradient) traffic.backward.bytes += gradient + packed_for_data + x;
     return traffic;
   }
 
@@ -61,11 +60,14 @@ class MmaConv final : public Op {
 
   void backward(const BackwardArguments& a) override {
     const ConvMmaGradient gradient{.dy = a.dy.data(), .y = a.y.data(), .open = open_.in(a.saved)};
-    conv_mma_weights(context_.stream, spec_, gradient, a.x.data(), partial_sums_.in(a.workspace),
-                     a.parameter_gradients[0], spec_.bias ? a.parameter_gradients[1] : nullptr);
-    if (spec_.input_gradient) {
-      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.add_to_dx, a.dx.data());
-    }
+    conv_mma_backward(context_.stream, spec_, gradient,
+                      {.x = a.x.data(),
+                       .packed = packed_for_data_.in(a.saved),
+                       .partial_sums = partial_sums_.in(a.workspace),
+                       .weight_gradient = a.parameter_gradients[0],
+                       .bias_gradient = spec_.bias ? a.parameter_gradients[1] : nullptr,
+                       .dx = a.dx.data(),
+                       .add = a.add_to_dx});
   }
 
  private:
