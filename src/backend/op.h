@@ -120,7 +120,8 @@ struct BackwardArguments {
   const SumOverShards* sums = nullptr;      // as in forward
   const ShardExchange* exchange = nullptr;  // as in forward
   const std::byte* packed = nullptr;        // as in forward
-  std::byte* packed_gradient = nullptr;  // receives the weight's gradient; null: it is written to parameter_gradients
+  // Receives the weight's gradient, if that is packed too; null: it is written to parameter_gradients.
+  std::byte* packed_gradient = nullptr;
 };
 
 class Op {
@@ -140,7 +141,7 @@ class Op {
   virtual bool in_place() const { return false; }
   // Whether backward can add dx to the gradients that other readers of x have left there.
   virtual bool adds_to_dx() const { return false; }
-  // The form in which the kernels read the first parameter and write its gradient, if that is not the plain one.
+  // The form in which the kernels read the first parameter and may write its gradient, if that is not the plain one.
   virtual std::optional<PackedShape> packed_form() const { return std::nullopt; }
   // Of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
   virtual std::optional<OpTraffic> traffic() const { return std::nullopt; }

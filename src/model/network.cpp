@@ -142,7 +142,7 @@ void Network::plan_packing() {
     std::int64_t bytes = 0;
     const auto add = [&] {
       const std::optional<PackedShape> packed = steps_[static_cast<std::size_t>(first)].op->packed_form();
-      if (packed) bytes += packed->elements() * static_cast<std::int64_t>(sizeof(float));
+      if (packed && packed->packs_gradient()) bytes += packed->weights() * static_cast<std::int64_t>(sizeof(float));
     };
     for (add(); bytes > 0 && bytes < kPackedBytes && first > 0; add()) --first;
     for (int i = first; i <= last; ++i) finished_after_[static_cast<std::size_t>(i)] = first;
@@ -221,11 +221,13 @@ void Network::add_packing(std::vector<StageWork>& all) const {
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const std::optional<PackedShape> packed = steps_[i].op->packed_form();
     if (packed) {
-      const double bytes = static_cast<double>(packed->elements()) *
-                           static_cast<double>(sizeof(float) + ddp::bytes_of(backend_.ops().activation_element()));
+      const double bytes = sizeof(float) * static_cast<double>(packed->weights()) +
+                           static_cast<double>(ddp::bytes_of(backend_.ops().activation_element())) *
+                               static_cast<double>(packed->elements());
       all[i].traffic.forward.bytes += bytes;
-      all[i].traffic.backward.bytes += bytes;
-      any = in_range = true;
+      if (packed->packs_gradient()) all[i].traffic.backward.bytes += bytes;
+      any = true;
+      in_range = in_range || packed->packs_gradient();
     }
     if (finished_after_[i] != static_cast<int>(i)) continue;
     if (in_range) all[i].traffic.backward.kernels += 1;

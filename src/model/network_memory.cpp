@@ -89,7 +89,7 @@ void Network::plan_memory() {
       out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
     }
     own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
-    if (packed) {
+    if (packed && packed->packs_gradient()) {
       own.packed_gradient = planner.add(step.name + ".packed gradient", packed_bytes, backward,
                                         backward_time(finished_after_[static_cast<std::size_t>(i)]));
     }

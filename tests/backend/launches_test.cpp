@@ -70,7 +70,7 @@ class Pass {
     a.dx2 = dx2_.data();
     if (op_.packed_form()) {
       a.packed = bytes(packed_);
-      a.packed_gradient = bytes(packed_gradient_);
+      if (op_.packed_form()->packs_gradient()) a.packed_gradient = bytes(packed_gradient_);
     }
     for (std::size_t p = 0; p < kMaxParameters; ++p) {
       a.parameters.at(p) = parameters_[p].data();

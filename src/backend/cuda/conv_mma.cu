@@ -11,14 +11,6 @@ namespace {
 constexpr std::int64_t kMostInputs = 64;
 constexpr std::int64_t kMostOutputs = 128;
 
-std::uint32_t tiles_at_once(std::uint32_t outputs) {
-  const std::uint32_t tiles = units_of(outputs);
-  for (const std::uint32_t some : {1U, 3U, 4U, 7U}) {
-    if (tiles <= some) return some;
-  }
-  return kMostTiles;
-}
-
 // The lines per block; 0 if not even one fits.
 std::uint32_t lines_that_fit(const Product& p, std::uint32_t kernel_h, bool pool) {
   const std::uint32_t line = p.taps.tile_width * p.taps.pitch;
@@ -33,56 +25,12 @@ bool fits(const ConvSpec& s, bool data) {
   return p.lines > 0 && 2 * p.steps <= kMostPlaces;
 }
 
-std::size_t packed_elements(const Product& p) {
-  return static_cast<std::size_t>(p.groups) * p.steps * p.tiles * kRowsOfTile * kChannelsOfUnit;
-}
-
-// --- packing: [group][step][tile][lane][4], with a lane's part of B contiguous.
-
-struct Packing {
-  std::uint32_t tiles, steps, units, taps;
-  std::uint32_t depth, outputs;
-  bool turned;
-};
-
-__device__ float packed_weight(const Packing& p, const float* weights, std::uint32_t i) {
-  const std::uint32_t element = i % 4;
-  const std::uint32_t lane = i / 4 % 32;
-  const std::uint32_t tile = i / 128;
-  const std::uint32_t step = tile / p.tiles % p.steps;
-  const std::uint32_t group = tile / p.tiles / p.steps;
-  const std::uint32_t output = (group * p.tiles + tile % p.tiles) * kChannelsOfUnit + lane / 4;
-  const std::uint32_t unit = 2 * step + element / 2;
-  const std::uint32_t tap = unit / p.units;
-  const std::uint32_t channel = unit % p.units * kChannelsOfUnit + lane % 4 * 2 + element % 2;
-  if (output >= p.outputs || channel >= p.depth || tap >= p.taps) return 0.0F;
-  return p.turned ? weights[(channel * p.outputs + output) * p.taps + p.taps - 1 - tap]
-                  : weights[(output * p.depth + channel) * p.taps + tap];
-}
-
-__global__ void pack_kernel(const float* weights, const Packing forward, __nv_bfloat16* to_forward,
-                            std::uint32_t forward_count, const Packing data, __nv_bfloat16* to_data,
-                            std::uint32_t data_count) {
-  for (std::size_t i = first_index(); i < forward_count + data_count; i += index_step()) {
-    const auto index = static_cast<std::uint32_t>(i);
-    if (index < forward_count) {
-      put(to_forward, index, packed_weight(forward, weights, index));
-    } else {
-      put(to_data, index - forward_count, packed_weight(data, weights, index - forward_count));
-    }
-  }
-}
-
 // Block (sample and band, group of output channels).
 template <unsigned kTiles>
 __global__ void __launch_bounds__(kMostWarps * 32) conv_mma_kernel(const Product p, const Result r) {
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];
   multiply_band<kTiles>(p, r, blockIdx.x, blockIdx.y, tile, places);
-}
-
-Packing packing_of(const Product& p, bool turned) {
-  return {p.tiles, p.steps, p.taps.units, p.taps.count / p.taps.units, p.source.channels, p.outputs, turned};
 }
 
 }  // namespace
@@ -104,7 +52,8 @@ Product plan_product(const ConvSpec& s, bool data) {
   const std::uint32_t units = units_of(from.channels);
   p.taps = {units, u(s.window.width), u(s.window.height * s.window.width) * units, pitch_of(units),
             (p.width - 1) * p.stride + u(s.window.width)};
-  p.steps = (p.taps.count + 1) / 2;
+  const Fragments fragments = conv_mma_packed(s).fragments(data);
+  p.steps = fragments.steps();
   const bool pool = s.average_pool && !data;
   const std::uint32_t most = lines_that_fit(p, u(s.window.height), pool);
   if (most > 0) {
@@ -113,8 +62,8 @@ Product plan_product(const ConvSpec& s, bool data) {
     if (pool) p.lines += p.lines % 2;
     p.tile_lines = (p.lines - 1) * p.stride + u(s.window.height);
   }
-  p.tiles = tiles_at_once(p.outputs);
-  p.groups = (units_of(p.outputs) + p.tiles - 1) / p.tiles;
+  p.tiles = fragments.tiles();
+  p.groups = fragments.groups();
   return p;
 }
 
@@ -130,21 +79,9 @@ bool conv_mma_takes(const ConvSpec& spec) {
   return turns && fits(spec, true);
 }
 
-std::size_t conv_mma_forward_bytes(const ConvSpec& spec) {
-  return packed_elements(plan_product(spec, false)) * sizeof(__nv_bfloat16);
-}
-
-std::size_t conv_mma_data_bytes(const ConvSpec& spec) {
-  return spec.input_gradient ? packed_elements(plan_product(spec, true)) * sizeof(__nv_bfloat16) : 0;
-}
-
-void conv_mma_pack(cudaStream_t stream, const ConvSpec& spec, const float* weights, void* forward, void* data) {
-  const Product to_forward = plan_product(spec, false);
-  const Product to_data = plan_product(spec, true);
-  const std::size_t forward_count = forward == nullptr ? 0 : packed_elements(to_forward);
-  const std::size_t data_count = data == nullptr ? 0 : packed_elements(to_data);
-  launch(stream, blocks_for(forward_count + data_count), kThreads, pack_kernel, weights, packing_of(to_forward, false),
-         as<__nv_bfloat16>(forward), forward_count, packing_of(to_data, true), as<__nv_bfloat16>(data), data_count);
+PackedShape conv_mma_packed(const ConvSpec& spec) {
+  return {spec.output_channels, spec.input.channels, spec.window.height * spec.window.width,
+          spec.input_gradient ? PackedForm::fragments_twice : PackedForm::fragments};
 }
 
 void conv_mma_forward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaForward& a) {

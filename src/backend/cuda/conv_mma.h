@@ -27,10 +27,8 @@ namespace ddp::cuda {
 // needed.
 bool conv_mma_takes(const ConvSpec& spec);
 
-// The packed weights for forward and data gradient, and their sizes in bytes; null pointers are skipped.
-std::size_t conv_mma_forward_bytes(const ConvSpec& spec);
-std::size_t conv_mma_data_bytes(const ConvSpec& spec);
-void conv_mma_pack(cudaStream_t stream, const ConvSpec& spec, const float* weights, void* forward, void* data);
+// The form of the weights that both kernels read.
+PackedShape conv_mma_packed(const ConvSpec& spec);
 
 // `open`: with pooling, a byte per output element whose bit i says whether ReLU passes the gradient of position i
 // (upper left, upper right, lower left, lower right). May be null.
@@ -50,7 +48,7 @@ struct ConvMmaGradient {
 };
 struct ConvMmaBackward {
   const void* x = nullptr;
-  const void* packed = nullptr;   // for the data gradient
+  const void* packed = nullptr;
   float* partial_sums = nullptr;  // scratch of conv_mma_partial_sums(spec)
   float* weight_gradient = nullptr;
   float* bias_gradient = nullptr;  // null: there is no bias

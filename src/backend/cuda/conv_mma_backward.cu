@@ -294,14 +294,19 @@ void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaG
   WeightPlan p = plan_weights(spec);
   p.x.values = as<__nv_bfloat16>(a.x);
   read_from(p.gradient, spec, gradient);
+  const WeightSums sums{a.partial_sums, a.weight_gradient, a.bias_gradient};
   Product data{};
   data.tiles = 1;
+  Result dx{};
   if (spec.input_gradient) {
     data = plan_product(spec, true);
     read_from(data.source, spec, gradient);
+    // Behind the fragments of forward.
+    const auto* packed = as<__nv_bfloat16>(a.packed) + conv_mma_packed(spec).fragments(false).elements();
+    dx.weights = as<uint2>(static_cast<const void*>(packed));
+    dx.y = as<__nv_bfloat16>(a.dx);
+    dx.add = a.add;
   }
-  const WeightSums sums{a.partial_sums, a.weight_gradient, a.bias_gradient};
-  const Result dx{as<uint2>(a.packed), nullptr, as<__nv_bfloat16>(a.dx), nullptr, false, false, a.add};
   with_tiles(data.tiles, [&](auto tiles) {
     launch(stream, p.blocks() + data.all_bands() * data.groups, kWarps / p.rows * p.rows * 32,
            conv_mma_backward_kernel<decltype(tiles)::value>, p, sums, data, dx);

@@ -18,8 +18,6 @@ namespace ddp::cuda {
 
 inline constexpr unsigned kMostWarps = 12;
 inline constexpr unsigned kRowsOfTile = 16;
-// The maximum number of tiles of 8 output channels per warp; more are distributed over several blocks.
-inline constexpr std::uint32_t kMostTiles = 8;
 
 // Kernel parameters of a product; the result has `height` x `width` pixels of `outputs` channels before pooling.
 struct Product {
@@ -61,7 +59,7 @@ void with_tiles(std::uint32_t tiles, F f) {
   } else if (tiles == 7) {
     f(std::integral_constant<unsigned, 7>{});
   } else {
-    f(std::integral_constant<unsigned, kMostTiles>{});
+    f(std::integral_constant<unsigned, Fragments::kMostTiles>{});
   }
 }
 

@@ -50,12 +50,10 @@ void convert(cudaStream_t stream, Element from, const void* source, Element to, 
 void transpose_samples(cudaStream_t stream, Element element, const void* from, void* to, std::int64_t samples,
                        std::int64_t rows, std::int64_t columns);
 
-// --- weights.cu: converts a convolution's weights from PyTorch's [K][C][RS] to [K][RS][C], and gradients back.
+// --- weights.cu: converts weights from PyTorch's [K][C][RS] to [K][RS][C] or to fragments, and gradients back.
 
-void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, std::int64_t outputs,
-                  std::int64_t channels, std::int64_t taps);
-void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, std::int64_t outputs,
-                    std::int64_t channels, std::int64_t taps);
+void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, const PackedShape& shape);
+void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, const PackedShape& shape);
 // The same for any number of them, with kPackedAtOnce by one kernel.
 inline constexpr std::size_t kPackedAtOnce = 64;
 void pack_weights(cudaStream_t stream, Element element, std::span<const WeightPacking> all);
