@@ -22,6 +22,7 @@
 #include <variant>
 
 #include "backend/activations.h"
+#include "backend/loss.h"
 #include "backend/ops/activation.h"
 #include "backend/ops/add.h"
 #include "backend/ops/batch_norm.h"
@@ -101,6 +102,7 @@ struct ForwardArguments {
   const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
   const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
   const std::byte* packed = nullptr;        // the weight as packed_form() says; null: the operator packs it itself
+  LossCall* loss = nullptr;                 // of y, if this is the last operator
 };
 
 struct BackwardArguments {

@@ -33,7 +33,7 @@ std::vector<StageWork> work_of_step(const Experiment& e) {
   };
   add("input", {{1, pixels + pixels * element}, {}});
   for (StageWork& stage : e.network->work()) all.push_back(std::move(stage));
-  add("loss", {{1, 2 * logits}, {}});
+  add("loss", {{all.back().traffic.with_loss ? 0 : 1, 2 * logits}, {}});
   // The gradient is read for the check and for the update; weights and state are read and written.
   add("update", {{}, {numbers ? 3 : 2, (2 + 2 * (1 + states)) * flat}});
   return all;

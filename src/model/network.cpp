@@ -274,6 +274,12 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   backend_.math().convert_weights(
       packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1),
       PackingDirection::pack);
+  const Value& logits = values_.back();
+  LossCall loss{loss_,
+                {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
+                 samples.other_labels, samples.label_weights}};
+  // Label smoothing applies to training only, not to evaluation.
+  if (pass == Pass::evaluation) loss.spec.label_smoothing = 0;
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.x = values_[step.inputs[0]].y;
@@ -291,6 +297,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.sums = sums_;
     arguments.exchange = exchange_;
     arguments.packed = step.packed;
+    if (has_loss_ && &step == &steps_.back()) arguments.loss = &loss;
     const auto index = static_cast<std::size_t>(&step - steps_.data());
     if (step_watch_) step_watch_(index, false, true);
     step.op->forward(arguments);
@@ -299,13 +306,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
   if (!has_loss_) return;
-  const Value& logits = values_.back();
-  LossSpec loss = loss_;
-  // Label smoothing applies to training only, not to evaluation.
-  if (pass == Pass::evaluation) loss.label_smoothing = 0;
-  backend_.ops().softmax_cross_entropy(
-      loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
-             samples.other_labels, samples.label_weights});
+  if (!loss.done) backend_.ops().softmax_cross_entropy(loss.spec, loss.arguments);
   if (pass == Pass::training) show(true, "the gradient of the logits", logits, logits.dy);
 }
 

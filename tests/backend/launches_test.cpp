@@ -155,6 +155,7 @@ std::vector<Case> cases() {
   }
   all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 16, .relu = true}, Layout::plain});
   all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 6}, Layout::plain});
+  all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 6, .relu = true}, Layout::nhwc, "mma"});
   all.push_back({ActivationSpec{.batch = 4, .shape = {8, 5, 5}, .activation = Activation::relu}, Layout::nhwc});
   return all;
 }

@@ -77,7 +77,7 @@ std::string timed_way_of(Precision precision) {
 // A linear layer as a convolution of single pixels.
 ConvSpec conv_of(const LinearSpec& spec) {
   return {.batch = spec.batch,
-          .input = spec.input_shape(),
+          .input = {spec.inputs, 1, 1},
           .output_channels = spec.outputs,
           .bias = spec.bias,
           .relu = spec.relu,

@@ -81,18 +81,6 @@ __device__ inline void add_pair(const __nv_bfloat16* y, std::size_t pixel, std::
   if (channel + 1 < channels) second += get(y, i + 1);
 }
 
-// Two adjacent channels; the second one may be beyond the last.
-__device__ inline void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels,
-                                float first, float second) {
-  const std::size_t i = pixel * channels + channel;
-  if (channels % 2 == 0) {
-    put_some<2>(y, i, {first, second});
-  } else {
-    put(y, i, first);
-    if (channel + 1 < channels) put(y, i + 1, second);
-  }
-}
-
 // A warp's 16 pixels from `first` on, of `pixels` in the band, which starts at pixel `band` of the result.
 template <unsigned kTiles>
 __device__ void write_pixels(const Product& p, const Result& r, std::uint32_t group, const float (&sums)[kTiles][4],
