@@ -16,6 +16,12 @@ namespace ddp {
 
 inline constexpr std::size_t kSquareSums = 64;
 
+// What find_broken() is asked.
+struct BrokenCheck {
+  std::span<const double> sums = {};
+  double* broken = nullptr;  // null: nothing
+};
+
 class FlatMath {
  public:
   FlatMath() = default;
@@ -35,8 +41,8 @@ class FlatMath {
   virtual void find_broken(std::span<const double> sums, double* broken) = 0;
   // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
   // L2 norm; summed in a fixed order. A sum is finite if all values of its part are, as no square of a float overflows in
-  // double precision.
-  virtual void square_sums(const float* values, std::size_t count, double* sums) = 0;
+  // double precision. Then it does what find_broken() does, on sums that may contain these.
+  virtual void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) = 0;
   // to[i] = from[i]; does nothing if *skip is not 0 when the work runs. Without `skip` it is always done.
   virtual void copy(float* to, const float* from, std::size_t count, const double* skip) = 0;
   // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it; `skip` as

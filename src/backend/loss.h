@@ -53,4 +53,11 @@ struct LossArguments {
   const float* label_weights = nullptr;        // [active], w from 0 to 1
 };
 
+// The loss of an operator's output, which the operator may compute too; then it sets `done`.
+struct LossCall {
+  LossSpec spec;
+  LossArguments arguments;
+  bool done = false;
+};
+
 }  // namespace ddp

@@ -22,6 +22,7 @@
 #include <variant>
 
 #include "backend/activations.h"
+#include "backend/loss.h"
 #include "backend/ops/activation.h"
 #include "backend/ops/add.h"
 #include "backend/ops/batch_norm.h"
@@ -101,6 +102,7 @@ struct ForwardArguments {
   const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
   const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
   const std::byte* packed = nullptr;        // the weight as packed_form() says; null: the operator packs it itself
+  LossCall* loss = nullptr;                 // of y, if this is the last operator
 };
 
 struct BackwardArguments {
@@ -120,7 +122,8 @@ struct BackwardArguments {
   const SumOverShards* sums = nullptr;      // as in forward
   const ShardExchange* exchange = nullptr;  // as in forward
   const std::byte* packed = nullptr;        // as in forward
-  std::byte* packed_gradient = nullptr;  // receives the weight's gradient; null: it is written to parameter_gradients
+  // Receives the weight's gradient, if that is packed too; null: it is written to parameter_gradients.
+  std::byte* packed_gradient = nullptr;
 };
 
 class Op {
@@ -140,7 +143,7 @@ class Op {
   virtual bool in_place() const { return false; }
   // Whether backward can add dx to the gradients that other readers of x have left there.
   virtual bool adds_to_dx() const { return false; }
-  // The form in which the kernels read the first parameter and write its gradient, if that is not the plain one.
+  // The form in which the kernels read the first parameter and may write its gradient, if that is not the plain one.
   virtual std::optional<PackedShape> packed_form() const { return std::nullopt; }
   // Of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
   virtual std::optional<OpTraffic> traffic() const { return std::nullopt; }

@@ -23,6 +23,7 @@ struct PassTraffic {
 struct OpTraffic {
   PassTraffic forward;
   PassTraffic backward;
+  bool with_loss = false;  // forward computes the loss too, if this is the last operator
 };
 
 }  // namespace ddp

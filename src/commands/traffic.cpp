@@ -20,7 +20,10 @@ std::vector<StageWork> work_of_step(const Experiment& e) {
   const double pixels = batch * static_cast<double>(e.network->image_elements());
   const double logits = batch * static_cast<double>(e.network->classes()) * element;
   const double flat = static_cast<double>(e.network->flat_elements()) * sizeof(float);
-  const auto states = static_cast<double>(state_buffers(update_settings(e.options.optimizer)));
+  const UpdateSettings update = update_settings(e.options.optimizer);
+  const auto states = static_cast<double>(state_buffers(update));
+  // The numbers of some steps are computed first.
+  const bool numbers = update.clip_norm > 0 || update.rule == UpdateRule::adam;
   std::vector<StageWork> all;
   const auto add = [&](const char* name, const OpTraffic& traffic) {
     StageWork work;
@@ -30,9 +33,9 @@ std::vector<StageWork> work_of_step(const Experiment& e) {
   };
   add("input", {{1, pixels + pixels * element}, {}});
   for (StageWork& stage : e.network->work()) all.push_back(std::move(stage));
-  add("loss", {{1, 2 * logits}, {}});
+  add("loss", {{all.back().traffic.with_loss ? 0 : 1, 2 * logits}, {}});
   // The gradient is read for the check and for the update; weights and state are read and written.
-  add("update", {{}, {4, (2 + 2 * (1 + states)) * flat}});
+  add("update", {{}, {numbers ? 3 : 2, (2 + 2 * (1 + states)) * flat}});
   return all;
 }
 

@@ -17,11 +17,13 @@ constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::string_view kTitle = "layout plan, version 1";
 
 // Whether a stage can be computed in a layout. Timing a reorder on a GPU takes seconds, so only layouts supported on
-// both sides are queried.
+// both sides are queried. A linear layer reads an image that is flattened, and writes a vector, in any layout that it
+// supports.
 bool is_usable(const OpFactory& ops, const std::vector<Stage>& stages, std::size_t s, Layout layout) {
   const bool last = s + 1 == stages.size();
-  const bool vector = last || std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
-                                          [](const StageInput& input) { return input.flattens; });
+  const bool flattens = std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
+                                    [](const StageInput& input) { return input.flattens; });
+  const bool vector = (last || flattens) && !std::holds_alternative<LinearSpec>(stages[s].spec);
   return ops.supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
 }
 

@@ -142,7 +142,7 @@ void Network::plan_packing() {
     std::int64_t bytes = 0;
     const auto add = [&] {
       const std::optional<PackedShape> packed = steps_[static_cast<std::size_t>(first)].op->packed_form();
-      if (packed) bytes += packed->elements() * static_cast<std::int64_t>(sizeof(float));
+      if (packed && packed->packs_gradient()) bytes += packed->weights() * static_cast<std::int64_t>(sizeof(float));
     };
     for (add(); bytes > 0 && bytes < kPackedBytes && first > 0; add()) --first;
     for (int i = first; i <= last; ++i) finished_after_[static_cast<std::size_t>(i)] = first;
@@ -221,11 +221,13 @@ void Network::add_packing(std::vector<StageWork>& all) const {
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const std::optional<PackedShape> packed = steps_[i].op->packed_form();
     if (packed) {
-      const double bytes = static_cast<double>(packed->elements()) *
-                           static_cast<double>(sizeof(float) + ddp::bytes_of(backend_.ops().activation_element()));
+      const double bytes = sizeof(float) * static_cast<double>(packed->weights()) +
+                           static_cast<double>(ddp::bytes_of(backend_.ops().activation_element())) *
+                               static_cast<double>(packed->elements());
       all[i].traffic.forward.bytes += bytes;
-      all[i].traffic.backward.bytes += bytes;
-      any = in_range = true;
+      if (packed->packs_gradient()) all[i].traffic.backward.bytes += bytes;
+      any = true;
+      in_range = in_range || packed->packs_gradient();
     }
     if (finished_after_[i] != static_cast<int>(i)) continue;
     if (in_range) all[i].traffic.backward.kernels += 1;
@@ -272,6 +274,12 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   backend_.math().convert_weights(
       packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1),
       PackingDirection::pack);
+  const Value& logits = values_.back();
+  LossCall loss{loss_,
+                {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
+                 samples.other_labels, samples.label_weights}};
+  // Label smoothing applies to training only, not to evaluation.
+  if (pass == Pass::evaluation) loss.spec.label_smoothing = 0;
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.x = values_[step.inputs[0]].y;
@@ -289,6 +297,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     arguments.sums = sums_;
     arguments.exchange = exchange_;
     arguments.packed = step.packed;
+    if (has_loss_ && &step == &steps_.back()) arguments.loss = &loss;
     const auto index = static_cast<std::size_t>(&step - steps_.data());
     if (step_watch_) step_watch_(index, false, true);
     step.op->forward(arguments);
@@ -297,13 +306,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
   if (!has_loss_) return;
-  const Value& logits = values_.back();
-  LossSpec loss = loss_;
-  // Label smoothing applies to training only, not to evaluation.
-  if (pass == Pass::evaluation) loss.label_smoothing = 0;
-  backend_.ops().softmax_cross_entropy(
-      loss, {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
-             samples.other_labels, samples.label_weights});
+  if (!loss.done) backend_.ops().softmax_cross_entropy(loss.spec, loss.arguments);
   if (pass == Pass::training) show(true, "the gradient of the logits", logits, logits.dy);
 }
 

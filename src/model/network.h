@@ -17,8 +17,8 @@
 //
 // Note [Packed weights]
 // Operators whose kernels read weights in another form (Op::packed_form()) find them converted: those of all steps at
-// the begin of forward. Their gradients are converted back for some steps at once, which together have kPackedBytes of them,
-// and reported as final after that.
+// the begin of forward. Gradients that have this form too are converted back for some steps at once, which together have
+// kPackedBytes of them, and reported as final after that.
 //
 // Note [Parts]
 // A network may be a part of the stages, between two cuts (model/cuts.h), for pipelines. Its parameters and their gradient

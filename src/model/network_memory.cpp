@@ -42,7 +42,8 @@ int Network::last_use_of(const Value& value) const {
   return std::max(last, kept ? backward_time(value.producer) : value.producer);
 }
 
-// Time: the steps' forward calls are 0..n-1, the loss is n, the backward calls of steps n-1..0 are n+1..2n. An
+// Time: the steps' forward calls are 0..n-1, the loss is n unless the last step computes it, the backward calls of steps
+// n-1..0 are n+1..2n. An
 // elementwise step overwrites its first input if that is not read later, and its gradient overwrites that of its
 // output. Nothing is kept for a backward call that computes nothing.
 void Network::plan_memory() {
@@ -63,7 +64,7 @@ void Network::plan_memory() {
     Buffers& out = values[step.output];
     Buffers& own = steps[static_cast<std::size_t>(i)];
     const int backward = backward_time(i);
-    const int dy_begin = value.readers.empty() ? count : backward_time(value.readers.back());
+    const int dy_begin = value.readers.empty() ? count - 1 : backward_time(value.readers.back());
     const std::size_t input = step.inputs.front();
     const Value& from = values_[input];
     const bool in_place = step.op->in_place() && from.producer >= 0;
@@ -89,7 +90,7 @@ void Network::plan_memory() {
       out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
     }
     own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
-    if (packed) {
+    if (packed && packed->packs_gradient()) {
       own.packed_gradient = planner.add(step.name + ".packed gradient", packed_bytes, backward,
                                         backward_time(finished_after_[static_cast<std::size_t>(i)]));
     }

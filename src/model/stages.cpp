@@ -267,6 +267,11 @@ class Lowering {
     for (const int input : layer.inputs) {
       stage.inputs.push_back(values_[at(input)]);
     }
+    if (auto* linear = std::get_if<LinearSpec>(&stage.spec); linear != nullptr && stage.inputs.front().flattens) {
+      const int before = stage.inputs.front().stage;
+      linear->image = before < 0 ? demanded_.front() : output_of(stages_[at(before)].spec);
+      DDP_ASSERT(linear->image.elements() == linear->inputs);
+    }
     DDP_ASSERT(demanded_[at(layer.inputs.front())] == input_of(stage.spec) || stage.inputs.front().flattens);
     DDP_ASSERT(demanded_[at(layer.inputs.back())] == second_input_of(stage.spec) || inputs_of(stage.spec) == 1);
     for (std::size_t p = 0; p < graph_.parameters().size(); ++p) {

@@ -55,7 +55,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       slots_(settings.ahead),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(counted_ranges(parts, rank)),
-      message_bytes_(squares_at() + squares_count() * sizeof(double)),
+      message_bytes_(control_at() + sizeof(StepControl)),
       hashed_(held_.empty() ? last_of(network_.flat_elements()) : parts.slices->last_weights(kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
       fingerprints_(parts.fingerprints),
@@ -124,15 +124,21 @@ void TrainStep::sum_message(double* values, std::size_t count) {
 }
 
 // Of the whole gradient. If some of it is divided, rank 0 counts all that it has, with zeros for the parts of others, and
-// the others count their parts.
+// the others count their parts. A step that is not finite is marked as broken.
 void TrainStep::enqueue_square_sums() {
   auto* sums = message_.at<double>(squares_at());
   if (joint_squares_) backend_.math().fill_zero(sums, squares_count() * sizeof(double));
+  // The losses of this rank are checked too: a loss can overflow although its gradient does not.
+  const BrokenCheck check{{device(Slot::losses), static_cast<std::size_t>(plan_.shards) + squares_count()},
+                          device(Slot::broken)};
   for (const Range& range : counted_) {
-    backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums);
+    backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums,
+                                joint_squares_ ? BrokenCheck{} : check);
     sums += kSquareSums;
   }
-  if (joint_squares_) sum_message(message_.at<double>(squares_at()), squares_count());
+  if (!joint_squares_) return;
+  sum_message(message_.at<double>(squares_at()), squares_count());
+  backend_.math().find_broken(check.sums, check.broken);
 }
 
 // The shards that the ranks process at the same time exchange activations.
@@ -185,20 +191,16 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
 }
 
 void TrainStep::enqueue(float* parameters, std::int64_t samples) {
-  const auto shards = static_cast<std::size_t>(plan_.shards);
   std::byte* const message = current().message.data();
   mark(Mark::begin_mark);
   // All but `broken`, which the steps pass on.
-  backend_.queue().upload(device(Slot::correct), message + sizeof(double), squares_at() - sizeof(double));
+  backend_.queue().upload(device(Slot::correct), message + sizeof(double), message_bytes_ - sizeof(double));
   if (statistics_ != nullptr) statistics_->keep(halted());
   compute(parameters, samples);
   mark(Mark::reduction_mark);
   note_phase(WorkPhase::reduction);
   reducer_.finish();
   enqueue_square_sums();
-  backend_.math().find_broken({message_.at<double>(squares_at()), squares_count()}, device(Slot::broken));
-  // The losses of this rank are checked too: a loss can overflow although its gradient does not.
-  backend_.math().find_broken({device(Slot::losses), shards}, device(Slot::broken));
   // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
   sum_message(message_.at<double>(0), summed());
   mark(Mark::optimizer_mark);

@@ -129,8 +129,8 @@ class TrainStep {
   Request resume();
 
  private:
-  // The message of a step: these slots, a loss sum for each shard, then what is not summed: the StepControl, the sums of
-  // the gradient's squares, and some weights and running statistics. `broken` stays on the device.
+  // The message of a step: these slots, a loss sum for each shard, then what is not summed: the sums of the gradient's
+  // squares, the StepControl, and some weights and running statistics. `broken` stays on the device.
   enum Slot : std::size_t { broken, correct, stop, checkpoint, sample_hash, pixel_hash, losses };
   // Marks in the queue that divide the time of a step; each is the beginning of its phase. The last is behind it all.
   enum Mark : std::size_t {
@@ -158,8 +158,8 @@ class TrainStep {
   void mark(Mark place) { backend_.queue().mark(slot_of(begun_) * Mark::marks + place); }
   double seconds_between(Mark from, Mark to) const;
   std::size_t summed() const { return Slot::losses + static_cast<std::size_t>(plan_.shards); }
-  std::size_t control_at() const { return summed() * sizeof(double); }
-  std::size_t squares_at() const { return aligned_bytes(control_at() + sizeof(StepControl)); }
+  std::size_t squares_at() const { return summed() * sizeof(double); }
+  std::size_t control_at() const { return squares_at() + squares_count() * sizeof(double); }
   std::size_t sample_at(std::size_t which) const;
   void hash_batch(const Batch& batch, std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }

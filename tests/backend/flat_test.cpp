@@ -26,8 +26,19 @@ class Flat : public EveryBackend {
   std::vector<double> square_sums(const std::vector<float>& values) {
     const DeviceArray<float> floats(backend(), values);
     const DeviceArray<double> sums(backend(), std::vector<double>(kSquareSums, -1));
-    backend().math().square_sums(floats.data(), values.size(), sums.data());
+    backend().math().square_sums(floats.data(), values.size(), sums.data(), {});
     return sums.get();
+  }
+  // What the sums of squares and the check of these and of another sum find.
+  double broken_squares(const std::vector<float>& values, double other = 0) {
+    const DeviceArray<float> floats(backend(), values);
+    std::vector<double> all(kSquareSums + 1, -1);
+    all[0] = other;
+    const DeviceArray<double> sums(backend(), all);
+    const DeviceArray<double> result(backend(), {0});
+    backend().math().square_sums(floats.data(), values.size(), sums.data() + 1,
+                                 {{sums.data(), all.size()}, result.data()});
+    return result.get()[0];
   }
 };
 
@@ -124,6 +135,8 @@ TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
   EXPECT_EQ(broken(square_sums({kLargest, -kLargest, 0, 1e-45F})), 0);
   EXPECT_EQ(broken(square_sums(std::vector<float>(70'000, kLargest))), 0);
   EXPECT_EQ(broken(square_sums({})), 0);
+  EXPECT_EQ(broken_squares(fine, 1e308), 0);
+  EXPECT_EQ(broken_squares({}), 0);
   EXPECT_EQ(broken({}), 0);
   EXPECT_EQ(broken({1e308, -2}), 0);
   EXPECT_EQ(broken({1, -2}, 42), 42) << "it stays broken";
@@ -133,7 +146,9 @@ TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
       std::vector<float> values = fine;
       values[place] = value;
       EXPECT_EQ(broken(square_sums(values)), 1) << value << " at " << place;
+      EXPECT_EQ(broken_squares(values), 1) << value << " at " << place;
     }
+    EXPECT_EQ(broken_squares(fine, static_cast<double>(value)), 1) << value;
     EXPECT_EQ(broken({1, static_cast<double>(value)}), 1) << value;
   }
 }

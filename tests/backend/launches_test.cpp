@@ -70,7 +70,7 @@ class Pass {
     a.dx2 = dx2_.data();
     if (op_.packed_form()) {
       a.packed = bytes(packed_);
-      a.packed_gradient = bytes(packed_gradient_);
+      if (op_.packed_form()->packs_gradient()) a.packed_gradient = bytes(packed_gradient_);
     }
     for (std::size_t p = 0; p < kMaxParameters; ++p) {
       a.parameters.at(p) = parameters_[p].data();
@@ -155,6 +155,7 @@ std::vector<Case> cases() {
   }
   all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 16, .relu = true}, Layout::plain});
   all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 6}, Layout::plain});
+  all.push_back({LinearSpec{.batch = 4, .inputs = 24, .outputs = 6, .relu = true}, Layout::nhwc, "mma"});
   all.push_back({ActivationSpec{.batch = 4, .shape = {8, 5, 5}, .activation = Activation::relu}, Layout::nhwc});
   return all;
 }
@@ -201,6 +202,22 @@ TEST(StandInLaunches, SumsDoNotDependOnTheOrderOfBlocks) {
         }
       }
     }
+  }
+}
+
+// The same for our own convolutions, with chunks and groups of them, and several groups of channels and units.
+TEST(StandInLaunches, SumsOfOwnConvolutionsNeither) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  for (const ConvSpec& spec :
+       {ConvSpec{.batch = 150, .input = {9, 6, 6}, .output_channels = 70, .window = square(3), .relu = true},
+        ConvSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 5, .window = square(2)}}) {
+    const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
+    Pass pass(*backend, *op, spec, Layout::nhwc);
+    static_cast<void>(pass.forward());
+    static_cast<void>(pass.backward());
+    const std::vector<float> first = pass.results();
+    static_cast<void>(pass.backward());
+    EXPECT_EQ(pass.results(), first) << describe(spec);
   }
 }
 

@@ -7,22 +7,23 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
 #include "model/initialize.h"
 #include "model/network.h"
+#include "model/zoo.h"
+#include "stand_ins/cuda/runtime.h"
 
 namespace ddp {
 namespace {
 
 constexpr std::int64_t kBatch = 12;
 constexpr std::int64_t kActive = 11;
-constexpr Shape kImage{3, 8, 8};
-
 // With biases before batch normalisation, and values that two, three and four stages read.
 Graph make_graph() {
-  Graph graph(kImage);
+  Graph graph({3, 8, 8});
   const int stem = graph.relu(graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 8})));
   int x = graph.relu(graph.batch_norm("norm2", graph.conv("conv2", stem, {.channels = 8, .window = square(3, 1, 1)})));
   x = graph.batch_norm("norm3", graph.conv("conv3", x, {.channels = 8, .window = square(3, 1, 1)}));
@@ -37,13 +38,13 @@ Graph make_graph() {
 }
 
 struct Problem {
-  Graph graph = make_graph();
+  Graph graph;
   std::vector<float> parameters = std::vector<float>(static_cast<std::size_t>(graph.flat_elements()));
   std::vector<float> statistics = std::vector<float>(static_cast<std::size_t>(graph.statistic_count()));
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;
 
-  Problem() {
+  explicit Problem(Graph of = make_graph()) : graph(std::move(of)) {
     std::mt19937_64 engine{std::random_device{}()};
     initialize(graph, std::nullopt, engine(), parameters);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -54,24 +55,31 @@ struct Problem {
         parameters[static_cast<std::size_t>(p.offset + i)] = uniform(engine);
     }
     for (const Statistic& s : graph.statistics()) std::fill_n(statistics.begin() + s.offset, s.channels, s.initial);
-    for (std::int64_t i = 0; i < kActive * kImage.elements(); ++i) {
+    for (std::int64_t i = 0; i < kActive * image().elements(); ++i) {
       pixels.push_back(static_cast<std::uint8_t>(engine()));
     }
     for (std::int64_t i = 0; i < kActive; ++i) labels.push_back(static_cast<std::int32_t>(engine() % 4));
   }
+
+  const Shape& image() const { return graph.layers().front().output; }
 };
 
 struct Outcome {
   double loss = 0;
   double loss_in_evaluation = 0;
+  std::size_t kernels = 0;  // of the training pass
   std::vector<float> gradient, statistics;
 };
 
+std::size_t started() {
+  return testing::enqueued("kernel") + testing::enqueued("convolution") + testing::enqueued("product");
+}
+
 Outcome run(Backend& backend, const Problem& problem) {
   const std::vector<Stage> stages = make_stages(problem.graph, kBatch, backend.ops().takes_bias_into_norm());
-  const std::vector<float> scale(3, 1.0F / 128.0F);
-  const std::vector<float> shift(3, -1.0F);
-  Network network(backend, problem.graph, {kBatch, kImage, scale, shift},
+  const std::vector<float> scale(problem.image().channels, 1.0F / 128.0F);
+  const std::vector<float> shift(problem.image().channels, -1.0F);
+  Network network(backend, problem.graph, {kBatch, problem.image(), scale, shift},
                   plan_layouts(backend, stages, ChoiceMode::fixed));
   const auto device = [&](const auto& host) {
     const std::size_t bytes = host.size() * sizeof(host[0]);
@@ -95,10 +103,13 @@ Outcome run(Backend& backend, const Problem& problem) {
   const Samples samples{.pixels = pixels.at<std::uint8_t>(0), .labels = labels.at<std::int32_t>(0), .count = kActive};
   const ModelState state{parameters.at<float>(0), statistics.at<float>(0)};
   auto* sums = numbers.at<double>(0);
+  const std::size_t before = started();
   network.forward(Pass::training, state, samples, {sums, sums + 1, 1.0F / kActive});
   network.backward(state.parameters, gradient.at<float>(0), [](std::int64_t) {});
+  const std::size_t kernels = started() - before;
   network.forward(Pass::evaluation, state, samples, {sums + 2, sums + 1, 1.0F / kActive});
   Outcome outcome;
+  outcome.kernels = kernels;
   outcome.gradient.resize(problem.parameters.size());
   outcome.statistics.resize(problem.statistics.size());
   std::vector<double> losses(3);
@@ -148,6 +159,17 @@ TEST(StandInNetwork, ComputesTheSameInBf16) {
   EXPECT_NEAR(actual.loss, expected.loss, 5e-2 * expected.loss);
   expect_near(actual.gradient, expected.gradient, "gradient", 0.2);
   expect_near(actual.statistics, expected.statistics, "running statistics", 2e-2);
+}
+
+// LeNet's step: the images, all weights, each layer in both directions, the last one with the loss.
+TEST(StandInNetwork, LenetInBf16IsFewKernels) {
+  const Problem problem(make_model("lenet", {1, 18, 18}, 4));
+  const Outcome expected = run(*make_cpu_backend(), problem);
+  const Outcome actual = run(*make_cuda_backend({.precision = Precision::bf16}), problem);
+  EXPECT_EQ(actual.kernels, 10U);
+  EXPECT_NEAR(actual.loss, expected.loss, 2e-2 * expected.loss);
+  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, 2e-2 * expected.loss_in_evaluation);
+  expect_near(actual.gradient, expected.gradient, "gradient", 5e-2);
 }
 
 }  // namespace

@@ -305,11 +305,11 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
       const DeviceArray<float> plain(*backend, weights);
       const Memory moved = backend->queue().allocate(count * bytes_of(element), "the test values");
       const DeviceArray<float> widened(*backend, std::vector<float>(count));
-      cuda::pack_weights(stream, plain.data() + 1, element, moved.data(), f.outputs, f.channels, f.taps);
+      cuda::pack_weights(stream, plain.data() + 1, element, moved.data(), {f.outputs, f.channels, f.taps});
       cuda::convert(stream, element, moved.data(), Element::fp32, widened.data(), size);
       EXPECT_EQ(widened.get(), packed) << f.outputs << " " << f.channels << " " << f.taps;
       const DeviceArray<float> back(*backend, std::vector<float>(count + 2, -1.0F));
-      cuda::unpack_weights(stream, element, moved.data(), back.data() + 1, f.outputs, f.channels, f.taps);
+      cuda::unpack_weights(stream, element, moved.data(), back.data() + 1, {f.outputs, f.channels, f.taps});
       EXPECT_EQ(back.get(), weights) << f.outputs << " " << f.channels << " " << f.taps;
     }
   }

@@ -64,6 +64,10 @@ if [ "$REAL_GPU_MODULE" = yes ]; then
   has ' nhwc +forward=cudnn\..* data=cudnn\..* weights=cudnn\.'
   has '^device memory of a rank: .* MiB; .* activations, .* optimizer state$'
   has '^available on it: 78.2 GiB'
+  # LeNet's step in bf16 is 12 kernels.
+  run 0 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model lenet --precision bf16 --global-batch 256
+  kernels=$(awk '$1 == "sum" && NF == 7 { print $2 + $5 }' "$folder/out")
+  [ "$kernels" = 12 ] || fail "$last counts $kernels kernels"
   # With the real module, --device cuda is not required: auto means the GPU too.
   run 0 120 1 plan --gpu-description "$GPU_DESCRIPTION"
   has 'forward=cudnn\.'

@@ -181,8 +181,8 @@ class LazyMath final : public FlatMath {
   void find_broken(std::span<const double> sums, double* broken) override {
     queue_.enqueue([=, this] { cpu_->find_broken(sums, broken); });
   }
-  void square_sums(const float* values, std::size_t count, double* sums) override {
-    queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums); });
+  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
+    queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums, check); });
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {
     queue_.enqueue([=, this] { cpu_->copy(to, from, count, skip); });

@@ -77,7 +77,7 @@ std::string timed_way_of(Precision precision) {
 // A linear layer as a convolution of single pixels.
 ConvSpec conv_of(const LinearSpec& spec) {
   return {.batch = spec.batch,
-          .input = spec.input_shape(),
+          .input = {spec.inputs, 1, 1},
           .output_channels = spec.outputs,
           .bias = spec.bias,
           .relu = spec.relu,
@@ -342,8 +342,9 @@ class CpuMath final : public FlatMath {
   void find_broken(std::span<const double> sums, double* broken) override {
     if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) *broken = 1;
   }
-  void square_sums(const float* values, std::size_t count, double* sums) override {
+  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
     cpu_square_sums(values, count, sums);
+    if (check.broken != nullptr) find_broken(check.sums, check.broken);
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {
     if (skip == nullptr || *skip == 0) std::copy_n(from, count, to);

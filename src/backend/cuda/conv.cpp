@@ -41,7 +41,7 @@ class CudaConv final : public Op {
   bool adds_to_dx() const override { return adding_ != nullptr; }
   std::optional<PackedShape> packed_form() const override {
     if (context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1)) return std::nullopt;
-    return PackedShape{spec_.output_channels, group_channels(), taps()};
+    return packed_shape();
   }
   std::optional<OpTraffic> traffic() const override {
     const double each = static_cast<double>(bytes_of(context_.element()));
@@ -75,7 +75,7 @@ class CudaConv final : public Op {
     const void* packed = a.packed != nullptr ? static_cast<const void*>(a.packed) : a.parameters[0];
     if (a.packed == nullptr && !lies_as_packed(a.parameters[0])) {
       std::byte* copy = kept ? packed_.in(a.saved) : packed_once_.in(a.workspace);
-      pack_weights(context_.stream, a.parameters[0], element, copy, spec_.output_channels, group_channels(), taps());
+      pack_weights(context_.stream, a.parameters[0], element, copy, packed_shape());
       packed = copy;
     }
     void* convolved = a.y.data();
@@ -99,8 +99,7 @@ class CudaConv final : public Op {
     }
     weights_->execute({a.x.data(), packed_gradient, dpre}, backward_scratch_.in(a.workspace));
     if (a.packed_gradient == nullptr && !direct) {
-      unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, spec_.output_channels,
-                     group_channels(), taps());
+      unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, packed_shape());
     }
     if (data_ == nullptr) return;
     ConvKernel& data = a.add_to_dx ? *adding_ : *data_;
@@ -116,6 +115,7 @@ class CudaConv final : public Op {
   // The number of channels that an output channel reads.
   std::int64_t group_channels() const { return spec_.input.channels / spec_.groups; }
   std::int64_t weight_count() const { return spec_.weights(); }
+  PackedShape packed_shape() const { return {spec_.output_channels, group_channels(), taps()}; }
   std::int64_t rows() const { return spec_.batch * spec_.convolved().height * spec_.convolved().width; }
 
   // Whether [K][C][R][S] at this address can be used as [K][R][S][C] without a copy.

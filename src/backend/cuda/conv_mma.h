@@ -1,5 +1,5 @@
-// Convolutions of few channels on tensor cores, bf16: one kernel per direction, including bias, ReLU and 2x2 average
-// pooling, where cuDNN uses several kernels and pads channels in memory.
+// Convolutions of few channels on tensor cores, bf16: one kernel forward and one backward, including bias, ReLU and 2x2
+// average pooling, where cuDNN uses several kernels and pads channels in memory.
 //
 // Note [Tiles of units]
 // A block loads a tile of the image, some lines of one sample with their borders, into shared memory as units of 8
@@ -27,10 +27,8 @@ namespace ddp::cuda {
 // needed.
 bool conv_mma_takes(const ConvSpec& spec);
 
-// The packed weights for forward and data gradient, and their sizes in bytes; null pointers are skipped.
-std::size_t conv_mma_forward_bytes(const ConvSpec& spec);
-std::size_t conv_mma_data_bytes(const ConvSpec& spec);
-void conv_mma_pack(cudaStream_t stream, const ConvSpec& spec, const float* weights, void* forward, void* data);
+// The form of the weights that both kernels read.
+PackedShape conv_mma_packed(const ConvSpec& spec);
 
 // `open`: with pooling, a byte per output element whose bit i says whether ReLU passes the gradient of position i
 // (upper left, upper right, lower left, lower right). May be null.
@@ -48,13 +46,18 @@ struct ConvMmaGradient {
   const void* y = nullptr;             // with ReLU, without pooling
   const std::uint8_t* open = nullptr;  // with pooling
 };
-// `add`: dx is added to what is there.
-void conv_mma_data(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient, const void* packed,
-                   bool add, void* dx);
-
-// The scratch size, in floats, of the next function.
+struct ConvMmaBackward {
+  const void* x = nullptr;
+  const void* packed = nullptr;
+  float* partial_sums = nullptr;  // scratch of conv_mma_partial_sums(spec)
+  float* weight_gradient = nullptr;
+  float* bias_gradient = nullptr;  // null: there is no bias
+  void* dx = nullptr;              // if the spec has an input gradient
+  bool add = false;                // dx is added to what is there
+};
+// In floats.
 std::int64_t conv_mma_partial_sums(const ConvSpec& spec);
-void conv_mma_weights(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient, const void* x,
-                      float* partial_sums, float* weight_gradient, float* bias_gradient);
+void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient,
+                       const ConvMmaBackward& arguments);
 
 }  // namespace ddp::cuda

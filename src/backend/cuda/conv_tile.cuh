@@ -1,4 +1,5 @@
-// Shared by the kernels of conv_mma.h: tiles of an image in shared memory. See Note [Tiles of units].
+// Shared by the kernels of conv_mma.h: tiles of an image in shared memory. See Note [Tiles of units]. Units and pairs of
+// channels are those of linear_mma.h too.
 //
 //   fill_tile(source, window, tile);
 //   __syncthreads();
@@ -105,6 +106,18 @@ __device__ inline void fill_tile(const TileSource& s, const TileWindow& w, Unit*
 __device__ inline void zero_tile(Unit* tile, std::uint32_t units) {
   for (std::uint32_t i = threadIdx.x; i < units; i += blockDim.x) {
     for (unsigned j = 0; j < kChannelsOfUnit; ++j) put(tile[i].values, j, 0.0F);
+  }
+}
+
+// Two adjacent channels; the second one may be beyond the last.
+__device__ inline void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels,
+                                float first, float second) {
+  const std::size_t i = pixel * channels + channel;
+  if (channels % 2 == 0) {
+    put_some<2>(y, i, {first, second});
+  } else {
+    put(y, i, first);
+    if (channel + 1 < channels) put(y, i + 1, second);
   }
 }
 

@@ -54,8 +54,8 @@ class CudaConvTranspose final : public Op {
     }
     void* const gradient = packed_gradient_.in(a.workspace);
     weights_->execute({a.dy.data(), gradient, a.x.data()}, backward_scratch_.in(a.workspace));
-    unpack_weights(context_.stream, context_.element(), gradient, a.parameter_gradients[0], mirror_.output_channels,
-                   group_channels(), mirror_.window.elements());
+    unpack_weights(context_.stream, context_.element(), gradient, a.parameter_gradients[0],
+                   packed_shape());
     if (data_ == nullptr) return;
     void* const packed = backward_packed_.in(a.workspace);
     pack(a.parameters[0], packed);
@@ -67,9 +67,9 @@ class CudaConvTranspose final : public Op {
     return make_conv_kernel(context_, {mirror_, direction, context_.precision}, choice);
   }
   void pack(const float* weights, void* packed) const {
-    pack_weights(context_.stream, weights, context_.element(), packed, mirror_.output_channels, group_channels(),
-                 mirror_.window.elements());
+    pack_weights(context_.stream, weights, context_.element(), packed, packed_shape());
   }
+  PackedShape packed_shape() const { return {mirror_.output_channels, group_channels(), mirror_.window.elements()}; }
   std::int64_t group_channels() const { return mirror_.input.channels / mirror_.groups; }
   std::int64_t rows() const { return spec_.batch * spec_.output().height * spec_.output().width; }
 

@@ -242,7 +242,7 @@ class CudaOps final : public OpFactory {
                        queue_.properties().minor, runtime, cudnnGetVersion(), cublasLtGetVersion());
   }
 
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(spec, x, y); }
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
 
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     DDP_ASSERT(supports(spec, x, y));
@@ -259,12 +259,15 @@ class CudaOps final : public OpFactory {
           to_text(timed ? fastest_conv_kernels(queue_, context_, mirror) : first_conv_kernels(queue_, context_, mirror),
                   mirror.input_gradient));
     }
-    if (conv == nullptr) return priced("");
-    if (!timed && mma_by_rule(context_, *conv)) return priced(kMmaKernels);
-    const ConvKernels kernels =
-        timed ? fastest_conv_kernels(queue_, context_, *conv) : first_conv_kernels(queue_, context_, *conv);
-    KernelChoice choice = priced(to_text(kernels, conv->input_gradient));
-    if (!timed || !mma_takes(context_, *conv)) return choice;
+    if (mma_only(spec, x) || (!timed && mma_by_rule(context_, spec))) return priced(kMmaKernels);
+    const auto libraries = [&]() -> std::string {
+      if (conv == nullptr) return "";
+      return to_text(
+          timed ? fastest_conv_kernels(queue_, context_, *conv) : first_conv_kernels(queue_, context_, *conv),
+          conv->input_gradient);
+    };
+    KernelChoice choice = priced(libraries());
+    if (!timed || !mma_takes(context_, spec)) return choice;
     KernelChoice other = priced(kMmaKernels);
     return other.seconds < choice.seconds ? other : choice;
   }
@@ -284,7 +287,7 @@ class CudaOps final : public OpFactory {
     cuda::load_input(context_.stream, context_.element(), spec, arguments);
   }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    DDP_ASSERT(spec.layout == Layout::plain);
+    DDP_ASSERT(spec.layout == Layout::plain || spec.layout == Layout::nhwc);  // the same for vectors
     cuda::softmax_cross_entropy(context_.stream, context_.element(), spec, arguments);
   }
 
@@ -316,8 +319,8 @@ class CudaMath final : public FlatMath {
     convert(stream_, Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
   }
   void find_broken(std::span<const double> sums, double* broken) override { cuda::find_broken(stream_, sums, broken); }
-  void square_sums(const float* values, std::size_t count, double* sums) override {
-    cuda::square_sums(stream_, values, count, sums);
+  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
+    cuda::square_sums(stream_, values, count, sums, check);
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {
     cuda::copy(stream_, to, from, count, skip);

@@ -89,7 +89,7 @@ class DescribedOps final : public OpFactory {
   }
   std::string arithmetic() const override { return fingerprint(); }
 
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(spec, x, y); }
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode /*mode*/) override {
     DDP_ASSERT(supports(spec, x, y));
     const auto* conv = std::get_if<ConvSpec>(&spec);
@@ -97,10 +97,11 @@ class DescribedOps final : public OpFactory {
     if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
       choice.kernels = to_text(expected_conv_kernels(context_, transposed->mirror()), true);
     }
-    if (conv == nullptr) return choice;
-    choice.kernels = mma_by_rule(context_, *conv)
-                         ? kMmaKernels
-                         : to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
+    if (mma_by_rule(context_, spec)) {
+      choice.kernels = kMmaKernels;
+    } else if (conv != nullptr) {
+      choice.kernels = to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
+    }
     return choice;
   }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {

@@ -1,7 +1,7 @@
 // Loops over flat buffers: sums, checks.
 #include "backend/arithmetic.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/last_block.cuh"
 #include "backend/flat_math.h"
 
 namespace ddp::cuda {
@@ -24,17 +24,26 @@ __global__ void pull_kernel(float* slow, float* fast, std::size_t count, float r
   }
 }
 
-__global__ void find_broken_kernel(const double* sums, std::size_t count, double* broken) {
+// The calling thread's share of the sums, of which every step-th is its own.
+__device__ void find_broken_from(const double* sums, std::size_t first, std::size_t step, std::size_t count,
+                                 double* broken) {
   bool found = false;
-  for (std::size_t i = first_index(); i < count; i += index_step()) found = found || is_broken(sums[i]);
+  for (std::size_t i = first; i < count; i += step) found = found || is_broken(__ldcg(sums + i));
   // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
 }
 
-// One block for each part: its threads sum every kSquareThreads-th value, then their sums are added by a tree.
-constexpr unsigned kSquareThreads = 512;
+__global__ void find_broken_kernel(const double* sums, std::size_t count, double* broken) {
+  find_broken_from(sums, first_index(), index_step(), count, broken);
+}
 
-__global__ void square_sums_kernel(const float* values, std::size_t count, double* sums) {
+// One block for each part: its threads sum every kSquareThreads-th value, then their sums are added by a tree. The last
+// block checks the sums.
+constexpr unsigned kSquareThreads = 512;
+__device__ std::uint32_t square_ticket;
+
+__global__ void square_sums_kernel(const float* values, std::size_t count, double* sums, const double* checked,
+                                   std::size_t checked_count, double* broken) {
   __shared__ double tree[kSquareThreads];
   const std::size_t part = (count + gridDim.x - 1) / gridDim.x;
   const std::size_t begin = blockIdx.x * part;
@@ -50,6 +59,8 @@ __global__ void square_sums_kernel(const float* values, std::size_t count, doubl
     __syncthreads();
   }
   if (threadIdx.x == 0) sums[blockIdx.x] = tree[0];
+  if (broken == nullptr || !is_last_block(&square_ticket, gridDim.x)) return;
+  find_broken_from(checked, threadIdx.x, blockDim.x, checked_count, broken);
 }
 
 template <class T>
@@ -100,8 +111,9 @@ void find_broken(cudaStream_t stream, std::span<const double> sums, double* brok
   launch(stream, blocks_for(sums.size()), kThreads, find_broken_kernel, sums.data(), sums.size(), broken);
 }
 
-void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums) {
-  launch(stream, static_cast<unsigned>(kSquareSums), kSquareThreads, square_sums_kernel, values, count, sums);
+void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check) {
+  launch(stream, static_cast<unsigned>(kSquareSums), kSquareThreads, square_sums_kernel, values, count, sums,
+         check.sums.data(), check.sums.size(), check.broken);
 }
 
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed) {

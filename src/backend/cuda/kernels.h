@@ -14,6 +14,7 @@
 
 #include "backend/cuda/conv_problem.h"
 #include "backend/cuda/element.h"
+#include "backend/flat_math.h"
 #include "backend/flat_update.h"
 #include "backend/loss.h"
 #include "backend/op.h"
@@ -49,12 +50,10 @@ void convert(cudaStream_t stream, Element from, const void* source, Element to, 
 void transpose_samples(cudaStream_t stream, Element element, const void* from, void* to, std::int64_t samples,
                        std::int64_t rows, std::int64_t columns);
 
-// --- weights.cu: converts a convolution's weights from PyTorch's [K][C][RS] to [K][RS][C], and gradients back.
+// --- weights.cu: converts weights from PyTorch's [K][C][RS] to [K][RS][C] or to fragments, and gradients back.
 
-void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, std::int64_t outputs,
-                  std::int64_t channels, std::int64_t taps);
-void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, std::int64_t outputs,
-                    std::int64_t channels, std::int64_t taps);
+void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, const PackedShape& shape);
+void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, const PackedShape& shape);
 // The same for any number of them, with kPackedAtOnce by one kernel.
 inline constexpr std::size_t kPackedAtOnce = 64;
 void pack_weights(cudaStream_t stream, Element element, std::span<const WeightPacking> all);
@@ -187,8 +186,8 @@ void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count
 void copy(cudaStream_t stream, float* to, const float* from, std::size_t count, const double* skip);
 void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest, const double* skip);
 void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken);
-// kSquareSums sums of squares, each over an equal part of the values, in a fixed order.
-void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums);
+// kSquareSums sums of squares, each over an equal part of the values, in a fixed order, and the check of FlatMath.
+void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check);
 // Pseudo-random values between -0.5 and 0.5 that depend only on index and seed, to time and to check kernels.
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed);
 // result[0] = the largest |a - b|, infinite if either is NaN, result[1] = the largest |a|.

@@ -41,21 +41,23 @@ class CudaLinear final : public Op {
       backward_scratch = std::max(backward_scratch, data_->workspace_bytes());
     }
     const auto element_bytes = static_cast<std::int64_t>(bytes_of(context.element()));
-    weights_copy_ = saved_.add<std::byte>(weight_count() * element_bytes);
-    bias_copy_ = saved_.add<std::byte>(spec.bias && !spec.relu ? spec.outputs * element_bytes : 0);
-    weights_once_ = forward_space_.add<std::byte>(weight_count() * element_bytes);
-    bias_once_ = forward_space_.add<std::byte>(spec.bias && !spec.relu ? spec.outputs * element_bytes : 0);
+    weights_copy_ = forward_space_.add<std::byte>(weight_count() * element_bytes);
+    bias_copy_ = forward_space_.add<std::byte>(spec.bias && !spec.relu ? spec.outputs * element_bytes : 0);
     forward_scratch_ = forward_space_.add<std::byte>(static_cast<std::int64_t>(forward_.workspace_bytes()));
+    backward_weights_ = backward_space_.add<std::byte>(spec.input_gradient ? weight_count() * element_bytes : 0);
     dpre_ = backward_space_.add<std::byte>(spec.relu ? spec.batch * spec.outputs * element_bytes : 0);
     partial_sums_ = backward_space_.add<float>(spec.bias ? bias_partial_sums(spec.batch, spec.outputs) : 0);
     gradient_copy_ = backward_space_.add<float>(weight_count());
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(backward_scratch));
   }
 
-  std::size_t saved_bytes() const override { return saved_.bytes(); }
   std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu; }
+  std::optional<PackedShape> packed_form() const override {
+    if (context_.element() == Element::fp32) return std::nullopt;
+    return PackedShape{1, weight_count(), 1, PackedForm::weight_rows};
+  }
   std::optional<OpTraffic> traffic() const override {
     const double each = static_cast<double>(bytes_of(context_.element()));
     const double x = each * static_cast<double>(spec_.batch * spec_.inputs);
@@ -65,7 +67,6 @@ class CudaLinear final : public Op {
     const bool converts = context_.element() != Element::fp32;
     const bool small = takes_small_gradient(spec_);
     OpTraffic traffic;
-    if (converts) traffic.forward += kernel({plain}, {weights});
     if (converts && spec_.bias && !spec_.relu) traffic.forward += kernel({}, {});
     traffic.forward += kernel({x, weights}, {y});
     if (spec_.relu) traffic.forward += kernel({y}, {y});
@@ -80,17 +81,10 @@ class CudaLinear final : public Op {
 
   void forward(const ForwardArguments& a) override {
     const Element element = context_.element();
-    const bool kept = a.saved != nullptr;
-    const auto copied = [&](const float* parameter, const Workspace::Part<std::byte>& copy,
-                            const Workspace::Part<std::byte>& copy_once, std::int64_t count) -> const void* {
-      if (is_usable(parameter)) return parameter;
-      std::byte* place = kept ? copy.in(a.saved) : copy_once.in(a.workspace);
-      convert(context_.stream, Element::fp32, parameter, element, place, count);
-      return place;
-    };
-    const void* weights = copied(a.parameters[0], weights_copy_, weights_once_, weight_count());
-    const void* bias =
-        spec_.bias && !spec_.relu ? copied(a.parameters[1], bias_copy_, bias_once_, spec_.outputs) : nullptr;
+    const void* weights = a.packed;
+    if (weights == nullptr) weights = usable(a.parameters[0], weight_count(), weights_copy_.in(a.workspace));
+    const void* bias = nullptr;
+    if (spec_.bias && !spec_.relu) bias = usable(a.parameters[1], spec_.outputs, bias_copy_.in(a.workspace));
     forward_.run(context_.stream, a.x.data(), weights, a.y.data(), bias, forward_scratch_.in(a.workspace));
     if (spec_.relu) {
       add_bias(context_.stream, element, true, a.y.data(), spec_.bias ? a.parameters[1] : nullptr, spec_.batch,
@@ -110,8 +104,8 @@ class CudaLinear final : public Op {
       write_weight_gradient(a, dpre);
     }
     if (data_ == nullptr) return;
-    const void* weights = a.parameters[0];
-    if (!is_usable(a.parameters[0])) weights = weights_copy_.in(a.saved);
+    const void* weights = a.packed;
+    if (weights == nullptr) weights = usable(a.parameters[0], weight_count(), backward_weights_.in(a.workspace));
     data_->run(context_.stream, dpre, weights, a.dx.data(), nullptr, backward_scratch_.in(a.workspace));
   }
 
@@ -143,17 +137,20 @@ class CudaLinear final : public Op {
     return spec_.relu ? bias.dpre : bias.dy;
   }
 
-  // Whether cuBLASLt can use a parameter directly, by its element type and alignment.
-  bool is_usable(const float* parameter) const { return context_.element() == Element::fp32 && is_aligned(parameter); }
+  // The parameter itself if cuBLASLt can use it, by its element type and alignment, or a copy.
+  const void* usable(const float* parameter, std::int64_t count, std::byte* copy) const {
+    if (context_.element() == Element::fp32 && is_aligned(parameter)) return parameter;
+    convert(context_.stream, Element::fp32, parameter, context_.element(), copy, count);
+    return copy;
+  }
 
   const CudaContext& context_;
   LinearSpec spec_;
   RowProduct forward_;
   RowProduct weights_;
   std::unique_ptr<RowProduct> data_;
-  Workspace saved_, forward_space_, backward_space_;
-  Workspace::Part<std::byte> weights_copy_, bias_copy_;
-  Workspace::Part<std::byte> weights_once_, bias_once_;  // where nothing is kept for a backward pass
+  Workspace forward_space_, backward_space_;
+  Workspace::Part<std::byte> weights_copy_, bias_copy_, backward_weights_;
   Workspace::Part<std::byte> forward_scratch_, backward_scratch_, dpre_;
   Workspace::Part<float> partial_sums_, gradient_copy_;
 };

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/linear_mma.h"
 #include "base/error.h"
 #include "base/overloaded.h"
 
@@ -19,15 +20,23 @@ std::unique_ptr<Op> make_conv(const CudaContext& context, const ConvSpec& spec, 
   return make_mma_conv(context, spec);
 }
 
+std::unique_ptr<Op> make_linear(const CudaContext& context, const LinearSpec& spec, Layout layout,
+                                const std::string& kernels) {
+  const bool takes = mma_takes(context, spec);
+  check(kernels == kMmaKernels ? takes : kernels.empty() && !mma_only(spec, layout), ExitCode::preflight,
+        "the plan names kernels '{}' for a linear layer that they do not support", kernels);
+  return kernels == kMmaKernels ? make_mma_linear(context, spec, layout) : make_cuda_linear(context, spec);
+}
+
 }  // namespace
 
-bool has_op(const OpSpec& spec, Layout x, Layout y) {
+bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y) {
   if (x == Layout::lanes16 || y == Layout::lanes16) return false;
   return std::visit(
       Overloaded{[=](const OneOf<ConvSpec, ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) {
                    return x == Layout::nhwc && y == x;
                  },
-                 [=](const LinearSpec& /*s*/) { return x == Layout::plain && y == x; },
+                 [&](const LinearSpec& s) { return x == y && (!mma_only(s, x) || mma_by_rule(context, s)); },
                  [](const ReorderSpec& /*s*/) { return true; },
                  [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
                                  ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
@@ -37,7 +46,7 @@ bool has_op(const OpSpec& spec, Layout x, Layout y) {
 
 std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y,
                                  const std::string& kernels) {
-  DDP_ASSERT(has_op(spec, x, y));
+  DDP_ASSERT(has_op(context, spec, x, y));
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const Shape widest = conv == nullptr ? output_of(spec) : conv->convolved();
   const std::int64_t elements =
@@ -49,7 +58,7 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
                                  return make_cuda_conv_transpose(context, s, conv_kernels_from_text(kernels, true));
                                },
                                [&](const PadSpec& s) { return make_cuda_pad(context, s, x); },
-                               [&](const LinearSpec& s) { return make_cuda_linear(context, s); },
+                               [&](const LinearSpec& s) { return make_linear(context, s, x, kernels); },
                                [&](const ActivationSpec& s) { return make_cuda_activation(context, s); },
                                [&](const GeluSpec& s) { return make_cuda_gelu(context, s); },
                                [&](const PointwiseSpec& s) { return make_cuda_pointwise(context, s); },
@@ -68,13 +77,24 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
                     spec);
 }
 
-bool mma_takes(const CudaContext& context, const ConvSpec& spec) {
-  return context.element() == Element::bf16 && conv_mma_takes(spec);
+bool mma_takes(const CudaContext& context, const OpSpec& spec) {
+  if (context.element() != Element::bf16) return false;
+  const auto* conv = std::get_if<ConvSpec>(&spec);
+  const auto* linear = std::get_if<LinearSpec>(&spec);
+  return conv != nullptr ? conv_mma_takes(*conv) : linear != nullptr && linear_mma_takes(*linear);
 }
 
-// cuDNN would pad such channels in memory.
-bool mma_by_rule(const CudaContext& context, const ConvSpec& spec) {
-  return mma_takes(context, spec) && (spec.input.channels % 8 != 0 || spec.output_channels % 8 != 0);
+bool mma_by_rule(const CudaContext& context, const OpSpec& spec) {
+  if (!mma_takes(context, spec)) return false;
+  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return linear_mma_is_small(*linear);
+  const auto& conv = std::get<ConvSpec>(spec);
+  // cuDNN would pad such channels in memory.
+  return conv.input.channels % 8 != 0 || conv.output_channels % 8 != 0;
+}
+
+bool mma_only(const OpSpec& spec, Layout x) {
+  const auto* linear = std::get_if<LinearSpec>(&spec);
+  return linear != nullptr && x == Layout::nhwc && linear->positions() > 1;
 }
 
 const char* name_of(Precision precision) {

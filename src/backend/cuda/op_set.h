@@ -12,18 +12,21 @@
 
 namespace ddp::cuda {
 
-// The name of our own convolution kernels in a plan: conv_mma.h.
+// The name of our own kernels in a plan: conv_mma.h, linear_mma.h.
 inline constexpr const char* kMmaKernels = "mma";
 
-bool has_op(const OpSpec& spec, Layout x, Layout y);
+bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y);
 // Throws Error(preflight) for kernels that do not exist on this GPU, Error(out_of_memory) for tensors that are too
 // large for any.
 std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y,
                                  const std::string& kernels);
 
-bool mma_takes(const CudaContext& context, const ConvSpec& spec);
+// Whether our own kernels support a convolution or a linear layer.
+bool mma_takes(const CudaContext& context, const OpSpec& spec);
 // Whether `spec` is for our own kernels where none are timed.
-bool mma_by_rule(const CudaContext& context, const ConvSpec& spec);
+bool mma_by_rule(const CudaContext& context, const OpSpec& spec);
+// Whether there are no others: for a linear layer that reads images in nhwc.
+bool mma_only(const OpSpec& spec, Layout x);
 
 const char* name_of(Precision precision);
 // "9.19.0", of the library that is loaded.

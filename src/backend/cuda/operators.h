@@ -43,6 +43,8 @@ std::unique_ptr<Op> make_cuda_conv_transpose(const CudaContext& context, const C
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
 // linear.cpp: x and y plain, by cuBLASLt.
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
+// own_linear.cpp: plain or nhwc, by our own kernels (linear_mma.h), if they support the shape.
+std::unique_ptr<Op> make_mma_linear(const CudaContext& context, const LinearSpec& spec, Layout layout);
 // batch_norm.cpp: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
 // gelu.cu: plain or nhwc, the same on both sides.

@@ -1,6 +1,5 @@
-#include <algorithm>
-
 #include "backend/cuda/conv_mma.h"
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
 #include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
@@ -12,19 +11,17 @@ namespace {
 class MmaConv final : public Op {
  public:
   MmaConv(const CudaContext& context, const ConvSpec& spec) : context_(context), spec_(spec) {
-    const auto bytes = [](std::size_t count) { return static_cast<std::int64_t>(count); };
-    packed_ = saved_.add<std::byte>(bytes(conv_mma_forward_bytes(spec)));
-    packed_for_data_ = saved_.add<std::byte>(bytes(conv_mma_data_bytes(spec)));
     open_ = saved_.add<std::uint8_t>(spec.average_pool ? spec.batch * spec.output().elements() : 0);
-    packed_once_ = forward_space_.add<std::byte>(bytes(conv_mma_forward_bytes(spec)));
-    partial_sums_ = backward_space_.add<float>(conv_mma_partial_sums(spec));
+    packed_ = space_.add<Bf16>(conv_mma_packed(spec).elements());
+    partial_sums_ = space_.add<float>(conv_mma_partial_sums(spec));
   }
 
   std::size_t saved_bytes() const override { return saved_.bytes(); }
-  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
+  std::size_t workspace_bytes() const override { return space_.bytes(); }
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
   bool adds_to_dx() const override { return spec_.input_gradient; }
+  std::optional<PackedShape> packed_form() const override { return conv_mma_packed(spec_); }
   std::optional<OpTraffic> traffic() const override {
     const auto elements = [](std::int64_t count) {
       return static_cast<double>(bytes_of(Element::bf16)) * static_cast<double>(count);
@@ -33,46 +30,50 @@ class MmaConv final : public Op {
     const double y = elements(spec_.batch * spec_.output().elements());
     const double open = spec_.average_pool ? static_cast<double>(spec_.batch * spec_.output().elements()) : 0;
     const double plain = sizeof(float) * static_cast<double>(spec_.weights());
-    const double packed = static_cast<double>(conv_mma_forward_bytes(spec_));
-    const double packed_for_data = static_cast<double>(conv_mma_data_bytes(spec_));
+    const double packed = elements(conv_mma_packed(spec_).fragments(false).elements());
+    const double packed_for_data = elements(conv_mma_packed(spec_).fragments(true).elements());
     const double sums = sizeof(float) * static_cast<double>(conv_mma_partial_sums(spec_));
     const double gradient = y + (spec_.average_pool ? open : spec_.relu ? y : 0);
     OpTraffic traffic;
-    traffic.forward += kernel({plain}, {packed, packed_for_data});
     traffic.forward += kernel({x, packed}, {y, open});
-    traffic.backward += kernel({x, gradient}, {sums});
-    traffic.backward += kernel({sums}, {plain});
-    if (spec_.input_gradient) traffic.backward += kernel({gradient, packed_for_data}, {x});
+    traffic.backward += kernel({x, gradient, sums}, {sums, plain});
+    if (spec_.input_gradient) traffic.backward.bytes += gradient + packed_for_data + x;
     return traffic;
   }
 
   void forward(const ForwardArguments& a) override {
-    const bool kept = a.saved != nullptr;
-    std::byte* packed = kept ? packed_.in(a.saved) : packed_once_.in(a.workspace);
-    conv_mma_pack(context_.stream, spec_, a.parameters[0], packed,
-                  kept && spec_.input_gradient ? packed_for_data_.in(a.saved) : nullptr);
     conv_mma_forward(context_.stream, spec_,
                      {.x = a.x.data(),
-                      .packed = packed,
+                      .packed = packed_weights(a),
                       .bias = spec_.bias ? a.parameters[1] : nullptr,
                       .y = a.y.data(),
-                      .open = kept ? open_.in(a.saved) : nullptr});
+                      .open = a.saved != nullptr ? open_.in(a.saved) : nullptr});
   }
 
   void backward(const BackwardArguments& a) override {
     const ConvMmaGradient gradient{.dy = a.dy.data(), .y = a.y.data(), .open = open_.in(a.saved)};
-    conv_mma_weights(context_.stream, spec_, gradient, a.x.data(), partial_sums_.in(a.workspace),
-                     a.parameter_gradients[0], spec_.bias ? a.parameter_gradients[1] : nullptr);
-    if (spec_.input_gradient) {
-      conv_mma_data(context_.stream, spec_, gradient, packed_for_data_.in(a.saved), a.add_to_dx, a.dx.data());
-    }
+    conv_mma_backward(context_.stream, spec_, gradient,
+                      {.x = a.x.data(),
+                       .packed = spec_.input_gradient ? packed_weights(a) : nullptr,
+                       .partial_sums = partial_sums_.in(a.workspace),
+                       .weight_gradient = a.parameter_gradients[0],
+                       .bias_gradient = spec_.bias ? a.parameter_gradients[1] : nullptr,
+                       .dx = a.dx.data(),
+                       .add = a.add_to_dx});
   }
 
  private:
+  template <class Arguments>
+  const void* packed_weights(const Arguments& a) const {
+    if (a.packed != nullptr) return a.packed;
+    pack_weights(context_.stream, a.parameters[0], Element::bf16, packed_.in(a.workspace), conv_mma_packed(spec_));
+    return packed_.in(a.workspace);
+  }
+
   const CudaContext& context_;
   ConvSpec spec_;
-  Workspace saved_, forward_space_, backward_space_;
-  Workspace::Part<std::byte> packed_, packed_for_data_, packed_once_;
+  Workspace saved_, space_;
+  Workspace::Part<Bf16> packed_;
   Workspace::Part<std::uint8_t> open_;
   Workspace::Part<float> partial_sums_;
 };

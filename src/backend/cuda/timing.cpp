@@ -357,6 +357,14 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& 
   forward.saved = backward.saved = saved.data();
   forward.workspace = backward.workspace = workspace.data();
   forward.active = backward.active = batch;
+  // As in a network, which packs the weights of all operators at once.
+  const std::optional<PackedShape> form = op.packed_form();
+  const std::size_t packed_bytes = form ? static_cast<std::size_t>(form->elements()) * bytes_of(element) : 0;
+  const Memory packed = queue.allocate(packed_bytes, kPurpose);
+  const Memory packed_gradient = queue.allocate(form && form->packs_gradient() ? packed_bytes : 0, kPurpose);
+  if (form) pack_weights(context.stream, values[0].at<float>(0), element, packed.data(), *form);
+  forward.packed = backward.packed = packed.data();
+  backward.packed_gradient = packed_gradient.data();
   const double forward_seconds = fastest_seconds(context.stream, [&] { op.forward(forward); });
   return forward_seconds + fastest_seconds(context.stream, [&] { op.backward(backward); });
 }

@@ -1,7 +1,7 @@
-// Optimizers over flat buffers. One block sums each chunk, then one block sums the chunks, in an order that depends
+// Optimizers over flat buffers. One block sums each chunk, then the last block sums the chunks, in an order that depends
 // only on shapes.
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/last_block.cuh"
 #include "optim/rules/update.h"
 
 namespace ddp::cuda {
@@ -20,9 +20,19 @@ __device__ double block_sum(double* tree, double value) {
   return sum;
 }
 
+// Called by all threads of a block.
+__device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
+  double sum = 0;
+  for (std::int64_t c = first + threadIdx.x; c < first + count; c += kThreads) sum += __ldcg(a.sums + 2 * c + which);
+  return block_sum(tree, sum);
+}
+
 __device__ double squared(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
-// For each chunk the sums of squares of the gradient, if it is trained, and of the weights.
+__device__ std::uint32_t squares_ticket;
+
+// For each chunk the sums of squares of the gradient, if it is trained, and of the weights; then the numbers of the step
+// if they depend on these.
 __global__ void sum_squares_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
@@ -40,29 +50,31 @@ __global__ void sum_squares_kernel(const UpdateArguments a) {
       a.sums[2 * c + 1] = weights;
     }
   }
-}
-
-// Called by all threads of a block.
-__device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
-  double sum = 0;
-  for (std::int64_t c = first + threadIdx.x; c < first + count; c += kThreads) sum += a.sums[2 * c + which];
-  return block_sum(tree, sum);
-}
-
-// One block.
-__global__ void step_numbers_kernel(const UpdateArguments a) {
-  __shared__ double tree[kThreads];
-  const double square_sum = a.settings.clip_norm > 0 ? sum_over(tree, a, 0, a.chunk_count, 0) : 0;
+  if (a.settings.clip_norm <= 0 || !is_last_block(&squares_ticket, gridDim.x)) return;
+  const double square_sum = sum_over(tree, a, 0, a.chunk_count, 0);
   if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.control, square_sum);
+}
+
+// Whether the numbers of a step depend on all chunks or take powers, so that they are computed once and not by each thread.
+__host__ __device__ bool keeps_numbers(const UpdateSettings& settings) {
+  return settings.clip_norm > 0 || settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb;
+}
+
+// One thread, where the gradient is not clipped.
+__global__ void step_numbers_kernel(const UpdateArguments a) { *a.numbers = step_numbers(a.settings, *a.control, 0); }
+
+__device__ StepNumbers numbers_of(const UpdateArguments& a) {
+  return keeps_numbers(a.settings) ? *a.numbers : step_numbers(a.settings, *a.control, 0);
 }
 
 // LAMB's moments, and for each chunk the sums of squares of its direction and of the weights.
 __global__ void lamb_moments_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   if (*a.skip != 0) return;
+  const StepNumbers numbers = numbers_of(a);
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
     const UpdateChunk chunk = a.chunks[c];
-    const ElementNumbers n = element_numbers(a.settings, *a.numbers, 1, chunk.decay_scale, 1);
+    const ElementNumbers n = element_numbers(a.settings, numbers, 1, chunk.decay_scale, 1);
     double direction = 0;
     double weights = 0;
     for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
@@ -87,8 +99,9 @@ __global__ void ratios_kernel(const UpdateArguments a) {
     const double weights = sum_over(tree, a, segment.first, segment.count, 1);
     const double other = sum_over(tree, a, segment.first, segment.count, 0);
     if (threadIdx.x == 0) {
-      a.ratios[s] =
-          segment.adapt ? trust_ratio(a.settings, a.numbers->gradient_scale, segment.decay_scale, weights, other) : 1;
+      a.ratios[s] = segment.adapt
+                        ? trust_ratio(a.settings, numbers_of(a).gradient_scale, segment.decay_scale, weights, other)
+                        : 1;
     }
   }
 }
@@ -96,7 +109,7 @@ __global__ void ratios_kernel(const UpdateArguments a) {
 template <class Form>
 __global__ void update_all_kernel(const UpdateArguments a) {
   if (*a.skip != 0) return;
-  const ElementNumbers n = element_numbers(a.settings, *a.numbers, a.lr_scale, a.decay_scale, 1);
+  const ElementNumbers n = element_numbers(a.settings, numbers_of(a), a.lr_scale, a.decay_scale, 1);
   const auto count = static_cast<std::size_t>(a.count);
   for (std::size_t i = first_index(); i < count; i += index_step()) {
     update_element<Form>(n, places_at<Form>(a, static_cast<std::int64_t>(i)));
@@ -106,12 +119,13 @@ __global__ void update_all_kernel(const UpdateArguments a) {
 template <class Form>
 __global__ void update_chunks_kernel(const UpdateArguments a) {
   if (*a.skip != 0) return;
+  const StepNumbers numbers = numbers_of(a);
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
     const UpdateChunk chunk = a.chunks[c];
     const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
     ElementNumbers n =
-        element_numbers(a.settings, numbers_for(*a.numbers, chunk), chunk.lr_scale, chunk.decay_scale, ratio);
-    if (a.numbers->control.step > chunk.last_step) n = frozen(n);
+        element_numbers(a.settings, numbers_for(numbers, chunk), chunk.lr_scale, chunk.decay_scale, ratio);
+    if (numbers.control.step > chunk.last_step) n = frozen(n);
     for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.begin + chunk.count; i += kThreads) {
       update_element<Form>(n, places_at<Form>(a, i));
     }
@@ -131,7 +145,7 @@ void update(cudaStream_t stream, const UpdateArguments& a) {
   if (settings.clip_norm > 0 || settings.rule == UpdateRule::lars) {
     launch(stream, blocks_of(a.chunk_count), kThreads, sum_squares_kernel, a);
   }
-  launch(stream, 1, kThreads, step_numbers_kernel, a);
+  if (keeps_numbers(settings) && settings.clip_norm <= 0) launch(stream, 1, 1, step_numbers_kernel, a);
   if (settings.rule == UpdateRule::lamb) launch(stream, blocks_of(a.chunk_count), kThreads, lamb_moments_kernel, a);
   if (settings.layerwise()) launch(stream, blocks_of(a.segment_count), kThreads, ratios_kernel, a);
   with_update_form(settings, [&](auto form) {

@@ -1,5 +1,5 @@
-// Reorders and converts a convolution's weights [K][C][taps] through shared memory, so that both sides are accessed
-// contiguously.
+// Reorders and converts weights [K][C][taps] through shared memory, so that both sides are accessed contiguously.
+// Fragments are gathered.
 #include <algorithm>
 
 #include "backend/cuda/kernels.h"
@@ -11,16 +11,19 @@ namespace {
 // Weights of a tile: some channels of one output channel, with all taps. A convolution with more taps than this is
 // copied tap by tap.
 constexpr std::uint32_t kTileWeights = 4608;
+// Weights of a block that gathers.
+constexpr std::uint32_t kGathered = 2048;
 
 // A tensor of weights, and the blocks that convert it.
 template <class Plain, class Packed>
 struct Tensor {
   Plain* plain;
   Packed* packed;
-  std::uint32_t channels, taps;
+  std::uint32_t outputs, channels, taps;
   std::uint32_t tile_channels;
   std::uint32_t tiles;      // of an output channel
   std::uint32_t end_block;  // of this tensor, where those of the next one begin
+  std::uint16_t products;   // of which these are the fragments; 0: it is packed by rows
   bool even;                // two channels at once
 };
 
@@ -98,17 +101,50 @@ __device__ inline void get_tile(const Tile& tile, const T* packed, float* values
   });
 }
 
+// Element `i` of the fragments of a product, from the plain weights. `turned`: of the product that computes the input's
+// gradient, for which the taps are in reverse order.
+__device__ inline float fragment_weight(const Fragments& f, bool turned, const float* weights, std::uint32_t i) {
+  const std::uint32_t element = i % 4;
+  const std::uint32_t lane = i / 4 % 32;
+  const std::uint32_t tile = i / 128;
+  const std::uint32_t step = tile / f.tiles() % f.steps();
+  const std::uint32_t group = tile / f.tiles() / f.steps();
+  const std::uint32_t output = (group * f.tiles() + tile % f.tiles()) * 8 + lane / 4;
+  const std::uint32_t unit = 2 * step + element / 2;
+  const std::uint32_t tap = unit / f.units();
+  const std::uint32_t channel = unit % f.units() * 8 + lane % 4 * 2 + element % 2;
+  if (output >= f.outputs || channel >= f.depth || tap >= f.taps) return 0.0F;
+  return turned ? weights[(channel * f.outputs + output) * f.taps + f.taps - 1 - tap]
+                : weights[(output * f.depth + channel) * f.taps + tap];
+}
+
+// Of the block's kGathered elements.
+template <class T>
+__device__ inline void gather_fragments(const Tensor<const float, T>& t, std::uint32_t block) {
+  const Fragments forward{t.channels, t.taps, t.outputs};
+  const Fragments turned{t.outputs, t.taps, t.channels};
+  const auto first = static_cast<std::uint32_t>(forward.elements());
+  const std::uint32_t count = first + (t.products == 2 ? static_cast<std::uint32_t>(turned.elements()) : 0);
+  for (std::uint32_t i = block * kGathered + threadIdx.x; i < (block + 1) * kGathered && i < count; i += kThreads) {
+    put(t.packed, i,
+        i < first ? fragment_weight(forward, false, t.plain, i) : fragment_weight(turned, true, t.plain, i - first));
+  }
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const Tensors<const float, T> tensors) {
   __shared__ float values[kTileWeights];
   std::uint32_t block = 0;
   const Tensor<const float, T>& tensor = tensors.of_block(block);
+  const bool gathers = tensor.products > 0;
   const Tile tile(tensor, block);
   each_of_block(
-      tile.channels * tile.taps, [&](std::uint32_t i) { return tensor.plain[tile.plain + i]; },
+      gathers ? 0 : tile.channels * tile.taps, [&](std::uint32_t i) { return tensor.plain[tile.plain + i]; },
       [&](std::uint32_t i, float value) { values[i] = value; });
   __syncthreads();
-  if (tensor.even) {
+  if (gathers) {
+    gather_fragments(tensor, block);
+  } else if (tensor.even) {
     put_tile<2>(tile, values, tensor.packed);
   } else {
     put_tile<1>(tile, values, tensor.packed);
@@ -134,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const Tensors<float, c
 
 // Where the order does not change, everything is one row of channels.
 PackedShape simplified(const PackedShape& s) {
-  return s.channels == 1 || s.taps == 1 ? PackedShape{1, s.elements(), 1} : s;
+  return !s.has_fragments() && (s.channels == 1 || s.taps == 1) ? PackedShape{1, s.weights(), 1} : s;
 }
 
 // A tensor whose blocks begin at `first_block`.
@@ -145,13 +181,19 @@ Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_bloc
   const bool even = shape.channels % 2 == 0 && fitting >= 2;
   const std::int64_t tile_channels = std::min(shape.channels, even ? fitting / 2 * 2 : fitting);
   const std::int64_t tiles = (shape.channels + tile_channels - 1) / tile_channels;
+  const std::int64_t blocks =
+      shape.has_fragments() ? (shape.elements() + kGathered - 1) / kGathered : shape.outputs * tiles;
   return {w.plain,
           as<Packed>(static_cast<void*>(w.packed)),
+          static_cast<std::uint32_t>(shape.outputs),
           static_cast<std::uint32_t>(shape.channels),
           static_cast<std::uint32_t>(shape.taps),
           static_cast<std::uint32_t>(tile_channels),
           static_cast<std::uint32_t>(tiles),
-          first_block + static_cast<std::uint32_t>(shape.outputs * tiles),
+          first_block + static_cast<std::uint32_t>(blocks),
+          static_cast<std::uint16_t>(shape.form == PackedForm::fragments_twice ? 2
+                                     : shape.has_fragments()                   ? 1
+                                                                               : 0),
           even};
 }
 
@@ -167,8 +209,8 @@ void convert_all(cudaStream_t stream, std::span<const WeightPacking> all, void (
     count = blocks = 0;
   };
   for (const WeightPacking& w : all) {
-    if (w.shape.elements() == 0) continue;
-    if (simplified(w.shape).taps > kTileWeights) {
+    if (w.shape.weights() == 0) continue;
+    if (!w.shape.has_fragments() && simplified(w.shape).taps > kTileWeights) {
       move(w);
       continue;
     }
@@ -200,8 +242,8 @@ __global__ void move_kernel(const From* from, To* to, std::uint32_t count, std::
 template <class From, class To>
 void move(cudaStream_t stream, const WeightPacking& w, const void* from, void* to, bool pack) {
   const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
-  launch(stream, blocks_for(static_cast<std::size_t>(w.shape.elements())), kThreads, move_kernel<From, To>,
-         as<From>(from), as<To>(to), number(w.shape.elements()), number(w.shape.channels), number(w.shape.taps), pack);
+  launch(stream, blocks_for(static_cast<std::size_t>(w.shape.weights())), kThreads, move_kernel<From, To>,
+         as<From>(from), as<To>(to), number(w.shape.weights()), number(w.shape.channels), number(w.shape.taps), pack);
 }
 
 }  // namespace
@@ -222,16 +264,15 @@ void unpack_weights(cudaStream_t stream, Element element, std::span<const Weight
   });
 }
 
-void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, std::int64_t outputs,
-                  std::int64_t channels, std::int64_t taps) {
+void pack_weights(cudaStream_t stream, const float* weights, Element element, void* packed, const PackedShape& shape) {
   // Only read.
-  const WeightPacking one{const_cast<float*>(weights), static_cast<std::byte*>(packed), {outputs, channels, taps}};
+  const WeightPacking one{const_cast<float*>(weights), static_cast<std::byte*>(packed), shape};
   pack_weights(stream, element, {&one, 1});
 }
 
-void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights, std::int64_t outputs,
-                    std::int64_t channels, std::int64_t taps) {
-  const WeightPacking one{weights, static_cast<std::byte*>(const_cast<void*>(packed)), {outputs, channels, taps}};
+void unpack_weights(cudaStream_t stream, Element element, const void* packed, float* weights,
+                    const PackedShape& shape) {
+  const WeightPacking one{weights, static_cast<std::byte*>(const_cast<void*>(packed)), shape};
   unpack_weights(stream, element, {&one, 1});
 }
 

@@ -2,6 +2,8 @@
 //
 //   LinearSpec spec{.batch = 64, .inputs = 800, .outputs = 500, .relu = true};
 //
+// The weight's columns have the plain order of an image that is flattened, [channels][height][width], in every layout of x.
+//
 // With `parts` the outputs are divided into so many equal parts, one for each rank (Krizhevsky, "One weird trick for
 // parallelizing convolutional neural networks", 2014, arXiv 1404.5997): the rank of part p computes the outputs
 // [p outputs / parts, (p + 1) outputs / parts) of the samples of all ranks, from these rows of the weight, and only
@@ -28,8 +30,10 @@ struct LinearSpec {
   bool relu = false;
   bool input_gradient = true;  // whether backward computes dx
   std::int64_t parts = 1;      // a divisor of the outputs
+  Shape image = {};            // what is flattened in front, with `inputs` elements; empty: nothing
 
-  constexpr Shape input_shape() const { return {inputs, 1, 1}; }
+  constexpr Shape input_shape() const { return image == Shape{} ? Shape{inputs, 1, 1} : image; }
+  constexpr std::int64_t positions() const { return input_shape().height * input_shape().width; }
   constexpr Shape output() const { return {outputs, 1, 1}; }
   constexpr std::int64_t parameter_elements(std::size_t which) const {
     return which == 0 ? inputs * outputs : which == 1 && bias ? outputs : 0;

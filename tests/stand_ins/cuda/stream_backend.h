@@ -46,7 +46,7 @@ class StreamMath final : public FlatMath {
   void to_bf16(Bf16* to, const float* from, std::size_t count) override;
   void from_bf16(float* to, const Bf16* from, std::size_t count) override;
   void find_broken(std::span<const double> sums, double* broken) override;
-  void square_sums(const float* values, std::size_t count, double* sums) override;
+  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override;
   void copy(float* to, const float* from, std::size_t count, const double* skip) override;
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override;
   void update(const UpdateArguments& arguments) override;
