@@ -97,7 +97,7 @@ int run_plan(const MpiSession& session, const Options& options) {
              format_count(e.network->memory().arena_bytes));
   fmt::print("parameters {}, gradient of the same size\n",
              format_bytes(static_cast<std::uint64_t>(e.graph.flat_elements()) * sizeof(float)));
-  fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients and optimizer state\n",
+  fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients, optimizer state and batches\n",
              format_bytes(e.network->memory().arena_bytes + e.state_bytes),
              format_bytes(e.network->memory().arena_bytes), format_bytes(e.state_bytes));
   if (on_cpu) print_split_advice(e);

@@ -2,8 +2,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -40,7 +42,8 @@ struct Case {
   std::int64_t global_batch = 1;
   bool strong = false;
   bool weak = false;
-  RunTiming best = {};  // of the fastest turn; on all ranks of the job
+  bool crowded = false;  // as many threads share a core as in the whole job
+  RunTiming best = {};   // of the fastest turn; on all ranks of the job
   double message_seconds = std::numeric_limits<double>::infinity();
   std::string too_large = {};  // why it cannot be trained
 
@@ -48,13 +51,35 @@ struct Case {
   bool measured() const { return !best.ranks.empty(); }
 };
 
-std::vector<Case> cases_of(int size, std::int64_t global_batch) {
+// The threads of the first `ranks` on the machine of rank `on`.
+std::int64_t threads_on(const RunFacts& facts, std::size_t on, std::size_t ranks) {
+  std::int64_t threads = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (facts.machines[rank] == facts.machines[on]) threads += facts.threads[rank];
+  }
+  return threads;
+}
+
+// The CPUs that two ranks have on the machine of rank `on` if each CPU has as many threads as with all ranks.
+std::int64_t crowded_cpus(const RunFacts& facts, std::size_t on) {
+  const auto all = static_cast<double>(threads_on(facts, on, facts.machines.size()));
+  const auto two = static_cast<double>(threads_on(facts, on, 2));
+  return std::max<std::int64_t>(1, std::lround(two * static_cast<double>(facts.cpus[on]) / all));
+}
+
+std::vector<Case> cases_of(const RunFacts& facts, std::int64_t global_batch) {
+  const auto size = static_cast<int>(facts.machines.size());
+  const bool shares_cores = !facts.gpu && threads_on(facts, 0, facts.machines.size()) > facts.cpus[0];
   std::vector<Case> cases;
   for (int ranks = 1; ranks < 2 * size; ranks *= 2) {
     const int used = std::min(ranks, size);
     const std::int64_t part = std::max<std::int64_t>(used, global_batch * used / size);
     cases.push_back({.ranks = used, .global_batch = global_batch, .strong = true, .weak = part == global_batch});
     if (part != global_batch) cases.push_back({.ranks = used, .global_batch = part, .weak = true});
+    // What it costs to wait for a rank that waits for a core.
+    if (used == 2 && size > 2 && shares_cores && crowded_cpus(facts, 0) < facts.cpus[0]) {
+      cases.push_back({.ranks = used, .global_batch = part, .crowded = true});
+    }
   }
   return cases;
 }
@@ -108,7 +133,9 @@ class Study {
       // The images are counted when they are opened.
       return resolve_batch(options.batch, session.size(), std::numeric_limits<std::int32_t>::max()).global_batch;
     });
-    cases_ = cases_of(session.size(), global_batch);
+    facts_.gpu = where_.device.gpu_module != nullptr;
+    facts_ = or_abort(session, [&] { return complete_facts(facts_, where_, options); });
+    cases_ = cases_of(facts_, global_batch);
   }
 
   void measure() {
@@ -182,7 +209,14 @@ class Study {
   }
 
   std::pair<std::string, double> train(const MpiSession& part, const Case& what, std::int64_t steps) {
-    const Ranks ranks{of_first(where_.topology, what.ranks), where_.binding, part.ranks().duplicate(), where_.device};
+    Ranks ranks{of_first(where_.topology, what.ranks), where_.binding, part.ranks().duplicate(), where_.device};
+    std::vector<int>& cpus = ranks.binding.cpus;
+    std::optional<RestrictedTo> restricted;
+    if (what.crowded) {
+      const auto kept = static_cast<std::size_t>(crowded_cpus(facts_, static_cast<std::size_t>(part.rank())));
+      cpus.resize(std::min(cpus.size(), kept));
+      restricted.emplace(cpus);
+    }
     const RunTiming timing = measure_training(part, ranks, options_of(options_, what, session_.size(), steps));
     if (timing.ranks[0].steps < 1) {
       throw JointError(ExitCode::stopped, "stopped; nothing was written", part.rank() == 0);
@@ -193,6 +227,7 @@ class Study {
   const MpiSession& session_;
   const Options& options_;
   Ranks where_;
+  RunFacts facts_;  // of where the ranks are
   std::vector<Case> cases_;
 };
 
@@ -205,11 +240,13 @@ ScalingStudy study_of(const std::vector<Case>& cases, const Options& options) {
     const ScalingPoint point = scaling_point(each.best, each.message_seconds);
     if (each.strong) study.strong.push_back(point);
     if (each.weak) study.weak.push_back(point);
+    if (each.crowded) study.crowded.push_back(point);
   }
   if (study.strong.front().layout.ranks == 1) return study;
   // The whole batch does not fit into the memory of one rank.
   std::vector<ScalingPoint> points = study.strong;
   points.insert(points.end(), study.weak.begin(), study.weak.end());
+  points.insert(points.end(), study.crowded.begin(), study.crowded.end());
   ScalingPoint one = study.weak.front();
   one.layout.global_batch = study.strong.front().layout.global_batch;
   one.step = fit_scaling(points, study.root).predict(one.layout);

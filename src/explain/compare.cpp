@@ -20,7 +20,7 @@ double relative(double x, double y) {
 }
 
 // In the order in which a step computes them.
-DifferenceKind kind_of(const StepRecord& a, const StepRecord& b) {
+DifferenceKind kind_of(const StepRecord& a, const StepRecord& b, bool divided) {
   if (a.samples != b.samples) return DifferenceKind::data_order;
   // Images that lie on a device are not hashed.
   if (a.pixels != b.pixels && a.pixels != 0 && b.pixels != 0) return DifferenceKind::augmentation;
@@ -28,10 +28,10 @@ DifferenceKind kind_of(const StepRecord& a, const StepRecord& b) {
   if (!same_number(a.loss, b.loss)) {
     return relative(a.loss, b.loss) < kRoundingDifference ? DifferenceKind::rounding : DifferenceKind::weights;
   }
-  if (!same_number(a.grad_norm, b.grad_norm)) {
-    return relative(a.grad_norm, b.grad_norm) < kRoundingDifference ? DifferenceKind::rounding
-                                                                    : DifferenceKind::reduction;
-  }
+  const bool rounded = relative(a.grad_norm, b.grad_norm) < kRoundingDifference;
+  if (!rounded) return DifferenceKind::reduction;
+  if (divided) return DifferenceKind::none;
+  if (!same_number(a.grad_norm, b.grad_norm)) return DifferenceKind::rounding;
   if (a.statistics != b.statistics) return DifferenceKind::statistics;
   if (a.weights != b.weights) return DifferenceKind::update;
   return DifferenceKind::none;
@@ -61,9 +61,11 @@ std::string explanation_of(const Comparison& c) {
                              : "the weights that were not hashed differ, or dropout, label smoothing or precision do");
     case DifferenceKind::rounding:
       return fmt::format(
-          "loss {} and {}, gradient norm {} and {}: they differ like another order of additions, from "
-          "other kernels, logical shards or numbers of ranks; --deterministic fixes it",
-          a.loss, b.loss, a.grad_norm, b.grad_norm);
+          "loss {} and {}, gradient norm {} and {}: they differ like another order of additions, from {}", a.loss,
+          b.loss, a.grad_norm, b.grad_norm,
+          c.options.deterministic
+              ? "other logical shards or instructions of the processor, as both runs have --deterministic"
+              : "other kernels, logical shards or numbers of ranks; --deterministic fixes it");
     case DifferenceKind::reduction:
       return fmt::format(
           "the loss is the same, the norm of the gradient is {} and {}: backward or the sum over the ranks "
@@ -105,15 +107,16 @@ const char* difference_name(DifferenceKind kind) {
   return "";
 }
 
-Comparison compare(std::span<const StepRecord> a, std::span<const StepRecord> b) {
+Comparison compare(std::span<const StepRecord> a, std::span<const StepRecord> b, ComparedOptions options) {
   Comparison result;
+  result.options = options;
   std::size_t j = 0;
   for (const StepRecord& step : a) {
     while (j < b.size() && b[j].step < step.step) ++j;
     if (j == b.size()) break;
     if (b[j].step != step.step) continue;
     if (result.steps++ == 0) result.first_step = step.step;
-    result.kind = kind_of(step, b[j]);
+    result.kind = kind_of(step, b[j], options.divided);
     result.step = step.step;
     if (result.kind == DifferenceKind::none) continue;
     result.a = step;
@@ -144,8 +147,11 @@ Comparison compare(const Comparison& steps, const RunHistory& a, const RunHistor
 std::string describe(const Comparison& c, const std::string& a, const std::string& b) {
   if (c.steps == 0) return fmt::format("{} and {} have no step in common\n", a, b);
   if (c.kind == DifferenceKind::none) {
-    return fmt::format("no difference in the {} steps from {} to {} that both runs have\n", c.steps, c.first_step,
-                       c.step);
+    return fmt::format(
+        "no difference in the {} steps from {} to {} that both runs have{}\n", c.steps, c.first_step, c.step,
+        c.options.divided ? "; gradient norms are compared up to rounding, running statistics and weights "
+                            "not, as --pipeline or --split-linear divides the network"
+                          : "");
   }
   if (c.kind == DifferenceKind::evaluation) {
     return fmt::format(

@@ -30,7 +30,16 @@ enum class DifferenceKind {
 };
 const char* difference_name(DifferenceKind kind);
 
+// What the options of the two runs say about how their steps may be compared.
+struct ComparedOptions {
+  bool deterministic = false;  // both have --deterministic
+  // One divides the network among its ranks (--pipeline, --split-linear): the gradient norm is added in another order, and the
+  // hashes of running statistics and weights are those of other parts.
+  bool divided = false;
+};
+
 struct Comparison {
+  ComparedOptions options = {};
   DifferenceKind kind = DifferenceKind::none;
   std::int64_t step = 0;        // at which they differ
   std::int64_t steps = 0;       // that both runs have
@@ -42,7 +51,7 @@ struct Comparison {
 };
 
 // The steps in increasing order; only those that both have are compared.
-Comparison compare(std::span<const StepRecord> a, std::span<const StepRecord> b);
+Comparison compare(std::span<const StepRecord> a, std::span<const StepRecord> b, ComparedOptions options = {});
 // The same with the evaluations up to that step.
 Comparison compare(const Comparison& steps, const RunHistory& a, const RunHistory& b);
 

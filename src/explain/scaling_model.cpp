@@ -44,12 +44,9 @@ double traffic_of(std::int64_t ranks, bool root) {
 template <class Property>
 const ScalingPoint* largest(std::span<const ScalingPoint> points, Property has) {
   const ScalingPoint* found = nullptr;
+  const auto size = [](const ScalingPoint& it) { return std::pair(it.layout.ranks, it.layout.global_batch); };
   for (const ScalingPoint& point : points) {
-    if (!has(point)) continue;
-    if (found == nullptr || point.layout.ranks > found->layout.ranks ||
-        (point.layout.ranks == found->layout.ranks && point.layout.global_batch > found->layout.global_batch)) {
-      found = &point;
-    }
+    if (has(point) && (found == nullptr || size(point) > size(*found))) found = &point;
   }
   return found;
 }
@@ -85,12 +82,20 @@ void fit_one_rank(std::span<const ScalingPoint> points, ScalingModel& model) {
 }
 
 void fit_host(std::span<const ScalingPoint> points, ScalingModel& model) {
-  const ScalingPoint* shared = largest(points, [](const ScalingPoint& p) { return p.layout.ranks_per_host > 1; });
-  if (shared == nullptr || running_ranks(shared->layout) <= 1) return;
-  const ScalingLayout& layout = shared->layout;
-  const double alone = model.compute_fixed + model.compute_per_image * shared->batch_per_rank();
-  const double slower = shared->step.compute / (layout.threads_per_core * alone) - 1;
-  model.host_sharing = std::max(0.0, slower / (running_ranks(layout) - 1));
+  const auto slower = [&](const ScalingPoint& point) {
+    const double alone = model.compute_fixed + model.compute_per_image * point.batch_per_rank();
+    return point.step.compute / (model.stretch(point.layout.threads_per_core) * alone) - 1;
+  };
+  model.core_sharing = 0;
+  const ScalingPoint* crowded = largest(points, [](const ScalingPoint& p) {
+    return p.layout.ranks > 1 && p.layout.threads_per_core > 1 && running_ranks(p.layout) <= 1;
+  });
+  model.core_sharing =
+      crowded == nullptr ? 1 : std::max(0.0, slower(*crowded) / (crowded->layout.threads_per_core - 1));
+  const ScalingPoint* shared = largest(points, [](const ScalingPoint& p) { return running_ranks(p.layout) > 1; });
+  if (shared != nullptr) {
+    model.host_sharing = std::max(0.0, slower(*shared) / (running_ranks(shared->layout) - 1));
+  }
 }
 
 void fit_link(const ScalingPoint& point, ScalingModel& model) {
@@ -131,15 +136,16 @@ void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
   const double modelled = exposed_sums(sums, backward_ends);
   const double measured = point.step.communication;
   if (measured > modelled) {
-    model.delay = delay_of_sums(sums, backward_ends, measured) / point.layout.threads_per_core;
+    model.delay = delay_of_sums(sums, backward_ends, measured) / model.stretch(point.layout.threads_per_core);
   } else {
     model.unhidden = modelled > 0 ? std::max(measured / modelled, kLeastUnhidden) : 1;
   }
   const double own = point.step.data_wait + point.step.compute + point.step.optimizer + point.step.other;
   const double uneven = uneven_images(point.layout) * model.compute_per_image;
   model.jitter = std::max(0.0, point.step.imbalance - uneven) / (own * expected_maximum(point.layout.ranks));
-  model.optimizer = std::max(model.optimizer, point.step.optimizer / point.layout.threads_per_core);
-  model.other = std::max(model.other, point.step.other / point.layout.threads_per_core);
+  const double stretch = model.stretch(point.layout.threads_per_core);
+  model.optimizer = std::max(model.optimizer, point.step.optimizer / stretch);
+  model.other = std::max(model.other, point.step.other / stretch);
 }
 
 }  // namespace
@@ -187,7 +193,7 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
   StepModel step;
   step.steps = 1;
   const double images = average_batch(layout);
-  const double stretch = layout.threads_per_core;
+  const double stretch = this->stretch(layout.threads_per_core);
   const double sharing = 1 + host_sharing * (running_ranks(layout) - 1);
   step.compute = stretch * sharing * (compute_fixed + compute_per_image * images);
   step.optimizer = stretch * optimizer;
@@ -211,9 +217,17 @@ ScalingModel fit_scaling(std::span<const ScalingPoint> points, bool root) {
   model.root = root;
   fit_one_rank(points, model);
   fit_host(points, model);
-  if (const ScalingPoint* several = largest(points, [](const ScalingPoint& p) { return p.layout.ranks > 1; })) {
-    fit_link(*several, model);
-    fit_exposed(*several, model);
+  const auto several = [](const ScalingPoint& point) { return point.layout.ranks > 1; };
+  if (const ScalingPoint* most = largest(points, several)) {
+    fit_link(*most, model);
+    // Sums wait longer where ranks share cores.
+    double crowding = 1;
+    for (const ScalingPoint& point : points) {
+      if (several(point)) crowding = std::max(crowding, point.layout.threads_per_core);
+    }
+    fit_exposed(
+        *largest(points, [&](const ScalingPoint& p) { return several(p) && p.layout.threads_per_core == crowding; }),
+        model);
   }
   return model;
 }

@@ -57,6 +57,7 @@ struct ScalingModel {
   double other = 0;
   double host_sharing =
       0;  // how much slower a rank computes for each further rank that runs on its machine, as a share
+  double core_sharing = 1;  // how much longer a rank computes for each further thread on its core, as a share
   std::int64_t workers = 0;
   double load_per_image = 0;
   double least_wait = 0;  // for data that are ready
@@ -66,13 +67,15 @@ struct ScalingModel {
   bool overlaps = false;
   bool root = false;    // --reduction root
   double unhidden = 1;  // measured over modelled exposed communication, where less is exposed than modelled
-  // What the sums of a step take beyond their fastest, in seconds, where more is exposed; threads_per_core times as long.
+  // What the sums of a step take beyond their fastest, in seconds, where more is exposed; stretch() times as long.
   double delay = 0;
   std::vector<double> bucket_bytes;
   std::vector<double> bucket_ready;  // as a share of the time until backward ends
   bool communicates = false;         // a point with several ranks was fitted
 
   StepModel predict(const ScalingLayout& layout) const;
+  // How much longer computing takes because threads share cores.
+  double stretch(double threads_per_core) const { return 1 + core_sharing * (threads_per_core - 1); }
   // Of the buckets over `ranks` ranks, if they begin when backward has ended.
   double sum_seconds(std::size_t bucket, std::int64_t ranks) const;
 };

@@ -43,6 +43,7 @@ ScalingModel whole_model(const ScalingStudy& study) {
   std::vector<ScalingPoint> points = study.strong;
   if (study.one_predicted) points.erase(points.begin());
   points.insert(points.end(), study.weak.begin(), study.weak.end());
+  points.insert(points.end(), study.crowded.begin(), study.crowded.end());
   return fit_scaling(points, study.root);
 }
 
@@ -105,6 +106,9 @@ std::string model_text(const ScalingModel& model) {
   if (model.host_sharing > 0) {
     text += fmt::format(", {} more for each further rank of a host", share_text(model.host_sharing));
   }
+  if (model.core_sharing != 1) {
+    text += fmt::format(", {} more for each further thread on a core", share_text(model.core_sharing));
+  }
   if (model.communicates) {
     text += fmt::format("; {:.3g} us per message", model.message_seconds * 1e6);
     if (model.bandwidth > 0) {
@@ -147,7 +151,7 @@ std::vector<ScalingCheck> check_predictions(const ScalingStudy& study) {
   for (const ScalingPoint& point : study.strong) {
     if (point.layout.ranks <= 2) continue;
     std::vector<ScalingPoint> fewer;
-    for (const auto* series : {&study.strong, &study.weak}) {
+    for (const auto* series : {&study.strong, &study.weak, &study.crowded}) {
       for (const ScalingPoint& other : *series) {
         const bool guessed = series == &study.strong && study.one_predicted && other.layout.ranks == 1;
         if (!guessed && 2 * other.layout.ranks <= point.layout.ranks) fewer.push_back(other);

@@ -83,7 +83,16 @@ void warn_if_crowded(const HostView& view, const Topology& topology, const CoreS
   }
 }
 
+void set_affinity_of_compute_threads(std::span<const int> cpus) {
+#pragma omp parallel
+  (void)set_affinity(cpus);
+}
+
 }  // namespace
+
+RestrictedTo::RestrictedTo(std::span<const int> cpus) : before_(affinity()) { set_affinity_of_compute_threads(cpus); }
+
+RestrictedTo::~RestrictedTo() { set_affinity_of_compute_threads(before_); }
 
 std::vector<int> available_cpus(const Environment& environment) {
   std::vector<int> own = affinity();

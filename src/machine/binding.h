@@ -34,6 +34,19 @@ struct Binding {
 Binding bind_ranks(const MpiSession& session, const Topology& topology, const DistributedOptions& options,
                    double timeout = rank_timeout());
 
+// Restricts the compute threads of the calling thread, and threads that it starts meanwhile, to these CPUs, until it goes out
+// of scope. No effect if the system refuses.
+class RestrictedTo {
+ public:
+  explicit RestrictedTo(std::span<const int> cpus);
+  ~RestrictedTo();
+  RestrictedTo(const RestrictedTo&) = delete;
+  RestrictedTo& operator=(const RestrictedTo&) = delete;
+
+ private:
+  std::vector<int> before_;
+};
+
 // The logical CPUs available to this rank: its affinity, or that of mpirun if mpirun bound the rank by default.
 std::vector<int> available_cpus(const Environment& environment);
 

@@ -17,14 +17,18 @@ constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::string_view kTitle = "layout plan, version 1";
 
 // Whether a stage can be computed in a layout. Timing a reorder on a GPU takes seconds, so only layouts supported on
-// both sides are queried. A linear layer reads an image that is flattened, and writes a vector, in any layout that it
-// supports.
+// both sides are queried, and a reorder of the logits only if there is no other way. A linear layer reads an image that is
+// flattened, and writes a vector, in any layout that it supports.
 bool is_usable(const OpFactory& ops, const std::vector<Stage>& stages, std::size_t s, Layout layout) {
-  const bool last = s + 1 == stages.size();
-  const bool flattens = std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(),
-                                    [](const StageInput& input) { return input.flattens; });
-  const bool vector = (last || flattens) && !std::holds_alternative<LinearSpec>(stages[s].spec);
-  return ops.supports(stages[s].spec, layout, layout) && (!vector || is_vector_layout(layout));
+  const auto supported = [&](Layout which) { return ops.supports(stages[s].spec, which, which); };
+  const bool any = is_vector_layout(layout) || std::holds_alternative<LinearSpec>(stages[s].spec);
+  if (!supported(layout) || any) return supported(layout);
+  if (std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(), [](const StageInput& in) { return in.flattens; })) {
+    return false;
+  }
+  return s + 1 < stages.size() || std::none_of(kLayouts.begin(), kLayouts.end(), [&](Layout other) {
+           return is_vector_layout(other) && supported(other);
+         });
 }
 
 KernelQuery reorder_after(const Stage& stage, Layout from, Layout to) {
@@ -69,6 +73,7 @@ std::vector<KernelQuery> kernel_queries(OpFactory& ops, const std::vector<Stage>
           if (from != to && is_usable(ops, stages, before, from)) add(reorder_after(stages[before], from, to));
         }
       }
+      if (s + 1 == stages.size() && !is_vector_layout(to)) add(reorder_after(stages[s], to, kLayoutOfReorderedLogits));
     }
   }
   each_join(ops, stages, [&](const KernelQuery& query, std::size_t /*first*/) { add(query); });
@@ -95,7 +100,12 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
   for (std::size_t s = 0; s < stages.size(); ++s) {
     std::vector<double> costs(kChoices, kImpossible);
     for (std::size_t l = 0; l < kChoices; ++l) {
-      if (is_usable(ops, stages, s, kLayouts[l])) costs[l] = answer({stages[s].spec, kLayouts[l], kLayouts[l]}).seconds;
+      const Layout layout = kLayouts[l];
+      if (!is_usable(ops, stages, s, layout)) continue;
+      costs[l] = answer({stages[s].spec, layout, layout}).seconds;
+      if (s + 1 == stages.size() && !is_vector_layout(layout)) {
+        costs[l] += answer(reorder_after(stages[s], layout, kLayoutOfReorderedLogits)).seconds;
+      }
     }
     problem.add({s}, costs);
     for (const StageInput& input : stages[s].inputs) {

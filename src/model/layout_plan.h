@@ -59,5 +59,7 @@ LayoutPlan layout_plan_from_text(const std::string& text, const std::vector<Stag
 
 // Whether a loss can read logits, or a flatten can pass on values, in this layout without a reorder.
 bool is_vector_layout(Layout layout);
+// The layout of logits whose stage has no vector layout.
+inline constexpr Layout kLayoutOfReorderedLogits = Layout::plain;
 
 }  // namespace ddp

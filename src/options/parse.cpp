@@ -315,6 +315,10 @@ void check_combinations(const Options& options) {
         "--new-classifier requires --init-from or --model FILE.onnx, which initializes the other layers");
   check(!options.model.sync_batch_norm || !options.batch.balance, ExitCode::usage,
         "--sync-batch-norm requires one logical shard per rank, --balance on more of them");
+  check(!options.batch.balance || options.device.steps_in_flight <= 1, ExitCode::usage,
+        "--balance on cannot be combined with --steps-in-flight of more than 1, as shards are moved between steps; "
+        "remove "
+        "one of the two");
   if (splits_linear(options.distributed)) check_split_linear(options);
   if (options.distributed.pipeline > 1) check_pipeline(options);
   check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,

@@ -36,6 +36,14 @@ std::unique_ptr<ResidentImages> make_resident(DeviceQueue& queue, const Dataset&
   return std::make_unique<ResidentImages>(queue, dataset);
 }
 
+std::size_t device_bytes(const StageConfig& config) {
+  std::size_t sample = sizeof(std::int32_t) + sizeof(std::uint64_t);  // label, key
+  if (config.mixed) sample += sizeof(std::int32_t) + sizeof(float);   // second label, weight
+  if (config.edited) sample += sizeof(ImageEdit);
+  sample += config.resident != nullptr ? sizeof(std::int32_t) : config.image_bytes;
+  return config.buffers * static_cast<std::size_t>(config.max_samples) * sample;
+}
+
 BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
   DDP_ASSERT(!config.mixed || config.resident == nullptr);
   DDP_ASSERT(!config.edited || config.resident != nullptr);

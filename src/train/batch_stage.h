@@ -47,6 +47,9 @@ struct StageConfig {
   std::size_t buffers = 1;                   // batches that may be in use at the same time
 };
 
+// Device memory of such batches, where that is not host memory.
+std::size_t device_bytes(const StageConfig& config);
+
 class BatchStage {
  public:
   BatchStage(DeviceQueue& queue, const StageConfig& config);

@@ -87,14 +87,16 @@ Normalization evaluated_normalization(const Normalization& options, const Traini
   return own;
 }
 
-// Parameters, optimizer state, and gradient buffers: one for the sum and one for each level of the tree over the rank's
-// own shards.
+// Parameters, optimizer state, gradient buffers (one for the sum and one for each level of the tree over the rank's own
+// shards), and batches of images that are not resident.
 std::size_t bytes_beside_activations(const Experiment& e) {
   const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
   const std::size_t slow = e.options.optimizer.lookahead > 0 ? 1 : 0;
-  return (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
-         static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
+  const std::size_t flat = (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
+                           static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
+  if (e.backend->queue().on_host()) return flat;
+  return flat + device_bytes(batch_buffers(e, e.data.train->shape().size(), nullptr));
 }
 
 // As sent in a step.
@@ -242,6 +244,26 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
 Reduction reduction_of(const Options& options) {
   // Only the fixed tree adds in an order that is independent of the number of ranks.
   return options.optimizer.deterministic ? Reduction::tree : options.distributed.reduction;
+}
+
+// Only a device with a queue of its own computes while the host goes on. Sums by messages make the host wait in each
+// step, as do the stages of a pipeline, and shards are only moved between steps.
+std::size_t steps_in_flight(const Experiment& e) {
+  constexpr std::size_t kOnGpu = 4;
+  if (e.options.batch.balance || e.pipeline) return 1;
+  if (e.options.device.steps_in_flight > 0) return static_cast<std::size_t>(e.options.device.steps_in_flight);
+  const bool recordable = e.sums == nullptr || e.sums->recordable();
+  return e.device.gpu_module != nullptr && recordable ? kOnGpu : 1;
+}
+
+// Only the ends of a pipeline see images and labels.
+StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const ResidentImages* resident) {
+  return {.image_bytes = e.place.first() ? image_bytes : 0,
+          .max_samples = e.batch.per_rank,
+          .resident = resident,
+          .mixed = mixes(e.options.data) && (e.place.first() || e.place.last()),
+          .edited = resident != nullptr && e.edits.has_value(),
+          .buffers = steps_in_flight(e)};
 }
 
 ReducerConfig reducer_config(const Experiment& e) {

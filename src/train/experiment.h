@@ -67,7 +67,7 @@ struct Experiment {
   // Of gradients to be summed together, if --bucket-mib does not say it.
   std::size_t bucket_bytes = kBucketBytes;
   LayoutPlan plan;
-  // Device memory of this rank besides activations: parameters, gradients, optimizer state.
+  // Device memory of this rank besides activations: parameters, gradients, optimizer state, batches.
   std::size_t state_bytes = 0;
   std::string plan_text;    // the plan as all ranks received it
   std::string plan_origin;  // its origin, for the log: "timed in 1.2 s", "from the cache"
@@ -116,6 +116,11 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
 
 // The algorithm that sums gradients over the ranks.
 Reduction reduction_of(const Options& options);
+
+// Steps that are begun before the result of the first is read.
+std::size_t steps_in_flight(const Experiment& e);
+// The batches of a rank that are in use meanwhile, whose images are `resident` or read.
+StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const ResidentImages* resident);
 
 // How gradients are summed, for the number of shards that each rank has now.
 ReducerConfig reducer_config(const Experiment& e);

@@ -37,8 +37,8 @@ void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& confi
   const std::size_t left = available > other_bytes ? available - other_bytes : 0;
   const std::int64_t fits = largest_batch(backend, graph, config, config.batch - 1, left);
   const std::string need = fmt::format(
-      "{} samples per logical shard need {} of device memory ({} activations, {} parameters, gradients and "
-      "optimizer state), but {} are available",
+      "{} samples per logical shard need {} of device memory ({} activations, {} parameters, gradients, "
+      "optimizer state and batches), but {} are available",
       config.batch, format_bytes(arena + other_bytes), format_bytes(arena), format_bytes(other_bytes),
       format_bytes(available));
   check(fits > 0, ExitCode::out_of_memory,

@@ -12,7 +12,7 @@
 namespace ddp {
 
 // Throws Error(out_of_memory) with the largest number of samples per shard that would fit, if the activations of
-// `config` and `other_bytes` (parameters, gradients, optimizer, messages) exceed the backend's memory. Does nothing if
+// `config` and `other_bytes` (parameters, gradients, optimizer, batches) exceed the backend's memory. Does nothing if
 // the backend does not report its memory.
 void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan,
                 std::size_t other_bytes);

@@ -17,29 +17,11 @@
 #include "train/open_device.h"
 
 namespace ddp {
-namespace {
-
-// Only a device with a queue of its own computes while the host goes on. Sums by messages make the host wait in each
-// step, as do the stages of a pipeline, and shards are only moved between steps.
-std::size_t steps_in_flight(const Experiment& e) {
-  constexpr std::size_t kOnGpu = 4;
-  if (e.options.batch.balance || e.pipeline) return 1;
-  if (e.options.device.steps_in_flight > 0) return static_cast<std::size_t>(e.options.device.steps_in_flight);
-  return e.device.gpu_module != nullptr && e.sums->recordable() ? kOnGpu : 1;
-}
-
-}  // namespace
 
 Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
                         PhaseClock& clock)
     : reducer(e.summing_ranks(ranks), *e.backend, *e.sums, reducer_config(e)),
-      // Only the ends of a pipeline see images and labels.
-      stage(e.backend->queue(), {.image_bytes = e.place.first() ? images.data->shape().size() : 0,
-                                 .max_samples = e.batch.per_rank,
-                                 .resident = images.resident,
-                                 .mixed = mixes(e.options.data) && (e.place.first() || e.place.last()),
-                                 .edited = images.resident != nullptr && e.edits.has_value(),
-                                 .buffers = steps_in_flight(e)}),
+      stage(e.backend->queue(), batch_buffers(e, images.data->shape().size(), images.resident)),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
       pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size(),

@@ -30,6 +30,7 @@ bad 2 'momentum' --momentum 1.5
 bad 2 'train' trian
 bad 2 "freeze: no parameter of the model matches 'norm\*'; there are conv1.weight, " --freeze 'norm*'
 bad 2 'epochs' --epochs 0
+bad 2 '--balance on cannot be combined with --steps-in-flight of more than 1' --balance on --steps-in-flight 2
 bad 2 'no-such.cfg' --config "$folder/no-such.cfg"
 printf 'modle = lenet\n' >"$folder/bad.cfg"
 bad 2 'bad.cfg.*model' --config "$folder/bad.cfg"

@@ -62,7 +62,7 @@ unset DDP_CUDA_MODULE
 if [ "$REAL_GPU_MODULE" = yes ]; then
   run 0 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model resnet18-d2l --precision bf16
   has ' nhwc +forward=cudnn\..* data=cudnn\..* weights=cudnn\.'
-  has '^device memory of a rank: .* MiB; .* activations, .* optimizer state$'
+  has '^device memory of a rank: .* MiB; .* activations, .* optimizer state and batches$'
   has '^available on it: 78.2 GiB'
   # LeNet's step in bf16 is 12 kernels.
   run 0 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model lenet --precision bf16 --global-batch 256

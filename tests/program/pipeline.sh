@@ -55,6 +55,8 @@ exact=(--dataset glyphs --train-limit 30 --test-limit 10 --global-batch 9 --thre
 run 0 120 1 "${exact[@]}" --model lenet --output "$folder/exact-1"
 run 0 120 2 "${exact[@]}" --model lenet --pipeline 2 --output "$folder/exact-2"
 same_tensors "$folder/exact-1/latest" "$folder/exact-2/latest"
+run 0 60 1 compare "$folder/exact-1" "$folder/exact-2"
+said 'no difference in the [0-9]+ steps .*, as --pipeline or --split-linear divides the network' out
 run 0 120 4 "${exact[@]}" --model lenet --pipeline 2 --output "$folder/exact-4"
 same_tensors "$folder/exact-1/latest" "$folder/exact-4/latest"
 run 0 120 4 "${exact[@]}" --model resnet18-d2l --pipeline 4 --lookahead 2 --output "$folder/exact-4"

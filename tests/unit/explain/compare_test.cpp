@@ -69,6 +69,30 @@ TEST(CompareTest, PixelsOnADeviceAreNotCompared) {
   EXPECT_EQ(compare(steps_of(1, 5), b).kind, DifferenceKind::none);
 }
 
+// The stages of a pipeline add the norm in another order, and have other weights to hash.
+TEST(CompareTest, DividedNetworksHaveOtherHashesAndRoundedNorms) {
+  const ComparedOptions divided = {.deterministic = true, .divided = true};
+  std::vector<StepRecord> b = steps_of(1, 5);
+  for (StepRecord& record : b) {
+    record.grad_norm *= 1 + 1e-15;
+    record.weights ^= 1;
+    record.statistics ^= 1;
+  }
+  const Comparison same = compare(steps_of(1, 5), b, divided);
+  EXPECT_EQ(same.kind, DifferenceKind::none);
+  EXPECT_THAT(describe(same, "a", "b"), HasSubstr("gradient norms are compared up to rounding"));
+  b[2].grad_norm *= 1.01;
+  EXPECT_EQ(compare(steps_of(1, 5), b, divided).kind, DifferenceKind::reduction);
+}
+
+TEST(CompareTest, DeterministicRunsAreNotToldToBe) {
+  std::vector<StepRecord> b = steps_of(1, 5);
+  b[2].loss *= 1 + 1e-7;
+  EXPECT_THAT(describe(compare(steps_of(1, 5), b), "a", "b"), HasSubstr("--deterministic fixes it"));
+  EXPECT_THAT(describe(compare(steps_of(1, 5), b, {.deterministic = true}), "a", "b"),
+              HasSubstr("as both runs have --deterministic"));
+}
+
 TEST(CompareTest, AnEvaluationMayDifferAlone) {
   RunHistory a;
   a.evaluations = {{10, 1, 0.5, 0.9}, {20, 2, 0.25, 0.95}};

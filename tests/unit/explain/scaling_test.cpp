@@ -141,6 +141,36 @@ TEST(ScalingTest, DelaysOfSumsAreAsLongOnMoreRanks) {
   EXPECT_NEAR(model.predict(four).communication, moved + 2 * kDelay - 2 * hidden, 1e-6);
 }
 
+// What sharing a core costs is measured with two ranks on one core: here each computes 1.7 times as long, and the sums wait
+// for 5 ms.
+TEST(ScalingTest, RanksThatShareCoresArePredictedFromTwoThatDo) {
+  World world;
+  world.ranks_per_host = 4;
+  constexpr double kLonger = 1.7;
+  constexpr double kDelay = 5e-3;
+  ScalingPoint crowded = world.at(2, 128);
+  crowded.layout.threads_per_core = 2;
+  StepModel& step = crowded.step;
+  step.compute = kLonger * (world.fixed + 64 * world.per_image);
+  step.optimizer *= kLonger;
+  step.other *= kLonger;
+  step.communication += kDelay;
+  step.imbalance = 0;
+  const std::vector<ScalingPoint> points = {world.at(1, 256), world.at(1, 64), world.at(2, 256), world.at(2, 128),
+                                            crowded};
+  const ScalingModel model = fit_scaling(points);
+  EXPECT_NEAR(model.core_sharing, kLonger - 1, 1e-9);
+  EXPECT_NEAR(model.predict(crowded.layout).training(), step.training(), 1e-9);
+  ScalingLayout four = world.at(4, 256).layout;
+  four.threads_per_core = 2;
+  const StepModel predicted = model.predict(four);
+  // Two of them run at the same time.
+  EXPECT_NEAR(predicted.compute, (1 + world.sharing) * step.compute, 1e-9);
+  const double sum = 6 * world.message + 1.5 * world.bytes / world.bandwidth;
+  EXPECT_NEAR(predicted.communication, sum + kDelay, 1e-9);
+  EXPECT_EQ(predicted.imbalance, 0);
+}
+
 TEST(ScalingTest, TheLostTimeIsCompleteAndHasTheRightCauses) {
   World world;
   world.ranks_per_host = 4;

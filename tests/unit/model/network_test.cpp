@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -183,6 +184,49 @@ TEST(Network, ElementwiseOperatorsWorkInPlace) {
     const auto loss_at = [&](double distance) { return run_at(moved_along(parameters, here.gradient, distance)).loss; };
     EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), slope, 2e-3 * slope);
   }
+}
+
+// Logits in nhwc, the only layout of a transposed convolution, are reordered. With a window of one pixel it is a convolution
+// with the transposed weight.
+TEST(Network, LogitsMayComeFromAnOperatorWithoutAVectorLayout) {
+  constexpr std::int64_t kChannels = 5;
+  constexpr std::int64_t kBatch = 19;
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  const auto build = [](bool transposed) {
+    Graph graph({1, 28, 28});
+    const int x = graph.conv("conv", graph.input(), {.channels = kChannels, .window = square(7, 7)});
+    graph.flatten(transposed ? graph.conv_transpose("last", x, {.channels = kChannels, .window = square(1)})
+                             : graph.conv("last", x, {.channels = kChannels, .window = square(1)}));
+    return graph;
+  };
+  const Graph graph = build(true);
+  const auto weight = std::find_if(graph.parameters().begin(), graph.parameters().end(),
+                                   [](const Parameter& p) { return p.name == "last.weight"; });
+  ASSERT_NE(weight, graph.parameters().end());
+  const auto with_transposed_weight = [&](std::vector<float> flat) {
+    for (std::int64_t i = 0; i < kChannels; ++i) {
+      for (std::int64_t j = 0; j < i; ++j) {
+        std::swap(flat[static_cast<std::size_t>(weight->offset + i * kChannels + j)],
+                  flat[static_cast<std::size_t>(weight->offset + j * kChannels + i)]);
+      }
+    }
+    return flat;
+  };
+  std::vector<float> parameters(static_cast<std::size_t>(graph.flat_elements()));
+  initialize(graph, std::nullopt, std::random_device{}(), parameters);
+  const Problem problem(kBatch);
+  const auto outcome_of = [&](const Graph& of, const std::vector<float>& weights) {
+    const LayoutPlan plan = plan_layouts(*backend, make_stages(of, kBatch), ChoiceMode::fixed);
+    Network network(*backend, of, config_for(kBatch), plan);
+    EXPECT_TRUE(is_vector_layout(network.logits_layout()));
+    return run(network, weights, problem, kBatch);
+  };
+  const Outcome actual = outcome_of(graph, parameters);
+  const Outcome expected = outcome_of(build(false), with_transposed_weight(parameters));
+  EXPECT_NEAR(actual.loss, expected.loss, 1e-5 * expected.loss);
+  std::vector<float> difference = with_transposed_weight(actual.gradient);
+  for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= expected.gradient[i];
+  EXPECT_LT(norm(difference), 1e-5 * norm(expected.gradient));
 }
 
 }  // namespace
