@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
@@ -36,14 +38,32 @@ Graph make_graph() {
   return graph;
 }
 
+// With depthwise convolutions that are one operator with the batch normalisations around them.
+Graph make_inverted_residuals() {
+  Graph graph(kImage);
+  const auto block = [&](const std::string& name, int input, int channels, int stride) {
+    int x = graph.conv(name + ".expand", input, {.channels = 48, .bias = false});
+    x = graph.activation(graph.batch_norm(name + ".norm1", x), Activation::relu6);
+    x = graph.conv(name + ".depthwise", x,
+                   {.channels = 48, .window = square(3, stride, 1), .groups = 48, .bias = false});
+    x = graph.activation(graph.batch_norm(name + ".norm2", x), Activation::relu6);
+    return graph.batch_norm(name + ".norm3", graph.conv(name + ".project", x, {.channels = channels, .bias = false}));
+  };
+  int x = graph.relu(graph.batch_norm("norm", graph.conv("stem", graph.input(), {.channels = 8, .bias = false})));
+  x = graph.add(block("one", x, 8, 1), x);
+  x = block("two", x, 16, 2);
+  graph.linear("fc", graph.flatten(x), 4);
+  return graph;
+}
+
 struct Problem {
-  Graph graph = make_graph();
+  Graph graph;
   std::vector<float> parameters = std::vector<float>(static_cast<std::size_t>(graph.flat_elements()));
   std::vector<float> statistics = std::vector<float>(static_cast<std::size_t>(graph.statistic_count()));
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;
 
-  Problem() {
+  explicit Problem(Graph layers) : graph(std::move(layers)) {
     std::mt19937_64 engine{std::random_device{}()};
     initialize(graph, std::nullopt, engine(), parameters);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -62,6 +82,7 @@ struct Problem {
 };
 
 struct Outcome {
+  std::int64_t joined = 0;  // operators of several stages
   double loss = 0;
   double loss_in_evaluation = 0;
   std::vector<float> gradient, statistics;
@@ -99,6 +120,8 @@ Outcome run(Backend& backend, const Problem& problem) {
   network.backward(state.parameters, gradient.at<float>(0), [](std::int64_t) {});
   network.forward(Pass::evaluation, state, samples, {sums + 2, sums + 1, 1.0F / kActive});
   Outcome outcome;
+  const std::string steps = network.describe();
+  for (auto at = steps.find(" joined"); at != std::string::npos; at = steps.find(" joined", at + 1)) ++outcome.joined;
   outcome.gradient.resize(problem.parameters.size());
   outcome.statistics.resize(problem.statistics.size());
   std::vector<double> losses(3);
@@ -123,14 +146,17 @@ void expect_near(const std::vector<float>& actual, const std::vector<float>& exp
   EXPECT_LT(std::sqrt(apart), tolerance * std::sqrt(size)) << what;
 }
 
+void compare(const Outcome& actual, const Outcome& expected, double loss, double gradient, double statistics) {
+  EXPECT_NEAR(actual.loss, expected.loss, loss * expected.loss);
+  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, loss * expected.loss_in_evaluation);
+  expect_near(actual.gradient, expected.gradient, "gradient", gradient);
+  expect_near(actual.statistics, expected.statistics, "running statistics", statistics);
+}
+
 TEST(StandInNetwork, ComputesWhatTheCpuComputes) {
-  const Problem problem;
-  const Outcome expected = run(*make_cpu_backend(), problem);
+  const Problem problem(make_graph());
   const Outcome actual = run(*make_cuda_backend({}), problem);
-  EXPECT_NEAR(actual.loss, expected.loss, 1e-4 * expected.loss);
-  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, 1e-4 * expected.loss_in_evaluation);
-  expect_near(actual.gradient, expected.gradient, "gradient");
-  expect_near(actual.statistics, expected.statistics, "running statistics");
+  compare(actual, run(*make_cpu_backend(), problem), 1e-4, 1e-4, 1e-4);
   for (const Parameter& p : problem.graph.parameters()) {
     if (p.name != "conv1.bias" && p.name != "conv2.bias" && p.name != "conv3.bias" && p.name != "fc1.bias") continue;
     for (std::int64_t i = 0; i < p.elements(); ++i) {
@@ -142,12 +168,18 @@ TEST(StandInNetwork, ComputesWhatTheCpuComputes) {
 // Weights packed for all layers at once, and gradients added in place. Rounding to bf16 makes relative errors of 4e-3 at
 // each of about ten stages, whose gradients the batch normalisations of a few samples multiply.
 TEST(StandInNetwork, ComputesTheSameInBf16) {
-  const Problem problem;
+  const Problem problem(make_graph());
+  compare(run(*make_cuda_backend({.precision = Precision::bf16}), problem), run(*make_cpu_backend(), problem), 5e-2,
+          0.2, 2e-2);
+}
+
+TEST(StandInNetwork, ComputesWhatTheCpuComputesWithJoinedOperators) {
+  const Problem problem(make_inverted_residuals());
   const Outcome expected = run(*make_cpu_backend(), problem);
-  const Outcome actual = run(*make_cuda_backend({.precision = Precision::bf16}), problem);
-  EXPECT_NEAR(actual.loss, expected.loss, 5e-2 * expected.loss);
-  expect_near(actual.gradient, expected.gradient, "gradient", 0.2);
-  expect_near(actual.statistics, expected.statistics, "running statistics", 2e-2);
+  const Outcome actual = run(*make_cuda_backend({}), problem);
+  EXPECT_EQ(actual.joined, 2);
+  compare(actual, expected, 1e-4, 1e-4, 1e-4);
+  compare(run(*make_cuda_backend({.precision = Precision::bf16}), problem), expected, 5e-2, 0.2, 2e-2);
 }
 
 }  // namespace
