@@ -142,9 +142,13 @@ __host__ __device__ unsigned strips_per_row(const Depthwise& d) {
   return static_cast<unsigned>((d.width + d.pad_left % kStride + kStrip<kKernel> - 1) / kStrip<kKernel>);
 }
 
+// Blocks of a multiprocessor, whose registers hold a block's sums.
+template <int kKernel, int kStride>
+inline constexpr int kBlocks = kKernel == 5 && kStride == 1 ? 1 : 2;
+
 // A strip begins where column + padding is a multiple of the stride, so that all strips have the same products.
 template <class T, int kKernel, int kStride>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kBlocks<kKernel, kStride>)
     norm_depthwise_gradient_kernel(const Depthwise d, const StripTiling tiling, const Tensors<T> t,
                                    const Normalizer before, const ResultGradient after) {
   constexpr int kElements = kStrip<kKernel>;
