@@ -2,8 +2,9 @@
 //
 //   std::unique_ptr<Op> op = backend.ops().join(specs, Layout::lanes16);   // null: they stay separate
 //
-// Each operator but the last is read by the next one alone. The result has the same bits as that of the separate operators. It
-// has their parameters and their running statistics behind one another, and its backward reads no y.
+// Each operator but the last is read by the next one alone. On a CPU the result has the same bits as that of the separate
+// operators; on a GPU sums are added in another order, and less is rounded. It has their parameters and their running
+// statistics behind one another, and its backward reads no y.
 #pragma once
 
 #include <memory>

@@ -5,7 +5,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kMostJoined = 3;
+constexpr std::size_t kMostJoined = 4;
 
 // Whether a stage reads the one before it and nothing else, and no other stage reads that.
 bool reads_alone(const std::vector<Stage>& stages, std::size_t s) {
@@ -20,16 +20,18 @@ bool reads_alone(const std::vector<Stage>& stages, std::size_t s) {
 }  // namespace
 
 std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout) {
-  std::int64_t statistics = stages[first].statistics;
+  std::size_t joined = 1;
+  std::int64_t statistics = -1;
   for (std::size_t s = first; s < std::min(first + kMostJoined, stages.size()); ++s) {
-    if (s > first && !reads_alone(stages, s)) return 1;
+    if (s > first && !reads_alone(stages, s)) break;
     // The operator takes running statistics that lie behind one another.
-    if (stages[s].statistics >= 0 && stages[s].statistics != statistics) return 1;
-    statistics += statistic_elements(stages[s].spec);
+    if (statistics >= 0 && stages[s].statistics >= 0 && stages[s].statistics != statistics) break;
+    if (statistics < 0) statistics = stages[s].statistics;
+    if (statistics >= 0) statistics += statistic_elements(stages[s].spec);
     const std::size_t count = s - first + 1;
-    if (count > 1 && ops.join(specs_of(stages, first, count), layout) != nullptr) return count;
+    if (count > 1 && ops.join(specs_of(stages, first, count), layout) != nullptr) joined = count;
   }
-  return 1;
+  return joined;
 }
 
 std::vector<OpSpec> specs_of(const std::vector<Stage>& stages, std::size_t first, std::size_t count) {

@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-// How many stages from `first` on one operator computes in a layout: the fewest for which there is one; 1 if there is none.
+// How many stages from `first` on one operator computes in a layout: the most for which there is one; 1 if there is none.
 std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout);
 
 // The specs of so many stages from `first` on.

@@ -1,9 +1,11 @@
 #include "model/layout_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/heartbeat.h"
@@ -15,6 +17,8 @@ namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 constexpr std::string_view kTitle = "layout plan, version 1";
+// In front of a stage's kernels.
+constexpr std::string_view kSeparate = "separate";
 
 // Whether a stage can be computed in a layout. Timing a reorder on a GPU takes seconds, so only layouts supported on
 // both sides are queried, and a reorder of the logits only if there is no other way. A linear layer reads an image that is
@@ -39,13 +43,65 @@ KernelQuery reorder_after(const Stage& stage, Layout from, Layout to) {
 template <class F>
 void each_join(OpFactory& ops, const std::vector<Stage>& stages, F f) {
   for (const Layout layout : kLayouts) {
-    std::size_t count = 1;
-    for (std::size_t s = 0; s < stages.size(); s += count) {
-      count = joined_stages(ops, stages, s, layout);
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const std::size_t count = joined_stages(ops, stages, s, layout);
       if (count == 1 || !is_usable(ops, stages, s, layout) || !is_usable(ops, stages, s + count - 1, layout)) continue;
       f(KernelQuery{stages[s].spec, layout, layout, specs_of(stages, s + 1, count - 1)}, s);
     }
   }
+}
+
+// Stages that one operator could compute, all in one layout, and the time that this takes.
+struct Join {
+  std::size_t first, count;
+  double seconds;
+};
+
+// The time of the stages from `first` to `end` in one layout, where those that are faster joined are.
+double best_seconds(const std::vector<double>& separate, const std::vector<Join>& joins, std::size_t first,
+                    std::size_t end) {
+  if (first == end) return 0;
+  double best = separate[first] + best_seconds(separate, joins, first + 1, end);
+  for (const Join& join : joins) {
+    if (join.first != first || first + join.count > end) continue;
+    best = std::min(best, join.seconds + best_seconds(separate, joins, first + join.count, end));
+  }
+  return best;
+}
+
+// Removes the joins of stages that are faster otherwise, which it returns, and those within others that remain.
+std::vector<std::size_t> drop_slow_joins(const std::vector<double>& separate, std::vector<Join>& joins) {
+  std::vector<std::size_t> dropped;
+  std::vector<Join> kept;
+  for (const Join& join : joins) {
+    if (!kept.empty() && join.first < kept.back().first + kept.back().count) continue;
+    const double otherwise =
+        separate[join.first] + best_seconds(separate, joins, join.first + 1, join.first + join.count);
+    if (join.seconds < otherwise) {
+      kept.push_back(join);
+    } else {
+      dropped.push_back(join.first);
+    }
+  }
+  joins = std::move(kept);
+  return dropped;
+}
+
+// Where all stages of a join have layout number `layout`, their times count as that of one operator.
+void add_gain(Elimination& problem, const Join& join, std::size_t layout, const std::vector<double>& separate) {
+  std::vector<std::size_t> variables;
+  double gain = join.seconds;
+  std::size_t place = 0;
+  std::size_t combinations = 1;
+  for (std::size_t s = join.first; s < join.first + join.count; ++s) {
+    variables.push_back(s);
+    gain -= separate[s];
+    place = place * kLayouts.size() + layout;
+    combinations *= kLayouts.size();
+  }
+  std::vector<double> gains(combinations, 0.0);
+  gains[place] = gain;
+  problem.add(variables, gains);
 }
 
 std::optional<Layout> layout_named(const std::string& name) {
@@ -122,33 +178,32 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
       problem.add({before, s}, transfers);
     }
   }
+  std::array<std::vector<std::size_t>, kChoices> separations;  // first stages of what is faster without a join
+  std::array<std::vector<Join>, kChoices> joins;
   each_join(ops, stages, [&](const KernelQuery& query, std::size_t first) {
     const KernelChoice* joined = find(query);
+    const auto layout = std::find(kLayouts.begin(), kLayouts.end(), query.to) - kLayouts.begin();
     if (joined == nullptr) return;
-    std::vector<std::size_t> variables;
-    double separate = 0;
-    std::size_t place = 0;
-    std::size_t combinations = 1;
-    const auto layout =
-        static_cast<std::size_t>(std::find(kLayouts.begin(), kLayouts.end(), query.to) - kLayouts.begin());
-    for (std::size_t s = first; s <= first + query.rest.size(); ++s) {
-      variables.push_back(s);
-      separate += answer({stages[s].spec, query.to, query.to}).seconds;
-      place = place * kChoices + layout;
-      combinations *= kChoices;
-    }
-    // The stages stay joined where all have this layout, so that their times count as that of one.
-    std::vector<double> gains(combinations, 0.0);
-    gains[place] = joined->seconds - separate;
-    problem.add(variables, gains);
+    joins.at(static_cast<std::size_t>(layout)).push_back({first, query.rest.size() + 1, joined->seconds});
   });
+  for (std::size_t l = 0; l < kChoices; ++l) {
+    std::vector<double> separate;
+    for (const Stage& stage : stages) {
+      const KernelChoice* choice = find({stage.spec, kLayouts[l], kLayouts[l]});
+      separate.push_back(choice == nullptr ? kImpossible : choice->seconds);
+    }
+    separations[l] = drop_slow_joins(separate, joins[l]);
+    for (const Join& join : joins[l]) add_gain(problem, join, l, separate);
+  }
   const Elimination::Best best = problem.minimize();
   DDP_ASSERT(best.cost < kImpossible);
   LayoutPlan plan;
   plan.predicted_seconds = best.cost;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Layout layout = kLayouts.at(best.choices[s]);
-    plan.stages.push_back({stages[s].name, layout, answer({stages[s].spec, layout, layout}).kernels});
+    const std::vector<std::size_t>& slow = separations[best.choices[s]];
+    const bool separate = std::find(slow.begin(), slow.end(), s) != slow.end();
+    plan.stages.push_back({stages[s].name, layout, answer({stages[s].spec, layout, layout}).kernels, separate});
   }
   return plan;
 }
@@ -175,8 +230,8 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
 std::string to_text(const LayoutPlan& plan) {
   std::string text = fmt::format("{}\npredicted {:.9f}\n", kTitle, plan.predicted_seconds);
   for (const StagePlan& stage : plan.stages) {
-    text += fmt::format("{} {}{}{}\n", stage.name, to_string(stage.layout), stage.kernels.empty() ? "" : " ",
-                        stage.kernels);
+    text += fmt::format("{} {}{}{}{}{}\n", stage.name, to_string(stage.layout), stage.separate ? " " : "",
+                        stage.separate ? kSeparate : "", stage.kernels.empty() ? "" : " ", stage.kernels);
   }
   return text;
 }
@@ -203,7 +258,9 @@ LayoutPlan layout_plan_from_text(const std::string& text, const std::vector<Stag
           "the layout plan's line '{}' does not belong to stage {} of this model", line, stage.name);
     std::string kernels;
     std::getline(words >> std::ws, kernels);
-    plan.stages.push_back({name, *known, kernels});
+    const bool separate = kernels == kSeparate || kernels.starts_with(fmt::format("{} ", kSeparate));
+    if (separate) kernels.erase(0, std::min(kernels.size(), kSeparate.size() + 1));
+    plan.stages.push_back({name, *known, kernels, separate});
   }
   return plan;
 }

@@ -25,6 +25,7 @@ struct StagePlan {
   std::string name;
   Layout layout = Layout::plain;  // of its input and output
   std::string kernels;
+  bool separate = false;  // from those after it, though one operator could compute them together (model/joins.h)
 };
 
 struct LayoutPlan {
@@ -50,7 +51,7 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
                         std::span<const KernelChoice> answers);
 
 // The assignment of layouts with the minimal sum of kernel and reorder times, found exactly by variable elimination
-// (model/elimination.h). By fixed rules, stages that can be joined count as if they were separate.
+// (model/elimination.h). By fixed rules, stages that can be joined count as if they were separate, but are joined.
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode);
 
 std::string to_text(const LayoutPlan& plan);

@@ -72,10 +72,11 @@ std::size_t Network::in_layout(std::size_t value, Layout layout, std::size_t sta
   return add_step(std::move(step), layout);
 }
 
-// Makes one operator of the stages from `first` on, if the backend has one for some and the plan gives all the same layout;
-// otherwise the step is left as it is.
+// Makes one operator of the stages from `first` on, if the backend has one for some and the plan gives all the same layout
+// and does not find them faster separately; otherwise the step is left as it is.
 void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const {
   const Layout layout = plan.stages[first].layout;
+  if (plan.stages[first].separate) return;
   const std::size_t count = joined_stages(backend_.ops(), stages, first, layout);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     if (plan.stages[s].layout != layout) return;
@@ -84,6 +85,7 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   step.specs = specs_of(stages, first, count);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
+    if (step.statistics < 0) step.statistics = stages[s].statistics;
     step.backward = step.backward || stages[s].backward;
   }
   step.op = backend_.ops().join(step.specs, layout);

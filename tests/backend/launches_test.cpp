@@ -1,5 +1,6 @@
 // The kernels that operators start, counted on the stand-in GPU: as many as Op::traffic() says, and results that do not
 // depend on the order in which blocks run.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -24,25 +25,29 @@ std::int64_t started() {
 // One training pass on random values, with the packed weights where the operator takes them.
 class Pass {
  public:
-  Pass(Backend& backend, Op& op, const OpSpec& spec, Layout layout)
+  // Several specs: of an operator that has joined them.
+  Pass(Backend& backend, Op& op, const std::vector<OpSpec>& specs, Layout layout)
       : backend_(backend),
         op_(op),
-        batch_(batch_of(spec)),
-        x_(filled(spec, input_of(spec), layout)),
-        x2_(filled(spec, input_of(spec), layout)),
-        y_(filled(spec, output_of(spec), layout)),
-        dy_(filled(spec, output_of(spec), layout)),
-        dx_(filled(spec, input_of(spec), layout)),
-        dx2_(filled(spec, input_of(spec), layout)),
-        statistics_(backend, std::vector<float>(static_cast<std::size_t>(statistic_elements(spec)), 1.0F)),
+        batch_(batch_of(specs.front())),
+        x_(filled(input_of(specs.front()), layout)),
+        x2_(filled(input_of(specs.front()), layout)),
+        y_(filled(output_of(specs.back()), layout)),
+        dy_(filled(output_of(specs.back()), layout)),
+        dx_(filled(input_of(specs.front()), layout)),
+        dx2_(filled(input_of(specs.front()), layout)),
+        statistics_(backend, ones(specs)),
         saved_(memory(op.saved_bytes())),
         workspace_(memory(op.workspace_bytes())),
         packed_(memory(packed_bytes())),
         packed_gradient_(memory(packed_bytes())) {
-    for (std::size_t p = 0; p < kMaxParameters; ++p) {
-      const std::int64_t count = p < 3 ? parameter_elements(spec, p) : 0;
-      parameters_.emplace_back(backend, random_floats(count));
-      gradients_.emplace_back(backend, std::vector<float>(static_cast<std::size_t>(count)));
+    for (const OpSpec& spec : specs) {
+      for (std::size_t p = 0; p < 3; ++p) {
+        const std::int64_t count = parameter_elements(spec, p);
+        if (count == 0) continue;
+        parameters_.emplace_back(backend, random_floats(count));
+        gradients_.emplace_back(backend, std::vector<float>(static_cast<std::size_t>(count)));
+      }
     }
   }
 
@@ -56,7 +61,7 @@ class Pass {
       a.packed = bytes(packed_);
       backend_.math().convert_weights(packing(parameters_[0], packed_), PackingDirection::pack);
     }
-    for (std::size_t p = 0; p < kMaxParameters; ++p) a.parameters.at(p) = parameters_[p].data();
+    for (std::size_t p = 0; p < parameters_.size(); ++p) a.parameters.at(p) = parameters_[p].data();
     const std::int64_t before = started();
     op_.forward(a);
     return started() - before;
@@ -72,7 +77,7 @@ class Pass {
       a.packed = bytes(packed_);
       if (op_.packed_form()->packs_gradient()) a.packed_gradient = bytes(packed_gradient_);
     }
-    for (std::size_t p = 0; p < kMaxParameters; ++p) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
       a.parameters.at(p) = parameters_[p].data();
       a.parameter_gradients.at(p) = gradients_[p].data();
     }
@@ -81,14 +86,14 @@ class Pass {
     return started() - before;
   }
 
-  void reset(const std::vector<float>& statistics) { statistics_.set(statistics); }
+  // Before another pass with the same results.
+  void reset() { statistics_.set(std::vector<float>(statistics_.get().size(), 1.0F)); }
   // All results, bit by bit.
   std::vector<float> results() const {
     std::vector<float> all = y_.stored();
-    for (const std::vector<float>& more :
-         {dx_.stored(), dx2_.stored(), statistics_.get(), gradients_[0].get(), gradients_[1].get()}) {
-      all.insert(all.end(), more.begin(), more.end());
-    }
+    std::vector<std::vector<float>> others = {dx_.stored(), dx2_.stored(), statistics_.get()};
+    for (const DeviceArray<float>& gradient : gradients_) others.push_back(gradient.get());
+    for (const std::vector<float>& more : others) all.insert(all.end(), more.begin(), more.end());
     return all;
   }
 
@@ -99,10 +104,15 @@ class Pass {
   DeviceArray<std::uint8_t> memory(std::size_t count) const {
     return {backend_, std::vector<std::uint8_t>(count, 0x7F)};
   }
-  DeviceActivation filled(const OpSpec& spec, const Shape& shape, Layout layout) const {
-    DeviceActivation values(backend_, batch_of(spec), shape, layout);
-    values.set(random_values(batch_of(spec) * shape.elements()), batch_of(spec));
+  DeviceActivation filled(const Shape& shape, Layout layout) const {
+    DeviceActivation values(backend_, batch_, shape, layout);
+    values.set(random_values(batch_ * shape.elements()), batch_);
     return values;
+  }
+  static std::vector<float> ones(const std::vector<OpSpec>& specs) {
+    std::int64_t count = 0;
+    for (const OpSpec& spec : specs) count += statistic_elements(spec);
+    return std::vector<float>(static_cast<std::size_t>(count), 1.0F);
   }
   std::size_t packed_bytes() const {
     const auto packed = op_.packed_form();
@@ -165,7 +175,7 @@ TEST(StandInLaunches, AreAsManyAsAreSaid) {
   for (const Case& c : cases()) {
     const auto op = backend->ops().make_op(c.spec, c.layout, c.layout, c.kernels);
     const OpTraffic said = op->traffic().value_or(OpTraffic{{1, 0}, {1, 0}});
-    Pass pass(*backend, *op, c.spec, c.layout);
+    Pass pass(*backend, *op, {c.spec}, c.layout);
     EXPECT_EQ(pass.forward(), said.forward.kernels) << describe(c.spec);
     EXPECT_EQ(pass.backward(), said.backward.kernels) << describe(c.spec);
   }
@@ -175,9 +185,40 @@ TEST(StandInLaunches, OfOwnConvolutionsToo) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   const ConvSpec spec{.batch = 3, .input = {5, 8, 8}, .output_channels = 7, .window = square(3), .relu = true};
   const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
-  Pass pass(*backend, *op, spec, Layout::nhwc);
+  Pass pass(*backend, *op, {spec}, Layout::nhwc);
   EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
   EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
+}
+
+// A batch normalisation, a depthwise convolution and a batch normalisation, and perhaps a 1x1 convolution in front, in many
+// chunks.
+std::vector<OpSpec> joined_specs(bool wide) {
+  const BatchNormSpec norm{.batch = 4, .shape = {72, 17, 17}, .activation = Activation::relu6};
+  const ConvSpec conv{
+      .batch = 4, .input = norm.shape, .output_channels = 72, .window = square(3, 1, 1), .groups = 72, .bias = false};
+  if (!wide) return {norm, conv, norm};
+  return {ConvSpec{.batch = 4, .input = {24, 17, 17}, .output_channels = 72, .bias = false}, norm, conv, norm};
+}
+
+TEST(StandInLaunches, OfJoinedOperatorsToo) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  for (const bool wide : {false, true}) {
+    const auto op = backend->ops().join(joined_specs(wide), Layout::nhwc);
+    Pass pass(*backend, *op, joined_specs(wide), Layout::nhwc);
+    EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
+    EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
+  }
+}
+
+void expect_same_bits(Pass& pass, const std::string& what) {
+  std::vector<float> first;
+  for (int turn = 0; turn < 3; ++turn) {
+    pass.reset();
+    static_cast<void>(pass.forward());
+    static_cast<void>(pass.backward());
+    if (turn == 0) first = pass.results();
+    EXPECT_EQ(pass.results(), first) << what;
+  }
 }
 
 // Blocks run in a new random order each time: the one that adds up what all of them have left must not matter. 6,400 rows
@@ -190,17 +231,15 @@ TEST(StandInLaunches, SumsDoNotDependOnTheOrderOfBlocks) {
         const BatchNormSpec spec{
             .batch = 25, .shape = {channels, 16, 16}, .activation = Activation::relu6, .add = channels == 24};
         const auto op = backend->ops().make_op(spec, layout, layout, "");
-        Pass pass(*backend, *op, spec, layout);
-        const std::vector<float> statistics(static_cast<std::size_t>(2 * channels), 1.0F);
-        std::vector<float> first;
-        for (int turn = 0; turn < 3; ++turn) {
-          pass.reset(statistics);
-          static_cast<void>(pass.forward());
-          static_cast<void>(pass.backward());
-          if (turn == 0) first = pass.results();
-          EXPECT_EQ(pass.results(), first) << describe(spec) << " " << to_string(layout);
-        }
+        Pass pass(*backend, *op, {spec}, layout);
+        expect_same_bits(pass, fmt::format("{} {}", describe(spec), to_string(layout)));
       }
+    }
+    for (const bool wide : {false, true}) {
+      if (wide && precision == Precision::fp32) continue;
+      const auto op = backend->ops().join(joined_specs(wide), Layout::nhwc);
+      Pass pass(*backend, *op, joined_specs(wide), Layout::nhwc);
+      expect_same_bits(pass, "joined");
     }
   }
 }
@@ -212,12 +251,8 @@ TEST(StandInLaunches, SumsOfOwnConvolutionsNeither) {
        {ConvSpec{.batch = 150, .input = {9, 6, 6}, .output_channels = 70, .window = square(3), .relu = true},
         ConvSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 5, .window = square(2)}}) {
     const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
-    Pass pass(*backend, *op, spec, Layout::nhwc);
-    static_cast<void>(pass.forward());
-    static_cast<void>(pass.backward());
-    const std::vector<float> first = pass.results();
-    static_cast<void>(pass.backward());
-    EXPECT_EQ(pass.results(), first) << describe(spec);
+    Pass pass(*backend, *op, {spec}, Layout::nhwc);
+    expect_same_bits(pass, describe(spec));
   }
 }
 

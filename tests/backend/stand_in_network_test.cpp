@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,9 +22,11 @@ namespace {
 
 constexpr std::int64_t kBatch = 12;
 constexpr std::int64_t kActive = 11;
+constexpr Shape kImage{3, 8, 8};
+
 // With biases before batch normalisation, and values that two, three and four stages read.
 Graph make_graph() {
-  Graph graph({3, 8, 8});
+  Graph graph(kImage);
   const int stem = graph.relu(graph.batch_norm("norm1", graph.conv("conv1", graph.input(), {.channels = 8})));
   int x = graph.relu(graph.batch_norm("norm2", graph.conv("conv2", stem, {.channels = 8, .window = square(3, 1, 1)})));
   x = graph.batch_norm("norm3", graph.conv("conv3", x, {.channels = 8, .window = square(3, 1, 1)}));
@@ -37,6 +40,24 @@ Graph make_graph() {
   return graph;
 }
 
+// With depthwise convolutions that are one operator with the batch normalisations around them.
+Graph make_inverted_residuals() {
+  Graph graph(kImage);
+  const auto block = [&](const std::string& name, int input, int channels, int stride) {
+    int x = graph.conv(name + ".expand", input, {.channels = 48, .bias = false});
+    x = graph.activation(graph.batch_norm(name + ".norm1", x), Activation::relu6);
+    x = graph.conv(name + ".depthwise", x,
+                   {.channels = 48, .window = square(3, stride, 1), .groups = 48, .bias = false});
+    x = graph.activation(graph.batch_norm(name + ".norm2", x), Activation::relu6);
+    return graph.batch_norm(name + ".norm3", graph.conv(name + ".project", x, {.channels = channels, .bias = false}));
+  };
+  int x = graph.relu(graph.batch_norm("norm", graph.conv("stem", graph.input(), {.channels = 8, .bias = false})));
+  x = graph.add(block("one", x, 8, 1), x);
+  x = block("two", x, 16, 2);
+  graph.linear("fc", graph.flatten(x), 4);
+  return graph;
+}
+
 struct Problem {
   Graph graph;
   std::vector<float> parameters = std::vector<float>(static_cast<std::size_t>(graph.flat_elements()));
@@ -44,7 +65,7 @@ struct Problem {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;
 
-  explicit Problem(Graph of = make_graph()) : graph(std::move(of)) {
+  explicit Problem(Graph layers) : graph(std::move(layers)) {
     std::mt19937_64 engine{std::random_device{}()};
     initialize(graph, std::nullopt, engine(), parameters);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -65,6 +86,7 @@ struct Problem {
 };
 
 struct Outcome {
+  std::int64_t joined = 0;  // operators of several stages
   double loss = 0;
   double loss_in_evaluation = 0;
   std::size_t kernels = 0;  // of the training pass
@@ -110,6 +132,8 @@ Outcome run(Backend& backend, const Problem& problem) {
   network.forward(Pass::evaluation, state, samples, {sums + 2, sums + 1, 1.0F / kActive});
   Outcome outcome;
   outcome.kernels = kernels;
+  const std::string steps = network.describe();
+  for (auto at = steps.find(" joined"); at != std::string::npos; at = steps.find(" joined", at + 1)) ++outcome.joined;
   outcome.gradient.resize(problem.parameters.size());
   outcome.statistics.resize(problem.statistics.size());
   std::vector<double> losses(3);
@@ -134,14 +158,17 @@ void expect_near(const std::vector<float>& actual, const std::vector<float>& exp
   EXPECT_LT(std::sqrt(apart), tolerance * std::sqrt(size)) << what;
 }
 
+void compare(const Outcome& actual, const Outcome& expected, double loss, double gradient, double statistics) {
+  EXPECT_NEAR(actual.loss, expected.loss, loss * expected.loss);
+  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, loss * expected.loss_in_evaluation);
+  expect_near(actual.gradient, expected.gradient, "gradient", gradient);
+  expect_near(actual.statistics, expected.statistics, "running statistics", statistics);
+}
+
 TEST(StandInNetwork, ComputesWhatTheCpuComputes) {
-  const Problem problem;
-  const Outcome expected = run(*make_cpu_backend(), problem);
+  const Problem problem(make_graph());
   const Outcome actual = run(*make_cuda_backend({}), problem);
-  EXPECT_NEAR(actual.loss, expected.loss, 1e-4 * expected.loss);
-  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, 1e-4 * expected.loss_in_evaluation);
-  expect_near(actual.gradient, expected.gradient, "gradient");
-  expect_near(actual.statistics, expected.statistics, "running statistics");
+  compare(actual, run(*make_cpu_backend(), problem), 1e-4, 1e-4, 1e-4);
   for (const Parameter& p : problem.graph.parameters()) {
     if (p.name != "conv1.bias" && p.name != "conv2.bias" && p.name != "conv3.bias" && p.name != "fc1.bias") continue;
     for (std::int64_t i = 0; i < p.elements(); ++i) {
@@ -153,23 +180,26 @@ TEST(StandInNetwork, ComputesWhatTheCpuComputes) {
 // Weights packed for all layers at once, and gradients added in place. Rounding to bf16 makes relative errors of 4e-3 at
 // each of about ten stages, whose gradients the batch normalisations of a few samples multiply.
 TEST(StandInNetwork, ComputesTheSameInBf16) {
-  const Problem problem;
+  const Problem problem(make_graph());
+  compare(run(*make_cuda_backend({.precision = Precision::bf16}), problem), run(*make_cpu_backend(), problem), 5e-2,
+          0.2, 2e-2);
+}
+
+TEST(StandInNetwork, ComputesWhatTheCpuComputesWithJoinedOperators) {
+  const Problem problem(make_inverted_residuals());
   const Outcome expected = run(*make_cpu_backend(), problem);
-  const Outcome actual = run(*make_cuda_backend({.precision = Precision::bf16}), problem);
-  EXPECT_NEAR(actual.loss, expected.loss, 5e-2 * expected.loss);
-  expect_near(actual.gradient, expected.gradient, "gradient", 0.2);
-  expect_near(actual.statistics, expected.statistics, "running statistics", 2e-2);
+  const Outcome actual = run(*make_cuda_backend({}), problem);
+  EXPECT_EQ(actual.joined, 2);
+  compare(actual, expected, 1e-4, 1e-4, 1e-4);
+  compare(run(*make_cuda_backend({.precision = Precision::bf16}), problem), expected, 5e-2, 0.2, 2e-2);
 }
 
 // LeNet's step: the images, all weights, each layer in both directions, the last one with the loss.
 TEST(StandInNetwork, LenetInBf16IsFewKernels) {
   const Problem problem(make_model("lenet", {1, 18, 18}, 4));
-  const Outcome expected = run(*make_cpu_backend(), problem);
   const Outcome actual = run(*make_cuda_backend({.precision = Precision::bf16}), problem);
   EXPECT_EQ(actual.kernels, 10U);
-  EXPECT_NEAR(actual.loss, expected.loss, 2e-2 * expected.loss);
-  EXPECT_NEAR(actual.loss_in_evaluation, expected.loss_in_evaluation, 2e-2 * expected.loss_in_evaluation);
-  expect_near(actual.gradient, expected.gradient, "gradient", 5e-2);
+  compare(actual, run(*make_cpu_backend(), problem), 2e-2, 5e-2, 2e-2);
 }
 
 }  // namespace

@@ -55,14 +55,13 @@ class CudaBatchNorm final : public Op {
     arguments.bias = a.parameters[1];
     arguments.input_bias = spec_.input_bias ? a.parameters[2] : nullptr;
     arguments.statistics = a.statistics;
-    if (!a.training) {
-      batch_norm_evaluate(context_.stream, context_.element(), spec_, layout_, arguments);
-      return;
+    if (a.training) {
+      arguments.means = means_.in(a.saved);
+      if (has_mask()) arguments.mask = mask_.in(a.saved);
+      arguments.partial_sums = partial_sums_.in(a.workspace);
+      batch_norm_moments(context_.stream, context_.element(), spec_, layout_, arguments);
     }
-    arguments.means = means_.in(a.saved);
-    if (has_mask()) arguments.mask = mask_.in(a.saved);
-    arguments.partial_sums = partial_sums_.in(a.workspace);
-    batch_norm_train(context_.stream, context_.element(), spec_, layout_, arguments);
+    batch_norm_normalize(context_.stream, context_.element(), spec_, layout_, arguments);
   }
 
   void backward(const BackwardArguments& a) override {
@@ -90,7 +89,8 @@ class CudaBatchNorm final : public Op {
     arguments.means = means_.in(a.saved);
     if (has_mask()) arguments.mask = mask_.in(a.saved);
     arguments.partial_sums = partial_sums_.in(a.workspace);
-    batch_norm_backward(context_.stream, context_.element(), spec_, layout_, arguments);
+    batch_norm_sums(context_.stream, context_.element(), spec_, layout_, arguments);
+    batch_norm_input_gradient(context_.stream, context_.element(), spec_, layout_, arguments);
   }
 
  private:

@@ -1,44 +1,13 @@
 // Batch normalisation forward: moments of each channel, and the normalisation.
-#include "backend/cuda/activate.cuh"
+#include "backend/cuda/batch_norm.cuh"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/rows.cuh"
 
 namespace ddp::cuda {
 namespace {
 
 __device__ std::uint32_t tickets[kMostTickets];  // one for each group of channels
 
-struct Statistics {
-  float* partial;           // [chunks][2][channels], means, then sums of squared deviations
-  float* means;             // [2][channels]: means, then 1 / sqrt(variance + epsilon)
-  float* running;           // [2][channels]
-  const float* input_bias;  // null: none
-  float epsilon, momentum;
-};
-
-struct MomentsOfChunks : Moments {
-  static __device__ MomentsOfChunks of(std::uint32_t rows, float mean, float squares) {
-    return {{static_cast<float>(rows), mean, squares}};
-  }
-};
-__device__ inline MomentsOfChunks merged(const MomentsOfChunks& a, const MomentsOfChunks& b) {
-  return {merged(static_cast<const Moments&>(a), static_cast<const Moments&>(b))};
-}
-
-__device__ inline void put_statistics(const Rows& rows, const Statistics& s, std::uint32_t channel,
-                                      const Moments& all) {
-  const float variance = all.squares / all.count;
-  s.means[channel] = all.mean;
-  s.means[rows.channels + channel] = 1.0F / std::sqrt(variance + s.epsilon);
-  const float unbiased = all.count > 1.0F ? all.squares / (all.count - 1.0F) : variance;
-  float* running = s.running + channel;
-  const float mean = s.input_bias == nullptr ? all.mean : all.mean + s.input_bias[channel];
-  running[0] += s.momentum * (mean - running[0]);
-  running[rows.channels] += s.momentum * (unbiased - running[rows.channels]);
-}
-
-// The moments of each chunk of rows, which the last block of a group of channels merges to those of the batch. All
-// threads use the chunk's first row as the shift, so that their sums can simply be added: rounding errors grow at most
+// The moments of each chunk of rows, and of the batch. The chunk's first row is the shift: rounding errors grow at most
 // with the rows of a chunk, and only if the first row is an outlier.
 template <class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
@@ -64,21 +33,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
       }
     });
   }
-  const unsigned thread = thread_of_block();
-  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
-  merge_lines(tree, added);
-  if (threadIdx.y == 0 && inside) {
-    const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
-    float* means = s.partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
-    for (unsigned j = 0; j < kWidth; ++j) {
-      const Moments moments = shifted_moments(count, shift[j], tree[j][thread].first, tree[j][thread].second);
-      means[j] = moments.mean;
-      means[rows.channels + j] = moments.squares;
-    }
-  }
-  if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
-  each_channel<kWidth>(rows, tiling, s.partial, chunks,
-                       [&](std::uint32_t c, const Moments& all) { put_statistics(rows, s, c, all); });
+  put_moments(rows, tiling, s, shift, sums, tree, chunks, tickets);
 }
 
 template <class T>
@@ -87,13 +42,7 @@ struct Normalization {
   const T* x2;  // null: none
   T* y;
   std::uint8_t* mask;  // null: none; see batch_norm_mask_bytes()
-  const float* weight;
-  const float* bias;
-  const float* input_bias;  // null: none, or it cancels out
-  const float* means;       // [2][channels]: means, then variances or 1 / sqrt(variance + epsilon)
-  bool variances;
-  float epsilon;
-  Bounds bounds;
+  Normalizer normalizer;
 };
 
 template <bool kAdd, class T, class A>
@@ -105,10 +54,9 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   float scale[kWidth];
   float shift[kWidth];
   for (unsigned j = 0; j < kWidth; ++j) {
-    const float mean = n.means[channel + j] - (n.input_bias == nullptr ? 0.0F : n.input_bias[channel + j]);
-    const float spread = n.means[rows.channels + channel + j];
-    scale[j] = n.weight[channel + j] * (n.variances ? 1.0F / std::sqrt(spread + n.epsilon) : spread);
-    shift[j] = n.bias[channel + j] - mean * scale[j];
+    const Line line = n.normalizer.line(channel + j);
+    scale[j] = line.scale;
+    shift[j] = line.shift;
   }
   struct Loaded {
     Pack<T, kWidth> x, x2;
@@ -129,8 +77,8 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     unsigned passes = 0;
     for (unsigned j = 0; j < kWidth; ++j) {
       const float value = values[j] * scale[j] + shift[j] + addend[j];
-      passes |= n.bounds.pass(value) ? 1U << j : 0U;
-      values[j] = n.bounds.clamp(value);
+      passes |= n.normalizer.bounds.pass(value) ? 1U << j : 0U;
+      values[j] = n.normalizer.bounds.clamp(value);
     }
     put_some(n.y, place, values);
     if (kAdd && n.mask != nullptr) n.mask[place / kWidth] = static_cast<std::uint8_t>(passes);
@@ -138,20 +86,10 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
 }
 
 template <class A, class T>
-void launch_normalize(cudaStream_t stream, const BatchNormSpec& spec, const BatchNormForward& a, const Rows& rows,
-                      const float* means, bool variances, T /*zero*/) {
+void launch_normalize(cudaStream_t stream, const BatchNormForward& a, const Rows& rows, const Normalizer& normalizer,
+                      T /*zero*/) {
   const Tiling tiling(rows, A::kWidth);
-  const Normalization<T> normalization{as<T>(a.x),
-                                       as<T>(a.x2),
-                                       as<T>(a.y),
-                                       a.mask,
-                                       a.weight,
-                                       a.bias,
-                                       variances ? a.input_bias : nullptr,
-                                       means,
-                                       variances,
-                                       spec.epsilon,
-                                       bounds_of(spec.activation)};
+  const Normalization<T> normalization{as<T>(a.x), as<T>(a.x2), as<T>(a.y), a.mask, normalizer};
   const auto kernel = a.x2 == nullptr ? normalize_kernel<false, T, A> : normalize_kernel<true, T, A>;
   launch(stream, tiling.blocks(), tiling.threads(), kernel, rows, tiling, normalization);
 }
@@ -183,25 +121,30 @@ std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, L
   return count;
 }
 
-void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
-                      const BatchNormForward& a) {
+void batch_norm_moments(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                        const BatchNormForward& a) {
   const Rows rows = rows_of(a.samples, spec.shape, layout);
   with_rows(element, rows, [&](auto zero, auto access) {
     using T = decltype(zero);
     using A = decltype(access);
     const Tiling tiling(rows, A::kWidth);
-    const Statistics statistics{a.partial_sums, a.means, a.statistics, a.input_bias, spec.epsilon, spec.momentum};
+    const Statistics statistics{a.partial_sums, a.means,      a.statistics, a.input_bias,
+                                rows.channels,  spec.epsilon, spec.momentum};
     launch(stream, tiling.blocks(), tiling.threads(), moments_kernel<T, A>, rows, tiling, as<T>(a.x), statistics);
-    launch_normalize<A>(stream, spec, a, rows, a.means, false, zero);
   });
 }
 
-void batch_norm_evaluate(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
-                         const BatchNormForward& a) {
+void batch_norm_normalize(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                          const BatchNormForward& a) {
   const Rows rows = rows_of(a.samples, spec.shape, layout);
-  with_rows(element, rows, [&](auto zero, auto access) {
-    launch_normalize<decltype(access)>(stream, spec, a, rows, a.statistics, true, zero);
-  });
+  Normalizer normalizer = normalizer_of(spec, a.means, a.weight, a.bias);
+  if (a.means == nullptr) {
+    normalizer.means = a.statistics;
+    normalizer.variances = true;
+    normalizer.input_bias = a.input_bias;
+  }
+  with_rows(element, rows,
+            [&](auto zero, auto access) { launch_normalize<decltype(access)>(stream, a, rows, normalizer, zero); });
 }
 
 }  // namespace ddp::cuda

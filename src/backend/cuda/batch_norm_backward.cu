@@ -5,9 +5,8 @@
 // Note [Which gradients pass]
 // Whether an activation passes a gradient follows from its output, which need not be read: without a second input, the
 // activation's input is recomputed from x, which is read anyway; with one, forward has saved a bit per element.
-#include "backend/cuda/activate.cuh"
+#include "backend/cuda/batch_norm.cuh"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/rows.cuh"
 
 namespace ddp::cuda {
 namespace {
@@ -21,13 +20,8 @@ struct Gradient {
   const T* dy;
   const std::uint8_t* mask;
   T* dx;
-  T* dx2;              // receives g; may be null
-  const float* means;  // [2][channels]: means, then 1 / sqrt(variance + epsilon)
-  const float* weight;
-  const float* bias;
-  const float* weight_gradient;
-  const float* bias_gradient;
-  Bounds bounds;
+  T* dx2;  // receives g; may be null
+  Normalizer normalizer;
 };
 
 // The input of the activation is x * scale + shift. The coefficients of a block's channels are in shared memory to save
@@ -42,9 +36,9 @@ struct Inputs {
   __device__ void fill(const Rows& rows, const Gradient<T>& g, std::uint32_t channel) {
     if (threadIdx.y != 0 || channel >= rows.channels) return;
     for (unsigned j = 0; j < kWidth; ++j) {
-      const float s = g.weight[channel + j] * g.means[rows.channels + channel + j];
-      scale[threadIdx.x][j] = s;
-      shift[threadIdx.x][j] = g.bias[channel + j] - g.means[channel + j] * s;
+      const Line line = g.normalizer.line(channel + j);
+      scale[threadIdx.x][j] = line.scale;
+      shift[threadIdx.x][j] = line.shift;
     }
   }
 };
@@ -104,13 +98,13 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   Sums sums[kWidth] = {};
   if (channel < rows.channels) {
     float mean[kWidth];
-    for (unsigned j = 0; j < kWidth; ++j) mean[j] = g.means[channel + j];
+    for (unsigned j = 0; j < kWidth; ++j) mean[j] = g.normalizer.means[channel + j];
     using Read = Loaded<kPassing, T, kWidth>;
     const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
     each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
       float values[kWidth];
       float gradient[kWidth];
-      loaded.get(inputs, g.bounds, values, gradient);
+      loaded.get(inputs, g.normalizer.bounds, values, gradient);
       if (g.dx2 != nullptr) put_some(g.dx2, A::place(rows, row, channel), gradient);
       for (unsigned j = 0; j < kWidth; ++j) {
         sums[j].first += gradient[j];
@@ -127,10 +121,10 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   });
 }
 
-// The input's gradient as slope_g * g + slope_x * x + shift.
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    input_gradient_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g) {
+    input_gradient_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g,
+                          const NormalizerGradient gradients) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Inputs<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);
@@ -139,71 +133,69 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     __syncthreads();
   }
   if (channel >= rows.channels) return;
-  const float share = 1.0F / static_cast<float>(rows.rows);
-  float slope_g[kWidth];
-  float slope_x[kWidth];
-  float shift[kWidth];
-  for (unsigned j = 0; j < kWidth; ++j) {
-    const float spread = g.means[rows.channels + channel + j];
-    slope_g[j] = g.weight[channel + j] * spread;
-    slope_x[j] = -slope_g[j] * spread * (g.weight_gradient[channel + j] * share);
-    shift[j] = -slope_g[j] * (g.bias_gradient[channel + j] * share) - slope_x[j] * g.means[channel + j];
-  }
+  GradientLine lines[kWidth];
+  for (unsigned j = 0; j < kWidth; ++j) lines[j] = gradients.line(channel + j);
   using Read = Loaded<kPassing, T, kWidth>;
   const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
   each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
     float values[kWidth];
     float gradient[kWidth];
-    loaded.get(inputs, g.bounds, values, gradient);
+    loaded.get(inputs, g.normalizer.bounds, values, gradient);
     for (unsigned j = 0; j < kWidth; ++j) {
-      gradient[j] = slope_g[j] * gradient[j] + (slope_x[j] * values[j] + shift[j]);
+      gradient[j] = lines[j].slope_g * gradient[j] + (lines[j].slope_x * values[j] + lines[j].shift);
     }
     put_some(g.dx, A::place(rows, row, channel), gradient);
   });
 }
 
-template <Passing kPassing, class A, class T>
-void launch_backward(cudaStream_t stream, const BatchNormBackward& a, const Rows& rows, Gradient<T> gradient) {
-  const Tiling tiling(rows, A::kWidth);
-  const ParameterGradients parameters{a.partial_sums, a.means, a.weight_gradient, a.bias_gradient,
-                                      a.input_bias_gradient};
-  launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<kPassing, T, A>, rows, tiling, gradient, parameters);
-  if (a.dx2 != nullptr) {
-    // The gradient before the activation is stored there.
-    gradient.dy = gradient.dx2;
-    launch(stream, tiling.blocks(), tiling.threads(), input_gradient_kernel<Passing::all, T, A>, rows, tiling,
-           gradient);
-  } else {
-    launch(stream, tiling.blocks(), tiling.threads(), input_gradient_kernel<kPassing, T, A>, rows, tiling, gradient);
-  }
+// Calls f with how gradients pass and with what the kernels take.
+template <class F>
+void with_gradient(Element element, const BatchNormSpec& spec, Layout layout, const BatchNormBackward& a, F f) {
+  const Rows rows = rows_of(a.samples, spec.shape, layout);
+  const Normalizer normalizer = normalizer_of(spec, a.means, a.weight, a.bias);
+  with_rows(element, rows, [&](auto zero, auto access) {
+    using T = decltype(zero);
+    const Gradient<T> gradient{as<T>(a.x), as<T>(a.dy), a.mask, as<T>(a.dx), as<T>(a.dx2), normalizer};
+    if (spec.activation == Activation::none) {
+      f(rows, gradient, access, std::integral_constant<Passing, Passing::all>{});
+    } else if (spec.add) {
+      f(rows, gradient, access, std::integral_constant<Passing, Passing::masked>{});
+    } else {
+      f(rows, gradient, access, std::integral_constant<Passing, Passing::computed>{});
+    }
+  });
 }
 
 }  // namespace
 
-void batch_norm_backward(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
-                         const BatchNormBackward& a) {
-  const Rows rows = rows_of(a.samples, spec.shape, layout);
-  with_rows(element, rows, [&](auto zero, auto access) {
-    using T = decltype(zero);
+void batch_norm_sums(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                     const BatchNormBackward& a) {
+  const ParameterGradients parameters{a.partial_sums, a.means, a.weight_gradient, a.bias_gradient,
+                                      a.input_bias_gradient};
+  with_gradient(element, spec, layout, a, [&](const Rows& rows, auto gradient, auto access, auto passing) {
     using A = decltype(access);
-    const Gradient<T> gradient{as<T>(a.x),
-                               as<T>(a.dy),
-                               a.mask,
-                               as<T>(a.dx),
-                               as<T>(a.dx2),
-                               a.means,
-                               a.weight,
-                               a.bias,
-                               a.weight_gradient,
-                               a.bias_gradient,
-                               bounds_of(spec.activation)};
-    if (spec.activation == Activation::none) {
-      launch_backward<Passing::all, A>(stream, a, rows, gradient);
-    } else if (spec.add) {
-      launch_backward<Passing::masked, A>(stream, a, rows, gradient);
-    } else {
-      launch_backward<Passing::computed, A>(stream, a, rows, gradient);
+    using T = std::remove_cvref_t<decltype(*gradient.dx)>;
+    const Tiling tiling(rows, A::kWidth);
+    launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<decltype(passing)::value, T, A>, rows, tiling,
+           gradient, parameters);
+  });
+}
+
+void batch_norm_input_gradient(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                               const BatchNormBackward& a) {
+  with_gradient(element, spec, layout, a, [&](const Rows& rows, auto gradient, auto access, auto passing) {
+    using A = decltype(access);
+    using T = std::remove_cvref_t<decltype(*gradient.dx)>;
+    const Tiling tiling(rows, A::kWidth);
+    const NormalizerGradient gradients{a.means,         a.weight,      a.weight_gradient,
+                                       a.bias_gradient, rows.channels, 1.0F / static_cast<float>(rows.rows)};
+    auto kernel = input_gradient_kernel<decltype(passing)::value, T, A>;
+    if (a.dx2 != nullptr) {
+      // The gradient before the activation is stored there.
+      gradient.dy = gradient.dx2;
+      kernel = input_gradient_kernel<Passing::all, T, A>;
     }
+    launch(stream, tiling.blocks(), tiling.threads(), kernel, rows, tiling, gradient, gradients);
   });
 }
 

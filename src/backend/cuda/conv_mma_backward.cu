@@ -255,9 +255,18 @@ __device__ inline void finish_weights(const WeightPlan& p, const WeightPart& min
   add_chunks(p, mine, sums, 0, p.added_chunks, p.added_groups, true);
 }
 
+// Blocks that fit on a multiprocessor. What the compiler makes of eight tiles for compute capability 8.0 needs more registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <unsigned kTiles>
+constexpr int kResident = kTiles < 8 ? 2 : 1;
+#else
+template <unsigned kTiles>
+constexpr int kResident = 2;
+#endif
+
 // First the blocks of the weights, which take longer.
 template <unsigned kTiles>
-__global__ void __launch_bounds__(kWarps * 32, 2)
+__global__ void __launch_bounds__(kWarps * 32, kResident<kTiles>)
     conv_mma_backward_kernel(const WeightPlan p, const WeightSums sums, const Product data, const Result dx) {
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];

@@ -249,8 +249,8 @@ class CudaOps final : public OpFactory {
     const bool timed = mode == ChoiceMode::timed;
     const auto* conv = std::get_if<ConvSpec>(&spec);
     const auto priced = [&](const std::string& kernels) {
-      const double seconds =
-          timed ? op_seconds(queue_, context_, spec, *make_op(spec, x, y, kernels)) : guessed_seconds(spec, context_);
+      const double seconds = timed ? op_seconds(queue_, context_, {&spec, 1}, *make_op(spec, x, y, kernels))
+                                   : guessed_seconds({&spec, 1}, context_);
       return KernelChoice{.kernels = kernels, .seconds = seconds};
     };
     if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
@@ -274,6 +274,13 @@ class CudaOps final : public OpFactory {
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return make_cuda_op(context_, spec, x, y, kernels);
+  }
+
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) override {
+    return make_cuda_norm_depthwise(context_, specs, layout);
+  }
+  double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
+    return op_seconds(queue_, context_, specs, *join(specs, layout));
   }
 
   bool takes_bias_into_norm() const override { return true; }

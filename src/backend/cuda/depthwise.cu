@@ -14,23 +14,6 @@ template <int kKernel, int kStride>
 inline constexpr int kStrip = kKernel == 5 && kStride == 2 ? 2 : 4;
 constexpr int kGradientStrip = 4;
 
-// The weights [channels][taps] of the block's channels as [taps][columns], rotated by 180 degrees for the gradient,
-// whose window slides over dy.
-template <int kTaps, unsigned kWidth, class T>
-__device__ void load_taps(const Depthwise& d, const StripTiling& tiling, const T* weights, bool turned,
-                          Pack<float, kWidth> (&taps)[kTaps][kMostStripColumns]) {
-  const unsigned first = tiling.first_column() * kWidth;
-  const unsigned left = static_cast<unsigned>(d.channels) - first;
-  const unsigned channels = left < tiling.columns * kWidth ? left : tiling.columns * kWidth;
-  const T* from = weights + static_cast<std::size_t>(first) * kTaps;
-  for (unsigned i = threadIdx.y * tiling.columns + threadIdx.x; i < channels * kTaps;
-       i += tiling.columns * tiling.lines) {
-    const unsigned tap = turned ? kTaps - 1 - i % kTaps : i % kTaps;
-    taps[tap][i / kTaps / kWidth].values[i / kTaps % kWidth] = get(from, i);
-  }
-  __syncthreads();
-}
-
 // Writes a result, or adds it to the one that is there.
 template <unsigned kWidth, class T>
 __device__ inline void put_result(T* to, std::size_t i, bool add, const float (&sums)[kWidth]) {
@@ -158,7 +141,7 @@ void depthwise(cudaStream_t stream, const ConvProblem& problem, const ConvPointe
     return;
   }
   Depthwise d = depthwise_of(problem.spec);
-  with_depthwise(problem, [&](auto zero, auto kernel, auto stride) {
+  with_depthwise(element_of(problem.precision), problem.spec, [&](auto zero, auto kernel, auto stride) {
     using T = decltype(zero);
     constexpr int kKernel = decltype(kernel)::value;
     constexpr int kStride = decltype(stride)::value;

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "backend/cuda/conv_problem.h"
-#include "backend/cuda/vector.cuh"
+#include "backend/cuda/rows.cuh"
 
 namespace ddp::cuda {
 
@@ -27,10 +27,12 @@ inline Depthwise depthwise_of(const ConvSpec& s) {
 }
 
 inline constexpr unsigned kMostStripColumns = 32;
+// Of blocks that leave sums: one wave, as kMostTiles of rows.cuh.
+inline constexpr unsigned kMostSummingBlocks = 384;
 
 // See Note [Strips and columns].
 struct StripTiling {
-  unsigned columns, lines, groups, chunks;
+  unsigned columns, lines, groups, chunk_count;
   unsigned strips, strips_per_chunk;
 
   // At most `most_blocks` blocks, with at least `least` strips per thread.
@@ -41,27 +43,29 @@ struct StripTiling {
     columns = (vectors + groups - 1) / groups;
     lines = kThreads / columns;
     const unsigned most = most_blocks / groups > 0 ? most_blocks / groups : 1;
-    chunks = strips / (lines * least);
-    chunks = chunks < 1 ? 1 : chunks < most ? chunks : most;
-    strips_per_chunk = (strips + chunks - 1) / chunks;
+    chunk_count = strips / (lines * least);
+    chunk_count = chunk_count < 1 ? 1 : chunk_count < most ? chunk_count : most;
+    strips_per_chunk = (strips + chunk_count - 1) / chunk_count;
   }
 
-  dim3 blocks() const { return {groups * chunks}; }
+  dim3 blocks() const { return {groups * chunk_count}; }
   dim3 threads() const { return {columns, lines}; }
-
-  // For the calling block: its chunk and first column, and the ends of the strips.
-  __device__ unsigned chunk() const { return blockIdx.x / groups; }
-  __device__ unsigned first_column() const { return blockIdx.x % groups * columns; }
-  __device__ unsigned end_strip() const {
-    const unsigned end = (chunk() + 1) * strips_per_chunk;
-    return end < strips ? end : strips;
+  __host__ __device__ unsigned chunks() const { return chunk_count; }
+  __host__ __device__ unsigned begin_of(unsigned chunk) const {
+    const unsigned begin = chunk * strips_per_chunk;
+    return begin < strips ? begin : strips;
   }
+
+  // For the calling block: its chunk, its group of columns and the first of them.
+  __device__ unsigned chunk() const { return blockIdx.x / groups; }
+  __device__ unsigned group() const { return blockIdx.x % groups; }
+  __device__ unsigned first_column() const { return group() * columns; }
 
   // Calls use(sample, row, position in the row) for each strip of the thread.
   template <class Use>
   __device__ void each_strip(unsigned strips_per_row, unsigned rows, Use use) const {
-    const unsigned end = end_strip();
-    for (unsigned strip = chunk() * strips_per_chunk + threadIdx.y; strip < end; strip += lines) {
+    const unsigned end = begin_of(chunk() + 1);
+    for (unsigned strip = begin_of(chunk()) + threadIdx.y; strip < end; strip += lines) {
       const unsigned row = strip / strips_per_row;
       use(static_cast<int>(row / rows), static_cast<int>(row % rows), static_cast<int>(strip % strips_per_row));
     }
@@ -83,23 +87,73 @@ __device__ inline T* row_of(T* activation, int sample, int row, int height, int 
   return activation + rows * static_cast<unsigned>(width) * static_cast<unsigned>(channels) + channel;
 }
 
-// Calls f with a value of the element's type, and the window's size and stride as types.
+// The weights [channels][taps] of the block's channels as [taps][columns], rotated by 180 degrees for the gradient,
+// whose window slides over dy.
+template <int kTaps, unsigned kWidth, class T>
+__device__ inline void load_taps(const Depthwise& d, const StripTiling& tiling, const T* weights, bool turned,
+                                 Pack<float, kWidth> (&taps)[kTaps][kMostStripColumns]) {
+  const unsigned first = tiling.first_column() * kWidth;
+  const unsigned left = static_cast<unsigned>(d.channels) - first;
+  const unsigned channels = left < tiling.columns * kWidth ? left : tiling.columns * kWidth;
+  const T* from = weights + static_cast<std::size_t>(first) * kTaps;
+  for (unsigned i = threadIdx.y * tiling.columns + threadIdx.x; i < channels * kTaps;
+       i += tiling.columns * tiling.lines) {
+    const unsigned tap = turned ? kTaps - 1 - i % kTaps : i % kTaps;
+    taps[tap][i / kTaps / kWidth].values[i / kTaps % kWidth] = get(from, i);
+  }
+  __syncthreads();
+}
+
+// Adds the lines of a block, some sums for each channel of a thread, one of their kRows at a time, and leaves those of the
+// chunk in `partial`, [chunks][channels][kRows][kColumns]. All threads of the block call it.
+template <int kRows, int kColumns, unsigned kWidth>
+__device__ inline void add_lines(const Depthwise& d, const StripTiling& tiling,
+                                 const float (&sums)[kRows][kColumns][kWidth],
+                                 float (&parts)[kColumns * kWidth * kThreads], float* partial) {
+  const unsigned thread = threadIdx.y * tiling.columns + threadIdx.x;
+  const unsigned channels = tiling.columns * kWidth;  // of the block
+  const unsigned first = tiling.first_column() * kWidth;
+#pragma unroll
+  for (unsigned r = 0; r < kRows; ++r) {
+    for (unsigned s = 0; s < kColumns; ++s) {
+      for (unsigned c = 0; c < kWidth; ++c) parts[s * kThreads * kWidth + thread * kWidth + c] = sums[r][s][c];
+    }
+    __syncthreads();
+    for (unsigned i = thread; i < kColumns * channels; i += tiling.columns * tiling.lines) {
+      const unsigned s = i / channels;
+      const unsigned channel = i % channels;
+      if (first + channel >= static_cast<unsigned>(d.channels)) continue;
+      float sum = 0.0F;
+      for (unsigned line = 0; line < tiling.lines; ++line)
+        sum += parts[s * kThreads * kWidth + line * channels + channel];
+      const std::size_t place = static_cast<std::size_t>(tiling.chunk()) * d.channels + first + channel;
+      partial[(place * kRows + r) * kColumns + s] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+// Calls f with the window's size and stride as types.
 template <class F>
-void with_depthwise(const ConvProblem& problem, F f) {
-  const auto with_stride = [&](auto zero, auto kernel) {
-    if (problem.spec.window.stride.vertical == 1) {
-      f(zero, kernel, std::integral_constant<int, 1>{});
+void with_window(const ConvSpec& spec, F f) {
+  const auto with_stride = [&](auto kernel) {
+    if (spec.window.stride.vertical == 1) {
+      f(kernel, std::integral_constant<int, 1>{});
     } else {
-      f(zero, kernel, std::integral_constant<int, 2>{});
+      f(kernel, std::integral_constant<int, 2>{});
     }
   };
-  with_element(element_of(problem.precision), [&](auto zero) {
-    if (problem.spec.window.height == 3) {
-      with_stride(zero, std::integral_constant<int, 3>{});
-    } else {
-      with_stride(zero, std::integral_constant<int, 5>{});
-    }
-  });
+  if (spec.window.height == 3) {
+    with_stride(std::integral_constant<int, 3>{});
+  } else {
+    with_stride(std::integral_constant<int, 5>{});
+  }
+}
+// The same after a value of the element's type.
+template <class F>
+void with_depthwise(Element element, const ConvSpec& spec, F f) {
+  with_element(element,
+               [&](auto zero) { with_window(spec, [&](auto kernel, auto stride) { f(zero, kernel, stride); }); });
 }
 
 }  // namespace ddp::cuda

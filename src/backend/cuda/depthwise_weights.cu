@@ -2,7 +2,6 @@
 // (Note [Strips and columns] of depthwise.cuh), a block its lines, a second kernel the chunks.
 #include "backend/cuda/depthwise.cuh"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/rows.cuh"
 
 namespace ddp::cuda {
 namespace {
@@ -14,35 +13,6 @@ constexpr int kStrip = 4;  // results
 // Channels per thread: limited by the registers for a sum per tap.
 template <int kKernel>
 inline constexpr unsigned kChannels = kKernel == 3 ? 4 : 2;
-
-// Adds the lines of a block, one kernel row at a time, and leaves the sums of the chunk in `partial`,
-// [chunks][channels][taps].
-template <int kKernel, unsigned kWidth>
-__device__ void add_lines(const Depthwise& d, const StripTiling& tiling, const float (&sums)[kKernel][kKernel][kWidth],
-                          float* partial) {
-  constexpr unsigned kTaps = kKernel * kKernel;
-  __shared__ float parts[kKernel][kThreads * kWidth];
-  const unsigned thread = threadIdx.y * tiling.columns + threadIdx.x;
-  const unsigned channels = tiling.columns * kWidth;  // of the block
-  const unsigned first = tiling.first_column() * kWidth;
-#pragma unroll
-  for (unsigned r = 0; r < kKernel; ++r) {
-    for (unsigned s = 0; s < kKernel; ++s) {
-      for (unsigned c = 0; c < kWidth; ++c) parts[s][thread * kWidth + c] = sums[r][s][c];
-    }
-    __syncthreads();
-    for (unsigned i = thread; i < kKernel * channels; i += tiling.columns * tiling.lines) {
-      const unsigned s = i / channels;
-      const unsigned channel = i % channels;
-      if (first + channel >= static_cast<unsigned>(d.channels)) continue;
-      float sum = 0.0F;
-      for (unsigned line = 0; line < tiling.lines; ++line) sum += parts[s][line * channels + channel];
-      const std::size_t place = static_cast<std::size_t>(tiling.chunk()) * d.channels + first + channel;
-      partial[place * kTaps + r * kKernel + s] = sum;
-    }
-    __syncthreads();
-  }
-}
 
 template <class T, int kKernel, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -82,22 +52,15 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
   });
-  add_lines(d, tiling, sums, partial);
+  __shared__ float parts[kKernel * kWidth * kThreads];
+  add_lines(d, tiling, sums, parts, partial);
 }
 
-// Block of kChunkColumns x kChunkLines: `count` sums over the chunks.
+// Block of kChunkColumns x kChunkLines.
 template <class T>
 __global__ void __launch_bounds__(kChunkThreads)
     add_chunks_kernel(const float* partial, unsigned chunks, unsigned count, T* sums) {
-  __shared__ float tree[1][kChunkThreads];
-  const unsigned i = blockIdx.x * kChunkColumns + threadIdx.x;
-  float sum = 0.0F;
-  for (unsigned chunk = threadIdx.y; i < count && chunk < chunks; chunk += kChunkLines) {
-    sum += partial[static_cast<std::size_t>(chunk) * count + i];
-  }
-  tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = sum;
-  merge_lines(tree, [](float a, float b) { return a + b; });
-  if (threadIdx.y == 0 && i < count) put(sums, i, tree[0][threadIdx.x]);
+  add_chunks(partial, chunks, count, [&](unsigned i, float sum) { put(sums, i, sum); });
 }
 
 template <int kKernel>
@@ -113,20 +76,20 @@ std::size_t depthwise_workspace_bytes(const ConvProblem& problem) {
   if (problem.direction != ConvDirection::weights) return 0;
   const Depthwise d = depthwise_of(problem.spec);
   const StripTiling tiling = problem.spec.window.height == 3 ? tiling_of<3>(d) : tiling_of<5>(d);
-  return static_cast<std::size_t>(problem.spec.weights()) * tiling.chunks * sizeof(float);
+  return static_cast<std::size_t>(problem.spec.weights()) * tiling.chunks() * sizeof(float);
 }
 
 void depthwise_weights(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& p, float* partial) {
   const Depthwise d = depthwise_of(problem.spec);
   const auto count = static_cast<unsigned>(problem.spec.weights());
-  with_depthwise(problem, [&](auto zero, auto kernel, auto stride) {
+  with_depthwise(element_of(problem.precision), problem.spec, [&](auto zero, auto kernel, auto stride) {
     using T = decltype(zero);
     constexpr int kKernel = decltype(kernel)::value;
     const StripTiling tiling = tiling_of<kKernel>(d);
     launch(stream, tiling.blocks(), tiling.threads(), weights_kernel<T, kKernel, decltype(stride)::value>, d, tiling,
            as<T>(p.x), as<T>(p.y), partial);
-    launch(stream, chunk_blocks(count), dim3(kChunkColumns, kChunkLines), add_chunks_kernel<T>, partial, tiling.chunks,
-           count, as<T>(const_cast<void*>(p.w)));
+    launch(stream, chunk_blocks(count), dim3(kChunkColumns, kChunkLines), add_chunks_kernel<T>, partial,
+           tiling.chunks(), count, as<T>(const_cast<void*>(p.w)));
   });
 }
 

@@ -93,7 +93,7 @@ class DescribedOps final : public OpFactory {
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode /*mode*/) override {
     DDP_ASSERT(supports(spec, x, y));
     const auto* conv = std::get_if<ConvSpec>(&spec);
-    KernelChoice choice{.kernels = "", .seconds = guessed_seconds(spec, context_)};
+    KernelChoice choice{.kernels = "", .seconds = guessed_seconds({&spec, 1}, context_)};
     if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
       choice.kernels = to_text(expected_conv_kernels(context_, transposed->mirror()), true);
     }
@@ -106,6 +106,12 @@ class DescribedOps final : public OpFactory {
   }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return make_cuda_op(context_, spec, x, y, kernels);
+  }
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) override {
+    return make_cuda_norm_depthwise(context_, specs, layout);
+  }
+  double joined_seconds(std::span<const OpSpec> specs, Layout /*layout*/) override {
+    return guessed_seconds(specs, context_);
   }
   bool takes_bias_into_norm() const override { return true; }
   Element activation_element() const override { return context_.element(); }

@@ -103,12 +103,18 @@ std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec,
 bool batch_norm_takes(Element element, const BatchNormSpec& spec, Layout layout);
 // Bytes for the mask of gradients that pass the activation after a sum, one bit per element; 0 if not needed.
 std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, Layout layout);
-void batch_norm_train(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
-                      const BatchNormForward& arguments);
-void batch_norm_evaluate(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
-                         const BatchNormForward& arguments);
-void batch_norm_backward(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
-                         const BatchNormBackward& arguments);
+// The moments of x: `means` and the running statistics.
+void batch_norm_moments(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                        const BatchNormForward& arguments);
+// y by `means`, or by the running statistics if that is null.
+void batch_norm_normalize(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                          const BatchNormForward& arguments);
+// The gradients of the parameters, and dx2, which is the gradient before the activation.
+void batch_norm_sums(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                     const BatchNormBackward& arguments);
+// dx from the gradients of the parameters, and from dx2 instead of dy if there is one. dx may alias it.
+void batch_norm_input_gradient(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
+                               const BatchNormBackward& arguments);
 
 // --- lrn.cu
 
@@ -148,6 +154,54 @@ void depthwise(cudaStream_t stream, const ConvProblem& problem, const ConvPointe
 // Called by depthwise() for the weight gradient.
 void depthwise_weights(cudaStream_t stream, const ConvProblem& problem, const ConvPointers& tensors, float* partial);
 
+// --- norm_depthwise.cu, norm_depthwise_backward.cu: depthwise convolutions that normalise what they read, over the first
+// `samples` of the batch, at least one; shapes as above.
+
+struct NormDepthwiseSpec {
+  BatchNormSpec before;
+  ConvSpec conv;
+  BatchNormSpec after;
+};
+struct NormPointers {
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* means = nullptr;       // as in BatchNormForward; null: in evaluation
+  float* statistics = nullptr;  // likewise
+};
+struct NormDepthwiseForward {
+  std::int64_t samples = 0;
+  const void* x = nullptr;
+  const float* weights = nullptr;  // as PyTorch has them
+  // In training the convolution's result, whose means and running statistics are written; in evaluation normalised.
+  void* y = nullptr;
+  NormPointers before;
+  NormPointers after;
+  float* partial_sums = nullptr;  // in training: scratch of norm_depthwise_forward_sums()
+};
+struct NormDepthwiseBackward {
+  std::int64_t samples = 0;
+  const void* x = nullptr;
+  const void* convolved = nullptr;  // the convolution's result
+  const void* dy = nullptr;
+  void* dx = nullptr;  // receives the gradient before the activation of the first normalisation
+  const float* weights = nullptr;
+  float* weights_gradient = nullptr;
+  NormPointers before;
+  NormPointers after;
+  const float* after_weight_gradient = nullptr;
+  const float* after_bias_gradient = nullptr;
+  float* before_weight_gradient = nullptr;
+  float* before_bias_gradient = nullptr;
+  float* partial_sums = nullptr;  // scratch of norm_depthwise_backward_sums()
+};
+// Floats of scratch.
+std::int64_t norm_depthwise_forward_sums(const ConvSpec& spec);
+std::int64_t norm_depthwise_backward_sums(const ConvSpec& spec);
+void norm_depthwise(cudaStream_t stream, Element element, const NormDepthwiseSpec& spec,
+                    const NormDepthwiseForward& arguments);
+// The gradients of the convolution's weights and of the first normalisation's parameters, and that before its activation.
+void norm_depthwise_backward(cudaStream_t stream, Element element, const NormDepthwiseSpec& spec,
+                             const NormDepthwiseBackward& arguments);
 // --- bias.cu: epilogues of a convolution or a matrix product of `rows` x `channels` values.
 
 // y = activation(y + bias) in place; a null bias is 0, here and below.

@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kBlockThreads) linear_forward_kernel(const For
 __device__ std::uint32_t loss_ticket;
 
 // Block (samples): it has all logits of its samples, in the order in which a separate kernel would read them.
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     linear_loss_kernel(const Forward p, const LossInputs in, __nv_bfloat16* gradient, double* partial) {
   constexpr unsigned kGroup = kBlockThreads / kTileRows;  // threads of a sample
   __shared__ Tiles tiles;

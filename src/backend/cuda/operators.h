@@ -8,6 +8,7 @@
 #include <cudnn.h>
 
 #include <memory>
+#include <span>
 
 #include "backend/cuda/conv_plans.h"
 #include "backend/cuda/element.h"
@@ -47,6 +48,9 @@ std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpe
 std::unique_ptr<Op> make_mma_linear(const CudaContext& context, const LinearSpec& spec, Layout layout);
 // batch_norm.cpp: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
+// norm_depthwise.cpp: in nhwc a depthwise convolution with the batch normalisations around it, and with the 1x1 convolution in
+// front of these; otherwise null.
+std::unique_ptr<Op> make_cuda_norm_depthwise(const CudaContext& context, std::span<const OpSpec> specs, Layout layout);
 // gelu.cu: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_gelu(const CudaContext& context, const GeluSpec& spec);
 // pointwise.cu, product.cu, channels.cu: the same.

@@ -139,13 +139,15 @@ __device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load loa
 __device__ inline unsigned thread_of_block() { return threadIdx.y * blockDim.x + threadIdx.x; }
 
 // Merges the lines of a block, each of `columns` threads: tree[j][thread] of all threads into those of line 0, by a binary
-// tree. The number of lines is a power of two; all threads of the block call it after they have filled the tree.
+// tree. All threads of the block call it after they have filled the tree.
 template <unsigned kWidth, class Sum, unsigned kCount, class Merge>
 __device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], unsigned columns, unsigned lines, Merge merge) {
   const unsigned thread = thread_of_block();
-  for (unsigned half = lines / 2; half > 0; half /= 2) {
+  unsigned half = 0;
+  for (unsigned left = lines; left > 1; left = half) {
     __syncthreads();
-    if (thread >= half * columns) continue;
+    half = (left + 1) / 2;
+    if (thread >= (left - half) * columns) continue;
     for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = merge(tree[j][thread], tree[j][thread + half * columns]);
   }
   __syncthreads();
@@ -212,32 +214,33 @@ inline constexpr unsigned kTogether = kWidth % 4 == 0 ? 4 : 1;
 // Merges what all blocks of the calling block's group have left in `partial`, [chunks][2][channels], and calls
 // use(channel, merged) in one thread for each channel; Sum::of(rows of the chunk, first, second) makes a sum of two
 // values. The block must be the last of its group; all of its threads call it. Enough loads are in flight that most
-// shapes take one or two memory latencies.
-template <unsigned kWidth, class Sum, class Use>
-__device__ inline void each_channel(const Rows& rows, const Tiling& tiling, const float* partial,
+// shapes take one or two memory latencies. Mapped: the kernel's tiling, and Whole: what it divides, with a number of channels.
+template <unsigned kWidth, class Whole, class Mapped, class Sum, class Use>
+__device__ inline void each_channel(const Whole& whole, const Mapped& tiling, const float* partial,
                                     Sum (&tree)[kTogether<kWidth>][kThreads], Use use) {
+  const auto channels = static_cast<std::uint32_t>(whole.channels);
   constexpr unsigned kSome = kTogether<kWidth>;
   constexpr unsigned kAtOnce = 16 / kSome;
   const unsigned columns = blockDim.x * kWidth / kSome;
   const unsigned lines = kThreads / columns;
   const unsigned thread = thread_of_block();
   const std::uint32_t channel = tiling.group() * blockDim.x * kWidth + thread % columns * kSome;
-  const bool inside = channel < rows.channels;
+  const bool inside = channel < channels;
   Sum all[kSome] = {};
   for (std::uint32_t first = thread / columns; inside && first < tiling.chunks(); first += kAtOnce * lines) {
     Pack<float, kSome> loaded[kAtOnce][2];
     for (unsigned k = 0; k < kAtOnce; ++k) {
       const std::uint32_t chunk = first + k * lines;
       if (chunk >= tiling.chunks()) continue;
-      const float* sums = partial + static_cast<std::size_t>(chunk) * 2 * rows.channels + channel;
+      const float* sums = partial + static_cast<std::size_t>(chunk) * 2 * channels + channel;
       loaded[k][0] = get_fresh<kSome>(sums);
-      loaded[k][1] = get_fresh<kSome>(sums + rows.channels);
+      loaded[k][1] = get_fresh<kSome>(sums + channels);
     }
     for (unsigned k = 0; k < kAtOnce; ++k) {
       const std::uint32_t chunk = first + k * lines;
       if (chunk >= tiling.chunks()) continue;
       for (unsigned j = 0; j < kSome; ++j) {
-        all[j] = merged(all[j], Sum::of(tiling.rows_in(rows, chunk), loaded[k][0].values[j], loaded[k][1].values[j]));
+        all[j] = merged(all[j], Sum::of(tiling.rows_in(whole, chunk), loaded[k][0].values[j], loaded[k][1].values[j]));
       }
     }
   }
@@ -258,6 +261,20 @@ __device__ inline Sums sum_chunks(const Rows& rows, const Tiling& tiling, Sums (
   tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = all;
   merge_lines(tree, added);
   return tree[0][threadIdx.x];
+}
+
+// By a block of kChunkColumns x kChunkLines: calls use(i, sum) for some of `count` sums over the chunks.
+template <class Use>
+__device__ inline void add_chunks(const float* partial, unsigned chunks, unsigned count, Use use) {
+  __shared__ float tree[1][kChunkThreads];
+  const unsigned i = blockIdx.x * kChunkColumns + threadIdx.x;
+  float sum = 0.0F;
+  for (unsigned chunk = threadIdx.y; i < count && chunk < chunks; chunk += kChunkLines) {
+    sum += partial[static_cast<std::size_t>(chunk) * count + i];
+  }
+  tree[0][threadIdx.y * kChunkColumns + threadIdx.x] = sum;
+  merge_lines(tree, [](float a, float b) { return a + b; });
+  if (threadIdx.y == 0 && i < count) use(i, tree[0][threadIdx.x]);
 }
 
 }  // namespace ddp::cuda

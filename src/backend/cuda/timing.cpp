@@ -319,11 +319,12 @@ ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& sp
   });
 }
 
-double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& spec, Op& op) {
+double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
   const Element element = context.element();
+  const OpSpec& spec = specs.front();
   const std::int64_t batch = batch_of(spec);
   const std::int64_t in = batch * input_of(spec).elements();
-  const std::int64_t out = batch * output_of(spec).elements();
+  const std::int64_t out = batch * output_of(specs.back()).elements();
   const Memory x = filled(queue, context, element, in);
   const Memory y = filled(queue, context, element, out);
   const Memory dy = filled(queue, context, element, out);
@@ -331,15 +332,23 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& 
   const std::int64_t second = inputs_of(spec) > 1 ? batch * second_input_of(spec).elements() : 0;
   const Memory x2 = filled(queue, context, element, second);
   const Memory dx2 = filled(queue, context, element, second);
-  const Memory statistics = filled(queue, context, Element::fp32, statistic_elements(spec));
+  std::vector<std::int64_t> parameters;
+  std::int64_t statistics_count = 0;
+  for (const OpSpec& each : specs) {
+    for (std::size_t p = 0; p < kMaxParameters; ++p) {
+      if (parameter_elements(each, p) > 0) parameters.push_back(parameter_elements(each, p));
+    }
+    statistics_count += statistic_elements(each);
+  }
+  const Memory statistics = filled(queue, context, Element::fp32, statistics_count);
   const Memory keys = queue.allocate(static_cast<std::size_t>(batch) * sizeof(std::uint64_t), kPurpose);
   std::array<Memory, kMaxParameters> values;
   std::array<Memory, kMaxParameters> gradients;
   ForwardArguments forward;
   BackwardArguments backward;
-  for (std::size_t i = 0; i < kMaxParameters; ++i) {
-    values.at(i) = filled(queue, context, Element::fp32, parameter_elements(spec, i));
-    gradients.at(i) = filled(queue, context, Element::fp32, parameter_elements(spec, i));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    values.at(i) = filled(queue, context, Element::fp32, parameters[i]);
+    gradients.at(i) = filled(queue, context, Element::fp32, parameters[i]);
     forward.parameters.at(i) = backward.parameters.at(i) = values.at(i).at<float>(0);
     backward.parameter_gradients.at(i) = gradients.at(i).at<float>(0);
   }
@@ -369,15 +378,18 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& 
   return forward_seconds + fastest_seconds(context.stream, [&] { op.backward(backward); });
 }
 
-double guessed_seconds(const OpSpec& spec, const CudaContext& context) {
+double guessed_seconds(std::span<const OpSpec> specs, const CudaContext& context) {
   // Roughly a data-centre GPU; only the order of magnitude matters, to choose between layouts.
   constexpr double kBytesPerSecond = 2e12;
   constexpr double kOperationsPerSecond = 30e12;
   constexpr double kLaunchSeconds = 2e-6;
-  const auto elements =
-      static_cast<double>(batch_of(spec) * (inputs_of(spec) * input_of(spec).elements() + output_of(spec).elements()));
+  const OpSpec& first = specs.front();
+  const auto elements = static_cast<double>(
+      batch_of(first) * (inputs_of(first) * input_of(first).elements() + output_of(specs.back()).elements()));
   const double bytes = 2 * elements * static_cast<double>(bytes_of(context.element()));
-  return kLaunchSeconds + bytes / kBytesPerSecond + 3 * 2 * forward_multiply_adds(spec) / kOperationsPerSecond;
+  double multiply_adds = 0;
+  for (const OpSpec& spec : specs) multiply_adds += forward_multiply_adds(spec);
+  return kLaunchSeconds + bytes / kBytesPerSecond + 3 * 2 * multiply_adds / kOperationsPerSecond;
 }
 
 }  // namespace ddp::cuda

@@ -1,10 +1,11 @@
 // Finds the fastest kernels by running them on the device.
 //
 //   ConvKernels kernels = fastest_conv_kernels(queue, context, spec);
-//   double seconds = op_seconds(queue, context, spec, x_layout, y_layout, *op);   // one forward and backward pass
+//   double seconds = op_seconds(queue, context, {&spec, 1}, *op);   // one forward and backward pass
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "backend/backend.h"
 #include "backend/cuda/operators.h"
@@ -28,10 +29,10 @@ ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, c
 // Without trying any, for a GPU that is only described: our own kernel, or the first plan that cuDNN names.
 ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& spec);
 
-// Seconds of one forward and one backward pass.
-double op_seconds(DeviceQueue& queue, const CudaContext& context, const OpSpec& spec, Op& op);
+// Seconds of one forward and one backward pass, of an operator with one spec or several (OpJoiner::join()).
+double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op);
 
 // An estimate without running it, from memory traffic and multiply-adds.
-double guessed_seconds(const OpSpec& spec, const CudaContext& context);
+double guessed_seconds(std::span<const OpSpec> specs, const CudaContext& context);
 
 }  // namespace ddp::cuda

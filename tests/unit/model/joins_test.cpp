@@ -140,6 +140,34 @@ TEST_P(Joins, LessMemoryIsPlanned) {
 INSTANTIATE_TEST_SUITE_P(Precision, Joins, testing::Values(Precision::fp32, Precision::bf16),
                          [](const auto& precision) { return precision.param == Precision::bf16 ? "bf16" : "fp32"; });
 
+// The plan joins stages where that is faster, and its text says where it is not.
+TEST(JoinedStages, AreJoinedWhereThatIsFaster) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  const Graph graph = depthwise_graph();
+  const std::vector<Stage> stages = make_stages(graph, 16);
+  const std::vector<KernelQuery> queries = kernel_queries(backend->ops(), stages);
+  for (const double seconds : {2.9, 3.1}) {
+    std::vector<KernelChoice> answers;
+    for (const KernelQuery& query : queries) {
+      const bool liked = query.from == Layout::lanes16 && query.to == Layout::lanes16;
+      const std::string kernels =
+          liked ? backend->ops().choose(query.spec, query.from, query.to, ChoiceMode::fixed).kernels : "";
+      answers.push_back({kernels, !query.rest.empty() ? seconds : liked ? 1.0 : 100.0});
+    }
+    const std::string text = to_text(plan_layouts(backend->ops(), stages, queries, answers));
+    const LayoutPlan plan = layout_plan_from_text(text, stages);
+    EXPECT_EQ(to_text(plan), text);
+    EXPECT_EQ(plan.stages[1].separate, seconds > 3) << text;
+    EXPECT_FALSE(plan.stages[0].separate) << text;
+    const NetworkConfig config{.batch = 16,
+                               .image = {3, kSide, kSide},
+                               .scale = {1 / 128.0F, 1 / 128.0F, 1 / 128.0F},
+                               .shift = {-1, -1, -1},
+                               .plan_only = true};
+    EXPECT_EQ(joined_in(Network(*backend, graph, config, plan)), seconds > 3 ? 0 : 2) << text;
+  }
+}
+
 // What another layer reads, or what another bias or layout needs, stays separate.
 TEST(JoinedStages, OnlyWhatNothingElseReads) {
   const std::unique_ptr<Backend> backend = make_cpu_backend();

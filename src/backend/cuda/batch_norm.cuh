@@ -1,0 +1,128 @@
+// What a batch normalisation does to a channel, and the statistics that it keeps of one, for kernels that normalise what
+// they read or take the statistics of what they write.
+//
+//   const Line line = normalizer.line(channel);
+//   y = normalizer.bounds.clamp(x * line.scale + line.shift);
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/activate.cuh"
+#include "backend/cuda/rows.cuh"
+
+namespace ddp::cuda {
+
+// y = x * scale + shift
+struct Line {
+  float scale;
+  float shift;
+};
+
+// The normalisation as a line for each channel, and the bounds of the activation that follows.
+struct Normalizer {
+  const float* means;  // [2][channels]: means, then variances or 1 / sqrt(variance + epsilon)
+  const float* weight;
+  const float* bias;
+  const float* input_bias;  // null: none, or it cancels out
+  std::uint32_t channels;
+  bool variances;
+  float epsilon;
+  Bounds bounds;
+
+  __device__ Line line(std::uint32_t channel) const {
+    const float mean = means[channel] - (input_bias == nullptr ? 0.0F : input_bias[channel]);
+    const float spread = means[channels + channel];
+    const float scale = weight[channel] * (variances ? 1.0F / std::sqrt(spread + epsilon) : spread);
+    return {scale, bias[channel] - mean * scale};
+  }
+};
+// Of the batch's own statistics, as saved by forward.
+inline Normalizer normalizer_of(const BatchNormSpec& spec, const float* means, const float* weight, const float* bias) {
+  return {means,
+          weight,
+          bias,
+          nullptr,
+          static_cast<std::uint32_t>(spec.shape.channels),
+          false,
+          spec.epsilon,
+          bounds_of(spec.activation)};
+}
+
+// The gradient of a normalisation's input as slope_g * g + slope_x * x + shift, with g that before the activation.
+struct GradientLine {
+  float slope_g;
+  float slope_x;
+  float shift;
+};
+struct NormalizerGradient {
+  const float* means;  // [2][channels]: means, then 1 / sqrt(variance + epsilon)
+  const float* weight;
+  const float* weight_gradient;
+  const float* bias_gradient;
+  std::uint32_t channels;
+  float share;  // 1 / number of rows
+
+  __device__ GradientLine line(std::uint32_t channel) const {
+    const float spread = means[channels + channel];
+    const float slope_g = weight[channel] * spread;
+    const float slope_x = -slope_g * spread * (weight_gradient[channel] * share);
+    return {slope_g, slope_x, -slope_g * (bias_gradient[channel] * share) - slope_x * means[channel]};
+  }
+};
+
+// The statistics of a batch, and what becomes of them.
+struct Statistics {
+  float* partial;           // [chunks][2][channels], means, then sums of squared deviations
+  float* means;             // [2][channels]: means, then 1 / sqrt(variance + epsilon)
+  float* running;           // [2][channels]
+  const float* input_bias;  // null: none
+  std::uint32_t channels;
+  float epsilon, momentum;
+
+  __device__ void put(std::uint32_t channel, const Moments& all) const {
+    const float variance = all.squares / all.count;
+    means[channel] = all.mean;
+    means[channels + channel] = 1.0F / std::sqrt(variance + epsilon);
+    const float unbiased = all.count > 1.0F ? all.squares / (all.count - 1.0F) : variance;
+    const float mean = input_bias == nullptr ? all.mean : all.mean + input_bias[channel];
+    running[channel] += momentum * (mean - running[channel]);
+    running[channels + channel] += momentum * (unbiased - running[channels + channel]);
+  }
+};
+
+// The moments of a chunk of rows, to be merged by each_channel().
+struct MomentsOfChunks : Moments {
+  static __device__ MomentsOfChunks of(std::uint32_t rows, float mean, float squares) {
+    return {{static_cast<float>(rows), mean, squares}};
+  }
+};
+__device__ inline MomentsOfChunks merged(const MomentsOfChunks& a, const MomentsOfChunks& b) {
+  return {merged(static_cast<const Moments&>(a), static_cast<const Moments&>(b))};
+}
+
+// Merges the sums of a block's threads, of the differences to `shift` and of their squares, to the moments of its chunk, and
+// in the last block of a group of channels those of the chunks to the statistics. All threads of the block call it; they
+// have used the same shift, so that their sums can simply be added.
+template <unsigned kWidth>
+__device__ inline void put_moments(const Rows& rows, const Tiling& tiling, const Statistics& s,
+                                   const float (&shift)[kWidth], const Sums (&sums)[kWidth],
+                                   Sums (&tree)[kWidth][kThreads],
+                                   MomentsOfChunks (&chunks)[kTogether<kWidth>][kThreads], std::uint32_t* tickets) {
+  const std::uint32_t channel = tiling.channel(kWidth);
+  const unsigned thread = thread_of_block();
+  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
+  merge_lines(tree, added);
+  if (threadIdx.y == 0 && channel < rows.channels) {
+    const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
+    float* means = s.partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
+    for (unsigned j = 0; j < kWidth; ++j) {
+      const Moments moments = shifted_moments(count, shift[j], tree[j][thread].first, tree[j][thread].second);
+      means[j] = moments.mean;
+      means[rows.channels + j] = moments.squares;
+    }
+  }
+  if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
+  each_channel<kWidth>(rows, tiling, s.partial, chunks, [&](std::uint32_t c, const Moments& all) { s.put(c, all); });
+}
+
+}  // namespace ddp::cuda

@@ -1,0 +1,390 @@
+// Depthwise convolutions that are one operator with the batch normalisations around them, and with the 1x1 convolution in
+// front, on the stand-in GPU.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/device_values.h"
+#include "backend/op_check.h"
+
+namespace ddp {
+namespace {
+
+using reference::Values;
+
+constexpr Layout kLayout = Layout::nhwc;
+
+struct Joined {
+  BatchNormSpec before;
+  ConvSpec conv;
+  BatchNormSpec after;
+  std::optional<ConvSpec> wide = {};  // in front
+
+  std::vector<OpSpec> specs() const {
+    std::vector<OpSpec> all = {before, conv, after};
+    if (wide) all.insert(all.begin(), *wide);
+    return all;
+  }
+  Shape input() const { return wide ? wide->input : conv.input; }
+};
+
+Joined joined(const ConvSpec& conv, Activation before, Activation after) {
+  return {{.batch = conv.batch, .shape = conv.input, .epsilon = 1e-3F, .momentum = 0.3F, .activation = before},
+          conv,
+          {.batch = conv.batch, .shape = conv.convolved(), .activation = after}};
+}
+
+ConvSpec depthwise(std::int64_t batch, const Shape& input, const Window2d& window) {
+  return {.batch = batch,
+          .input = input,
+          .output_channels = input.channels,
+          .window = window,
+          .groups = input.channels,
+          .bias = false};
+}
+
+// With different paddings on opposite sides, and rows and columns that no window reads.
+Joined random_joined() {
+  constexpr std::array<Activation, 3> kActivations = {Activation::none, Activation::relu, Activation::relu6};
+  const auto activation = [&] { return kActivations.at(static_cast<std::size_t>(random_between(0, 2))); };
+  const std::int64_t size = 3 + 2 * random_between(0, 1);
+  const auto padding = [&] { return random_between(0, size - 1); };
+  const Window2d window{.height = size,
+                        .width = size,
+                        .stride = random_between(1, 2),
+                        .padding = {padding(), padding(), padding(), padding()}};
+  const Shape input{8 * random_between(1, 20), random_between(size, 14), random_between(size, 14)};
+  return joined(depthwise(random_between(1, 5), input, window), activation(), activation());
+}
+
+// The same, with channels that the kernels of the convolution in front support.
+Joined random_wide() {
+  const Joined narrow = random_joined();
+  ConvSpec conv = narrow.conv;
+  conv.input.channels = conv.output_channels = conv.groups = 8 * random_between(5, 24);
+  Joined j = joined(conv, narrow.before.activation, narrow.after.activation);
+  j.wide = ConvSpec{.batch = conv.batch,
+                    .input = {8 * random_between(1, 4), conv.input.height, conv.input.width},
+                    .output_channels = conv.input.channels,
+                    .bias = false};
+  return j;
+}
+
+// The result of make(), and a number of active samples that are enough for statistics: of few rows with nearly the same value a
+// normalisation multiplies rounding errors.
+std::pair<Joined, std::int64_t> enough_rows(Joined (*make)()) {
+  constexpr std::int64_t kRows = 40;
+  for (;;) {
+    const Joined j = make();
+    const std::int64_t active = random_between(1, j.conv.batch);
+    if (active * j.after.shape.height * j.after.shape.width >= kRows) return {j, active};
+  }
+}
+
+std::string describe(const Joined& j) {
+  std::string text;
+  for (const OpSpec& spec : j.specs()) text += (text.empty() ? "" : ", ") + describe(spec);
+  return text;
+}
+
+Values widened(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+
+double size_of(const Values& values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+// One pass by the operators of the reference, for the active samples.
+class Reference {
+ public:
+  Reference(const Joined& j, std::int64_t active) : specs_(j.specs()), inputs_(specs_.size()) {
+    for (OpSpec& spec : specs_) std::visit([&](auto& s) { s.batch = active; }, spec);
+  }
+
+  // x, the parameters of all operators, and the statistics of the two normalisations.
+  Values forward(const Values& x, const std::vector<Values>& parameters, const std::array<Values, 2>& statistics,
+                 bool training) {
+    Values values = x;
+    statistics_.clear();
+    std::size_t p = 0;
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      const bool norm = std::holds_alternative<BatchNormSpec>(specs_[i]);
+      inputs_[i] = {.x = values, .training = training};
+      inputs_[i].parameters.weight = parameters[p++];
+      if (norm) {
+        inputs_[i].parameters.bias = parameters[p++];
+        inputs_[i].statistics = statistics.at(statistics_.size());
+      }
+      const reference::Outputs out = reference::forward(specs_[i], inputs_[i]);
+      values = out.y;
+      if (norm) statistics_.push_back(out.statistics);
+    }
+    return values;
+  }
+  const std::vector<Values>& statistics() const { return statistics_; }
+
+  // Without gradients where rounding decides which of them pass the last activation.
+  Values without_kinks(Values dy, double distance) const {
+    const std::vector<bool> near = reference::near_kinks(specs_.back(), inputs_.back(), distance);
+    for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];
+    return dy;
+  }
+  // A gradient, and the size that rounding errors are relative to. Those of parameters are sums that may cancel out: the
+  // second normalisation undoes what changes its whole input by a factor or an offset.
+  struct Gradient {
+    Values values;
+    double size = 0;
+  };
+  // The gradients of the parameters, then dx.
+  std::vector<Gradient> backward(const Values& dy) const {
+    std::vector<Gradient> all;
+    Values gradient = dy;
+    for (std::size_t i = specs_.size(); i-- > 0;) {
+      const reference::Gradients g = reference::backward(specs_[i], inputs_[i], gradient);
+      const double size = size_of(gradient);
+      if (!g.parameters.bias.empty()) all.push_back({g.parameters.bias, size});
+      all.push_back({g.parameters.weight, size});
+      gradient = g.dx;
+    }
+    std::reverse(all.begin(), all.end());
+    all.push_back({gradient, size_of(gradient)});
+    return all;
+  }
+
+ private:
+  std::vector<OpSpec> specs_;
+  std::vector<reference::Inputs> inputs_;
+  std::vector<Values> statistics_;
+};
+
+void expect_near(const Values& actual, const Values& expected, double most, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  Values apart = actual;
+  for (std::size_t i = 0; i < expected.size(); ++i) apart[i] -= expected[i];
+  EXPECT_LE(size_of(apart), most) << what;
+}
+
+// The operator on the device, with random values; memory that it has not written holds garbage.
+class Device {
+ public:
+  Device(Backend& backend, const Joined& j, std::int64_t active)
+      : backend_(backend),
+        op_(backend.ops().join(j.specs(), kLayout)),
+        active_(active),
+        x(backend, j.conv.batch, j.input(), kLayout),
+        y(backend, j.conv.batch, j.conv.convolved(), kLayout),
+        dy(backend, j.conv.batch, j.conv.convolved(), kLayout),
+        dx(backend, j.conv.batch, j.input(), kLayout) {
+    const std::int64_t channels = j.conv.output_channels;
+    std::vector<std::int64_t> counts = {channels, channels, j.conv.weights(), channels, channels};
+    if (j.wide) counts.insert(counts.begin(), j.wide->weights());
+    for (const std::int64_t count : counts) {
+      parameters.emplace_back(backend, random_floats(count));
+      gradients.emplace_back(backend, std::vector<float>(static_cast<std::size_t>(count), NAN));
+    }
+    std::vector<float> running = random_floats(4 * channels);
+    for (float& value : running) value = std::abs(value) + 0.5F;
+    statistics.emplace_back(backend, running);
+    saved_.emplace_back(backend, std::vector<std::uint8_t>(op_->saved_bytes(), 0xFF));
+    workspace_.emplace_back(backend, std::vector<std::uint8_t>(op_->workspace_bytes(), 0xFF));
+    x.set(random_values(active * j.input().elements()), active, 5);
+    y.fill(NAN);
+    dx.fill(NAN);
+  }
+
+  void forward(bool training) {
+    ForwardArguments a{.x = x.data(), .y = y.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
+    a.active = active_;
+    a.statistics = statistics.front().data();
+    a.training = training;
+    for (std::size_t p = 0; p < parameters.size(); ++p) a.parameters.at(p) = parameters[p].data();
+    op_->forward(a);
+  }
+  void backward(bool add = false) {
+    BackwardArguments a{.x = x.data(), .y = y.data(), .dy = dy.data(), .dx = dx.data()};
+    a.add_to_dx = add;
+    a.saved = bytes(saved_);
+    a.workspace = bytes(workspace_);
+    a.active = active_;
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      a.parameters.at(p) = parameters[p].data();
+      a.parameter_gradients.at(p) = gradients[p].data();
+    }
+    op_->backward(a);
+  }
+
+ private:
+  static std::byte* bytes(const std::vector<DeviceArray<std::uint8_t>>& memory) {
+    return static_cast<std::byte*>(static_cast<void*>(memory.front().data()));
+  }
+
+  Backend& backend_;
+  std::unique_ptr<Op> op_;
+  std::int64_t active_;
+
+ public:
+  DeviceActivation x, y, dy, dx;
+  std::vector<DeviceArray<float>> parameters, gradients, statistics;
+
+ private:
+  std::vector<DeviceArray<std::uint8_t>> saved_, workspace_;
+};
+
+// The statistics of the first or the second normalisation.
+Values half(const std::vector<float>& statistics, std::size_t which) {
+  const auto size = static_cast<std::ptrdiff_t>(statistics.size() / 2);
+  const auto begin = statistics.begin() + static_cast<std::ptrdiff_t>(which) * size;
+  return {begin, begin + size};
+}
+
+// The result of the convolution in front is exact in bf16, so that the activation behind it decides as in double precision.
+void make_exact(Device& device, std::int64_t active) {
+  std::vector<float> weights = device.parameters.front().get();
+  for (float& value : weights) value = static_cast<float>(random_between(-1, 1));
+  device.parameters.front().set(weights);
+  Values x = device.x.get(active);
+  for (double& value : x) value = static_cast<double>(random_between(-8, 8)) / 8;
+  device.x.set(x, active, 5);
+}
+
+// In fp32 the statistics of few values may be rounded to 1e-4 of small variances; in bf16 values are rounded to 2^-9 where
+// they are stored: the convolution's result, y, and dx twice.
+void check_joined(Backend& backend, const Joined& j, std::int64_t active) {
+  const bool bf16 = backend.ops().activation_element() == Element::bf16;
+  const double tolerance = bf16 ? 2e-2 : 2e-4;
+  const std::string what = fmt::format("{} active {}{}", describe(j), active, bf16 ? " bf16" : "");
+  Device device(backend, j, active);
+  if (j.wide) make_exact(device, active);
+  Reference expected(j, active);
+  const Values x = device.x.get(active);
+  std::vector<Values> parameters;
+  for (const DeviceArray<float>& p : device.parameters) parameters.push_back(widened(p.get()));
+  const std::vector<float> running = device.statistics.front().get();
+  const Values y = expected.forward(x, parameters, {half(running, 0), half(running, 1)}, true);
+  device.forward(true);
+  expect_near(device.y.get(active), y, tolerance * size_of(y), what + ": y");
+  EXPECT_TRUE(device.y.zero_from(active)) << what;
+  const std::vector<float> moved = device.statistics.front().get();
+  for (const std::size_t which : {0, 1}) {
+    const Values& statistics = expected.statistics()[which];
+    expect_near(half(moved, which), statistics, tolerance * size_of(statistics), what + ": running statistics");
+  }
+
+  const Values dy = expected.without_kinks(random_values(static_cast<std::int64_t>(y.size())), bf16 ? 0.1 : 1e-3);
+  device.dy.set(dy, active);
+  const std::vector<Reference::Gradient> wanted = expected.backward(device.dy.get(active));
+  device.backward();
+  const Reference::Gradient& dx = wanted.back();
+  expect_near(device.dx.get(active), dx.values, tolerance * dx.size, what + ": dx");
+  EXPECT_TRUE(device.dx.zero_from(active)) << what;
+  for (std::size_t p = 0; p < device.gradients.size(); ++p) {
+    expect_near(widened(device.gradients[p].get()), wanted[p].values, tolerance * wanted[p].size,
+                fmt::format("{}: the gradient of parameter {}", what, p));
+  }
+  if (j.wide) {
+    device.backward(/*add=*/true);
+    Values twice = dx.values;
+    for (double& value : twice) value *= 2;
+    expect_near(device.dx.get(active), twice, tolerance * 2 * dx.size, what + ": dx, added");
+  }
+
+  const Values evaluated = expected.forward(x, parameters, {half(moved, 0), half(moved, 1)}, false);
+  device.forward(false);
+  expect_near(device.y.get(active), evaluated, tolerance * size_of(evaluated), what + ": y in evaluation");
+  EXPECT_EQ(device.statistics.front().get(), moved) << what;
+}
+
+class NormDepthwise : public ::testing::TestWithParam<Precision> {
+ protected:
+  std::unique_ptr<Backend> backend = make_cuda_backend({.precision = GetParam()});
+};
+
+TEST_P(NormDepthwise, AgreesWithTheReference) {
+  for (int round = 0; round < 16; ++round) {
+    const auto [j, active] = enough_rows(random_joined);
+    check_joined(*backend, j, active);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Many chunks of strips, and several groups of columns.
+TEST_P(NormDepthwise, LargeOnesAgreeWithTheReference) {
+  const Window2d two = square(3, 2, 1);
+  for (const Joined& j : {joined(depthwise(4, {136, 33, 31}, square(3, 1, 1)), Activation::relu6, Activation::relu6),
+                          joined(depthwise(6, {272, 14, 14}, two), Activation::relu6, Activation::relu6),
+                          joined(depthwise(4, {8, 50, 50}, square(5, 1, 2)), Activation::relu, Activation::none),
+                          joined(depthwise(3, {144, 27, 29}, square(5, 2, 2)), Activation::relu6, Activation::relu)}) {
+    check_joined(*backend, j, j.conv.batch);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(NormDepthwise, WithoutSamplesGradientsAreZero) {
+  const Joined j = random_joined();
+  Device device(*backend, j, 0);
+  device.dy.set({}, 0);
+  const std::vector<float> before = device.statistics.front().get();
+  device.forward(true);
+  device.backward();
+  EXPECT_TRUE(device.y.zero_from(0));
+  EXPECT_TRUE(device.dx.zero_from(0));
+  EXPECT_EQ(device.statistics.front().get(), before);
+  for (const DeviceArray<float>& gradient : device.gradients) {
+    for (const float value : gradient.get()) EXPECT_EQ(value, 0.0F);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(StandIn, NormDepthwise, ::testing::Values(Precision::fp32, Precision::bf16),
+                         [](const auto& test) { return test.param == Precision::bf16 ? "bf16" : "fp32"; });
+
+TEST(NormDepthwiseJoins, WideConvolutionsAgreeWithTheReference) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  for (int round = 0; round < 8; ++round) {
+    const auto [j, active] = enough_rows(random_wide);
+    check_joined(*backend, j, active);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(NormDepthwiseJoins, OnlyWhatTheKernelsSupport) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  const Joined fits = joined(depthwise(2, {16, 9, 9}, square(3, 1, 1)), Activation::relu6, Activation::relu6);
+  const auto joins = [&](auto change) {
+    Joined j = fits;
+    change(j);
+    return backend->ops().join(j.specs(), kLayout) != nullptr;
+  };
+  EXPECT_TRUE(joins([](Joined& /*j*/) {}));
+  EXPECT_EQ(backend->ops().join(fits.specs(), Layout::plain), nullptr);
+  EXPECT_FALSE(joins([](Joined& j) { j.after.add = true; }));
+  EXPECT_FALSE(joins([](Joined& j) { j.after.input_bias = true; }));
+  EXPECT_FALSE(joins([](Joined& j) { j.conv.bias = true; }));
+  EXPECT_FALSE(joins([](Joined& j) { j.conv.groups = 1; }));
+  EXPECT_FALSE(joins([](Joined& j) { j.conv.window.stride = 3; }));
+  EXPECT_FALSE(joins([](Joined& j) { j.conv.input_gradient = false; }));
+  const auto widened = [&](std::int64_t channels, std::int64_t outputs, auto change) {
+    Joined j = joined(depthwise(2, {outputs, 9, 9}, square(3, 1, 1)), Activation::relu6, Activation::relu6);
+    j.wide = ConvSpec{.batch = 2, .input = {channels, 9, 9}, .output_channels = outputs, .bias = false};
+    change(*j.wide);
+    return backend->ops().join(j.specs(), kLayout) != nullptr;
+  };
+  EXPECT_TRUE(widened(16, 96, [](ConvSpec& /*s*/) {}));
+  EXPECT_FALSE(widened(40, 96, [](ConvSpec& /*s*/) {}));
+  EXPECT_FALSE(widened(16, 200, [](ConvSpec& /*s*/) {}));
+  EXPECT_FALSE(widened(12, 96, [](ConvSpec& /*s*/) {}));
+  EXPECT_FALSE(widened(16, 96, [](ConvSpec& s) { s.bias = true; }));
+  EXPECT_FALSE(widened(16, 96, [](ConvSpec& s) { s.input_gradient = false; }));
+}
+
+}  // namespace
+}  // namespace ddp
