@@ -25,8 +25,7 @@ constexpr std::string_view kSeparate = "separate";
 // flattened, and writes a vector, in any layout that it supports.
 bool is_usable(const OpFactory& ops, const std::vector<Stage>& stages, std::size_t s, Layout layout) {
   const auto supported = [&](Layout which) { return ops.supports(stages[s].spec, which, which); };
-  const bool any = is_vector_layout(layout) || std::holds_alternative<LinearSpec>(stages[s].spec);
-  if (!supported(layout) || any) return supported(layout);
+  if (!supported(layout) || writes_vectors(stages[s].spec, layout)) return supported(layout);
   if (std::any_of(stages[s].inputs.begin(), stages[s].inputs.end(), [](const StageInput& in) { return in.flattens; })) {
     return false;
   }
@@ -112,6 +111,9 @@ std::optional<Layout> layout_named(const std::string& name) {
 }  // namespace
 
 bool is_vector_layout(Layout layout) { return layout != Layout::nhwc; }
+bool writes_vectors(const OpSpec& spec, Layout layout) {
+  return is_vector_layout(layout) || std::holds_alternative<LinearSpec>(spec);
+}
 
 std::vector<KernelQuery> kernel_queries(OpFactory& ops, const std::vector<Stage>& stages) {
   std::vector<KernelQuery> queries;
@@ -129,7 +131,8 @@ std::vector<KernelQuery> kernel_queries(OpFactory& ops, const std::vector<Stage>
           if (from != to && is_usable(ops, stages, before, from)) add(reorder_after(stages[before], from, to));
         }
       }
-      if (s + 1 == stages.size() && !is_vector_layout(to)) add(reorder_after(stages[s], to, kLayoutOfReorderedLogits));
+      if (s + 1 == stages.size() && !writes_vectors(stages[s].spec, to))
+        add(reorder_after(stages[s], to, kLayoutOfReorderedLogits));
     }
   }
   each_join(ops, stages, [&](const KernelQuery& query, std::size_t /*first*/) { add(query); });
@@ -159,7 +162,7 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
       const Layout layout = kLayouts[l];
       if (!is_usable(ops, stages, s, layout)) continue;
       costs[l] = answer({stages[s].spec, layout, layout}).seconds;
-      if (s + 1 == stages.size() && !is_vector_layout(layout)) {
+      if (s + 1 == stages.size() && !writes_vectors(stages[s].spec, layout)) {
         costs[l] += answer(reorder_after(stages[s], layout, kLayoutOfReorderedLogits)).seconds;
       }
     }

@@ -60,6 +60,8 @@ LayoutPlan layout_plan_from_text(const std::string& text, const std::vector<Stag
 
 // Whether a loss can read logits, or a flatten can pass on values, in this layout without a reorder.
 bool is_vector_layout(Layout layout);
+// Whether that holds of what an operator with this layout writes: a linear layer writes vectors in any layout.
+bool writes_vectors(const OpSpec& spec, Layout layout);
 // The layout of logits whose stage has no vector layout.
 inline constexpr Layout kLayoutOfReorderedLogits = Layout::plain;
 

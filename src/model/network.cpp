@@ -133,8 +133,9 @@ void Network::build_steps(const Graph& graph, const std::vector<Stage>& stages, 
     const std::size_t output = add_step(std::move(step), plan.stages[s].layout);
     outputs.resize(outputs.size() + count, output);
   }
-  if (has_loss_ && !is_vector_layout(values_.back().layout))
+  if (has_loss_ && !writes_vectors(stages[end - 1].spec, values_.back().layout)) {
     in_layout(values_.size() - 1, kLayoutOfReorderedLogits, end - 1);
+  }
   for (std::size_t v = 0; v + 1 < values_.size(); ++v) DDP_ASSERT(!values_[v].readers.empty());
 }
 

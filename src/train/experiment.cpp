@@ -95,7 +95,8 @@ std::size_t bytes_beside_activations(const Experiment& e) {
   const std::size_t slow = e.options.optimizer.lookahead > 0 ? 1 : 0;
   const std::size_t flat = (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
                            static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
-  if (e.backend->queue().on_host()) return flat;
+  // Memory that is not counted is the host's, where batches are the loader's.
+  if (e.backend->queue().available_bytes() == 0) return flat;
   return flat + device_bytes(batch_buffers(e, e.data.train->shape().size(), nullptr));
 }
 

@@ -155,7 +155,7 @@ void expect_near(const std::vector<float>& actual, const std::vector<float>& exp
     apart += difference * difference;
     size += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
   }
-  EXPECT_LT(std::sqrt(apart), tolerance * std::sqrt(size)) << what;
+  EXPECT_LE(std::sqrt(apart), tolerance * std::sqrt(size)) << what;
 }
 
 void compare(const Outcome& actual, const Outcome& expected, double loss, double gradient, double statistics) {
