@@ -20,8 +20,8 @@ struct ScalingStudy {
   std::vector<ScalingPoint> weak;    // all with the same batch per rank; the last one may be that of `strong`
   // Two ranks, with fewer cores than they have in the others, if the ranks of the job share cores; in no series.
   std::vector<ScalingPoint> crowded = {};
-  bool root = false;                 // --reduction root
-  bool one_predicted = false;        // strong[0] is predicted, because it does not fit into the memory of a rank
+  bool root = false;           // --reduction root
+  bool one_predicted = false;  // strong[0] is predicted, because it does not fit into the memory of a rank
 };
 
 // "4 ranks take 3.1 ms", as predicted from fewer ranks and as measured.

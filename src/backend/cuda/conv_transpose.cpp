@@ -54,8 +54,7 @@ class CudaConvTranspose final : public Op {
     }
     void* const gradient = packed_gradient_.in(a.workspace);
     weights_->execute({a.dy.data(), gradient, a.x.data()}, backward_scratch_.in(a.workspace));
-    unpack_weights(context_.stream, context_.element(), gradient, a.parameter_gradients[0],
-                   packed_shape());
+    unpack_weights(context_.stream, context_.element(), gradient, a.parameter_gradients[0], packed_shape());
     if (data_ == nullptr) return;
     void* const packed = backward_packed_.in(a.workspace);
     pack(a.parameters[0], packed);
