@@ -42,12 +42,15 @@ int run_compare(const MpiSession& session, const Options& options) {
     if (session.rank() != 0) return;
     const std::filesystem::path a = options.folders[0];
     const std::filesystem::path b = options.folders[1];
+    // First, since their absence is what tells that a folder is not that of a run.
+    const auto steps_a = read_steps(a);
+    const auto steps_b = read_steps(b);
     const Fingerprint options_a = options_of(a);
     const Fingerprint options_b = options_of(b);
     const ComparedOptions compared = {.deterministic = has_changed(options_a, "--deterministic", "off") &&
                                                        has_changed(options_b, "--deterministic", "off"),
                                       .divided = divides_network(options_a) || divides_network(options_b)};
-    const Comparison steps = compare(read_steps(a), read_steps(b), compared);
+    const Comparison steps = compare(steps_a, steps_b, compared);
     const Comparison found = compare(steps, read_history(a), read_history(b));
     fmt::print("{}", describe(found, a.string(), b.string()));
     const std::string changed = differences(options_a, options_b);

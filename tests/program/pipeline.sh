@@ -15,7 +15,7 @@ said() { grep -qE -- "$1" "$folder/$2" || fail "no '$1' in the output of $last";
 sent='pipeline: all ranks together sent [0-9,]+ bytes of activations per step and'
 
 # A hundred steps; the last batch of each epoch is smaller than the others. Data parallel on 2 ranks, with other sums.
-steps=(--lr 0.01 --max-steps 100 --epochs 13 --eval-every 0 --log-interval 1 --logical-shards 4)
+steps=(--lr 0.005 --max-steps 100 --epochs 13 --eval-every 0 --log-interval 1 --logical-shards 4)
 run 0 120 2 "${small[@]}" "${steps[@]}" --output "$folder/whole"
 run 0 120 2 "${small[@]}" "${steps[@]}" --pipeline 2 --output "$folder/two"
 said 'pipeline +2 stages x 1 replica, 4 micro-batches each: conv1.* \| .*fc2; [0-9.]+ \| [0-9.]+ ms per micro-batch' out

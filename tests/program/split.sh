@@ -14,7 +14,7 @@ agree() {
 said() { grep -qE -- "$1" "$folder/$2" || fail "no '$1' in the output of $last"; }
 
 # A hundred steps, so small that rounding decides about no ReLU. The last batch of each epoch is smaller than the others.
-steps=(--lr 0.01 --max-steps 100 --epochs 13 --eval-every 0 --log-interval 1)
+steps=(--lr 0.005 --max-steps 100 --epochs 13 --eval-every 0 --log-interval 1)
 run 0 120 1 "${small[@]}" "${steps[@]}" --output "$folder/whole"
 run 0 120 2 "${small[@]}" "${steps[@]}" --split-linear 'fc*' --output "$folder/split-2"
 said 'divided layers +fc1, fc2; a rank sends .* of activations per step instead of .* of gradients' out
