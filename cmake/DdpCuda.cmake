@@ -127,9 +127,21 @@ if(CMAKE_COMPILE_WARNING_AS_ERROR)
     $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror>)
 endif()
 
-# ddp_cuda_library(NAME SOURCES a.cu b.cpp ... [PUBLIC lib ...] [PRIVATE lib ...]): a ddp_library with .cu files.
+# ddp_cuda_library(NAME SOURCES a.cu b.cpp ... [TOGETHER c.cu ...] [PUBLIC lib ...] [PRIVATE lib ...]): a ddp_library with .cu
+# files. Those after TOGETHER, whose names differ, are one unit with DDP_UNITY: nvcc takes longer for CUDA's headers than for
+# most of them.
 function(ddp_cuda_library name)
-  ddp_library(${name} ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;TOGETHER;PUBLIC;PRIVATE" ${ARGN})
+  list(TRANSFORM ARG_TOGETHER PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  set(together ${ARG_TOGETHER})
+  if(DDP_UNITY)
+    list(TRANSFORM together PREPEND "#include \"" OUTPUT_VARIABLE includes)
+    list(TRANSFORM includes APPEND "\"\n")
+    list(JOIN includes "" includes)
+    set(ARG_TOGETHER ${CMAKE_CURRENT_BINARY_DIR}/together.cu)
+    file(CONFIGURE OUTPUT ${ARG_TOGETHER} CONTENT "${includes}" @ONLY)
+  endif()
+  ddp_library(${name} SOURCES ${ARG_SOURCES} ${ARG_TOGETHER} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   target_compile_options(ddp_${name} PRIVATE ${ddp_cuda_warnings})
-  set_target_properties(ddp_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(ddp_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON DDP_TOGETHER "${together}")
 endfunction()

@@ -38,7 +38,7 @@ said '^verdict: ' out
 grep -qE 'straggler|communication-bound|batch too small|uneven shards' "$folder/out" && fail "explain says: $(cat "$folder/out")"
 
 # Residual blocks with batch normalisation.
-residual=(--dataset glyphs --model resnet18-d2l --train-limit 80 --test-limit 20 --global-batch 16 --momentum 0.9 --threads 1
+residual=(--dataset synthetic --image-size 16 --model resnet18-d2l --train-limit 80 --test-limit 20 --global-batch 16 --momentum 0.9 --threads 1
   --progress none --lr 0.001 --epochs 2 --eval-every 2 --checkpoint-every 10 --log-interval 1 --logical-shards 4)
 run 0 120 2 "${residual[@]}" --output "$folder/residual"
 run 0 120 4 "${residual[@]}" --pipeline 2 --output "$folder/residual-4"
@@ -50,27 +50,29 @@ awk -v a="$(logged "$folder/residual")" -v b="$(logged "$folder/residual-4")" \
 
 # With --deterministic the bytes do not depend on the division: sums have the same tree, and the norm of the gradient is added
 # in the same order. Running statistics, a moving average, mixed images and dropout included.
-exact=(--dataset glyphs --train-limit 30 --test-limit 10 --global-batch 9 --threads 1 --progress none --epochs 1
+exact=(--train-limit 30 --test-limit 10 --global-batch 9 --threads 1 --progress none --epochs 1
   --deterministic --logical-shards 4 --lr 0.002 --clip-norm 0.5 --ema-decay 0.9 --optimizer adamw --momentum 0 --mixup 0.2)
-run 0 120 1 "${exact[@]}" --model lenet --output "$folder/exact-1"
-run 0 120 2 "${exact[@]}" --model lenet --pipeline 2 --output "$folder/exact-2"
+plain=("${exact[@]}" --dataset glyphs --model lenet)
+deep=("${exact[@]}" --dataset synthetic --image-size 32 --model mobilenet-v3-small)
+run 0 120 1 "${plain[@]}" --output "$folder/exact-1"
+run 0 120 2 "${plain[@]}" --pipeline 2 --output "$folder/exact-2"
 same_tensors "$folder/exact-1/latest" "$folder/exact-2/latest"
 run 0 60 1 compare "$folder/exact-1" "$folder/exact-2"
 said 'no difference in the [0-9]+ steps .*, as --pipeline or --split-linear divides the network' out
-run 0 120 4 "${exact[@]}" --model lenet --pipeline 2 --output "$folder/exact-4"
+run 0 120 4 "${plain[@]}" --pipeline 2 --output "$folder/exact-4"
 same_tensors "$folder/exact-1/latest" "$folder/exact-4/latest"
-run 0 120 4 "${exact[@]}" --model resnet18-d2l --pipeline 4 --lookahead 2 --output "$folder/exact-4"
-run 0 120 2 "${exact[@]}" --model resnet18-d2l --lookahead 2 --output "$folder/exact-2"
-same_tensors "$folder/exact-2/latest" "$folder/exact-4/latest"
+run 0 120 4 "${deep[@]}" --pipeline 4 --lookahead 2 --output "$folder/deep-4"
+run 0 120 2 "${deep[@]}" --lookahead 2 --output "$folder/deep-2"
+same_tensors "$folder/deep-2/latest" "$folder/deep-4/latest"
 
 # Nothing but the classifier is trained: no gradient is sent to stages before it.
-frozen=("${exact[@]}" --model resnet18-d2l --freeze '0.*,1.*,resnet_block*')
+frozen=("${deep[@]}" --freeze 'features.*')
 run 0 120 1 "${frozen[@]}" --output "$folder/frozen-1"
 run 0 120 4 "${frozen[@]}" --pipeline 2 --output "$folder/frozen-4"
 same_tensors "$folder/frozen-1/latest" "$folder/frozen-4/latest"
 
 # A run that goes on with and without a pipeline is the run without interruption, to the bit.
-moved=("${exact[@]}" --model resnet18-d2l --checkpoint-every 1)
+moved=("${deep[@]}" --checkpoint-every 1)
 run 0 120 1 "${moved[@]}" --output "$folder/one"
 run 0 120 2 "${moved[@]}" --output "$folder/moved" --max-steps 1 --pipeline 2
 run 0 120 3 "${moved[@]}" --output "$folder/moved" --max-steps 2 --resume auto
