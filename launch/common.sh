@@ -39,6 +39,22 @@ quietly() {
   return "$status"
 }
 
+# python_package NAME VERSION: downloads a Python package once, unpacks it under build/packages and prints its folder.
+python_package() {
+  local folder=$root/build/packages/$1-$2
+  if [ ! -d "$folder" ]; then
+    python3 -m pip --version >/dev/null 2>&1 || die 3 "needs Python's pip; on Debian: apt-get install python3-pip"
+    rm -rf "$folder.part"
+    mkdir -p "$folder.part"
+    quietly "$folder.log" python3 -m pip download --quiet --no-deps --dest "$folder.part" "$1==$2" >&2 ||
+      die 3 "the package $1 $2 could not be downloaded"
+    python3 -m zipfile -e "$folder.part"/*.whl "$folder.part"
+    rm "$folder.part"/*.whl
+    mv "$folder.part" "$folder"
+  fi
+  echo "$folder"
+}
+
 # build PRESET: builds a configured preset; shows progress on a terminal only, errors always.
 build() {
   local jobs

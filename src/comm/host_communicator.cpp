@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -180,7 +181,7 @@ void HostMemoryCommunicator::run_thread() {
     }
     lock.lock();
     if (failure) {
-      failure_ = failure;
+      failure_ = std::move(failure);
       thread_progress_.notify_one();
       return;
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
 
@@ -45,7 +46,7 @@ std::string little_endian(std::uint64_t value, int bytes) {
 }
 
 // As TFRecord files do, so that a CRC of data that contain CRCs is still good.
-std::uint32_t masked(std::uint32_t crc) { return ((crc >> 15U) | (crc << 17U)) + 0xA282EAD8U; }
+std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
 
 std::filesystem::path event_file(const std::filesystem::path& run_dir) {
   return run_dir / fmt::format("events.out.tfevents.{:010d}.{}.{}", static_cast<std::int64_t>(wall_time()), host_name(),

@@ -93,7 +93,7 @@ void Console::header(std::string_view title, std::span<const HeaderRow> rows) {
       const auto gap = static_cast<std::size_t>(width - text_width(label)) + 2;
       text.append("  ").append(label).append(gap, ' ').append(value);
     }
-    text += "\n";
+    text += '\n';
   }
   line(text);
 }

@@ -71,7 +71,7 @@ std::string time_table(std::span<const PhaseTotals> ranks) {
     if (several && (*longest)[phase] > 0) {
       table += fmt::format("{:>10.{}f} s  rank {}", (*longest)[phase], digits, longest - ranks.begin());
     }
-    table += "\n";
+    table += '\n';
   }
   return table + row("wall", wall) + "\n";
 }

@@ -91,7 +91,7 @@ class Exporter {
 
   std::string unique(const std::string& name, int index) {
     std::string result = names_.insert(name).second ? name : fmt::format("{}_{}", name, index);
-    while (result != name && !names_.insert(result).second) result += "_";
+    while (result != name && !names_.insert(result).second) result += '_';
     return result;
   }
 

@@ -56,10 +56,10 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   layer.kept_name = given_name(weight->origin);
   layer.weight = numbers(node, 1, weight->constant->elements());
   // The weight of a linear layer, as [outputs, inputs].
-  if (const auto own = model_.initializers.find(weight->origin); own != model_.initializers.end()) {
-    if (own->second.shape == std::vector<std::int64_t>{shape[0], shape[1] * shape[2] * shape[3]}) {
-      layer.weight_shape = own->second.shape;
-    }
+  if (const auto own = model_.initializers.find(weight->origin);
+      own != model_.initializers.end() &&
+      own->second.shape == std::vector<std::int64_t>{shape[0], shape[1] * shape[2] * shape[3]}) {
+    layer.weight_shape = own->second.shape;
   }
   layer.conv.channels = shape[0];
   layer.conv.window = window;

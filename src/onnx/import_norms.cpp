@@ -15,8 +15,7 @@ bool all_are(const std::vector<float>& values, float wanted) {
 }  // namespace
 
 // Adds the layer with the scale and bias of inputs 1 and 2, of which either may be missing.
-ImportedValue Importer::sample_norm(const OnnxNode& node, const ImportedValue& x, SampleNormLayer layer) {
-  const ImportedValue from = x;
+ImportedValue Importer::sample_norm(const OnnxNode& node, const ImportedValue& from, SampleNormLayer layer) {
   check(!from.padding.any(), ExitCode::usage, "a Pad is supported only directly before a convolution or pooling");
   const std::int64_t channels = result_.graph.shape(from.layer).channels;
   layer.epsilon = node.real("epsilon", 1e-5F);

@@ -108,7 +108,7 @@ class Importer {
   ImportedValue layer_norm(const OnnxNode& node);
   ImportedValue instance_norm(const OnnxNode& node);
   ImportedValue group_norm(const OnnxNode& node);
-  ImportedValue sample_norm(const OnnxNode& node, const ImportedValue& x, SampleNormLayer layer);
+  ImportedValue sample_norm(const OnnxNode& node, const ImportedValue& from, SampleNormLayer layer);
   ImportedValue activate(const OnnxNode& node, Activation kind);
   ImportedValue relu(const OnnxNode& node) { return activate(node, Activation::relu); }
   ImportedValue sigmoid(const OnnxNode& node) { return activate(node, Activation::sigmoid); }

@@ -43,7 +43,7 @@ struct OnnxNode {
 
   // The name of an input, or "" if there is none.
   const std::string& input(std::size_t index) const;
-  bool has(std::string_view attribute) const { return attributes.find(attribute) != attributes.end(); }
+  bool has(std::string_view attribute) const { return attributes.contains(attribute); }
   // The value of an attribute, or `otherwise`. Throws Error(usage) if it has another type.
   std::int64_t integer(std::string_view attribute, std::int64_t otherwise) const;
   float real(std::string_view attribute, float otherwise) const;

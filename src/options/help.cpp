@@ -84,7 +84,7 @@ std::string help_text(std::string_view topic) {
   std::vector<std::string> names;
   for (const OptionTopic& known : option_topics()) {
     names.emplace_back(known.name);
-    if (topic == "all" && !text.empty()) text += "\n";
+    if (topic == "all" && !text.empty()) text += '\n';
     if (topic == "all" || topic == known.name) text += topic_page(table, known);
   }
   check(!text.empty(), ExitCode::usage, "unknown help topic '{}'; the topics are {} and all", topic, join(names));

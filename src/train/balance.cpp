@@ -54,7 +54,7 @@ std::optional<std::vector<std::int64_t>> Balance::decide(Communicator& ranks) {
   }
   steps_ = 0;
   own_seconds_ = 0;
-  const std::vector<std::int64_t> counts =
+  std::vector<std::int64_t> counts =
       balanced_counts(std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0}), speeds);
   const bool worthwhile = step_seconds(counts, speeds) <= (1 - kLeastBalancingGain) * step_seconds(counts_, speeds);
   if (worthwhile) counts_ = counts;

@@ -178,8 +178,7 @@ void expect_near(const Values& actual, const Values& expected, double most, cons
 class Device {
  public:
   Device(Backend& backend, const Joined& j, std::int64_t active)
-      : backend_(backend),
-        op_(backend.ops().join(j.specs(), kLayout)),
+      : op_(backend.ops().join(j.specs(), kLayout)),
         active_(active),
         x(backend, j.conv.batch, j.input(), kLayout),
         y(backend, j.conv.batch, j.conv.convolved(), kLayout),
@@ -228,7 +227,6 @@ class Device {
     return static_cast<std::byte*>(static_cast<void*>(memory.front().data()));
   }
 
-  Backend& backend_;
   std::unique_ptr<Op> op_;
   std::int64_t active_;
 

@@ -64,7 +64,7 @@ std::string path_of(int descriptor) {
 
 bool concerns(const std::string& path) {
   const std::string& under = campaign().under;
-  return !under.empty() && path.compare(0, under.size(), under) == 0;
+  return !under.empty() && path.starts_with(under);
 }
 
 bool concerns(int folder, const char* path) {

@@ -269,8 +269,9 @@ const std::map<std::int64_t, std::vector<std::pair<int, std::int64_t>>>& engines
 }
 
 cudnnStatus_t finalize(Desc& desc) {
-  if (desc.type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
-    if (!Convolution(desc.child(CUDNN_ATTR_OPERATIONGRAPH_OPS)).consistent()) return CUDNN_STATUS_BAD_PARAM;
+  if (desc.type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR &&
+      !Convolution(desc.child(CUDNN_ATTR_OPERATIONGRAPH_OPS)).consistent()) {
+    return CUDNN_STATUS_BAD_PARAM;
   }
   if (desc.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) {
     const auto& graph = desc.children.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).at(0);

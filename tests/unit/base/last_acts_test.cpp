@@ -10,13 +10,13 @@ namespace {
 
 TEST(LastActs, AreDoneOnceNewestFirstWhateverOneOfThemThrows) {
   std::string done;
-  const LastAct first([&] { done += "1"; });
+  const LastAct first([&] { done += '1'; });
   const LastAct second([&] {
-    done += "2";
+    done += '2';
     throw std::runtime_error("too late");
   });
   {
-    const LastAct gone([&] { done += "3"; });
+    const LastAct gone([&] { done += '3'; });
   }
   perform_last_acts();
   perform_last_acts();

@@ -68,7 +68,7 @@ class CrashTest : public ::testing::TestWithParam<Scenario> {
     CheckpointWriter next(run_, scenario.keep);
     for (const fs::path& folder : {run_, run_ / kCheckpointsFolder}) {
       for (const auto& entry : fs::directory_iterator(folder)) {
-        EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << when << entry.path();
+        EXPECT_FALSE(entry.path().filename().string().starts_with('.')) << when << entry.path();
       }
     }
     EXPECT_EQ(find_checkpoint(run_)->state.step, found->state.step) << when;

@@ -55,7 +55,7 @@ class Sheet {
   std::FILE* file() { return file_.get(); }
   std::string text() {
     std::string text(static_cast<std::size_t>(std::ftell(file_.get())), '\0');
-    std::rewind(file_.get());
+    EXPECT_EQ(std::fseek(file_.get(), 0, SEEK_SET), 0);
     EXPECT_EQ(std::fread(text.data(), 1, text.size(), file_.get()), text.size());
     return text;
   }

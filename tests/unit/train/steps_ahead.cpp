@@ -50,7 +50,7 @@ Outcome train_ahead(int ranks, const RigConfig& config, std::uint32_t seed) {
       }
     }
     mine.parameters = parameters_of(rig);
-    if (communicator.rank() == 0) outcome = mine;
+    if (communicator.rank() == 0) outcome = std::move(mine);
   });
   return outcome;
 }
