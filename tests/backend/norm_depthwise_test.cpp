@@ -140,7 +140,8 @@ class Reference {
     return dy;
   }
   // A gradient, and the size that rounding errors are relative to. Those of parameters are sums that may cancel out: the
-  // second normalisation undoes what changes its whole input by a factor or an offset.
+  // second normalisation undoes what changes its whole input by a factor or an offset. The errors of a value are in the sums of
+  // all inputs at its place: in those of the convolution in front, as many as there are input channels.
   struct Gradient {
     Values values;
     double size = 0;
@@ -151,7 +152,13 @@ class Reference {
     Values gradient = dy;
     for (std::size_t i = specs_.size(); i-- > 0;) {
       const reference::Gradients g = reference::backward(specs_[i], inputs_[i], gradient);
-      const double size = size_of(gradient);
+      double size = size_of(gradient);
+      const auto* conv = std::get_if<ConvSpec>(&specs_[i]);
+      if (conv != nullptr && conv->groups == 1) {
+        const Values& x = inputs_[i].x;
+        const double places = static_cast<double>(x.size()) / static_cast<double>(conv->input.channels);
+        size *= std::max(1.0, size_of(x) / std::sqrt(places));
+      }
       if (!g.parameters.bias.empty()) all.push_back({g.parameters.bias, size});
       all.push_back({g.parameters.weight, size});
       gradient = g.dx;

@@ -38,7 +38,7 @@ std::int64_t AmxDirections<Value>::scratch_elements() const {
 }
 
 template <class Value>
-void AmxDirections<Value>::forward(const ForwardArguments& a, const Memory& memory) const {
+void AmxDirections<Value>::forward(const ForwardArguments& a, const DirectionMemory& memory) const {
   const std::int64_t window = spec_.window.elements();
   forward_->pack({.values = a.parameters[0],
                   .group = group_parameters(),
@@ -82,7 +82,8 @@ void AmxDirections<Value>::pack_data(const float* weights, float* packed) const 
 }
 
 template <class Value>
-void AmxDirections<Value>::data_gradient(const Value* dpre, Value* dx, std::int64_t count, const Memory& memory) const {
+void AmxDirections<Value>::data_gradient(const Value* dpre, Value* dx, std::int64_t count,
+                                         const DirectionMemory& memory) const {
   const float* packed = memory.packed;
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     data_[i].run(dpre, dx + kLanes * phases_[i].begin,

@@ -31,15 +31,10 @@ class AmxDirections {
   // The blocks of 16 samples whose weight gradients are added together.
   std::int64_t most_blocks() const { return weights_->most_blocks(); }
 
-  struct Memory {
-    float* packed;
-    float* scratch;  // of the first thread; the others follow at distances of scratch_size floats
-    std::int64_t scratch_size;
-  };
-  void forward(const ForwardArguments& a, const Memory& memory) const;
+  void forward(const ForwardArguments& a, const DirectionMemory& memory) const;
   void pack_data(const float* weights, float* packed) const;
   // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
-  void data_gradient(const Value* dpre, Value* dx, std::int64_t count, const Memory& memory) const;
+  void data_gradient(const Value* dpre, Value* dx, std::int64_t count, const DirectionMemory& memory) const;
   // `dw`: of the last blocks, otherwise null.
   void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* dw,
                    float* sums) const;

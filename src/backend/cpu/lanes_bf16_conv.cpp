@@ -3,14 +3,12 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "backend/cpu/lanes_amx_directions.h"
 #include "backend/cpu/lanes_conv.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
-#include "backend/cpu/lanes_winograd.h"
-#include "backend/cpu/lanes_winograd_gradient.h"
+#include "backend/cpu/lanes_winograd_directions.h"
 #include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 
@@ -34,17 +32,15 @@ class LanesBf16Conv final : public Op {
         phases_(data_phases(spec)),
         forward_(forward_tile(tiles.forward, Element::bf16)),
         threads_(omp_get_max_threads()),
-        amx_(spec, tiles, threads_) {
+        amx_(spec, tiles, threads_),
+        winograd_(spec, tiles, threads_) {
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPairPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>((kPairPiece + shape_.out_plane - 1) / shape_.out_plane, 1, kMostBlocks);
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
     } else if (is_amx_weights(tiles.weights)) {
       piece_blocks_ = amx_.most_blocks();
-    } else if (is_winograd_weights(tiles.weights)) {
-      winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights),
-                                 winograd_weights_form(tiles.weights, Element::bf16), threads_);
-    } else {
+    } else if (!winograd_.has_weights()) {
       outer_ = &outer_tile(tiles.weights);
       width_ = outer_width(shape_, *outer_);
     }
@@ -61,28 +57,21 @@ class LanesBf16Conv final : public Op {
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
     const std::int64_t piece = copies_x_ && weights_ != nullptr ? band_elements(piece_band) : 0;
     outer_size_ = outer_ == nullptr ? 0 : outer_elements(piece_band, width_, Element::bf16);
-    std::int64_t forward_packed = spec.groups * packed_weights(paired(shape_), forward_.channels);
-    if (is_winograd(tiles.forward)) {
-      forward_winograd_.emplace(winograd_forward(spec), forward_, winograd_form(tiles.forward, Element::bf16),
-                                threads_);
-      forward_packed = forward_winograd_->packed_elements();
-      band = std::max(band, forward_winograd_->scratch_elements());
-    }
-    if (data_tile_ != nullptr && is_winograd(tiles.data)) {
-      data_winograd_.emplace(winograd_data(spec), *data_tile_, winograd_form(tiles.data, Element::bf16), threads_);
-      packed_data = data_winograd_->packed_elements();
-      band = std::max(band, data_winograd_->scratch_elements());
-    }
-    band = std::max(band, amx_.scratch_elements());
+    const std::int64_t packed_forward = winograd_.has_forward() || amx_.has_forward()
+                                            ? 0
+                                            : spec.groups * packed_weights(paired(shape_), forward_.channels);
+    if (winograd_.has_data() || amx_.has_data()) packed_data = 0;
+    band = std::max({band, amx_.scratch_elements(), winograd_.scratch_elements()});
     Workspace layout;
-    packed_ = layout.add<float>(std::max({forward_packed, packed_data, amx_.packed_elements()}));
+    packed_ =
+        layout.add<float>(std::max({packed_forward, packed_data, amx_.packed_elements(), winograd_.packed_elements()}));
     rounded_ = layout.add<Bf16>(spec.weights());
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>(threads_ * band_size_);
     piece_ = layout.add<Bf16>(piece_blocks_ * spec.groups * piece);
     outer_x_ = layout.add<float>(piece_blocks_ * spec.groups * outer_size_);
     dpre_ = layout.add<Bf16>(spec.relu ? piece_blocks_ * dpre_block() : 0);
-    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : amx_.sums_elements());
+    sums_ = layout.add<float>(std::max(winograd_.sums_elements(), amx_.sums_elements()));
     workspace_bytes_ = layout.bytes();
   }
 
@@ -95,12 +84,12 @@ class LanesBf16Conv final : public Op {
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
 
   void forward(const ForwardArguments& a) override {
-    if (forward_winograd_) {
-      run_winograd_forward(a);
+    if (winograd_.has_forward()) {
+      winograd_.forward(a, memory(a.workspace));
       return;
     }
     if (amx_.has_forward()) {
-      amx_.forward(a, amx_memory(a.workspace));
+      amx_.forward(a, memory(a.workspace));
       return;
     }
     float* packed = packed_.in(a.workspace);
@@ -143,37 +132,15 @@ class LanesBf16Conv final : public Op {
       weight_gradient(a, dpre, first, count);
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
-    if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
+    if (winograd_.has_weights() && blocks > 0) {
+      winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
+    }
     if (data_tile_ != nullptr) clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
-  void run_winograd_forward(const ForwardArguments& a) const {
-    float* packed = packed_.in(a.workspace);
-    forward_winograd_->prepare(a.parameters[0], packed);
-    forward_winograd_->run_blocks(a.x.bf16(), a.y.bf16(),
-                                  {.count = sample_blocks(a.active),
-                                   .weights = a.parameters[0],
-                                   .packed = packed,
-                                   .bias = spec_.bias ? a.parameters[1] : nullptr,
-                                   .relu = spec_.relu,
-                                   .mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved)),
-                                   .scratch = bands_.in(a.workspace),
-                                   .scratch_size = band_size_});
-  }
-
-  AmxDirections<Bf16>::Memory amx_memory(std::byte* workspace) const {
+  DirectionMemory memory(std::byte* workspace) const {
     return {packed_.in(workspace), bands_.in(workspace), band_size_};
-  }
-
-  void winograd_data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first,
-                              std::int64_t count) const {
-    data_winograd_->run_blocks(dpre, a.dx.bf16() + first * x_block(),
-                               {.count = count,
-                                .weights = a.parameters[0],
-                                .packed = packed_.in(a.workspace),
-                                .scratch = bands_.in(a.workspace),
-                                .scratch_size = band_size_});
   }
 
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
@@ -220,8 +187,8 @@ class LanesBf16Conv final : public Op {
 
   void pack_data_weights(const BackwardArguments& a) const {
     float* packed = packed_.in(a.workspace);
-    if (data_winograd_) {
-      data_winograd_->prepare(a.parameters[0], packed);
+    if (winograd_.has_data()) {
+      winograd_.pack_data(a.parameters[0], packed);
       return;
     }
     if (amx_.has_data()) {
@@ -238,12 +205,12 @@ class LanesBf16Conv final : public Op {
   }
 
   void data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
-    if (data_winograd_) {
-      winograd_data_gradient(a, dpre, first, count);
+    if (winograd_.has_data()) {
+      winograd_.data_gradient(a.parameters[0], dpre, a.dx.bf16() + first * x_block(), count, memory(a.workspace));
       return;
     }
     if (amx_.has_data()) {
-      amx_.data_gradient(dpre, a.dx.bf16() + first * x_block(), count, amx_memory(a.workspace));
+      amx_.data_gradient(dpre, a.dx.bf16() + first * x_block(), count, memory(a.workspace));
       return;
     }
     const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
@@ -264,9 +231,8 @@ class LanesBf16Conv final : public Op {
   }
 
   void weight_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
-    if (winograd_gradient_) {
-      winograd_gradient_->add(a.x.bf16() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
-                              sums_.in(a.workspace));
+    if (winograd_.has_weights()) {
+      winograd_.add_weights(a.x.bf16() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
       return;
     }
     if (amx_.has_weights()) {
@@ -372,14 +338,13 @@ class LanesBf16Conv final : public Op {
   std::vector<DataPhase> phases_;
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
-  std::optional<Winograd> forward_winograd_, data_winograd_;
   const lanes::WeightsTile* weights_ = nullptr;  // or
-  const lanes::OuterTile* outer_ = nullptr;      // or
-  std::optional<WinogradGradient> winograd_gradient_;
+  const lanes::OuterTile* outer_ = nullptr;
   std::int64_t width_ = 0;
   std::int64_t outer_size_ = 0;
   int threads_;
   AmxDirections<Bf16> amx_;
+  WinogradDirections<Bf16> winograd_;
   int piece_rows_ = 0;
   std::int64_t piece_blocks_ = 0;
   bool copies_x_ = false;

@@ -3,13 +3,11 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "backend/cpu/lanes_amx_directions.h"
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/lanes_shapes.h"
-#include "backend/cpu/lanes_winograd.h"
-#include "backend/cpu/lanes_winograd_gradient.h"
+#include "backend/cpu/lanes_winograd_directions.h"
 #include "backend/cpu/planes.h"
 #include "backend/workspace.h"
 
@@ -39,15 +37,13 @@ class LanesConv final : public Op {
         phases_(data_phases(spec)),
         forward_(forward_tile(tiles.forward, Element::fp32)),
         threads_(omp_get_max_threads()),
-        amx_(spec, tiles, threads_) {
+        amx_(spec, tiles, threads_),
+        winograd_(spec, tiles, threads_) {
     if (tiles.weights < kernels_.weights_tiles) {
       weights_ = &kernels_.weights[tiles.weights];
     } else if (is_amx_weights(tiles.weights)) {
       chunk_ = amx_.most_blocks();
-    } else if (is_winograd_weights(tiles.weights)) {
-      winograd_gradient_.emplace(shape_, spec.groups, outer_tile(tiles.weights),
-                                 winograd_weights_form(tiles.weights, Element::fp32), threads_);
-    } else {
+    } else if (!winograd_.has_weights()) {
       outer_ = &outer_tile(tiles.weights);
       width_ = outer_width(shape_, *outer_);
     }
@@ -57,7 +53,7 @@ class LanesConv final : public Op {
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>(kPiece / positions, 1, kChunk);
     // One thread takes no more than stay in its cache: whole pieces, in the same order as several threads.
-    if (spec.relu && threads_ == 1 && !winograd_gradient_ && !amx_.has_weights() && kChunk % piece_blocks_ == 0) {
+    if (spec.relu && threads_ == 1 && !winograd_.has_weights() && !amx_.has_weights() && kChunk % piece_blocks_ == 0) {
       while (chunk_ > piece_blocks_ && chunk_ * dpre_block() > kOpened) chunk_ -= piece_blocks_;
     }
     std::int64_t packed_data = 0;
@@ -69,35 +65,27 @@ class LanesConv final : public Op {
         const int rows = std::max(band_rows(phase.shape), single_pixels ? piece_rows_ : 0);
         band = std::max(band, band_elements(band_of(phase.shape, 0, rows, false)));
       }
-      both_ = threads_ == 1 && single_pixels && !in_place_ && !winograd_gradient_ && !is_winograd(tiles.data) &&
+      both_ = threads_ == 1 && single_pixels && !in_place_ && !winograd_.has_weights() && !winograd_.has_data() &&
               !amx_.has_data() && !amx_.has_weights();
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
     std::int64_t piece =
         outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
-    if (winograd_gradient_ || amx_.has_weights()) piece = 0;
-    std::int64_t forward_packed = spec.groups * packed_weights(shape_, forward_.channels);
-    if (is_winograd(tiles.forward)) {
-      forward_winograd_.emplace(winograd_forward(spec), forward_, winograd_form(tiles.forward, Element::fp32),
-                                threads_);
-      forward_packed = forward_winograd_->packed_elements();
-      band = std::max(band, forward_winograd_->scratch_elements());
-    }
-    if (data_tile_ != nullptr && is_winograd(tiles.data)) {
-      data_winograd_.emplace(winograd_data(spec), *data_tile_, winograd_form(tiles.data, Element::fp32), threads_);
-      packed_data = data_winograd_->packed_elements();
-      band = std::max(band, data_winograd_->scratch_elements());
-    }
-    band = std::max(band, amx_.scratch_elements());
+    if (winograd_.has_weights() || amx_.has_weights()) piece = 0;
+    const std::int64_t packed_forward =
+        winograd_.has_forward() || amx_.has_forward() ? 0 : spec.groups * packed_weights(shape_, forward_.channels);
+    if (winograd_.has_data() || amx_.has_data()) packed_data = 0;
+    band = std::max({band, amx_.scratch_elements(), winograd_.scratch_elements()});
     Workspace layout;
-    packed_ = layout.add<float>(std::max({forward_packed, packed_data, amx_.packed_elements()}));
+    packed_ =
+        layout.add<float>(std::max({packed_forward, packed_data, amx_.packed_elements(), winograd_.packed_elements()}));
     band_size_ = round_up(band, kLanes);
     bands_ = layout.add<float>((both_ ? spec.groups : threads_) * band_size_);
     piece_ = layout.add<float>(piece_blocks_ * spec.groups * piece);
     const std::int64_t opened = spec.relu ? std::min(chunk_, sample_blocks(spec.batch)) : 0;
     dpre_ = layout.add<float>(opened * dpre_block());
     plane_sums_ = layout.add<float>(spec.bias ? opened * spec.output_channels : 0);
-    sums_ = layout.add<float>(winograd_gradient_ ? winograd_gradient_->floats() : amx_.sums_elements());
+    sums_ = layout.add<float>(std::max(winograd_.sums_elements(), amx_.sums_elements()));
     workspace_bytes_ = layout.bytes();
   }
 
@@ -110,12 +98,12 @@ class LanesConv final : public Op {
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
 
   void forward(const ForwardArguments& a) override {
-    if (forward_winograd_) {
-      run_winograd_forward(a);
+    if (winograd_.has_forward()) {
+      winograd_.forward(a, memory(a.workspace));
       return;
     }
     if (amx_.has_forward()) {
-      amx_.forward(a, amx_memory(a.workspace));
+      amx_.forward(a, memory(a.workspace));
       return;
     }
     float* packed = packed_.in(a.workspace);
@@ -154,9 +142,8 @@ class LanesConv final : public Op {
       const std::int64_t count = std::min(chunk_, blocks - first);
       const float* dpre = open_gradient(a, first, count);
       if (data_tile_ != nullptr && !both_) data_gradient(a, dpre, first, count);
-      if (winograd_gradient_) {
-        winograd_gradient_->add(a.x.fp32() + first * x_block(), dpre, {count, x_block(), dpre_block(), first > 0},
-                                sums_.in(a.workspace));
+      if (winograd_.has_weights()) {
+        winograd_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
       } else if (amx_.has_weights()) {
         amx_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0,
                          first + count == blocks ? a.parameter_gradients[0] : nullptr, sums_.in(a.workspace));
@@ -165,37 +152,15 @@ class LanesConv final : public Op {
       }
       if (spec_.bias) bias_gradient(a, dpre, first, count);
     }
-    if (winograd_gradient_ && blocks > 0) winograd_gradient_->finish(a.parameter_gradients[0], sums_.in(a.workspace));
+    if (winograd_.has_weights() && blocks > 0) {
+      winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
+    }
     if (data_tile_ != nullptr) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:
-  void run_winograd_forward(const ForwardArguments& a) const {
-    float* packed = packed_.in(a.workspace);
-    forward_winograd_->prepare(a.parameters[0], packed);
-    forward_winograd_->run_blocks(a.x.fp32(), a.y.fp32(),
-                                  {.count = sample_blocks(a.active),
-                                   .weights = a.parameters[0],
-                                   .packed = packed,
-                                   .bias = spec_.bias ? a.parameters[1] : nullptr,
-                                   .relu = spec_.relu,
-                                   .mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved)),
-                                   .scratch = bands_.in(a.workspace),
-                                   .scratch_size = band_size_});
-  }
-
-  AmxDirections<float>::Memory amx_memory(std::byte* workspace) const {
+  DirectionMemory memory(std::byte* workspace) const {
     return {packed_.in(workspace), bands_.in(workspace), band_size_};
-  }
-
-  void winograd_data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first,
-                              std::int64_t count) const {
-    data_winograd_->run_blocks(dpre, a.dx.fp32() + first * x_block(),
-                               {.count = count,
-                                .weights = a.parameters[0],
-                                .packed = packed_.in(a.workspace),
-                                .scratch = bands_.in(a.workspace),
-                                .scratch_size = band_size_});
   }
 
   std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
@@ -237,8 +202,8 @@ class LanesConv final : public Op {
 
   void pack_data_weights(const BackwardArguments& a) const {
     float* packed = packed_.in(a.workspace);
-    if (data_winograd_) {
-      data_winograd_->prepare(a.parameters[0], packed);
+    if (winograd_.has_data()) {
+      winograd_.pack_data(a.parameters[0], packed);
       return;
     }
     if (amx_.has_data()) {
@@ -254,12 +219,12 @@ class LanesConv final : public Op {
   }
 
   void data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
-    if (data_winograd_) {
-      winograd_data_gradient(a, dpre, first, count);
+    if (winograd_.has_data()) {
+      winograd_.data_gradient(a.parameters[0], dpre, a.dx.fp32() + first * x_block(), count, memory(a.workspace));
       return;
     }
     if (amx_.has_data()) {
-      amx_.data_gradient(dpre, a.dx.fp32() + first * x_block(), count, amx_memory(a.workspace));
+      amx_.data_gradient(dpre, a.dx.fp32() + first * x_block(), count, memory(a.workspace));
       return;
     }
     const float* packed = packed_.in(a.workspace);
@@ -396,13 +361,12 @@ class LanesConv final : public Op {
   std::vector<DataPhase> phases_;
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
-  std::optional<Winograd> forward_winograd_, data_winograd_;
   const lanes::WeightsTile* weights_ = nullptr;  // or
-  const lanes::OuterTile* outer_ = nullptr;      // or
-  std::optional<WinogradGradient> winograd_gradient_;
+  const lanes::OuterTile* outer_ = nullptr;
   std::int64_t width_ = 0;
   int threads_;
   AmxDirections<float> amx_;  // for tf32
+  WinogradDirections<float> winograd_;
   std::int64_t chunk_ = kChunk;
   bool in_place_ = false;
   bool both_ = false;  // gradients are computed together

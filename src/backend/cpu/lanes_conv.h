@@ -58,6 +58,13 @@ bool lanes_data_is_like_forward(const ConvSpec& spec);
 // never with AMX, so that they compute the same bits on processors with and without it.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element = Element::fp32);
 
+// The memory of a direction that has its own kernels, AMX or Winograd's.
+struct DirectionMemory {
+  float* packed;   // weights
+  float* scratch;  // of the first thread; the others follow at distances of scratch_size floats
+  std::int64_t scratch_size;
+};
+
 // The operation that forward kernels apply to results before writing them.
 lanes::Epilogue epilogue_of(const ConvSpec& spec);
 // The kernel of a tile for a stride; null if there is none.

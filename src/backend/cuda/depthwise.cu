@@ -46,9 +46,7 @@ __global__ void __launch_bounds__(kThreads, 2) depthwise_kernel(const Depthwise 
       if (row < 0 || row >= d.height) continue;
       const T* from = row_of(x, n, row, d.height, d.width, d.channels, channel);
       Pack<T, kWidth> inputs[kInputs];
-      for (int j = 0; j < kInputs; ++j) {
-        inputs[j] = get_column<kWidth>(from, begin * kStride - d.pad_left + j, d.width, d.channels);
-      }
+      get_columns(from, begin * kStride - d.pad_left, d.width, d.channels, inputs);
       for (int s = 0; s < kKernel; ++s) {
         const Pack<float, kWidth> tap = taps[r * kKernel + s][threadIdx.x];
         for (int o = 0; o < kResults; ++o) {
@@ -88,9 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (below < 0 || below / 2 >= d.out_height) continue;
       const T* from = row_of(dy, n, below / 2, d.out_height, d.out_width, d.channels, channel);
       Pack<T, kWidth> inputs[kInputs];
-      for (int j = 0; j < kInputs; ++j) {
-        inputs[j] = get_column<kWidth>(from, base - kBefore + j, d.out_width, d.channels);
-      }
+      get_columns(from, base - kBefore, d.out_width, d.channels, inputs);
       for (int s = 0; s < kKernel; ++s) {
         const Pack<float, kWidth> tap = taps[r * kKernel + s][threadIdx.x];
         for (int o = s % 2; o < kGradientStrip; o += 2) {

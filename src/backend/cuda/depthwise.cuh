@@ -79,6 +79,13 @@ __device__ inline Pack<T, kWidth> get_column(const T* row, int column, int width
   return get_pack<kWidth>(row, static_cast<std::size_t>(column) * static_cast<unsigned>(channels));
 }
 
+// The same of the elements from `first` on, all of which are asked for before the first is used.
+template <unsigned kWidth, int kCount, class T>
+__device__ inline void get_columns(const T* row, int first, int width, int channels,
+                                   Pack<T, kWidth> (&columns)[kCount]) {
+  for (int j = 0; j < kCount; ++j) columns[j] = get_column<kWidth>(row, first + j, width, channels);
+}
+
 // The index of the thread's first channel in a row of an activation.
 template <class T>
 __device__ inline T* row_of(T* activation, int sample, int row, int height, int width, int channels, unsigned channel) {

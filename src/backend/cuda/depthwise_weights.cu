@@ -37,9 +37,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (row < 0 || row >= d.height) continue;
       const T* from = row_of(x, n, row, d.height, d.width, d.channels, channel);
       Pack<T, kWidth> inputs[kInputs];
-      for (int j = 0; j < kInputs; ++j) {
-        inputs[j] = get_column<kWidth>(from, begin * kStride - d.pad_left + j, d.width, d.channels);
-      }
+      get_columns(from, begin * kStride - d.pad_left, d.width, d.channels, inputs);
 #pragma unroll
       for (int j = 0; j < kInputs; ++j) {
         float values[kWidth];

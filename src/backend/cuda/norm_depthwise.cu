@@ -64,7 +64,7 @@ __device__ inline void slide(const Depthwise& d, const T* x, const Line (&lines)
     if (row < 0 || row >= d.height) continue;
     const T* from = row_of(x, n, row, d.height, d.width, d.channels, channel);
     Pack<T, kWidth> inputs[kInputs];
-    for (int j = 0; j < kInputs; ++j) inputs[j] = get_column<kWidth>(from, first + j, d.width, d.channels);
+    get_columns(from, first, d.width, d.channels, inputs);
     float values[kInputs][kWidth];
     for (int j = 0; j < kInputs; ++j) {
       unpack(inputs[j], values[j]);

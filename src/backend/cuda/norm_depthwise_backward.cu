@@ -89,7 +89,7 @@ struct Strip {
   float dx[kCount][kWidth];
 
   __device__ Strip(const Depthwise& d, const T* row, int begin, const Line (&lines)[kWidth], const Bounds& bounds) {
-    for (int o = 0; o < kCount; ++o) x[o] = get_column<kWidth>(row, begin + o, d.width, d.channels);
+    get_columns(row, begin, d.width, d.channels, x);
     for (int o = 0; o < kCount; ++o) {
       const bool inside = static_cast<unsigned>(begin + o) < static_cast<unsigned>(d.width);
       for (unsigned c = 0; c < kWidth; ++c) {

@@ -1,0 +1,47 @@
+// The directions of a convolution in lanes16 that Winograd's algorithm computes, for the operators that have other kernels as
+// well (lanes_bf16_conv.cpp, lanes_conv.cpp). Value: of activations, float or Bf16.
+//
+//   WinogradDirections<float> winograd(spec, tiles, threads);
+//   if (winograd.has_forward()) winograd.forward(arguments, {packed, scratch, scratch_size});
+#pragma once
+
+#include <optional>
+
+#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/lanes_winograd.h"
+#include "backend/cpu/lanes_winograd_gradient.h"
+
+namespace ddp {
+
+template <class Value>
+class WinogradDirections {
+ public:
+  WinogradDirections(const ConvSpec& spec, const LanesConvTiles& tiles, int threads);
+
+  bool has_forward() const { return forward_.has_value(); }
+  bool has_data() const { return data_.has_value(); }
+  bool has_weights() const { return weights_.has_value(); }
+
+  // Sizes in floats: of the packed weights of the larger direction, of the scratch memory of a thread, and of the sums.
+  std::int64_t packed_elements() const;
+  std::int64_t scratch_elements() const;
+  std::int64_t sums_elements() const { return weights_ ? weights_->floats() : 0; }
+
+  void forward(const ForwardArguments& a, const DirectionMemory& memory) const;
+  // `packed` is what data_gradient() gets.
+  void pack_data(const float* weights, float* packed) const { data_->prepare(weights, packed); }
+  // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
+  void data_gradient(const float* weights, const Value* dpre, Value* dx, std::int64_t count,
+                     const DirectionMemory& memory) const;
+  void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* sums) const;
+  // After the last blocks.
+  void finish_weights(float* dw, const float* sums) const { weights_->finish(dw, sums); }
+
+ private:
+  ConvSpec spec_;
+  std::optional<Winograd> forward_, data_;
+  std::optional<WinogradGradient> weights_;
+};
+
+}  // namespace ddp
