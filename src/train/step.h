@@ -23,6 +23,14 @@
 // and an output of each step. From that step on no update changes anything (nor do copies and pulls with
 // TrainStep::halted()) until the host, which learns of it up to `ahead` steps later, calls resume(). So what it finds is
 // as it was before that step, whatever has begun since.
+//
+// If the stage holds the batches of an epoch (Note [Steps driven by the device] in train/batch_stage.h), the messages with
+// which its steps begin, learning rates among them, are on the device too:
+//
+//   step.load(epoch, {{schedule.control(6), 256}, {schedule.control(7), 200}});
+//   step.begin_loaded(parameters, request);   // the first of them
+//   step.begin_loaded(parameters, {});
+//   StepResult result = step.finish();
 #pragma once
 
 #include <algorithm>
@@ -49,6 +57,8 @@ namespace ddp {
 struct Request {
   bool stop = false;
   bool checkpoint = false;
+
+  friend bool operator==(const Request&, const Request&) = default;
 };
 
 struct StepInput {
@@ -116,11 +126,19 @@ class TrainStep {
   // Enqueues a step. `parameters` is memory of the backend, the same in every call. At most StepSettings::ahead steps
   // are in flight.
   void begin(float* parameters, const Batch& loaded, const StepInput& input);
+  // For a stage that takes the batches of steps: copies those of some steps, one after the other, and what else these begin
+  // with, except for requests. All but the last have a full batch. No step may be in flight.
+  void load(const Batch& batches, std::vector<StepInput> inputs);
+  // Enqueues the next of these steps, after the last one again the first.
+  void begin_loaded(float* parameters, Request request);
   // The result of the first step in flight, for which the host waits.
   StepResult finish();
   std::size_t in_flight() const { return begun_ - finished_; }
   // Both, if no other step is in flight.
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
+
+  // Device memory that load() needs for an epoch, besides that of the stage.
+  static std::size_t loaded_bytes(const BatchPlan& plan);
 
   // In the backend's memory: not 0 from a step on that was not finite, until resume().
   const double* halted() const { return device(Slot::broken); }
@@ -130,8 +148,9 @@ class TrainStep {
 
  private:
   // The message of a step: these slots, a loss sum for each shard, then what is not summed: the sums of the gradient's
-  // squares, the StepControl, and some weights and running statistics. `broken` stays on the device.
-  enum Slot : std::size_t { broken, correct, stop, checkpoint, sample_hash, pixel_hash, losses };
+  // squares, the StepControl, and some weights and running statistics. `broken` stays on the device. From `correct` on it
+  // is known before the step.
+  enum Slot : std::size_t { broken, stop, checkpoint, correct, sample_hash, pixel_hash, losses };
   // Marks in the queue that divide the time of a step; each is the beginning of its phase. The last is behind it all.
   enum Mark : std::size_t {
     begin_mark,
@@ -152,7 +171,6 @@ class TrainStep {
   };
 
   double* device(Slot slot) const { return message_.at<double>(0) + slot; }
-  double& host(Slot slot) { return *(current().message.at<double>(0) + slot); }
   std::size_t slot_of(std::size_t step) const { return step % slots_.size(); }
   InFlight& current() { return slots_[slot_of(begun_)]; }
   void mark(Mark place) { backend_.queue().mark(slot_of(begun_) * Mark::marks + place); }
@@ -161,7 +179,11 @@ class TrainStep {
   std::size_t squares_at() const { return summed() * sizeof(double); }
   std::size_t control_at() const { return squares_at() + squares_count() * sizeof(double); }
   std::size_t sample_at(std::size_t which) const;
-  void hash_batch(const Batch& batch, std::int64_t samples);
+  void write_message(double* message, const Batch& batch, const StepInput& input) const;
+  void hash_batch(double* message, const Batch& batch, std::int64_t samples) const;
+  void pass_on(Request request);
+  void launch(float* parameters, const StepInput& input, double began);
+  void enqueue_begin(std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
   void enqueue_square_sums();
   void sum_message(double* values, std::size_t count);
@@ -187,6 +209,13 @@ class TrainStep {
   int rank_;
   Memory message_;  // of the step that runs; on the device
   std::vector<InFlight> slots_;
+  // Of loaded steps: what they begin with, of which `next_` is the next, their messages, and the last request passed on.
+  std::vector<StepInput> loaded_;
+  std::size_t next_ = 0;
+  std::vector<double> written_;
+  Staging messages_;
+  Memory requests_;
+  Request request_;
   std::size_t begun_ = 0;  // steps so far
   std::size_t finished_ = 0;
   double host_seconds_ = 0;     // in begin() since the last finish()

@@ -33,22 +33,6 @@ Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun
            e.batch, e.place.replica,
            {.record = e.options.device.cuda_graph != GraphMode::off, .ahead = steps_in_flight(e)}) {}
 
-Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, std::int64_t steps)
-    : stream(e.batch, e.place.replica, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
-             e.options.data.random_flip == FlipMode::alternate),
-      loader(*images.data,
-             {.max_batch = e.batch.per_rank,
-              .workers = e.options.data.workers,
-              .prefetch = e.options.data.prefetch,
-              .read_pixels = images.resident == nullptr && e.place.first(),
-              .training = true,
-              .mixup = e.place.first() ? e.options.data.mixup : 0,
-              .cutmix = e.place.first() ? e.options.data.cutmix : 0,
-              .edits = images.resident != nullptr && e.edits ? &*e.edits : nullptr,
-              .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
-             [this] { return stream.next(); }),
-      first_step(run.step() + 1) {}
-
 Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output)
     : experiment_(experiment),
       run_(run),
@@ -100,15 +84,6 @@ class StopsByStep {
 
 }  // namespace
 
-std::vector<LoadSpan> Trainer::last_loads() const {
-  std::vector<LoadSpan> loads;
-  if (!input_) return loads;
-  for (const LoaderSpan& span : input_->loader.last_spans()) {
-    loads.push_back({span.worker, input_->first_step + span.batch, span.begin, span.end});
-  }
-  return loads;
-}
-
 ExitCode Trainer::run() {
   const Activity activity("training");
   const StopsByStep stops(signals_);
@@ -139,11 +114,6 @@ ExitCode Trainer::run() {
   return leave(ExitCode::done);
 }
 
-// The batches from the run's position on.
-void Trainer::read_from_here() {
-  input_ = std::make_unique<Input>(experiment_, images_, run_, steps_with_these_images());
-}
-
 // The same on all ranks: it depends on positions and on results that all of them have.
 bool Trainer::begins_another() const {
   if (begun_.empty()) return true;
@@ -162,14 +132,18 @@ void Trainer::begin_step() {
   note_step(next_step() + 1);
   note_phase(WorkPhase::data);
   const double began = now();
-  const std::optional<Batch> batch = input_->loader.next();
-  DDP_ASSERT(batch.has_value());
-  const std::int64_t samples = experiment_.batch.batch_of_step(next_cursor().step);
-  const StepControl control = schedule_.control(next_step());
-  check_learning_rate(control.lr, *batch, samples);
-  engine_->step.begin(step_parameters(), *batch, {control, samples, requested()});
+  StepInput input = input_of(next_step());
+  check_learning_rate(input);
+  if (images_.resident == nullptr) {
+    const Batch batch = next_batch();
+    input.request = requested();
+    engine_->step.begin(step_parameters(), batch, input);
+  } else {
+    if (next_step() >= loaded_to_) load_steps();
+    engine_->step.begin_loaded(step_parameters(), requested());
+  }
   run_.look_ahead(next_step() + 1, engine_->step.halted());
-  begun_.push_back({began, control.lr, samples});
+  begun_.push_back({began, input.control.lr, input.samples});
 }
 
 // The first one in flight.
@@ -180,9 +154,8 @@ StepResult Trainer::finish_step() {
   const BegunStep step = begun_.front();
   begun_.pop_front();
   // The times of steps do not overlap. Those of sums are the last step's that has begun.
-  recorder_.step(
-      result, {number, std::max(step.began, recorded_at_), clock_.totals(), loader_counts(input_->loader.statistics())},
-      step.lr, /*sum_times=*/begun_.empty());
+  recorder_.step(result, {number, std::max(step.began, recorded_at_), clock_.totals(), input_->counts()}, step.lr,
+                 /*sum_times=*/begun_.empty());
   recorded_at_ = now();
   return result;
 }
@@ -225,17 +198,8 @@ void Trainer::rebuild() {
   engine_.reset();
   images_ = training_images(experiment_, run_.cursor().epoch);
   engine_ = std::make_unique<Engine>(experiment_, images_, run_, ranks_, clock_);
-  recorder_.follow(engine_->reducer);
   recorder_.compute_on(*images_.graph);
   read_from_here();
-}
-
-// From the cursor on.
-std::int64_t Trainer::steps_with_these_images() const {
-  const std::int64_t epochs = experiment_.sizes.epochs_from(run_.cursor().epoch);
-  const std::int64_t all = std::max<std::int64_t>(0, total_steps_ - run_.step());
-  if (epochs == 0) return all;
-  return std::min(all, epochs * experiment_.batch.steps_per_epoch - run_.cursor().step);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.
@@ -258,10 +222,16 @@ bool Trainer::finish_interrupted() {
 bool Trainer::steps_on(const Batch& batch, std::int64_t count) {
   TrainStep& step = engine_->step;
   const StepInput input{schedule_.control(run_.step()), experiment_.batch.global_batch, {}};
+  const bool loaded = images_.resident != nullptr;
+  if (loaded) step.load(batch, {input});
   bool finite = true;
   for (std::int64_t begun = 0; begun < count || step.in_flight() > 0;) {
     if (begun < count && step.in_flight() < most_in_flight_) {
-      step.begin(step_parameters(), batch, input);
+      if (loaded) {
+        step.begin_loaded(step_parameters(), {});
+      } else {
+        step.begin(step_parameters(), batch, input);
+      }
       ++begun;
     } else {
       finite = step.finish().finite && finite;

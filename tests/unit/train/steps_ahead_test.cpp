@@ -32,6 +32,28 @@ TEST(StepsAhead, GiveTheSameBits) {
   }
 }
 
+// Also if the device has the batches, learning rates and messages of an epoch, the last of whose steps is smaller.
+TEST(StepsAhead, GiveTheSameBitsIfTheyAreLoadedBefore) {
+  const std::uint32_t seed = std::random_device{}();
+  for (const int ranks : {1, 2, 3}) {
+    RigConfig config{.global_batch = 24,
+                     .shards = 4,
+                     .algorithm = Reduction::tree,
+                     .optimizer = {.momentum = 0.9, .weight_decay = 5e-4, .clip_norm = 1},
+                     .resident = true};
+    const testing::Outcome direct = testing::train_ahead(ranks, config, seed);
+    config.loaded_steps = 4;
+    for (const std::size_t ahead : {std::size_t{1}, std::size_t{3}, kMostStepsAhead}) {
+      for (const bool queued : {false, true}) {
+        config.ahead = ahead;
+        config.queued = queued;
+        EXPECT_EQ(testing::train_ahead(ranks, config, seed), direct)
+            << ranks << " ranks, " << ahead << " steps, " << queued << ", seed " << seed;
+      }
+    }
+  }
+}
+
 // Every slot has a recording of its own, since it has buffers of its own.
 TEST(StepsAhead, AreRecordedOncePerSlot) {
   omp_set_num_threads(1);
@@ -50,6 +72,17 @@ TEST(StepsAhead, AreRecordedOncePerSlot) {
 TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFinite) {
   for (const int ranks : {1, 2, 3}) {
     testing::halts_and_resumes(ranks, {.global_batch = 24, .optimizer = {.momentum = 0.9}, .ahead = 5, .queued = true});
+  }
+}
+
+TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFiniteAndWasLoadedBefore) {
+  for (const int ranks : {1, 2, 3}) {
+    testing::halts_and_resumes(ranks, {.global_batch = 24,
+                                       .optimizer = {.momentum = 0.9},
+                                       .ahead = 5,
+                                       .queued = true,
+                                       .resident = true,
+                                       .loaded_steps = 5});
   }
 }
 
