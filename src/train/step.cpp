@@ -54,6 +54,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       plan_(std::move(plan)),
       rank_(rank),
       slots_(settings.ahead),
+      together_(settings.together),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(counted_ranges(parts, rank)),
       message_bytes_(control_at() + sizeof(StepControl)),
@@ -66,6 +67,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       joint_squares_(pipeline_ != nullptr || !held_.empty()),
       record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
+  DDP_ASSERT(together_ > 0 && together_ <= settings.ahead && (together_ == 1 || stage_.takes_steps()));
   DDP_ASSERT(pipeline_ == nullptr || settings.ahead == 1);
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   for (InFlight& each : slots_) {
@@ -243,23 +245,33 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   mark(Mark::end_mark);
 }
 
-// A step is recorded only after one ran unrecorded, so that libraries have completed their lazy initialisation.
-void TrainStep::replay_or_enqueue(float* parameters, std::int64_t samples) {
-  if (!record_ || samples != plan_.global_batch) {
-    enqueue(parameters, samples);
-    return;
+void TrainStep::enqueue_several(float* parameters, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i, ++begun_) {
+    reducer_.begin_step(static_cast<std::int64_t>(current().input.control.step));
+    enqueue(parameters, current().input.samples);
   }
-  std::unique_ptr<Recording>& recording = current().recording;
-  if (warm_ && recording == nullptr) {
-    recording = backend_.queue().record([&] { enqueue(parameters, samples); });
+}
+
+// A step is recorded only after one ran unrecorded, so that libraries have completed their lazy initialisation.
+void TrainStep::replay_or_enqueue(float* parameters, std::size_t count) {
+  bool recordable = record_;
+  for (std::size_t i = 0; i < count; ++i) {
+    recordable = recordable && slots_[slot_of(begun_ + i)].input.samples == plan_.global_batch;
+  }
+  std::unique_ptr<Recording>& recording = count == 1 ? current().recording : current().several;
+  if (recordable && warm_ && recording == nullptr) {
+    const std::size_t first = begun_;
+    recording = backend_.queue().record([&] { enqueue_several(parameters, count); });
+    begun_ = first;
     record_ = recording != nullptr;
   }
-  if (recording != nullptr) {
+  if (recordable && recording != nullptr) {
     recording->replay();
+    begun_ += count;
   } else {
-    enqueue(parameters, samples);
+    enqueue_several(parameters, count);
   }
-  warm_ = true;
+  warm_ = warm_ || recordable;
 }
 
 StepResult TrainStep::result_of(const InFlight& step) const {
@@ -285,10 +297,14 @@ StepResult TrainStep::result_of(const InFlight& step) const {
   return result;
 }
 
-// Of the first step in flight.
+// Of the first step in flight and those that began at once with it, together.
 double TrainStep::seconds_between(Mark from, Mark to) const {
-  const std::size_t first = slot_of(finished_) * Mark::marks;
-  return backend_.queue().seconds_between(first + from, first + to);
+  double seconds = 0;
+  for (std::size_t step = finished_; step <= slots_[slot_of(finished_)].last; ++step) {
+    const std::size_t first = slot_of(step) * Mark::marks;
+    seconds += backend_.queue().seconds_between(first + from, first + to);
+  }
+  return seconds;
 }
 
 // The clock of a CPU took the times of each pass.
@@ -301,9 +317,10 @@ void TrainStep::split_pipeline_time() {
   clock_.move(Phase::other, Phase::optimizer, seconds_between(Mark::optimizer_mark, Mark::end_mark));
 }
 
-// The marks give the device times between the begin and end of the first step in flight; the host's clock measures how
-// long this thread had to do with steps since the one before. Forward and backward of the last shard are taken as
-// representative of all shards. The remainder is host time: on a GPU, enqueueing and wake-up latency.
+// The marks give the device times between the begin and end of the first step in flight and of those that began at once
+// with it; the host's clock measures how long this thread had to do with steps since the ones before. Forward and backward
+// of the last shard are taken as representative of all shards. The remainder is host time: on a GPU, enqueueing and
+// wake-up latency.
 void TrainStep::split_time(double seconds) {
   if (pipeline_ != nullptr) {
     split_pipeline_time();
@@ -322,14 +339,13 @@ void TrainStep::split_time(double seconds) {
   clock_.move(Phase::other, Phase::optimizer, scale * optimizer);
 }
 
-// In the slot of the step, whose batch is on its way to the device.
-void TrainStep::launch(float* parameters, const StepInput& input, double began) {
-  current().input = input;
-  reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
-  replay_or_enqueue(parameters, input.samples);
+// The next steps, whose inputs are in their slots and whose batches are on the device or on their way to it.
+void TrainStep::launch(float* parameters, std::size_t count, double began) {
+  const std::size_t last = begun_ + count - 1;
+  for (std::size_t step = begun_; step <= last; ++step) slots_[slot_of(step)].last = last;
+  replay_or_enqueue(parameters, count);
   // Behind a recording, because marks in one cannot be waited for.
-  mark(Mark::done_mark);
-  ++begun_;
+  backend_.queue().mark(slot_of(last) * Mark::marks + Mark::done_mark);
   host_seconds_ += now() - began;
 }
 
@@ -343,7 +359,8 @@ void TrainStep::begin(float* parameters, const Batch& loaded, const StepInput& i
   write_message(current().message.at<double>(0), batch, input);
   stage_.set(batch, slot_of(begun_));
   stage_.enqueue();
-  launch(parameters, input, began);
+  current().input = input;
+  launch(parameters, 1, began);
 }
 
 void TrainStep::load(const Batch& batches, std::vector<StepInput> inputs) {
@@ -373,15 +390,17 @@ void TrainStep::pass_on(Request request) {
   backend_.queue().upload(requests_.data(), words, 2 * sizeof(double));
 }
 
-void TrainStep::begin_loaded(float* parameters, Request request) {
-  DDP_ASSERT(in_flight() < slots_.size() && next_ < loaded_.size());
+void TrainStep::begin_loaded(float* parameters, Request request, std::size_t count) {
+  DDP_ASSERT(count == 1 || count == together_);
+  DDP_ASSERT(in_flight() + count <= slots_.size() && next_ < loaded_.size());
   clock_.switch_to(Phase::other);
   const double began = now();
-  StepInput input = loaded_[next_];
-  input.request = request;
-  next_ = (next_ + 1) % loaded_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    slots_[slot_of(begun_ + i)].input = loaded_[next_];
+    next_ = (next_ + 1) % loaded_.size();
+  }
   pass_on(request);
-  launch(parameters, input, began);
+  launch(parameters, count, began);
 }
 
 StepResult TrainStep::finish() {
@@ -389,11 +408,14 @@ StepResult TrainStep::finish() {
   clock_.switch_to(Phase::other);
   note_phase(WorkPhase::device);
   const double began = now();
-  const std::size_t slot = slot_of(finished_);
-  const InFlight& step = slots_[slot];
-  reducer_.wait_for(slot * Mark::marks + Mark::done_mark, static_cast<std::int64_t>(step.input.control.step));
+  const InFlight& step = slots_[slot_of(finished_)];
+  reducer_.wait_for(slot_of(step.last) * Mark::marks + Mark::done_mark,
+                    static_cast<std::int64_t>(step.input.control.step));
   clock_.switch_to(Phase::other);
-  split_time(std::exchange(host_seconds_, 0) + now() - began);
+  if (finished_ >= timed_) {
+    split_time(std::exchange(host_seconds_, 0) + now() - began);
+    timed_ = step.last + 1;
+  }
   ++finished_;
   heartbeat();
   return result_of(step);

@@ -27,10 +27,13 @@
 // If the stage holds the batches of an epoch (Note [Steps driven by the device] in train/batch_stage.h), the messages with
 // which its steps begin, learning rates among them, are on the device too:
 //
-//   step.load(epoch, {{schedule.control(6), 256}, {schedule.control(7), 200}});
+//   step.load(batch, {{schedule.control(6), 256}, {schedule.control(7), 200}});
 //   step.begin_loaded(parameters, request);   // the first of them
 //   step.begin_loaded(parameters, {});
-//   StepResult result = step.finish();
+//
+// Nothing comes from the host between such steps, so StepSettings::together of them can be one recording and begin at once.
+// Each has its own slot and message, which tells whether it was finite. The host waits for all of them when it reads the first
+// result, to which their time is added.
 #pragma once
 
 #include <algorithm>
@@ -107,8 +110,9 @@ struct StepParts {
 inline constexpr std::size_t kMostStepsAhead = 16;
 
 struct StepSettings {
-  bool record = false;    // record whole steps if backend and reducer support it
-  std::size_t ahead = 1;  // steps that may have begun when the host reads the result of the first; 1 in a pipeline
+  bool record = false;       // record whole steps if backend and reducer support it
+  std::size_t ahead = 1;     // steps that may have begun when the host reads the result of the first; 1 in a pipeline
+  std::size_t together = 1;  // loaded steps that may begin at once, up to `ahead`
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -129,8 +133,10 @@ class TrainStep {
   // For a stage that takes the batches of steps: copies those of some steps, one after the other, and what else these begin
   // with, except for requests. All but the last have a full batch. No step may be in flight.
   void load(const Batch& batches, std::vector<StepInput> inputs);
-  // Enqueues the next of these steps, after the last one again the first.
-  void begin_loaded(float* parameters, Request request);
+  // Enqueues the next of these steps, after the last one again the first: one of them, or together(). At most
+  // StepSettings::ahead steps are in flight.
+  void begin_loaded(float* parameters, Request request, std::size_t count = 1);
+  std::size_t together() const { return together_; }
   // The result of the first step in flight, for which the host waits.
   StepResult finish();
   std::size_t in_flight() const { return begun_ - finished_; }
@@ -168,6 +174,8 @@ class TrainStep {
     StepInput input;
     Memory message;                        // of the host
     std::unique_ptr<Recording> recording;  // of a step with a full batch
+    std::unique_ptr<Recording> several;    // of together() such steps, of which it is the first
+    std::size_t last = 0;                  // of the steps that began at once with it
   };
 
   double* device(Slot slot) const { return message_.at<double>(0) + slot; }
@@ -182,7 +190,7 @@ class TrainStep {
   void write_message(double* message, const Batch& batch, const StepInput& input) const;
   void hash_batch(double* message, const Batch& batch, std::int64_t samples) const;
   void pass_on(Request request);
-  void launch(float* parameters, const StepInput& input, double began);
+  void launch(float* parameters, std::size_t count, double began);
   void enqueue_begin(std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
   void enqueue_square_sums();
@@ -190,10 +198,11 @@ class TrainStep {
   void set_exchange(std::int64_t round, std::int64_t samples);
   void enqueue_fingerprint(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
+  void enqueue_several(float* parameters, std::size_t count);
   void compute(const float* parameters, std::int64_t samples);
   void forward(Network& network, const float* parameters, std::int64_t shard, std::int64_t samples);
   void backward(Network& network, const float* parameters);
-  void replay_or_enqueue(float* parameters, std::int64_t samples);
+  void replay_or_enqueue(float* parameters, std::size_t count);
   StepResult result_of(const InFlight& step) const;
   void split_time(double seconds);
   void split_pipeline_time();
@@ -218,6 +227,8 @@ class TrainStep {
   Request request_;
   std::size_t begun_ = 0;  // steps so far
   std::size_t finished_ = 0;
+  std::size_t timed_ = 0;  // steps whose time is in the phases
+  std::size_t together_;
   double host_seconds_ = 0;     // in begin() since the last finish()
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm

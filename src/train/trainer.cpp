@@ -31,7 +31,10 @@ Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun
             e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
             exchange ? &exchange->shards() : nullptr, pipeline.get()},
            e.batch, e.place.replica,
-           {.record = e.options.device.cuda_graph != GraphMode::off, .ahead = steps_in_flight(e)}) {}
+           {.record = e.options.device.cuda_graph != GraphMode::off,
+            .ahead = steps_in_flight(e),
+            // So that the device has others while the host reads the results of one half.
+            .together = images.resident == nullptr ? 1 : std::max<std::size_t>(1, steps_in_flight(e) / 2)}) {}
 
 Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output)
     : experiment_(experiment),
@@ -94,7 +97,7 @@ ExitCode Trainer::run() {
   if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
     if (training_images(experiment_, run_.cursor().epoch).network != images_.network) rebuild();
-    while (begins_another()) begin_step();
+    while (const std::size_t count = steps_to_begin()) begin_steps(count);
     const BegunStep step = begun_.front();
     const StepResult result = finish_step();
     if (!result.finite) handle_non_finite(result, step.samples, step.lr);
@@ -114,20 +117,34 @@ ExitCode Trainer::run() {
   return leave(ExitCode::done);
 }
 
-// The same on all ranks: it depends on positions and on results that all of them have.
-bool Trainer::begins_another() const {
-  if (begun_.empty()) return true;
+// Whether a step of the cursor's epoch, counted from 0, begins only after all before it have ended.
+bool Trainer::waits_before(std::int64_t step) const {
   const std::int64_t every = experiment_.options.output.checkpoint_every;
-  const std::int64_t done = next_step();
-  // Checkpoints and evaluations need the weights that a step leaves.
-  const bool needed = done == total_steps_ || next_cursor().step == experiment_.batch.steps_per_epoch ||
-                      (every > 0 && done % every == 0);
-  // A bad learning rate is an error of its step, after all others have ended.
-  return begun_.size() < most_in_flight_ && !stopping_ && !checkpoint_due_ && !needed &&
-         std::isfinite(schedule_.control(done).lr);
+  // Checkpoints and evaluations need the weights that a step leaves. A bad learning rate is an error of its step.
+  return step == total_steps_ || run_.cursor().step + step - run_.step() == experiment_.batch.steps_per_epoch ||
+         (every > 0 && step % every == 0) || !std::isfinite(schedule_.control(step).lr);
 }
 
-void Trainer::begin_step() {
+// The same on all ranks: it depends on positions and on results that all of them have.
+bool Trainer::begins_another() const {
+  return begun_.empty() ||
+         (begun_.size() < most_in_flight_ && !stopping_ && !checkpoint_due_ && !waits_before(next_step()));
+}
+
+// One, or several that begin at once if nothing happens between them; 0: none until another has ended.
+std::size_t Trainer::steps_to_begin() const {
+  if (!begins_another()) return 0;
+  const std::size_t together = engine_->step.together();
+  if (together == 1 || options_.lookahead > 0) return 1;
+  const std::int64_t last = next_step() + static_cast<std::int64_t>(together) - 1;
+  for (std::int64_t step = next_step() + 1; step <= last; ++step) {
+    if (waits_before(step)) return 1;
+  }
+  if (input_of(last).samples != experiment_.batch.global_batch) return 1;
+  return begun_.size() + together <= most_in_flight_ ? together : 0;
+}
+
+void Trainer::begin_steps(std::size_t count) {
   clock_.switch_to(Phase::data_wait);
   note_step(next_step() + 1);
   note_phase(WorkPhase::data);
@@ -140,10 +157,13 @@ void Trainer::begin_step() {
     engine_->step.begin(step_parameters(), batch, input);
   } else {
     if (next_step() >= loaded_to_) load_steps();
-    engine_->step.begin_loaded(step_parameters(), requested());
+    engine_->step.begin_loaded(step_parameters(), requested(), count);
   }
-  run_.look_ahead(next_step() + 1, engine_->step.halted());
-  begun_.push_back({began, input.control.lr, input.samples});
+  for (std::size_t i = 0; i < count; ++i) {
+    input = input_of(next_step());
+    run_.look_ahead(next_step() + 1, engine_->step.halted());
+    begun_.push_back({began, input.control.lr, input.samples});
+  }
 }
 
 // The first one in flight.
@@ -226,13 +246,15 @@ bool Trainer::steps_on(const Batch& batch, std::int64_t count) {
   if (loaded) step.load(batch, {input});
   bool finite = true;
   for (std::int64_t begun = 0; begun < count || step.in_flight() > 0;) {
-    if (begun < count && step.in_flight() < most_in_flight_) {
+    const auto together = static_cast<std::int64_t>(step.together());
+    const std::int64_t next = begun + together <= count ? together : 1;
+    if (begun < count && step.in_flight() + static_cast<std::size_t>(next) <= most_in_flight_) {
       if (loaded) {
-        step.begin_loaded(step_parameters(), {});
+        step.begin_loaded(step_parameters(), {}, static_cast<std::size_t>(next));
       } else {
         step.begin(step_parameters(), batch, input);
       }
-      ++begun;
+      begun += next;
     } else {
       finite = step.finish().finite && finite;
     }

@@ -110,8 +110,10 @@ class Trainer {
   // The position of the next step to begin, behind those in flight.
   std::int64_t next_step() const { return run_.step() + std::ssize(begun_); }
   Cursor next_cursor() const { return {run_.cursor().epoch, run_.cursor().step + std::ssize(begun_)}; }
+  bool waits_before(std::int64_t step) const;
   bool begins_another() const;
-  void begin_step();
+  std::size_t steps_to_begin() const;
+  void begin_steps(std::size_t count);
   StepResult finish_step();
   void read_from_here();
   Batch next_batch();

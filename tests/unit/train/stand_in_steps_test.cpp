@@ -35,9 +35,17 @@ TEST(StandInSteps, LoadedBeforeTheyGiveTheSameBits) {
   config.loaded_steps = 4;
   for (const std::size_t ahead : {1, 4}) {
     config.ahead = ahead;
+    config.together = ahead == 1 ? 1 : 2;
     config.record = true;
     EXPECT_EQ(testing::train_ahead(1, config, seed), expected) << ahead << " steps, seed " << seed;
   }
+}
+
+TEST(StandInSteps, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
+  RigConfig config = on_gpu();
+  config.resident = true;
+  config.record = true;
+  testing::halts_within_several(1, config);
 }
 
 // The same steps on the CPU differ by rounding only.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <span>
@@ -34,6 +36,14 @@ std::vector<RigStep> epoch_from(std::size_t begun, std::span<const std::int64_t>
   return steps;
 }
 
+// Whether the next of these steps may begin at once: if all have a full batch, and there are slots for them.
+bool begins_several(const TrainingRig& rig, const RigConfig& config, std::span<const std::int64_t> samples) {
+  if (config.together == 1 || samples.size() < config.together) return false;
+  const std::span<const std::int64_t> next = samples.first(config.together);
+  return rig.step.in_flight() + config.together <= config.ahead &&
+         std::ranges::all_of(next, [&](std::int64_t each) { return each == config.global_batch; });
+}
+
 std::vector<float> parameters_of(TrainingRig& rig) {
   rig.backend->queue().synchronize();
   return rig.parameters;
@@ -60,6 +70,11 @@ Outcome train_ahead(int ranks, const RigConfig& config, std::uint32_t seed) {
       const bool more = begun < samples.size() && !full && !loads && random() % 3 > 0;
       if (more || (begun < samples.size() && rig.step.in_flight() == 0)) {
         if (loads) rig.load(epoch_from(begun, samples, step_of));
+        if (begins_several(rig, config, std::span(samples).subspan(begun)) && random() % 2 > 0) {
+          rig.step.begin_loaded(rig.parameters.data(), {}, config.together);
+          begun += config.together;
+          continue;
+        }
         const RigStep next = step_of(begun);
         rig.begin(next.number, next.first, next.samples, next.lr);
         ++begun;
@@ -114,6 +129,51 @@ void halts_and_resumes(int ranks, const RigConfig& config) {
     for (int s = 3; s <= 5; ++s) rig.begin(s, all * s, all, 0.1);
     while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
     EXPECT_EQ(parameters_of(rig), parameters_of(expected));
+  });
+}
+
+void halts_within_several(int ranks, RigConfig config) {
+  const std::int64_t all = config.global_batch;
+  const double infinite = std::numeric_limits<double>::infinity();
+  // The update of the second step makes weights infinite.
+  const std::vector<RigStep> steps = {
+      {1, all, all, 0.1}, {2, 2 * all, all, infinite}, {3, 3 * all, all, 0.1}, {4, 4 * all, all, 0.1}};
+  config.ahead = steps.size() + 1;
+  config.loaded_steps = steps.size();
+  config.together = steps.size();
+  config.optimizer.momentum = 0.9;
+  run_as_threads(ranks, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    RigConfig one_by_one = config;
+    one_by_one.together = 1;
+    std::vector<std::vector<std::uint32_t>> bits;
+    for (const RigConfig& each : {one_by_one, config}) {
+      TrainingRig rig(communicator, each);
+      const auto begin = [&] {
+        if (each.together == 1) {
+          for (std::size_t s = 0; s < steps.size(); ++s) rig.step.begin_loaded(rig.parameters.data(), {});
+        } else {
+          rig.step.begin_loaded(rig.parameters.data(), {.checkpoint = true}, each.together);
+        }
+      };
+      // Once without an update that breaks anything, so that the next ones are recorded.
+      rig.load({4, {1, all, all, 0}});
+      begin();
+      while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
+      rig.load(steps);
+      begin();
+      for (const bool finite : {true, true, false, false}) {
+        const StepResult result = rig.step.finish();
+        EXPECT_EQ(result.finite, finite);
+        EXPECT_EQ(result.request.checkpoint, each.together > 1);
+      }
+      (void)rig.step.resume();
+      const std::vector<float> after = parameters_of(rig);
+      EXPECT_FALSE(std::ranges::all_of(after, [](float value) { return std::isfinite(value); }));
+      bits.emplace_back(after.size());
+      std::memcpy(bits.back().data(), after.data(), after.size() * sizeof(float));
+    }
+    EXPECT_EQ(bits[0], bits[1]);
   });
 }
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <random>
+#include <vector>
 
 #include "comm/self.h"
 
@@ -45,10 +47,14 @@ TEST(StepsAhead, GiveTheSameBitsIfTheyAreLoadedBefore) {
     config.loaded_steps = 4;
     for (const std::size_t ahead : {std::size_t{1}, std::size_t{3}, kMostStepsAhead}) {
       for (const bool queued : {false, true}) {
-        config.ahead = ahead;
-        config.queued = queued;
-        EXPECT_EQ(testing::train_ahead(ranks, config, seed), direct)
-            << ranks << " ranks, " << ahead << " steps, " << queued << ", seed " << seed;
+        for (const std::size_t together :
+             {std::size_t{1}, std::min<std::size_t>(2, ahead), std::min<std::size_t>(3, ahead)}) {
+          config.ahead = ahead;
+          config.queued = queued;
+          config.together = together;
+          EXPECT_EQ(testing::train_ahead(ranks, config, seed), direct)
+              << ranks << " ranks, " << ahead << " steps, " << together << " at once, " << queued << ", seed " << seed;
+        }
       }
     }
   }
@@ -67,6 +73,34 @@ TEST(StepsAhead, AreRecordedOncePerSlot) {
   EXPECT_EQ(queue.recordings, 3);
   EXPECT_EQ(queue.replays, 11);
   while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
+}
+
+// Several steps that begin at once are one recording.
+TEST(StepsAhead, AreRecordedTogether) {
+  omp_set_num_threads(1);
+  const auto self = make_self_communicator();
+  constexpr std::int64_t kBatch = 24;
+  TrainingRig rig(
+      *self, {.global_batch = kBatch, .ahead = 6, .queued = true, .resident = true, .loaded_steps = 18, .together = 3});
+  std::vector<RigStep> steps;
+  for (std::int64_t s = 1; s <= 18; ++s) steps.push_back({s, s * kBatch, kBatch, 0.1});
+  rig.load(steps);
+  for (int launch = 0; launch < 6; ++launch) {
+    while (rig.step.in_flight() > 3) (void)rig.step.finish();
+    rig.step.begin_loaded(rig.parameters.data(), {}, 3);
+  }
+  const auto& queue = dynamic_cast<const LazyQueue&>(rig.backend->queue());
+  EXPECT_EQ(queue.recordings, 2);
+  EXPECT_EQ(queue.replays, 5);
+  while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
+}
+
+TEST(StepsAhead, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool queued : {false, true}) {
+      testing::halts_within_several(ranks, {.global_batch = 24, .queued = queued, .resident = true});
+    }
+  }
 }
 
 TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFinite) {

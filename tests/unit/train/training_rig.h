@@ -33,6 +33,7 @@ struct RigConfig {
   bool queued = false;           // on a queued backend that works like a GPU: staged sums, recorded steps
   bool resident = false;         // the device keeps the images
   std::size_t loaded_steps = 0;  // StageConfig::steps; 0: each step brings its batch
+  std::size_t together = 1;      // StepSettings::together
 };
 
 // A step of a rig: on the golden samples from `first` on, `samples` over all ranks.
@@ -77,7 +78,8 @@ class TrainingRig {
               {},
               &slices,
               exchange ? &exchange->shards() : nullptr},
-             batch, ranks.rank(), {.record = config.queued || config.record, .ahead = config.ahead}),
+             batch, ranks.rank(),
+             {.record = config.queued || config.record, .ahead = config.ahead, .together = config.together}),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {
     if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
