@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "backend/activations.h"
@@ -22,6 +23,21 @@ struct BrokenCheck {
   double* broken = nullptr;  // null: nothing
 };
 
+// Rows of equal distance, of which FlatMath::copy_next_row() copies one. Bytes and addresses are multiples of 4.
+struct TableColumn {
+  const void* table = nullptr;
+  std::size_t stride = 0;  // bytes from one row to the next; 0: all rows are the same
+  void* to = nullptr;
+  std::size_t bytes = 0;  // of a row that are copied
+};
+inline constexpr std::size_t kMostColumns = 8;
+
+// In device memory: the row that is copied next, and their number.
+struct TableCursor {
+  std::int64_t row = 0;
+  std::int64_t rows = 1;
+};
+
 class FlatMath {
  public:
   FlatMath() = default;
@@ -34,9 +50,8 @@ class FlatMath {
   virtual void add(float* sum, const float* addend, std::size_t count) = 0;
   // The same for `count` elements of activations of the same type.
   virtual void add_activations(Activations sum, ConstActivations addend, std::size_t count) = 0;
-  // Conversion to bfloat16 (rounded) and back.
-  virtual void to_bf16(Bf16* to, const float* from, std::size_t count) = 0;
-  virtual void from_bf16(float* to, const Bf16* from, std::size_t count) = 0;
+  // Conversion of fp32 to bfloat16 (rounded) or back.
+  virtual void convert(Activations to, ConstActivations from, std::size_t count) = 0;
   // *broken = 1 if any of the sums is non-finite; otherwise it stays as it is.
   virtual void find_broken(std::span<const double> sums, double* broken) = 0;
   // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
@@ -48,6 +63,9 @@ class FlatMath {
   // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it; `skip` as
   // for copy().
   virtual void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) = 0;
+  // Copies row `cursor->row` of the columns, kMostColumns at most, and moves the cursor to the next row, after the last one
+  // to the first. So what a recording reads can differ from one replay to the next.
+  virtual void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) = 0;
   // Converts weights, or gradients back, for operators with Op::packed_form(), which only some backends have.
   virtual void convert_weights(std::span<const WeightPacking> /*all*/, PackingDirection /*direction*/) {}
   // One optimizer step on all parameters.

@@ -81,7 +81,7 @@ void Reducer::finish() {
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
     for (const Bucket& bucket : config_.buckets) {
       if (!config_.bf16) break;
-      backend_.math().from_bf16(buffer(0) + bucket.begin, rounded_.at<Bf16>(0) + bucket.begin, bucket.elements());
+      backend_.math().convert(buffer(0) + bucket.begin, rounded_.at<Bf16>(0) + bucket.begin, bucket.elements());
     }
     add_kept();
   }
@@ -150,7 +150,7 @@ void Reducer::reduce_next_bucket() {
            add_own_shards(local_shards() - 1, bucket.begin, bucket.end);
            if (config_.bf16) {
              Bf16* const rounded = rounded_.at<Bf16>(0) + bucket.begin;
-             backend_.math().to_bf16(rounded, buffer(0) + bucket.begin, bucket.elements());
+             backend_.math().convert(rounded, buffer(0) + bucket.begin, bucket.elements());
              sums_.all_reduce(rounded, bucket.elements(), start);
            } else {
              for (std::size_t k = 0; k < partials_.size(); ++k) partials_[k] = buffer(k) + bucket.begin;

@@ -7,14 +7,26 @@
 //
 // If all images are in device memory (ResidentImages), only labels, keys and sample indices are copied. If device
 // memory is host memory, nothing is copied (backend/staging.h), and the batch must stay valid until its work is done.
+//
+// Note [Steps driven by the device]
+// With resident images these are so few bytes that those of a whole epoch fit. Then the host copies them to tables on the
+// device before the epoch, a row for each step, and each step takes the next row by a cursor on the device
+// (FlatMath::copy_next_row). So nothing is copied from the host in a step, and a recorded step is the same at each replay:
+//
+//   stage.set_steps(batch, /*samples=*/256, /*steps=*/2);   // their batches, one after the other
+//   stage.take_step(backend.math(), 256, {});               // enqueues: samples() are those of the first step
+//   stage.take_step(backend.math(), 200, {});               // of the second
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/device_queue.h"
+#include "backend/flat_math.h"
 #include "backend/staging.h"
 #include "data/pipeline/loader.h"
 #include "data/sources/dataset.h"
@@ -45,9 +57,10 @@ struct StageConfig {
   bool mixed = false;                        // batches contain second labels and weights
   bool edited = false;                       // batches contain edits of resident images
   std::size_t buffers = 1;                   // batches that may be in use at the same time
+  std::size_t steps = 0;                     // of resident images: batches that set_steps() takes; 0: none
 };
 
-// Device memory of such batches, where that is not host memory.
+// Device memory of such batches, where that is not host memory; with `steps`, whether or not the images are resident yet.
 std::size_t device_bytes(const StageConfig& config);
 
 class BatchStage {
@@ -59,15 +72,37 @@ class BatchStage {
   // Enqueues the copies of the batch to the device, beside the work enqueued so far and before what follows. It is the
   // batch that samples() refers to. Cannot be recorded.
   void enqueue();
+  // Whether set_steps() takes batches.
+  bool takes_steps() const { return config_.steps > 0; }
+  // Enqueues the copies of the batches of so many steps, which follow one another in `batches`: of `samples` each, the last
+  // of which may have fewer. All work on those that it held before must be done. Cannot be recorded.
+  void set_steps(const Batch& batches, std::int64_t samples, std::int64_t steps);
+  // Enqueues: samples() are those of the next of these steps, `count` of them, and the rows of `more` are copied. After the
+  // last step follows the first.
+  void take_step(FlatMath& math, std::int64_t count, std::span<const TableColumn> more);
   // The samples [first, first + count) of the batch, in the backend's memory.
   Samples samples(std::int64_t first, std::int64_t count) const;
 
  private:
+  // What one of the arrays of a batch is for the steps of an epoch.
+  struct Column {
+    Staging table;
+    Memory row;  // of the step taken last
+    std::size_t sample_bytes = 0;
+  };
+  Column column(std::size_t sample_bytes, const char* purpose);
+  std::span<const std::byte> rows_of(const Batch& batch);
+  std::array<Column*, 4> columns() { return {&step_labels_, &step_rows_, &step_keys_, &step_edits_}; }
+
   DeviceQueue& queue_;
   StageConfig config_;
   std::int64_t count_ = 0;
+  std::int64_t step_samples_ = 0;  // from one row of the tables to the next
+  Samples held_;                   // all samples of the batch
   Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_, edits_;
   std::vector<std::int32_t> row_numbers_;  // indices of resident images
+  Column step_labels_, step_rows_, step_keys_, step_edits_;
+  Memory cursor_, host_cursor_;
 };
 
 }  // namespace ddp

@@ -1,6 +1,6 @@
 // The samples that a rank processes in each step: the only place that maps (seed, epoch, step) to samples.
 //
-//   BatchStream stream(plan, rank, samples, seed, {.epoch = 0, .step = 0}, last_step);
+//   BatchStream stream(plan, rank, samples, {.seed = seed}, {.epoch = 0, .step = 0}, last_step);
 //   while (auto request = stream.next()) ...   // this rank's samples of the step, shard by shard, and their keys
 //
 // The global batch of a step is a contiguous range of the epoch's order; it is split into logical shards, and a rank
@@ -29,25 +29,33 @@ struct Cursor {
 // The cursor after one step.
 Cursor advanced(Cursor cursor, std::int64_t steps_per_epoch);
 
+struct StreamConfig {
+  std::uint64_t seed = 0;
+  bool alternating = false;    // the keys are those of alternating_key()
+  std::int64_t at_a_time = 1;  // steps whose samples are requested together, up to the end of an epoch
+};
+
 class BatchStream {
  public:
-  // Ends before step `steps` from here. With `alternating` the keys are those of alternating_key().
-  BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, std::uint64_t seed, Cursor begin,
-              std::int64_t steps, bool alternating = false);
+  // Ends before step `steps` from here.
+  BatchStream(const BatchPlan& plan, int rank, std::int64_t samples, const StreamConfig& config, Cursor begin,
+              std::int64_t steps);
 
-  // Valid until the next call; empty if the rank has no share of a small last batch.
+  // Step by step. Valid until the next call; empty if the rank has no share of a small last batch.
   std::optional<BatchRequest> next();
 
  private:
+  void add_step();
+
   BatchPlan plan_;
   int rank_;
-  std::uint64_t seed_;
+  StreamConfig config_;
   Sampler sampler_;
   Cursor cursor_;
   std::int64_t left_;
-  bool alternating_;
   std::int64_t shuffled_epoch_ = -1;
   // Of the last batch returned.
+  std::vector<std::uint32_t> indices_;
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> partners_;
 };

@@ -4,7 +4,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -18,7 +17,6 @@
 #include "gradients/bucket_size.h"
 #include "job/report.h"
 #include "model/initialize.h"
-#include "optim/optimizer.h"
 #include "train/choose_plan.h"
 #include "train/fit.h"
 #include "train/init_from.h"
@@ -85,19 +83,6 @@ Normalization evaluated_normalization(const Normalization& options, const Traini
   log_info("images are normalized as in the checkpoint: mean {:.4g}, standard deviation {:.4g}; --normalize is ignored",
            fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
   return own;
-}
-
-// Parameters, optimizer state, gradient buffers (one for the sum and one for each level of the tree over the rank's own
-// shards), and batches of images that are not resident.
-std::size_t bytes_beside_activations(const Experiment& e) {
-  const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
-  const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
-  const std::size_t slow = e.options.optimizer.lookahead > 0 ? 1 : 0;
-  const std::size_t flat = (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
-                           static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
-  // Memory that is not counted is the host's, where batches are the loader's.
-  if (e.backend->queue().available_bytes() == 0) return flat;
-  return flat + device_bytes(batch_buffers(e, e.data.train->shape().size(), nullptr));
 }
 
 // As sent in a step.
@@ -257,6 +242,10 @@ std::size_t steps_in_flight(const Experiment& e) {
   return e.device.gpu_module != nullptr && recordable ? kOnGpu : 1;
 }
 
+bool may_keep_images(const Experiment& e) {
+  return !mixes(e.options.data) && (e.edits.has_value() || e.data.train->fixed());
+}
+
 // Only the ends of a pipeline see images and labels.
 StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const ResidentImages* resident) {
   return {.image_bytes = e.place.first() ? image_bytes : 0,
@@ -264,7 +253,8 @@ StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const Re
           .resident = resident,
           .mixed = mixes(e.options.data) && (e.place.first() || e.place.last()),
           .edited = resident != nullptr && e.edits.has_value(),
-          .buffers = steps_in_flight(e)};
+          .buffers = resident != nullptr ? 1 : steps_in_flight(e),
+          .steps = resident != nullptr ? static_cast<std::size_t>(e.batch.steps_per_epoch) : 0};
 }
 
 ReducerConfig reducer_config(const Experiment& e) {
@@ -392,9 +382,7 @@ void set_up_sums(const MpiSession& session, Communicator& ranks, Experiment& e, 
 
 // Data sets that fit into the device's memory stay there.
 void keep_images(Experiment& e) {
-  if (!mixes(e.options.data)) {
-    e.resident_train = make_resident(e.backend->queue(), *e.data.train, e.edits.has_value() || e.data.train->fixed());
-  }
+  e.resident_train = make_resident(e.backend->queue(), *e.data.train, may_keep_images(e));
   e.resident_test = make_resident(e.backend->queue(), *e.data.test, e.data.test->fixed());
 }
 

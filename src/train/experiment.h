@@ -119,6 +119,8 @@ Reduction reduction_of(const Options& options);
 
 // Steps that are begun before the result of the first is read.
 std::size_t steps_in_flight(const Experiment& e);
+// Whether steps can read the training images where a device keeps them.
+bool may_keep_images(const Experiment& e);
 // The batches of a rank that are in use meanwhile, whose images are `resident` or read.
 StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const ResidentImages* resident);
 

@@ -1,7 +1,13 @@
 #include "train/fit.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "optim/optimizer.h"
+#include "train/experiment.h"
+#include "train/step.h"
 
 namespace ddp {
 namespace {
@@ -27,6 +33,22 @@ std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig c
 }
 
 }  // namespace
+
+std::size_t bytes_beside_activations(const Experiment& e) {
+  const std::int64_t local_shards = (e.batch.shards + e.batch.ranks - 1) / e.batch.ranks;
+  const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
+  const std::size_t slow = e.options.optimizer.lookahead > 0 ? 1 : 0;
+  const std::size_t flat = (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
+                           static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
+  // Memory that is not counted is the host's, where batches are the loader's.
+  if (e.backend->queue().available_bytes() == 0) return flat;
+  const std::size_t batches = device_bytes(batch_buffers(e, e.data.train->shape().size(), nullptr));
+  if (!may_keep_images(e)) return flat + batches;
+  StageConfig epoch = batch_buffers(e, 0, nullptr);
+  epoch.steps = static_cast<std::size_t>(e.batch.steps_per_epoch);
+  epoch.edited = e.edits.has_value();
+  return flat + std::max(batches, device_bytes(epoch) + TrainStep::loaded_bytes(e.batch));
+}
 
 void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan,
                 std::size_t other_bytes) {

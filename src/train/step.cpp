@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -53,6 +54,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       plan_(std::move(plan)),
       rank_(rank),
       slots_(settings.ahead),
+      together_(settings.together),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(counted_ranges(parts, rank)),
       message_bytes_(control_at() + sizeof(StepControl)),
@@ -65,12 +67,18 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       joint_squares_(pipeline_ != nullptr || !held_.empty()),
       record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
+  DDP_ASSERT(together_ > 0 && together_ <= settings.ahead && (together_ == 1 || stage_.takes_steps()));
   DDP_ASSERT(pipeline_ == nullptr || settings.ahead == 1);
   message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
   for (InFlight& each : slots_) {
     each.message = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
                                                           "the messages of a step");
   }
+  if (!stage_.takes_steps()) return;
+  const auto steps = static_cast<std::size_t>(plan_.steps_per_epoch);
+  written_.reserve(steps * message_bytes_ / sizeof(double));
+  messages_ = Staging(backend_.queue(), steps * message_bytes_, "the messages of an epoch");
+  requests_ = backend_.queue().allocate(2 * sizeof(double), "the requests of a step");
 }
 
 TrainStep::~TrainStep() {
@@ -82,6 +90,11 @@ TrainStep::~TrainStep() {
   }
 }
 
+std::size_t TrainStep::loaded_bytes(const BatchPlan& plan) {
+  const std::size_t message = Slot::losses + static_cast<std::size_t>(plan.shards) + kSquareSums;
+  return static_cast<std::size_t>(plan.steps_per_epoch) * (message * sizeof(double) + sizeof(StepControl));
+}
+
 // Where the host has the weights (0) and the running statistics (1) that are hashed.
 std::size_t TrainStep::sample_at(std::size_t which) const {
   return aligned_bytes(message_bytes_) + (which == 0 ? 0 : aligned_bytes(bytes_of(hashed_)));
@@ -89,7 +102,7 @@ std::size_t TrainStep::sample_at(std::size_t which) const {
 
 // Each sample contributes 32 bits that depend on its position in the global batch, so that the sums over the ranks are
 // exact in doubles.
-void TrainStep::hash_batch(const Batch& batch, std::int64_t samples) {
+void TrainStep::hash_batch(double* message, const Batch& batch, std::int64_t samples) const {
   const std::int64_t first = plan_.rank_samples(rank_, samples).begin;
   const std::size_t bytes = batch.count == 0 ? 0 : batch.pixels.size() / static_cast<std::size_t>(batch.count);
   std::uint64_t indices = 0;
@@ -101,8 +114,17 @@ void TrainStep::hash_batch(const Batch& batch, std::int64_t samples) {
     indices += hash & kLow32;
     if (bytes > 0) pixels += XXH3_64bits_withSeed(&batch.pixels[place * bytes], bytes, hash) & kLow32;
   }
-  host(Slot::sample_hash) = static_cast<double>(indices);
-  host(Slot::pixel_hash) = static_cast<double>(pixels);
+  message[Slot::sample_hash] = static_cast<double>(indices);
+  message[Slot::pixel_hash] = static_cast<double>(pixels);
+}
+
+// With which a step begins; all stages of a pipeline have the same samples.
+void TrainStep::write_message(double* message, const Batch& batch, const StepInput& input) const {
+  std::fill_n(message, message_bytes_ / sizeof(double), 0.0);
+  message[Slot::stop] = input.request.stop ? 1 : 0;
+  message[Slot::checkpoint] = input.request.checkpoint ? 1 : 0;
+  std::memcpy(message + control_at() / sizeof(double), &input.control, sizeof input.control);
+  if (fingerprints_ && (pipeline_ == nullptr || pipeline_->place().first())) hash_batch(message, batch, input.samples);
 }
 
 // Some values of the step's result, for StepHashes: the last weights, which every other weight influences within a step.
@@ -190,11 +212,23 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
   }
 }
 
+// The message but `broken`, which the steps pass on; and the batch, if it is on the device already.
+void TrainStep::enqueue_begin(std::int64_t samples) {
+  if (!stage_.takes_steps()) {
+    backend_.queue().upload(device(Slot::stop), current().message.at<double>(Slot::stop * sizeof(double)),
+                            message_bytes_ - Slot::stop * sizeof(double));
+    return;
+  }
+  constexpr std::size_t kKnown = Slot::correct * sizeof(double);
+  const std::array<TableColumn, 2> columns = {
+      TableColumn{messages_.at<std::byte>() + kKnown, message_bytes_, device(Slot::correct), message_bytes_ - kKnown},
+      TableColumn{requests_.data(), 0, device(Slot::stop), 2 * sizeof(double)}};
+  stage_.take_step(backend_.math(), plan_.rank_samples(rank_, samples).size(), columns);
+}
+
 void TrainStep::enqueue(float* parameters, std::int64_t samples) {
-  std::byte* const message = current().message.data();
   mark(Mark::begin_mark);
-  // All but `broken`, which the steps pass on.
-  backend_.queue().upload(device(Slot::correct), message + sizeof(double), message_bytes_ - sizeof(double));
+  enqueue_begin(samples);
   if (statistics_ != nullptr) statistics_->keep(halted());
   compute(parameters, samples);
   mark(Mark::reduction_mark);
@@ -206,28 +240,38 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(control_at()), halted());
-  backend_.queue().download(message, message_.data(), message_bytes_);
+  backend_.queue().download(current().message.data(), message_.data(), message_bytes_);
   if (fingerprints_) enqueue_fingerprint(parameters);
   mark(Mark::end_mark);
 }
 
-// A step is recorded only after one ran unrecorded, so that libraries have completed their lazy initialisation.
-void TrainStep::replay_or_enqueue(float* parameters, std::int64_t samples) {
-  if (!record_ || samples != plan_.global_batch) {
-    enqueue(parameters, samples);
-    return;
+void TrainStep::enqueue_several(float* parameters, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i, ++begun_) {
+    reducer_.begin_step(static_cast<std::int64_t>(current().input.control.step));
+    enqueue(parameters, current().input.samples);
   }
-  std::unique_ptr<Recording>& recording = current().recording;
-  if (warm_ && recording == nullptr) {
-    recording = backend_.queue().record([&] { enqueue(parameters, samples); });
+}
+
+// A step is recorded only after one ran unrecorded, so that libraries have completed their lazy initialisation.
+void TrainStep::replay_or_enqueue(float* parameters, std::size_t count) {
+  bool recordable = record_;
+  for (std::size_t i = 0; i < count; ++i) {
+    recordable = recordable && slots_[slot_of(begun_ + i)].input.samples == plan_.global_batch;
+  }
+  std::unique_ptr<Recording>& recording = count == 1 ? current().recording : current().several;
+  if (recordable && warm_ && recording == nullptr) {
+    const std::size_t first = begun_;
+    recording = backend_.queue().record([&] { enqueue_several(parameters, count); });
+    begun_ = first;
     record_ = recording != nullptr;
   }
-  if (recording != nullptr) {
+  if (recordable && recording != nullptr) {
     recording->replay();
+    begun_ += count;
   } else {
-    enqueue(parameters, samples);
+    enqueue_several(parameters, count);
   }
-  warm_ = true;
+  warm_ = warm_ || recordable;
 }
 
 StepResult TrainStep::result_of(const InFlight& step) const {
@@ -253,10 +297,14 @@ StepResult TrainStep::result_of(const InFlight& step) const {
   return result;
 }
 
-// Of the first step in flight.
+// Of the first step in flight and those that began at once with it, together.
 double TrainStep::seconds_between(Mark from, Mark to) const {
-  const std::size_t first = slot_of(finished_) * Mark::marks;
-  return backend_.queue().seconds_between(first + from, first + to);
+  double seconds = 0;
+  for (std::size_t step = finished_; step <= slots_[slot_of(finished_)].last; ++step) {
+    const std::size_t first = slot_of(step) * Mark::marks;
+    seconds += backend_.queue().seconds_between(first + from, first + to);
+  }
+  return seconds;
 }
 
 // The clock of a CPU took the times of each pass.
@@ -269,9 +317,10 @@ void TrainStep::split_pipeline_time() {
   clock_.move(Phase::other, Phase::optimizer, seconds_between(Mark::optimizer_mark, Mark::end_mark));
 }
 
-// The marks give the device times between the begin and end of the first step in flight; the host's clock measures how
-// long this thread had to do with steps since the one before. Forward and backward of the last shard are taken as
-// representative of all shards. The remainder is host time: on a GPU, enqueueing and wake-up latency.
+// The marks give the device times between the begin and end of the first step in flight and of those that began at once
+// with it; the host's clock measures how long this thread had to do with steps since the ones before. Forward and backward
+// of the last shard are taken as representative of all shards. The remainder is host time: on a GPU, enqueueing and
+// wake-up latency.
 void TrainStep::split_time(double seconds) {
   if (pipeline_ != nullptr) {
     split_pipeline_time();
@@ -290,29 +339,68 @@ void TrainStep::split_time(double seconds) {
   clock_.move(Phase::other, Phase::optimizer, scale * optimizer);
 }
 
+// The next steps, whose inputs are in their slots and whose batches are on the device or on their way to it.
+void TrainStep::launch(float* parameters, std::size_t count, double began) {
+  const std::size_t last = begun_ + count - 1;
+  for (std::size_t step = begun_; step <= last; ++step) slots_[slot_of(step)].last = last;
+  replay_or_enqueue(parameters, count);
+  // Behind a recording, because marks in one cannot be waited for.
+  backend_.queue().mark(slot_of(last) * Mark::marks + Mark::done_mark);
+  host_seconds_ += now() - began;
+}
+
 void TrainStep::begin(float* parameters, const Batch& loaded, const StepInput& input) {
   DDP_ASSERT(loaded.count == plan_.rank_samples(rank_, input.samples).size());
-  DDP_ASSERT(in_flight() < slots_.size());
+  DDP_ASSERT(in_flight() < slots_.size() && !stage_.takes_steps());
   clock_.switch_to(Phase::other);
   const double began = now();
   Batch batch = loaded;
   if (pipeline_ != nullptr) pipeline_->share_labels(batch);
-  current().input = input;
-  auto* message = current().message.at<double>(0);
-  std::fill_n(message, summed(), 0.0);
-  host(Slot::stop) = input.request.stop ? 1 : 0;
-  host(Slot::checkpoint) = input.request.checkpoint ? 1 : 0;
-  *current().message.at<StepControl>(control_at()) = input.control;
-  // All stages of a pipeline have the same samples.
-  if (fingerprints_ && (pipeline_ == nullptr || pipeline_->place().first())) hash_batch(batch, input.samples);
+  write_message(current().message.at<double>(0), batch, input);
   stage_.set(batch, slot_of(begun_));
   stage_.enqueue();
-  reducer_.begin_step(static_cast<std::int64_t>(input.control.step));
-  replay_or_enqueue(parameters, input.samples);
-  // Behind a recording, because marks in one cannot be waited for.
-  mark(Mark::done_mark);
-  ++begun_;
-  host_seconds_ += now() - began;
+  current().input = input;
+  launch(parameters, 1, began);
+}
+
+void TrainStep::load(const Batch& batches, std::vector<StepInput> inputs) {
+  DDP_ASSERT(in_flight() == 0 && !inputs.empty());
+  loaded_ = std::move(inputs);
+  next_ = 0;
+  const std::size_t each = message_bytes_ / sizeof(double);
+  written_.resize(loaded_.size() * each);
+  std::int64_t first = 0;
+  for (std::size_t step = 0; step < loaded_.size(); ++step) {
+    const std::int64_t count = plan_.rank_samples(rank_, loaded_[step].samples).size();
+    write_message(&written_[step * each], part_of(batches, first, count), loaded_[step]);
+    first += count;
+  }
+  DDP_ASSERT(first == batches.count);
+  messages_.set(std::as_bytes(std::span(written_)));
+  messages_.enqueue();
+  stage_.set_steps(batches, plan_.rank_samples(rank_, plan_.global_batch).size(), std::ssize(loaded_));
+}
+
+// To the loaded steps from here on. Requests are rare, and are copied only when they change.
+void TrainStep::pass_on(Request request) {
+  if (std::exchange(request_, request) == request) return;
+  auto* words = current().message.at<double>(Slot::stop * sizeof(double));
+  words[0] = request.stop ? 1 : 0;
+  words[1] = request.checkpoint ? 1 : 0;
+  backend_.queue().upload(requests_.data(), words, 2 * sizeof(double));
+}
+
+void TrainStep::begin_loaded(float* parameters, Request request, std::size_t count) {
+  DDP_ASSERT(count == 1 || count == together_);
+  DDP_ASSERT(in_flight() + count <= slots_.size() && next_ < loaded_.size());
+  clock_.switch_to(Phase::other);
+  const double began = now();
+  for (std::size_t i = 0; i < count; ++i) {
+    slots_[slot_of(begun_ + i)].input = loaded_[next_];
+    next_ = (next_ + 1) % loaded_.size();
+  }
+  pass_on(request);
+  launch(parameters, count, began);
 }
 
 StepResult TrainStep::finish() {
@@ -320,11 +408,14 @@ StepResult TrainStep::finish() {
   clock_.switch_to(Phase::other);
   note_phase(WorkPhase::device);
   const double began = now();
-  const std::size_t slot = slot_of(finished_);
-  const InFlight& step = slots_[slot];
-  reducer_.wait_for(slot * Mark::marks + Mark::done_mark, static_cast<std::int64_t>(step.input.control.step));
+  const InFlight& step = slots_[slot_of(finished_)];
+  reducer_.wait_for(slot_of(step.last) * Mark::marks + Mark::done_mark,
+                    static_cast<std::int64_t>(step.input.control.step));
   clock_.switch_to(Phase::other);
-  split_time(std::exchange(host_seconds_, 0) + now() - began);
+  if (finished_ >= timed_) {
+    split_time(std::exchange(host_seconds_, 0) + now() - began);
+    timed_ = step.last + 1;
+  }
   ++finished_;
   heartbeat();
   return result_of(step);
@@ -345,6 +436,7 @@ Request TrainStep::resume() {
   }
   backend_.math().fill_zero(device(Slot::broken), sizeof(double));
   if (statistics_ != nullptr) statistics_->put_back();
+  loaded_.clear();
   return dropped;
 }
 

@@ -23,6 +23,17 @@
 // and an output of each step. From that step on no update changes anything (nor do copies and pulls with
 // TrainStep::halted()) until the host, which learns of it up to `ahead` steps later, calls resume(). So what it finds is
 // as it was before that step, whatever has begun since.
+//
+// If the stage holds the batches of an epoch (Note [Steps driven by the device] in train/batch_stage.h), the messages with
+// which its steps begin, learning rates among them, are on the device too:
+//
+//   step.load(batch, {{schedule.control(6), 256}, {schedule.control(7), 200}});
+//   step.begin_loaded(parameters, request);   // the first of them
+//   step.begin_loaded(parameters, {});
+//
+// Nothing comes from the host between such steps, so StepSettings::together of them can be one recording and begin at once.
+// Each has its own slot and message, which tells whether it was finite. The host waits for all of them when it reads the first
+// result, to which their time is added.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +60,8 @@ namespace ddp {
 struct Request {
   bool stop = false;
   bool checkpoint = false;
+
+  friend bool operator==(const Request&, const Request&) = default;
 };
 
 struct StepInput {
@@ -97,8 +110,9 @@ struct StepParts {
 inline constexpr std::size_t kMostStepsAhead = 16;
 
 struct StepSettings {
-  bool record = false;    // record whole steps if backend and reducer support it
-  std::size_t ahead = 1;  // steps that may have begun when the host reads the result of the first; 1 in a pipeline
+  bool record = false;       // record whole steps if backend and reducer support it
+  std::size_t ahead = 1;     // steps that may have begun when the host reads the result of the first; 1 in a pipeline
+  std::size_t together = 1;  // loaded steps that may begin at once, up to `ahead`
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -116,11 +130,21 @@ class TrainStep {
   // Enqueues a step. `parameters` is memory of the backend, the same in every call. At most StepSettings::ahead steps
   // are in flight.
   void begin(float* parameters, const Batch& loaded, const StepInput& input);
+  // For a stage that takes the batches of steps: copies those of some steps, one after the other, and what else these begin
+  // with, except for requests. All but the last have a full batch. No step may be in flight.
+  void load(const Batch& batches, std::vector<StepInput> inputs);
+  // Enqueues the next of these steps, after the last one again the first: one of them, or together(). At most
+  // StepSettings::ahead steps are in flight.
+  void begin_loaded(float* parameters, Request request, std::size_t count = 1);
+  std::size_t together() const { return together_; }
   // The result of the first step in flight, for which the host waits.
   StepResult finish();
   std::size_t in_flight() const { return begun_ - finished_; }
   // Both, if no other step is in flight.
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
+
+  // Device memory that load() needs for an epoch, besides that of the stage.
+  static std::size_t loaded_bytes(const BatchPlan& plan);
 
   // In the backend's memory: not 0 from a step on that was not finite, until resume().
   const double* halted() const { return device(Slot::broken); }
@@ -130,8 +154,9 @@ class TrainStep {
 
  private:
   // The message of a step: these slots, a loss sum for each shard, then what is not summed: the sums of the gradient's
-  // squares, the StepControl, and some weights and running statistics. `broken` stays on the device.
-  enum Slot : std::size_t { broken, correct, stop, checkpoint, sample_hash, pixel_hash, losses };
+  // squares, the StepControl, and some weights and running statistics. `broken` stays on the device. From `correct` on it
+  // is known before the step.
+  enum Slot : std::size_t { broken, stop, checkpoint, correct, sample_hash, pixel_hash, losses };
   // Marks in the queue that divide the time of a step; each is the beginning of its phase. The last is behind it all.
   enum Mark : std::size_t {
     begin_mark,
@@ -149,10 +174,11 @@ class TrainStep {
     StepInput input;
     Memory message;                        // of the host
     std::unique_ptr<Recording> recording;  // of a step with a full batch
+    std::unique_ptr<Recording> several;    // of together() such steps, of which it is the first
+    std::size_t last = 0;                  // of the steps that began at once with it
   };
 
   double* device(Slot slot) const { return message_.at<double>(0) + slot; }
-  double& host(Slot slot) { return *(current().message.at<double>(0) + slot); }
   std::size_t slot_of(std::size_t step) const { return step % slots_.size(); }
   InFlight& current() { return slots_[slot_of(begun_)]; }
   void mark(Mark place) { backend_.queue().mark(slot_of(begun_) * Mark::marks + place); }
@@ -161,17 +187,22 @@ class TrainStep {
   std::size_t squares_at() const { return summed() * sizeof(double); }
   std::size_t control_at() const { return squares_at() + squares_count() * sizeof(double); }
   std::size_t sample_at(std::size_t which) const;
-  void hash_batch(const Batch& batch, std::int64_t samples);
+  void write_message(double* message, const Batch& batch, const StepInput& input) const;
+  void hash_batch(double* message, const Batch& batch, std::int64_t samples) const;
+  void pass_on(Request request);
+  void launch(float* parameters, std::size_t count, double began);
+  void enqueue_begin(std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
   void enqueue_square_sums();
   void sum_message(double* values, std::size_t count);
   void set_exchange(std::int64_t round, std::int64_t samples);
   void enqueue_fingerprint(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
+  void enqueue_several(float* parameters, std::size_t count);
   void compute(const float* parameters, std::int64_t samples);
   void forward(Network& network, const float* parameters, std::int64_t shard, std::int64_t samples);
   void backward(Network& network, const float* parameters);
-  void replay_or_enqueue(float* parameters, std::int64_t samples);
+  void replay_or_enqueue(float* parameters, std::size_t count);
   StepResult result_of(const InFlight& step) const;
   void split_time(double seconds);
   void split_pipeline_time();
@@ -187,8 +218,17 @@ class TrainStep {
   int rank_;
   Memory message_;  // of the step that runs; on the device
   std::vector<InFlight> slots_;
+  // Of loaded steps: what they begin with, of which `next_` is the next, their messages, and the last request passed on.
+  std::vector<StepInput> loaded_;
+  std::size_t next_ = 0;
+  std::vector<double> written_;
+  Staging messages_;
+  Memory requests_;
+  Request request_;
   std::size_t begun_ = 0;  // steps so far
   std::size_t finished_ = 0;
+  std::size_t timed_ = 0;  // steps whose time is in the phases
+  std::size_t together_;
   double host_seconds_ = 0;     // in begin() since the last finish()
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm

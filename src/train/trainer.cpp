@@ -31,23 +31,10 @@ Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun
             e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
             exchange ? &exchange->shards() : nullptr, pipeline.get()},
            e.batch, e.place.replica,
-           {.record = e.options.device.cuda_graph != GraphMode::off, .ahead = steps_in_flight(e)}) {}
-
-Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, std::int64_t steps)
-    : stream(e.batch, e.place.replica, e.data.train->size(), e.options.optimizer.seed, run.cursor(), steps,
-             e.options.data.random_flip == FlipMode::alternate),
-      loader(*images.data,
-             {.max_batch = e.batch.per_rank,
-              .workers = e.options.data.workers,
-              .prefetch = e.options.data.prefetch,
-              .read_pixels = images.resident == nullptr && e.place.first(),
-              .training = true,
-              .mixup = e.place.first() ? e.options.data.mixup : 0,
-              .cutmix = e.place.first() ? e.options.data.cutmix : 0,
-              .edits = images.resident != nullptr && e.edits ? &*e.edits : nullptr,
-              .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
-             [this] { return stream.next(); }),
-      first_step(run.step() + 1) {}
+           {.record = e.options.device.cuda_graph != GraphMode::off,
+            .ahead = steps_in_flight(e),
+            // So that the device has others while the host reads the results of one half.
+            .together = images.resident == nullptr ? 1 : std::max<std::size_t>(1, steps_in_flight(e) / 2)}) {}
 
 Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output)
     : experiment_(experiment),
@@ -100,15 +87,6 @@ class StopsByStep {
 
 }  // namespace
 
-std::vector<LoadSpan> Trainer::last_loads() const {
-  std::vector<LoadSpan> loads;
-  if (!input_) return loads;
-  for (const LoaderSpan& span : input_->loader.last_spans()) {
-    loads.push_back({span.worker, input_->first_step + span.batch, span.begin, span.end});
-  }
-  return loads;
-}
-
 ExitCode Trainer::run() {
   const Activity activity("training");
   const StopsByStep stops(signals_);
@@ -119,7 +97,7 @@ ExitCode Trainer::run() {
   if (!finish_interrupted()) return leave(ExitCode::stopped);
   while (run_.step() < total_steps_) {
     if (training_images(experiment_, run_.cursor().epoch).network != images_.network) rebuild();
-    while (begins_another()) begin_step();
+    while (const std::size_t count = steps_to_begin()) begin_steps(count);
     const BegunStep step = begun_.front();
     const StepResult result = finish_step();
     if (!result.finite) handle_non_finite(result, step.samples, step.lr);
@@ -139,37 +117,53 @@ ExitCode Trainer::run() {
   return leave(ExitCode::done);
 }
 
-// The batches from the run's position on.
-void Trainer::read_from_here() {
-  input_ = std::make_unique<Input>(experiment_, images_, run_, steps_with_these_images());
+// Whether a step of the cursor's epoch, counted from 0, begins only after all before it have ended.
+bool Trainer::waits_before(std::int64_t step) const {
+  const std::int64_t every = experiment_.options.output.checkpoint_every;
+  // Checkpoints and evaluations need the weights that a step leaves. A bad learning rate is an error of its step.
+  return step == total_steps_ || run_.cursor().step + step - run_.step() == experiment_.batch.steps_per_epoch ||
+         (every > 0 && step % every == 0) || !std::isfinite(schedule_.control(step).lr);
 }
 
 // The same on all ranks: it depends on positions and on results that all of them have.
 bool Trainer::begins_another() const {
-  if (begun_.empty()) return true;
-  const std::int64_t every = experiment_.options.output.checkpoint_every;
-  const std::int64_t done = next_step();
-  // Checkpoints and evaluations need the weights that a step leaves.
-  const bool needed = done == total_steps_ || next_cursor().step == experiment_.batch.steps_per_epoch ||
-                      (every > 0 && done % every == 0);
-  // A bad learning rate is an error of its step, after all others have ended.
-  return begun_.size() < most_in_flight_ && !stopping_ && !checkpoint_due_ && !needed &&
-         std::isfinite(schedule_.control(done).lr);
+  return begun_.empty() ||
+         (begun_.size() < most_in_flight_ && !stopping_ && !checkpoint_due_ && !waits_before(next_step()));
 }
 
-void Trainer::begin_step() {
+// One, or several that begin at once if nothing happens between them; 0: none until another has ended.
+std::size_t Trainer::steps_to_begin() const {
+  if (!begins_another()) return 0;
+  const std::size_t together = engine_->step.together();
+  if (together == 1 || options_.lookahead > 0) return 1;
+  const std::int64_t last = next_step() + static_cast<std::int64_t>(together) - 1;
+  for (std::int64_t step = next_step() + 1; step <= last; ++step) {
+    if (waits_before(step)) return 1;
+  }
+  if (input_of(last).samples != experiment_.batch.global_batch) return 1;
+  return begun_.size() + together <= most_in_flight_ ? together : 0;
+}
+
+void Trainer::begin_steps(std::size_t count) {
   clock_.switch_to(Phase::data_wait);
   note_step(next_step() + 1);
   note_phase(WorkPhase::data);
   const double began = now();
-  const std::optional<Batch> batch = input_->loader.next();
-  DDP_ASSERT(batch.has_value());
-  const std::int64_t samples = experiment_.batch.batch_of_step(next_cursor().step);
-  const StepControl control = schedule_.control(next_step());
-  check_learning_rate(control.lr, *batch, samples);
-  engine_->step.begin(step_parameters(), *batch, {control, samples, requested()});
-  run_.look_ahead(next_step() + 1, engine_->step.halted());
-  begun_.push_back({began, control.lr, samples});
+  StepInput input = input_of(next_step());
+  check_learning_rate(input);
+  if (images_.resident == nullptr) {
+    const Batch batch = next_batch();
+    input.request = requested();
+    engine_->step.begin(step_parameters(), batch, input);
+  } else {
+    if (next_step() >= loaded_to_) load_steps();
+    engine_->step.begin_loaded(step_parameters(), requested(), count);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    input = input_of(next_step());
+    run_.look_ahead(next_step() + 1, engine_->step.halted());
+    begun_.push_back({began, input.control.lr, input.samples});
+  }
 }
 
 // The first one in flight.
@@ -180,9 +174,8 @@ StepResult Trainer::finish_step() {
   const BegunStep step = begun_.front();
   begun_.pop_front();
   // The times of steps do not overlap. Those of sums are the last step's that has begun.
-  recorder_.step(
-      result, {number, std::max(step.began, recorded_at_), clock_.totals(), loader_counts(input_->loader.statistics())},
-      step.lr, /*sum_times=*/begun_.empty());
+  recorder_.step(result, {number, std::max(step.began, recorded_at_), clock_.totals(), input_->counts()}, step.lr,
+                 /*sum_times=*/begun_.empty());
   recorded_at_ = now();
   return result;
 }
@@ -225,17 +218,8 @@ void Trainer::rebuild() {
   engine_.reset();
   images_ = training_images(experiment_, run_.cursor().epoch);
   engine_ = std::make_unique<Engine>(experiment_, images_, run_, ranks_, clock_);
-  recorder_.follow(engine_->reducer);
   recorder_.compute_on(*images_.graph);
   read_from_here();
-}
-
-// From the cursor on.
-std::int64_t Trainer::steps_with_these_images() const {
-  const std::int64_t epochs = experiment_.sizes.epochs_from(run_.cursor().epoch);
-  const std::int64_t all = std::max<std::int64_t>(0, total_steps_ - run_.step());
-  if (epochs == 0) return all;
-  return std::min(all, epochs * experiment_.batch.steps_per_epoch - run_.cursor().step);
 }
 
 // The checkpoint of the last step may still be on its way to the disk.
@@ -258,11 +242,19 @@ bool Trainer::finish_interrupted() {
 bool Trainer::steps_on(const Batch& batch, std::int64_t count) {
   TrainStep& step = engine_->step;
   const StepInput input{schedule_.control(run_.step()), experiment_.batch.global_batch, {}};
+  const bool loaded = images_.resident != nullptr;
+  if (loaded) step.load(batch, {input});
   bool finite = true;
   for (std::int64_t begun = 0; begun < count || step.in_flight() > 0;) {
-    if (begun < count && step.in_flight() < most_in_flight_) {
-      step.begin(step_parameters(), batch, input);
-      ++begun;
+    const auto together = static_cast<std::int64_t>(step.together());
+    const std::int64_t next = begun + together <= count ? together : 1;
+    if (begun < count && step.in_flight() + static_cast<std::size_t>(next) <= most_in_flight_) {
+      if (loaded) {
+        step.begin_loaded(step_parameters(), {}, static_cast<std::size_t>(next));
+      } else {
+        step.begin(step_parameters(), batch, input);
+      }
+      begun += next;
     } else {
       finite = step.finish().finite && finite;
     }

@@ -110,14 +110,20 @@ class Trainer {
   // The position of the next step to begin, behind those in flight.
   std::int64_t next_step() const { return run_.step() + std::ssize(begun_); }
   Cursor next_cursor() const { return {run_.cursor().epoch, run_.cursor().step + std::ssize(begun_)}; }
+  bool waits_before(std::int64_t step) const;
   bool begins_another() const;
-  void begin_step();
+  std::size_t steps_to_begin() const;
+  void begin_steps(std::size_t count);
   StepResult finish_step();
   void read_from_here();
+  Batch next_batch();
+  Batch read_again(std::int64_t samples);
+  void load_steps();
   void rebalance();
   void rebuild();
   std::int64_t steps_with_these_images() const;
-  void check_learning_rate(double lr, const Batch& batch, std::int64_t samples);
+  StepInput input_of(std::int64_t step) const;
+  void check_learning_rate(const StepInput& input);
   void recall_outliers();
   // Steps of this process.
   std::int64_t steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
@@ -148,18 +154,28 @@ class Trainer {
     std::unique_ptr<PipelineRun> pipeline;          // null: there is none
     TrainStep step;
   };
-  // The batches from the cursor of the run on.
+  // The batches from the cursor of the run on: of each step, or if the device keeps the images, of all steps of an epoch
+  // together.
   struct Input {
     Input(const Experiment& experiment, const TrainingImages& images, const TrainingRun& run, std::int64_t steps);
+    // The first step of a batch, both from 0.
+    std::int64_t first_step_of(std::int64_t batch) const;
+    // Of the loader, with steps in place of batches.
+    LoaderCounts counts() const;
+    std::int64_t at_a_time;  // steps of a batch at most
+    std::int64_t begin;      // the first step
+    std::int64_t end;        // behind the last one
+    std::int64_t aligned;    // the first step of the epoch in which it begins, or `begin`
+    std::int64_t taken = 0;  // batches
     BatchStream stream;
     Loader loader;
-    std::int64_t first_step = 1;  // that of the first batch
   };
   TrainingImages images_;  // of the cursor's epoch
   std::unique_ptr<Engine> engine_;
   std::optional<Balance> balance_;
   PhaseTotals measured_;  // up to the last step
   std::unique_ptr<Input> input_;
+  std::int64_t loaded_to_ = 0;  // the step behind those that the device has
   // A step in flight.
   struct BegunStep {
     double began = 0;  // its wait for data

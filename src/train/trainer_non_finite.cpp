@@ -14,11 +14,13 @@
 namespace ddp {
 
 // All ranks compute the same rate. A bad one would make every weight non-finite.
-void Trainer::check_learning_rate(double lr, const Batch& batch, std::int64_t samples) {
+void Trainer::check_learning_rate(const StepInput& input) {
+  const double lr = input.control.lr;
   if (std::isfinite(lr)) return;
   const LongActivity activity("searching for the cause of a non-finite step");
   note_phase(WorkPhase::diagnosis);
-  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, batch, samples);
+  const Batch batch = read_again(input.samples);
+  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, batch, input.samples);
   found.text = fmt::format("the learning rate is not finite ({})", lr);
   const std::string kept = keep_batch(found, lr);
   throw JointError(ExitCode::non_finite,
@@ -35,11 +37,8 @@ void Trainer::handle_non_finite(const StepResult& result, std::int64_t samples, 
   note_phase(WorkPhase::diagnosis);
   dropped_ = engine_->step.resume();
   begun_.clear();
-  read_from_here();
-  recorder_.follow(engine_->reducer);
-  const std::optional<Batch> batch = input_->loader.next();
-  DDP_ASSERT(batch.has_value());
-  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, *batch, samples);
+  const Batch batch = read_again(samples);
+  NonFinite found = find_non_finite(experiment_, images_, run_, ranks_, engine_->stage, batch, samples);
   const std::string what =
       fmt::format("step {} (epoch {}): the {} is not finite, {}", run_.step() + 1, run_.cursor().epoch + 1,
                   std::isfinite(result.loss) ? "gradient" : "loss", found.text);

@@ -1,6 +1,7 @@
 // Sums and checks of flat buffers.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -98,6 +99,32 @@ TEST_P(Flat, ACopyIsMadeUnlessItIsSkipped) {
   }
 }
 
+TEST_P(Flat, RowsOfTablesAreCopiedInTurn) {
+  constexpr std::size_t kRows = 3;
+  for (const std::int64_t count : {1, 255, 70'001}) {
+    const auto row = static_cast<std::size_t>(count) + 3;  // of which `count` values are copied
+    const std::vector<float> values = random_floats(static_cast<std::int64_t>(kRows * row));
+    const std::vector<float> few = random_floats(2);
+    const DeviceArray<float> table(backend(), values);
+    const DeviceArray<float> same(backend(), few);
+    const DeviceArray<float> to(backend(), std::vector<float>(static_cast<std::size_t>(count)));
+    const DeviceArray<float> others(backend(), {0, 0, 7});
+    const DeviceArray<TableCursor> cursor(backend(), {{.row = 1, .rows = kRows}});
+    const std::array<TableColumn, 2> columns = {
+        TableColumn{table.data(), row * sizeof(float), to.data(), static_cast<std::size_t>(count) * sizeof(float)},
+        TableColumn{same.data(), 0, others.data(), 2 * sizeof(float)}};
+    for (const std::size_t expected : {1, 2, 0, 1}) {
+      backend().math().copy_next_row(columns, cursor.data());
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(expected * row);
+      EXPECT_EQ(to.get(), std::vector<float>(begin, begin + count)) << expected;
+      EXPECT_EQ(others.get(), (std::vector<float>{few[0], few[1], 7}));
+    }
+    EXPECT_EQ(cursor.get()[0].row, 2);
+    backend().math().copy_next_row({}, cursor.data());
+    EXPECT_EQ(cursor.get()[0].row, 0);
+  }
+}
+
 TEST_P(Flat, SquaresAreSummed) {
   for (const std::int64_t count : {0, 1, 63, 64, 65, 1000, 100'003}) {
     std::vector<float> values = random_floats(count);
@@ -117,10 +144,10 @@ TEST_P(Flat, FloatsAreRoundedToBf16AndBack) {
   values[2] = 1.0F + 3.0F / 256;
   const DeviceArray<float> floats(backend(), values);
   const DeviceArray<Bf16> rounded(backend(), std::vector<Bf16>(values.size()));
-  backend().math().to_bf16(rounded.data(), floats.data(), values.size());
+  backend().math().convert(rounded.data(), floats.data(), values.size());
   const std::vector<Bf16> bits = rounded.get();
   const DeviceArray<float> back(backend(), std::vector<float>(values.size()));
-  backend().math().from_bf16(back.data(), rounded.data(), values.size());
+  backend().math().convert(back.data(), rounded.data(), values.size());
   const std::vector<float> again = back.get();
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(bits[i].bits, bf16_bits(values[i])) << values[i];

@@ -34,7 +34,9 @@ def start(arguments, ranks=1):
     command = [TRAIN, *arguments]
     if ranks > 1:
         command = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # Stand-ins for GPUs, whose kernels are the CPU's (tests/stand_ins/gpu_module.cpp).
+    environment = {**os.environ, "DDP_CUDA_MODULE": os.environ["STAND_IN_GPU_MODULE"],
+                   "STAND_IN_GPUS": "0000:01:00.0 0000:02:00.0", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                    "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_orte_tmpdir_base": str(SCRATCH)}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=environment)
 
@@ -127,20 +129,22 @@ def main():
         ended = start([*planted, "--on-nonfinite", "skip", "--nonfinite-limit", "2", "--output",
                        str(scratch / f"skip-{ranks}")], ranks)
         check(ended.returncode == 0 and ended.stderr.count("the step is skipped") == 2, "steps are not skipped", ended)
-    # Steps that have begun behind it are dropped and made again.
-    for ranks in (1, 2):
-        run = scratch / f"ahead-{ranks}"
-        ended = start([*planted, "--on-nonfinite", "skip", "--steps-in-flight", "4", "--output", str(run)], ranks)
+    # Steps that have begun behind it are dropped and made again; also where the device has the images and all that the
+    # steps of an epoch begin with. No hash of pixels is in its steps.csv.
+    for ranks, device in ((1, "cpu"), (2, "cpu"), (1, "cuda"), (2, "cuda")):
+        run = scratch / f"ahead-{device}-{ranks}"
+        ahead = [*planted, "--device", device, "--steps-in-flight"]
+        ended = start([*ahead, "4", "--on-nonfinite", "skip", "--output", str(run)], ranks)
         check(ended.returncode == 0 and ended.stderr.count("the step is skipped") == 2, "steps ahead: not skipped", ended)
-        for file in ("latest/model.safetensors", "latest/optimizer.safetensors", "steps.csv"):
+        for file in ["latest/model.safetensors", "latest/optimizer.safetensors"] + ["steps.csv"] * (device == "cpu"):
             same = [(scratch / folder / file).read_bytes() for folder in (f"skip-{ranks}", run.name)]
-            check(same[0] == same[1], f"{ranks} ranks differ in {file} with steps ahead of the host")
-        step = stops([*planted, "--steps-in-flight", "3"], scratch / f"ahead-image-{ranks}", where, ranks)
-        check(step == steps[1], f"with steps ahead found at {step} in place of {steps[1]}")
+            check(same[0] == same[1], f"{ranks} ranks differ in {file} with steps ahead of the host on {device}")
+        image = scratch / f"ahead-image-{device}-{ranks}"
+        step = stops([*ahead, "3"], image, where, ranks)
+        check(step == steps[1], f"with steps ahead on {device} found at {step} in place of {steps[1]}")
         for file in ("batch.json", "pixels.bin", "weights.safetensors"):
-            same = [(scratch / folder / f"nonfinite-{step}" / file).read_bytes()
-                    for folder in (f"image-{ranks}", f"ahead-image-{ranks}")]
-            check(same[0] == same[1], f"{ranks} ranks keep another {file} with steps ahead of the host")
+            same = [(scratch / folder / f"nonfinite-{step}" / file).read_bytes() for folder in (f"image-{ranks}", image.name)]
+            check(same[0] == same[1], f"{ranks} ranks keep another {file} with steps ahead of the host on {device}")
     a, b = (scratch / f"skip-{ranks}" / "latest" / "model.safetensors" for ranks in (1, 2))
     check(a.read_bytes() == b.read_bytes(), "one rank and two differ after a skipped step")
     lines = [json.loads(line) for line in (scratch / "skip-1" / "metrics.jsonl").read_text().splitlines()]

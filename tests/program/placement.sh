@@ -107,6 +107,15 @@ for device in cpu cuda; do
 done
 same_files "$folder"/broken-cpu/nonfinite-*/pixels.bin "$folder"/broken-cuda/nonfinite-*/pixels.bin
 same_files "$folder"/broken-cpu/nonfinite-*/weights.safetensors "$folder"/broken-cuda/nonfinite-*/weights.safetensors
+# So are their order, labels and learning rates, which the device has for an epoch: with a smaller last batch, stopped and
+# resumed within an epoch on other ranks.
+edits+=(--train-limit 150 --schedule cosine --lr 0.05 --momentum 0.9 --checkpoint-every 2)
+run 0 60 1 "${edits[@]}" --device cpu --output "$folder/whole"
+for ranks in 1 2; do
+  run 0 60 "$ranks" "${edits[@]}" --device cuda --steps-in-flight 4 --max-steps 3 --output "$folder/resumed-$ranks"
+  run 0 60 $((3 - ranks)) "${edits[@]}" --device cuda --steps-in-flight 3 --output "$folder/resumed-$ranks"
+  same_tensors "$folder/whole/latest" "$folder/resumed-$ranks/latest"
+done
 
 # A trace shows the kernels, or says why it does not, and is written all the same.
 few[-1]=$folder/traced

@@ -46,6 +46,7 @@ class StandInQueue final : public HostQueue {
   StandInQueue(const GpuInfo& gpu, std::size_t limit) : left_(limit == 0 ? gpu.total_bytes : limit) {}
 
   bool on_host() const override { return false; }
+  std::size_t available_bytes() const override { return left_; }
   Memory allocate(std::size_t bytes, const std::string& purpose) override {
     check(!fault_is("memory") && bytes <= left_, ExitCode::out_of_memory, "{} do not fit", purpose);
     left_ -= bytes;

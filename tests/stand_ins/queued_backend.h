@@ -172,11 +172,8 @@ class LazyMath final : public FlatMath {
   void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
     queue_.enqueue([=, this] { cpu_->add_activations(sum, addend, count); });
   }
-  void to_bf16(Bf16* to, const float* from, std::size_t count) override {
-    queue_.enqueue([=, this] { cpu_->to_bf16(to, from, count); });
-  }
-  void from_bf16(float* to, const Bf16* from, std::size_t count) override {
-    queue_.enqueue([=, this] { cpu_->from_bf16(to, from, count); });
+  void convert(Activations to, ConstActivations from, std::size_t count) override {
+    queue_.enqueue([=, this] { cpu_->convert(to, from, count); });
   }
   void find_broken(std::span<const double> sums, double* broken) override {
     queue_.enqueue([=, this] { cpu_->find_broken(sums, broken); });
@@ -189,6 +186,9 @@ class LazyMath final : public FlatMath {
   }
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     queue_.enqueue([=, this] { cpu_->pull(slow, fast, count, rest, skip); });
+  }
+  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
+    queue_.enqueue([=, this, all = std::vector(columns.begin(), columns.end())] { cpu_->copy_next_row(all, cursor); });
   }
   void update(const UpdateArguments& arguments) override {
     queue_.enqueue([=, this] { cpu_->update(arguments); });

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "data/pipeline/loader.h"
+#include "data/sources/memory_dataset.h"
 #include "model/graph.h"
 #include "support/golden_hash.h"
 
@@ -24,7 +26,8 @@ struct Samples {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;
 
-  Samples(std::int64_t first, std::int64_t count) {
+  Samples(std::int64_t first, std::int64_t count) { add(first, count); }
+  void add(std::int64_t first, std::int64_t count) {
     for (std::int64_t i = first; i < first + count; ++i) {
       const auto sample = static_cast<std::uint32_t>(i);
       for (std::uint32_t p = 0; p < 784; ++p) pixels.push_back(pixel(sample, p));
@@ -33,6 +36,13 @@ struct Samples {
   }
   Batch batch() const { return {pixels, labels, static_cast<std::int64_t>(labels.size()), {}}; }
 };
+
+// The first of them.
+inline MemoryDataset dataset(std::int64_t count) {
+  Samples all(0, count);
+  const std::vector<std::uint8_t> labels(all.labels.begin(), all.labels.end());
+  return {"golden", {1, 28, 28}, 10, std::move(all.pixels), labels};
+}
 
 inline std::vector<float> initial_parameters(const Graph& graph) {
   std::vector<float> flat(static_cast<std::size_t>(graph.flat_elements()));

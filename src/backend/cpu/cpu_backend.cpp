@@ -337,8 +337,13 @@ class CpuMath final : public FlatMath {
       cpu_add(sum.fp32(), addend.fp32(), count);
     }
   }
-  void to_bf16(Bf16* to, const float* from, std::size_t count) override { cpu_to_bf16(to, from, count); }
-  void from_bf16(float* to, const Bf16* from, std::size_t count) override { cpu_from_bf16(to, from, count); }
+  void convert(Activations to, ConstActivations from, std::size_t count) override {
+    if (to.element() == Element::bf16) {
+      cpu_to_bf16(to.bf16(), from.fp32(), count);
+    } else {
+      cpu_from_bf16(to.fp32(), from.bf16(), count);
+    }
+  }
   void find_broken(std::span<const double> sums, double* broken) override {
     if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) *broken = 1;
   }
@@ -351,6 +356,9 @@ class CpuMath final : public FlatMath {
   }
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     if (skip == nullptr || *skip == 0) cpu_pull(slow, fast, count, rest);
+  }
+  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
+    cpu_copy_next_row(columns, *cursor);
   }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };

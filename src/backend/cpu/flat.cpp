@@ -20,6 +20,15 @@ void cpu_pull(float* __restrict slow, float* __restrict fast, std::size_t count,
   }
 }
 
+void cpu_copy_next_row(std::span<const TableColumn> columns, TableCursor& cursor) {
+  for (const TableColumn& column : columns) {
+    const auto* const table = static_cast<const std::byte*>(column.table);
+    std::copy_n(table + static_cast<std::size_t>(cursor.row) * column.stride, column.bytes,
+                static_cast<std::byte*>(column.to));
+  }
+  cursor.row = cursor.row + 1 < cursor.rows ? cursor.row + 1 : 0;
+}
+
 void cpu_to_bf16(Bf16* to, const float* from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i].bits = bf16_bits(from[i]);
 }

@@ -82,6 +82,8 @@ void cpu_add(float* sum, const float* addend, std::size_t count);
 void cpu_to_bf16(Bf16* to, const float* from, std::size_t count);
 void cpu_from_bf16(float* to, const Bf16* from, std::size_t count);
 void cpu_pull(float* slow, float* fast, std::size_t count, float rest);
+// See FlatMath::copy_next_row().
+void cpu_copy_next_row(std::span<const TableColumn> columns, TableCursor& cursor);
 // See FlatMath::square_sums().
 void cpu_square_sums(const float* values, std::size_t count, double* sums);
 

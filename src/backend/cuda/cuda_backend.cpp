@@ -319,11 +319,8 @@ class CudaMath final : public FlatMath {
     cuda::add_activations(stream_, sum.element(), Activation::none, sum.data(), addend.data(), sum.data(),
                           static_cast<std::int64_t>(count));
   }
-  void to_bf16(Bf16* to, const float* from, std::size_t count) override {
-    convert(stream_, Element::fp32, from, Element::bf16, to, static_cast<std::int64_t>(count));
-  }
-  void from_bf16(float* to, const Bf16* from, std::size_t count) override {
-    convert(stream_, Element::bf16, from, Element::fp32, to, static_cast<std::int64_t>(count));
+  void convert(Activations to, ConstActivations from, std::size_t count) override {
+    cuda::convert(stream_, from.element(), from.data(), to.element(), to.data(), static_cast<std::int64_t>(count));
   }
   void find_broken(std::span<const double> sums, double* broken) override { cuda::find_broken(stream_, sums, broken); }
   void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
@@ -334,6 +331,10 @@ class CudaMath final : public FlatMath {
   }
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     cuda::pull(stream_, slow, fast, count, rest, skip);
+  }
+  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
+    DDP_ASSERT(columns.size() <= kMostColumns);
+    cuda::copy_next_row(stream_, columns, cursor);
   }
   void convert_weights(std::span<const WeightPacking> all, PackingDirection direction) override {
     if (direction == PackingDirection::pack) {

@@ -24,6 +24,26 @@ __global__ void pull_kernel(float* slow, float* fast, std::size_t count, float r
   }
 }
 
+struct Columns {
+  TableColumn all[kMostColumns];
+  std::size_t count;
+};
+__device__ std::uint32_t row_ticket;
+
+// The last block moves the cursor, which all others have read by then.
+__global__ void copy_next_row_kernel(const Columns columns, TableCursor* cursor) {
+  const std::int64_t row = cursor->row;
+  for (std::size_t c = 0; c < columns.count; ++c) {
+    const TableColumn& column = columns.all[c];
+    const auto* from =
+        static_cast<const std::uint32_t*>(column.table) + static_cast<std::size_t>(row) * (column.stride / 4);
+    auto* to = static_cast<std::uint32_t*>(column.to);
+    for (std::size_t i = first_index(); i < column.bytes / 4; i += index_step()) to[i] = from[i];
+  }
+  if (!is_last_block(&row_ticket, gridDim.x) || threadIdx.x != 0) return;
+  cursor->row = row + 1 < cursor->rows ? row + 1 : 0;
+}
+
 // The calling thread's share of the sums, of which every step-th is its own.
 __device__ void find_broken_from(const double* sums, std::size_t first, std::size_t step, std::size_t count,
                                  double* broken) {
@@ -104,6 +124,16 @@ void copy(cudaStream_t stream, float* to, const float* from, std::size_t count, 
 void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest, const double* skip) {
   if (count == 0) return;
   launch(stream, blocks_for(count), kThreads, pull_kernel, slow, fast, count, rest, skip);
+}
+
+void copy_next_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCursor* cursor) {
+  Columns all{};
+  std::size_t most = 1;
+  for (const TableColumn& column : columns) {
+    all.all[all.count++] = column;
+    most = column.bytes / 4 > most ? column.bytes / 4 : most;
+  }
+  launch(stream, blocks_for(most), kThreads, copy_next_row_kernel, all, cursor);
 }
 
 void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken) {

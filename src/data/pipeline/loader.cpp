@@ -18,6 +18,24 @@ constexpr std::size_t kKeptSpans = 1024;
 
 }  // namespace
 
+Batch part_of(const Batch& batch, std::int64_t first, std::int64_t count) {
+  DDP_ASSERT(first >= 0 && count >= 0 && first + count <= batch.count);
+  // Of what a batch need not contain the part is empty, too.
+  const auto some = [&](auto all, std::size_t each = 1) {
+    return all.empty() ? all
+                       : all.subspan(static_cast<std::size_t>(first) * each, static_cast<std::size_t>(count) * each);
+  };
+  const std::size_t image = batch.count == 0 ? 0 : batch.pixels.size() / static_cast<std::size_t>(batch.count);
+  return {.pixels = some(batch.pixels, image),
+          .labels = some(batch.labels),
+          .count = count,
+          .indices = some(batch.indices),
+          .keys = some(batch.keys),
+          .other_labels = some(batch.other_labels),
+          .label_weights = some(batch.label_weights),
+          .edits = some(batch.edits)};
+}
+
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
     : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
   DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);

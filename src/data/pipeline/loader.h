@@ -41,6 +41,9 @@ struct Batch {
   std::span<const ImageEdit> edits = {};  // [count], or empty
 };
 
+// Consecutive samples of a batch.
+Batch part_of(const Batch& batch, std::int64_t first, std::int64_t count);
+
 // The samples of a batch, in order.
 struct BatchRequest {
   std::span<const std::uint32_t> indices;

@@ -39,6 +39,7 @@ void StreamMath::copy(float* /*to*/, const float* /*from*/, std::size_t /*count*
 void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, float /*rest*/, const double* /*skip*/) {
   no_training();
 }
+void StreamMath::copy_next_row(std::span<const TableColumn> /*columns*/, TableCursor* /*cursor*/) { no_training(); }
 void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 
 Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {
@@ -76,15 +77,16 @@ void StreamMath::add_activations(Activations sum, ConstActivations addend, std::
   add(sum.fp32(), addend.fp32(), count);
 }
 
-void StreamMath::to_bf16(Bf16* to, const float* from, std::size_t count) {
-  enqueue(stream_, "to_bf16", [=] {
-    for (std::size_t i = 0; i < count; ++i) to[i].bits = bf16_bits(from[i]);
-  });
-}
-
-void StreamMath::from_bf16(float* to, const Bf16* from, std::size_t count) {
-  enqueue(stream_, "from_bf16", [=] {
-    for (std::size_t i = 0; i < count; ++i) to[i] = float_of_bf16(from[i].bits);
+void StreamMath::convert(Activations to, ConstActivations from, std::size_t count) {
+  const bool rounds = to.element() == Element::bf16;
+  enqueue(stream_, rounds ? "to_bf16" : "from_bf16", [=] {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (rounds) {
+        to.bf16()[i].bits = bf16_bits(from.fp32()[i]);
+      } else {
+        to.fp32()[i] = float_of_bf16(from.bf16()[i].bits);
+      }
+    }
   });
 }
 

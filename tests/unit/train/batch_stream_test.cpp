@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ std::vector<std::vector<std::uint32_t>> steps_of(const BatchPlan& plan, std::int
                                                  std::int64_t count) {
   std::vector<std::vector<std::uint32_t>> steps(static_cast<std::size_t>(count));
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    BatchStream stream(plan, rank, samples, 9, begin, count);
+    BatchStream stream(plan, rank, samples, {.seed = 9}, begin, count);
     for (auto& step : steps) {
       const auto mine = stream.next();
       EXPECT_TRUE(mine.has_value());
@@ -39,6 +40,41 @@ TEST(BatchStream, TheGlobalBatchesDoNotDependOnTheRanks) {
   const auto expected = steps_of(plan_for(samples, 10, 1, 6), samples, {}, 25);
   for (const int ranks : {2, 3, 4, 6}) {
     EXPECT_EQ(steps_of(plan_for(samples, 10, ranks, 6), samples, {}, 25), expected) << ranks;
+  }
+}
+
+// Several steps of an epoch requested together are what they are one by one.
+TEST(BatchStream, StepsCanBeRequestedTogether) {
+  const std::int64_t samples = 103;
+  for (const int ranks : {1, 3}) {
+    const BatchPlan plan = plan_for(samples, 10, ranks, 6);
+    for (const std::int64_t at_a_time : {1, 4, 11}) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        constexpr std::int64_t kSteps = 16;
+        const Cursor begin{2, 9};
+        BatchStream single(plan, rank, samples, {.seed = 9}, begin, kSteps);
+        BatchStream several(plan, rank, samples, {.seed = 9, .at_a_time = at_a_time}, begin, kSteps);
+        for (std::int64_t step = 0; step < kSteps;) {
+          const auto all = several.next();
+          ASSERT_TRUE(all.has_value());
+          const std::int64_t in_epoch = (begin.step + step) % plan.steps_per_epoch;
+          const std::int64_t together = std::min({at_a_time, plan.steps_per_epoch - in_epoch, kSteps - step});
+          std::size_t at = 0;
+          for (std::int64_t i = 0; i < together; ++i) {
+            const auto one = single.next();
+            const std::size_t count = one->indices.size();
+            EXPECT_TRUE(std::ranges::equal(one->indices, all->indices.subspan(at, count))) << step;
+            EXPECT_TRUE(std::ranges::equal(one->keys, all->keys.subspan(at, count))) << step;
+            for (std::size_t s = 0; s < count; ++s) EXPECT_EQ(one->partners[s] + at, all->partners[at + s]);
+            at += count;
+          }
+          EXPECT_EQ(all->indices.size(), at);
+          step += together;
+        }
+        EXPECT_FALSE(several.next().has_value());
+        EXPECT_FALSE(single.next().has_value());
+      }
+    }
   }
 }
 
@@ -65,7 +101,7 @@ TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
   for (const int ranks : {1, 3}) {
     const BatchPlan plan = plan_for(samples, 10, ranks, 6);
     for (int rank = 0; rank < ranks; ++rank) {
-      BatchStream stream(plan, rank, samples, 9, {}, 2 * plan.steps_per_epoch);
+      BatchStream stream(plan, rank, samples, {.seed = 9}, {}, 2 * plan.steps_per_epoch);
       for (std::int64_t step = 0; step < 2 * plan.steps_per_epoch; ++step) {
         const auto mine = stream.next();
         ASSERT_TRUE(mine.has_value());
@@ -86,7 +122,7 @@ TEST(BatchStream, KeysBelongToSeedEpochAndSample) {
 TEST(BatchStream, AlternatingKeysFlipTheirBitInEveryEpoch) {
   const std::int64_t samples = 1000;
   const BatchPlan plan = plan_for(samples, 100, 1, 1);
-  BatchStream stream(plan, 0, samples, 9, {}, 4 * plan.steps_per_epoch, /*alternating=*/true);
+  BatchStream stream(plan, 0, samples, {.seed = 9, .alternating = true}, {}, 4 * plan.steps_per_epoch);
   std::vector<std::vector<bool>> bits(4, std::vector<bool>(static_cast<std::size_t>(samples)));
   for (std::int64_t step = 0; step < 4 * plan.steps_per_epoch; ++step) {
     const auto batch = stream.next();
@@ -110,7 +146,7 @@ TEST(BatchStream, BatchKeysAreThoseOfAllRanks) {
   for (const int ranks : {1, 3}) {
     const BatchPlan plan = plan_for(103, 10, ranks, 6);
     for (int rank = 0; rank < ranks; ++rank) {
-      BatchStream stream(plan, rank, 103, 9, {}, 2 * plan.steps_per_epoch);
+      BatchStream stream(plan, rank, 103, {.seed = 9}, {}, 2 * plan.steps_per_epoch);
       for (std::int64_t step = 0; step < 2 * plan.steps_per_epoch; ++step) {
         const std::uint64_t key = stream.next()->batch_key;
         EXPECT_EQ(key, batch_key(9, step / plan.steps_per_epoch, step % plan.steps_per_epoch));
@@ -130,7 +166,7 @@ TEST(BatchStream, PartnersArePairsWithinAShard) {
     auto& pairs = by_ranks.emplace_back();
     int alone = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      BatchStream stream(plan, rank, samples, 9, {}, plan.steps_per_epoch);
+      BatchStream stream(plan, rank, samples, {.seed = 9}, {}, plan.steps_per_epoch);
       while (const auto mine = stream.next()) {
         ASSERT_EQ(mine->partners.size(), mine->indices.size());
         for (std::size_t i = 0; i < mine->partners.size(); ++i) {

@@ -27,6 +27,27 @@ TEST(StandInSteps, AheadOfTheHostAndRecordedTheyGiveTheSameBits) {
   }
 }
 
+TEST(StandInSteps, LoadedBeforeTheyGiveTheSameBits) {
+  const std::uint32_t seed = std::random_device{}();
+  RigConfig config = on_gpu();
+  config.resident = true;
+  const testing::Outcome expected = testing::train_ahead(1, config, seed);
+  config.loaded_steps = 4;
+  for (const std::size_t ahead : {1, 4}) {
+    config.ahead = ahead;
+    config.together = ahead == 1 ? 1 : 2;
+    config.record = true;
+    EXPECT_EQ(testing::train_ahead(1, config, seed), expected) << ahead << " steps, seed " << seed;
+  }
+}
+
+TEST(StandInSteps, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
+  RigConfig config = on_gpu();
+  config.resident = true;
+  config.record = true;
+  testing::halts_within_several(1, config);
+}
+
 // The same steps on the CPU differ by rounding only.
 TEST(StandInSteps, FollowTheCpu) {
   const std::uint32_t seed = std::random_device{}();
@@ -49,6 +70,9 @@ TEST(StandInSteps, ChangeNothingBehindOneThatIsNotFinite) {
   RigConfig config = on_gpu();
   config.ahead = 5;
   config.record = true;
+  testing::halts_and_resumes(1, config);
+  config.resident = true;
+  config.loaded_steps = 5;
   testing::halts_and_resumes(1, config);
 }
 

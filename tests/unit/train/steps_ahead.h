@@ -29,4 +29,7 @@ Outcome train_ahead(int ranks, const RigConfig& config, std::uint32_t seed);
 // if nothing had happened.
 void halts_and_resumes(int ranks, const RigConfig& config);
 
+// The third of four steps that begin at once is not finite: the result says which, and the state is that of steps one by one.
+void halts_within_several(int ranks, RigConfig config);
+
 }  // namespace ddp::testing

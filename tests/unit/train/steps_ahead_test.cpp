@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <random>
+#include <vector>
 
 #include "comm/self.h"
 
@@ -32,6 +34,32 @@ TEST(StepsAhead, GiveTheSameBits) {
   }
 }
 
+// Also if the device has the batches, learning rates and messages of an epoch, the last of whose steps is smaller.
+TEST(StepsAhead, GiveTheSameBitsIfTheyAreLoadedBefore) {
+  const std::uint32_t seed = std::random_device{}();
+  for (const int ranks : {1, 2, 3}) {
+    RigConfig config{.global_batch = 24,
+                     .shards = 4,
+                     .algorithm = Reduction::tree,
+                     .optimizer = {.momentum = 0.9, .weight_decay = 5e-4, .clip_norm = 1},
+                     .resident = true};
+    const testing::Outcome direct = testing::train_ahead(ranks, config, seed);
+    config.loaded_steps = 4;
+    for (const std::size_t ahead : {std::size_t{1}, std::size_t{3}, kMostStepsAhead}) {
+      for (const bool queued : {false, true}) {
+        for (const std::size_t together :
+             {std::size_t{1}, std::min<std::size_t>(2, ahead), std::min<std::size_t>(3, ahead)}) {
+          config.ahead = ahead;
+          config.queued = queued;
+          config.together = together;
+          EXPECT_EQ(testing::train_ahead(ranks, config, seed), direct)
+              << ranks << " ranks, " << ahead << " steps, " << together << " at once, " << queued << ", seed " << seed;
+        }
+      }
+    }
+  }
+}
+
 // Every slot has a recording of its own, since it has buffers of its own.
 TEST(StepsAhead, AreRecordedOncePerSlot) {
   omp_set_num_threads(1);
@@ -47,9 +75,48 @@ TEST(StepsAhead, AreRecordedOncePerSlot) {
   while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
 }
 
+// Several steps that begin at once are one recording.
+TEST(StepsAhead, AreRecordedTogether) {
+  omp_set_num_threads(1);
+  const auto self = make_self_communicator();
+  constexpr std::int64_t kBatch = 24;
+  TrainingRig rig(
+      *self, {.global_batch = kBatch, .ahead = 6, .queued = true, .resident = true, .loaded_steps = 18, .together = 3});
+  std::vector<RigStep> steps;
+  for (std::int64_t s = 1; s <= 18; ++s) steps.push_back({s, s * kBatch, kBatch, 0.1});
+  rig.load(steps);
+  for (int launch = 0; launch < 6; ++launch) {
+    while (rig.step.in_flight() > 3) (void)rig.step.finish();
+    rig.step.begin_loaded(rig.parameters.data(), {}, 3);
+  }
+  const auto& queue = dynamic_cast<const LazyQueue&>(rig.backend->queue());
+  EXPECT_EQ(queue.recordings, 2);
+  EXPECT_EQ(queue.replays, 5);
+  while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
+}
+
+TEST(StepsAhead, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool queued : {false, true}) {
+      testing::halts_within_several(ranks, {.global_batch = 24, .queued = queued, .resident = true});
+    }
+  }
+}
+
 TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFinite) {
   for (const int ranks : {1, 2, 3}) {
     testing::halts_and_resumes(ranks, {.global_batch = 24, .optimizer = {.momentum = 0.9}, .ahead = 5, .queued = true});
+  }
+}
+
+TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFiniteAndWasLoadedBefore) {
+  for (const int ranks : {1, 2, 3}) {
+    testing::halts_and_resumes(ranks, {.global_batch = 24,
+                                       .optimizer = {.momentum = 0.9},
+                                       .ahead = 5,
+                                       .queued = true,
+                                       .resident = true,
+                                       .loaded_steps = 5});
   }
 }
 

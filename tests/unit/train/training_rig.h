@@ -30,7 +30,18 @@ struct RigConfig {
   std::size_t ahead = 1;                           // StepSettings::ahead
   bool record = false;                             // StepSettings::record
   std::unique_ptr<Backend> (*device)() = nullptr;  // null: as `queued` says
-  bool queued = false;  // on a queued backend that works like a GPU: staged sums, recorded steps
+  bool queued = false;           // on a queued backend that works like a GPU: staged sums, recorded steps
+  bool resident = false;         // the device keeps the images
+  std::size_t loaded_steps = 0;  // StageConfig::steps; 0: each step brings its batch
+  std::size_t together = 1;      // StepSettings::together
+};
+
+// A step of a rig: on the golden samples from `first` on, `samples` over all ranks.
+struct RigStep {
+  std::int64_t number = 1;
+  std::int64_t first = 0;
+  std::int64_t samples = 0;
+  double lr = 0.1;
 };
 
 class TrainingRig {
@@ -49,7 +60,13 @@ class TrainingRig {
         optimizer(*backend, segments_of(graph, slices), config.optimizer),
         sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
-        stage(backend->queue(), {.image_bytes = 784, .max_samples = batch.per_rank, .buffers = config.ahead}),
+        images(config.resident ? std::make_unique<ResidentImages>(backend->queue(), golden::dataset(kSamples))
+                               : nullptr),
+        stage(backend->queue(), {.image_bytes = 784,
+                                 .max_samples = batch.per_rank,
+                                 .resident = images.get(),
+                                 .buffers = config.ahead,
+                                 .steps = config.loaded_steps}),
         step({*backend,
               network,
               reducer,
@@ -61,7 +78,8 @@ class TrainingRig {
               {},
               &slices,
               exchange ? &exchange->shards() : nullptr},
-             batch, ranks.rank(), {.record = config.queued || config.record, .ahead = config.ahead}),
+             batch, ranks.rank(),
+             {.record = config.queued || config.record, .ahead = config.ahead, .together = config.together}),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks) {
     if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
@@ -74,9 +92,19 @@ class TrainingRig {
   }
   // Only begins it; as from a loader, the batch is gone when this returns.
   void begin(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
-    const Range mine = batch.rank_samples(ranks_.rank(), samples);
-    const golden::Samples data(first + mine.begin, mine.size());
-    step.begin(parameters.data(), data.batch(), {{lr, momentum, static_cast<double>(number)}, samples, request});
+    if (stage.takes_steps()) {
+      step.begin_loaded(parameters.data(), request);
+      return;
+    }
+    const RigBatch data = batch_of({{number, first, samples, lr}});
+    step.begin(parameters.data(), data.batch(), input_of({number, first, samples, lr}, request));
+  }
+  // The steps that begin next, for RigConfig::loaded_steps.
+  void load(const std::vector<RigStep>& steps) {
+    std::vector<StepInput> inputs;
+    for (const RigStep& each : steps) inputs.push_back(input_of(each));
+    loaded_ = batch_of(steps);
+    step.load(loaded_.batch(), inputs);
   }
 
   Graph graph;
@@ -90,11 +118,42 @@ class TrainingRig {
   PhaseClock clock;
   std::unique_ptr<DeviceCommunicator> sums;
   Reducer reducer;
+  std::unique_ptr<ResidentImages> images;
   BatchStage stage;
   TrainStep step;
   double momentum;  // (or beta1) of the next steps
 
  private:
+  static constexpr std::int64_t kSamples = 700;  // that are resident
+
+  // This rank's samples of some steps.
+  struct RigBatch {
+    golden::Samples data{0, 0};
+    std::vector<std::uint32_t> indices;
+    std::vector<std::uint64_t> keys;
+    bool resident = false;
+    Batch batch() const {
+      Batch all = data.batch();
+      if (!resident) return all;
+      return {.pixels = {}, .labels = all.labels, .count = all.count, .indices = indices, .keys = keys};
+    }
+  };
+  RigBatch batch_of(const std::vector<RigStep>& steps) const {
+    RigBatch all;
+    all.resident = images != nullptr;
+    for (const RigStep& each : steps) {
+      const Range mine = batch.rank_samples(ranks_.rank(), each.samples);
+      for (std::int64_t i = each.first + mine.begin; i < each.first + mine.end; ++i) {
+        all.indices.push_back(static_cast<std::uint32_t>(i));
+        all.keys.push_back(static_cast<std::uint64_t>(i));
+      }
+      all.data.add(each.first + mine.begin, mine.size());
+    }
+    return all;
+  }
+  StepInput input_of(const RigStep& of, Request request = {}) const {
+    return {{of.lr, momentum, static_cast<double>(of.number)}, of.samples, request};
+  }
   static BatchOptions options_of(const RigConfig& config) {
     BatchOptions options;
     options.global_batch = config.global_batch;
@@ -128,6 +187,7 @@ class TrainingRig {
   }
 
   Communicator& ranks_;
+  RigBatch loaded_;
 };
 
 }  // namespace ddp
