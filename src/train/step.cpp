@@ -123,7 +123,8 @@ void TrainStep::write_message(double* message, const Batch& batch, const StepInp
   std::fill_n(message, message_bytes_ / sizeof(double), 0.0);
   message[Slot::stop] = input.request.stop ? 1 : 0;
   message[Slot::checkpoint] = input.request.checkpoint ? 1 : 0;
-  std::memcpy(message + control_at() / sizeof(double), &input.control, sizeof input.control);
+  const std::size_t control = control_at() / sizeof(double);
+  std::memcpy(&message[control], &input.control, sizeof input.control);
   if (fingerprints_ && (pipeline_ == nullptr || pipeline_->place().first())) hash_batch(message, batch, input.samples);
 }
 
