@@ -47,7 +47,8 @@ Terminal::~Terminal() {
 int Terminal::columns() const {
   const int width = width_of(descriptor_);
   if (width > 0) return width;
-  const int columns = std::atoi(std::string(environment("COLUMNS")).c_str());  // NOLINT(cert-err34-c): 0 if garbage
+  // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): 0 if it is no number
+  const int columns = std::atoi(std::string(environment("COLUMNS")).c_str());
   return columns > 0 ? columns : 80;
 }
 
