@@ -21,6 +21,26 @@ TEST_P(Operators, ConvolutionsAgreeWithTheReference) {
   }
 }
 
+// Windows no larger than the stride, so that some pixels are in none.
+TEST_P(Operators, NarrowStridedConvolutionsAgreeWithTheReference) {
+  for (int round = 0; round < 24; ++round) {
+    ConvSpec spec = random_conv(1, 3);
+    spec.window.height = random_between(1, 2);
+    spec.window.width = random_between(1, 2);
+    spec.window.padding = {random_between(0, 1), random_between(0, 1), random_between(0, 1), random_between(0, 1)};
+    spec.window.stride = random_between(2, 3);
+    spec.average_pool = false;
+    if (round % 2 == 0) {
+      spec.window.height = spec.window.width = 1;
+      spec.window.padding = {};
+      spec.input.height = spec.window.stride.vertical * random_between(2, 6);
+      spec.input.width = spec.window.stride.vertical * random_between(2, 6);
+    }
+    EXPECT_GE(check_in_every_layout(spec, ChoiceMode::fixed, describe(spec)), 1) << describe(spec);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Different strides, and taps apart, also of depthwise convolutions.
 ConvSpec random_dilated_conv() {
   ConvSpec s = random_conv(1, 3);

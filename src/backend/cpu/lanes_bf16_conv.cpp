@@ -51,8 +51,9 @@ class LanesBf16Conv final : public Op {
       data_tile_ = &forward_tile(tiles.data, Element::bf16);
       for (const DataPhase& phase : phases_) {
         packed_data += spec.groups * packed_weights(paired(phase.shape), data_tile_->channels);
-        band = std::max(band, image_elements(phase.shape));
       }
+      data_shape_ = all_phases(phases_);
+      band = std::max(band, image_elements(data_shape_));
     }
     const Band piece_band = band_of(shape_, 0, piece_rows_, false);
     const std::int64_t piece = copies_x_ && weights_ != nullptr ? band_elements(piece_band) : 0;
@@ -110,11 +111,12 @@ class LanesBf16Conv final : public Op {
                 copy_band_pairs(shape_, band, a.x.bf16() + b * x_block() + g * x_group(), image);
                 const std::int64_t at =
                     b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
-                const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
+                const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, spec_.average_pool);
                 // There are four 16-bit masks for 16 results.
                 kernel(paired(band.shape), image, packed + g * group_weights,
-                       spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y.bf16() + at,
-                       spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
+                       spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr,
+                       lanes::least_result(spec_.relu), a.y.bf16() + at, spec_.average_pool ? mask + at / 4 : nullptr,
+                       0, end - begin);
               });
   }
 
@@ -213,21 +215,23 @@ class LanesBf16Conv final : public Op {
       amx_.data_gradient(dpre, a.dx.bf16() + first * x_block(), count, memory(a.workspace));
       return;
     }
-    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
-    const float* packed = packed_.in(a.workspace);
-    for (const DataPhase& phase : phases_) {
-      const std::int64_t group_weights = packed_weights(paired(phase.shape), data_tile_->channels);
-      each_band(paired(phase.shape), count, spec_.groups, threads_,
-                [&](std::int64_t b, std::int64_t g, int begin, int end) {
-                  float* image = band_image(a.workspace);
-                  const Band band = band_of(phase.shape, begin, end, true);
-                  copy_band_pairs(phase.shape, band, dpre + b * dpre_block() + g * dpre_group(), image);
-                  Bf16* dx = a.dx.bf16() + (first + b) * x_block() + g * x_group() +
-                             kLanes * (phase.begin + begin * phase.shape.out_row);
-                  kernel(paired(band.shape), image, packed + g * group_weights, nullptr, dx, nullptr, 0, end - begin);
-                });
-      packed += spec_.groups * group_weights;
-    }
+    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1);
+    each_band(
+        paired(data_shape_), count, spec_.groups, threads_, [&](std::int64_t b, std::int64_t g, int begin, int end) {
+          float* image = band_image(a.workspace);
+          const Band band = band_of(data_shape_, begin, end, true);
+          copy_band_pairs(data_shape_, band, dpre + b * dpre_block() + g * dpre_group(), image);
+          const float* packed = packed_.in(a.workspace);
+          for (const DataPhase& phase : phases_) {
+            const std::int64_t group_weights = packed_weights(paired(phase.shape), data_tile_->channels);
+            const ConvShape shape = paired(shape_in(band, phase, begin, end));
+            Bf16* dx =
+                a.dx.bf16() + (first + b) * x_block() + g * x_group() + kLanes * (phase.begin + begin * shape.out_row);
+            kernel(shape, image, packed + g * group_weights, nullptr, lanes::least_result(false), dx, nullptr, 0,
+                   shape.out_h);
+            packed += spec_.groups * group_weights;
+          }
+        });
   }
 
   void weight_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
@@ -336,6 +340,7 @@ class LanesBf16Conv final : public Op {
   const lanes::Kernels& kernels_;
   ConvShape shape_;
   std::vector<DataPhase> phases_;
+  ConvShape data_shape_{};  // of all phases
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
   const lanes::WeightsTile* weights_ = nullptr;  // or

@@ -44,7 +44,7 @@ class BlocksProduct {
 
   // pack(channels, packed) packs the weights for tiles of so many channels; the rest as in ConvForward.
   template <class Pack>
-  void run(const Bf16* x, std::int64_t blocks, const float* bias, lanes::Epilogue last, Bf16* y, int threads, Pack pack,
+  void run(const Bf16* x, std::int64_t blocks, const float* bias, bool relu, Bf16* y, int threads, Pack pack,
            float* packed, float* images) const {
     if (blocks == 0) return;
     const std::int64_t rows = (blocks + blocks_ - 1) / blocks_;
@@ -56,7 +56,8 @@ class BlocksProduct {
       const std::int64_t count = (row + 1) * blocks / rows - first;
       float* image = images + omp_get_thread_num() * image_elements();
       copy(x + first * kLanes * inputs_, count, image);
-      forward_kernel(used, 1, last)(shape(count), image, packed, bias, y + first * kLanes * outputs_, nullptr, 0, 1);
+      forward_kernel(used, 1)(shape(count), image, packed, bias, lanes::least_result(relu),
+                              y + first * kLanes * outputs_, nullptr, 0, 1);
     }
   }
 
@@ -138,9 +139,8 @@ class LanesBf16Linear final : public Op {
   void forward(const ForwardArguments& a) override {
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     const auto pack = [&](int tile, float* packed) { pack_forward_pairs(pixel_, weights, tile, packed); };
-    forward_.run(a.x.bf16(), sample_blocks(a.active), spec_.bias ? a.parameters[1] : nullptr,
-                 spec_.relu ? lanes::Epilogue::relu : lanes::Epilogue::none, a.y.bf16(), threads_, pack,
-                 packed_.in(a.workspace), images_.in(a.workspace));
+    forward_.run(a.x.bf16(), sample_blocks(a.active), spec_.bias ? a.parameters[1] : nullptr, spec_.relu, a.y.bf16(),
+                 threads_, pack, packed_.in(a.workspace), images_.in(a.workspace));
   }
 
   void backward(const BackwardArguments& a) override {
@@ -151,7 +151,7 @@ class LanesBf16Linear final : public Op {
     if (!spec_.input_gradient) return;
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     const auto pack = [&](int tile, float* packed) { pack_data_pairs(conv_, phases_[0], weights, tile, packed); };
-    data_.run(dpre, blocks, nullptr, lanes::Epilogue::none, a.dx.bf16(), threads_, pack, packed_.in(a.workspace),
+    data_.run(dpre, blocks, nullptr, false, a.dx.bf16(), threads_, pack, packed_.in(a.workspace),
               images_.in(a.workspace));
     clear_rest(a.dx.bf16(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
   }

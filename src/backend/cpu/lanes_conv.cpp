@@ -62,9 +62,10 @@ class LanesConv final : public Op {
       data_tile_ = &forward_tile(tiles.data, Element::fp32);
       for (const DataPhase& phase : phases_) {
         packed_data += spec.groups * packed_weights(phase.shape, data_tile_->channels);
-        const int rows = std::max(band_rows(phase.shape), single_pixels ? piece_rows_ : 0);
-        band = std::max(band, band_elements(band_of(phase.shape, 0, rows, false)));
       }
+      data_shape_ = all_phases(phases_);
+      const int rows = std::max(band_rows(data_shape_), single_pixels ? piece_rows_ : 0);
+      band = std::max(band, band_elements(band_of(data_shape_, 0, rows, false)));
       both_ = threads_ == 1 && single_pixels && !in_place_ && !winograd_.has_weights() && !winograd_.has_data() &&
               !amx_.has_data() && !amx_.has_weights();
     }
@@ -123,11 +124,12 @@ class LanesConv final : public Op {
                 if (!in_place_) copy_band(shape_, band, from, image);
                 const std::int64_t at =
                     b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
-                const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, epilogue_of(spec_));
+                const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, spec_.average_pool);
                 // There are four 16-bit masks for 16 results.
                 kernel(band.shape, in_place_ ? from + row_offset(shape_, begin) : image, packed + g * group_weights,
-                       spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr, a.y.fp32() + at,
-                       spec_.average_pool ? mask + at / 4 : nullptr, 0, end - begin);
+                       spec_.bias ? a.parameters[1] + g * shape_.out_channels : nullptr,
+                       lanes::least_result(spec_.relu), a.y.fp32() + at, spec_.average_pool ? mask + at / 4 : nullptr,
+                       0, end - begin);
               });
   }
 
@@ -227,27 +229,28 @@ class LanesConv final : public Op {
       amx_.data_gradient(dpre, a.dx.fp32() + first * x_block(), count, memory(a.workspace));
       return;
     }
-    const float* packed = packed_.in(a.workspace);
-    for (const DataPhase& phase : phases_) {
-      const std::int64_t group_weights = packed_weights(phase.shape, data_tile_->channels);
-      each_band(phase.shape, count, spec_.groups, threads_, [&](std::int64_t b, std::int64_t g, int begin, int end) {
-        const float* from = dpre + b * dpre_block() + g * dpre_group();
-        float* image = band_image(a.workspace);
-        const Band band = in_place_ ? rows_of(phase.shape, begin, end) : band_of(phase.shape, begin, end, true);
-        if (!in_place_) copy_band(phase.shape, band, from, image);
-        data_of_band(phase, band, in_place_ ? from + row_offset(phase.shape, begin) : image, packed + g * group_weights,
+    each_band(data_shape_, count, spec_.groups, threads_, [&](std::int64_t b, std::int64_t g, int begin, int end) {
+      const float* from = dpre + b * dpre_block() + g * dpre_group();
+      float* image = band_image(a.workspace);
+      const Band band = in_place_ ? rows_of(data_shape_, begin, end) : band_of(data_shape_, begin, end, true);
+      if (!in_place_) copy_band(data_shape_, band, from, image);
+      const float* packed = packed_.in(a.workspace);
+      for (const DataPhase& phase : phases_) {
+        const std::int64_t group_weights = packed_weights(phase.shape, data_tile_->channels);
+        data_of_band(phase, shape_in(band, phase, begin, end),
+                     in_place_ ? from + row_offset(phase.shape, begin) : image, packed + g * group_weights,
                      a.dx.fp32() + (first + b) * x_block() + g * x_group(), begin);
-      });
-      packed += spec_.groups * group_weights;
-    }
+        packed += spec_.groups * group_weights;
+      }
+    });
   }
 
   // The rows of the input's gradient from `begin` on, of a phase and a group.
-  void data_of_band(const DataPhase& phase, const Band& band, const float* image, const float* packed, float* dx,
+  void data_of_band(const DataPhase& phase, const ConvShape& shape, const float* image, const float* packed, float* dx,
                     int begin) const {
-    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1, lanes::Epilogue::none);
-    kernel(band.shape, image, packed, nullptr, dx + kLanes * (phase.begin + begin * phase.shape.out_row), nullptr, 0,
-           band.shape.out_h);
+    const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1);
+    kernel(shape, image, packed, nullptr, lanes::least_result(false),
+           dx + kLanes * (phase.begin + begin * phase.shape.out_row), nullptr, 0, shape.out_h);
   }
 
   // Rows of a convolution of single pixels, and where they begin, in the planes as they are.
@@ -292,7 +295,8 @@ class LanesConv final : public Op {
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       float* image = images + g * image_size;
       copy_band(phase.shape, band, dy + g * dpre_group(), image);
-      data_of_band(phase, band, image, packed_.in(a.workspace) + g * packed_weights(phase.shape, data_tile_->channels),
+      data_of_band(phase, band.shape, image,
+                   packed_.in(a.workspace) + g * packed_weights(phase.shape, data_tile_->channels),
                    a.dx.fp32() + block * x_block() + g * x_group(), begin);
     }
     return {images, 0, image_size, (end - begin) * std::int64_t{shape_.out_w}};
@@ -359,6 +363,7 @@ class LanesConv final : public Op {
   const lanes::Kernels& kernels_;
   ConvShape shape_;
   std::vector<DataPhase> phases_;
+  ConvShape data_shape_{};  // of all phases
   lanes::ForwardTile forward_;
   const lanes::ForwardTile* data_tile_ = nullptr;
   const lanes::WeightsTile* weights_ = nullptr;  // or

@@ -68,7 +68,7 @@ struct DirectionMemory {
 // The operation that forward kernels apply to results before writing them.
 lanes::Epilogue epilogue_of(const ConvSpec& spec);
 // The kernel of a tile for a stride; null if there is none.
-lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, lanes::Epilogue last);
+lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, bool pooled = false);
 
 // "forward=lanes.5x2x2 data=lanes.10x1x2 weights=lanes.5x5" and back; throws Error(preflight) for unknown tiles.
 std::string to_text(const LanesConvTiles& tiles);

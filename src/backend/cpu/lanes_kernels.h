@@ -47,12 +47,15 @@ struct ConvShape {
 //   x       [in_channels][source_h][source_w][16]
 //   w       packed [out_channels/tile.channels][in_channels][kernel_h][kernel_w][tile.channels], zero-padded
 //   bias    [out_channels] or null
+//   least   lesser results become this: 0 with ReLU, otherwise -infinity (least_result()); pooled: always ReLU
 //   y       as the shape says; pooled: [out_channels][out_h/2][out_w/2][16]
 //   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU passes the gradient
-using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, void* y,
-                             std::uint16_t* mask, int first_row, int last_row);
+using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, float least,
+                             void* y, std::uint16_t* mask, int first_row, int last_row);
 
 enum class Epilogue { none, relu, relu_pool };
+// The least result of a forward kernel.
+constexpr float least_result(bool relu) { return relu ? 0.0F : -__builtin_inff(); }
 
 // Weight gradient over `blocks` blocks of 16 samples: dw[out][tap] (+)= sum dy * x, taps in [in][kernel_h][kernel_w].
 //   x       blocks of [in_channels][source_h][source_w][16], `x_block` values apart
@@ -228,8 +231,8 @@ using LinearWeights = void (*)(const LinearShape& shape, const float* x, const f
 
 struct ForwardTile {
   int channels, rows, columns;
-  ConvForward kernel[3];      // by Epilogue, for stride 1; null if it does not exist
-  ConvForward strided[3];     // for any stride
+  ConvForward direct[3];      // for stride 1, 2 and any; null if it does not exist
+  ConvForward pooled;         // for stride 1; null unless the tile is for pooling
   WinogradMultiply products;  // null for pooling tiles
 };
 struct WeightsTile {

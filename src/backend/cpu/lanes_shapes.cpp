@@ -132,6 +132,37 @@ Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
   return band;
 }
 
+ConvShape all_phases(const std::vector<DataPhase>& phases) {
+  ConvShape all = phases.front().shape;  // no other has more results
+  // What is read above and left of a result, and from its place on.
+  int above = 0;
+  int below = 0;
+  int left = 0;
+  int right = 0;
+  for (const DataPhase& phase : phases) {
+    const ConvShape& s = phase.shape;
+    if (s.kernel_h == 0 || s.kernel_w == 0) continue;
+    above = std::max(above, s.pad_top);
+    below = std::max(below, s.kernel_h - s.pad_top);
+    left = std::max(left, s.pad_left);
+    right = std::max(right, s.kernel_w - s.pad_left);
+  }
+  all.pad_top = above;
+  all.pad_left = left;
+  all.kernel_h = above + below;
+  all.kernel_w = left + right;
+  return all;
+}
+
+ConvShape shape_in(const Band& band, const DataPhase& phase, int begin, int end) {
+  ConvShape s = phase.shape;
+  s.in_h = band.shape.in_h;
+  s.in_w = band.shape.in_w;
+  s.pad_top += band.first_row - begin;
+  s.out_h = std::max(std::min(end, s.out_h) - begin, 0);
+  return s;
+}
+
 std::int64_t band_elements(const Band& band) { return band.shape.in_channels * band.shape.source_plane(); }
 
 namespace {

@@ -56,6 +56,10 @@ struct Band {
 Band band_of(const lanes::ConvShape& whole, int begin, int end, bool single_rows);
 // The size of its image in values.
 std::int64_t band_elements(const Band& band);
+// All phases of a data gradient as one shape, whose bands have the rows that they read, so that one copy serves all; and a
+// phase on the image of such a band, of which it may have fewer rows, or none.
+lanes::ConvShape all_phases(const std::vector<DataPhase>& phases);
+lanes::ConvShape shape_in(const Band& band, const DataPhase& phase, int begin, int end);
 // The rows of the result computed from one band: as many as fit its image of 4-byte values in half of the second-level
 // cache; even, so that pooling windows are not split.
 int band_rows(const lanes::ConvShape& shape);

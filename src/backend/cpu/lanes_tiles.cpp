@@ -17,12 +17,12 @@ namespace {
 
 using lanes::ConvShape;
 
-std::vector<int> tiles_for(const ConvShape& s, lanes::Epilogue last, bool single_row) {
+std::vector<int> tiles_for(const ConvShape& s, bool pooled, bool single_row) {
   const lanes::Kernels& all = lanes::kernels();
   std::vector<int> usable;
   for (int i = 0; i < all.forward_tiles; ++i) {
     const lanes::ForwardTile& tile = all.forward[i];
-    if (forward_kernel(tile, s.stride, last) == nullptr) continue;
+    if (forward_kernel(tile, s.stride, pooled) == nullptr) continue;
     if (tile.columns > s.out_w || tile.rows > s.out_h || (single_row && tile.rows != 1)) continue;
     usable.push_back(i);
   }
@@ -84,11 +84,11 @@ struct Direction {
 // The tiles as above, then those that can compute the products of Winograd's algorithm, then those with AMX.
 std::vector<int> all_tiles_for(const Direction& d, bool with_amx) {
   const lanes::Kernels& all = lanes::kernels();
-  std::vector<int> usable = tiles_for(d.shape, d.last, d.single_row);
+  std::vector<int> usable = tiles_for(d.shape, d.last == lanes::Epilogue::relu_pool, d.single_row);
   for (int form = 0; form < lanes::kWinogradForms; ++form) {
     const WinogradForm tiles = form_of(all.winograd[form], Element::fp32);
     if (!Winograd::supports(d.winograd.shape, tiles)) continue;
-    for (const int i : tiles_for(winograd_products(d.winograd, tiles), lanes::Epilogue::none, true)) {
+    for (const int i : tiles_for(winograd_products(d.winograd, tiles), false, true)) {
       usable.push_back((1 + form) * all.forward_tiles + i);
     }
   }
@@ -114,12 +114,12 @@ Direction data_direction(const ConvSpec& spec) {
   return {narrowest_phase(spec), lanes::Epilogue::none, true, winograd_data(spec)};
 }
 
-// The cost of a tile for a shape in vector multiply-adds, with an empirical penalty for few accumulators and for many
-// strided columns.
+// The cost of a tile for a shape in vector multiply-adds, with an empirical penalty for few accumulators and for columns at
+// distances that the kernel does not know.
 double tile_cost(const ConvShape& s, const lanes::ForwardTile& tile) {
   const auto up = [](int value, int unit) { return static_cast<double>((value + unit - 1) / unit * unit); };
   const double work = up(s.out_channels, tile.channels) * up(s.out_h, tile.rows) * up(s.out_w, tile.columns);
-  const double apart = s.stride > 1 ? 0.1 * tile.columns : 0;
+  const double apart = s.stride > 2 ? 0.1 * tile.columns : 0;
   return work * (1.0 + 4.0 / (tile.channels * tile.rows * tile.columns) + apart);
 }
 
@@ -324,12 +324,13 @@ lanes::Epilogue epilogue_of(const ConvSpec& spec) {
   return spec.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
 }
 
-lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, lanes::Epilogue last) {
-  return (stride == 1 ? tile.kernel : tile.strided)[static_cast<int>(last)];
+lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, bool pooled) {
+  if (pooled) return stride == 1 ? tile.pooled : nullptr;
+  return tile.direct[std::min(stride, 3) - 1];
 }
 
 bool lanes_conv_supported(const ConvSpec& spec) {
-  return spec.window.plain() && !tiles_for(forward_shape(spec), epilogue_of(spec), false).empty();
+  return spec.window.plain() && !tiles_for(forward_shape(spec), spec.average_pool, false).empty();
 }
 
 std::vector<int> lanes_forward_candidates(const ConvSpec& spec, bool with_amx) {
@@ -411,10 +412,10 @@ bool lanes_data_is_like_forward(const ConvSpec& spec) {
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
   LanesConvTiles tiles;
   const ConvShape shape = forward_shape(spec);
-  tiles.forward = cheapest(shape, tiles_for(shape, epilogue_of(spec), false));
+  tiles.forward = cheapest(shape, tiles_for(shape, spec.average_pool, false));
   if (spec.input_gradient) {
     const ConvShape data = narrowest_phase(spec);
-    tiles.data = cheapest(data, tiles_for(data, lanes::Epilogue::none, true));
+    tiles.data = cheapest(data, tiles_for(data, false, true));
   }
   // In fp32 without the outer tiles, which are newer than runs that must be repeatable.
   std::vector<int> candidates = lanes_weights_candidates(spec);
