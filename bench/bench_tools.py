@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -46,9 +47,17 @@ def write_between(path, name, text):
     path.write_text(page[:page.index(begin) + len(begin)] + "\n" + text + "\n" + page[page.index(end):], encoding="utf-8")
 
 
-def run_json(command, what, environment=None):
-    """Runs the command and returns the JSON object in the last line of its standard output."""
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+def run_json(command, what, environment=None, seconds=None):
+    """Runs the command and returns the JSON object in the last line of its standard output. After so many seconds, if given, it
+    is killed with all its processes, and subprocess.TimeoutExpired is raised."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+                          start_new_session=True) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    result = subprocess.CompletedProcess(command, process.returncode, out, err)
     lines = result.stdout.strip().splitlines()
     if result.returncode == 0 and lines:
         try:

@@ -1,7 +1,8 @@
 // Operators that compute what several do one after the other, so that what lies between them is not stored.
 //
-//   std::unique_ptr<Op> op = backend.ops().join(specs, Layout::lanes16);   // null: they stay separate
+//   std::unique_ptr<Op> op = backend.ops().join(specs, Layout::lanes16, kernels);   // null: they stay separate
 //
+// It has the kernels that were chosen for each of them, or without a choice those that a rule finds.
 // Each operator but the last is read by the next one alone. On a CPU the result has the same bits as that of the separate
 // operators; on a GPU sums are added in another order, and less is rounded. It has their parameters and their running
 // statistics behind one another, and its backward reads no y.
@@ -9,6 +10,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "backend/op.h"
 
@@ -22,8 +24,13 @@ class OpJoiner {
   virtual ~OpJoiner() = default;
 
   // Null if there is no such operator in this layout.
-  virtual std::unique_ptr<Op> join(std::span<const OpSpec> /*specs*/, Layout /*layout*/) { return nullptr; }
-  // The time of one forward and backward pass of an operator that join() makes.
+  virtual std::unique_ptr<Op> join(std::span<const OpSpec> /*specs*/, Layout /*layout*/,
+                                   std::span<const std::string> /*kernels*/) {
+    return nullptr;
+  }
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) { return join(specs, layout, {}); }
+  // The time of one forward and backward pass of an operator that join() makes with the fastest kernels; infinity if there is
+  // none with these.
   virtual double joined_seconds(std::span<const OpSpec> /*specs*/, Layout /*layout*/) { return 0; }
 };
 

@@ -82,13 +82,18 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
     if (plan.stages[s].layout != layout) return;
   }
   if (count == 1 || static_cast<std::int64_t>(first + count) > config_.stages.end) return;
-  step.specs = specs_of(stages, first, count);
+  std::vector<std::string> kernels;
+  for (std::size_t s = first; s < first + count; ++s) kernels.push_back(plan.stages[s].kernels);
+  std::vector<OpSpec> specs = specs_of(stages, first, count);
+  std::unique_ptr<Op> op = backend_.ops().join(specs, layout, kernels);
+  if (op == nullptr) return;
+  step.specs = std::move(specs);
+  step.op = std::move(op);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
     if (step.statistics < 0) step.statistics = stages[s].statistics;
     step.backward = step.backward || stages[s].backward;
   }
-  step.op = backend_.ops().join(step.specs, layout);
   step.last = stages[first + count - 1].name;
   step.kernels = "joined";
 }

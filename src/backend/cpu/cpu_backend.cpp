@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
+#include <map>
 
 #include "backend/backend.h"
 #include "backend/cpu/amx_kernels.h"
@@ -131,24 +133,11 @@ class CpuOps final : public OpFactory {
     DDP_ASSERT(supports(spec, x, y));
     if (mode == ChoiceMode::fixed) return fixed_choice(spec, x, y);
     const OpSpec sample = timed_spec(spec);
-    const auto* conv = std::get_if<ConvSpec>(&sample);
-    KernelChoice choice;
-    if (conv != nullptr && takes_pairs(*conv, x)) {
-      choice = fastest_bf16_conv(*conv);
-      if (!pairs_are_faster()) {
-        KernelChoice floats = fastest_fp32(sample, x, y);
-        if (floats.seconds < choice.seconds) choice = std::move(floats);
-      }
-    } else {
-      choice = fastest_fp32(sample, x, y);
-    }
-    if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && x == Layout::lanes16) {
-      choice = faster_linear(*linear, std::move(choice));
-    }
-    if (conv != nullptr && activation_element() == Element::bf16 && x == Layout::nhwc) {
-      const auto bf16 = fastest_onednn_bf16_conv(*conv);
-      if (bf16 && bf16->seconds < choice.seconds) choice = *bf16;
-    }
+    // Joined operators ask again for the kernels of each.
+    const auto [found, is_new] =
+        timed_.try_emplace(fmt::format("{} {} {}", describe(sample), to_string(x), to_string(y)));
+    if (is_new) found->second = fastest(sample, x, y);
+    KernelChoice choice = found->second;
     choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
     return choice;
   }
@@ -171,22 +160,38 @@ class CpuOps final : public OpFactory {
     return make_bf16_op(make_fp32_op(spec, x, y, kernels), spec, x, y);
   }
 
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) override {
-    if (specs.size() != 3 || layout != Layout::lanes16) return nullptr;
-    const auto* before = std::get_if<BatchNormSpec>(specs.data());
-    const auto* conv = std::get_if<ConvSpec>(&specs[1]);
-    const auto* after = std::get_if<BatchNormSpec>(&specs[2]);
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
+                           std::span<const std::string> kernels) override {
     const bool own = activation_element() == Element::fp32 || lanes::uses_pairs();
-    if (before == nullptr || conv == nullptr || after == nullptr || !own) return nullptr;
-    return make_norm_depthwise(*before, *conv, *after, activation_element());
+    if (specs.size() != 3 || layout != Layout::lanes16 || !own) return nullptr;
+    const auto* conv = std::get_if<ConvSpec>(&specs[1]);
+    const auto* before = std::get_if<BatchNormSpec>(specs.data());
+    const auto* after = std::get_if<BatchNormSpec>(&specs[2]);
+    if (conv != nullptr && before != nullptr && after != nullptr) {
+      return make_norm_depthwise(*before, *conv, *after, activation_element());
+    }
+    const auto* first = std::get_if<ConvSpec>(specs.data());
+    const auto* norm = std::get_if<BatchNormSpec>(&specs[1]);
+    const auto* second = std::get_if<ConvSpec>(&specs[2]);
+    if (first == nullptr || norm == nullptr || second == nullptr) return nullptr;
+    auto first_op = make_block_conv(*first, kernels.empty() ? "" : kernels[0]);
+    auto second_op = make_block_conv(*second, kernels.empty() ? "" : kernels[2]);
+    if (first_op == nullptr || second_op == nullptr) return nullptr;
+    return make_conv_norm_conv(std::move(first_op), *norm, std::move(second_op), activation_element());
   }
 
   double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
     const std::int64_t samples = batch_of(timed_spec(specs[0]));
     std::vector<OpSpec> timed(specs.begin(), specs.end());
-    for (OpSpec& spec : timed) std::visit([&](auto& s) { s.batch = samples; }, spec);
-    const auto op = join(timed, layout);
-    DDP_ASSERT(op != nullptr);
+    std::vector<std::string> kernels;
+    for (OpSpec& spec : timed) {
+      std::visit([&](auto& s) { s.batch = samples; }, spec);
+      const auto* conv = std::get_if<ConvSpec>(&spec);
+      const bool chosen = conv != nullptr && !lanes_depthwise_supported(*conv);
+      kernels.push_back(chosen ? choose(spec, layout, layout, ChoiceMode::timed).kernels : "");
+    }
+    const auto op = join(timed, layout, kernels);
+    if (op == nullptr) return std::numeric_limits<double>::infinity();
     return only_kernels(timed, layout, layout, *op, activation_element()).seconds *
            static_cast<double>(batch_of(specs[0])) / static_cast<double>(samples);
   }
@@ -273,6 +278,40 @@ class CpuOps final : public OpFactory {
            !lanes_depthwise_supported(spec);
   }
 
+  // The fastest kernels, by timing.
+  KernelChoice fastest(const OpSpec& sample, Layout x, Layout y) {
+    const auto* conv = std::get_if<ConvSpec>(&sample);
+    KernelChoice choice;
+    if (conv != nullptr && takes_pairs(*conv, x)) {
+      choice = fastest_bf16_conv(*conv);
+      if (!pairs_are_faster()) {
+        KernelChoice floats = fastest_fp32(sample, x, y);
+        if (floats.seconds < choice.seconds) choice = std::move(floats);
+      }
+    } else {
+      choice = fastest_fp32(sample, x, y);
+    }
+    if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && x == Layout::lanes16) {
+      choice = faster_linear(*linear, std::move(choice));
+    }
+    if (conv != nullptr && activation_element() == Element::bf16 && x == Layout::nhwc) {
+      const auto bf16 = fastest_onednn_bf16_conv(*conv);
+      if (bf16 && bf16->seconds < choice.seconds) choice = *bf16;
+    }
+    return choice;
+  }
+
+  // Own kernels of a convolution in lanes16, those of the rule if none are named; null if they are not for its blocks.
+  std::unique_ptr<BlockConv> make_block_conv(const ConvSpec& spec, const std::string& kernels) const {
+    if (!supports(spec, Layout::lanes16, Layout::lanes16)) return nullptr;
+    const std::string used = kernels.empty() ? fixed_choice(spec, Layout::lanes16, Layout::lanes16).kernels : kernels;
+    const bool bf16 = activation_element() == Element::bf16;
+    if (used == kLanesDepthwise || is_bf16_text(used) != bf16) return nullptr;
+    if (!bf16) return make_lanes_conv(spec, lanes_tiles_from_text(spec, used, takes_tf32()));
+    const ConvSpec long_rows = with_long_rows(spec);
+    return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, used));
+  }
+
   // Kernels on floats. In bf16 they are searched without the conversions around them, which count as well.
   KernelChoice fastest_fp32(const OpSpec& spec, Layout x, Layout y) {
     const auto* conv = std::get_if<ConvSpec>(&spec);
@@ -322,6 +361,7 @@ class CpuOps final : public OpFactory {
   }
 
   Precision precision_;
+  std::map<std::string, KernelChoice> timed_;  // by spec and layouts
 };
 
 class CpuMath final : public FlatMath {

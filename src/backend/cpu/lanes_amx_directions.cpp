@@ -38,16 +38,20 @@ std::int64_t AmxDirections<Value>::scratch_elements() const {
 }
 
 template <class Value>
-void AmxDirections<Value>::forward(const ForwardArguments& a, const DirectionMemory& memory) const {
+void AmxDirections<Value>::pack_forward(const float* weights, float* packed) const {
   const std::int64_t window = spec_.window.elements();
-  forward_->pack({.values = a.parameters[0],
+  forward_->pack({.values = weights,
                   .group = group_parameters(),
                   .first = 0,
                   .out = window * (spec_.input.channels / spec_.groups),
                   .in = window,
                   .row = spec_.window.width,
                   .column = 1},
-                 memory.packed);
+                 packed);
+}
+
+template <class Value>
+void AmxDirections<Value>::forward(const ForwardArguments& a, const DirectionMemory& memory) const {
   auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
   forward_->run(values<Value>(a.x), values<Value>(a.y),
                 {.count = sample_blocks(a.active),

@@ -2,7 +2,8 @@
 // (lanes_bf16_conv.cpp, lanes_conv.cpp). Value: Bf16, or float for tf32.
 //
 //   AmxDirections<Bf16> amx(spec, tiles, threads);
-//   if (amx.has_forward()) amx.forward(arguments, {packed, scratch, scratch_size});
+//   amx.pack_forward(weights, packed);
+//   amx.forward(arguments, {packed, scratch, scratch_size});
 #pragma once
 
 #include <optional>
@@ -31,6 +32,8 @@ class AmxDirections {
   // The blocks of 16 samples whose weight gradients are added together.
   std::int64_t most_blocks() const { return weights_->most_blocks(); }
 
+  // `packed` is what forward() and data_gradient() get.
+  void pack_forward(const float* weights, float* packed) const;
   void forward(const ForwardArguments& a, const DirectionMemory& memory) const;
   void pack_data(const float* weights, float* packed) const;
   // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.

@@ -23,10 +23,10 @@ using lanes::ConvShape;
 constexpr std::int64_t kPairPiece = 196;
 constexpr std::int64_t kMostBlocks = 4;
 
-class LanesBf16Conv final : public Op {
+class LanesBf16Conv final : public BlockConv {
  public:
   LanesBf16Conv(const ConvSpec& spec, const LanesConvTiles& tiles)
-      : spec_(spec),
+      : BlockConv(spec),
         kernels_(lanes::kernels()),
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
@@ -76,15 +76,30 @@ class LanesBf16Conv final : public Op {
     workspace_bytes_ = layout.bytes();
   }
 
-  std::size_t saved_bytes() const override {
-    if (!spec_.average_pool) return 0;
-    return static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements()) * 4 * sizeof(std::uint16_t);
-  }
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
 
-  void forward(const ForwardArguments& a) override {
+  std::int64_t forward_blocks() const override { return std::max<std::int64_t>(threads_, winograd_.forward_blocks()); }
+  std::int64_t backward_blocks() const override { return piece_blocks_; }
+
+  void begin_forward(const ForwardArguments& a) override {
+    float* packed = packed_.in(a.workspace);
+    if (winograd_.has_forward()) {
+      winograd_.pack_forward(a.parameters[0], packed);
+      return;
+    }
+    if (amx_.has_forward()) {
+      amx_.pack_forward(a.parameters[0], packed);
+      return;
+    }
+    const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
+    const std::int64_t group_weights = packed_weights(paired(shape_), forward_.channels);
+#pragma omp parallel for schedule(static) num_threads(threads_)
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      pack_forward_pairs(shape_, weights + g * group_parameters(), forward_.channels, packed + g * group_weights);
+    }
+  }
+
+  void forward_part(const ForwardArguments& a) override {
     if (winograd_.has_forward()) {
       winograd_.forward(a, memory(a.workspace));
       return;
@@ -93,15 +108,9 @@ class LanesBf16Conv final : public Op {
       amx_.forward(a, memory(a.workspace));
       return;
     }
-    float* packed = packed_.in(a.workspace);
-    const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
+    const float* packed = packed_.in(a.workspace);
     const std::int64_t group_weights = packed_weights(paired(shape_), forward_.channels);
-#pragma omp parallel for schedule(static) num_threads(threads_)
-    for (std::int64_t g = 0; g < spec_.groups; ++g) {
-      pack_forward_pairs(shape_, weights + g * group_parameters(), forward_.channels, packed + g * group_weights);
-    }
     const std::int64_t row = kLanes * spec_.output().width;
-    const std::int64_t y_block = kLanes * spec_.output().elements();
     auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
     const bool single_rows = forward_.rows == 1;
     each_band(paired(shape_), sample_blocks(a.active), spec_.groups, threads_,
@@ -110,7 +119,7 @@ class LanesBf16Conv final : public Op {
                 const Band band = band_of(shape_, begin, end, single_rows);
                 copy_band_pairs(shape_, band, a.x.bf16() + b * x_block() + g * x_group(), image);
                 const std::int64_t at =
-                    b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
+                    b * y_block() + g * y_block() / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
                 const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, spec_.average_pool);
                 // There are four 16-bit masks for 16 results.
                 kernel(paired(band.shape), image, packed + g * group_weights,
@@ -120,24 +129,24 @@ class LanesBf16Conv final : public Op {
               });
   }
 
-  void backward(const BackwardArguments& a) override {
-    const std::int64_t blocks = sample_blocks(a.active);
-    if (blocks == 0) {
-      std::fill_n(a.parameter_gradients[0], spec_.weights(), 0.0F);
-      if (spec_.bias) std::fill_n(a.parameter_gradients[1], spec_.output_channels, 0.0F);
-    }
+  void begin_backward(const BackwardArguments& a) override {
     if (data_tile_ != nullptr) pack_data_weights(a);
-    for (std::int64_t first = 0; first < blocks; first += piece_blocks_) {
-      const std::int64_t count = std::min(piece_blocks_, blocks - first);
-      const Bf16* dpre = open_gradient(a, first, count);
-      if (data_tile_ != nullptr) data_gradient(a, dpre, first, count);
-      weight_gradient(a, dpre, first, count);
-      if (spec_.bias) bias_gradient(a, dpre, first, count);
+  }
+
+  void backward_part(const BackwardArguments& a, bool is_first, bool is_last) override {
+    const std::int64_t count = sample_blocks(a.active);
+    const Bf16* dpre = open_gradient(a, count);
+    if (data_tile_ != nullptr) data_gradient(a, dpre, count);
+    if (winograd_.has_weights()) {
+      winograd_.add_weights(a.x.bf16(), dpre, count, !is_first, sums_.in(a.workspace));
+      if (is_last) winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
+    } else if (amx_.has_weights()) {
+      amx_.add_weights(a.x.bf16(), dpre, count, !is_first, is_last ? a.parameter_gradients[0] : nullptr,
+                       sums_.in(a.workspace));
+    } else {
+      weight_gradient(a, dpre, count, is_first);
     }
-    if (winograd_.has_weights() && blocks > 0) {
-      winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
-    }
-    if (data_tile_ != nullptr) clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
+    if (spec_.bias) bias_gradient(a, dpre, count, is_first);
   }
 
  private:
@@ -145,12 +154,6 @@ class LanesBf16Conv final : public Op {
     return {packed_.in(workspace), bands_.in(workspace), band_size_};
   }
 
-  std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
-  std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
-  std::int64_t x_group() const { return x_block() / spec_.groups; }
-  // The values of the gradient before ReLU and pooling of a block.
-  std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
-  std::int64_t dpre_group() const { return dpre_block() / spec_.groups; }
   float* band_image(std::byte* workspace) const { return bands_.in(workspace) + omp_get_thread_num() * band_size_; }
   static std::int64_t image_elements(const ConvShape& shape) {
     return band_elements(band_of(paired(shape), 0, band_rows(paired(shape)), false));
@@ -163,17 +166,15 @@ class LanesBf16Conv final : public Op {
   }
 
   // The gradient before ReLU and pooling; dy itself if there is neither.
-  const Bf16* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
+  const Bf16* open_gradient(const BackwardArguments& a, std::int64_t count) const {
     const Shape out = spec_.output();
     const std::int64_t plane = kLanes * out.height * out.width;
-    const Bf16* dy = a.dy.bf16() + first * out.channels * plane;
-    if (!spec_.relu) return dy;
+    if (!spec_.relu) return a.dy.bf16();
     Bf16* dpre = dpre_.in(a.workspace);
     const std::int64_t planes = count * out.channels;
-    const std::int64_t begin = first * out.channels * plane;
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t p = 0; p < planes; ++p) {
-      const std::int64_t at = begin + p * plane;
+      const std::int64_t at = p * plane;
       Bf16* to = dpre + p * kLanes * shape_.out_plane;
       if (spec_.average_pool) {
         const auto* mask = static_cast<const std::uint16_t*>(static_cast<const void*>(a.saved));
@@ -206,13 +207,13 @@ class LanesBf16Conv final : public Op {
     }
   }
 
-  void data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
+  void data_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t count) const {
     if (winograd_.has_data()) {
-      winograd_.data_gradient(a.parameters[0], dpre, a.dx.bf16() + first * x_block(), count, memory(a.workspace));
+      winograd_.data_gradient(a.parameters[0], dpre, a.dx.bf16(), count, memory(a.workspace));
       return;
     }
     if (amx_.has_data()) {
-      amx_.data_gradient(dpre, a.dx.bf16() + first * x_block(), count, memory(a.workspace));
+      amx_.data_gradient(dpre, a.dx.bf16(), count, memory(a.workspace));
       return;
     }
     const lanes::ConvForward kernel = forward_kernel(*data_tile_, 1);
@@ -225,8 +226,7 @@ class LanesBf16Conv final : public Op {
           for (const DataPhase& phase : phases_) {
             const std::int64_t group_weights = packed_weights(paired(phase.shape), data_tile_->channels);
             const ConvShape shape = paired(shape_in(band, phase, begin, end));
-            Bf16* dx =
-                a.dx.bf16() + (first + b) * x_block() + g * x_group() + kLanes * (phase.begin + begin * shape.out_row);
+            Bf16* dx = a.dx.bf16() + b * x_block() + g * x_group() + kLanes * (phase.begin + begin * shape.out_row);
             kernel(shape, image, packed + g * group_weights, nullptr, lanes::least_result(false), dx, nullptr, 0,
                    shape.out_h);
             packed += spec_.groups * group_weights;
@@ -234,37 +234,33 @@ class LanesBf16Conv final : public Op {
         });
   }
 
-  void weight_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
-    if (winograd_.has_weights()) {
-      winograd_.add_weights(a.x.bf16() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
-      return;
-    }
-    if (amx_.has_weights()) {
-      const bool last = first + count == sample_blocks(a.active);
-      amx_.add_weights(a.x.bf16() + first * x_block(), dpre, count, first > 0,
-                       last ? a.parameter_gradients[0] : nullptr, sums_.in(a.workspace));
-      return;
-    }
+  void weight_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t count, bool is_first) const {
     for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
       const int end = std::min(begin + piece_rows_, shape_.out_h);
       if (outer_ != nullptr) {
-        add_outer_piece(a, dpre, first, count, begin, end);
+        add_outer_piece(a, dpre, count, {begin, end, is_first && begin == 0});
       } else {
-        add_piece(a, dpre, first, count, begin, end);
+        add_piece(a, dpre, count, {begin, end, is_first && begin == 0});
       }
     }
   }
 
+  // Some rows of the results; `sets` of the first piece of all.
+  struct Piece {
+    int begin, end;
+    bool sets;
+  };
+
   // The contribution of some rows of some blocks to the weight gradient.
-  void add_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t blocks, int begin,
-                 int end) const {
-    const Bf16* x = a.x.bf16() + first * x_block();
+  void add_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t blocks, const Piece& piece) const {
+    const int begin = piece.begin;
+    const Bf16* x = a.x.bf16();
     ConvShape shape = shape_;
-    shape.out_h = end - begin;
+    shape.out_h = piece.end - begin;
     std::int64_t block = x_block();
     std::int64_t group = x_group();
     if (copies_x_) {
-      const Band band = band_of(shape_, begin, end, false);
+      const Band band = band_of(shape_, begin, piece.end, false);
       shape = band.shape;
       group = band_elements(band);
       block = spec_.groups * group;
@@ -287,21 +283,19 @@ class LanesBf16Conv final : public Op {
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       for (int tap = 0; tap < tap_tiles; ++tap) {
         for (int channel = 0; channel < channel_tiles; ++channel) {
-          weights_->pairs(
-              {shape, &x[g * group].bits, block, &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane,
-               static_cast<int>(blocks), a.parameter_gradients[0] + g * group_parameters(), first > 0 || begin > 0},
-              channel, tap);
+          weights_->pairs({shape, &x[g * group].bits, block, &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane,
+                           static_cast<int>(blocks), a.parameter_gradients[0] + g * group_parameters(), !piece.sets},
+                          channel, tap);
         }
       }
     }
   }
 
   // The same with input channels in the lanes.
-  void add_outer_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t blocks, int begin,
-                       int end) const {
-    const Bf16* x = a.x.bf16() + first * x_block();
-    const Bf16* dy = dpre + kLanes * std::int64_t{begin} * shape_.out_w;
-    const Band band = band_of(shape_, begin, end, false);
+  void add_outer_piece(const BackwardArguments& a, const Bf16* dpre, std::int64_t blocks, const Piece& piece) const {
+    const Bf16* x = a.x.bf16();
+    const Bf16* dy = dpre + kLanes * std::int64_t{piece.begin} * shape_.out_w;
+    const Band band = band_of(shape_, piece.begin, piece.end, false);
     float* images = outer_x_.in(a.workspace);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
     for (std::int64_t b = 0; b < blocks; ++b) {
@@ -318,17 +312,17 @@ class LanesBf16Conv final : public Op {
         for (int vector = 0; vector < vector_tiles; ++vector) {
           outer_->pairs({band.shape, images + g * outer_size_, spec_.groups * outer_size_, width_,
                          &dy[g * dpre_group()].bits, dpre_block(), shape_.out_plane, static_cast<int>(blocks),
-                         a.parameter_gradients[0] + g * group_parameters(), first > 0 || begin > 0},
+                         a.parameter_gradients[0] + g * group_parameters(), !piece.sets},
                         row, vector);
         }
       }
     }
   }
 
-  void bias_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t first, std::int64_t count) const {
+  void bias_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t count, bool is_first) const {
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t o = 0; o < spec_.output_channels; ++o) {
-      float total = first > 0 ? a.parameter_gradients[1][o] : 0.0F;
+      float total = is_first ? 0.0F : a.parameter_gradients[1][o];
       for (std::int64_t b = 0; b < count; ++b) {
         total += kernels_.sum_bf16(&dpre[b * dpre_block() + o * kLanes * shape_.out_plane].bits, shape_.out_plane);
       }
@@ -336,7 +330,6 @@ class LanesBf16Conv final : public Op {
     }
   }
 
-  ConvSpec spec_;
   const lanes::Kernels& kernels_;
   ConvShape shape_;
   std::vector<DataPhase> phases_;
@@ -361,7 +354,7 @@ class LanesBf16Conv final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
+std::unique_ptr<BlockConv> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
   return std::make_unique<LanesBf16Conv>(spec, tiles);
 }
 

@@ -28,10 +28,10 @@ constexpr std::int64_t kInPlace = 1024;
 // positions.
 constexpr std::int64_t kPiece = 196;
 
-class LanesConv final : public Op {
+class LanesConv final : public BlockConv {
  public:
   LanesConv(const ConvSpec& spec, const LanesConvTiles& tiles)
-      : spec_(spec),
+      : BlockConv(spec),
         kernels_(lanes::kernels()),
         shape_(forward_shape(spec)),
         phases_(data_phases(spec)),
@@ -90,15 +90,29 @@ class LanesConv final : public Op {
     workspace_bytes_ = layout.bytes();
   }
 
-  std::size_t saved_bytes() const override {
-    if (!spec_.average_pool) return 0;
-    return static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements()) * 4 * sizeof(std::uint16_t);
-  }
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
 
-  void forward(const ForwardArguments& a) override {
+  std::int64_t forward_blocks() const override { return std::max<std::int64_t>(threads_, winograd_.forward_blocks()); }
+  std::int64_t backward_blocks() const override { return chunk_; }
+
+  void begin_forward(const ForwardArguments& a) override {
+    float* packed = packed_.in(a.workspace);
+    if (winograd_.has_forward()) {
+      winograd_.pack_forward(a.parameters[0], packed);
+      return;
+    }
+    if (amx_.has_forward()) {
+      amx_.pack_forward(a.parameters[0], packed);
+      return;
+    }
+    const std::int64_t group_weights = packed_weights(shape_, forward_.channels);
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      ddp::pack_forward(shape_, a.parameters[0] + g * group_parameters(), forward_.channels,
+                        packed + g * group_weights);
+    }
+  }
+
+  void forward_part(const ForwardArguments& a) override {
     if (winograd_.has_forward()) {
       winograd_.forward(a, memory(a.workspace));
       return;
@@ -107,13 +121,9 @@ class LanesConv final : public Op {
       amx_.forward(a, memory(a.workspace));
       return;
     }
-    float* packed = packed_.in(a.workspace);
+    const float* packed = packed_.in(a.workspace);
     const std::int64_t group_weights = packed_weights(shape_, forward_.channels);
-    for (std::int64_t g = 0; g < spec_.groups; ++g) {
-      pack_forward(shape_, a.parameters[0] + g * group_parameters(), forward_.channels, packed + g * group_weights);
-    }
     const std::int64_t row = kLanes * spec_.output().width;
-    const std::int64_t y_block = kLanes * spec_.output().elements();
     auto* mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
     const bool single_rows = forward_.rows == 1;
     each_band(shape_, sample_blocks(a.active), spec_.groups, threads_,
@@ -123,7 +133,7 @@ class LanesConv final : public Op {
                 const Band band = in_place_ ? rows_of(shape_, begin, end) : band_of(shape_, begin, end, single_rows);
                 if (!in_place_) copy_band(shape_, band, from, image);
                 const std::int64_t at =
-                    b * y_block + g * y_block / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
+                    b * y_block() + g * y_block() / spec_.groups + (spec_.average_pool ? begin / 2 : begin) * row;
                 const lanes::ConvForward kernel = forward_kernel(forward_, band.shape.stride, spec_.average_pool);
                 // There are four 16-bit masks for 16 results.
                 kernel(band.shape, in_place_ ? from + row_offset(shape_, begin) : image, packed + g * group_weights,
@@ -133,31 +143,24 @@ class LanesConv final : public Op {
               });
   }
 
-  void backward(const BackwardArguments& a) override {
-    const std::int64_t blocks = sample_blocks(a.active);
-    if (blocks == 0) {
-      std::fill_n(a.parameter_gradients[0], spec_.weights(), 0.0F);
-      if (spec_.bias) std::fill_n(a.parameter_gradients[1], spec_.output_channels, 0.0F);
-    }
+  void begin_backward(const BackwardArguments& a) override {
     if (data_tile_ != nullptr) pack_data_weights(a);
-    for (std::int64_t first = 0; first < blocks; first += chunk_) {
-      const std::int64_t count = std::min(chunk_, blocks - first);
-      const float* dpre = open_gradient(a, first, count);
-      if (data_tile_ != nullptr && !both_) data_gradient(a, dpre, first, count);
-      if (winograd_.has_weights()) {
-        winograd_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0, sums_.in(a.workspace));
-      } else if (amx_.has_weights()) {
-        amx_.add_weights(a.x.fp32() + first * x_block(), dpre, count, first > 0,
-                         first + count == blocks ? a.parameter_gradients[0] : nullptr, sums_.in(a.workspace));
-      } else {
-        weight_gradient(a, dpre, first, count);
-      }
-      if (spec_.bias) bias_gradient(a, dpre, first, count);
+  }
+
+  void backward_part(const BackwardArguments& a, bool is_first, bool is_last) override {
+    const std::int64_t count = sample_blocks(a.active);
+    const float* dpre = open_gradient(a, count);
+    if (data_tile_ != nullptr && !both_) data_gradient(a, dpre, count);
+    if (winograd_.has_weights()) {
+      winograd_.add_weights(a.x.fp32(), dpre, count, !is_first, sums_.in(a.workspace));
+      if (is_last) winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
+    } else if (amx_.has_weights()) {
+      amx_.add_weights(a.x.fp32(), dpre, count, !is_first, is_last ? a.parameter_gradients[0] : nullptr,
+                       sums_.in(a.workspace));
+    } else {
+      weight_gradient(a, dpre, count, is_first);
     }
-    if (winograd_.has_weights() && blocks > 0) {
-      winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
-    }
-    if (data_tile_ != nullptr) clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
+    if (spec_.bias) bias_gradient(a, dpre, count, is_first);
   }
 
  private:
@@ -165,25 +168,18 @@ class LanesConv final : public Op {
     return {packed_.in(workspace), bands_.in(workspace), band_size_};
   }
 
-  std::int64_t group_parameters() const { return spec_.weights() / spec_.groups; }
-  std::int64_t x_block() const { return kLanes * spec_.input.elements(); }
-  std::int64_t x_group() const { return x_block() / spec_.groups; }
-  // The size in floats of the gradient before ReLU and pooling of a block.
-  std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
-  std::int64_t dpre_group() const { return dpre_block() / spec_.groups; }
   float* band_image(std::byte* workspace) const { return bands_.in(workspace) + omp_get_thread_num() * band_size_; }
 
   // The gradient before ReLU and pooling; dy itself if there is neither.
-  const float* open_gradient(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
+  const float* open_gradient(const BackwardArguments& a, std::int64_t count) const {
     const std::int64_t plane = kLanes * spec_.output().height * spec_.output().width;
-    const std::int64_t begin = first * spec_.output_channels * plane;
-    if (!spec_.relu) return a.dy.fp32() + begin;
+    if (!spec_.relu) return a.dy.fp32();
     float* dpre = dpre_.in(a.workspace);
     const std::int64_t planes = count * spec_.output_channels;
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t p = 0; p < planes; ++p) {
       float* const to = dpre + p * kLanes * shape_.out_plane;
-      open_plane(a, begin + p * plane, plane, to);
+      open_plane(a, p * plane, plane, to);
       if (spec_.bias) plane_sums_.in(a.workspace)[p] = kernels_.sum(to, shape_.out_plane);
     }
     return dpre;
@@ -220,13 +216,13 @@ class LanesConv final : public Op {
     }
   }
 
-  void data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
+  void data_gradient(const BackwardArguments& a, const float* dpre, std::int64_t count) const {
     if (winograd_.has_data()) {
-      winograd_.data_gradient(a.parameters[0], dpre, a.dx.fp32() + first * x_block(), count, memory(a.workspace));
+      winograd_.data_gradient(a.parameters[0], dpre, a.dx.fp32(), count, memory(a.workspace));
       return;
     }
     if (amx_.has_data()) {
-      amx_.data_gradient(dpre, a.dx.fp32() + first * x_block(), count, memory(a.workspace));
+      amx_.data_gradient(dpre, a.dx.fp32(), count, memory(a.workspace));
       return;
     }
     each_band(data_shape_, count, spec_.groups, threads_, [&](std::int64_t b, std::int64_t g, int begin, int end) {
@@ -239,7 +235,7 @@ class LanesConv final : public Op {
         const std::int64_t group_weights = packed_weights(phase.shape, data_tile_->channels);
         data_of_band(phase, shape_in(band, phase, begin, end),
                      in_place_ ? from + row_offset(phase.shape, begin) : image, packed + g * group_weights,
-                     a.dx.fp32() + (first + b) * x_block() + g * x_group(), begin);
+                     a.dx.fp32() + b * x_block() + g * x_group(), begin);
         packed += spec_.groups * group_weights;
       }
     });
@@ -261,20 +257,20 @@ class LanesConv final : public Op {
   }
   static std::int64_t row_offset(const ConvShape& whole, int row) { return kLanes * row * std::int64_t{whole.in_w}; }
 
-  void weight_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
+  void weight_gradient(const BackwardArguments& a, const float* dpre, std::int64_t count, bool is_first) const {
     for (std::int64_t b = 0; b < count; b += piece_blocks_) {
       const std::int64_t blocks = std::min(piece_blocks_, count - b);
       for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
         const int end = std::min(begin + piece_rows_, shape_.out_h);
-        const float* x = a.x.fp32() + (first + b) * x_block();
-        const bool is_first = first + b == 0 && begin == 0;
+        const float* x = a.x.fp32() + b * x_block();
+        const bool sets = is_first && b == 0 && begin == 0;
         const Gradient gradient{dpre + b * dpre_block() + kLanes * begin * shape_.out_w, dpre_block(), dpre_group(),
                                 shape_.out_plane};
         if (both_) {
-          const Gradient copied = data_of_piece(a, gradient.dy, first + b, begin, end);
-          add_piece(a, x, copied, blocks, begin, end, is_first);
+          const Gradient copied = data_of_piece(a, gradient.dy, b, begin, end);
+          add_piece(a, x, copied, blocks, begin, end, sets);
         } else {
-          add_piece(a, x, gradient, blocks, begin, end, is_first);
+          add_piece(a, x, gradient, blocks, begin, end, sets);
         }
       }
     }
@@ -347,10 +343,10 @@ class LanesConv final : public Op {
     }
   }
 
-  void bias_gradient(const BackwardArguments& a, const float* dpre, std::int64_t first, std::int64_t count) const {
+  void bias_gradient(const BackwardArguments& a, const float* dpre, std::int64_t count, bool is_first) const {
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t o = 0; o < spec_.output_channels; ++o) {
-      float total = first > 0 ? a.parameter_gradients[1][o] : 0.0F;
+      float total = is_first ? 0.0F : a.parameter_gradients[1][o];
       for (std::int64_t b = 0; b < count; ++b) {
         total += spec_.relu ? plane_sums_.in(a.workspace)[b * spec_.output_channels + o]
                             : kernels_.sum(dpre + b * dpre_block() + o * kLanes * shape_.out_plane, shape_.out_plane);
@@ -359,7 +355,6 @@ class LanesConv final : public Op {
     }
   }
 
-  ConvSpec spec_;
   const lanes::Kernels& kernels_;
   ConvShape shape_;
   std::vector<DataPhase> phases_;
@@ -385,7 +380,7 @@ class LanesConv final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
+std::unique_ptr<BlockConv> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
   return std::make_unique<LanesConv>(spec, tiles);
 }
 

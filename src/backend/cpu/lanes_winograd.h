@@ -65,6 +65,8 @@ class Winograd {
   std::int64_t packed_elements() const;
   std::int64_t scratch_elements() const;
 
+  // The blocks of 16 samples that a band has.
+  std::int64_t blocks_together() const { return band_.blocks; }
   // Before run_blocks(): transforms the weights, unless that is done part by part where they are used.
   void prepare(const float* weights, float* packed) const;
 

@@ -38,7 +38,6 @@ std::int64_t WinogradDirections<Value>::scratch_elements() const {
 
 template <class Value>
 void WinogradDirections<Value>::forward(const ForwardArguments& a, const DirectionMemory& memory) const {
-  forward_->prepare(a.parameters[0], memory.packed);
   forward_->run_blocks(values<Value>(a.x), values<Value>(a.y),
                        {.count = sample_blocks(a.active),
                         .weights = a.parameters[0],

@@ -2,7 +2,8 @@
 // well (lanes_bf16_conv.cpp, lanes_conv.cpp). Value: of activations, float or Bf16.
 //
 //   WinogradDirections<float> winograd(spec, tiles, threads);
-//   if (winograd.has_forward()) winograd.forward(arguments, {packed, scratch, scratch_size});
+//   winograd.pack_forward(weights, packed);
+//   winograd.forward(arguments, {packed, scratch, scratch_size});
 #pragma once
 
 #include <optional>
@@ -28,8 +29,12 @@ class WinogradDirections {
   std::int64_t scratch_elements() const;
   std::int64_t sums_elements() const { return weights_ ? weights_->floats() : 0; }
 
+  // Blocks of 16 samples that are best computed together; 1 without a forward direction.
+  std::int64_t forward_blocks() const { return forward_ ? forward_->blocks_together() : 1; }
+
+  // `packed` is what forward() and data_gradient() get.
+  void pack_forward(const float* weights, float* packed) const { forward_->prepare(weights, packed); }
   void forward(const ForwardArguments& a, const DirectionMemory& memory) const;
-  // `packed` is what data_gradient() gets.
   void pack_data(const float* weights, float* packed) const { data_->prepare(weights, packed); }
   // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
   void data_gradient(const float* weights, const Value* dpre, Value* dx, std::int64_t count,

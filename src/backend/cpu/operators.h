@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cpu/lanes_block_conv.h"
 #include "backend/op.h"
 
 namespace ddp {
@@ -63,6 +64,9 @@ std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to
 // In nhwc.
 std::unique_ptr<Op> make_channels_last(const ChannelsLastSpec& spec);
 
+// conv_norm_conv.cpp: the three as one operator in lanes16, with the parameters of all, in this order. Null if there is none.
+std::unique_ptr<Op> make_conv_norm_conv(std::unique_ptr<BlockConv> first, const BatchNormSpec& norm,
+                                        std::unique_ptr<BlockConv> second, Element element);
 // norm_depthwise.cpp: the three as one operator in lanes16, with the parameters of all, in this order. Null if there is none.
 std::unique_ptr<Op> make_norm_depthwise(const BatchNormSpec& before, const ConvSpec& conv, const BatchNormSpec& after,
                                         Element element);

@@ -65,20 +65,23 @@ class RowNorm {
   std::int64_t size() const { return size_; }
   std::int64_t rows(std::int64_t samples) const { return lanes16_ ? (samples + kLanes - 1) / kLanes : samples; }
 
-  // Over a channel's active values, row by row: an order that is independent of the number of threads. add_row(row, sums)
-  // adds a row's by moments or products of its pieces.
+  // Over a channel's active values, row by row: an order that is independent of the number of threads. add(row, sums) adds a row's
+  // by moments or products of its pieces.
   template <class F>
-  NormSums sum(std::int64_t active, F add_row) const {
+  NormSums sum(std::int64_t active, F add) const {
     NormSums total;
-    for (std::int64_t row = 0; row < rows(active); ++row) {
-      std::array<double, std::size_t{2} * lanes::kNormLanes> sums{};
-      add_row(row, sums.data());
-      for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes_of(row, active)); ++lane) {
-        total.first += sums[lane];
-        total.second += sums[lane + lanes::kNormLanes];
-      }
-    }
+    for (std::int64_t row = 0; row < rows(active); ++row) add_row(row, active, total, add);
     return total;
+  }
+  // The same for one row, after those before it.
+  template <class F>
+  void add_row(std::int64_t row, std::int64_t active, NormSums& total, F add) const {
+    std::array<double, std::size_t{2} * lanes::kNormLanes> sums{};
+    add(row, sums.data());
+    for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes_of(row, active)); ++lane) {
+      total.first += sums[lane];
+      total.second += sums[lane + lanes::kNormLanes];
+    }
   }
 
   // Of x and x^2 over the active samples.

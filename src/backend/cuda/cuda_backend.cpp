@@ -276,11 +276,12 @@ class CudaOps final : public OpFactory {
     return make_cuda_op(context_, spec, x, y, kernels);
   }
 
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) override {
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
+                           std::span<const std::string> /*kernels*/) override {
     return make_cuda_norm_depthwise(context_, specs, layout);
   }
   double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
-    return op_seconds(queue_, context_, specs, *join(specs, layout));
+    return op_seconds(queue_, context_, specs, *join(specs, layout, {}));
   }
 
   bool takes_bias_into_norm() const override { return true; }

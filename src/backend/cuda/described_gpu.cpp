@@ -107,7 +107,8 @@ class DescribedOps final : public OpFactory {
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return make_cuda_op(context_, spec, x, y, kernels);
   }
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) override {
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
+                           std::span<const std::string> /*kernels*/) override {
     return make_cuda_norm_depthwise(context_, specs, layout);
   }
   double joined_seconds(std::span<const OpSpec> specs, Layout /*layout*/) override {
