@@ -23,7 +23,8 @@ std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::
   std::size_t joined = 1;
   std::int64_t statistics = -1;
   for (std::size_t s = first; s < std::min(first + kMostJoined, stages.size()); ++s) {
-    if (s > first && !reads_alone(stages, s)) break;
+    // An operator computes all of its gradients or none.
+    if (s > first && (!reads_alone(stages, s) || stages[s].backward != stages[first].backward)) break;
     // The operator takes running statistics that lie behind one another.
     if (statistics >= 0 && stages[s].statistics >= 0 && stages[s].statistics != statistics) break;
     if (statistics < 0) statistics = stages[s].statistics;

@@ -92,7 +92,6 @@ void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std
   for (std::size_t s = first + 1; s < first + count; ++s) {
     step.parameters.insert(step.parameters.end(), stages[s].parameters.begin(), stages[s].parameters.end());
     if (step.statistics < 0) step.statistics = stages[s].statistics;
-    step.backward = step.backward || stages[s].backward;
   }
   step.last = stages[first + count - 1].name;
   step.kernels = "joined";

@@ -70,21 +70,24 @@ class RandomValues {
   Expected expected_;
 };
 
-std::vector<int> sizes_for(std::int64_t window) { return window == 3 ? std::vector{2, 4} : std::vector{2}; }
+std::vector<int> sizes_for(const ConvSpec& spec) {
+  return spec.window.height == 3 && spec.window.stride == 1 ? std::vector{2, 4} : std::vector{2};
+}
 
-// With windows of 5x5 and little padding the data gradient is spread.
+// With stride 2, and with windows of 5x5 and little padding, the data gradient is spread.
 TEST(LanesWinograd, RandomValuesAgreeWithTheReference) {
   for (int round = 0; round < 32; ++round) {
     const std::int64_t groups = round % 8 == 7 ? 2 : 1;
     const std::int64_t window = round % 3 == 0 ? 5 : 3;
+    const std::int64_t stride = round % 3 == 1 ? 2 : 1;
     const ConvSpec spec{.batch = random_between(1, 75),
                         .input = {groups * random_between(1, 24), random_between(5, 12), random_between(5, 12)},
                         .output_channels = groups * random_between(1, 24),
-                        .window = square(window, 1, random_between(0, window / 2)),
+                        .window = square(window, stride, random_between(0, window / 2)),
                         .groups = groups,
                         .bias = round % 3 == 0,
                         .input_gradient = round % 5 != 0};
-    const std::vector<int> sizes = sizes_for(window);
+    const std::vector<int> sizes = sizes_for(spec);
     RandomValues(spec).check(round % 2 == 0 ? Element::fp32 : Element::bf16,
                              sizes[static_cast<std::size_t>(round / 2) % sizes.size()]);
     if (HasFatalFailure()) return;
@@ -99,11 +102,13 @@ TEST(LanesWinograd, LargeConvolutionsAgreeWithTheReference) {
         ConvSpec{.batch = 81, .input = {37, 4, 4}, .output_channels = 36, .window = square(3, 1, 1)},
         ConvSpec{.batch = 20, .input = {35, 4, 4}, .output_channels = 130, .window = square(3, 1, 1)},
         ConvSpec{.batch = 49, .input = {33, 7, 8}, .output_channels = 24, .window = square(3, 1, 1)},
+        ConvSpec{.batch = 35, .input = {34, 28, 27}, .output_channels = 37, .window = square(3, 2, 1)},
+        ConvSpec{.batch = 81, .input = {37, 7, 8}, .output_channels = 70, .window = square(3, 2, 1)},
         ConvSpec{.batch = 34, .input = {20, 12, 12}, .output_channels = 18, .window = square(5)},
         ConvSpec{.batch = 3, .input = {20, 19, 19}, .output_channels = 34, .window = square(5, 1, 2)}}) {
     RandomValues values(spec);
     for (const Element element : {Element::fp32, Element::bf16}) {
-      for (const int size : sizes_for(spec.window.height)) {
+      for (const int size : sizes_for(spec)) {
         values.check(element, size);
         if (HasFatalFailure()) return;
       }
@@ -124,7 +129,7 @@ TEST(LanesWinograd, PooledResultsAgreeWithTheReference) {
                         .relu = true,
                         .average_pool = true};
     const Element element = round % 4 < 2 ? Element::fp32 : Element::bf16;
-    for (const int size : sizes_for(window)) {
+    for (const int size : sizes_for(spec)) {
       const LanesConvTiles tiles = winograd_tiles(spec, element, size);
       const auto op = make_conv(spec, element, tiles);
       const auto backend = make_cpu_backend(element == Element::bf16 ? Precision::bf16 : Precision::fp32);

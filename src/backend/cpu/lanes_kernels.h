@@ -124,8 +124,8 @@ struct OuterTile {
   WinogradOuter<std::uint16_t> winograd_pairs;
 };
 
-// One plane of a convolution with stride 1 by Winograd's algorithm, in tiles of Size x Size results, which have
-// (Size + Window - 1)^2 frequencies; pads as in ConvShape.
+// One plane of a convolution by Winograd's algorithm, in tiles of Size x Size results, which have
+// ((Size - 1) * Stride + Window)^2 frequencies; pads as in ConvShape.
 struct WinogradPlane {
   int in_h, in_w, pad_top, pad_left;
   int out_h, out_w;
@@ -161,6 +161,7 @@ struct WinogradKernels {
   // The results of a row of tiles from the products.
   void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
                  const WinogradResults<Value>& results);
+  // Null with a stride.
   void (*pooled_output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
                         const WinogradResults<Value>& results);
 };
@@ -186,7 +187,7 @@ struct WinogradGradientKernels {
 };
 // All kernels for tiles of one size and one window. Of bf16 numbers, products are either of pairs or of floats.
 struct WinogradTable {
-  int size, window;
+  int size, window, stride;
   bool pairs;
   WinogradKernels<float> fp32;
   WinogradKernels<std::uint16_t> bf16;
@@ -200,7 +201,7 @@ struct WinogradTable {
   void (*input_gradient)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
                          float* dx);
 };
-inline constexpr int kWinogradForms = 3;
+inline constexpr int kWinogradForms = 4;
 // The products of the tiles of a band, for all frequencies: y[result][tile][16] = sum over sources of w x. With pairs each
 // float of x and w is a pair of bf16 numbers, of two sources.
 //   x       [sources][tiles][16]

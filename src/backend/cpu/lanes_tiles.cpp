@@ -40,7 +40,10 @@ const lanes::WinogradTable& winograd_weights_of(int tile) {
 }
 
 WinogradForm form_of(const lanes::WinogradTable& table, Element element) {
-  return {.size = table.size, .window = table.window, .pairs = element == Element::bf16 && table.pairs};
+  return {.size = table.size,
+          .window = table.window,
+          .stride = table.stride,
+          .pairs = element == Element::bf16 && table.pairs};
 }
 
 // A convolution of the products of Winograd's algorithm.
@@ -48,6 +51,7 @@ ConvShape winograd_products(const WinogradProblem& problem, WinogradForm form) {
   ConvShape products = problem.shape;
   if (problem.spreads) std::swap(products.in_channels, products.out_channels);
   products.out_h = 1;
+  products.stride = 1;
   products.out_w = winograd_band(problem.shape, form).tiles();
   return products;
 }
@@ -159,14 +163,15 @@ std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
   return candidates;
 }
 
-// Winograd's algorithm is worth timing if its tiles save products, and its transforms cost less.
+// Winograd's algorithm is worth timing if its tiles save products, and its transforms cost less. With stride 2 these only add,
+// and other kernels are slower.
 bool worth_timing_winograd(const ConvShape& s, WinogradForm form) {
-  constexpr double kLeastSaving = 1.3;
+  const double least_saving = form.stride == 1 ? 1.3 : 1.05;
   constexpr int kLeastChannels = 16;
   const auto up = [&](int results) { return (results + form.size - 1) / form.size; };
   const double direct = static_cast<double>(form.window) * form.window * s.out_h * s.out_w;
   const double products = static_cast<double>(form.frequencies()) * up(s.out_h) * up(s.out_w);
-  return Winograd::supports(s, form) && direct >= kLeastSaving * products &&
+  return Winograd::supports(s, form) && direct >= least_saving * products &&
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 

@@ -68,10 +68,10 @@ void copy_frequencies(const float* from, float* to, int count, std::int64_t step
 
 const lanes::WinogradTable& winograd_table(WinogradForm form) {
   for (const lanes::WinogradTable& table : lanes::kernels().winograd) {
-    if (table.size == form.size && table.window == form.window) return table;
+    if (table.size == form.size && table.window == form.window && table.stride == form.stride) return table;
   }
-  throw Error(ExitCode::internal,
-              fmt::format("no Winograd's algorithm of {} results for windows of {}", form.size, form.window));
+  throw Error(ExitCode::internal, fmt::format("no Winograd's algorithm of {} results for windows of {} with stride {}",
+                                              form.size, form.window, form.stride));
 }
 
 WinogradProblem winograd_forward(const ConvSpec& spec) {
@@ -84,8 +84,9 @@ WinogradProblem winograd_forward(const ConvSpec& spec) {
 WinogradProblem winograd_data(const ConvSpec& spec) {
   const ConvShape shape = forward_shape(spec);
   const std::int64_t taps = std::int64_t{shape.kernel_h} * shape.kernel_w;
-  // Not 3x3, whose windows overlap less and whose products may be of pairs of channels.
-  const bool spreads = shape.kernel_h > 3 && shape.out_plane < std::int64_t{shape.in_h} * shape.in_w;
+  // Not 3x3 with stride 1, whose windows overlap less and whose products may be of pairs of channels.
+  const bool spreads =
+      shape.stride > 1 || (shape.kernel_h > 3 && shape.out_plane < std::int64_t{shape.in_h} * shape.in_w);
   return {spreads ? shape : data_phases(spec)[0].shape,
           spreads,
           false,
@@ -119,7 +120,8 @@ lanes::WinogradPlane winograd_plane(const ConvShape& shape, int size) {
 }
 
 bool Winograd::supports(const ConvShape& shape, WinogradForm form) {
-  return shape.kernel_h == form.window && shape.kernel_w == form.window && shape.stride == 1 && shape.out_step == 1;
+  return shape.kernel_h == form.window && shape.kernel_w == form.window && shape.stride == form.stride &&
+         shape.out_step == 1;
 }
 
 Winograd::Winograd(const WinogradProblem& problem, const lanes::ForwardTile& tile, WinogradForm form, int threads)

@@ -1,6 +1,7 @@
-// Winograd's convolution in lanes16 with stride 1: of windows of 3x3 in tiles of 2x2 or 4x4 results, 16 products for 4
-// results or 36 for 16, instead of 36 or 144; of windows of 5x5 in tiles of 2x2 results, 36 products instead of 100. Windows of
-// values and the weights are transformed, multiplied for each of the 16 or 36 frequencies as a convolution of single
+// Winograd's convolution in lanes16: of windows of 3x3 in tiles of 2x2 or 4x4 results, 16 products for 4 results or 36 for
+// 16, instead of 36 or 144; with stride 2 in tiles of 2x2 results, 25 products instead of 36; of windows of 5x5 in tiles of 2x2
+// results, 36 products instead of 100. Windows of
+// values and the weights are transformed, multiplied for each of the 16, 25 or 36 frequencies as a convolution of single
 // pixels, and transformed back. Activations are floats or bf16 numbers; products are of floats, or with size 2 of pairs of
 // bf16 numbers.
 //
@@ -17,15 +18,18 @@ namespace ddp {
 struct WinogradForm {
   int size = 2;  // of a tile of results
   int window = 3;
+  int stride = 1;
   bool pairs = false;  // products of pairs of bf16 numbers
 
-  constexpr int frequencies() const { return (size + window - 1) * (size + window - 1); }
+  // The values of a dimension that a tile is computed from.
+  constexpr int points() const { return (size - 1) * stride + window; }
+  constexpr int frequencies() const { return points() * points(); }
 };
 const lanes::WinogradTable& winograd_table(WinogradForm form);
 
 // One direction of a convolution. A data gradient is computed as a convolution of the gradient with the weights flipped;
-// or, for windows of 5x5 and images larger than the results, so that those have fewer tiles, by the transposed algorithm:
-// each tile of the gradient is spread over the window that it was computed from.
+// or, with stride 2, and for windows of 5x5 and images larger than the results, so that those have fewer tiles, by the transposed
+// algorithm: each tile of the gradient is spread over the window that it was computed from.
 struct WinogradProblem {
   lanes::ConvShape shape;  // of one group, as lanes_shapes.h makes it; if it spreads, of the convolution forward
   bool spreads;

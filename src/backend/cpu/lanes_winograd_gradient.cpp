@@ -53,10 +53,10 @@ WinogradGradient::WinogradGradient(const lanes::ConvShape& shape, std::int64_t g
       width_(round_up(results_in_lanes_ ? shape.out_channels : shape.in_channels, kLanes * tile.vectors) + kLanes) {
   const int rows = form.size * band_.rows;
   const int columns = form.size * band_.columns;
-  const int beyond = form.window - 1;
-  const Factors input{shape.in_channels, shape.in_h,    shape.in_w,      -shape.pad_top,
-                      -shape.pad_left,   rows + beyond, columns + beyond};
-  const Factors results{shape.out_channels, shape.out_h, shape.out_w, 0, 0, rows, columns};
+  const auto covered = [&](int results) { return (results - 1) * form.stride + form.window; };
+  const Factors input{shape.in_channels, shape.in_h,    shape.in_w,       -shape.pad_top,
+                      -shape.pad_left,   covered(rows), covered(columns), form.size * form.stride};
+  const Factors results{shape.out_channels, shape.out_h, shape.out_w, 0, 0, rows, columns, form.size};
   lanes_ = results_in_lanes_ ? results : input;
   scalars_ = results_in_lanes_ ? input : results;
 }
@@ -73,7 +73,7 @@ void WinogradGradient::transpose(const Value* values, int row, float* image) con
   const lanes::Kernels& all = lanes::kernels();
   const auto kernel = of_values<Value>(all.transpose_samples, all.transpose_pairs);
   const std::int64_t position = kLanes * width_ * static_cast<std::int64_t>(sizeof(Value)) / 4;
-  const int first_row = lanes_.top + row * form_.size;
+  const int first_row = lanes_.top + row * lanes_.step;
   const int first = std::max(0, -lanes_.left);
   const int count = std::min(lanes_.width - lanes_.left, lanes_.columns) - first;
 #pragma omp parallel for schedule(static) num_threads(threads_)

@@ -1,4 +1,4 @@
-// The weight gradient of a convolution with stride 1 by Winograd's algorithm, in the forms of lanes_winograd.h. Windows of
+// The weight gradient of a convolution by Winograd's algorithm, in the forms of lanes_winograd.h. Windows of
 // the input and tiles of the results' gradient are transformed, multiplied and summed over samples and tiles for each
 // frequency, and the sums are transformed back. One of the two has its channels in the lanes, that which fills them
 // better; it is transposed before it is transformed. Activations are floats or bf16 numbers; products are of floats, or of
@@ -43,6 +43,7 @@ class WinogradGradient {
     int height, width;  // of a plane
     int top, left;      // of the first window or tile
     int rows, columns;  // that the windows or tiles of a band cover together
+    int step;           // rows and columns from one to the next
     std::int64_t plane() const { return kLanes * std::int64_t{height} * width; }
   };
   // A band of some blocks, of a group: its first values in x or dy, the values of a block, and its first row of tiles.

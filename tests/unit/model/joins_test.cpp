@@ -219,6 +219,13 @@ TEST(JoinedStages, OnlyWhatNothingElseReads) {
   EXPECT_EQ(joined_stages(backend->ops(), stages, 0, Layout::lanes16), 1U);
   EXPECT_EQ(joined_stages(backend->ops(), stages, 2, Layout::lanes16), 1U);
 
+  // Of a frozen convolution in front no gradient is computed.
+  Graph frozen = conv_graph();
+  EXPECT_EQ(joined_stages(backend->ops(), make_stages(frozen, 16), 0, Layout::lanes16), 3U);
+  frozen.freeze(0);
+  frozen.freeze(1);
+  EXPECT_EQ(joined_stages(backend->ops(), make_stages(frozen, 16), 0, Layout::lanes16), 1U);
+
   Graph graph({3, kSide, kSide});
   int x = graph.batch_norm("first", graph.conv("wide", graph.input(), {.channels = 8, .bias = false}), {});
   const int y = graph.conv("depthwise", x, {.channels = 8, .window = square(3, 1, 1), .groups = 8, .bias = false});
