@@ -186,7 +186,7 @@ watch_launcher() {
     alone=$((${#children[@]} == 0 ? alone + 1 : 0))
     # It may be blocked on output, for example into a pager.
     place=
-    read -r place <"/proc/$job/wchan" || true
+    { read -r place <"/proc/$job/wchan"; } 2>/dev/null || true
     case $place in *write* | wait_woken) [ -e "$notes/stop" ] || alone=0 ;; esac
     # The hosts that the remaining ones connect to may be out of reach.
     [ ${#children[@]} -le "$agents" ] || had_ranks=yes
