@@ -196,8 +196,9 @@ void copy_values(const Value* from, Value* to, std::int64_t count, std::int64_t 
   constexpr std::int64_t kCopied = 512 / sizeof(Value);
   constexpr std::int64_t kCacheLine = 64 / sizeof(Value);
   for (std::int64_t at = 0; at < count; at += kCopied) {
-    for (std::int64_t line = 0; line < kCopied; line += kCacheLine) __builtin_prefetch(from + at + next + line, 0, 3);
-    std::copy_n(from + at, std::min(kCopied, count - at), to + at);
+    const std::int64_t copied = std::min(kCopied, count - at);
+    for (std::int64_t line = 0; line < copied; line += kCacheLine) __builtin_prefetch(from + at + next + line, 0, 3);
+    std::copy_n(from + at, copied, to + at);
   }
 }
 
