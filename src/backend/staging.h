@@ -1,17 +1,27 @@
 // A buffer that the host fills and the device's work reads.
 //
 //   Staging labels(backend.queue(), max_samples * sizeof(std::int32_t), "the labels of a batch", /*buffers=*/2);
-//   labels.set(std::as_bytes(std::span(values)), /*buffer=*/0);
+//   labels.set(std::as_bytes(std::span(values)), /*buffer=*/0);   // copies them to page-locked memory
 //   labels.enqueue();                       // enqueues the copy to the device, beside the work of the queue
 //   backend.queue().join_uploads();
 //   kernel(labels.at<std::int32_t>());
 //   labels.set(std::as_bytes(std::span(values)), /*buffer=*/1);   // while that work still reads the first buffer
+//
+// Large content is better written to page-locked memory at once, so that it is not copied on the host:
+//
+//   Staging pixels(backend.queue(), bytes, "the images of a batch", /*buffers=*/2, StagingSource::kept);
+//   const auto allocate = transfer_allocator(backend.queue(), "the images of a batch");
+//   const std::shared_ptr<std::uint8_t> images = allocate(bytes);
+//   pixels.set(std::as_bytes(std::span(images.get(), bytes)));   // `images` must not change until the copy is done
 //
 // If device memory is host memory, nothing is copied or allocated: at() is the memory passed to set(), which must stay
 // valid until the work on it is done.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,11 +30,20 @@
 
 namespace ddp {
 
+// What happens to the host memory that Staging::set() is given.
+enum class StagingSource : std::uint8_t {
+  copied,  // it is copied to page-locked memory, and may then change
+  kept,    // the device copies from it, so it must not change until then; slow if the memory is pageable
+};
+
 class Staging {
  public:
   Staging() = default;
-  Staging(DeviceQueue& queue, std::size_t max_bytes, const std::string& purpose, std::size_t buffers = 1);
+  Staging(DeviceQueue& queue, std::size_t max_bytes, const std::string& purpose, std::size_t buffers = 1,
+          StagingSource source = StagingSource::copied);
 
+  // 0 if device memory is host memory.
+  std::size_t buffers() const { return buffers_.size(); }
   // The work on what this buffer held before must be done.
   void set(std::span<const std::byte> content, std::size_t buffer = 0);
   // Of what was set last. Its buffer's work must be done; DeviceQueue::join_uploads() orders the copy before later work.
@@ -38,14 +57,20 @@ class Staging {
  private:
   DeviceQueue* queue_ = nullptr;  // null: device memory is host memory
   struct Buffer {
-    Memory host;
+    Memory host;  // none for StagingSource::kept
     Memory device;
   };
   std::vector<Buffer> buffers_;
   std::size_t current_ = 0;
+  const void* source_ = nullptr;
   const void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+// Allocates host memory for fast copies, which lives as long as its owners; refers to the queue. Empty if device memory is
+// host memory, where any memory will do.
+std::function<std::shared_ptr<std::uint8_t>(std::size_t bytes)> transfer_allocator(DeviceQueue& queue,
+                                                                                   const std::string& purpose);
 
 // Whether constant data of this size should be kept in device memory: not if that is host memory, and only if the same
 // amount stays free.

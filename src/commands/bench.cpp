@@ -53,9 +53,9 @@ int run_bench(const MpiSession& session, const Options& options) {
       prepare_experiment(session, communicator, ranks.device, with_one_batch(at_full_size(options), session.size()),
                          {.data = DataUse::sample});
   TrainingRun run(experiment, communicator);
+  const HeldBatch held(experiment, session.rank());
   Trainer trainer(experiment, run, communicator, nullptr, nullptr);
   const std::int64_t global_batch = experiment.batch.global_batch;
-  const HeldBatch held(experiment, session.rank());
 
   if (options.bench.stages && session.rank() == 0) print_stages(ranks.device, experiment);
   StepTimer timer(session, communicator, trainer, held.batch());

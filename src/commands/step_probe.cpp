@@ -104,8 +104,8 @@ ProbedStep StepProber::time_step(const StepShape& shape) {
   });
   return or_abort(session_, [&] {
     TrainingRun run(experiment, communicator);
-    Trainer trainer(experiment, run, communicator, nullptr, nullptr);
     const HeldBatch held(experiment, session_.rank());
+    Trainer trainer(experiment, run, communicator, nullptr, nullptr);
     StepTimer timer(session_, communicator, trainer, held.batch(), kShort);
     const double waited_before = thread_core_wait();
     timer.measure(kStretchesPerTurn);

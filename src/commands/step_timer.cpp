@@ -23,9 +23,10 @@ HeldBatch::HeldBatch(const Experiment& experiment, int rank) {
   const Dataset& data = *experiment.data.train;
   const Range samples = experiment.batch.rank_samples(rank, experiment.batch.global_batch);
   const std::size_t bytes = data.shape().size();
-  pixels_.resize(static_cast<std::size_t>(samples.size()) * bytes);
+  pixels_ = experiment.backend->queue().allocate_for_transfer(static_cast<std::size_t>(samples.size()) * bytes,
+                                                              "the images of a batch");
   for (std::int64_t i = 0; i < samples.size(); ++i) {
-    const std::span<std::uint8_t> pixels = std::span(pixels_).subspan(static_cast<std::size_t>(i) * bytes, bytes);
+    const std::span<std::uint8_t> pixels(pixels_.at<std::uint8_t>(static_cast<std::size_t>(i) * bytes), bytes);
     labels_.push_back(data.label(data.read(samples.begin + i, pixels)));
     indices_.push_back(static_cast<std::uint32_t>(samples.begin + i));
     keys_.push_back(sample_key(experiment.options.optimizer.seed, 0, indices_.back()));

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/memory.h"
 #include "data/pipeline/loader.h"
 #include "job/mpi_session.h"
 #include "metrics/phases.h"
@@ -17,12 +18,12 @@
 
 namespace ddp {
 
-// A rank's samples of the first global batch.
+// A rank's samples of the first global batch; must outlive the steps on it.
 class HeldBatch {
  public:
   HeldBatch(const Experiment& experiment, int rank);
   Batch batch() const {
-    return {.pixels = pixels_,
+    return {.pixels = {pixels_.at<std::uint8_t>(0), pixels_.bytes()},
             .labels = labels_,
             .count = static_cast<std::int64_t>(labels_.size()),
             .indices = indices_,
@@ -31,7 +32,7 @@ class HeldBatch {
   }
 
  private:
-  std::vector<std::uint8_t> pixels_;
+  Memory pixels_;  // from which a device copies them in each step
   std::vector<std::int32_t> labels_;
   std::vector<std::uint32_t> indices_;
   std::vector<std::uint64_t> keys_;

@@ -22,7 +22,7 @@ double relative(double x, double y) {
 // In the order in which a step computes them.
 DifferenceKind kind_of(const StepRecord& a, const StepRecord& b, bool divided) {
   if (a.samples != b.samples) return DifferenceKind::data_order;
-  // Images that lie on a device are not hashed.
+  // Images that a device keeps or edits are not hashed.
   if (a.pixels != b.pixels && a.pixels != 0 && b.pixels != 0) return DifferenceKind::augmentation;
   if (a.lr != b.lr) return DifferenceKind::schedule;
   if (!same_number(a.loss, b.loss)) {

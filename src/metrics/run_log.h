@@ -51,7 +51,7 @@ struct TrainRecord {
 struct StepRecord {
   std::int64_t step = 0;
   std::uint64_t samples = 0;  // hash of the indices of the global batch, in order
-  std::uint64_t pixels = 0;   // hash of its images after augmentation; 0: they are kept on the device
+  std::uint64_t pixels = 0;   // hash of its images after augmentation; 0: a GPU keeps or edits them
   double lr = 0;
   double loss = 0;
   double grad_norm = 0;

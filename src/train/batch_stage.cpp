@@ -46,8 +46,8 @@ std::size_t device_bytes(const StageConfig& config) {
 }
 
 BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
-  DDP_ASSERT(!config.mixed || config.resident == nullptr);
-  DDP_ASSERT((!config.edited && config.steps == 0) || config.resident != nullptr);
+  DDP_ASSERT(!config.mixed || (config.resident == nullptr && !config.edited));
+  DDP_ASSERT(config.steps == 0 || config.resident != nullptr);
   const auto samples = static_cast<std::size_t>(config.max_samples);
   const auto staging = [&](std::size_t bytes, const char* purpose) {
     return Staging(queue, samples * bytes, purpose, config.buffers);
@@ -61,10 +61,11 @@ BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(q
   if (config.resident != nullptr) {
     rows_ = staging(sizeof(std::int32_t), "the numbers of a batch's samples");
     row_numbers_.resize(samples * std::max<std::size_t>(1, config.steps));
-    if (config.edited) edits_ = staging(sizeof(ImageEdit), "the edits of a batch's images");
   } else {
-    pixels_ = staging(config.image_bytes, "the images of a batch");
+    pixels_ =
+        Staging(queue, samples * config.image_bytes, "the images of a batch", config.buffers, StagingSource::kept);
   }
+  if (config.edited) edits_ = staging(sizeof(ImageEdit), "the edits of a batch's images");
   if (config.steps == 0) return;
   step_labels_ = column(sizeof(std::int32_t), "the labels of an epoch");
   step_rows_ = column(sizeof(std::int32_t), "the numbers of an epoch's samples");

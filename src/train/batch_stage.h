@@ -1,12 +1,14 @@
 // Transfers a loaded batch to the memory of the backend.
 //
 //   BatchStage stage(backend.queue(), {.image_bytes = image_bytes, .max_samples = max_samples, .resident = resident});
-//   stage.set(batch, 0);                       // the host may then load the next one
+//   stage.set(batch, 0);
 //   stage.enqueue();                           // enqueues the copies to the device
 //   network.forward(Pass::training, state, stage.samples(first, count), results);
 //
-// If all images are in device memory (ResidentImages), only labels, keys and sample indices are copied. If device
-// memory is host memory, nothing is copied (backend/staging.h), and the batch must stay valid until its work is done.
+// If all images are in device memory (ResidentImages), only labels, keys and sample indices are copied. Otherwise the device
+// copies the pixels from where the loader's threads have written them: these must stay valid until the work on the batch is
+// done (LoaderConfig::held is batches_in_use()) and should be page-locked (LoaderConfig::allocate is pixel_allocator()).
+// If device memory is host memory, nothing is copied (backend/staging.h), and all of the batch must stay valid.
 //
 // Note [Steps driven by the device]
 // With resident images these are so few bytes that those of a whole epoch fit. Then the host copies them to tables on the
@@ -18,9 +20,11 @@
 //   stage.take_step(backend.math(), 200, {});               // of the second
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,7 +59,7 @@ struct StageConfig {
   std::int64_t max_samples = 0;              // of a batch
   const ResidentImages* resident = nullptr;  // null: batches contain pixels
   bool mixed = false;                        // batches contain second labels and weights
-  bool edited = false;                       // batches contain edits of resident images
+  bool edited = false;                       // batches contain edits of their images
   std::size_t buffers = 1;                   // batches that may be in use at the same time
   std::size_t steps = 0;                     // of resident images: batches that set_steps() takes; 0: none
 };
@@ -67,6 +71,12 @@ class BatchStage {
  public:
   BatchStage(DeviceQueue& queue, const StageConfig& config);
 
+  // The batches whose pixels must be valid at the same time, if buffers are used in turn: those of the steps in flight.
+  std::size_t batches_in_use() const { return std::max<std::size_t>(1, pixels_.buffers()); }
+  // For LoaderConfig::allocate.
+  std::function<std::shared_ptr<std::uint8_t>(std::size_t bytes)> pixel_allocator() const {
+    return transfer_allocator(queue_, "the images of a batch that is read ahead (--prefetch)");
+  }
   // Sets the batch to copy to this buffer, from 0. All work on the batch that it held before must be done.
   void set(const Batch& batch, std::size_t buffer);
   // Enqueues the copies of the batch to the device, beside the work enqueued so far and before what follows. It is the

@@ -35,12 +35,16 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
               {.max_batch = network.batch(),
                .workers = options.workers,
                .prefetch = options.prefetch,
-               .read_pixels = resident == nullptr || views_.size() > 1},
+               .read_pixels = resident == nullptr || views_.size() > 1,
+               .allocate = stage_.pixel_allocator()},
               [] { return std::nullopt; }) {
   const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
   device_sums_ = backend.queue().allocate(count * sizeof(double), "the sums of an evaluation");
   host_sums_ = backend.queue().allocate_for_transfer((count + 1) * sizeof(double), "the sums of an evaluation");
   sums_ = {host_sums_.at<double>(0), count + 1};
+  if (views_.size() == 1) return;
+  const std::size_t most = static_cast<std::size_t>(network.batch()) * dataset.shape().size();
+  shown_ = backend.queue().allocate_for_transfer(most, "the views of a batch");
 }
 
 EvalResult Evaluator::run(const ModelState& state) {
@@ -52,12 +56,13 @@ EvalResult Evaluator::run(const ModelState& state) {
 LogitLoss Evaluator::run_views(const ModelState& state, const Batch& batch) {
   const Shape shape = dataset_.shape();
   for (const EvalView& view : views_) {
-    shown_.assign(batch.pixels.begin(), batch.pixels.end());
-    for (std::size_t at = 0; at < shown_.size(); at += shape.size()) {
-      show(view, shape, std::span(shown_).subspan(at, shape.size()));
+    const std::span<std::uint8_t> pixels(shown_.at<std::uint8_t>(0), batch.pixels.size());
+    std::copy(batch.pixels.begin(), batch.pixels.end(), pixels.begin());
+    for (std::size_t at = 0; at < pixels.size(); at += shape.size()) {
+      show(view, shape, pixels.subspan(at, shape.size()));
     }
     Batch shown = batch;
-    shown.pixels = shown_;
+    shown.pixels = pixels;
     stage_.set(shown, 0);
     stage_.enqueue();
     double* unused = device_sums_.at<double>(0);

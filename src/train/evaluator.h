@@ -52,7 +52,7 @@ class Evaluator {
   Communicator& ranks_;
   EvalOn where_;
   std::vector<EvalView> views_;
-  std::vector<std::uint8_t> shown_;  // a batch in one of several views
+  Memory shown_;  // a batch in one of several views
   std::vector<std::uint32_t> indices_;
   BatchStage stage_;
   Memory device_sums_;

@@ -242,19 +242,16 @@ std::size_t steps_in_flight(const Experiment& e) {
   return e.device.gpu_module != nullptr && recordable ? kOnGpu : 1;
 }
 
-bool may_keep_images(const Experiment& e) {
-  return !mixes(e.options.data) && (e.edits.has_value() || e.data.train->fixed());
-}
-
 // Only the ends of a pipeline see images and labels.
-StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const ResidentImages* resident) {
-  return {.image_bytes = e.place.first() ? image_bytes : 0,
+StageConfig batch_buffers(const Experiment& e, const TrainingImages& images) {
+  const bool resident = images.resident != nullptr;
+  return {.image_bytes = e.place.first() ? images.data->shape().size() : 0,
           .max_samples = e.batch.per_rank,
-          .resident = resident,
+          .resident = images.resident,
           .mixed = mixes(e.options.data) && (e.place.first() || e.place.last()),
-          .edited = resident != nullptr && e.edits.has_value(),
-          .buffers = resident != nullptr ? 1 : steps_in_flight(e),
-          .steps = resident != nullptr ? static_cast<std::size_t>(e.batch.steps_per_epoch) : 0};
+          .edited = images.edits != nullptr,
+          .buffers = resident ? 1 : steps_in_flight(e),
+          .steps = resident ? static_cast<std::size_t>(e.batch.steps_per_epoch) : 0};
 }
 
 ReducerConfig reducer_config(const Experiment& e) {
@@ -323,8 +320,10 @@ Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
   Normalization normalization = choose_normalization(data, *e.data.train);
   if (inputs.evaluated != nullptr) normalization = evaluated_normalization(normalization, *inputs.evaluated);
   const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
-  // Images that need no decoding can be edited by the device that keeps them.
-  if (augmentation.any() && augmentation.only_edits() && e.data.train->fixed()) e.edits = augmentation;
+  // A GPU edits images while it reads them. Threads that mix images augment them before.
+  const bool only_edits = augmentation.only_edits() && !mixes(data);
+  e.keeps_images = only_edits && e.data.train->fixed();
+  if (augmentation.any() && only_edits && e.device.gpu_module != nullptr) e.edits = augmentation;
   if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
   return normalization;
 }
@@ -382,7 +381,7 @@ void set_up_sums(const MpiSession& session, Communicator& ranks, Experiment& e, 
 
 // Data sets that fit into the device's memory stay there.
 void keep_images(Experiment& e) {
-  e.resident_train = make_resident(e.backend->queue(), *e.data.train, may_keep_images(e));
+  e.resident_train = make_resident(e.backend->queue(), *e.data.train, e.keeps_images);
   e.resident_test = make_resident(e.backend->queue(), *e.data.test, e.data.test->fixed());
 }
 

@@ -77,7 +77,8 @@ struct Experiment {
   std::vector<SmallerImages> smaller;
   // The images in device memory, if that is not host memory and is large enough.
   std::unique_ptr<ResidentImages> resident_train;
-  std::optional<Augmentation> edits;  // of resident training images, which the device makes; nullopt: none
+  bool keeps_images = false;          // steps could read the training images from a device's memory
+  std::optional<Augmentation> edits;  // of training images, which a GPU makes; nullopt: the loader augments them
   std::unique_ptr<ResidentImages> resident_test;
   Memory parameter_memory;
   std::unique_ptr<HostMirror> host_parameters;
@@ -119,10 +120,8 @@ Reduction reduction_of(const Options& options);
 
 // Steps that are begun before the result of the first is read.
 std::size_t steps_in_flight(const Experiment& e);
-// Whether steps can read the training images where a device keeps them.
-bool may_keep_images(const Experiment& e);
-// The batches of a rank that are in use meanwhile, whose images are `resident` or read.
-StageConfig batch_buffers(const Experiment& e, std::size_t image_bytes, const ResidentImages* resident);
+// The batches of a rank that are in use meanwhile.
+StageConfig batch_buffers(const Experiment& e, const TrainingImages& images);
 
 // How gradients are summed, for the number of shards that each rank has now.
 ReducerConfig reducer_config(const Experiment& e);

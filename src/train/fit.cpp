@@ -42,11 +42,12 @@ std::size_t bytes_beside_activations(const Experiment& e) {
                            static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
   // Memory that is not counted is the host's, where batches are the loader's.
   if (e.backend->queue().available_bytes() == 0) return flat;
-  const std::size_t batches = device_bytes(batch_buffers(e, e.data.train->shape().size(), nullptr));
-  if (!may_keep_images(e)) return flat + batches;
-  StageConfig epoch = batch_buffers(e, 0, nullptr);
+  // Those of the full size need most.
+  const StageConfig streamed = batch_buffers(e, {.data = e.data.train.get(), .edits = e.edits ? &*e.edits : nullptr});
+  const std::size_t batches = device_bytes(streamed);
+  if (!e.keeps_images) return flat + batches;
+  StageConfig epoch = streamed;
   epoch.steps = static_cast<std::size_t>(e.batch.steps_per_epoch);
-  epoch.edited = e.edits.has_value();
   return flat + std::max(batches, device_bytes(epoch) + TrainStep::loaded_bytes(e.batch));
 }
 

@@ -49,9 +49,9 @@ TrainingImages training_images(const Experiment& e, std::int64_t epoch) {
   const std::size_t size = e.sizes.at_epoch(epoch);
   if (size < e.smaller.size()) {
     const SmallerImages& smaller = e.smaller[size];
-    return {smaller.train.get(), &smaller.graph, smaller.network.get(), nullptr};
+    return {smaller.train.get(), &smaller.graph, smaller.network.get(), nullptr, nullptr};
   }
-  return {e.data.train.get(), &e.graph, e.network.get(), e.resident_train.get()};
+  return {e.data.train.get(), &e.graph, e.network.get(), e.resident_train.get(), e.edits ? &*e.edits : nullptr};
 }
 
 std::string size_key(const Shape& image) { return fmt::format("{}x{}", image.height, image.width); }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "checkpoint/state.h"
+#include "data/pipeline/augmentation.h"
 #include "data/pipeline/progressive.h"
 #include "model/graph.h"
 #include "model/network.h"
@@ -50,6 +51,7 @@ struct TrainingImages {
   const Graph* graph = nullptr;
   Network* network = nullptr;
   const ResidentImages* resident = nullptr;  // null: the loader reads the images
+  const Augmentation* edits = nullptr;       // that the device makes; null: the loader augments what it reads
 };
 
 // The sizes that --progressive-size asks for; without it, the full size.
@@ -61,7 +63,8 @@ std::vector<SmallerImages> smaller_images(const Experiment& e);
 // Builds the planned networks, which compute in the memory of the full one.
 void build_networks(Experiment& e, const NetworkConfig& full);
 
-// The images of an epoch, from 0.
+// The images of an epoch, from 0. The device edits those of the full size only: smaller ones are resized after they are
+// augmented.
 TrainingImages training_images(const Experiment& e, std::int64_t epoch);
 
 // The key of a size in the plans of a checkpoint: "128x128"; and its plan there, empty if there is none.

@@ -133,7 +133,7 @@ void gather_batch(const Experiment& e, const Dataset& data, Communicator& ranks,
   const std::size_t image = data.shape().size();
   std::vector<std::uint8_t> read;
   std::span<const std::uint8_t> pixels = batch.pixels;
-  if (pixels.empty() && e.place.first()) {  // the images lie in the device's memory
+  if ((pixels.empty() || !batch.edits.empty()) && e.place.first()) {  // the device keeps or edits the images
     read.resize(static_cast<std::size_t>(batch.count) * image);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
       data.read_training(batch.indices[i], batch.keys[i], std::span(read).subspan(i * image, image));

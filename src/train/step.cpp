@@ -101,10 +101,11 @@ std::size_t TrainStep::sample_at(std::size_t which) const {
 }
 
 // Each sample contributes 32 bits that depend on its position in the global batch, so that the sums over the ranks are
-// exact in doubles.
+// exact in doubles. Images that the device keeps or edits are not hashed.
 void TrainStep::hash_batch(double* message, const Batch& batch, std::int64_t samples) const {
   const std::int64_t first = plan_.rank_samples(rank_, samples).begin;
-  const std::size_t bytes = batch.count == 0 ? 0 : batch.pixels.size() / static_cast<std::size_t>(batch.count);
+  const bool known = batch.count > 0 && batch.edits.empty();
+  const std::size_t bytes = known ? batch.pixels.size() / static_cast<std::size_t>(batch.count) : 0;
   std::uint64_t indices = 0;
   std::uint64_t pixels = 0;
   for (std::int64_t i = 0; i < std::ssize(batch.indices); ++i) {

@@ -128,7 +128,7 @@ class TrainStep {
   TrainStep& operator=(const TrainStep&) = delete;
 
   // Enqueues a step. `parameters` is memory of the backend, the same in every call. At most StepSettings::ahead steps
-  // are in flight.
+  // are in flight, whose pixels must stay valid (BatchStage).
   void begin(float* parameters, const Batch& loaded, const StepInput& input);
   // For a stage that takes the batches of steps: copies those of some steps, one after the other, and what else these begin
   // with, except for requests. All but the last have a full batch. No step may be in flight.

@@ -21,7 +21,7 @@ namespace ddp {
 Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
                         PhaseClock& clock)
     : reducer(e.summing_ranks(ranks), *e.backend, *e.sums, reducer_config(e)),
-      stage(e.backend->queue(), batch_buffers(e, images.data->shape().size(), images.resident)),
+      stage(e.backend->queue(), batch_buffers(e, images)),
       statistic_ranks(e.options.model.sync_batch_norm && ranks.size() > 1 ? ranks.duplicate() : nullptr),
       exchange(e.slices.any() ? std::make_unique<RankExchange>(ranks.duplicate()) : nullptr),
       pipeline(e.pipeline ? std::make_unique<PipelineRun>(*e.pipeline, ranks, e.batch.shards_of(e.place.replica).size(),

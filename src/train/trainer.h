@@ -157,7 +157,9 @@ class Trainer {
   // The batches from the cursor of the run on: of each step, or if the device keeps the images, of all steps of an epoch
   // together.
   struct Input {
-    Input(const Experiment& experiment, const TrainingImages& images, const TrainingRun& run, std::int64_t steps);
+    // `stage`: where the batches go.
+    Input(const Experiment& experiment, const TrainingImages& images, const TrainingRun& run, std::int64_t steps,
+          const BatchStage& stage);
     // The first step of a batch, both from 0.
     std::int64_t first_step_of(std::int64_t batch) const;
     // Of the loader, with steps in place of batches.
@@ -170,11 +172,11 @@ class Trainer {
     BatchStream stream;
     Loader loader;
   };
-  TrainingImages images_;  // of the cursor's epoch
+  TrainingImages images_;         // of the cursor's epoch
+  std::unique_ptr<Input> input_;  // ends after the engine, which waits for the steps that read its batches
   std::unique_ptr<Engine> engine_;
   std::optional<Balance> balance_;
-  PhaseTotals measured_;  // up to the last step
-  std::unique_ptr<Input> input_;
+  PhaseTotals measured_;        // up to the last step
   std::int64_t loaded_to_ = 0;  // the step behind those that the device has
   // A step in flight.
   struct BegunStep {

@@ -6,7 +6,8 @@
 
 namespace ddp {
 
-Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, std::int64_t steps)
+Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const TrainingRun& run, std::int64_t steps,
+                      const BatchStage& stage)
     : at_a_time(images.resident == nullptr ? 1 : e.batch.steps_per_epoch),
       begin(run.step()),
       end(run.step() + steps),
@@ -25,8 +26,10 @@ Trainer::Input::Input(const Experiment& e, const TrainingImages& images, const T
               .training = true,
               .mixup = e.place.first() ? e.options.data.mixup : 0,
               .cutmix = e.place.first() ? e.options.data.cutmix : 0,
-              .edits = images.resident != nullptr && e.edits ? &*e.edits : nullptr,
-              .mixes_by_batch = e.options.data.mixup_per == MixPer::batch},
+              .edits = images.edits,
+              .mixes_by_batch = e.options.data.mixup_per == MixPer::batch,
+              .held = stage.batches_in_use(),
+              .allocate = stage.pixel_allocator()},
              [this] { return stream.next(); }) {}
 
 std::int64_t Trainer::Input::first_step_of(std::int64_t batch) const {
@@ -52,7 +55,8 @@ std::vector<LoadSpan> Trainer::last_loads() const {
 
 // The batches from the run's position on.
 void Trainer::read_from_here() {
-  input_ = std::make_unique<Input>(experiment_, images_, run_, steps_with_these_images());
+  input_.reset();  // before the next one allocates memory
+  input_ = std::make_unique<Input>(experiment_, images_, run_, steps_with_these_images(), engine_->stage);
   recorder_.follow(engine_->reducer);
   loaded_to_ = run_.step();
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -38,10 +39,10 @@ struct Samples {
 };
 
 // The first of them.
-inline MemoryDataset dataset(std::int64_t count) {
+inline std::unique_ptr<Dataset> dataset(std::int64_t count) {
   Samples all(0, count);
   const std::vector<std::uint8_t> labels(all.labels.begin(), all.labels.end());
-  return {"golden", {1, 28, 28}, 10, std::move(all.pixels), labels};
+  return std::make_unique<MemoryDataset>("golden", Shape{1, 28, 28}, 10, std::move(all.pixels), labels);
 }
 
 inline std::vector<float> initial_parameters(const Graph& graph) {

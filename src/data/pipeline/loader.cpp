@@ -16,6 +16,11 @@ namespace {
 
 constexpr std::size_t kKeptSpans = 1024;
 
+std::shared_ptr<std::uint8_t> own_memory(std::size_t bytes) {
+  const auto memory = std::make_shared<std::vector<std::uint8_t>>(bytes);
+  return {memory, memory->data()};
+}
+
 }  // namespace
 
 Batch part_of(const Batch& batch, std::int64_t first, std::int64_t count) {
@@ -37,17 +42,24 @@ Batch part_of(const Batch& batch, std::int64_t first, std::int64_t count) {
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch next_batch)
-    : dataset_(dataset), config_(config), next_batch_(std::move(next_batch)) {
-  DDP_ASSERT(config.max_batch > 0 && config.workers >= 0);
+    : dataset_(dataset),
+      config_(config),
+      next_batch_(std::move(next_batch)),
+      ahead_(config.workers == 0 ? 1 : std::max(config.prefetch, 1) + 1) {
+  DDP_ASSERT(config.max_batch > 0 && config.workers >= 0 && config.held > 0);
   DDP_ASSERT(!config.mixes() || (config.training && config.read_pixels));
-  DDP_ASSERT(config.edits == nullptr || (config.training && !config.read_pixels));
+  DDP_ASSERT(config.edits == nullptr || (config.training && !config.mixes()));
   const auto capacity = static_cast<std::size_t>(config.max_batch);
-  slots_.resize(config.workers == 0 ? 1 : static_cast<std::size_t>(std::max(config.prefetch, 1)) + 1);
+  slots_.resize(static_cast<std::size_t>(ahead_) + config.held - 1);
   for (Slot& each : slots_) {
     each.indices.reserve(capacity);
     each.keys.reserve(capacity);
     each.partners.reserve(capacity);
-    if (config.read_pixels) each.pixels.resize(capacity * dataset.shape().size());
+    if (config.read_pixels) {
+      const std::size_t bytes = capacity * dataset.shape().size();
+      each.memory = config.allocate ? config.allocate(bytes) : own_memory(bytes);
+      each.pixels = {each.memory.get(), bytes};
+    }
     each.labels.resize(capacity);
     if (config.edits != nullptr) each.edits.resize(capacity);
     if (!config.mixes()) continue;
@@ -74,15 +86,11 @@ Loader::~Loader() {
 
 std::optional<Batch> Loader::next() {
   if (failure_) std::rethrow_exception(failure_);
-  if (holding_) {
-    holding_ = false;
-    ++released_;
-  }
-  while (!ended_ && submitted_ - released_ < static_cast<std::int64_t>(slots_.size())) {
+  while (!ended_ && submitted_ - taken_ < ahead_) {
     if (!submit_next()) ended_ = true;
   }
-  if (submitted_ == released_) return std::nullopt;
-  Slot& current = slot(released_);
+  if (submitted_ == taken_) return std::nullopt;
+  Slot& current = slot(taken_);
   if (workers_.empty()) {
     load(current, 0, current.indices.size());
     if (config_.mixes()) mix(current);
@@ -93,11 +101,11 @@ std::optional<Batch> Loader::next() {
     failure_ = current.error;
   }
   if (failure_) std::rethrow_exception(failure_);
-  holding_ = true;
+  ++taken_;
   ++delivered_;
   const std::size_t count = current.indices.size();
   const std::size_t mixed = config_.mixes() ? count : 0;
-  return Batch{.pixels = std::span(current.pixels).first(config_.read_pixels ? count * dataset_.shape().size() : 0),
+  return Batch{.pixels = current.pixels.first(config_.read_pixels ? count * dataset_.shape().size() : 0),
                .labels = std::span(current.labels).first(count),
                .count = static_cast<std::int64_t>(count),
                .indices = current.indices,
@@ -110,7 +118,7 @@ std::optional<Batch> Loader::next() {
 // The mutex is held.
 std::int64_t Loader::count_ready() {
   std::int64_t ready = 0;
-  for (std::int64_t sequence = released_; sequence < submitted_; ++sequence) ready += slot(sequence).ready ? 1 : 0;
+  for (std::int64_t sequence = taken_; sequence < submitted_; ++sequence) ready += slot(sequence).ready ? 1 : 0;
   return ready;
 }
 
@@ -145,14 +153,13 @@ void Loader::restart(NextBatch next_batch) {
   if (!workers_.empty()) {
     std::unique_lock lock(mutex_);
     has_batch_.wait(lock, [this] {
-      for (std::int64_t sequence = released_; sequence < submitted_; ++sequence) {
+      for (std::int64_t sequence = taken_; sequence < submitted_; ++sequence) {
         if (!slot(sequence).ready) return false;
       }
       return true;
     });
   }
-  released_ = submitted_;
-  holding_ = false;
+  taken_ = submitted_;
   ended_ = false;
   failure_ = nullptr;
   next_batch_ = std::move(next_batch);
@@ -190,11 +197,12 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
   const double started = now();
   const double cpu_before = thread_cpu_seconds();
   const std::size_t bytes = dataset_.shape().size();
+  const bool augments = config_.training && config_.edits == nullptr;
   for (std::size_t i = begin; i < end; ++i) {
     std::int64_t index = target.indices[i];
     if (config_.read_pixels) {
-      const std::span<std::uint8_t> pixels = std::span(target.pixels).subspan(i * bytes, bytes);
-      index = config_.training ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
+      const std::span<std::uint8_t> pixels = target.pixels.subspan(i * bytes, bytes);
+      index = augments ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
     }
     if (config_.edits != nullptr) target.edits[i] = edit_of(*config_.edits, dataset_.shape(), target.keys[i]);
     target.labels[i] = dataset_.label(index);
@@ -214,8 +222,8 @@ void Loader::mix(Slot& target) const {
     target.other_labels[i] = target.labels[partner];
     if (partner == i) target.label_weights[i] = 1;
     if (partner <= i) continue;
-    const std::span<std::uint8_t> a = std::span(target.pixels).subspan(i * bytes, bytes);
-    const std::span<std::uint8_t> b = std::span(target.pixels).subspan(partner * bytes, bytes);
+    const std::span<std::uint8_t> a = target.pixels.subspan(i * bytes, bytes);
+    const std::span<std::uint8_t> b = target.pixels.subspan(partner * bytes, bytes);
     const std::uint64_t key_a = config_.mixes_by_batch ? target.batch_key : target.keys[i];
     const std::uint64_t key_b = config_.mixes_by_batch ? target.batch_key : target.keys[partner];
     if (cuts_pair(config_.mixup, config_.cutmix, key_a)) {

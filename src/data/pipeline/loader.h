@@ -6,7 +6,8 @@
 //   });
 //   while (std::optional<Batch> batch = loader.next()) train_step(batch->pixels, batch->labels);
 //
-// Batches are delivered in order regardless of the number of workers, and nothing is allocated per batch.
+// Batches are delivered in order regardless of the number of workers, and nothing is allocated per batch. Workers write
+// pixels to memory that the caller may provide, such as page-locked memory, from which a device copies them.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -26,7 +28,8 @@
 
 namespace ddp {
 
-// A loaded batch: views into a slot of the loader, valid until the following next() or restart().
+// A loaded batch: views into a slot of the loader, valid until the following next(), with LoaderConfig::held of n until the
+// n-th following one, or until restart().
 struct Batch {
   std::span<const std::uint8_t> pixels;  // [count][channels][height][width]; empty without read_pixels
   std::span<const std::int32_t> labels;  // [count]
@@ -37,7 +40,7 @@ struct Batch {
   // With mixup or CutMix (data/pipeline/mixup.h): the label of each sample's partner, and the weight of its own label, 0 to 1.
   std::span<const std::int32_t> other_labels = {};  // [count], or empty
   std::span<const float> label_weights = {};        // [count], or empty
-  // With LoaderConfig::edits: how the device is to change the images that it reads.
+  // With LoaderConfig::edits: how the device is to change the images, whose pixels are those of the data set.
   std::span<const ImageEdit> edits = {};  // [count], or empty
 };
 
@@ -56,15 +59,19 @@ struct BatchRequest {
 };
 
 struct LoaderConfig {
-  std::int64_t max_batch = 0;           // samples of the largest batch
-  int workers = 1;                      // threads; 0: next() itself reads the samples
-  int prefetch = 2;                     // batches read ahead of the one in use; at least 1; ignored if workers is 0
-  bool read_pixels = true;              // false: labels and indices only, for images kept in device memory
-  bool training = false;                // read augmented images, by the keys of the batches
-  double mixup = 0;                     // the parameter of mixup, for training; 0: off
-  double cutmix = 0;                    // likewise; with both, each pair is mixed by one of them
-  const Augmentation* edits = nullptr;  // without read_pixels: what edit_of() draws for each sample; null: nothing
-  bool mixes_by_batch = false;          // draw from the batch's key instead of the samples'
+  std::int64_t max_batch = 0;  // samples of the largest batch
+  int workers = 1;             // threads; 0: next() itself reads the samples
+  int prefetch = 2;            // batches read ahead of those in use; at least 1; ignored if workers is 0
+  bool read_pixels = true;     // false: labels and indices only, for images kept in device memory
+  bool training = false;       // read augmented images, by the keys of the batches
+  double mixup = 0;            // the parameter of mixup, for training; 0: off
+  double cutmix = 0;           // likewise; with both, each pair is mixed by one of them
+  // Images are read as they are, and for each sample edit_of() is drawn; null: the data set augments them.
+  const Augmentation* edits = nullptr;
+  bool mixes_by_batch = false;  // draw from the batch's key instead of the samples'
+  std::size_t held = 1;         // batches that are valid at a time, the last one included
+  // Allocates the memory of a batch's pixels; called once for each slot. Empty: the loader's own memory.
+  std::function<std::shared_ptr<std::uint8_t>(std::size_t bytes)> allocate = {};
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
@@ -112,13 +119,15 @@ class Loader {
   void restart(NextBatch next_batch);
 
  private:
-  // The buffers of one batch. Batch number s is in slots_[s % slots_.size()].
+  // The buffers of one batch. Batch number s is in slots_[s % slots_.size()]; there are as many slots as batches that are
+  // held or read ahead.
   struct Slot {
     std::vector<std::uint32_t> indices;
     std::vector<std::uint64_t> keys;
     std::vector<std::uint32_t> partners;
     std::uint64_t batch_key = 0;
-    std::vector<std::uint8_t> pixels;
+    std::shared_ptr<std::uint8_t> memory;  // of the pixels
+    std::span<std::uint8_t> pixels;
     std::vector<std::int32_t> labels;
     std::vector<std::int32_t> other_labels;
     std::vector<float> label_weights;
@@ -141,9 +150,9 @@ class Loader {
   LoaderConfig config_;
   NextBatch next_batch_;
   std::vector<Slot> slots_;
+  std::int64_t ahead_;          // batches that are submitted before the first of them is taken
   bool ended_ = false;          // next_batch_ has returned nullopt
-  bool holding_ = false;        // the caller is using the batch released_
-  std::int64_t released_ = 0;   // sequence numbers below are finished
+  std::int64_t taken_ = 0;      // sequence numbers below were returned by next(), or discarded
   std::exception_ptr failure_;  // rethrown by next() from now on
   std::int64_t delivered_ = 0;
   std::int64_t ready_sum_ = 0;

@@ -3,14 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "base/random.h"
+#include "data/pipeline/augmentation.h"
 #include "data/pipeline/mixup.h"
 #include "data/pipeline/sample_key.h"
 #include "data/pipeline/sampler.h"
@@ -156,6 +160,91 @@ TEST_P(LoaderOf, ABatchStaysAsItIsUntilTheNextCall) {
     ASSERT_TRUE(batch.has_value());
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives workers time to overwrite it by mistake
     expect_batch(*batch, indices);
+  }
+}
+
+TEST_P(LoaderOf, HeldBatchesStayAsTheyAreWhileLaterOnesAreRead) {
+  const TestDataset data(200);
+  for (const std::size_t held : {2U, 3U, 6U}) {
+    Sequence sequence = random_sequence(20, 16, 200, held);
+    LoaderConfig holds = config(16);
+    holds.held = held;
+    Loader loader(data, holds, sequence.source());
+    std::vector<Batch> taken;
+    for (std::size_t b = 0; b < sequence.batches().size(); ++b) {
+      const std::optional<Batch> batch = loader.next();
+      ASSERT_TRUE(batch.has_value());
+      taken.push_back(*batch);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives workers time to overwrite them by mistake
+      for (std::size_t i = b + 1 - std::min(held, b + 1); i <= b; ++i) expect_batch(taken[i], sequence.batches()[i]);
+    }
+    EXPECT_FALSE(loader.next().has_value());
+  }
+}
+
+TEST_P(LoaderOf, ReadsIntoTheMemoryThatItIsGiven) {
+  const TestDataset data(200);
+  Sequence sequence = random_sequence(30, 16, 200, 9);
+  std::vector<std::weak_ptr<std::vector<std::uint8_t>>> given;
+  LoaderConfig elsewhere = config(16);
+  elsewhere.held = 2;
+  elsewhere.allocate = [&given](std::size_t bytes) -> std::shared_ptr<std::uint8_t> {
+    EXPECT_EQ(bytes, 16 * kShape.size());
+    const auto memory = std::make_shared<std::vector<std::uint8_t>>(bytes);
+    given.push_back(memory);
+    return {memory, memory->data()};
+  };
+  {
+    Loader loader(data, elsewhere, sequence.source());
+    const auto [workers, prefetch] = GetParam();
+    ASSERT_EQ(given.size(), static_cast<std::size_t>(workers == 0 ? 0 : prefetch) + elsewhere.held);
+    for (std::size_t b = 0; b < sequence.batches().size(); ++b) {
+      const std::optional<Batch> batch = loader.next();
+      ASSERT_TRUE(batch.has_value());
+      EXPECT_EQ(batch->pixels.data(), given[b % given.size()].lock()->data());
+      expect_batch(*batch, sequence.batches()[b]);
+    }
+  }
+  for (const auto& memory : given) EXPECT_TRUE(memory.expired());
+}
+
+// Where another sample replaces one that cannot be read, as of a folder, the edit is that of the original's key.
+class ReplacingDataset : public TestDataset {
+ public:
+  ReplacingDataset() : TestDataset(200) {}
+  std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+    return TestDataset::read(index == 13 ? 14 : index, pixels);
+  }
+};
+
+// The edits make of the pixels what the data set's augmentation would.
+TEST_P(LoaderOf, DrawsEditsForImagesThatItReadsAsTheyAre) {
+  const Augmentation augmentation{
+      .crop_padding = 1, .crop_reflects = true, .flip = true, .cutout = 2, .erasing = 0.5, .fill = {3, 250}};
+  const AugmentedDataset data(std::make_unique<ReplacingDataset>(), augmentation);
+  Sequence sequence({{13, 2, 3, 4, 5}, {}, {6, 199, 13}});
+  LoaderConfig edited = config(5);
+  edited.training = true;
+  edited.edits = &augmentation;
+  Loader loader(data, edited, sequence.source());
+  const EditRules rules{.height = 3, .width = 5, .reflects = true};
+  for (std::size_t b = 0; b < sequence.batches().size(); ++b) {
+    const std::optional<Batch> batch = loader.next();
+    const std::vector<std::uint32_t>& indices = sequence.batches()[b];
+    ASSERT_EQ(batch->edits.size(), indices.size());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      std::vector<std::uint8_t> expected(kShape.size());
+      const std::int64_t found = data.read_training(indices[i], key_of(indices[i], b + 1), expected);
+      EXPECT_EQ(batch->labels[i], label_of(found));
+      std::vector<std::uint8_t> actual;
+      for (std::size_t c = 0; c < 2; ++c) {
+        const std::uint8_t* plane = &batch->pixels[i * kShape.size() + c * 15];
+        for (std::int32_t p = 0; p < 15; ++p) {
+          actual.push_back(edited_byte(plane, rules, batch->edits[i], p / 5, p % 5, augmentation.fill[c]));
+        }
+      }
+      EXPECT_EQ(actual, expected) << "sample " << indices[i];
+    }
   }
 }
 
@@ -319,27 +408,30 @@ TEST_P(LoaderOf, MixesAWholeBatchByOneWeight) {
   }
 }
 
-// While the caller holds the first batch, workers read exactly `prefetch` more.
+// While the caller has the first batches, workers read exactly `prefetch` more.
 TEST(Loader, ReadsAheadByPrefetch) {
-  for (const int prefetch : {1, 3}) {
+  for (const auto& [prefetch, held] : {std::pair(1, 1), {3, 1}, {1, 4}, {3, 2}}) {
     const TestDataset data(100);
     Sequence sequence(std::vector<std::vector<std::uint32_t>>(10, {1, 2, 3, 4}));
-    Loader loader(data, {.max_batch = 4, .workers = 2, .prefetch = prefetch}, sequence.source());
+    Loader loader(data, {.max_batch = 4, .workers = 2, .prefetch = prefetch, .held = static_cast<std::size_t>(held)},
+                  sequence.source());
     EXPECT_EQ(data.reads(), 0);
-    loader.next();
-    const std::int64_t expected = 4 * (1 + std::int64_t{prefetch});
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (data.reads() < expected && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(data.reads(), expected);
-    EXPECT_EQ(sequence.position(), static_cast<std::size_t>(1 + prefetch));
+    for (int taken = 1; taken <= 3; ++taken) {
+      loader.next();
+      const std::int64_t expected = 4 * std::int64_t{taken + prefetch};
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (data.reads() < expected && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      EXPECT_EQ(data.reads(), expected);
+      EXPECT_EQ(sequence.position(), static_cast<std::size_t>(taken + prefetch));
+    }
   }
 }
 
 TEST(Loader, WithoutWorkersReadsOnlyWhatIsAskedFor) {
   const TestDataset data(100);
   Sequence sequence(std::vector<std::vector<std::uint32_t>>(10, {1, 2, 3, 4}));
-  Loader loader(data, {.max_batch = 4, .workers = 0, .prefetch = 5}, sequence.source());
+  Loader loader(data, {.max_batch = 4, .workers = 0, .prefetch = 5, .held = 3}, sequence.source());
   loader.next();
   EXPECT_EQ(data.reads(), 4);
   EXPECT_EQ(sequence.position(), 1U);

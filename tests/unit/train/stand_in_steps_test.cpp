@@ -30,7 +30,7 @@ TEST(StandInSteps, AheadOfTheHostAndRecordedTheyGiveTheSameBits) {
 TEST(StandInSteps, LoadedBeforeTheyGiveTheSameBits) {
   const std::uint32_t seed = std::random_device{}();
   RigConfig config = on_gpu();
-  config.resident = true;
+  config.images = RigImages::resident;
   const testing::Outcome expected = testing::train_ahead(1, config, seed);
   config.loaded_steps = 4;
   for (const std::size_t ahead : {1, 4}) {
@@ -41,9 +41,28 @@ TEST(StandInSteps, LoadedBeforeTheyGiveTheSameBits) {
   }
 }
 
+// The loader's threads write the images to page-locked memory, and the kernel that reads them edits them as threads do.
+TEST(StandInSteps, FromALoaderTheyGiveTheSameBits) {
+  const std::uint32_t seed = std::random_device{}();
+  RigConfig config = on_gpu();
+  const testing::Outcome given = testing::train_ahead(1, config, seed);
+  config.images = RigImages::augmented;
+  testing::Outcome augmented = testing::train_ahead(1, config, seed);
+  EXPECT_NE(augmented.losses, given.losses);
+  augmented.pixels.assign(given.pixels.size(), 0);
+  config.record = true;
+  for (const std::size_t ahead : {1, 4}) {
+    config.ahead = ahead;
+    config.images = RigImages::read;
+    EXPECT_EQ(testing::train_ahead(1, config, seed), given) << ahead << " steps, seed " << seed;
+    config.images = RigImages::edited;
+    EXPECT_EQ(testing::train_ahead(1, config, seed), augmented) << ahead << " steps, seed " << seed;
+  }
+}
+
 TEST(StandInSteps, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
   RigConfig config = on_gpu();
-  config.resident = true;
+  config.images = RigImages::resident;
   config.record = true;
   testing::halts_within_several(1, config);
 }
@@ -71,7 +90,7 @@ TEST(StandInSteps, ChangeNothingBehindOneThatIsNotFinite) {
   config.ahead = 5;
   config.record = true;
   testing::halts_and_resumes(1, config);
-  config.resident = true;
+  config.images = RigImages::resident;
   config.loaded_steps = 5;
   testing::halts_and_resumes(1, config);
 }

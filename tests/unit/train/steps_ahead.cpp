@@ -21,9 +21,8 @@ void note(const StepResult& result, Outcome& outcome) {
   outcome.losses.push_back(result.loss);
   outcome.norms.push_back(result.grad_norm);
   outcome.correct.push_back(result.correct);
-  for (const std::uint64_t hash : {result.hashes.samples, result.hashes.pixels, result.hashes.weights}) {
-    outcome.hashes.push_back(hash);
-  }
+  for (const std::uint64_t hash : {result.hashes.samples, result.hashes.weights}) outcome.hashes.push_back(hash);
+  outcome.pixels.push_back(result.hashes.pixels);
 }
 
 // The steps up to the next that has fewer samples, as the last one of an epoch.
@@ -64,6 +63,11 @@ Outcome train_ahead(int ranks, const RigConfig& config, std::uint32_t seed) {
       const auto number = static_cast<std::int64_t>(begun) + 1;
       return RigStep{number, all * number, samples.at(begun), 0.1 / static_cast<double>(number)};
     };
+    if (config.images > RigImages::resident) {
+      std::vector<RigStep> steps;
+      for (std::size_t s = 0; s < samples.size(); ++s) steps.push_back(step_of(s));
+      rig.read(steps);
+    }
     for (std::size_t begun = 0; begun < samples.size() || rig.step.in_flight() > 0;) {
       const bool loads = config.loaded_steps > 0 && (begun == 0 || samples.at(begun - 1) < all);
       const bool full = rig.step.in_flight() == config.ahead;

@@ -17,6 +17,7 @@ struct Outcome {
   std::vector<double> norms;
   std::vector<std::int64_t> correct;
   std::vector<std::uint64_t> hashes;
+  std::vector<std::uint64_t> pixels;  // hashes, 0 where the device keeps or edits the images
   std::vector<float> parameters;
   bool operator==(const Outcome&) const = default;
 };

@@ -42,7 +42,7 @@ TEST(StepsAhead, GiveTheSameBitsIfTheyAreLoadedBefore) {
                      .shards = 4,
                      .algorithm = Reduction::tree,
                      .optimizer = {.momentum = 0.9, .weight_decay = 5e-4, .clip_norm = 1},
-                     .resident = true};
+                     .images = RigImages::resident};
     const testing::Outcome direct = testing::train_ahead(ranks, config, seed);
     config.loaded_steps = 4;
     for (const std::size_t ahead : {std::size_t{1}, std::size_t{3}, kMostStepsAhead}) {
@@ -55,6 +55,33 @@ TEST(StepsAhead, GiveTheSameBitsIfTheyAreLoadedBefore) {
           EXPECT_EQ(testing::train_ahead(ranks, config, seed), direct)
               << ranks << " ranks, " << ahead << " steps, " << together << " at once, " << queued << ", seed " << seed;
         }
+      }
+    }
+  }
+}
+
+// Also if a loader's threads write the images to where the device copies them from, which may be late; and if the device
+// edits them, as the threads do otherwise.
+TEST(StepsAhead, GiveTheSameBitsIfALoaderReadsTheirImages) {
+  const std::uint32_t seed = std::random_device{}();
+  for (const int ranks : {1, 2}) {
+    RigConfig config{.global_batch = 24, .shards = 4, .algorithm = Reduction::tree, .optimizer = {.momentum = 0.9}};
+    const testing::Outcome given = testing::train_ahead(ranks, config, seed);
+    config.images = RigImages::augmented;
+    testing::Outcome augmented = testing::train_ahead(ranks, config, seed);
+    EXPECT_NE(augmented.pixels, given.pixels);
+    EXPECT_NE(augmented.losses, given.losses);
+    augmented.pixels.assign(given.pixels.size(), 0);
+    for (const std::size_t ahead : {std::size_t{1}, std::size_t{3}, kMostStepsAhead}) {
+      for (const bool queued : {false, true}) {
+        config.ahead = ahead;
+        config.queued = queued;
+        config.images = RigImages::read;
+        EXPECT_EQ(testing::train_ahead(ranks, config, seed), given)
+            << ranks << " ranks, " << ahead << " steps, " << queued << ", seed " << seed;
+        config.images = RigImages::edited;
+        EXPECT_EQ(testing::train_ahead(ranks, config, seed), augmented)
+            << ranks << " ranks, " << ahead << " steps, " << queued << ", seed " << seed;
       }
     }
   }
@@ -80,8 +107,12 @@ TEST(StepsAhead, AreRecordedTogether) {
   omp_set_num_threads(1);
   const auto self = make_self_communicator();
   constexpr std::int64_t kBatch = 24;
-  TrainingRig rig(
-      *self, {.global_batch = kBatch, .ahead = 6, .queued = true, .resident = true, .loaded_steps = 18, .together = 3});
+  TrainingRig rig(*self, {.global_batch = kBatch,
+                          .ahead = 6,
+                          .queued = true,
+                          .images = RigImages::resident,
+                          .loaded_steps = 18,
+                          .together = 3});
   std::vector<RigStep> steps;
   for (std::int64_t s = 1; s <= 18; ++s) steps.push_back({s, s * kBatch, kBatch, 0.1});
   rig.load(steps);
@@ -98,7 +129,7 @@ TEST(StepsAhead, AreRecordedTogether) {
 TEST(StepsAhead, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool queued : {false, true}) {
-      testing::halts_within_several(ranks, {.global_batch = 24, .queued = queued, .resident = true});
+      testing::halts_within_several(ranks, {.global_batch = 24, .queued = queued, .images = RigImages::resident});
     }
   }
 }
@@ -115,7 +146,7 @@ TEST(StepsAhead, ChangeNothingBehindOneThatIsNotFiniteAndWasLoadedBefore) {
                                        .optimizer = {.momentum = 0.9},
                                        .ahead = 5,
                                        .queued = true,
-                                       .resident = true,
+                                       .images = RigImages::resident,
                                        .loaded_steps = 5});
   }
 }

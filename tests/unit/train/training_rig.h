@@ -1,13 +1,17 @@
 // A rank's complete training step without a session, for tests that run ranks on threads.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
+#include "data/pipeline/augmentation.h"
+#include "data/pipeline/loader.h"
 #include "gradients/reducer.h"
 #include "model/network.h"
 #include "model/zoo.h"
@@ -20,6 +24,15 @@
 
 namespace ddp {
 
+// Where the images of a rig's steps come from.
+enum class RigImages {
+  given,      // from memory
+  resident,   // the device keeps them
+  read,       // from a loader
+  augmented,  // from a loader that augments them
+  edited      // from a loader, and the device makes the same of them
+};
+
 struct RigConfig {
   std::int64_t global_batch = 64;
   int shards = 0;  // 0: the number of ranks
@@ -30,8 +43,8 @@ struct RigConfig {
   std::size_t ahead = 1;                           // StepSettings::ahead
   bool record = false;                             // StepSettings::record
   std::unique_ptr<Backend> (*device)() = nullptr;  // null: as `queued` says
-  bool queued = false;           // on a queued backend that works like a GPU: staged sums, recorded steps
-  bool resident = false;         // the device keeps the images
+  bool queued = false;  // on a queued backend that works like a GPU: staged sums, recorded steps
+  RigImages images = RigImages::given;
   std::size_t loaded_steps = 0;  // StageConfig::steps; 0: each step brings its batch
   std::size_t together = 1;      // StepSettings::together
 };
@@ -55,16 +68,18 @@ class TrainingRig {
                 : config.queued          ? make_queued_backend()
                                          : make_cpu_backend()),
         parameters(golden::initial_parameters(graph)),
-        network(*backend, graph, {batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
+        network(*backend, graph, network_config(config),
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
         optimizer(*backend, segments_of(graph, slices), config.optimizer),
         sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
-        images(config.resident ? std::make_unique<ResidentImages>(backend->queue(), golden::dataset(kSamples))
-                               : nullptr),
+        images(config.images == RigImages::resident
+                   ? std::make_unique<ResidentImages>(backend->queue(), *golden::dataset(kSamples))
+                   : nullptr),
         stage(backend->queue(), {.image_bytes = 784,
                                  .max_samples = batch.per_rank,
                                  .resident = images.get(),
+                                 .edited = config.images == RigImages::edited,
                                  .buffers = config.ahead,
                                  .steps = config.loaded_steps}),
         step({*backend,
@@ -81,7 +96,8 @@ class TrainingRig {
              batch, ranks.rank(),
              {.record = config.queued || config.record, .ahead = config.ahead, .together = config.together}),
         momentum(config.optimizer.own_momentum()),
-        ranks_(ranks) {
+        ranks_(ranks),
+        kind_(config.images) {
     if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
   }
 
@@ -90,14 +106,37 @@ class TrainingRig {
     begin(number, first, samples, lr, request);
     return step.finish();
   }
-  // Only begins it; as from a loader, the batch is gone when this returns.
+  // Only begins it. As a loader does, this keeps the batch until as many others have begun as may be in flight.
   void begin(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
     if (stage.takes_steps()) {
       step.begin_loaded(parameters.data(), request);
       return;
     }
-    const RigBatch data = batch_of({{number, first, samples, lr}});
-    step.begin(parameters.data(), data.batch(), input_of({number, first, samples, lr}, request));
+    const RigStep next{number, first, samples, lr};
+    if (loader_) {
+      step.begin(parameters.data(), *loader_->next(), input_of(next, request));
+      return;
+    }
+    while (given_.size() >= stage.batches_in_use()) given_.pop_front();
+    given_.push_back(batch_of({next}));
+    step.begin(parameters.data(), given_.back().batch(), input_of(next, request));
+  }
+  // The steps that begin next, for images that a loader reads.
+  void read(const std::vector<RigStep>& steps) {
+    data_ = std::make_unique<AugmentedDataset>(golden::dataset(kSamples), augmentation());
+    const auto source = [this, steps, next = std::size_t{0}]() mutable -> std::optional<BatchRequest> {
+      if (next == steps.size()) return std::nullopt;
+      requested_ = batch_of({steps[next++]});
+      return BatchRequest{requested_.indices, requested_.keys};
+    };
+    loader_ = std::make_unique<Loader>(*data_,
+                                       LoaderConfig{.max_batch = batch.per_rank,
+                                                    .workers = 2,
+                                                    .training = kind_ != RigImages::read,
+                                                    .edits = kind_ == RigImages::edited ? &augmentation() : nullptr,
+                                                    .held = stage.batches_in_use(),
+                                                    .allocate = stage.pixel_allocator()},
+                                       source);
   }
   // The steps that begin next, for RigConfig::loaded_steps.
   void load(const std::vector<RigStep>& steps) {
@@ -120,12 +159,8 @@ class TrainingRig {
   Reducer reducer;
   std::unique_ptr<ResidentImages> images;
   BatchStage stage;
-  TrainStep step;
-  double momentum;  // (or beta1) of the next steps
 
  private:
-  static constexpr std::int64_t kSamples = 700;  // that are resident
-
   // This rank's samples of some steps.
   struct RigBatch {
     golden::Samples data{0, 0};
@@ -134,10 +169,37 @@ class TrainingRig {
     bool resident = false;
     Batch batch() const {
       Batch all = data.batch();
-      if (!resident) return all;
-      return {.pixels = {}, .labels = all.labels, .count = all.count, .indices = indices, .keys = keys};
+      all.indices = indices;
+      all.keys = keys;
+      if (resident) all.pixels = {};
+      return all;
     }
   };
+  // Steps in flight read these until they have ended.
+  std::deque<RigBatch> given_;
+  std::unique_ptr<Dataset> data_;
+  RigBatch requested_;
+  std::unique_ptr<Loader> loader_;
+
+ public:
+  TrainStep step;
+  double momentum;  // (or beta1) of the next steps
+
+ private:
+  static constexpr std::int64_t kSamples = 700;  // that are resident or read
+
+  static const Augmentation& augmentation() {
+    static const Augmentation all{
+        .crop_padding = 3, .crop_reflects = true, .flip = true, .cutout = 9, .erasing = 0.5, .fill = {77}};
+    return all;
+  }
+  NetworkConfig network_config(const RigConfig& config) const {
+    NetworkConfig result{batch.per_shard, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F};
+    if (config.images != RigImages::edited) return result;
+    result.edits_reflect = augmentation().crop_reflects;
+    result.fill = augmentation().fill;
+    return result;
+  }
   RigBatch batch_of(const std::vector<RigStep>& steps) const {
     RigBatch all;
     all.resident = images != nullptr;
@@ -187,6 +249,7 @@ class TrainingRig {
   }
 
   Communicator& ranks_;
+  RigImages kind_;
   RigBatch loaded_;
 };
 
