@@ -1,6 +1,6 @@
 // Operators that compute what several do one after the other, so that what lies between them is not stored.
 //
-//   std::unique_ptr<Op> op = backend.ops().join(specs, Layout::lanes16, kernels);   // null: they stay separate
+//   std::unique_ptr<Op> op = backend.ops().join(specs, Layout::lanes16, chosen);   // null: they stay separate
 //
 // It has the kernels that were chosen for each of them, or without a choice those that a rule finds.
 // Each operator but the last is read by the next one alone. On a CPU the result has the same bits as that of the separate

@@ -18,6 +18,7 @@ namespace ddp::backend_examples {
 extern Backend& backend;
 extern const OpSpec spec;
 extern const std::vector<OpSpec> specs;
+extern const std::vector<std::string> chosen;
 extern const MemoryPlan plan;
 extern const BufferId id;
 extern const UpdateArguments arguments;
