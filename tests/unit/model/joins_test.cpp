@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <ostream>
 #include <random>
 #include <sstream>
 #include <string>
@@ -56,6 +57,7 @@ struct JoinCase {
   Precision precision;
   ChoiceMode kernels = ChoiceMode::fixed;
 };
+void PrintTo(const JoinCase& which, std::ostream* out) { *out << which.name; }
 
 struct Batch {
   std::vector<std::uint8_t> pixels;
