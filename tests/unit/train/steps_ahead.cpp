@@ -29,9 +29,10 @@ void note(const StepResult& result, Outcome& outcome) {
 template <class StepOf>
 std::vector<RigStep> epoch_from(std::size_t begun, std::span<const std::int64_t> samples, const StepOf& step_of) {
   std::vector<RigStep> steps;
-  do {
+  for (bool ends = false; !ends; ++begun) {
     steps.push_back(step_of(begun));
-  } while (samples[begun++] == samples[0] && begun < samples.size());
+    ends = samples[begun] != samples[0] || begun + 1 == samples.size();
+  }
   return steps;
 }
 
