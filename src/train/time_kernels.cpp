@@ -33,7 +33,9 @@ KernelChoice choice_from(std::istream& lines) {
   std::string line;
   std::getline(lines, line);
   std::istringstream words(line);
-  DDP_ASSERT(static_cast<bool>(words >> choice.seconds));
+  std::string seconds;
+  words >> seconds;
+  choice.seconds = std::stod(seconds);  // streams do not read infinity, the time of what cannot be joined
   std::getline(words >> std::ws, choice.kernels);
   return choice;
 }
