@@ -57,14 +57,13 @@ def run_json(command, what, environment=None, seconds=None):
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    result = subprocess.CompletedProcess(command, process.returncode, out, err)
-    lines = result.stdout.strip().splitlines()
-    if result.returncode == 0 and lines:
+    lines = out.strip().splitlines()
+    if process.returncode == 0 and lines:
         try:
             return json.loads(lines[-1])
         except json.JSONDecodeError:
             pass
-    return fail_with_last_line(what, result.returncode, result.stderr, result.stdout)
+    return fail_with_last_line(what, process.returncode, err, out)
 
 
 def find_program(ranks):

@@ -1,7 +1,9 @@
 #include "train/time_kernels.h"
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/heartbeat.h"
@@ -35,7 +37,9 @@ KernelChoice choice_from(std::istream& lines) {
   std::istringstream words(line);
   std::string seconds;
   words >> seconds;
-  choice.seconds = std::stod(seconds);  // streams do not read infinity, the time of what cannot be joined
+  // Streams do not read infinity, the time of what cannot be joined.
+  const auto read = std::from_chars(seconds.data(), seconds.data() + seconds.size(), choice.seconds);
+  DDP_ASSERT(read.ec == std::errc());
   std::getline(words >> std::ws, choice.kernels);
   return choice;
 }
