@@ -312,6 +312,7 @@ explain_status() {
     read -r rank host number <"$notes/killed"
     echo "$job_name: rank $rank on host $host was ended by $(signal_text "$number")" >&2
   elif [ "$1" -gt 128 ] && [ "$1" -lt 193 ]; then
+    # Open MPI 4 is silent about a rank that dies before it has noted that all ranks run.
     echo "$job_name: $2 or a rank was ended by $(signal_text $(($1 - 128)))" >&2
   elif [ "$1" -ge 193 ]; then
     echo "$job_name: $2 failed (code $1): it could not start the ranks, or lost a host; see its messages above" >&2
