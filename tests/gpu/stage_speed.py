@@ -14,6 +14,7 @@ from stage_first import BENCHES, bench
 
 # Time limit of a check in seconds; see Stage.share().
 OURS, THEIRS, KERNELS = 100, 80, 120
+TRACED = 12  # steps in a trace
 LEAST = 15  # reserved for each check to come
 
 # For torch.compile, fastest to compile first.
@@ -46,6 +47,49 @@ def ours_of(name, seconds):
 
 def theirs_of(name, mode, seconds):
     return lambda check: pytorch(check, name, mode, seconds)
+
+
+def traced_kernels_of(name):
+    """Kernels of a step as the trace of the run shows them, in recorded steps: how often, and microseconds, by name."""
+
+    def run(check):
+        folder = check.folder("run")
+        check.expect(check.ddp([*BENCHES[name], "--train-limit", "3072", "--test-limit", "32", "--max-steps", str(TRACED),
+                                "--device", "cuda", "--precision", "bf16", "--momentum", "0.9", "--lr", "0.001", "--progress",
+                                "none", "--checkpoint-every", "0", "--trace", "--output", str(folder)], OURS))
+        events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+        rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        spans = sorted((e for e in events if e["ph"] == "X" and rows[e["tid"]].startswith("GPU, stream ")),
+                       key=lambda e: e["ts"])
+        begins = [i for i, span in enumerate(spans) if "load_input_kernel" in span["name"]]
+        if len(begins) < TRACED:
+            raise Failed(f"{len(begins)} steps are in the trace in place of {TRACED}")
+        # The first steps load libraries; after the last one comes an evaluation.
+        steps = range(TRACED // 2, TRACED - 1)
+        inside = spans[begins[steps[0]]:begins[steps[-1] + 1]]
+        sums = {}
+        for span in inside:
+            count, time = sums.get(span["name"], (0, 0.0))
+            sums[span["name"]] = (count + 1, time + span["dur"])
+        with open(check.machine.out / f"trace-{name}.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["kernel", "launches", "microseconds"])
+            for kernel, (count, time) in sorted(sums.items(), key=lambda item: -item[1][1]):
+                writer.writerow([kernel, f"{count / len(steps):g}", f"{time / len(steps):.1f}"])
+        step = (spans[begins[steps[-1] + 1]]["ts"] - inside[0]["ts"]) / len(steps)
+        busy = sum(span["dur"] for span in inside) / len(steps)
+        check.figures.update(bench=name, traced_kernels=len(inside) / len(steps), busy_us=busy, step_us=step)
+        return f"{len(inside) / len(steps):g} kernels and copies take {busy:,.0f} us of a step of {step:,.0f} us"
+
+    return run
+
+
+def plan_of(name):
+    def run(check):
+        ended = check.expect(check.ddp(["plan", *BENCHES[name], "--device", "cuda", "--precision", "bf16"], OURS))
+        (check.machine.out / f"plan-{name}.txt").write_text(ended.stdout, encoding="utf-8")
+
+    return run
 
 
 UNITS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1, "us": 1, "msecond": 1e3, "ms": 1e3, "byte": 1, "Kbyte": 1e3, "Mbyte": 1e6,
@@ -107,6 +151,9 @@ def run(stage):
         checks += [(f"PyTorch {name}, {mode}", THEIRS, partial(theirs_of, name, mode)) for mode in ("eager", "graph")]
         checks.append((f"ddp_train {name} again", OURS, partial(ours_of, name)))
     checks += [(f"kernels of {name}", KERNELS, partial(kernels_of, name)) for name in BENCHES]
+    for name in BENCHES:
+        stage.check(f"plan of {name}", plan_of(name))
+        stage.check(f"trace of {name}", traced_kernels_of(name))
     in_shares(stage, checks)
 
 
