@@ -33,7 +33,7 @@ constexpr int kScalingTurns = 3;
 // Steps of a measurement.
 constexpr std::int64_t kFewestSteps = 5;
 constexpr std::int64_t kMostSteps = 20'000;
-constexpr std::int64_t kProbeSteps = 3;
+constexpr std::int64_t kFewestStepsOnGpus = 32;  // of which a few are in flight at both ends
 constexpr const char* kDefaultFile = "scaling.svg";
 
 // What one measurement trains.
@@ -139,7 +139,11 @@ class Study {
   }
 
   void measure() {
-    measure_case(cases_.front(), kProbeSteps);
+    // Tells how many steps take long enough. It does not count: they are so few that those in flight distort their time.
+    Case probe = cases_.front();
+    measure_case(probe, fewest());
+    if (probe.measured()) probed_ = probe.seconds() / static_cast<double>(probe.global_batch);
+    cases_.front().too_large = probe.too_large;
     for (int turn = 0; turn < kScalingTurns; ++turn) {
       for (Case& each : cases_) {
         if (each.too_large.empty()) measure_case(each, steps_for(each));
@@ -152,19 +156,18 @@ class Study {
  private:
   // Takes about --scaling-seconds in all turns.
   std::int64_t steps_for(const Case& next) const {
-    double step = 0;
+    if (next.measured()) return steps_in(next.seconds());
+    double image = probed_;
     for (const Case& each : cases_) {
-      if (!each.measured()) continue;
-      const double images = static_cast<double>(next.global_batch) / static_cast<double>(each.global_batch);
-      if (&each == &next) return steps_in(each.seconds());
-      if (step <= 0) step = each.seconds() * images / next.ranks * each.ranks;
+      if (image <= 0 && each.measured()) image = each.seconds() * each.ranks / static_cast<double>(each.global_batch);
     }
-    return steps_in(step);
+    return steps_in(image * static_cast<double>(next.global_batch) / next.ranks);
   }
+  std::int64_t fewest() const { return facts_.gpu ? kFewestStepsOnGpus : kFewestSteps; }
   std::int64_t steps_in(double step) const {
-    if (step <= 0) return kFewestSteps;
+    if (step <= 0) return fewest();
     return static_cast<std::int64_t>(std::clamp(options_.scaling.seconds / kScalingTurns / step,
-                                                static_cast<double>(kFewestSteps), static_cast<double>(kMostSteps)));
+                                                static_cast<double>(fewest()), static_cast<double>(kMostSteps)));
   }
 
   // The other ranks wait meanwhile, and learn the outcome from rank 0, which always takes part.
@@ -229,6 +232,7 @@ class Study {
   Ranks where_;
   RunFacts facts_;  // of where the ranks are
   std::vector<Case> cases_;
+  double probed_ = 0;  // seconds for each image on one rank; 0: not known
 };
 
 ScalingStudy study_of(const std::vector<Case>& cases, const Options& options) {

@@ -14,7 +14,6 @@ RESNET = ["--model", "resnet9", *networks.synthetic(32, 200), "--global-batch", 
 # Name, arguments, largest relative difference of a loss. Losses of a few steps with small rates differ by the order of additions
 # alone; networks with batch normalisation amplify it.
 OPTIONS = [
-    ("muon", [*LENET, "--optimizer", "muon", "--lr", "0.005"], 1e-3),
     ("adamw", [*PLAIN, "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.01"], 1e-3),
     ("lamb, accumulated", [*PLAIN, "--optimizer", "lamb", "--lr", "0.005", "--logical-shards", "4"], 1e-3),
     ("mixup and cutmix", [*LENET, "--mixup", "0.4", "--cutmix", "1"], 1e-3),
@@ -60,7 +59,7 @@ def sweep(check):
     """Trials of two ranks that share the GPU, one of which diverges."""
     folder = check.folder("sweep")
     ended = check.ddp(["sweep", *LENET, *COMMON, "--device", "cuda", "--oversubscribe-gpus", "--gpu-memory-fraction", "0.4",
-                            "--sweep", "lr=0.01,0.05,0.1,1e30", "--output", str(folder)], 120, ranks=2)
+                            "--sweep", "lr=0.01,0.05,0.1,1000", "--output", str(folder)], 120, ranks=2)
     if not (folder / "leaderboard.csv").exists():
         check.expect(ended)
     lines = (folder / "leaderboard.csv").read_text(encoding="utf-8").splitlines()
