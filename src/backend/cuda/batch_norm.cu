@@ -11,7 +11,7 @@ __device__ std::uint32_t tickets[kMostTickets];  // one for each group of channe
 // with the rows of a chunk, and only if the first row is an outlier.
 template <class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    moments_kernel(const Rows rows, const Tiling tiling, const T* x, const Statistics s) {
+    moments_kernel(const Rows rows, const Interleaved tiling, const T* x, const Statistics s) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   __shared__ MomentsOfChunks chunks[kTogether<kWidth>][kThreads];
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   if (inside && begin < rows.rows) {
     get_some(x, A::place(rows, begin, channel), shift);
     const auto load = [&](std::uint32_t row) { return get_pack<kWidth>(x, A::place(rows, row, channel)); };
-    each_row<4>(rows, tiling, load, [&](std::uint32_t /*row*/, const Pack<T, kWidth>& pack) {
+    each_row<4, From::end>(rows, tiling, load, [&](std::uint32_t /*row*/, const Pack<T, kWidth>& pack) {
       float values[kWidth];
       unpack(pack, values);
       for (unsigned j = 0; j < kWidth; ++j) {
@@ -47,7 +47,7 @@ struct Normalization {
 
 template <bool kAdd, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    normalize_kernel(const Rows rows, const Tiling tiling, const Normalization<T> n) {
+    normalize_kernel(const Rows rows, const Interleaved tiling, const Normalization<T> n) {
   constexpr unsigned kWidth = A::kWidth;
   const std::uint32_t channel = tiling.channel(kWidth);
   if (channel >= rows.channels) return;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     if constexpr (kAdd) loaded.x2 = get_pack<kWidth>(n.x2, place);
     return loaded;
   };
-  each_row<kAdd ? 2 : 4>(rows, tiling, load, [&](std::uint32_t row, const Loaded& loaded) {
+  each_row<kAdd ? 2 : 4, From::begin>(rows, tiling, load, [&](std::uint32_t row, const Loaded& loaded) {
     const std::size_t place = A::place(rows, row, channel);
     float values[kWidth];
     float addend[kWidth] = {};
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
 template <class A, class T>
 void launch_normalize(cudaStream_t stream, const BatchNormForward& a, const Rows& rows, const Normalizer& normalizer,
                       T /*zero*/) {
-  const Tiling tiling(rows, A::kWidth);
+  const Interleaved tiling(rows, A::kWidth);
   const Normalization<T> normalization{as<T>(a.x), as<T>(a.x2), as<T>(a.y), a.mask, normalizer};
   const auto kernel = a.x2 == nullptr ? normalize_kernel<false, T, A> : normalize_kernel<true, T, A>;
   launch(stream, tiling.blocks(), tiling.threads(), kernel, rows, tiling, normalization);
@@ -127,7 +127,7 @@ void batch_norm_moments(cudaStream_t stream, Element element, const BatchNormSpe
   with_rows(element, rows, [&](auto zero, auto access) {
     using T = decltype(zero);
     using A = decltype(access);
-    const Tiling tiling(rows, A::kWidth);
+    const Interleaved tiling(rows, A::kWidth);
     const Statistics statistics{a.partial_sums, a.means,      a.statistics, a.input_bias,
                                 rows.channels,  spec.epsilon, spec.momentum};
     launch(stream, tiling.blocks(), tiling.threads(), moments_kernel<T, A>, rows, tiling, as<T>(a.x), statistics);

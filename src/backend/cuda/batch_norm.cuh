@@ -103,8 +103,8 @@ __device__ inline MomentsOfChunks merged(const MomentsOfChunks& a, const Moments
 // Merges the sums of a block's threads, of the differences to `shift` and of their squares, to the moments of its chunk, and
 // in the last block of a group of channels those of the chunks to the statistics. All threads of the block call it; they
 // have used the same shift, so that their sums can simply be added.
-template <unsigned kWidth>
-__device__ inline void put_moments(const Rows& rows, const Tiling& tiling, const Statistics& s,
+template <unsigned kWidth, class Mapped>
+__device__ inline void put_moments(const Rows& rows, const Mapped& tiling, const Statistics& s,
                                    const float (&shift)[kWidth], const Sums (&sums)[kWidth],
                                    Sums (&tree)[kWidth][kThreads],
                                    MomentsOfChunks (&chunks)[kTogether<kWidth>][kThreads], std::uint32_t* tickets) {

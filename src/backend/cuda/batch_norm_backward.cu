@@ -85,7 +85,7 @@ struct ParameterGradients {
 // gradients of the parameters.
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    sums_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g, const ParameterGradients p) {
+    sums_kernel(const Rows rows, const Interleaved tiling, const Gradient<T> g, const ParameterGradients p) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   __shared__ Sums chunks[kTogether<kWidth>][kThreads];
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     for (unsigned j = 0; j < kWidth; ++j) mean[j] = g.normalizer.means[channel + j];
     using Read = Loaded<kPassing, T, kWidth>;
     const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
-    each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
+    each_row<2, From::end>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
       float values[kWidth];
       float gradient[kWidth];
       loaded.get(inputs, g.normalizer.bounds, values, gradient);
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
 
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    input_gradient_kernel(const Rows rows, const Tiling tiling, const Gradient<T> g,
+    input_gradient_kernel(const Rows rows, const Interleaved tiling, const Gradient<T> g,
                           const NormalizerGradient gradients) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Inputs<kWidth> inputs;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   for (unsigned j = 0; j < kWidth; ++j) lines[j] = gradients.line(channel + j);
   using Read = Loaded<kPassing, T, kWidth>;
   const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
-  each_row<2>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
+  each_row<2, From::begin>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
     float values[kWidth];
     float gradient[kWidth];
     loaded.get(inputs, g.normalizer.bounds, values, gradient);
@@ -175,7 +175,7 @@ void batch_norm_sums(cudaStream_t stream, Element element, const BatchNormSpec& 
   with_gradient(element, spec, layout, a, [&](const Rows& rows, auto gradient, auto access, auto passing) {
     using A = decltype(access);
     using T = std::remove_cvref_t<decltype(*gradient.dx)>;
-    const Tiling tiling(rows, A::kWidth);
+    const Interleaved tiling(rows, A::kWidth);
     launch(stream, tiling.blocks(), tiling.threads(), sums_kernel<decltype(passing)::value, T, A>, rows, tiling,
            gradient, parameters);
   });
@@ -186,7 +186,7 @@ void batch_norm_input_gradient(cudaStream_t stream, Element element, const Batch
   with_gradient(element, spec, layout, a, [&](const Rows& rows, auto gradient, auto access, auto passing) {
     using A = decltype(access);
     using T = std::remove_cvref_t<decltype(*gradient.dx)>;
-    const Tiling tiling(rows, A::kWidth);
+    const Interleaved tiling(rows, A::kWidth);
     const NormalizerGradient gradients{a.means,         a.weight,      a.weight_gradient,
                                        a.bias_gradient, rows.channels, 1.0F / static_cast<float>(rows.rows)};
     auto kernel = input_gradient_kernel<decltype(passing)::value, T, A>;

@@ -27,15 +27,19 @@ inline Depthwise depthwise_of(const ConvSpec& s) {
 }
 
 inline constexpr unsigned kMostStripColumns = 32;
-// Of blocks that leave sums: one wave, as kMostTiles of rows.cuh.
-inline constexpr unsigned kMostSummingBlocks = 384;
+// A wave: the blocks that a GPU with 132 multiprocessors runs at once, two on each.
+inline constexpr unsigned kWaveOfBlocks = 264;
+// Of blocks that leave sums: one wave, since their number is that of sums to be added, and a partial second one takes as long
+// as a whole one.
+inline constexpr unsigned kMostSummingBlocks = kWaveOfBlocks;
 
 // See Note [Strips and columns].
 struct StripTiling {
+  static constexpr unsigned kFewWaves = 8;
   unsigned columns, lines, groups, chunk_count;
   unsigned strips, strips_per_chunk;
 
-  // At most `most_blocks` blocks, with at least `least` strips per thread.
+  // At most `most_blocks` blocks, with at least `least` strips per thread; complete waves, if these are few.
   StripTiling(int channels, unsigned width, unsigned strip_count, unsigned least, unsigned most_blocks)
       : strips(strip_count) {
     const unsigned vectors = static_cast<unsigned>(channels) / width;
@@ -44,6 +48,8 @@ struct StripTiling {
     lines = kThreads / columns;
     const unsigned most = most_blocks / groups > 0 ? most_blocks / groups : 1;
     chunk_count = strips / (lines * least);
+    const unsigned waves = chunk_count * groups / kWaveOfBlocks;
+    if (waves > 0 && waves < kFewWaves) chunk_count = waves * kWaveOfBlocks / groups;
     chunk_count = chunk_count < 1 ? 1 : chunk_count < most ? chunk_count : most;
     strips_per_chunk = (strips + chunk_count - 1) / chunk_count;
   }

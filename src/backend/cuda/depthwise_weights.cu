@@ -7,7 +7,6 @@ namespace ddp::cuda {
 namespace {
 
 constexpr unsigned kLeastStrips = 8;
-constexpr unsigned kMostBlocksOfStrips = 1024;
 constexpr int kStrip = 4;  // results
 
 // Channels per thread: limited by the registers for a sum per tap.
@@ -65,7 +64,7 @@ template <int kKernel>
 StripTiling tiling_of(const Depthwise& d) {
   const auto strips_per_row = static_cast<unsigned>((d.out_width + kStrip - 1) / kStrip);
   const unsigned strips = static_cast<unsigned>(d.batch) * static_cast<unsigned>(d.out_height) * strips_per_row;
-  return {d.channels, kChannels<kKernel>, strips, kLeastStrips, kMostBlocksOfStrips};
+  return {d.channels, kChannels<kKernel>, strips, kLeastStrips, kMostSummingBlocks};
 }
 
 }  // namespace

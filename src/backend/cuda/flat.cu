@@ -57,29 +57,64 @@ __global__ void find_broken_kernel(const double* sums, std::size_t count, double
   find_broken_from(sums, first_index(), index_step(), count, broken);
 }
 
-// One block for each part: its threads sum every kSquareThreads-th value, then their sums are added by a tree. The last
-// block checks the sums.
-constexpr unsigned kSquareThreads = 512;
-__device__ std::uint32_t square_ticket;
-
-__global__ void square_sums_kernel(const float* values, std::size_t count, double* sums, const double* checked,
-                                   std::size_t checked_count, double* broken) {
-  __shared__ double tree[kSquareThreads];
-  const std::size_t part = (count + gridDim.x - 1) / gridDim.x;
-  const std::size_t begin = blockIdx.x * part;
-  const std::size_t end = begin + part < count ? begin + part : count;
-  double sum = 0;
-  for (std::size_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  }
+// The sum over a block of kSquareThreads, in thread 0.
+__device__ double sum_of_squares(double* tree, double sum) {
   tree[threadIdx.x] = sum;
   __syncthreads();
-  for (unsigned half = kSquareThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
     if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
     __syncthreads();
   }
-  if (threadIdx.x == 0) sums[blockIdx.x] = tree[0];
-  if (broken == nullptr || !is_last_block(&square_ticket, gridDim.x)) return;
+  return tree[0];
+}
+
+// The blocks of a part take turns of four values for each thread, whose sums are added by a tree; the last of them adds
+// theirs, in order. The last block of all checks the sums.
+constexpr unsigned kSquareThreads = 512;
+constexpr unsigned kBlocksOfPart = 8;
+constexpr unsigned kSquareParts = static_cast<unsigned>(kSquareSums);
+__device__ double squares_of_blocks[kSquareParts * kBlocksOfPart];
+__device__ std::uint32_t part_tickets[kSquareParts];
+__device__ std::uint32_t square_ticket;
+
+// Four values from `i` on, zeros from `end` on.
+__device__ Pack<float, 4> some_values(const float* values, std::size_t i, std::size_t end, bool aligned) {
+  if (aligned && i + 4 <= end) return get_pack<4>(values, i);
+  Pack<float, 4> some{};
+  for (unsigned j = 0; j < 4; ++j) {
+    if (i + j < end) some.values[j] = values[i + j];
+  }
+  return some;
+}
+
+__global__ void __launch_bounds__(kSquareThreads)
+    square_sums_kernel(const float* values, std::size_t count, double* sums, const double* checked,
+                       std::size_t checked_count, double* broken) {
+  constexpr unsigned kAtOnce = 4;
+  constexpr unsigned kStep = kBlocksOfPart * kSquareThreads * 4;
+  __shared__ double tree[kSquareThreads];
+  const unsigned number = blockIdx.x / kBlocksOfPart;
+  const std::size_t part = (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4;
+  const std::size_t end = (number + 1) * part < count ? (number + 1) * part : count;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0;
+  double sum = 0;
+  std::size_t i = number * part + (blockIdx.x % kBlocksOfPart * kSquareThreads + threadIdx.x) * 4;
+  for (; i < end; i += std::size_t{kAtOnce} * kStep) {
+    Pack<float, 4> loaded[kAtOnce];
+    for (unsigned k = 0; k < kAtOnce; ++k) loaded[k] = some_values(values, i + std::size_t{k} * kStep, end, aligned);
+    for (const Pack<float, 4>& some : loaded) {
+      for (const float value : some.values) sum += static_cast<double>(value) * static_cast<double>(value);
+    }
+  }
+  sum = sum_of_squares(tree, sum);
+  if (threadIdx.x == 0) squares_of_blocks[blockIdx.x] = sum;
+  if (!is_last_block(part_tickets + number, kBlocksOfPart)) return;
+  if (threadIdx.x == 0) {
+    double total = 0;
+    for (unsigned b = 0; b < kBlocksOfPart; ++b) total += __ldcg(squares_of_blocks + number * kBlocksOfPart + b);
+    sums[number] = total;
+  }
+  if (broken == nullptr || !is_last_block(&square_ticket, kSquareParts)) return;
   find_broken_from(checked, threadIdx.x, blockDim.x, checked_count, broken);
 }
 
@@ -142,7 +177,7 @@ void find_broken(cudaStream_t stream, std::span<const double> sums, double* brok
 }
 
 void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check) {
-  launch(stream, static_cast<unsigned>(kSquareSums), kSquareThreads, square_sums_kernel, values, count, sums,
+  launch(stream, kSquareParts * kBlocksOfPart, kSquareThreads, square_sums_kernel, values, count, sums,
          check.sums.data(), check.sums.size(), check.broken);
 }
 

@@ -8,10 +8,14 @@ namespace ddp::cuda {
 namespace {
 
 constexpr unsigned kTileRows = 32;
-constexpr unsigned kTileColumns = 64;
-constexpr unsigned kDepth = 64;  // of a step
+constexpr unsigned kTileColumns = 32;
+constexpr unsigned kDepth = 256;  // of a step
 constexpr unsigned kBlockThreads = 256;
+constexpr unsigned kWarps = kBlockThreads / 32;
+constexpr unsigned kDepthOfWarp = kDepth / kWarps;
 constexpr unsigned kUnitsOfDepth = kDepth / kChannelsOfUnit;
+// From row to row of a warp's sums, so that the rows of a half warp are in different banks.
+constexpr unsigned kSumsPitch = kTileColumns + 8;
 
 // Larger products are left to libraries.
 constexpr double kMostMultiplyAdds = 1 << 30U;
@@ -53,17 +57,10 @@ __device__ inline void load_by(const Factor& f, std::uint32_t row, std::uint32_t
 }
 
 // Eight values of a row.
+template <unsigned kWidth>
 __device__ inline Unit load_unit(const Factor& f, std::uint32_t row, std::uint32_t column) {
   Unit unit;
-  if (f.width == 8) {
-    load_by<8>(f, row, column, unit);
-  } else if (f.width == 4) {
-    load_by<4>(f, row, column, unit);
-  } else if (f.width == 2) {
-    load_by<2>(f, row, column, unit);
-  } else {
-    load_by<1>(f, row, column, unit);
-  }
+  load_by<kWidth>(f, row, column, unit);
   if (!f.ones || row >= f.rows) return unit;
   for (unsigned j = 0; j < kChannelsOfUnit; ++j) {
     if (column + j == f.columns) put(unit.values, j, 1.0F);
@@ -71,86 +68,140 @@ __device__ inline Unit load_unit(const Factor& f, std::uint32_t row, std::uint32
   return unit;
 }
 
-// A part of a factor in shared memory: kLines rows of kUnits units, a thread's share of which is loaded in advance.
+// A part of a factor in shared memory: kLines rows of kUnits units. Of a factor with aligned rows a thread's share is loaded in
+// advance; others are narrow, and loaded when they are stored.
 template <unsigned kLines, unsigned kUnits>
 struct TileOf {
   static constexpr unsigned kPitch = pitch_of(kUnits);
+  static constexpr unsigned kSize = kLines * kPitch;
   static constexpr unsigned kShare = kLines * kUnits / kBlockThreads;
   static_assert(kShare * kBlockThreads == kLines * kUnits);
   Unit share[kShare];
 
+  __device__ static unsigned line(unsigned k) { return (k * kBlockThreads + threadIdx.x) / kUnits; }
+  __device__ static unsigned unit(unsigned k) { return (k * kBlockThreads + threadIdx.x) % kUnits; }
+
   __device__ void load(const Factor& f, std::uint32_t row, std::uint32_t column) {
+    if (f.width != kChannelsOfUnit) return;
+#pragma unroll
     for (unsigned k = 0; k < kShare; ++k) {
-      const unsigned i = k * kBlockThreads + threadIdx.x;
-      share[k] = load_unit(f, row + i / kUnits, column + i % kUnits * kChannelsOfUnit);
+      share[k] = load_unit<kChannelsOfUnit>(f, row + line(k), column + unit(k) * kChannelsOfUnit);
     }
   }
-  __device__ void store(Unit* tile) const {
+
+  __device__ void store(const Factor& f, std::uint32_t row, std::uint32_t column, Unit* tile) const {
+    if (f.width == kChannelsOfUnit) {
+#pragma unroll
+      for (unsigned k = 0; k < kShare; ++k) tile[line(k) * kPitch + unit(k)] = share[k];
+    } else if (f.width == 4) {
+      load_and_store<4>(f, row, column, tile);
+    } else if (f.width == 2) {
+      load_and_store<2>(f, row, column, tile);
+    } else {
+      load_and_store<1>(f, row, column, tile);
+    }
+  }
+
+ private:
+  template <unsigned kWidth>
+  __device__ static void load_and_store(const Factor& f, std::uint32_t row, std::uint32_t column, Unit* tile) {
+#pragma unroll 1
     for (unsigned k = 0; k < kShare; ++k) {
-      const unsigned i = k * kBlockThreads + threadIdx.x;
-      tile[i / kUnits * kPitch + i % kUnits] = share[k];
+      tile[line(k) * kPitch + unit(k)] = load_unit<kWidth>(f, row + line(k), column + unit(k) * kChannelsOfUnit);
     }
   }
 };
 
-struct Tiles {
-  Unit a[kDepth * pitch_of(kTileRows / kChannelsOfUnit)];
-  Unit b[kTileColumns * pitch_of(kUnitsOfDepth)];
+// Room for a step's factors, and in the end for the sums of all warps.
+union Tiles {
+  struct {
+    Unit a[kDepth * pitch_of(kTileRows / kChannelsOfUnit)];
+    Unit b[kDepth * pitch_of(kTileColumns / kChannelsOfUnit)];
+  } factors;
+  float sums[kWarps][kTileRows][kSumsPitch];
 };
 
-// Of a thread: values of two tiles of 8 columns, as in Note [Fragments].
-using BlockSums = float[2][4];
+// Of a warp: tiles of 16 x 8 values, as in Note [Fragments].
+using WarpSums = float[kTileRows / 16][kTileColumns / 8][4];
 
-// The warps are 2 rows of 4, each with 16 x 16 values. Calls f(row, column, first, second) for a thread's values in the
-// tile, pairs of adjacent columns.
-template <class F>
-__device__ inline void each_pair(const BlockSums& sums, F f) {
+// The calling warp's part of a step of the depth, from shared memory.
+template <class A, class B, bool kDepthIsRowsOfA, bool kDepthIsRowsOfB>
+__device__ inline void multiply_step(const Unit* a, const Unit* b, std::uint32_t depth, WarpSums& sums) {
   const unsigned lane = threadIdx.x % 32;
-  const unsigned warp = threadIdx.x / 32;
-  for (unsigned j = 0; j < 2; ++j) {
-    for (unsigned half = 0; half < 2; ++half) {
-      f(warp % 2 * 16 + lane / 4 + 8 * half, warp / 2 * 16 + j * 8 + lane % 4 * 2, sums[j][2 * half],
-        sums[j][2 * half + 1]);
+  const unsigned begin = threadIdx.x / 32 * kDepthOfWarp;
+  converge();
+  for (unsigned k = begin; k < begin + kDepthOfWarp; k += 16) {
+    if (k >= depth) return;
+    Matrices rows[kTileRows / 16];
+    for (unsigned m = 0; m < kTileRows / 16; ++m) {
+      if constexpr (kDepthIsRowsOfA) {
+        rows[m] = load_transposed(a + (k + lane % 8 + lane / 16 * 8) * A::kPitch + 2 * m + lane / 8 % 2);
+      } else {
+        rows[m] = load_matrices(a + (16 * m + lane % 16) * A::kPitch + k / kChannelsOfUnit + lane / 16);
+      }
+    }
+    for (unsigned n = 0; n < kTileColumns / 16; ++n) {
+      Matrices columns;
+      if constexpr (kDepthIsRowsOfB) {
+        columns = load_transposed(b + (k + lane % 16) * B::kPitch + 2 * n + lane / 16);
+      } else {
+        columns =
+            load_matrices(b + (16 * n + lane % 8 + lane / 16 * 8) * B::kPitch + k / kChannelsOfUnit + lane / 8 % 2);
+      }
+      for (unsigned m = 0; m < kTileRows / 16; ++m) {
+        multiply_add(sums[m][2 * n], rows[m], columns.values[0], columns.values[1]);
+        multiply_add(sums[m][2 * n + 1], rows[m], columns.values[2], columns.values[3]);
+      }
     }
   }
 }
 
-// One step of the depth from shared memory.
-template <class A, class B, bool kDepthIsRowsOfA, bool kDepthIsRowsOfB>
-__device__ inline void multiply_step(const Tiles& tiles, BlockSums& sums) {
+// Leaves the sums of all warps in shared memory.
+__device__ inline void put_sums(const WarpSums& sums, Tiles& tiles) {
   const unsigned lane = threadIdx.x % 32;
-  const unsigned warp = threadIdx.x / 32;
-  const unsigned row = warp % 2 * 16;
-  const unsigned column = warp / 2 * 16;
-  converge();
-  for (unsigned k = 0; k < kDepth; k += 16) {
-    Matrices a;
-    if constexpr (kDepthIsRowsOfA) {
-      a = load_transposed(tiles.a + (k + lane % 8 + lane / 16 * 8) * A::kPitch + row / kChannelsOfUnit + lane / 8 % 2);
-    } else {
-      a = load_matrices(tiles.a + (row + lane % 16) * A::kPitch + k / kChannelsOfUnit + lane / 16);
+  __syncthreads();
+  for (unsigned m = 0; m < kTileRows / 16; ++m) {
+    for (unsigned n = 0; n < kTileColumns / 8; ++n) {
+      for (unsigned half = 0; half < 2; ++half) {
+        float* place = &tiles.sums[threadIdx.x / 32][16 * m + lane / 4 + 8 * half][8 * n + lane % 4 * 2];
+        *reinterpret_cast<float2*>(place) = {sums[m][n][2 * half], sums[m][n][2 * half + 1]};
+      }
     }
-    Matrices b;
-    if constexpr (kDepthIsRowsOfB) {
-      b = load_transposed(tiles.b + (k + lane % 16) * B::kPitch + column / kChannelsOfUnit + lane / 16);
-    } else {
-      b = load_matrices(tiles.b + (column + lane % 8 + lane / 16 * 8) * B::kPitch + k / kChannelsOfUnit + lane / 8 % 2);
+  }
+  __syncthreads();
+}
+
+// Calls f(row, column, first, second) for a thread's values in the tile, pairs of adjacent columns. The sums of the warps are
+// added in order.
+template <class F>
+__device__ inline void each_pair(const Tiles& tiles, F f) {
+  for (unsigned i = threadIdx.x; i < kTileRows * kTileColumns / 2; i += kBlockThreads) {
+    const unsigned row = i / (kTileColumns / 2);
+    const unsigned column = i % (kTileColumns / 2) * 2;
+    float first = 0.0F;
+    float second = 0.0F;
+    for (unsigned warp = 0; warp < kWarps; ++warp) {
+      const float2 some = *reinterpret_cast<const float2*>(&tiles.sums[warp][row][column]);
+      first += some.x;
+      second += some.y;
     }
-    multiply_add(sums[0], a, b.values[0], b.values[1]);
-    multiply_add(sums[1], a, b.values[2], b.values[3]);
+    f(row, column, first, second);
   }
 }
 
 // The block's tile of the product, see Note [Tiles of a product]. A factor has the depth as its columns, or as its rows.
 template <bool kDepthIsRowsOfA, bool kDepthIsRowsOfB>
 __device__ inline void multiply_tile(const Factor& a, const Factor& b, std::uint32_t first_row,
-                                     std::uint32_t first_column, std::uint32_t depth, Tiles& tiles, BlockSums& sums) {
+                                     std::uint32_t first_column, std::uint32_t depth, Tiles& tiles) {
   using A = std::conditional_t<kDepthIsRowsOfA, TileOf<kDepth, kTileRows / kChannelsOfUnit>,
                                TileOf<kTileRows, kUnitsOfDepth>>;
-  using B = TileOf<kTileColumns, kUnitsOfDepth>;  // as high as it is wide
-  static_assert(kTileColumns == kDepth);
+  using B = std::conditional_t<kDepthIsRowsOfB, TileOf<kDepth, kTileColumns / kChannelsOfUnit>,
+                               TileOf<kTileColumns, kUnitsOfDepth>>;
+  static_assert(sizeof(Unit) * A::kSize <= sizeof(tiles.factors.a) &&
+                sizeof(Unit) * B::kSize <= sizeof(tiles.factors.b));
   A a_tile;
   B b_tile;
+  WarpSums sums = {};
   const auto load = [&](std::uint32_t k) {
     a_tile.load(a, kDepthIsRowsOfA ? k : first_row, kDepthIsRowsOfA ? first_row : k);
     b_tile.load(b, kDepthIsRowsOfB ? k : first_column, kDepthIsRowsOfB ? first_column : k);
@@ -158,13 +209,14 @@ __device__ inline void multiply_tile(const Factor& a, const Factor& b, std::uint
   load(0);
   for (std::uint32_t k = 0; k < depth; k += kDepth) {
     __syncthreads();
-    a_tile.store(tiles.a);
-    b_tile.store(tiles.b);
+    a_tile.store(a, kDepthIsRowsOfA ? k : first_row, kDepthIsRowsOfA ? first_row : k, tiles.factors.a);
+    b_tile.store(b, kDepthIsRowsOfB ? k : first_column, kDepthIsRowsOfB ? first_column : k, tiles.factors.b);
     __syncthreads();
     // The next ones are loaded meanwhile.
     if (k + kDepth < depth) load(k + kDepth);
-    multiply_step<A, B, kDepthIsRowsOfA, kDepthIsRowsOfB>(tiles, sums);
+    multiply_step<A, B, kDepthIsRowsOfA, kDepthIsRowsOfB>(tiles.factors.a, tiles.factors.b, depth - k, sums);
   }
+  put_sums(sums, tiles);
 }
 
 // --- forward
@@ -191,11 +243,11 @@ struct OutputPair {
   }
 };
 
-__device__ inline void compute_outputs(const Forward& p, Tiles& tiles, BlockSums& sums) {
+__device__ inline void compute_outputs(const Forward& p, Tiles& tiles) {
   const std::uint32_t first_row = blockIdx.x * kTileRows;
   const std::uint32_t first_column = blockIdx.y * kTileColumns;
-  multiply_tile<false, false>(p.x, p.weights, first_row, first_column, p.x.columns, tiles, sums);
-  each_pair(sums, [&](unsigned row, unsigned column, float first, float second) {
+  multiply_tile<false, false>(p.x, p.weights, first_row, first_column, p.x.columns, tiles);
+  each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
     const std::uint32_t output = first_column + column;
     if (first_row + row >= p.x.rows || output >= p.weights.rows) return;
     const OutputPair pair(p, output, first, second);
@@ -204,24 +256,22 @@ __device__ inline void compute_outputs(const Forward& p, Tiles& tiles, BlockSums
 }
 
 // Block (samples, outputs).
-__global__ void __launch_bounds__(kBlockThreads) linear_forward_kernel(const Forward p) {
+__global__ void __launch_bounds__(kBlockThreads, 2) linear_forward_kernel(const Forward p) {
   __shared__ Tiles tiles;
-  BlockSums sums = {};
-  compute_outputs(p, tiles, sums);
+  compute_outputs(p, tiles);
 }
 
 __device__ std::uint32_t loss_ticket;
 
 // Block (samples): it has all logits of its samples, in the order in which a separate kernel would read them.
-__global__ void __launch_bounds__(kBlockThreads, 4)
+__global__ void __launch_bounds__(kBlockThreads, 2)
     linear_loss_kernel(const Forward p, const LossInputs in, __nv_bfloat16* gradient, double* partial) {
   constexpr unsigned kGroup = kBlockThreads / kTileRows;  // threads of a sample
   __shared__ Tiles tiles;
   __shared__ __nv_bfloat16 logits[kTileRows][kTileColumns];
   __shared__ double tree[kBlockThreads];
-  BlockSums sums = {};
-  compute_outputs(p, tiles, sums);
-  each_pair(sums, [&](unsigned row, unsigned column, float first, float second) {
+  compute_outputs(p, tiles);
+  each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
     const OutputPair pair(p, column, first, second);
     put(logits[row], column, pair.first);
     put(logits[row], column + 1, pair.second);
@@ -275,14 +325,13 @@ __device__ inline void put_gradient(const Backward& p, std::uint32_t output, std
 }
 
 // First the blocks of the input's gradient.
-__global__ void __launch_bounds__(kBlockThreads) linear_backward_kernel(const Backward p) {
+__global__ void __launch_bounds__(kBlockThreads, 2) linear_backward_kernel(const Backward p) {
   __shared__ Tiles tiles;
-  BlockSums sums = {};
   if (blockIdx.x < p.data_blocks) {
     const std::uint32_t first_row = blockIdx.x / p.data_columns * kTileRows;
     const std::uint32_t first_column = blockIdx.x % p.data_columns * kTileColumns;
-    multiply_tile<false, true>(p.gradient, p.weights, first_row, first_column, p.gradient.columns, tiles, sums);
-    each_pair(sums, [&](unsigned row, unsigned column, float first, float second) {
+    multiply_tile<false, true>(p.gradient, p.weights, first_row, first_column, p.gradient.columns, tiles);
+    each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
       if (first_row + row >= p.x.rows || first_column + column >= p.x.columns) return;
       put_pair(p.dx, first_row + row, first_column + column, p.x.columns, first, second);
     });
@@ -291,8 +340,8 @@ __global__ void __launch_bounds__(kBlockThreads) linear_backward_kernel(const Ba
   const std::uint32_t block = blockIdx.x - p.data_blocks;
   const std::uint32_t first_row = block / p.weight_columns * kTileRows;
   const std::uint32_t first_column = block % p.weight_columns * kTileColumns;
-  multiply_tile<true, true>(p.gradient, p.x, first_row, first_column, p.x.rows, tiles, sums);
-  each_pair(sums, [&](unsigned row, unsigned column, float first, float second) {
+  multiply_tile<true, true>(p.gradient, p.x, first_row, first_column, p.x.rows, tiles);
+  each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
     if (first_row + row >= p.gradient.columns) return;
     put_gradient(p, first_row + row, first_column + column, first);
     put_gradient(p, first_row + row, first_column + column + 1, second);

@@ -121,17 +121,38 @@ class Tiling {
   std::uint32_t rows_per_chunk_ = 0;
 };
 
+// Chunks that are interleaved: the blocks take slabs of one row for each line in turn, so that at any time all of them read
+// and write neighbouring memory, which is faster, and what they have touched last is one end of the activation.
+class Interleaved : public Tiling {
+ public:
+  using Tiling::Tiling;
+
+  __device__ std::uint32_t begin_of(std::uint32_t chunk) const { return chunk * blockDim.y; }
+  __device__ std::uint32_t rows_in(const Rows& r, std::uint32_t chunk) const {
+    const std::uint32_t slabs = r.rows / blockDim.y;
+    const std::uint32_t complete = slabs / chunks() + (chunk < slabs % chunks() ? 1U : 0U);
+    return complete * blockDim.y + (chunk == slabs % chunks() ? r.rows % blockDim.y : 0U);
+  }
+};
+
+// The end of the rows at which a kernel begins. The kernel after it begins at the other one: what was touched last may still
+// be in the second-level cache.
+enum class From { begin, end };
+
 // Calls use(row, load(row)) for each row of the thread, with kAtOnce loads in flight to hide memory latency.
-template <unsigned kAtOnce, class Load, class Use>
-__device__ inline void each_row(const Rows& rows, const Tiling& tiling, Load load, Use use) {
-  const std::uint32_t end = tiling.end_row(rows);
-  for (std::uint32_t row = tiling.first_row(); row < end; row += kAtOnce * blockDim.y) {
-    decltype(load(row)) loaded[kAtOnce];
+template <unsigned kAtOnce, From kFrom, class Load, class Use>
+__device__ inline void each_row(const Rows& rows, const Interleaved& tiling, Load load, Use use) {
+  const std::uint32_t first = tiling.begin_of(tiling.chunk()) + threadIdx.y;
+  const std::uint32_t step = tiling.chunks() * blockDim.y;
+  const std::uint32_t count = first < rows.rows ? (rows.rows - first + step - 1) / step : 0;
+  for (std::uint32_t i = 0; i < count; i += kAtOnce) {
+    decltype(load(first)) loaded[kAtOnce];
+    const std::uint32_t row = kFrom == From::begin ? first + i * step : first + (count - 1 - i) * step;
     for (unsigned k = 0; k < kAtOnce; ++k) {
-      if (row + k * blockDim.y < end) loaded[k] = load(row + k * blockDim.y);
+      if (i + k < count) loaded[k] = load(kFrom == From::begin ? row + k * step : row - k * step);
     }
     for (unsigned k = 0; k < kAtOnce; ++k) {
-      if (row + k * blockDim.y < end) use(row + k * blockDim.y, loaded[k]);
+      if (i + k < count) use(kFrom == From::begin ? row + k * step : row - k * step, loaded[k]);
     }
   }
 }
