@@ -69,25 +69,53 @@ __device__ inline Pack<__nv_bfloat16, kWidth> tile_pack(const TileSource& s, std
   return pack;
 }
 
-// Unused channels of a pixel's last unit are not written; zero_tile() clears them.
+// A place of a window, for threads that step over places without dividing.
+struct TilePlace {
+  std::uint32_t index, line, column;
+
+  __device__ TilePlace(std::uint32_t place, std::uint32_t columns)
+      : index(place), line(place / columns), column(place % columns) {}
+  __device__ void advance(const TilePlace& step, std::uint32_t columns) {
+    index += step.index;
+    line += step.line;
+    column += step.column;
+    if (column < columns) return;
+    column -= columns;
+    ++line;
+  }
+};
+
+template <unsigned kWidth>
+__device__ inline Pack<__nv_bfloat16, kWidth> tile_pack_at(const TileSource& s, const TileWindow& w,
+                                                           const TilePlace& at, std::uint32_t channel) {
+  const std::int32_t line = w.first_line + static_cast<std::int32_t>(at.line);
+  const std::int32_t column = w.first_column + static_cast<std::int32_t>(at.column);
+  if (line >= 0 && line < static_cast<std::int32_t>(s.height) && column >= 0 &&
+      column < static_cast<std::int32_t>(s.width)) {
+    return tile_pack<kWidth>(s, w.sample, line, column, w.first_channel + channel);
+  }
+  Pack<__nv_bfloat16, kWidth> zeros;
+  for (unsigned j = 0; j < kWidth; ++j) put(zeros.values, j, 0.0F);
+  return zeros;
+}
+
+// Unused channels of a pixel's last unit are not written; zero_tile() clears them. Each thread keeps its channels and steps
+// over the places: divisions would take most of the time.
 template <unsigned kWidth>
 __device__ inline void fill_tile_by(const TileSource& s, const TileWindow& w, Unit* tile) {
   const std::uint32_t packs = w.channels / kWidth;
-  const std::uint32_t count = w.lines * w.columns * packs;
-  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const std::uint32_t channel = i % packs * kWidth;
-    const std::uint32_t place = i / packs;
-    const std::int32_t line = w.first_line + static_cast<std::int32_t>(place / w.columns);
-    const std::int32_t column = w.first_column + static_cast<std::int32_t>(place % w.columns);
-    Pack<__nv_bfloat16, kWidth> pack;
-    if (line >= 0 && line < static_cast<std::int32_t>(s.height) && column >= 0 &&
-        column < static_cast<std::int32_t>(s.width)) {
-      pack = tile_pack<kWidth>(s, w.sample, line, column, w.first_channel + channel);
-    } else {
-      for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, 0.0F);
+  const std::uint32_t across = packs < blockDim.x ? packs : blockDim.x;
+  const TilePlace step(blockDim.x / across, w.columns);
+  const std::uint32_t first = threadIdx.x / across;
+  if (first >= step.index) return;
+  const std::uint32_t count = w.lines * w.columns;
+  for (std::uint32_t pack = threadIdx.x % across; pack < packs; pack += across) {
+    const std::uint32_t channel = pack * kWidth;
+    for (TilePlace at(first, w.columns); count > at.index; at.advance(step, w.columns)) {
+      __nv_bfloat16* target = tile[at.index * w.pitch].values + channel;
+      const Pack<__nv_bfloat16, kWidth> values = tile_pack_at<kWidth>(s, w, at, channel);
+      *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(target) = values;
     }
-    __nv_bfloat16* target = tile[place * w.pitch].values + channel;
-    *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(target) = pack;
   }
 }
 
