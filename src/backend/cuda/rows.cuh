@@ -142,18 +142,23 @@ enum class From { begin, end };
 // Calls use(row, load(row)) for each row of the thread, with kAtOnce loads in flight to hide memory latency.
 template <unsigned kAtOnce, From kFrom, class Load, class Use>
 __device__ inline void each_row(const Rows& rows, const Interleaved& tiling, Load load, Use use) {
-  const std::uint32_t first = tiling.begin_of(tiling.chunk()) + threadIdx.y;
   const std::uint32_t step = tiling.chunks() * blockDim.y;
-  const std::uint32_t count = first < rows.rows ? (rows.rows - first + step - 1) / step : 0;
-  for (std::uint32_t i = 0; i < count; i += kAtOnce) {
-    decltype(load(first)) loaded[kAtOnce];
-    const std::uint32_t row = kFrom == From::begin ? first + i * step : first + (count - 1 - i) * step;
+  std::uint32_t row = tiling.begin_of(tiling.chunk()) + threadIdx.y;
+  if (row >= rows.rows) return;
+  std::uint32_t left = (rows.rows - row + step - 1) / step;
+  if (kFrom == From::end) row += (left - 1) * step;
+  const auto place = [&](unsigned k) { return kFrom == From::begin ? row + k * step : row - k * step; };
+  while (true) {
+    decltype(load(row)) loaded[kAtOnce];
     for (unsigned k = 0; k < kAtOnce; ++k) {
-      if (i + k < count) loaded[k] = load(kFrom == From::begin ? row + k * step : row - k * step);
+      if (k < left) loaded[k] = load(place(k));
     }
     for (unsigned k = 0; k < kAtOnce; ++k) {
-      if (i + k < count) use(kFrom == From::begin ? row + k * step : row - k * step, loaded[k]);
+      if (k < left) use(place(k), loaded[k]);
     }
+    if (left <= kAtOnce) return;
+    left -= kAtOnce;
+    row = place(kAtOnce);
   }
 }
 
