@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     moments_kernel(const Rows rows, const Interleaved tiling, const T* x, const Statistics s) {
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
-  __shared__ MomentsOfChunks chunks[kTogether<kWidth>][kThreads];
+  __shared__ MomentSums chunks[kTogether<kWidth>][kThreads];
   const std::uint32_t channel = tiling.channel(kWidth);
   const bool inside = channel < rows.channels;
   const std::uint32_t begin = tiling.begin_of(tiling.chunk());

@@ -90,14 +90,31 @@ struct Statistics {
   }
 };
 
-// The moments of a chunk of rows, to be merged by each_channel().
-struct MomentsOfChunks : Moments {
-  static __device__ MomentsOfChunks of(std::uint32_t rows, float mean, float squares) {
-    return {{static_cast<float>(rows), mean, squares}};
+// Sums over the moments of chunks for each_channel(): plain ones, of the differences to the mean of the first chunk, since
+// merging moments takes divisions one after the other. What cancels is at most as many times the variance as there are
+// chunks, if the first one is far from all others.
+struct MomentSums {
+  float count;
+  float sum;
+  float squares;
+
+  static constexpr bool kShifted = true;
+  static __device__ MomentSums of(std::uint32_t rows, float shift, float mean, float squares) {
+    const auto count = static_cast<float>(rows);
+    const float apart = mean - shift;
+    return {count, count * apart, squares + count * apart * apart};
   }
+  __device__ Moments moments(float shift) const { return shifted_moments(count, shift, sum, squares); }
 };
-__device__ inline MomentsOfChunks merged(const MomentsOfChunks& a, const MomentsOfChunks& b) {
-  return {merged(static_cast<const Moments&>(a), static_cast<const Moments&>(b))};
+__device__ inline MomentSums merged(const MomentSums& a, const MomentSums& b) {
+  return {a.count + b.count, a.sum + b.sum, a.squares + b.squares};
+}
+// To the statistics, in the last block of a group.
+template <unsigned kWidth, class Whole, class Mapped>
+__device__ inline void merge_chunks(const Whole& whole, const Mapped& tiling, const Statistics& s,
+                                    MomentSums (&tree)[kTogether<kWidth>][kThreads]) {
+  each_channel<kWidth>(whole, tiling, s.partial, tree,
+                       [&](std::uint32_t c, const MomentSums& all) { s.put(c, all.moments(__ldcg(s.partial + c))); });
 }
 
 // Merges the sums of a block's threads, of the differences to `shift` and of their squares, to the moments of its chunk, and
@@ -106,8 +123,8 @@ __device__ inline MomentsOfChunks merged(const MomentsOfChunks& a, const Moments
 template <unsigned kWidth, class Mapped>
 __device__ inline void put_moments(const Rows& rows, const Mapped& tiling, const Statistics& s,
                                    const float (&shift)[kWidth], const Sums (&sums)[kWidth],
-                                   Sums (&tree)[kWidth][kThreads],
-                                   MomentsOfChunks (&chunks)[kTogether<kWidth>][kThreads], std::uint32_t* tickets) {
+                                   Sums (&tree)[kWidth][kThreads], MomentSums (&chunks)[kTogether<kWidth>][kThreads],
+                                   std::uint32_t* tickets) {
   const std::uint32_t channel = tiling.channel(kWidth);
   const unsigned thread = thread_of_block();
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
@@ -122,7 +139,7 @@ __device__ inline void put_moments(const Rows& rows, const Mapped& tiling, const
     }
   }
   if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
-  each_channel<kWidth>(rows, tiling, s.partial, chunks, [&](std::uint32_t c, const Moments& all) { s.put(c, all); });
+  merge_chunks<kWidth>(rows, tiling, s, chunks);
 }
 
 }  // namespace ddp::cuda

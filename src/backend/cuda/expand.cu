@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     }
   }
   if (!kTraining) return;
-  __shared__ MomentsOfChunks chunks[kTogether<kUnitChannels>][kThreads];
+  __shared__ MomentSums chunks[kTogether<kUnitChannels>][kThreads];
   __syncthreads();
   static_assert(sizeof(results) >= sizeof(Sums[kUnitChannels][kThreads]));
   put_moments(rows, tiling, statistics, shift, sums, *reinterpret_cast<Sums(*)[kUnitChannels][kThreads]>(results),

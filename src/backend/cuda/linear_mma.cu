@@ -9,11 +9,10 @@ namespace {
 
 constexpr unsigned kTileRows = 32;
 constexpr unsigned kTileColumns = 32;
-constexpr unsigned kDepth = 256;  // of a step
+constexpr unsigned kMostDepth = 256;      // of a step
+constexpr unsigned kDepthWithMask = 128;  // registers hold what is loaded in advance
 constexpr unsigned kBlockThreads = 256;
 constexpr unsigned kWarps = kBlockThreads / 32;
-constexpr unsigned kDepthOfWarp = kDepth / kWarps;
-constexpr unsigned kUnitsOfDepth = kDepth / kChannelsOfUnit;
 // From row to row of a warp's sums, so that the rows of a half warp are in different banks.
 constexpr unsigned kSumsPitch = kTileColumns + 8;
 
@@ -36,8 +35,10 @@ Factor factor_of(const void* values, std::int64_t rows, std::int64_t columns) {
           static_cast<std::uint32_t>(columns), width,   false};
 }
 
+// Eight values of a row of a narrow factor.
 template <unsigned kWidth>
-__device__ inline void load_by(const Factor& f, std::uint32_t row, std::uint32_t column, Unit& unit) {
+__device__ inline Unit load_unit(const Factor& f, std::uint32_t row, std::uint32_t column) {
+  Unit unit;
   for (unsigned j = 0; j < kChannelsOfUnit; j += kWidth) {
     Pack<__nv_bfloat16, kWidth> pack;
     if (row < f.rows && column + j < f.columns) {
@@ -54,29 +55,28 @@ __device__ inline void load_by(const Factor& f, std::uint32_t row, std::uint32_t
     }
     for (unsigned k = 0; k < kWidth; ++k) unit.values[j + k] = pack.values[k];
   }
-}
-
-// Eight values of a row.
-template <unsigned kWidth>
-__device__ inline Unit load_unit(const Factor& f, std::uint32_t row, std::uint32_t column) {
-  Unit unit;
-  load_by<kWidth>(f, row, column, unit);
-  if (!f.ones || row >= f.rows) return unit;
-  for (unsigned j = 0; j < kChannelsOfUnit; ++j) {
-    if (column + j == f.columns) put(unit.values, j, 1.0F);
-  }
   return unit;
 }
 
+// The column of ones.
+__device__ inline void put_ones(const Factor& f, std::uint32_t row, std::uint32_t column, Unit& unit) {
+  if (!f.ones || row >= f.rows) return;
+  for (unsigned j = 0; j < kChannelsOfUnit; ++j) {
+    if (column + j == f.columns) put(unit.values, j, 1.0F);
+  }
+}
+
 // A part of a factor in shared memory: kLines rows of kUnits units. Of a factor with aligned rows a thread's share is loaded in
-// advance; others are narrow, and loaded when they are stored.
-template <unsigned kLines, unsigned kUnits>
+// advance: all of it at once, from the first row where there is none, since a branch would wait for its load. Others are
+// narrow, and loaded when they are stored.
+template <unsigned kLines, unsigned kUnits, bool kMasked>
 struct TileOf {
   static constexpr unsigned kPitch = pitch_of(kUnits);
   static constexpr unsigned kSize = kLines * kPitch;
   static constexpr unsigned kShare = kLines * kUnits / kBlockThreads;
   static_assert(kShare * kBlockThreads == kLines * kUnits);
   Unit share[kShare];
+  Unit masks[kMasked ? kShare : 1];  // Factor::y
 
   __device__ static unsigned line(unsigned k) { return (k * kBlockThreads + threadIdx.x) / kUnits; }
   __device__ static unsigned unit(unsigned k) { return (k * kBlockThreads + threadIdx.x) % kUnits; }
@@ -85,14 +85,18 @@ struct TileOf {
     if (f.width != kChannelsOfUnit) return;
 #pragma unroll
     for (unsigned k = 0; k < kShare; ++k) {
-      share[k] = load_unit<kChannelsOfUnit>(f, row + line(k), column + unit(k) * kChannelsOfUnit);
+      const std::uint32_t r = row + line(k);
+      const std::uint32_t c = column + unit(k) * kChannelsOfUnit;
+      const std::size_t i = r < f.rows && c < f.columns ? static_cast<std::size_t>(r) * f.columns + c : 0;
+      share[k] = *reinterpret_cast<const Unit*>(f.values + i);
+      if (kMasked && f.y != nullptr) masks[k] = *reinterpret_cast<const Unit*>(f.y + i);
     }
   }
 
   __device__ void store(const Factor& f, std::uint32_t row, std::uint32_t column, Unit* tile) const {
     if (f.width == kChannelsOfUnit) {
 #pragma unroll
-      for (unsigned k = 0; k < kShare; ++k) tile[line(k) * kPitch + unit(k)] = share[k];
+      for (unsigned k = 0; k < kShare; ++k) tile[line(k) * kPitch + unit(k)] = loaded(f, k, row, column);
     } else if (f.width == 4) {
       load_and_store<4>(f, row, column, tile);
     } else if (f.width == 2) {
@@ -103,11 +107,31 @@ struct TileOf {
   }
 
  private:
+  __device__ Unit loaded(const Factor& f, unsigned k, std::uint32_t row, std::uint32_t column) const {
+    const std::uint32_t r = row + line(k);
+    const std::uint32_t c = column + unit(k) * kChannelsOfUnit;
+    Unit result = share[k];
+    if (kMasked && f.y != nullptr) {
+      for (unsigned j = 0; j < kChannelsOfUnit; ++j) {
+        put(result.values, j, relu_gradient(get(masks[k].values, j), get(result.values, j)));
+      }
+    }
+    if (r >= f.rows || c >= f.columns) {
+      for (unsigned j = 0; j < kChannelsOfUnit; ++j) put(result.values, j, 0.0F);
+    }
+    put_ones(f, r, c, result);
+    return result;
+  }
+
   template <unsigned kWidth>
   __device__ static void load_and_store(const Factor& f, std::uint32_t row, std::uint32_t column, Unit* tile) {
 #pragma unroll 1
     for (unsigned k = 0; k < kShare; ++k) {
-      tile[line(k) * kPitch + unit(k)] = load_unit<kWidth>(f, row + line(k), column + unit(k) * kChannelsOfUnit);
+      const std::uint32_t r = row + line(k);
+      const std::uint32_t c = column + unit(k) * kChannelsOfUnit;
+      Unit result = load_unit<kWidth>(f, r, c);
+      put_ones(f, r, c, result);
+      tile[line(k) * kPitch + unit(k)] = result;
     }
   }
 };
@@ -115,8 +139,8 @@ struct TileOf {
 // Room for a step's factors, and in the end for the sums of all warps.
 union Tiles {
   struct {
-    Unit a[kDepth * pitch_of(kTileRows / kChannelsOfUnit)];
-    Unit b[kDepth * pitch_of(kTileColumns / kChannelsOfUnit)];
+    Unit a[kMostDepth * pitch_of(kTileRows / kChannelsOfUnit)];
+    Unit b[kMostDepth * pitch_of(kTileColumns / kChannelsOfUnit)];
   } factors;
   float sums[kWarps][kTileRows][kSumsPitch];
 };
@@ -125,8 +149,9 @@ union Tiles {
 using WarpSums = float[kTileRows / 16][kTileColumns / 8][4];
 
 // The calling warp's part of a step of the depth, from shared memory.
-template <class A, class B, bool kDepthIsRowsOfA, bool kDepthIsRowsOfB>
+template <class A, class B, unsigned kDepth, bool kDepthIsRowsOfA, bool kDepthIsRowsOfB>
 __device__ inline void multiply_step(const Unit* a, const Unit* b, std::uint32_t depth, WarpSums& sums) {
+  constexpr unsigned kDepthOfWarp = kDepth / kWarps;
   const unsigned lane = threadIdx.x % 32;
   const unsigned begin = threadIdx.x / 32 * kDepthOfWarp;
   converge();
@@ -190,13 +215,15 @@ __device__ inline void each_pair(const Tiles& tiles, F f) {
 }
 
 // The block's tile of the product, see Note [Tiles of a product]. A factor has the depth as its columns, or as its rows.
-template <bool kDepthIsRowsOfA, bool kDepthIsRowsOfB>
+// kMasked: a may be a gradient behind ReLU.
+template <unsigned kDepth, bool kDepthIsRowsOfA, bool kDepthIsRowsOfB, bool kMasked>
 __device__ inline void multiply_tile(const Factor& a, const Factor& b, std::uint32_t first_row,
                                      std::uint32_t first_column, std::uint32_t depth, Tiles& tiles) {
-  using A = std::conditional_t<kDepthIsRowsOfA, TileOf<kDepth, kTileRows / kChannelsOfUnit>,
-                               TileOf<kTileRows, kUnitsOfDepth>>;
-  using B = std::conditional_t<kDepthIsRowsOfB, TileOf<kDepth, kTileColumns / kChannelsOfUnit>,
-                               TileOf<kTileColumns, kUnitsOfDepth>>;
+  constexpr unsigned kUnitsOfDepth = kDepth / kChannelsOfUnit;
+  using A = std::conditional_t<kDepthIsRowsOfA, TileOf<kDepth, kTileRows / kChannelsOfUnit, kMasked>,
+                               TileOf<kTileRows, kUnitsOfDepth, kMasked>>;
+  using B = std::conditional_t<kDepthIsRowsOfB, TileOf<kDepth, kTileColumns / kChannelsOfUnit, false>,
+                               TileOf<kTileColumns, kUnitsOfDepth, false>>;
   static_assert(sizeof(Unit) * A::kSize <= sizeof(tiles.factors.a) &&
                 sizeof(Unit) * B::kSize <= sizeof(tiles.factors.b));
   A a_tile;
@@ -214,7 +241,7 @@ __device__ inline void multiply_tile(const Factor& a, const Factor& b, std::uint
     __syncthreads();
     // The next ones are loaded meanwhile.
     if (k + kDepth < depth) load(k + kDepth);
-    multiply_step<A, B, kDepthIsRowsOfA, kDepthIsRowsOfB>(tiles.factors.a, tiles.factors.b, depth - k, sums);
+    multiply_step<A, B, kDepth, kDepthIsRowsOfA, kDepthIsRowsOfB>(tiles.factors.a, tiles.factors.b, depth - k, sums);
   }
   put_sums(sums, tiles);
 }
@@ -246,7 +273,7 @@ struct OutputPair {
 __device__ inline void compute_outputs(const Forward& p, Tiles& tiles) {
   const std::uint32_t first_row = blockIdx.x * kTileRows;
   const std::uint32_t first_column = blockIdx.y * kTileColumns;
-  multiply_tile<false, false>(p.x, p.weights, first_row, first_column, p.x.columns, tiles);
+  multiply_tile<kMostDepth, false, false, false>(p.x, p.weights, first_row, first_column, p.x.columns, tiles);
   each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
     const std::uint32_t output = first_column + column;
     if (first_row + row >= p.x.rows || output >= p.weights.rows) return;
@@ -330,7 +357,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2) linear_backward_kernel(const
   if (blockIdx.x < p.data_blocks) {
     const std::uint32_t first_row = blockIdx.x / p.data_columns * kTileRows;
     const std::uint32_t first_column = blockIdx.x % p.data_columns * kTileColumns;
-    multiply_tile<false, true>(p.gradient, p.weights, first_row, first_column, p.gradient.columns, tiles);
+    multiply_tile<kDepthWithMask, false, true, true>(p.gradient, p.weights, first_row, first_column, p.gradient.columns,
+                                                     tiles);
     each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
       if (first_row + row >= p.x.rows || first_column + column >= p.x.columns) return;
       put_pair(p.dx, first_row + row, first_column + column, p.x.columns, first, second);
@@ -340,7 +368,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2) linear_backward_kernel(const
   const std::uint32_t block = blockIdx.x - p.data_blocks;
   const std::uint32_t first_row = block / p.weight_columns * kTileRows;
   const std::uint32_t first_column = block % p.weight_columns * kTileColumns;
-  multiply_tile<true, true>(p.gradient, p.x, first_row, first_column, p.x.rows, tiles);
+  multiply_tile<kDepthWithMask, true, true, true>(p.gradient, p.x, first_row, first_column, p.x.rows, tiles);
   each_pair(tiles, [&](unsigned row, unsigned column, float first, float second) {
     if (first_row + row >= p.gradient.columns) return;
     put_gradient(p, first_row + row, first_column + column, first);

@@ -98,13 +98,13 @@ struct ShiftedSums {
 // group those of the chunks to the statistics. All threads of the block call it.
 __device__ inline void put_statistics(const Depthwise& d, const ResultTiling& tiling, const Statistics& s,
                                       const ShiftedSums (&sums)[kWidth], unsigned count) {
-  __shared__ MomentsOfChunks tree[kWidth][kThreads];
-  const auto merge = [](const MomentsOfChunks& a, const MomentsOfChunks& b) { return merged(a, b); };
+  __shared__ Moments tree[kWidth][kThreads];
+  __shared__ MomentSums chunks[kWidth][kThreads];
   for (unsigned c = 0; c < kWidth; ++c) {
-    tree[c][thread_of_block()] = {
-        shifted_moments(static_cast<float>(count), sums[c].shift, sums[c].sum, sums[c].squares)};
+    tree[c][thread_of_block()] =
+        shifted_moments(static_cast<float>(count), sums[c].shift, sums[c].sum, sums[c].squares);
   }
-  merge_lines(tree, merge);
+  merge_lines(tree, [](const Moments& a, const Moments& b) { return merged(a, b); });
   const unsigned channel = (tiling.first_column() + threadIdx.x) * kWidth;
   if (threadIdx.y == 0 && channel < s.channels) {
     float* means = s.partial + static_cast<std::size_t>(tiling.chunk()) * 2 * s.channels + channel;
@@ -114,7 +114,7 @@ __device__ inline void put_statistics(const Depthwise& d, const ResultTiling& ti
     }
   }
   if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
-  each_channel<kWidth>(d, tiling, s.partial, tree, [&](std::uint32_t c, const Moments& all) { s.put(c, all); });
+  merge_chunks<kWidth>(d, tiling, s, chunks);
 }
 
 // In training the results are written, and their statistics taken; in evaluation they are normalised.

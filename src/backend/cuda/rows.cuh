@@ -188,7 +188,10 @@ struct Sums {
   float first;
   float second;
 
-  static __device__ Sums of(std::uint32_t /*rows*/, float first, float second) { return {first, second}; }
+  static constexpr bool kShifted = false;
+  static __device__ Sums of(std::uint32_t /*rows*/, float /*shift*/, float first, float second) {
+    return {first, second};
+  }
 };
 __device__ inline Sums added(const Sums& a, const Sums& b) { return {a.first + b.first, a.second + b.second}; }
 __device__ inline Sums merged(const Sums& a, const Sums& b) { return added(a, b); }
@@ -238,8 +241,8 @@ template <unsigned kWidth>
 inline constexpr unsigned kTogether = kWidth % 4 == 0 ? 4 : 1;
 
 // Merges what all blocks of the calling block's group have left in `partial`, [chunks][2][channels], and calls
-// use(channel, merged) in one thread for each channel; Sum::of(rows of the chunk, first, second) makes a sum of two
-// values. The block must be the last of its group; all of its threads call it. Enough loads are in flight that most
+// use(channel, merged) in one thread for each channel; Sum::of(rows of the chunk, shift, first, second) makes a sum of two
+// values, where the shift is the first value of the first chunk if Sum::kShifted. The block must be the last of its group; all of its threads call it. Enough loads are in flight that most
 // shapes take one or two memory latencies. Mapped: the kernel's tiling, and Whole: what it divides, with a number of channels.
 template <unsigned kWidth, class Whole, class Mapped, class Sum, class Use>
 __device__ inline void each_channel(const Whole& whole, const Mapped& tiling, const float* partial,
@@ -253,6 +256,8 @@ __device__ inline void each_channel(const Whole& whole, const Mapped& tiling, co
   const std::uint32_t channel = tiling.group() * blockDim.x * kWidth + thread % columns * kSome;
   const bool inside = channel < channels;
   Sum all[kSome] = {};
+  Pack<float, kSome> shift{};
+  if (Sum::kShifted && inside) shift = get_fresh<kSome>(partial + channel);
   for (std::uint32_t first = thread / columns; inside && first < tiling.chunks(); first += kAtOnce * lines) {
     Pack<float, kSome> loaded[kAtOnce][2];
     for (unsigned k = 0; k < kAtOnce; ++k) {
@@ -265,8 +270,10 @@ __device__ inline void each_channel(const Whole& whole, const Mapped& tiling, co
     for (unsigned k = 0; k < kAtOnce; ++k) {
       const std::uint32_t chunk = first + k * lines;
       if (chunk >= tiling.chunks()) continue;
+      const std::uint32_t rows = Sum::kShifted ? tiling.rows_in(whole, chunk) : 0;
       for (unsigned j = 0; j < kSome; ++j) {
-        all[j] = merged(all[j], Sum::of(tiling.rows_in(whole, chunk), loaded[k][0].values[j], loaded[k][1].values[j]));
+        const Sum some = Sum::of(rows, shift.values[j], loaded[k][0].values[j], loaded[k][1].values[j]);
+        all[j] = merged(all[j], some);
       }
     }
   }
