@@ -1,10 +1,12 @@
 // The update of the parameters that are updated as whole matrices (optim/rules/muon.h), made once for their shapes.
 //
-//   std::unique_ptr<MatrixUpdate> matrices = backend.ops().make_matrix_update(tables.matrices);
-//   Memory scratch = backend.queue().allocate(matrices->scratch_bytes(), "the update of matrices");
-//   arguments.matrices = matrices.get();
-//   arguments.matrix_scratch = scratch.data();
-//   backend.math().update(arguments);
+//   const std::vector<UpdateMatrix> shapes = {{0, 16, 150}};   // segment 0 is a matrix of 16 x 150
+//   std::unique_ptr<MatrixUpdate> matrices = backend.ops().make_matrix_update(shapes);
+//   const Memory scratch = backend.queue().allocate(matrices->scratch_bytes(), "the update of matrices");
+//   UpdateArguments update = arguments;
+//   update.matrices = matrices.get();
+//   update.matrix_scratch = scratch.data();
+//   backend.math().update(update);
 #pragma once
 
 #include <cstddef>
