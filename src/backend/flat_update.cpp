@@ -2,24 +2,9 @@
 
 #include <algorithm>
 
-#include "backend/memory.h"
 #include "base/error.h"
 
 namespace ddp {
-
-MatrixScratch::MatrixScratch(std::int64_t rows, std::int64_t columns)
-    : small(std::min(rows, columns)),
-      large(std::max(rows, columns)),
-      next(aligned(small * large)),
-      gram(next + aligned(small * large)),
-      polynomial(gram + aligned(small * small)),
-      panels(polynomial + aligned(small * small)) {}
-
-std::int64_t MatrixScratch::elements() const { return panels + (small + kMostPanel) * (large + kMostPanel); }
-
-std::int64_t MatrixScratch::aligned(std::int64_t floats) {
-  return static_cast<std::int64_t>(aligned_bytes(static_cast<std::size_t>(floats) * sizeof(float)) / sizeof(float));
-}
 
 UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
   UpdateTables tables;
@@ -47,12 +32,6 @@ UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments) {
     if (segment.rows > 0) tables.matrices.push_back({index, segment.rows, segment.count / segment.rows});
   }
   return tables;
-}
-
-std::size_t matrix_scratch_elements(std::span<const UpdateMatrix> matrices) {
-  std::int64_t most = 0;
-  for (const UpdateMatrix& each : matrices) most = std::max(most, MatrixScratch(each.rows, each.columns).elements());
-  return static_cast<std::size_t>(most);
 }
 
 }  // namespace ddp

@@ -8,6 +8,7 @@
 //   backend.math().update(arguments);
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -78,25 +79,7 @@ struct UpdateTables {
 // The segments must follow one another in the buffer; gaps between them are no part of any chunk.
 UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments);
 
-// The scratch of a matrix, in floats from its beginning, where the matrix itself is: with its smaller side first.
-struct MatrixScratch {
-  MatrixScratch(std::int64_t rows, std::int64_t columns);
-  std::int64_t elements() const;
-
-  static constexpr std::int64_t kMostPanel = 64;  // columns that a kernel multiplies together
-  std::int64_t small;
-  std::int64_t large;
-  std::int64_t next;        // the matrix after one more iteration
-  std::int64_t gram;        // the products of its rows
-  std::int64_t polynomial;  // what the matrix is multiplied by
-  std::int64_t panels;      // a right factor in the order of the kernel
-
- private:
-  static std::int64_t aligned(std::int64_t floats);
-};
-
-// Scratch of the update of matrices, one after the other.
-std::size_t matrix_scratch_elements(std::span<const UpdateMatrix> matrices);
+class MatrixUpdate;
 
 // All pointers are device memory. Values that change with the step are read there when the work runs, so that an update
 // can be recorded once in a CUDA graph.
@@ -117,10 +100,9 @@ struct UpdateArguments : UpdateBuffers {
   double* sums = nullptr;    // two per chunk
   double* ratios = nullptr;  // one per segment
 
-  // Memory of the host: only the CPU has this rule.
-  const UpdateMatrix* matrices = nullptr;
-  std::int64_t matrix_count = 0;
-  float* matrix_scratch = nullptr;  // matrix_scratch_elements()
+  // Null if no segment is updated as a whole matrix; see matrix_update.h.
+  MatrixUpdate* matrices = nullptr;
+  std::byte* matrix_scratch = nullptr;
 
   // For segments that are divided among the ranks, which only the CPU has; all ranks call it in the same order.
   const SumOverShards* sums_over_ranks = nullptr;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "backend/loss.h"
+#include "backend/matrix_update.h"
 #include "backend/op.h"
 #include "backend/op_joiner.h"
 
@@ -25,7 +26,7 @@ enum class ChoiceMode {
   fixed,  // by shape alone: the same on every machine with the same instruction set
 };
 
-class OpFactory : public OpJoiner {
+class OpFactory : public OpJoiner, public MatrixUpdateFactory {
  public:
   // A line for the log header, e.g. "CPU, AVX-512, 1 thread".
   virtual std::string description() const = 0;

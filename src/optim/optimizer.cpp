@@ -30,13 +30,14 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
                      UpdatedPart part)
     : backend_(backend), part_(part) {
   const UpdateTables tables = cut_into_chunks(segments);
-  matrices_ = tables.matrices;
-  matrix_scratch_ = allocate_on_host(matrix_scratch_elements(matrices_) * sizeof(float), "the update of matrices");
   UpdateArguments& a = arguments_;
   a.settings = settings;
-  a.matrices = matrices_.data();
-  a.matrix_count = std::ssize(matrices_);
-  a.matrix_scratch = matrix_scratch_.at<float>(0);
+  if (!tables.matrices.empty()) {
+    matrices_ = backend.ops().make_matrix_update(tables.matrices);
+    matrix_scratch_ = backend.queue().allocate(matrices_->scratch_bytes(), "the buffers of Muon's iteration");
+    a.matrices = matrices_.get();
+    a.matrix_scratch = matrix_scratch_.data();
+  }
   a.count = segments.empty() ? 0 : segments.back().offset + segments.back().count;
   a.uniform = tables.uniform && (!tables.gaps || keeps_zeros(settings));
   a.lr_scale = segments.empty() ? 1 : segments.front().lr_scale;

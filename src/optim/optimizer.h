@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -63,8 +64,8 @@ class Optimizer {
   Memory tables_;
   SumOverShards sums_over_ranks_;
   SumOverParts sum_over_parts_;
-  std::vector<UpdateMatrix> matrices_;
-  Memory matrix_scratch_;  // of the host
+  std::unique_ptr<MatrixUpdate> matrices_;
+  Memory matrix_scratch_;
 };
 
 // The number of state buffers of an optimizer, with one float per parameter each.

@@ -93,12 +93,6 @@ std::size_t gradient_bytes(const Experiment& e) {
   return static_cast<std::size_t>(std::max<std::int64_t>(0, elements)) * (half ? sizeof(Bf16) : sizeof(float));
 }
 
-void check_muon(const OptimizerOptions& options, const Device& device) {
-  const bool gpu = device.gpu_module != nullptr || device.described.has_value();
-  check(options.optimizer != OptimizerKind::muon || !gpu, ExitCode::usage,
-        "--optimizer muon works on CPUs only; use --device cpu, or another --optimizer");
-}
-
 void check_gradient_precision(const Options& options) {
   if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
   check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
@@ -423,7 +417,6 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.onnx_hash = model_hash(e.onnx);
   phase([&] {
     check_gradient_precision(options);
-    if (inputs.evaluated == nullptr) check_muon(options.optimizer, device);
     e.place = place_of(e, session.size(), session.rank());
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max(), e.place.stages);
     normalization = open_data(e, inputs);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "optim/optimizer.h"
 #include "train/experiment.h"
+#include "train/parameter_segments.h"
 #include "train/step.h"
 
 namespace ddp {
@@ -32,6 +33,14 @@ std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig c
   return fits;
 }
 
+// What the optimizer needs to update whole matrices.
+std::size_t matrix_bytes(const Experiment& e) {
+  const OptimizerOptions& options = e.options.optimizer;
+  const std::vector<UpdateMatrix> matrices =
+      cut_into_chunks(parameter_segments(e.graph, options, e.batch.steps_per_epoch)).matrices;
+  return matrices.empty() ? 0 : e.backend->ops().make_matrix_update(matrices)->scratch_bytes();
+}
+
 }  // namespace
 
 std::size_t bytes_beside_activations(const Experiment& e) {
@@ -39,7 +48,8 @@ std::size_t bytes_beside_activations(const Experiment& e) {
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(local_shards)));
   const std::size_t slow = e.options.optimizer.lookahead > 0 ? 1 : 0;
   const std::size_t flat = (2 + state_buffers(update_settings(e.options.optimizer)) + slow + levels) *
-                           static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float);
+                               static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float) +
+                           matrix_bytes(e);
   // Memory that is not counted is the host's, where batches are the loader's.
   if (e.backend->queue().available_bytes() == 0) return flat;
   // Those of the full size need most.

@@ -13,8 +13,9 @@ namespace ddp {
 
 struct Experiment;
 
-// Parameters, optimizer state, gradient buffers (one for the sum and one for each level of the tree over the rank's own
-// shards), and batches: of images that are not resident, or what an epoch reads besides images that are.
+// Parameters, optimizer state, the buffers of Muon's iteration, gradient buffers (one for the sum and one for each level of
+// the tree over the rank's own shards), and batches: of images that are not resident, or what an epoch reads besides images
+// that are.
 std::size_t bytes_beside_activations(const Experiment& e);
 
 // Throws Error(out_of_memory) with the largest number of samples per shard that would fit, if the activations of

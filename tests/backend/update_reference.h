@@ -74,8 +74,75 @@ class ReferenceUpdate {
     return std::sqrt(sum);
   }
 
+  // Row by row.
+  struct Matrix {
+    std::size_t rows;
+    std::size_t columns;
+    std::vector<double> values;
+    double& at(std::size_t r, std::size_t c) { return values[r * columns + c]; }
+    double at(std::size_t r, std::size_t c) const { return values[r * columns + c]; }
+  };
+  static Matrix transposed(const Matrix& m) {
+    Matrix result{m.columns, m.rows, std::vector<double>(m.values.size())};
+    for (std::size_t r = 0; r < m.rows; ++r) {
+      for (std::size_t c = 0; c < m.columns; ++c) result.at(c, r) = m.at(r, c);
+    }
+    return result;
+  }
+  static Matrix product(const Matrix& a, const Matrix& b) {
+    Matrix result{a.rows, b.columns, std::vector<double>(a.rows * b.columns)};
+    for (std::size_t r = 0; r < a.rows; ++r) {
+      for (std::size_t k = 0; k < a.columns; ++k) {
+        for (std::size_t c = 0; c < b.columns; ++c) result.at(r, c) += a.at(r, k) * b.at(k, c);
+      }
+    }
+    return result;
+  }
+  // The Newton-Schulz iteration of K. Jordan's Muon.
+  static Matrix orthogonal(Matrix x, int steps) {
+    if (x.rows > x.columns) return transposed(orthogonal(transposed(x), steps));
+    const double size = std::max(norm(x.values, 0, x.values.size()), 1e-7);
+    for (double& value : x.values) value /= size;
+    for (int step = 0; step < steps; ++step) {
+      const Matrix gram = product(x, transposed(x));
+      Matrix polynomial = product(gram, gram);
+      for (std::size_t i = 0; i < gram.values.size(); ++i) {
+        polynomial.values[i] = -4.7750 * gram.values[i] + 2.0315 * polynomial.values[i];
+      }
+      const Matrix more = product(polynomial, x);
+      for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = 3.4445 * x.values[i] + more.values[i];
+    }
+    return x;
+  }
+
+  void update_matrix(const ParameterSegment& segment, const std::vector<double>& g, double global_lr) {
+    const UpdateSettings& s = settings_;
+    const auto begin = static_cast<std::size_t>(segment.offset);
+    const auto count = static_cast<std::size_t>(segment.count);
+    const auto rows = static_cast<std::size_t>(segment.rows);
+    Matrix direction{rows, count / rows, std::vector<double>(count)};
+    for (std::size_t i = 0; i < count; ++i) {
+      first[begin + i] = s.muon_momentum * first[begin + i] + g[begin + i];
+      direction.values[i] = g[begin + i] + s.muon_momentum * first[begin + i];
+    }
+    direction = orthogonal(direction, s.muon_steps);
+    const auto r = static_cast<double>(direction.rows);
+    const auto c = static_cast<double>(direction.columns);
+    double factor = 1;
+    if (s.muon_scale == MuonScale::shape) factor = std::sqrt(std::max(1.0, r / c));
+    if (s.muon_scale == MuonScale::rms) factor = 0.2 * std::sqrt(std::max(r, c));
+    const double size = norm(weights, begin, begin + count);
+    const double scale = s.muon_normalizes && size > 0 ? std::sqrt(r) / size : 1;
+    const double lr = global_lr * static_cast<double>(segment.lr_scale);
+    const double decay = s.weight_decay * static_cast<double>(segment.decay_scale);
+    for (std::size_t i = 0; i < count; ++i) {
+      weights[begin + i] = scale * (1 - lr * decay) * weights[begin + i] - lr * factor * direction.values[i];
+    }
+  }
+
   void update_segment(const ParameterSegment& segment, const std::vector<double>& g, double global_lr,
                       double momentum) {
+    if (segment.rows > 0) return update_matrix(segment, g, global_lr);
     const UpdateSettings& s = settings_;
     const auto begin = static_cast<std::size_t>(segment.offset);
     const std::size_t end = begin + static_cast<std::size_t>(segment.count);
@@ -91,7 +158,7 @@ class ReferenceUpdate {
     }
     for (std::size_t i = begin; i < end; ++i) {
       const double d = g[i] + l2 * weights[i];
-      if (s.rule == UpdateRule::sgd) {
+      if (s.rule == UpdateRule::sgd || s.rule == UpdateRule::muon) {
         first[i] = momentum * first[i] + d;
         step[i] = lr * (s.nesterov ? d + momentum * first[i] : first[i]);
       } else if (s.rule == UpdateRule::rmsprop) {

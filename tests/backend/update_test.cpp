@@ -7,80 +7,13 @@
 #include <vector>
 
 #include "backend/backend_case.h"
+#include "backend/device_update.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "backend/update_reference.h"
 
 namespace ddp {
 namespace {
-
-// Absolute values from 0.3 to 1. Adam and RMSprop divide a gradient by its own magnitude, so a gradient near zero would
-// make the step depend on rounding.
-std::vector<float> random_gradient(std::int64_t count) {
-  std::vector<float> values = random_floats(count);
-  for (float& value : values) value = std::copysign(0.3F + 0.7F * std::fabs(value), value);
-  return values;
-}
-
-// All device buffers of an update.
-struct OnDevice {
-  OnDevice(Backend& device, const std::vector<float>& initial, const std::vector<ParameterSegment>& segments,
-           const UpdateSettings& settings)
-      : backend(device),
-        tables(cut_into_chunks(segments)),
-        weights(device, initial),
-        first(device, std::vector<float>(initial.size())),
-        second(device, std::vector<float>(initial.size())),
-        average(device, std::vector<float>(initial.size())),
-        chunks(device, tables.chunks),
-        of_segments(device, tables.segments),
-        numbers(device, std::vector<StepNumbers>(1)),
-        sums(device, std::vector<double>(2 * tables.chunks.size())),
-        ratios(device, std::vector<double>(segments.size())),
-        control(device, std::vector<StepControl>(1)),
-        skipped(device, std::vector<double>(1)) {
-    a.settings = settings;
-    a.weights = weights.data();
-    if (settings.has_first()) a.first = first.data();
-    if (settings.has_second()) a.second = second.data();
-    if (settings.has_average()) a.average = average.data();
-    a.count = static_cast<std::int64_t>(initial.size());
-    a.chunks = chunks.data();
-    a.chunk_count = static_cast<std::int64_t>(tables.chunks.size());
-    a.segments = of_segments.data();
-    a.segment_count = static_cast<std::int64_t>(segments.size());
-    a.uniform = tables.uniform;
-    a.lr_scale = segments[0].lr_scale;
-    a.decay_scale = segments[0].decay_scale;
-    a.numbers = numbers.data();
-    a.sums = sums.data();
-    a.ratios = ratios.data();
-    a.control = control.data();
-    a.skip = skipped.data();
-  }
-
-  // `momentum` (or beta1) defaults to that of the settings.
-  void update(const std::vector<float>& gradient, double lr, double step, double skip,
-              std::optional<double> momentum = std::nullopt) {
-    const DeviceArray<float> g(backend, gradient);
-    control.set({StepControl{lr, momentum.value_or(a.settings.own_momentum()), step, kFullLr}});
-    skipped.set({skip});
-    a.gradient = g.data();
-    backend.math().update(a);
-    backend.queue().synchronize();
-  }
-
-  Backend& backend;
-  UpdateTables tables;
-  DeviceArray<float> weights, first, second, average;
-  DeviceArray<UpdateChunk> chunks;
-  DeviceArray<ChunksOfSegment> of_segments;
-  DeviceArray<StepNumbers> numbers;
-  DeviceArray<double> sums, ratios;
-  DeviceArray<StepControl> control;
-  DeviceArray<double> skipped;
-  UpdateArguments a;
-};
 
 std::vector<UpdateSettings> all_forms() {
   using R = UpdateRule;
@@ -131,7 +64,7 @@ class Update : public EveryBackend {
     const std::vector<UpdateSettings> forms = all_forms();
     for (std::size_t f = 0; f < forms.size(); ++f) {
       const std::vector<float> initial = random_floats(count);
-      OnDevice device(backend(), initial, segments, forms[f]);
+      DeviceUpdate device(backend(), initial, segments, forms[f]);
       ReferenceUpdate expected(forms[f], segments, initial);
       for (const double lr : {0.05, 0.02, 0.04}) {
         const std::vector<float> gradient = random_gradient(count);
@@ -175,7 +108,7 @@ TEST_P(Update, OfSegmentsWhoseRateFallsFollowsTheRules) {
 TEST_P(Update, LeavesWeightsThatAreNotTrainedAsTheyAre) {
   for (const UpdateSettings& settings : all_forms()) {
     const std::vector<float> initial = random_floats(300);
-    OnDevice device(backend(), initial, {{0, 100}, {100, 200, 1, 1, true, 1}}, settings);
+    DeviceUpdate device(backend(), initial, {{0, 100}, {100, 200, 1, 1, true, 1}}, settings);
     device.update(random_gradient(300), 0.05, 1, 0);
     const std::vector<float> after_one = device.weights.get();
     for (const double step : {2.0, 3.0}) device.update(random_gradient(300), 0.05, step, 0);
@@ -191,7 +124,7 @@ TEST_P(Update, OfZeroWeightsIsFinite) {
   for (const UpdateRule rule : {UpdateRule::lars, UpdateRule::lamb}) {
     const UpdateSettings settings{.rule = rule, .momentum = rule == UpdateRule::lars ? 0.9 : 0.0};
     const std::vector<ParameterSegment> segments = {{0, 10}, {10, 10}};
-    OnDevice device(backend(), std::vector<float>(20), segments, settings);
+    DeviceUpdate device(backend(), std::vector<float>(20), segments, settings);
     std::vector<float> gradient(20);
     for (std::size_t i = 0; i < 10; ++i) gradient[i] = 0.5F;
     device.update(gradient, 0.1, 1, 0);
@@ -204,7 +137,7 @@ TEST_P(Update, OfZeroWeightsIsFinite) {
 TEST_P(Update, IsSkippedOnRequest) {
   for (const UpdateSettings& settings : all_forms()) {
     const std::vector<float> initial = random_floats(300);
-    OnDevice device(backend(), initial, {{0, 300}}, settings);
+    DeviceUpdate device(backend(), initial, {{0, 300}}, settings);
     device.first.set(initial);
     device.second.set(initial);
     device.average.set(initial);
@@ -226,7 +159,7 @@ TEST_P(Update, GivesTheSameBitsAgain) {
     const UpdateSettings settings{.rule = rule, .weight_decay = 0.1, .clip_norm = 1};
     std::optional<std::vector<float>> before;
     for (int run = 0; run < 2; ++run) {
-      OnDevice device(backend(), initial, segments, settings);
+      DeviceUpdate device(backend(), initial, segments, settings);
       device.update(gradient, 0.1, 1, 0);
       if (before) {
         EXPECT_EQ(device.weights.get(), *before);

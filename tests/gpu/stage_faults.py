@@ -42,7 +42,7 @@ def sanitize(tool, command):
 
 
 def operators_command(check):
-    return [check.machine.operators, "--gtest_filter=*SimpleOperators*:*Softmax*:*Flat*:*Update*:*Input*"]
+    return [check.machine.operators, "--gtest_filter=*SimpleOperators*:*Softmax*:*Flat*:*Update*:*Muon*:*Input*"]
 
 
 def convolutions_command(check):

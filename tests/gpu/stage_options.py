@@ -16,6 +16,7 @@ RESNET = ["--model", "resnet9", *networks.synthetic(32, 200), "--global-batch", 
 OPTIONS = [
     ("adamw", [*PLAIN, "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.01"], 1e-3),
     ("lamb, accumulated", [*PLAIN, "--optimizer", "lamb", "--lr", "0.005", "--logical-shards", "4"], 1e-3),
+    ("muon", [*PLAIN, "--optimizer", "muon", "--lr", "0.01", "--momentum", "0.9", "--muon-normalize", "on"], 1e-3),
     ("mixup and cutmix", [*LENET, "--mixup", "0.4", "--cutmix", "1"], 1e-3),
     ("augmentation on the GPU", [*RESNET, "--random-crop-padding", "4", "--random-crop-fill", "reflect", "--random-flip",
                                  "alternate", "--cutout", "8"], 1e-2),

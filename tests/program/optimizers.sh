@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Runs with each optimizer resume from a checkpoint bit-identically, also on another number of ranks; a checkpoint of
-# another optimizer is rejected; evaluations use the moving average.
+# another optimizer is rejected; evaluations use the moving average; Muon, which has memory of its own on a device, trains the
+# same weights on a stand-in for a GPU as on the CPU.
 set -u
 source "$(dirname "$0")/lib.sh"
+: "${STAND_IN_GPU_MODULE:?}"
 
 exact=("${small[@]}" --momentum 0 --deterministic --logical-shards 2 --max-steps 10 --epochs 2)
 check() {
@@ -27,6 +29,10 @@ evaluated=$(tail -1 "$folder/lookahead/summary.csv" | cut -d, -f1,5)
 [[ $evaluated =~ ^1,[01] ]] || fail "the last part of an epoch was not evaluated: $evaluated"
 check muon --optimizer muon --lr 0.02 --momentum 0.9 --nesterov --weight-decay 0.01 --decay-for '*.weight=0.5' --clip-norm 1 \
   --muon-normalize --muon-momentum 0.6 --ema-decay 0.9 --rand-augment 2,9 --lr-fade-for '*.bias@1'
+muon=("${exact[@]}" --optimizer muon --lr 0.02 --momentum 0.9 --max-steps 12 --model lenet)
+run 0 60 1 "${muon[@]}" --device cpu --output "$folder/muon-cpu"
+DDP_CUDA_MODULE=$STAND_IN_GPU_MODULE STAND_IN_GPUS='0000:01:00.0' run 0 60 1 "${muon[@]}" --device cuda --output "$folder/muon-cuda"
+same_tensors "$folder/muon-cpu/latest" "$folder/muon-cuda/latest"
 check lamb --optimizer lamb --lr 0.01 --weight-decay 0.01 --schedule exponential --lr-decay-steps 5
 
 run 8 60 2 "${exact[@]}" --optimizer adam --output "$folder/adamw" --resume auto

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,9 @@ class OpsInFront : public OpFactory {
   }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return behind_->make_op(spec, x, y, kernels);
+  }
+  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
+    return behind_->make_matrix_update(matrices);
   }
   bool takes_bias_into_norm() const override { return behind_->takes_bias_into_norm(); }
   Element activation_element() const override { return behind_->activation_element(); }

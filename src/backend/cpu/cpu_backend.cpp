@@ -160,6 +160,10 @@ class CpuOps final : public OpFactory {
     return make_bf16_op(make_fp32_op(spec, x, y, kernels), spec, x, y);
   }
 
+  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
+    return make_cpu_matrix_update(matrices);
+  }
+
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> kernels) override {
     const bool own = activation_element() == Element::fp32 || lanes::uses_pairs();

@@ -5,14 +5,42 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/squares.h"
+#include "backend/matrix_update.h"
+#include "backend/memory.h"
 #include "optim/rules/update.h"
 
 namespace ddp {
 namespace {
+
+// The scratch of a matrix, in floats from its beginning, where the matrix itself is: with its smaller side first.
+struct MatrixScratch {
+  MatrixScratch(std::int64_t rows, std::int64_t columns)
+      : small(std::min(rows, columns)),
+        large(std::max(rows, columns)),
+        next(aligned(small * large)),
+        gram(next + aligned(small * large)),
+        polynomial(gram + aligned(small * small)),
+        panels(polynomial + aligned(small * small)) {}
+  std::int64_t elements() const { return panels + (small + kMostPanel) * (large + kMostPanel); }
+
+  static constexpr std::int64_t kMostPanel = 64;  // columns that a kernel multiplies together
+  std::int64_t small;
+  std::int64_t large;
+  std::int64_t next;        // the matrix after one more iteration
+  std::int64_t gram;        // the products of its rows
+  std::int64_t polynomial;  // what the matrix is multiplied by
+  std::int64_t panels;      // a right factor in the order of the kernel
+
+ private:
+  static std::int64_t aligned(std::int64_t floats) {
+    return static_cast<std::int64_t>(aligned_bytes(static_cast<std::size_t>(floats) * sizeof(float)) / sizeof(float));
+  }
+};
 
 // Tiles of a transposition that stay in the first cache.
 constexpr std::int64_t kTransposed = 32;
@@ -86,14 +114,15 @@ float* orthogonalise(const MatrixScratch& at, float* scratch, int steps) {
 }
 
 // One matrix of an update.
-class MatrixUpdate {
+class OneMatrix {
  public:
-  MatrixUpdate(const UpdateArguments& arguments, const UpdateMatrix& matrix)
+  OneMatrix(const UpdateArguments& arguments, const UpdateMatrix& matrix)
       : a_(arguments),
         matrix_(matrix),
         segment_(arguments.segments[matrix.segment]),
         begin_(arguments.chunks[segment_.first].begin),
         scratch_(matrix.rows, matrix.columns),
+        values_(static_cast<float*>(static_cast<void*>(arguments.matrix_scratch))),
         numbers_(muon_numbers(arguments.settings, numbers_for(*arguments.numbers, arguments.chunks[segment_.first]),
                               static_cast<double>(arguments.chunks[segment_.first].lr_scale),
                               static_cast<double>(segment_.decay_scale),
@@ -135,7 +164,7 @@ class MatrixUpdate {
       const float* gradient = a_.gradient + begin_ + from;
       const float* weights = a_.weights + begin_ + from;
       float* first = a_.first + begin_ + from;
-      float* direction = a_.matrix_scratch + from;
+      float* direction = values_ + from;
       for (std::int64_t i = 0; i < count; ++i) direction[i] = muon_direction(numbers_, momentum, gradient[i], first[i]);
       double* sums = a_.sums + 2 * (segment_.first + from / kUpdateChunk);
       sums[0] = sum_of_squares(count, [direction](std::int64_t i) { return direction[i]; });
@@ -158,7 +187,7 @@ class MatrixUpdate {
   // Row by row, as the weights are.
   const float* orthogonal_direction() {
     const auto factor = static_cast<float>(1 / std::max(norm(0), kMuonEpsilon));
-    float* x = a_.matrix_scratch;
+    float* x = values_;
     over_chunks([&](std::int64_t from, std::int64_t count) {
       for (std::int64_t i = from; i < from + count; ++i) x[i] *= factor;
     });
@@ -176,13 +205,32 @@ class MatrixUpdate {
   const ChunksOfSegment& segment_;
   std::int64_t begin_;  // of the matrix in the flat buffers
   MatrixScratch scratch_;
+  float* values_;  // the scratch
   ElementNumbers numbers_;
+};
+
+// One matrix after the other, in the same scratch.
+class CpuMatrixUpdate final : public MatrixUpdate {
+ public:
+  explicit CpuMatrixUpdate(std::span<const UpdateMatrix> matrices) : matrices_(matrices.begin(), matrices.end()) {}
+
+  std::size_t scratch_bytes() const override {
+    std::int64_t most = 0;
+    for (const UpdateMatrix& each : matrices_) most = std::max(most, MatrixScratch(each.rows, each.columns).elements());
+    return static_cast<std::size_t>(most) * sizeof(float);
+  }
+  void run(const UpdateArguments& arguments) override {
+    for (const UpdateMatrix& each : matrices_) OneMatrix(arguments, each).run();
+  }
+
+ private:
+  std::vector<UpdateMatrix> matrices_;
 };
 
 }  // namespace
 
-void cpu_update_matrices(const UpdateArguments& a) {
-  for (std::int64_t m = 0; m < a.matrix_count; ++m) MatrixUpdate(a, a.matrices[m]).run();
+std::unique_ptr<MatrixUpdate> make_cpu_matrix_update(std::span<const UpdateMatrix> matrices) {
+  return std::make_unique<CpuMatrixUpdate>(matrices);
 }
 
 }  // namespace ddp

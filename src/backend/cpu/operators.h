@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -93,8 +94,8 @@ void cpu_square_sums(const float* values, std::size_t count, double* sums);
 
 // update.cpp
 void cpu_update(const UpdateArguments& arguments);
-// muon.cpp: the segments that are updated as whole matrices; *arguments.numbers are those of the step.
-void cpu_update_matrices(const UpdateArguments& arguments);
+// muon.cpp
+std::unique_ptr<MatrixUpdate> make_cpu_matrix_update(std::span<const UpdateMatrix> matrices);
 
 // pooling.cpp: 2x2 average pooling with stride 2 and its ReLU, for operators that fuse it; `outer` planes of
 // height x width positions of `inner` values each. `y` is the convolution's output after ReLU.

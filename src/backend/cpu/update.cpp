@@ -5,6 +5,7 @@
 
 #include "backend/cpu/operators.h"
 #include "backend/cpu/squares.h"
+#include "backend/matrix_update.h"
 
 namespace ddp {
 namespace {
@@ -144,7 +145,7 @@ void cpu_update(const UpdateArguments& a) {
   *a.numbers = step_numbers(a.settings, *a.control, clips ? squares_of_all(a) : 0);
   if (a.settings.rule == UpdateRule::lamb) update_lamb_moments(a);
   if (a.settings.layerwise()) find_ratios(a);
-  cpu_update_matrices(a);
+  if (a.matrices != nullptr) a.matrices->run(a);
   with_update_form(a.settings, [&a](auto form) {
     using Form = decltype(form);
     if (a.uniform && !a.settings.layerwise()) {

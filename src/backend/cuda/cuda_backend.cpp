@@ -276,6 +276,10 @@ class CudaOps final : public OpFactory {
     return make_cuda_op(context_, spec, x, y, kernels);
   }
 
+  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
+    return make_cuda_matrix_update(context_, matrices);
+  }
+
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> /*kernels*/) override {
     return make_cuda_norm_depthwise(context_, specs, layout);
@@ -344,10 +348,7 @@ class CudaMath final : public FlatMath {
       cuda::unpack_weights(stream_, element_, all);
     }
   }
-  void update(const UpdateArguments& arguments) override {
-    DDP_ASSERT(arguments.matrix_count == 0);  // rejected before training (train/experiment.cpp)
-    cuda::update(stream_, arguments);
-  }
+  void update(const UpdateArguments& arguments) override { cuda::update(stream_, arguments); }
 
  private:
   cudaStream_t stream_;

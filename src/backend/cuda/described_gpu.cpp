@@ -107,6 +107,10 @@ class DescribedOps final : public OpFactory {
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return make_cuda_op(context_, spec, x, y, kernels);
   }
+  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
+    return make_cuda_matrix_update(context_, matrices);
+  }
+
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> /*kernels*/) override {
     return make_cuda_norm_depthwise(context_, specs, layout);

@@ -252,4 +252,24 @@ void compare(cudaStream_t stream, Element element, const void* a, const void* b,
 
 void update(cudaStream_t stream, const UpdateArguments& arguments);
 
+// --- muon.cu: what surrounds the products of muon.cpp. They do nothing where the update is skipped.
+
+// Matrices whose products are computed at once. Each is `small` x `large`, with its smaller side first and zeros behind its
+// rows and columns.
+inline constexpr std::int64_t kMatricesAtOnce = 32;
+struct MatrixBatch {
+  std::int64_t small = 0;
+  std::int64_t large = 0;
+  std::int64_t count = 0;
+  UpdateMatrix matrices[kMatricesAtOnce] = {};
+};
+// The momentum of all matrices, and their norms.
+void muon_momentum(cudaStream_t stream, const UpdateArguments& arguments);
+// x = the directions of a batch, of norm 1, one matrix behind the other.
+void muon_directions(cudaStream_t stream, Element element, const UpdateArguments& arguments, const MatrixBatch& batch,
+                     void* x);
+// The new weights of a batch, where x are its steps.
+void muon_weights(cudaStream_t stream, Element element, const UpdateArguments& arguments, const MatrixBatch& batch,
+                  const void* x);
+
 }  // namespace ddp::cuda

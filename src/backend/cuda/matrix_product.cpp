@@ -43,10 +43,11 @@ RowProduct::RowProduct(cublasLtHandle_t handle, const RowProductSpec& spec)
       has_bias_(spec.bias),
       product_(describe_product(spec)),
       a_(describe_matrix(element_of(spec.precision), spec.transpose_a ? spec.depth : spec.rows,
-                         spec.transpose_a ? spec.rows : spec.depth)),
+                         spec.transpose_a ? spec.rows : spec.depth, spec.batch)),
       b_(describe_matrix(element_of(spec.precision), spec.transpose_b ? spec.columns : spec.depth,
-                         spec.transpose_b ? spec.depth : spec.columns)),
-      c_(describe_matrix(spec.result, spec.rows, spec.columns)) {
+                         spec.transpose_b ? spec.depth : spec.columns, spec.batch)),
+      c_(describe_matrix(spec.result, spec.rows, spec.columns, spec.batch)) {
+  DDP_ASSERT(spec.batch == 1 || !spec.bias);
   if (has_bias_) set_bias(&kSomewhere);
   if (handle == nullptr) {
     workspace_bytes_ = kMostWorkspace;
@@ -85,24 +86,35 @@ RowProduct::Product RowProduct::describe_product(const RowProductSpec& spec) {
 }
 
 // A row-major matrix as cuBLAS sees it: its column-major transpose.
-RowProduct::Matrix RowProduct::describe_matrix(Element element, std::int64_t rows, std::int64_t columns) {
+RowProduct::Matrix RowProduct::describe_matrix(Element element, std::int64_t rows, std::int64_t columns,
+                                               std::int64_t batch) {
   cublasLtMatrixLayout_t raw = nullptr;
   DDP_CUBLAS(cublasLtMatrixLayoutCreate(&raw, type_of(element), static_cast<std::uint64_t>(columns),
                                         static_cast<std::uint64_t>(rows), columns));
-  return Matrix(raw);
+  Matrix matrix(raw);
+  if (batch > 1) {
+    const auto count = static_cast<std::int32_t>(batch);
+    const std::int64_t offset = rows * columns;
+    DDP_CUBLAS(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
+    DDP_CUBLAS(
+        cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof(offset)));
+  }
+  return matrix;
 }
 
 void RowProduct::set_bias(const void* bias) const {
   DDP_CUBLAS(cublasLtMatmulDescSetAttribute(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)));
 }
 
-void RowProduct::run(cudaStream_t stream, const void* a, const void* b, void* c, const void* bias, void* workspace) {
-  DDP_ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(c) && is_aligned(bias) && is_aligned(workspace));
+void RowProduct::run(cudaStream_t stream, const void* a, const void* b, void* c, const void* bias, void* workspace,
+                     const RowProductSum& sum) {
+  DDP_ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(c) && is_aligned(bias) && is_aligned(workspace) &&
+             is_aligned(sum.addend));
   if (has_bias_) set_bias(bias);
-  const float one = 1;
-  const float zero = 0;
-  DDP_CUBLAS(cublasLtMatmul(handle_, product_.get(), &one, b, b_.get(), a, a_.get(), &zero, c, c_.get(), c, c_.get(),
-                            &algorithm_, workspace, workspace_bytes_, stream));
+  const float addend_scale = sum.addend == nullptr ? 0 : sum.addend_scale;
+  const void* addend = sum.addend == nullptr ? c : sum.addend;
+  DDP_CUBLAS(cublasLtMatmul(handle_, product_.get(), &sum.scale, b, b_.get(), a, a_.get(), &addend_scale, addend,
+                            c_.get(), c, c_.get(), &algorithm_, workspace, workspace_bytes_, stream));
 }
 
 }  // namespace ddp::cuda

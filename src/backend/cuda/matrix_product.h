@@ -11,6 +11,8 @@
 //
 //   RowProduct product(cublas, {.rows = batch, .columns = outputs, .depth = inputs, .transpose_b = true, ...});
 //   product.run(stream, x, w, y, bias, workspace);
+//
+// Several products of the same shape are computed at once if their matrices lie one behind the other (`batch`).
 #pragma once
 
 #include <cublasLt.h>
@@ -29,11 +31,19 @@ struct RowProductSpec {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t depth = 0;
+  std::int64_t batch = 1;    // products of this shape
   bool transpose_a = false;  // A is stored as [depth][rows]
   bool transpose_b = false;  // B is stored as [columns][depth]
   Precision precision = Precision::fp32;
   Element result = Element::fp32;  // A and B are elements of the precision
   bool bias = false;               // one per column, in the result's element type
+};
+
+// scale op(A) op(B) + addend_scale addend, where the addend has the type and shape of C.
+struct RowProductSum {
+  float scale = 1;
+  const void* addend = nullptr;  // null: none
+  float addend_scale = 0;
 };
 
 class RowProduct {
@@ -44,14 +54,15 @@ class RowProduct {
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   // All pointers are multiples of 16 bytes.
-  void run(cudaStream_t stream, const void* a, const void* b, void* c, const void* bias, void* workspace);
+  void run(cudaStream_t stream, const void* a, const void* b, void* c, const void* bias, void* workspace,
+           const RowProductSum& sum = {});
 
  private:
   using Product = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
   using Matrix = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
   static Product describe_product(const RowProductSpec& spec);
-  static Matrix describe_matrix(Element element, std::int64_t rows, std::int64_t columns);
+  static Matrix describe_matrix(Element element, std::int64_t rows, std::int64_t columns, std::int64_t batch);
   void set_bias(const void* bias) const;
 
   cublasLtHandle_t handle_;

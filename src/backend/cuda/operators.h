@@ -12,6 +12,7 @@
 
 #include "backend/cuda/conv_plans.h"
 #include "backend/cuda/element.h"
+#include "backend/matrix_update.h"
 #include "backend/op.h"
 
 namespace ddp {
@@ -42,6 +43,9 @@ std::unique_ptr<Op> make_cuda_conv_transpose(const CudaContext& context, const C
                                              const ConvKernels& kernels);
 // own_conv.cpp: x and y in nhwc, by our own kernels (conv_mma.h), if they support the shape.
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
+// muon.cpp: products by cuBLASLt.
+std::unique_ptr<MatrixUpdate> make_cuda_matrix_update(const CudaContext& context,
+                                                      std::span<const UpdateMatrix> matrices);
 // linear.cpp: x and y plain, by cuBLASLt.
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
 // own_linear.cpp: plain or nhwc, by our own kernels (linear_mma.h), if they support the shape.

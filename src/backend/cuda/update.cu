@@ -2,32 +2,12 @@
 // only on shapes.
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/last_block.cuh"
+#include "backend/cuda/update.cuh"
+#include "backend/matrix_update.h"
 #include "optim/rules/update.h"
 
 namespace ddp::cuda {
 namespace {
-
-// Binary tree over the block; called by all of its threads, all of which receive the sum.
-__device__ double block_sum(double* tree, double value) {
-  tree[threadIdx.x] = value;
-  __syncthreads();
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
-    __syncthreads();
-  }
-  const double sum = tree[0];
-  __syncthreads();
-  return sum;
-}
-
-// Called by all threads of a block.
-__device__ double sum_over(double* tree, const UpdateArguments& a, std::int64_t first, std::int64_t count, int which) {
-  double sum = 0;
-  for (std::int64_t c = first + threadIdx.x; c < first + count; c += kThreads) sum += __ldcg(a.sums + 2 * c + which);
-  return block_sum(tree, sum);
-}
-
-__device__ double squared(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
 __device__ std::uint32_t squares_ticket;
 
@@ -55,17 +35,8 @@ __global__ void sum_squares_kernel(const UpdateArguments a) {
   if (threadIdx.x == 0) *a.numbers = step_numbers(a.settings, *a.control, square_sum);
 }
 
-// Whether the numbers of a step depend on all chunks or take powers, so that they are computed once and not by each thread.
-__host__ __device__ bool keeps_numbers(const UpdateSettings& settings) {
-  return settings.clip_norm > 0 || settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb;
-}
-
 // One thread, where the gradient is not clipped.
 __global__ void step_numbers_kernel(const UpdateArguments a) { *a.numbers = step_numbers(a.settings, *a.control, 0); }
-
-__device__ StepNumbers numbers_of(const UpdateArguments& a) {
-  return keeps_numbers(a.settings) ? *a.numbers : step_numbers(a.settings, *a.control, 0);
-}
 
 // LAMB's moments, and for each chunk the sums of squares of its direction and of the weights.
 __global__ void lamb_moments_kernel(const UpdateArguments a) {
@@ -122,6 +93,7 @@ __global__ void update_chunks_kernel(const UpdateArguments a) {
   const StepNumbers numbers = numbers_of(a);
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
     const UpdateChunk chunk = a.chunks[c];
+    if (chunk.in_matrix) continue;
     const double ratio = a.settings.layerwise() ? a.ratios[chunk.segment] : 1;
     ElementNumbers n =
         element_numbers(a.settings, numbers_for(numbers, chunk), chunk.lr_scale, chunk.decay_scale, ratio);
@@ -130,11 +102,6 @@ __global__ void update_chunks_kernel(const UpdateArguments a) {
       update_element<Form>(n, places_at<Form>(a, i));
     }
   }
-}
-
-unsigned blocks_of(std::int64_t count) {
-  return static_cast<unsigned>(static_cast<std::size_t>(count) < kMostBlocks ? static_cast<std::size_t>(count)
-                                                                             : kMostBlocks);
 }
 
 }  // namespace
@@ -148,6 +115,7 @@ void update(cudaStream_t stream, const UpdateArguments& a) {
   if (keeps_numbers(settings) && settings.clip_norm <= 0) launch(stream, 1, 1, step_numbers_kernel, a);
   if (settings.rule == UpdateRule::lamb) launch(stream, blocks_of(a.chunk_count), kThreads, lamb_moments_kernel, a);
   if (settings.layerwise()) launch(stream, blocks_of(a.segment_count), kThreads, ratios_kernel, a);
+  if (a.matrices != nullptr) a.matrices->run(a);
   with_update_form(settings, [&](auto form) {
     using Form = decltype(form);
     if (a.uniform && !settings.layerwise()) {

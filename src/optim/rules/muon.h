@@ -46,11 +46,16 @@ DDP_HOST_DEVICE inline ElementNumbers muon_numbers(UpdateSettings settings, cons
   return element_numbers(settings, step, lr_scale, decay_scale, scale);
 }
 
+// u above from g and the new v.
+DDP_HOST_DEVICE inline float muon_nesterov(float gradient, float momentum, float first) {
+  return gradient + momentum * first;
+}
+
 // u above; updates v.
 DDP_HOST_DEVICE inline float muon_direction(const ElementNumbers& n, float momentum, float gradient, float& first) {
   const float g = clipped(n, gradient);
   first = momentum * first + g;
-  return g + momentum * first;
+  return muon_nesterov(g, momentum, first);
 }
 
 // The new weight; `factor` is that of the normalisation.

@@ -45,6 +45,8 @@ struct Matrix {
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   std::int64_t leading = 0;
+  std::int32_t batch = 1;
+  std::int64_t stride = 0;  // from one matrix of the batch to the next
   bool bf16() const { return type == CUDA_R_16BF; }
 };
 
@@ -75,15 +77,29 @@ struct Call {
     const auto fits = [](const Matrix& x) { return x.leading >= static_cast<std::int64_t>(x.rows); };
     const bool bias_type =
         !with_bias() || (bias() != nullptr && product->get(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, d.type) == d.type);
-    return d.rows == m() && d.columns == n() && depth_of_b == k() && fits(a) && fits(b) && fits(d) && bias_type &&
-           a.type == b.type;
+    const auto batched = [this](const Matrix& x) {
+      return x.batch == d.batch && (x.batch == 1 || x.stride >= x.leading * static_cast<std::int64_t>(x.columns));
+    };
+    return batched(a) && batched(b) && batched(d) && !(with_bias() && d.batch > 1) && d.rows == m() &&
+           d.columns == n() && depth_of_b == k() && fits(a) && fits(b) && fits(d) && bias_type && a.type == b.type;
   }
 };
 
-double at(const Matrix& matrix, const void* data, bool transposed, std::uint64_t row, std::uint64_t column) {
-  if (transposed) std::swap(row, column);
-  return read_element(data, row + column * static_cast<std::uint64_t>(matrix.leading), matrix.bf16());
+std::uint64_t place(const Matrix& matrix, std::int32_t which, std::uint64_t row, std::uint64_t column) {
+  return static_cast<std::uint64_t>(which * matrix.stride) + row + column * static_cast<std::uint64_t>(matrix.leading);
 }
+
+// One operand of a product.
+struct Operand {
+  Matrix matrix;
+  const void* data;
+  bool transposed = false;
+
+  double at(std::int32_t which, std::uint64_t row, std::uint64_t column) const {
+    if (transposed) std::swap(row, column);
+    return read_element(data, place(matrix, which, row, column), matrix.bf16());
+  }
+};
 
 }  // namespace
 
@@ -119,8 +135,20 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor, c
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows,
                                           uint64_t columns, int64_t leading) {
-  *layout =
-      cast<cublasLtMatrixLayoutOpaque_t>(std::make_unique<Matrix>(Matrix{type, rows, columns, leading}).release());
+  *layout = cast<cublasLtMatrixLayoutOpaque_t>(
+      std::make_unique<Matrix>(Matrix{type, rows, columns, leading, 1, 0}).release());
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t name,
+                                                const void* value, size_t bytes) {
+  Matrix& matrix = *cast<Matrix>(layout);
+  if (name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(matrix.batch)) {
+    std::memcpy(&matrix.batch, value, bytes);
+  } else if (name == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(matrix.stride)) {
+    std::memcpy(&matrix.stride, value, bytes);
+  } else {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -164,32 +192,39 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cubla
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
-                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* /*c*/,
-                              cublasLtMatrixLayout_t /*c_layout*/, void* d, cublasLtMatrixLayout_t d_layout,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* /*algorithm*/, void* workspace, size_t workspace_bytes,
                               cudaStream_t stream) {
   const Call call{cast<Product>(product), *cast<Matrix>(a_layout), *cast<Matrix>(b_layout), *cast<Matrix>(d_layout)};
-  const bool scaled = *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0;
+  const auto scale = static_cast<double>(*static_cast<const float*>(alpha));
+  const auto addend_scale = static_cast<double>(*static_cast<const float*>(beta));
   const auto aligned = [](const void* p, std::uintptr_t to = 16) {
     return reinterpret_cast<std::uintptr_t>(p) % to == 0;
   };
-  if (!call.consistent() || scaled || workspace_bytes < kWorkspace || !aligned(a) || !aligned(b) || !aligned(d) ||
-      !aligned(workspace, 256) || (call.with_bias() && !aligned(call.bias()))) {
+  const bool in_place = d == a || d == b;
+  if (!call.consistent() || c_layout != d_layout || in_place || workspace_bytes < kWorkspace || !aligned(a) ||
+      !aligned(b) || !aligned(c) || !aligned(d) || !aligned(workspace, 256) ||
+      (call.with_bias() && !aligned(call.bias()))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const void* bias = call.with_bias() ? call.bias() : nullptr;
-  const bool transpose_a = call.transposed(CUBLASLT_MATMUL_DESC_TRANSA);
-  const bool transpose_b = call.transposed(CUBLASLT_MATMUL_DESC_TRANSB);
+  const Operand left{call.a, a, call.transposed(CUBLASLT_MATMUL_DESC_TRANSA)};
+  const Operand right{call.b, b, call.transposed(CUBLASLT_MATMUL_DESC_TRANSB)};
+  const Operand addend{call.d, c};
   const std::uint64_t depth = call.k();
-  ddp::testing::enqueue(stream, "product", [=, a_is = call.a, b_is = call.b, d_is = call.d] {
+  ddp::testing::enqueue(stream, "product", [=, d_is = call.d] {
     ddp::stand_in::spoil(workspace, workspace_bytes);
-    for (std::uint64_t column = 0; column < d_is.columns; ++column) {
-      for (std::uint64_t row = 0; row < d_is.rows; ++row) {
-        double sum = bias == nullptr ? 0 : read_element(bias, row, d_is.bf16());
-        for (std::uint64_t i = 0; i < depth; ++i) {
-          sum += at(a_is, a, transpose_a, row, i) * at(b_is, b, transpose_b, i, column);
+    for (std::int32_t which = 0; which < d_is.batch; ++which) {
+      for (std::uint64_t column = 0; column < d_is.columns; ++column) {
+        for (std::uint64_t row = 0; row < d_is.rows; ++row) {
+          double sum = 0;
+          for (std::uint64_t i = 0; i < depth; ++i) sum += left.at(which, row, i) * right.at(which, i, column);
+          sum *= scale;
+          if (bias != nullptr) sum += read_element(bias, row, d_is.bf16());
+          if (addend_scale != 0) sum += addend_scale * addend.at(which, row, column);
+          write_element(d, place(d_is, which, row, column), d_is.bf16(), sum);
         }
-        write_element(d, row + column * static_cast<std::uint64_t>(d_is.leading), d_is.bf16(), sum);
       }
     }
   });

@@ -16,6 +16,30 @@ RigConfig on_gpu() {
   return {.global_batch = 6, .shards = 2, .optimizer = {.momentum = 0.9, .weight_decay = 5e-4}, .device = make_gpu};
 }
 
+RigConfig muon_on_gpu() {
+  RigConfig config = on_gpu();
+  config.optimizer = {.rule = UpdateRule::muon, .momentum = 0.9, .weight_decay = 5e-4, .muon_normalizes = true};
+  return config;
+}
+
+// The same steps on the CPU differ by rounding only.
+void follow_the_cpu(RigConfig config) {
+  const std::uint32_t seed = std::random_device{}();
+  config.ahead = 3;
+  config.record = true;
+  const testing::Outcome actual = testing::train_ahead(1, config, seed);
+  config.ahead = 1;
+  config.record = false;
+  config.device = nullptr;
+  const testing::Outcome expected = testing::train_ahead(1, config, seed);
+  ASSERT_EQ(actual.losses.size(), expected.losses.size());
+  // Sums of up to 800 products in fp32, whose errors grow by a few steps.
+  for (std::size_t s = 0; s < expected.losses.size(); ++s) {
+    EXPECT_NEAR(actual.losses[s], expected.losses[s], 1e-4 * expected.losses[s]) << s;
+    EXPECT_NEAR(actual.norms[s], expected.norms[s], 1e-3 * expected.norms[s]) << s;
+  }
+}
+
 TEST(StandInSteps, AheadOfTheHostAndRecordedTheyGiveTheSameBits) {
   const std::uint32_t seed = std::random_device{}();
   RigConfig config = on_gpu();
@@ -67,22 +91,17 @@ TEST(StandInSteps, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
   testing::halts_within_several(1, config);
 }
 
-// The same steps on the CPU differ by rounding only.
-TEST(StandInSteps, FollowTheCpu) {
+TEST(StandInSteps, FollowTheCpu) { follow_the_cpu(on_gpu()); }
+
+TEST(StandInSteps, OfMuonFollowTheCpu) { follow_the_cpu(muon_on_gpu()); }
+
+TEST(StandInSteps, OfMuonAheadOfTheHostAndRecordedGiveTheSameBits) {
   const std::uint32_t seed = std::random_device{}();
-  RigConfig config = on_gpu();
-  config.ahead = 3;
-  config.record = true;
-  const testing::Outcome actual = testing::train_ahead(1, config, seed);
-  config = on_gpu();
-  config.device = nullptr;
+  RigConfig config = muon_on_gpu();
   const testing::Outcome expected = testing::train_ahead(1, config, seed);
-  ASSERT_EQ(actual.losses.size(), expected.losses.size());
-  // Sums of up to 800 products in fp32, whose errors grow by a few steps.
-  for (std::size_t s = 0; s < expected.losses.size(); ++s) {
-    EXPECT_NEAR(actual.losses[s], expected.losses[s], 1e-4 * expected.losses[s]) << s;
-    EXPECT_NEAR(actual.norms[s], expected.norms[s], 1e-3 * expected.norms[s]) << s;
-  }
+  config.ahead = 4;
+  config.record = true;
+  EXPECT_EQ(testing::train_ahead(1, config, seed), expected) << "seed " << seed;
 }
 
 TEST(StandInSteps, ChangeNothingBehindOneThatIsNotFinite) {

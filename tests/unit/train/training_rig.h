@@ -19,6 +19,7 @@
 #include "options/batch.h"
 #include "stand_ins/queued_backend.h"
 #include "support/golden_lenet.h"
+#include "train/parameter_segments.h"
 #include "train/split_linear.h"
 #include "train/step.h"
 
@@ -70,7 +71,7 @@ class TrainingRig {
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, network_config(config),
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
-        optimizer(*backend, segments_of(graph, slices), config.optimizer),
+        optimizer(*backend, segments_of(graph, slices, config.optimizer.rule), config.optimizer),
         sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
         images(config.images == RigImages::resident
@@ -228,9 +229,10 @@ class TrainingRig {
     for (const int layer : divided) graph.split_linear(layer, ranks.size());
     return {graph, divided, ranks.size(), ranks.rank()};
   }
-  static std::vector<ParameterSegment> segments_of(const Graph& graph, const ParameterSlices& slices) {
-    std::vector<ParameterSegment> segments;
-    for (const Parameter& p : graph.parameters()) segments.push_back({p.offset, p.elements()});
+  static std::vector<ParameterSegment> segments_of(const Graph& graph, const ParameterSlices& slices, UpdateRule rule) {
+    OptimizerOptions options;
+    if (rule == UpdateRule::muon) options.optimizer = OptimizerKind::muon;
+    std::vector<ParameterSegment> segments = parameter_segments(graph, options, 1);
     slices.restrict_to_held(segments);
     return segments;
   }
