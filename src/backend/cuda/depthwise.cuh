@@ -100,6 +100,16 @@ __device__ inline T* row_of(T* activation, int sample, int row, int height, int 
   return activation + rows * static_cast<unsigned>(width) * static_cast<unsigned>(channels) + channel;
 }
 
+// The elements from column `first` on of a row, zeros outside of the activation: without a branch, which would wait for what
+// is loaded in it.
+template <unsigned kWidth, int kCount, class T>
+__device__ inline void get_row(const T* activation, int sample, int row, int height, int first, int width, int channels,
+                               unsigned channel, Pack<T, kWidth> (&columns)[kCount]) {
+  const bool inside = static_cast<unsigned>(row) < static_cast<unsigned>(height);
+  const T* from = row_of(activation, sample, inside ? row : 0, height, width, channels, channel);
+  get_columns(from, first, inside ? width : 0, channels, columns);
+}
+
 // The weights [channels][taps] of the block's channels as [taps][columns], rotated by 180 degrees for the gradient,
 // whose window slides over dy.
 template <int kTaps, unsigned kWidth, class T>
