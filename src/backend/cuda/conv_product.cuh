@@ -16,7 +16,7 @@
 
 namespace ddp::cuda {
 
-inline constexpr unsigned kMostWarps = 12;
+inline constexpr unsigned kMostWarps = 8;
 inline constexpr unsigned kRowsOfTile = 16;
 
 // Kernel parameters of a product; the result has `height` x `width` pixels of `outputs` channels before pooling.

@@ -15,9 +15,10 @@
 namespace ddp::cuda {
 
 // The shared memory of a block: units of its tiles, and offsets of the units of a product's depth.
-inline constexpr unsigned kTileUnits = 2560;
+inline constexpr unsigned kTileUnits = 2816;
 inline constexpr unsigned kMostPlaces = 1024;
 inline constexpr unsigned kChannelsOfUnit = 8;
+inline constexpr unsigned kMostChannelsOfPixels = 4;  // of images whose pixels a thread reads as a whole
 
 constexpr std::uint32_t units_of(std::int64_t channels) {
   return static_cast<std::uint32_t>((channels + kChannelsOfUnit - 1) / kChannelsOfUnit);
@@ -138,10 +139,42 @@ __device__ inline void fill_tile_by(const TileSource& s, const TileWindow& w, Un
   }
 }
 
+// An image of few channels: a thread writes whole pixels, including the channels that do not exist.
+template <unsigned kAtOnce>
+__device__ inline void fill_pixels(const TileSource& s, const TileWindow& w, Unit* tile) {
+  const TilePlace step(blockDim.x, w.columns);
+  const std::uint32_t count = w.lines * w.columns;
+  TilePlace at(threadIdx.x, w.columns);
+  while (count > at.index) {
+    TileValues<1> loaded[kAtOnce][kMostChannelsOfPixels];
+    const std::uint32_t begin = at.index;
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      for (unsigned c = 0; c < kMostChannelsOfPixels; ++c) {
+        loaded[k][c].load(s, w.sample, w.first_line + static_cast<std::int32_t>(at.line),
+                          w.first_column + static_cast<std::int32_t>(at.column), c < s.channels ? c : 0);
+      }
+      at.advance(step, w.columns);
+    }
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      const std::uint32_t place = begin + k * step.index;
+      if (place >= count) break;
+      Unit unit;
+      for (unsigned c = 0; c < kChannelsOfUnit; ++c) {
+        put(unit.values, c, 0.0F);
+        if (c < kMostChannelsOfPixels && c < s.channels) unit.values[c] = loaded[k][c].result(s).values[0];
+      }
+      tile[place * w.pitch] = unit;
+    }
+  }
+}
+
 // kAtOnce: loads in flight, as many as registers hold.
 template <unsigned kAtOnce>
 __device__ inline void fill_tile(const TileSource& s, const TileWindow& w, Unit* tile) {
   constexpr unsigned kOfWholeUnits = kAtOnce < 2 ? 1 : kAtOnce / 2;
+  if (s.kind == TileSource::Kind::values && s.channels <= kMostChannelsOfPixels) {
+    return fill_pixels<kOfWholeUnits>(s, w, tile);
+  }
   if (s.channels % 8 == 0) {
     fill_tile_by<8, kOfWholeUnits>(s, w, tile);
   } else if (s.channels % 4 == 0) {
