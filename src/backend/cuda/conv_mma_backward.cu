@@ -120,7 +120,7 @@ using Sums = float[kUnits][4];
 
 // One tile's share of a warp: pixels of part `part` of `parts`, `row` of 16 channels.
 __device__ inline void add_tile(const WeightPlan& p, const Unit* x, const Unit* gradient,
-                                const std::uint16_t* pixel_places, const std::uint16_t (&unit_places)[kUnits],
+                                const std::uint16_t* pixel_places, const std::uint16_t (&unit_places)[kUnits / 2],
                                 unsigned row, unsigned part, unsigned parts, const WeightPart& mine, Sums& sums) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned ones = p.taps.count - mine.first_unit();
@@ -130,7 +130,7 @@ __device__ inline void add_tile(const WeightPlan& p, const Unit* x, const Unit* 
     const Unit* taps = x + pixel_places[first + lane % 16];
     for (unsigned j = 0; j < kUnits; j += 2) {
       if (j >= mine.units) continue;
-      Matrices b = load_transposed(taps + unit_places[j + lane / 16]);
+      Matrices b = load_transposed(taps + unit_places[j / 2]);
       if (j == ones) b.values[0] = b.values[1] = kOnes;
       if (j + 1 == ones) b.values[2] = b.values[3] = kOnes;
       multiply_add(sums[j], a, b.values[0], b.values[1]);
@@ -162,6 +162,7 @@ __device__ inline void add_parts(float* room, unsigned row, unsigned part, unsig
 // The product over the tiles of one chunk.
 __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& mine, float* partial,
                                       Unit (&tile)[kTileUnits], std::uint16_t (&pixel_places)[kMostPixels]) {
+  const unsigned lane = threadIdx.x % 32;
   const unsigned row = threadIdx.x / 32 % p.rows;
   const unsigned part = threadIdx.x / 32 / p.rows;
   const unsigned parts = blockDim.x / 32 / p.rows;
@@ -171,11 +172,10 @@ __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& min
     const std::uint32_t place = (line * p.taps.tile_width + column) * p.stride * p.taps.pitch;
     pixel_places[i] = static_cast<std::uint16_t>(line < p.lines ? place : 0);
   }
-  // In shared memory to save registers.
-  __shared__ std::uint16_t unit_places[kUnits];
-  if (threadIdx.x < kUnits) {
-    const std::uint32_t unit = mine.first_unit() + threadIdx.x;
-    unit_places[threadIdx.x] = static_cast<std::uint16_t>(unit < p.taps.count ? p.taps.place(unit) : 0);
+  std::uint16_t unit_places[kUnits / 2];
+  for (unsigned j = 0; j < kUnits / 2; ++j) {
+    const std::uint32_t unit = mine.first_unit() + 2 * j + lane / 16;
+    unit_places[j] = static_cast<std::uint16_t>(unit < p.taps.count ? p.taps.place(unit) : 0);
   }
   zero_tile(tile, p.tile_units());
 
@@ -186,13 +186,13 @@ __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& min
     const std::uint32_t sample = job / p.bands;
     const auto line = static_cast<std::int32_t>(job % p.bands * p.lines);
     __syncthreads();
-    fill_tile<2>(p.x,
-                 {sample, line * static_cast<std::int32_t>(p.stride) - p.pad_top, -p.pad_left, p.tile_lines,
-                  p.taps.tile_width, 0, p.x.channels, p.taps.pitch},
-                 tile);
-    fill_tile<2>(p.gradient,
-                 {sample, line, 0, p.lines, p.gradient.width, mine.first_channel(p), mine.channels, p.gradient_pitch},
-                 gradient);
+    fill_tile(p.x,
+              {sample, line * static_cast<std::int32_t>(p.stride) - p.pad_top, -p.pad_left, p.tile_lines,
+               p.taps.tile_width, 0, p.x.channels, p.taps.pitch},
+              tile);
+    fill_tile(p.gradient,
+              {sample, line, 0, p.lines, p.gradient.width, mine.first_channel(p), mine.channels, p.gradient_pitch},
+              gradient);
     __syncthreads();
     add_tile(p, tile, gradient, pixel_places, unit_places, row, part, parts, mine, sums);
   }
@@ -255,9 +255,14 @@ __device__ inline void finish_weights(const WeightPlan& p, const WeightPart& min
   add_chunks(p, mine, sums, 0, p.added_chunks, p.added_groups, true);
 }
 
-// Blocks that fit on a multiprocessor: more registers are needed for many tiles.
+// Blocks that fit on a multiprocessor. What the compiler makes of eight tiles for compute capability 8.0 needs more registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 template <unsigned kTiles>
-constexpr int kResident = kTiles < 7 ? 2 : 1;
+constexpr int kResident = kTiles < 8 ? 2 : 1;
+#else
+template <unsigned kTiles>
+constexpr int kResident = 2;
+#endif
 
 // First the blocks of the weights, which take longer.
 template <unsigned kTiles>

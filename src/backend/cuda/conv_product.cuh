@@ -16,7 +16,7 @@
 
 namespace ddp::cuda {
 
-inline constexpr unsigned kMostWarps = 8;
+inline constexpr unsigned kMostWarps = 12;
 inline constexpr unsigned kRowsOfTile = 16;
 
 // Kernel parameters of a product; the result has `height` x `width` pixels of `outputs` channels before pooling.
@@ -140,42 +140,20 @@ __device__ void write_windows(const Product& p, const Result& r, std::uint32_t g
   }
 }
 
-// The weights of some steps, loaded while those before are used: they come from the second-level cache at first. Zeros behind
-// the last step.
+// The operands of a warp in one step.
 template <unsigned kTiles>
-struct StepWeights {
-  static constexpr unsigned kSteps = kTiles <= 4 ? 4 : kTiles < 8 ? 2 : 1;
-  uint2 values[kSteps][kTiles];
-
-  __device__ void load(const uint2* weights, std::uint32_t step, std::uint32_t steps) {
-    for (unsigned s = 0; s < kSteps; ++s) {
-      const bool exists = step + s < steps;
-      const uint2* from = weights + (exists ? step + s : 0) * kTiles * 32;
-      for (unsigned j = 0; j < kTiles; ++j) {
-        const uint2 some = from[j * 32];
-        values[s][j] = exists ? some : uint2{0, 0};
-      }
-    }
-  }
+struct Factors {
+  Matrices a;
+  uint2 b[kTiles];
 };
 
-// Adds the products of a warp's pixels, the first of which is at `row`.
 template <unsigned kTiles>
-__device__ inline void multiply_steps(const Unit* row, const std::uint16_t* places, const uint2* weights,
-                                      std::uint32_t steps, float (&sums)[kTiles][4]) {
-  using Weights = StepWeights<kTiles>;
-  Weights now;
-  now.load(weights, 0, steps);
-  for (std::uint32_t step = 0; step < steps; step += Weights::kSteps) {
-    Weights next;
-    next.load(weights, step + Weights::kSteps, steps);
-    for (unsigned s = 0; s < Weights::kSteps; ++s) {
-      const std::uint32_t here = step + s < steps ? step + s : step;
-      const Matrices a = load_matrices(row + places[2 * here + threadIdx.x % 32 / kRowsOfTile]);
-      for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], a, now.values[s][j].x, now.values[s][j].y);
-    }
-    now = next;
-  }
+__device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint16_t* places, const uint2* weights,
+                                               std::uint32_t step) {
+  Factors<kTiles> factors;
+  for (unsigned j = 0; j < kTiles; ++j) factors.b[j] = weights[(step * kTiles + j) * 32];
+  factors.a = load_matrices(row + places[2 * step + threadIdx.x % 32 / kRowsOfTile]);
+  return factors;
 }
 
 // What one block computes: a band of a sample, for a group of output channels.
@@ -202,7 +180,7 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
                           0,
                           p.source.channels,
                           p.taps.pitch};
-  fill_tile<4>(p.source, window, tile);
+  fill_tile(p.source, window, tile);
   __syncthreads();
 
   const std::uint32_t pixels = lines * p.width;
@@ -214,7 +192,13 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
     const Unit* row = tile + (pixel.line * p.taps.tile_width + pixel.column) * p.stride * p.taps.pitch;
     converge();
     float sums[kTiles][4] = {};
-    multiply_steps(row, places, weights, p.steps, sums);
+    Factors<kTiles> now = load_factors<kTiles>(row, places, weights, 0);
+    for (std::uint32_t step = 0; step < p.steps; ++step) {
+      // The next ones are loaded meanwhile.
+      const Factors<kTiles> next = load_factors<kTiles>(row, places, weights, step + 1 < p.steps ? step + 1 : step);
+      for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
+      now = next;
+    }
     if (r.pool) {
       write_windows(p, r, group, sums, first, pixels, band);
     } else {

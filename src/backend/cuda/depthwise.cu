@@ -13,16 +13,9 @@ constexpr unsigned kMostBlocksOfStrips = 1U << 20U;
 template <int kKernel, int kStride>
 inline constexpr int kStrip = kKernel == 5 && kStride == 2 ? 2 : 4;
 constexpr int kGradientStrip = 4;
-constexpr unsigned kWidth = 4;  // channels of a thread
-
-// Rows that are loaded before the first is used: as many as registers hold.
-template <class T, int kKernel, int kStride>
-inline constexpr int kRowsInFlight = sizeof(T) > 2 || kKernel > 3 ? 1
-                                     : kStride == 1               ? 3
-                                                                  : 2;
 
 // Writes a result, or adds it to the one that is there.
-template <class T>
+template <unsigned kWidth, class T>
 __device__ inline void put_result(T* to, std::size_t i, bool add, const float (&sums)[kWidth]) {
   if (!add) return put_some(to, i, sums);
   float values[kWidth];
@@ -36,6 +29,7 @@ __device__ inline void put_result(T* to, std::size_t i, bool add, const float (&
 template <class T, int kKernel, int kStride>
 __global__ void __launch_bounds__(kThreads, 2) depthwise_kernel(const Depthwise d, const StripTiling tiling, const T* x,
                                                                 const T* weights, bool turned, bool add, T* y) {
+  constexpr unsigned kWidth = kVector<T>;
   constexpr int kResults = kStrip<kKernel, kStride>;
   constexpr int kInputs = (kResults - 1) * kStride + kKernel;
   __shared__ Pack<float, kWidth> taps[kKernel * kKernel][kMostStripColumns];
@@ -46,25 +40,22 @@ __global__ void __launch_bounds__(kThreads, 2) depthwise_kernel(const Depthwise 
   tiling.each_strip(strips_per_row, static_cast<unsigned>(d.out_height), [&](int n, int out_row, int strip) {
     const int begin = strip * kResults;
     float sums[kResults][kWidth] = {};
-    constexpr int kRows = kRowsInFlight<T, kKernel, kStride>;
-    Pack<T, kWidth> inputs[kRows][kInputs];
-    const auto load = [&](int r) {
-      get_row(x, n, out_row * kStride + r - d.pad_top, d.height, begin * kStride - d.pad_left, d.width, d.channels,
-              channel, inputs[r % kRows]);
-    };
-#pragma unroll
-    for (int r = 0; r < kRows - 1; ++r) load(r);
 #pragma unroll
     for (int r = 0; r < kKernel; ++r) {
       const int row = out_row * kStride + r - d.pad_top;
-      // Without this branch more rows would be loaded at once than registers hold.
-      if (kRows == 1 && static_cast<unsigned>(row) >= static_cast<unsigned>(d.height)) continue;
-      if (r + kRows <= kKernel) load(r + kRows - 1);
-      for (int s = 0; s < kKernel; ++s) {
-        const Pack<float, kWidth> tap = taps[r * kKernel + s][threadIdx.x];
+      if (row < 0 || row >= d.height) continue;
+      const T* from = row_of(x, n, row, d.height, d.width, d.channels, channel);
+      Pack<T, kWidth> inputs[kInputs];
+      get_columns(from, begin * kStride - d.pad_left, d.width, d.channels, inputs);
+      // Each element is converted once, for all windows that contain it.
+#pragma unroll
+      for (int j = 0; j < kInputs; ++j) {
+        float values[kWidth];
+        unpack(inputs[j], values);
         for (int o = 0; o < kResults; ++o) {
-          float values[kWidth];
-          unpack(inputs[r % kRows][o * kStride + s], values);
+          const int s = j - o * kStride;
+          if (s < 0 || s >= kKernel) continue;
+          const Pack<float, kWidth> tap = taps[r * kKernel + s][threadIdx.x];
           for (unsigned c = 0; c < kWidth; ++c) sums[o][c] += values[c] * tap.values[c];
         }
       }
@@ -81,6 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2) depthwise_kernel(const Depthwise 
 template <class T, int kKernel>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_data_kernel(const Depthwise d, const StripTiling tiling, const T* dy, const T* weights, bool add, T* dx) {
+  constexpr unsigned kWidth = kVector<T>;
   constexpr int kBefore = (kKernel - 1) / 2;
   constexpr int kInputs = kBefore + kGradientStrip / 2;
   __shared__ Pack<float, kWidth> taps[kKernel * kKernel][kMostStripColumns];
@@ -93,24 +85,17 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int begin = strip * kGradientStrip - shift;
     const int base = (begin + d.pad_left) / 2;
     float sums[kGradientStrip][kWidth] = {};
-    constexpr int kRows = (kKernel + 1) / 2;  // of dy, every second tap
-    const int parity = (row + d.pad_top) % 2;
-    Pack<T, kWidth> inputs[kRows][kInputs];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int r = parity + 2 * i;
+    for (int r = (row + d.pad_top) % 2; r < kKernel; r += 2) {
       const int below = row + d.pad_top - r;
-      get_row(dy, n, r < kKernel && below >= 0 ? below / 2 : -1, d.out_height, base - kBefore, d.out_width, d.channels,
-              channel, inputs[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int r = parity + 2 * i < kKernel ? parity + 2 * i : kKernel - 1;
+      if (below < 0 || below / 2 >= d.out_height) continue;
+      const T* from = row_of(dy, n, below / 2, d.out_height, d.out_width, d.channels, channel);
+      Pack<T, kWidth> inputs[kInputs];
+      get_columns(from, base - kBefore, d.out_width, d.channels, inputs);
       for (int s = 0; s < kKernel; ++s) {
         const Pack<float, kWidth> tap = taps[r * kKernel + s][threadIdx.x];
         for (int o = s % 2; o < kGradientStrip; o += 2) {
           float values[kWidth];
-          unpack(inputs[i][kBefore + (o - s) / 2], values);
+          unpack(inputs[kBefore + (o - s) / 2], values);
           for (unsigned c = 0; c < kWidth; ++c) sums[o][c] += values[c] * tap.values[c];
         }
       }
@@ -129,7 +114,7 @@ template <class T>
 StripTiling tiling_of(const Depthwise& d, int rows, int strips_per_row) {
   const auto strips =
       static_cast<unsigned>(d.batch) * static_cast<unsigned>(rows) * static_cast<unsigned>(strips_per_row);
-  return {d.channels, kWidth, strips, kLeastStrips, kMostBlocksOfStrips};
+  return {d.channels, kVector<T>, strips, kLeastStrips, kMostBlocksOfStrips};
 }
 
 template <class T, int kKernel, int kStride>

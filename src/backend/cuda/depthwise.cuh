@@ -81,8 +81,8 @@ struct StripTiling {
 // kWidth channels of an element of a row; zero outside of it.
 template <unsigned kWidth, class T>
 __device__ inline Pack<T, kWidth> get_column(const T* row, int column, int width, int channels) {
-  if (static_cast<unsigned>(column) >= static_cast<unsigned>(width)) return {};
-  return get_pack<kWidth>(row, static_cast<std::size_t>(column) * static_cast<unsigned>(channels));
+  const bool inside = static_cast<unsigned>(column) < static_cast<unsigned>(width);
+  return get_pack_if<kWidth>(inside, row, static_cast<std::size_t>(column) * static_cast<unsigned>(channels));
 }
 
 // The same of the elements from `first` on, all of which are asked for before the first is used.
@@ -98,16 +98,6 @@ __device__ inline T* row_of(T* activation, int sample, int row, int height, int 
   const std::size_t rows =
       static_cast<std::size_t>(sample) * static_cast<unsigned>(height) + static_cast<unsigned>(row);
   return activation + rows * static_cast<unsigned>(width) * static_cast<unsigned>(channels) + channel;
-}
-
-// The elements from column `first` on of a row, zeros outside of the activation: without a branch, which would wait for what
-// is loaded in it.
-template <unsigned kWidth, int kCount, class T>
-__device__ inline void get_row(const T* activation, int sample, int row, int height, int first, int width, int channels,
-                               unsigned channel, Pack<T, kWidth> (&columns)[kCount]) {
-  const bool inside = static_cast<unsigned>(row) < static_cast<unsigned>(height);
-  const T* from = row_of(activation, sample, inside ? row : 0, height, width, channels, channel);
-  get_columns(from, first, inside ? width : 0, channels, columns);
 }
 
 // The weights [channels][taps] of the block's channels as [taps][columns], rotated by 180 degrees for the gradient,

@@ -9,12 +9,14 @@ namespace {
 constexpr unsigned kLeastStrips = 8;
 constexpr int kStrip = 4;  // results
 
-constexpr unsigned kWidth =
-    2;  // channels of a thread: limited by the registers for a sum per tap and for loads in flight
+// Channels per thread: limited by the registers for a sum per tap.
+template <int kKernel>
+inline constexpr unsigned kChannels = kKernel == 3 ? 4 : 2;
 
 template <class T, int kKernel, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     weights_kernel(const Depthwise d, const StripTiling tiling, const T* x, const T* dy, float* partial) {
+  constexpr unsigned kWidth = kChannels<kKernel>;
   constexpr int kInputs = (kStrip - 1) * kStride + kKernel;
   const unsigned channel = (tiling.first_column() + threadIdx.x) * kWidth;
   const bool inside = channel < static_cast<unsigned>(d.channels);
@@ -31,10 +33,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int r = 0; r < kKernel; ++r) {
       const int row = out_row * kStride + r - d.pad_top;
-      // Without this branch all rows would be loaded at once, for which registers do not suffice.
-      if (kKernel == 5 && static_cast<unsigned>(row) >= static_cast<unsigned>(d.height)) continue;
+      if (row < 0 || row >= d.height) continue;
+      const T* from = row_of(x, n, row, d.height, d.width, d.channels, channel);
       Pack<T, kWidth> inputs[kInputs];
-      get_row(x, n, row, d.height, begin * kStride - d.pad_left, d.width, d.channels, channel, inputs);
+      get_columns(from, begin * kStride - d.pad_left, d.width, d.channels, inputs);
 #pragma unroll
       for (int j = 0; j < kInputs; ++j) {
         float values[kWidth];
@@ -62,7 +64,7 @@ template <int kKernel>
 StripTiling tiling_of(const Depthwise& d) {
   const auto strips_per_row = static_cast<unsigned>((d.out_width + kStrip - 1) / kStrip);
   const unsigned strips = static_cast<unsigned>(d.batch) * static_cast<unsigned>(d.out_height) * strips_per_row;
-  return {d.channels, kWidth, strips, kLeastStrips, kMostSummingBlocks};
+  return {d.channels, kChannels<kKernel>, strips, kLeastStrips, kMostSummingBlocks};
 }
 
 }  // namespace

@@ -202,54 +202,6 @@ __global__ void maximum_backward_kernel(const Pool p, const I* places, const T* 
   }
 }
 
-// The same where at most kCover windows cover an element in each direction: all of them are read at once, the first of all in
-// place of one that does not exist.
-template <int kCover, unsigned kWidth, class I, class T>
-__global__ void few_maxima_backward_kernel(const Pool p, const I* places, const T* dy, T* dx, std::uint32_t count) {
-  const std::uint32_t vectors = p.inner / kWidth;
-  for (std::size_t i = first_index(); i < count; i += index_step()) {
-    const Position at = position_of(static_cast<std::uint32_t>(i), p.height, p.width, vectors);
-    const std::int32_t first_row = (at.row + p.pad_top) / p.stride_h - (kCover - 1);
-    const std::int32_t first_column = (at.column + p.pad_left) / p.stride_w - (kCover - 1);
-    Pack<I, kWidth> where[kCover * kCover];
-    Pack<T, kWidth> gradients[kCover * kCover];
-    bool covers[kCover * kCover];
-    std::int32_t taps[kCover * kCover];
-#pragma unroll
-    for (int k = 0; k < kCover * kCover; ++k) {
-      const std::int32_t row = first_row + k / kCover;
-      const std::int32_t column = first_column + k % kCover;
-      const std::int32_t r = at.row + p.pad_top - row * p.stride_h;
-      const std::int32_t c = at.column + p.pad_left - column * p.stride_w;
-      covers[k] =
-          row >= 0 && row < p.out_height && r < p.window_h && column >= 0 && column < p.out_width && c < p.window_w;
-      taps[k] = r * p.window_w + c;
-      const std::size_t window =
-          covers[k] ? place_of(p, p.out_height, p.out_width, at.plane, row, column, at.inner * kWidth) : 0;
-      where[k] = *reinterpret_cast<const Pack<I, kWidth>*>(places + window);
-      gradients[k] = get_pack<kWidth>(dy, window);
-    }
-    float sums[kWidth] = {};
-#pragma unroll
-    for (int k = 0; k < kCover * kCover; ++k) {
-      float values[kWidth];
-      unpack(gradients[k], values);
-      for (unsigned j = 0; j < kWidth; ++j) {
-        sums[j] += covers[k] && where[k].values[j] == static_cast<I>(taps[k]) ? values[j] : 0.0F;
-      }
-    }
-    put_some(dx, i * kWidth, sums);
-  }
-}
-
-// The most windows that cover an element in each direction; 0: unknown.
-int most_windows(const Pool& p) {
-  if (p.adaptive || p.dilation_h != 1 || p.dilation_w != 1) return 0;
-  const std::int32_t rows = (p.window_h + p.stride_h - 1) / p.stride_h;
-  const std::int32_t columns = (p.window_w + p.stride_w - 1) / p.stride_w;
-  return rows > columns ? rows : columns;
-}
-
 // One window that covers a whole plane: in a block of columns x lines, each line takes every lines-th position of its
 // columns; the lines are added by a binary tree.
 template <unsigned kWidth, class T>
@@ -393,11 +345,8 @@ void pool_backward(cudaStream_t stream, Element element, const PoolSpec& spec, L
     }
     with_places(spec, saved, [&](auto* places) {
       using I = std::remove_pointer_t<decltype(places)>;
-      const int most = most_windows(pool);
-      auto kernel = maximum_backward_kernel<kWidth, I, T>;
-      if (most == 1) kernel = few_maxima_backward_kernel<1, kWidth, I, T>;
-      if (most == 2) kernel = few_maxima_backward_kernel<2, kWidth, I, T>;
-      launch(stream, blocks_for(vectors), kThreads, kernel, pool, places, as<T>(dy), as<T>(dx), vectors);
+      launch(stream, blocks_for(vectors), kThreads, maximum_backward_kernel<kWidth, I, T>, pool, places, as<T>(dy),
+             as<T>(dx), vectors);
     });
   });
 }

@@ -12,6 +12,9 @@
 //   }
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "backend/cuda/launch.cuh"
 
 namespace ddp::cuda {
@@ -31,9 +34,33 @@ template <unsigned kWidth, class T>
 __device__ inline Pack<T, kWidth> get_pack(const T* p, std::size_t i) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(p + i);
 }
+// The same, or zeros: chosen by whole registers.
+template <unsigned kWidth, class T>
+__device__ inline Pack<T, kWidth> get_pack_if(bool exists, const T* p, std::size_t i) {
+  using Values = Pack<T, kWidth>;
+  struct alignas(Values) Words {
+    std::uint32_t words[sizeof(Values) / 4];
+  };
+  static_assert(sizeof(Words) == sizeof(Values));
+  Words words{};
+  if (exists) words = *reinterpret_cast<const Words*>(p + i);
+  Values pack;
+  std::memcpy(&pack, &words, sizeof(pack));
+  return pack;
+}
 template <unsigned kWidth, class T>
 __device__ inline void unpack(const Pack<T, kWidth>& pack, float (&values)[kWidth]) {
-  for (unsigned j = 0; j < kWidth; ++j) values[j] = get(pack.values, j);
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && kWidth % 2 == 0) {
+    // A bf16 is the upper half of a float: one instruction for each of a pair, where conversions one by one take two.
+    std::uint32_t pairs[kWidth / 2];
+    std::memcpy(pairs, &pack, sizeof(pairs));
+    for (unsigned j = 0; j < kWidth / 2; ++j) {
+      values[2 * j] = __uint_as_float(pairs[j] << 16U);
+      values[2 * j + 1] = __uint_as_float(pairs[j] & 0xFFFF0000U);
+    }
+  } else {
+    for (unsigned j = 0; j < kWidth; ++j) values[j] = get(pack.values, j);
+  }
 }
 
 template <unsigned kWidth, class T>

@@ -59,6 +59,7 @@ T __shfl_xor_sync(unsigned /*mask*/, T value, unsigned step) {
 }
 
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline float __uint_as_float(unsigned value) { return std::bit_cast<float>(value); }
 inline unsigned long long __double_as_longlong(double value) { return std::bit_cast<unsigned long long>(value); }
 template <class T>
 T atomicExch(T* place, T value) {
