@@ -42,6 +42,8 @@ std::unique_ptr<Op> make_cuda_conv_transpose(const CudaContext& context, const C
                                              const ConvKernels& kernels);
 // own_conv.cpp: x and y in nhwc, by our own kernels (conv_mma.h), if they support the shape.
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
+// own_stem.cpp: the same by stem_conv.h.
+std::unique_ptr<Op> make_stem_conv(const CudaContext& context, const ConvSpec& spec);
 // linear.cpp: x and y plain, by cuBLASLt.
 std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpec& spec);
 // own_linear.cpp: plain or nhwc, by our own kernels (linear_mma.h), if they support the shape.
