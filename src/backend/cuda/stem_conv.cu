@@ -95,26 +95,9 @@ __device__ inline void load_weights(const StemProduct& p, const float* weights, 
   }
 }
 
-// Places of units in order, without divisions.
-class UnitPlaces {
- public:
-  __device__ explicit UnitPlaces(const StemImage& s)
-      : left_(s.units()), of_line_(s.units_of_line), turn_(s.pitch / 2 - s.units_of_line * kWordsOfUnit) {}
-  __device__ std::uint32_t next() {
-    if (left_ == 0) return 0;
-    --left_;
-    const std::uint32_t place = place_;
-    place_ += kWordsOfUnit;
-    if (++column_ == of_line_) {
-      column_ = 0;
-      place_ += turn_;
-    }
-    return place;
-  }
-
- private:
-  std::uint32_t left_, of_line_, turn_;
-  std::uint32_t place_ = 0, column_ = 0;
+// The places of the two units of a step.
+struct alignas(8) StepPlaces {
+  std::uint32_t unit0, unit1;
 };
 
 template <unsigned kTiles>
@@ -144,26 +127,25 @@ __device__ inline void write_stem_pixels(const StemProduct& p, const StemResult&
 template <unsigned kTiles>
 __device__ inline void multiply_stem_band(const StemProduct& p, const StemResult& r, std::uint32_t group,
                                           const StemBand& band, const Unit* weights, const Unit* tile,
-                                          const std::uint16_t* places) {
+                                          const std::uint16_t* places, const StepPlaces* steps) {
   const unsigned lane = threadIdx.x % 32;
   const uint2* fragments = reinterpret_cast<const uint2*>(weights) + lane;
-  const std::uint32_t* words = reinterpret_cast<const std::uint32_t*>(tile) + lane % 4;
+  const std::byte* pairs = start_of(tile) + lane % 4 * kWordBytes;
   for (std::uint32_t first = threadIdx.x / 32 * kWarpPixels; first < band.pixels;
        first += blockDim.x / 32 * kWarpPixels) {
-    const std::uint32_t* rows[2 * kPixelTiles];
+    const std::byte* rows[2 * kPixelTiles];
     for (unsigned row = 0; row < 2 * kPixelTiles; ++row) {
       const std::uint32_t pixel = first + lane / 4 + 8 * row;
-      rows[row] = words + places[pixel < band.pixels ? pixel : 0];
+      rows[row] = pairs + places[pixel < band.pixels ? pixel : 0];
     }
     converge();
     float sums[kPixelTiles][kTiles][4] = {};
-    UnitPlaces units(p.image);
     for (std::uint32_t step = 0; step < p.steps; ++step) {
-      const std::uint32_t unit0 = units.next();
-      const std::uint32_t unit1 = units.next();
+      const auto [unit0, unit1] = steps[step];
       Matrices a[kPixelTiles];
       for (unsigned i = 0; i < kPixelTiles; ++i) {
-        a[i] = {rows[2 * i][unit0], rows[2 * i + 1][unit0], rows[2 * i][unit1], rows[2 * i + 1][unit1]};
+        a[i] = {get_word(rows[2 * i] + unit0), get_word(rows[2 * i + 1] + unit0), get_word(rows[2 * i] + unit1),
+                get_word(rows[2 * i + 1] + unit1)};
       }
       for (unsigned j = 0; j < kTiles; ++j) {
         const uint2 b = fragments[(step * kTiles + j) * 32];
@@ -180,6 +162,10 @@ __global__ void __launch_bounds__(kStemWarps * 32, kStemBlocks)
     stem_conv_kernel(const StemProduct p, const __nv_bfloat16* x, const float* weights, const StemResult r) {
   __shared__ Unit memory[kStemUnits];
   __shared__ std::uint16_t places[kStemPixels];
+  __shared__ StepPlaces steps[kMostDepth / 2];
+  for (std::uint32_t i = threadIdx.x; i < p.steps; i += blockDim.x) {
+    steps[i] = {p.image.place(2 * i), p.image.place(2 * i + 1)};
+  }
   Unit* tile = memory + p.weight_units();
   load_weights<kTiles>(p, weights, blockIdx.y, memory);
   find_places(p.image, p.image.pixels(), places);
@@ -188,7 +174,7 @@ __global__ void __launch_bounds__(kStemWarps * 32, kStemBlocks)
     const StemBand band(p.image, index);
     __syncthreads();
     load_lines(p.image, x, band.sample, band.first_line(p.image), tile);
-    multiply_stem_band<kTiles>(p, r, blockIdx.y, band, memory, tile, places);
+    multiply_stem_band<kTiles>(p, r, blockIdx.y, band, memory, tile, places, steps);
   }
 }
 

@@ -130,7 +130,7 @@ struct Columns {
     const unsigned column = threadIdx.x % 32 / 4;
     for (unsigned j = 0; j < kPairs; ++j) {
       const std::uint32_t unit = 2 * (first_pair + j) + column / 4;
-      places[j] = p.image.place(unit) + column % 4;
+      places[j] = p.image.place(unit) + column % 4 * kWordBytes;
       ones[j] = unit == p.image.units();
     }
   }
@@ -143,7 +143,6 @@ __device__ inline void add_band(const StemGradientPlan& p, const Unit* tile, con
                                 StemSums<kRows>& sums) {
   constexpr unsigned kPitch = 2 * kRows + 1;
   const unsigned lane = threadIdx.x % 32;
-  const auto* words = reinterpret_cast<const std::uint32_t*>(tile);
   gradient += (lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2;
   places += lane % 4 * 2;
   for (std::uint32_t first = part * kDepth; first < p.pixels; first += p.parts * kDepth) {
@@ -152,16 +151,16 @@ __device__ inline void add_band(const StemGradientPlan& p, const Unit* tile, con
     Matrices a[kRows];
     for (unsigned row = 0; row < kRows; ++row) a[row] = load_transposed(gradient + first * kPitch + 2 * row);
     for (unsigned j = 0; j < kPairs; ++j) {
-      const std::uint32_t* from = words + columns.places[j];
-      const std::uint32_t pixel0 = from[low.values[0]];
-      const std::uint32_t pixel1 = from[low.values[1]];
-      const std::uint32_t pixel8 = from[high.values[0]];
-      const std::uint32_t pixel9 = from[high.values[1]];
+      const std::byte* from = start_of(tile) + columns.places[j];
+      const std::uint32_t pixel0 = get_word(from + low.values[0]);
+      const std::uint32_t pixel1 = get_word(from + low.values[1]);
+      const std::uint32_t pixel8 = get_word(from + high.values[0]);
+      const std::uint32_t pixel9 = get_word(from + high.values[1]);
       const bool ones = columns.ones[j];
-      const std::uint32_t even0 = ones ? kTwoOnes : (pixel0 & 0xFFFFU) | pixel1 << 16U;
-      const std::uint32_t even8 = ones ? kTwoOnes : (pixel8 & 0xFFFFU) | pixel9 << 16U;
-      const std::uint32_t odd0 = pixel0 >> 16U | (pixel1 & 0xFFFF0000U);
-      const std::uint32_t odd8 = pixel8 >> 16U | (pixel9 & 0xFFFF0000U);
+      const std::uint32_t even0 = ones ? kTwoOnes : lower_halves(pixel0, pixel1);
+      const std::uint32_t even8 = ones ? kTwoOnes : lower_halves(pixel8, pixel9);
+      const std::uint32_t odd0 = upper_halves(pixel0, pixel1);
+      const std::uint32_t odd8 = upper_halves(pixel8, pixel9);
       for (unsigned row = 0; row < kRows; ++row) {
         multiply_add(sums[row][2 * j], a[row], even0, even8);
         multiply_add(sums[row][2 * j + 1], a[row], odd0, odd8);

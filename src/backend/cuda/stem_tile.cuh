@@ -2,7 +2,7 @@
 //
 //   zero_memory(memory); find_places(image, pixels, places); __syncthreads();
 //   load_lines(image, x, sample, first_line, tile);
-//   word = reinterpret_cast<const std::uint32_t*>(tile)[places[pixel] + image.place(unit) + pair];
+//   two_values = get_word(start_of(tile) + places[pixel] + image.place(unit) + 4 * pair);
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,10 @@ namespace ddp::cuda {
 // The shared memory of a block, with the places of its pixels just below the 48 KiB of static shared memory.
 inline constexpr unsigned kStemUnits = 2880;
 inline constexpr unsigned kStemPixels = 1024;
+inline constexpr unsigned kMostDepth = 128;  // units
 inline constexpr unsigned kValuesOfUnit = 8;
 inline constexpr unsigned kWordsOfUnit = 4;  // pairs of values
+inline constexpr unsigned kWordBytes = sizeof(std::uint32_t);
 
 // The convolution, divided into bands of lines of the result.
 struct StemImage {
@@ -45,9 +47,10 @@ struct StemImage {
   __host__ __device__ std::uint32_t tile_units() const {
     return (copies == 1 ? copy_words() : second_copy() + copy_words()) / kWordsOfUnit;
   }
-  // In words, from a pixel's place; units beyond the last one are anywhere.
+  // In bytes, from a pixel's place; units beyond the last one are anywhere.
   __host__ __device__ std::uint32_t place(std::uint32_t unit) const {
-    return unit < units() ? unit / units_of_line * pitch / 2 + unit % units_of_line * kWordsOfUnit : 0;
+    const std::uint32_t words = unit / units_of_line * pitch / 2 + unit % units_of_line * kWordsOfUnit;
+    return unit < units() ? words * kWordBytes : 0;
   }
 };
 
@@ -122,12 +125,17 @@ __device__ inline void zero_memory(Unit* memory, std::uint32_t units) {
   }
 }
 
-// The places, in words, of what the first `pixels` of a band read; of pixels beyond the band anywhere.
+__device__ inline const std::byte* start_of(const Unit* tile) { return reinterpret_cast<const std::byte*>(tile); }
+__device__ inline std::uint32_t get_word(const std::byte* place) {
+  return *reinterpret_cast<const std::uint32_t*>(place);
+}
+
+// The places, in bytes, of what the first `pixels` of a band read; of pixels beyond the band anywhere.
 __device__ inline void find_places(const StemImage& s, std::uint32_t pixels, std::uint16_t* places) {
   for (std::uint32_t i = threadIdx.x; i < pixels; i += blockDim.x) {
     const std::uint32_t value = i / s.width * s.stride * s.pitch + s.first + i % s.width * s.stride * s.channels;
     const std::uint32_t word = value / 2 + (value % 2 == 0 ? 0 : s.second_copy());
-    places[i] = static_cast<std::uint16_t>(i < s.pixels() ? word : 0);
+    places[i] = static_cast<std::uint16_t>(i < s.pixels() ? word * kWordBytes : 0);
   }
 }
 
