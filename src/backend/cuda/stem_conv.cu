@@ -74,24 +74,27 @@ template <unsigned kTiles>
 __device__ inline void load_weights(const StemProduct& p, const float* weights, std::uint32_t group, Unit* memory) {
   using Four = Pack<__nv_bfloat16, 4>;
   const StemImage& s = p.image;
+  const SmallDivisor units_of_line(s.units_of_line);
+  const SmallDivisor channels(s.channels);
+  const std::uint32_t taps = s.window_height * s.window_width;
   const unsigned lane = threadIdx.x % 32;
-  const unsigned pair = lane % 4;
+#pragma unroll 4
   for (std::uint32_t i = threadIdx.x / 32; i < p.steps * kTiles; i += blockDim.x / 32) {
-    const unsigned column = lane / 4;
-    const std::uint32_t output = StemOutputs<kTiles>::of(group, i % kTiles, column / 2, column % 2);
-    Four four;
+    const std::uint32_t output = StemOutputs<kTiles>::of(group, i % kTiles, lane / 8, lane / 4 % 2);
+    float values[4];
     for (unsigned element = 0; element < 4; ++element) {
       const std::uint32_t unit = i / kTiles * 2 + element / 2;
-      const std::uint32_t line = unit / s.units_of_line;
+      const std::uint32_t line = units_of_line.quotient(unit);
       // Below zero in front of the line, as a large number.
-      const std::uint32_t value = unit % s.units_of_line * kValuesOfUnit + pair * 2 + element % 2 - s.zeros;
+      const std::uint32_t value =
+          (unit - line * s.units_of_line) * kValuesOfUnit + lane % 4 * 2 + element % 2 - s.zeros;
+      const std::uint32_t column = channels.quotient(value);
+      const std::uint32_t channel = value - column * s.channels;
       const bool exists = output < s.outputs && line < s.window_height && value < s.window_width * s.channels;
-      const std::uint32_t channel = value % s.channels;
-      const std::uint32_t tap = line * s.window_width + value / s.channels;
-      put(four.values, element,
-          exists ? weights[(output * s.channels + channel) * s.window_height * s.window_width + tap] : 0.0F);
+      const std::uint32_t place = (output * s.channels + channel) * taps + line * s.window_width + column;
+      values[element] = exists ? weights[place] : 0.0F;
     }
-    reinterpret_cast<Four*>(memory)[i * 32 + lane] = four;
+    put_some(reinterpret_cast<Four*>(memory)[i * 32 + lane].values, 0, values);
   }
 }
 

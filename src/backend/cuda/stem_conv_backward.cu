@@ -192,58 +192,80 @@ __device__ inline void add_parts(const StemGradientPlan& p, unsigned part, unsig
   }
 }
 
-// Where sum `i` of a block belongs.
-__device__ inline void put_stem_gradient(const StemGradientPlan& p, const StemPart& mine, const StemGradients& g,
-                                         std::uint32_t i, float sum) {
+// Where the four sums from `i` on of a block belong, which are those of one lane in one tile.
+template <unsigned kRows>
+__device__ inline void put_stem_gradients(const StemGradientPlan& p, const StemPart& mine, const StemGradients& g,
+                                          std::uint32_t i, const float (&sums)[4]) {
   const StemImage& s = p.image;
   const std::uint32_t lane = i / 4 % 32;
   const std::uint32_t tile = i / kLanesTimesFour;
   const std::uint32_t pair = tile / 2 % kPairs;
-  const std::uint32_t row = tile / 2 / kPairs % p.rows;
-  const std::uint32_t warp = i / p.sums_of_warp();
-  const std::uint32_t output = mine.first_output + row * 16 + i % 4 / 2 * 8 + lane / 4;
-  const std::uint32_t column = lane % 4 * 2 + i % 2;
-  const std::uint32_t unit = 2 * (mine.first_pair + warp * kPairs + pair) + column / 4;
-  const std::uint32_t value_of_unit = column % 4 * 2 + tile % 2;
-  if (output >= s.outputs) return;
-  if (unit == s.units() && value_of_unit == 0 && g.bias != nullptr) g.bias[output] = sum;
-  // Below zero in front of the line, as a large number.
-  const std::uint32_t value = unit % s.units_of_line * kValuesOfUnit + value_of_unit - s.zeros;
-  if (unit >= s.units() || value >= s.window_width * s.channels) return;
-  const std::uint32_t tap = unit / s.units_of_line * s.window_width + value / s.channels;
-  g.weights[(output * s.channels + value % s.channels) * s.window_height * s.window_width + tap] = sum;
-}
-
-// Adds the sums of `count` chunks, every step-th from `first` on, in order, and leaves them in the first one; or, if these
-// are all, in the gradients.
-__device__ inline void add_stem_chunks(const StemGradientPlan& p, const StemPart& mine, const StemGradients& g,
-                                       std::uint32_t first, std::uint32_t step, std::uint32_t count, bool all) {
-  constexpr unsigned kWidth = 4;
-  const std::size_t chunk_size = std::size_t{p.parts_of_product()} * p.sums_of_block();
-  float* partial = g.partial + first * chunk_size + std::size_t{mine.part} * p.sums_of_block();
-  for (std::uint32_t i = threadIdx.x * kWidth; i < p.sums_of_block(); i += blockDim.x * kWidth) {
-    float total[kWidth] = {};
-    for (std::uint32_t chunk = 0; chunk < count; ++chunk) {
-      const Pack<float, kWidth> some = get_fresh<kWidth>(partial + chunk * step * chunk_size + i);
-      for (unsigned j = 0; j < kWidth; ++j) total[j] += some.values[j];
-    }
-    if (all) {
-      for (unsigned j = 0; j < kWidth; ++j) put_stem_gradient(p, mine, g, i + j, total[j]);
-    } else {
-      put_some(partial, i, total);
+  const std::uint32_t row = tile / 2 / kPairs % kRows;
+  const std::uint32_t warp = tile / 2 / kPairs / kRows;
+  const std::uint32_t unit = 2 * (mine.first_pair + warp * kPairs + pair) + lane % 4 / 2;
+  const std::uint32_t taps = s.window_height * s.window_width;
+  const std::uint32_t line = unit / s.units_of_line;
+  const SmallDivisor channels(s.channels);
+  for (unsigned j = 0; j < 2; ++j) {
+    const std::uint32_t value_of_unit = lane % 2 * 4 + j * 2 + tile % 2;
+    // Below zero in front of the line, as a large number.
+    const std::uint32_t value = (unit - line * s.units_of_line) * kValuesOfUnit + value_of_unit - s.zeros;
+    const std::uint32_t column = channels.quotient(value);
+    const std::uint32_t place = (value - column * s.channels) * taps + line * s.window_width + column;
+    for (unsigned half = 0; half < 2; ++half) {
+      const std::uint32_t output = mine.first_output + row * 16 + half * 8 + lane / 4;
+      if (output >= s.outputs) continue;
+      const float sum = sums[2 * half + j];
+      if (unit < s.units() && value < s.window_width * s.channels) {
+        g.weights[output * s.channels * taps + place] = sum;
+      } else if (unit == s.units() && value_of_unit == 0 && g.bias != nullptr) {
+        g.bias[output] = sum;
+      }
     }
   }
 }
 
+// Adds the sums of `count` chunks, every step-th from `first` on, in order, and leaves them in the first one; or, if these
+// are all, in the gradients.
+template <unsigned kRows>
+__device__ inline void add_stem_chunks(const StemGradientPlan& p, const StemPart& mine, const StemGradients& g,
+                                       std::uint32_t first, std::uint32_t step, std::uint32_t count, bool all) {
+  constexpr unsigned kWidth = 4;
+  constexpr unsigned kAtOnce = 4;
+  const std::size_t chunk_size = std::size_t{p.parts_of_product()} * p.sums_of_block();
+  float* partial = g.partial + first * chunk_size + std::size_t{mine.part} * p.sums_of_block();
+  const std::uint32_t next = blockDim.x * kWidth;
+  for (std::uint32_t i = threadIdx.x * kWidth; i < p.sums_of_block(); i += kAtOnce * next) {
+    float totals[kAtOnce][kWidth] = {};
+#pragma unroll 4
+    for (std::uint32_t chunk = 0; chunk < count; ++chunk) {
+      for (unsigned k = 0; k < kAtOnce; ++k) {
+        // Beyond the last one, once more the first.
+        const std::uint32_t from = i + k * next < p.sums_of_block() ? i + k * next : i;
+        const Pack<float, kWidth> some = get_fresh<kWidth>(partial + chunk * step * chunk_size + from);
+        for (unsigned j = 0; j < kWidth; ++j) totals[k][j] += some.values[j];
+      }
+    }
+    for (unsigned k = 0; k < kAtOnce && i + k * next < p.sums_of_block(); ++k) {
+      if (all) {
+        put_stem_gradients<kRows>(p, mine, g, i + k * next, totals[k]);
+      } else {
+        put_some(partial, i + k * next, totals[k]);
+      }
+    }
+  }
+}
+
+template <unsigned kRows>
 __device__ inline void finish_stem(const StemGradientPlan& p, const StemPart& mine, const StemGradients& g) {
   const std::uint32_t group = mine.chunk / p.added_chunks;
   const std::uint32_t first = group * p.added_chunks;
   const std::uint32_t count = p.chunks - first < p.added_chunks ? p.chunks - first : p.added_chunks;
   std::uint32_t* own = stem_tickets + mine.part * (p.added_groups + 1);
   if (!is_last_block(own + group, count)) return;
-  add_stem_chunks(p, mine, g, first, 1, count, p.added_groups == 1);
+  add_stem_chunks<kRows>(p, mine, g, first, 1, count, p.added_groups == 1);
   if (p.added_groups == 1 || !is_last_block(own + p.added_groups, p.added_groups)) return;
-  add_stem_chunks(p, mine, g, 0, p.added_chunks, p.added_groups, true);
+  add_stem_chunks<kRows>(p, mine, g, 0, p.added_chunks, p.added_groups, true);
 }
 
 template <unsigned kRows>
@@ -268,7 +290,7 @@ __global__ void __launch_bounds__(kGradientWarps * 32, kGradientBlocks)
   }
   const std::size_t place = std::size_t{mine.chunk} * p.parts_of_product() + mine.part;
   add_parts<kRows>(p, part, column_warp, reinterpret_cast<float*>(memory), g.partial + place * p.sums_of_block(), sums);
-  finish_stem(p, mine, g);
+  finish_stem<kRows>(p, mine, g);
 }
 
 }  // namespace

@@ -54,6 +54,17 @@ struct StemImage {
   }
 };
 
+// Divides small numbers by a smaller one that many threads share, in two instructions: exact while their product is below
+// 2^16.
+class SmallDivisor {
+ public:
+  __device__ explicit SmallDivisor(std::uint32_t divisor) : reciprocal_(65536U / divisor + 1) {}
+  __device__ std::uint32_t quotient(std::uint32_t value) const { return value * reciprocal_ >> 16U; }
+
+ private:
+  std::uint32_t reciprocal_;
+};
+
 inline void set_lines(StemImage& s, std::uint32_t lines) {
   s.lines = lines;
   s.tile_lines = (lines - 1) * s.stride + s.window_height;
