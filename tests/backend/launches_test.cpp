@@ -190,6 +190,36 @@ TEST(StandInLaunches, OfOwnConvolutionsToo) {
   EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
 }
 
+void expect_same_bits(Pass& pass, const std::string& what) {
+  std::vector<float> first;
+  for (int turn = 0; turn < 3; ++turn) {
+    pass.reset();
+    static_cast<void>(pass.forward());
+    static_cast<void>(pass.backward());
+    if (turn == 0) first = pass.results();
+    EXPECT_EQ(pass.results(), first) << what;
+  }
+}
+
+// Of images, with chunks and groups of them, and several groups of outputs and columns.
+ConvSpec stem_spec() {
+  return {.batch = 190,
+          .input = {3, 7, 9},
+          .output_channels = 72,
+          .window = square(7, 2, 3),
+          .relu = true,
+          .input_gradient = false};
+}
+
+TEST(StandInLaunches, OfFirstConvolutionsToo) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  const auto op = backend->ops().make_op(stem_spec(), Layout::nhwc, Layout::nhwc, "stem");
+  Pass pass(*backend, *op, {stem_spec()}, Layout::nhwc);
+  EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
+  EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
+  expect_same_bits(pass, describe(stem_spec()));
+}
+
 // A batch normalisation, a depthwise convolution and a batch normalisation, and perhaps a 1x1 convolution in front, in many
 // chunks.
 std::vector<OpSpec> joined_specs(bool wide) {
@@ -207,17 +237,6 @@ TEST(StandInLaunches, OfJoinedOperatorsToo) {
     Pass pass(*backend, *op, joined_specs(wide), Layout::nhwc);
     EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
     EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
-  }
-}
-
-void expect_same_bits(Pass& pass, const std::string& what) {
-  std::vector<float> first;
-  for (int turn = 0; turn < 3; ++turn) {
-    pass.reset();
-    static_cast<void>(pass.forward());
-    static_cast<void>(pass.backward());
-    if (turn == 0) first = pass.results();
-    EXPECT_EQ(pass.results(), first) << what;
   }
 }
 

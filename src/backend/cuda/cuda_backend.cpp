@@ -259,7 +259,9 @@ class CudaOps final : public OpFactory {
           to_text(timed ? fastest_conv_kernels(queue_, context_, mirror) : first_conv_kernels(queue_, context_, mirror),
                   mirror.input_gradient));
     }
-    if (mma_only(spec, x) || (!timed && mma_by_rule(context_, spec))) return priced(kMmaKernels);
+    const char* by_rule = timed ? nullptr : own_by_rule(context_, spec);
+    if (by_rule != nullptr) return priced(by_rule);
+    if (mma_only(spec, x)) return priced(kMmaKernels);
     const auto libraries = [&]() -> std::string {
       if (conv == nullptr) return "";
       return to_text(
@@ -267,9 +269,12 @@ class CudaOps final : public OpFactory {
           conv->input_gradient);
     };
     KernelChoice choice = priced(libraries());
-    if (!timed || !mma_takes(context_, spec)) return choice;
-    KernelChoice other = priced(kMmaKernels);
-    return other.seconds < choice.seconds ? other : choice;
+    if (!timed) return choice;
+    for (const std::string& own : own_kernels(context_, spec)) {
+      KernelChoice other = priced(own);
+      if (other.seconds < choice.seconds) choice = std::move(other);
+    }
+    return choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {

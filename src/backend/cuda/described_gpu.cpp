@@ -97,8 +97,8 @@ class DescribedOps final : public OpFactory {
     if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
       choice.kernels = to_text(expected_conv_kernels(context_, transposed->mirror()), true);
     }
-    if (mma_by_rule(context_, spec)) {
-      choice.kernels = kMmaKernels;
+    if (const char* own = own_by_rule(context_, spec)) {
+      choice.kernels = own;
     } else if (conv != nullptr) {
       choice.kernels = to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
     }

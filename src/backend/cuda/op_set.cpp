@@ -5,19 +5,33 @@
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/linear_mma.h"
+#include "backend/cuda/stem_conv.h"
 #include "base/error.h"
 #include "base/overloaded.h"
 
 namespace ddp::cuda {
 namespace {
 
+bool mma_takes(const CudaContext& context, const OpSpec& spec) {
+  if (context.element() != Element::bf16) return false;
+  const auto* conv = std::get_if<ConvSpec>(&spec);
+  const auto* linear = std::get_if<LinearSpec>(&spec);
+  return conv != nullptr ? conv_mma_takes(*conv) : linear != nullptr && linear_mma_takes(*linear);
+}
+
+bool stem_takes(const CudaContext& context, const OpSpec& spec) {
+  const auto* conv = std::get_if<ConvSpec>(&spec);
+  return context.element() == Element::bf16 && conv != nullptr && stem_conv_takes(*conv);
+}
+
 std::unique_ptr<Op> make_conv(const CudaContext& context, const ConvSpec& spec, const std::string& kernels) {
-  if (kernels != kMmaKernels) {
+  const bool mma = kernels == kMmaKernels;
+  if (!mma && kernels != kStemKernels) {
     return make_cuda_conv(context, spec, conv_kernels_from_text(kernels, spec.input_gradient));
   }
-  check(mma_takes(context, spec), ExitCode::preflight,
+  check(mma ? mma_takes(context, spec) : stem_takes(context, spec), ExitCode::preflight,
         "the plan names kernels '{}' for a convolution that they do not support", kernels);
-  return make_mma_conv(context, spec);
+  return mma ? make_mma_conv(context, spec) : make_stem_conv(context, spec);
 }
 
 std::unique_ptr<Op> make_linear(const CudaContext& context, const LinearSpec& spec, Layout layout,
@@ -36,7 +50,7 @@ bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y) 
       Overloaded{[=](const OneOf<ConvSpec, ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) {
                    return x == Layout::nhwc && y == x;
                  },
-                 [&](const LinearSpec& s) { return x == y && (!mma_only(s, x) || mma_by_rule(context, s)); },
+                 [&](const LinearSpec& s) { return x == y && (!mma_only(s, x) || own_by_rule(context, s) != nullptr); },
                  [](const ReorderSpec& /*s*/) { return true; },
                  [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
                                  ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
@@ -77,19 +91,20 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
                     spec);
 }
 
-bool mma_takes(const CudaContext& context, const OpSpec& spec) {
-  if (context.element() != Element::bf16) return false;
-  const auto* conv = std::get_if<ConvSpec>(&spec);
-  const auto* linear = std::get_if<LinearSpec>(&spec);
-  return conv != nullptr ? conv_mma_takes(*conv) : linear != nullptr && linear_mma_takes(*linear);
+std::vector<std::string> own_kernels(const CudaContext& context, const OpSpec& spec) {
+  std::vector<std::string> kernels;
+  if (mma_takes(context, spec)) kernels.emplace_back(kMmaKernels);
+  if (stem_takes(context, spec)) kernels.emplace_back(kStemKernels);
+  return kernels;
 }
 
-bool mma_by_rule(const CudaContext& context, const OpSpec& spec) {
-  if (!mma_takes(context, spec)) return false;
-  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return linear_mma_is_small(*linear);
-  const auto& conv = std::get<ConvSpec>(spec);
+const char* own_by_rule(const CudaContext& context, const OpSpec& spec) {
+  const auto* conv = std::get_if<ConvSpec>(&spec);
+  const bool mma = mma_takes(context, spec);
+  if (conv == nullptr) return mma && linear_mma_is_small(std::get<LinearSpec>(spec)) ? kMmaKernels : nullptr;
+  if (stem_takes(context, spec) && (conv->input.channels > 1 || !mma)) return kStemKernels;
   // cuDNN would pad such channels in memory.
-  return conv.input.channels % 8 != 0 || conv.output_channels % 8 != 0;
+  return mma && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0) ? kMmaKernels : nullptr;
 }
 
 bool mma_only(const OpSpec& spec, Layout x) {

@@ -6,14 +6,16 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/cuda/operators.h"
 #include "backend/op.h"
 
 namespace ddp::cuda {
 
-// The name of our own kernels in a plan: conv_mma.h, linear_mma.h.
+// The names of our own kernels in a plan: conv_mma.h and linear_mma.h, stem_conv.h.
 inline constexpr const char* kMmaKernels = "mma";
+inline constexpr const char* kStemKernels = "stem";
 
 bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y);
 // Throws Error(preflight) for kernels that do not exist on this GPU, Error(out_of_memory) for tensors that are too
@@ -21,10 +23,10 @@ bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y);
 std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y,
                                  const std::string& kernels);
 
-// Whether our own kernels support a convolution or a linear layer.
-bool mma_takes(const CudaContext& context, const OpSpec& spec);
-// Whether `spec` is for our own kernels where none are timed.
-bool mma_by_rule(const CudaContext& context, const OpSpec& spec);
+// The names of those that support a convolution or a linear layer.
+std::vector<std::string> own_kernels(const CudaContext& context, const OpSpec& spec);
+// The one of these for `spec` where none are timed; null: those of the libraries.
+const char* own_by_rule(const CudaContext& context, const OpSpec& spec);
 // Whether there are no others: for a linear layer that reads images in nhwc.
 bool mma_only(const OpSpec& spec, Layout x);
 

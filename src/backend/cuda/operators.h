@@ -43,6 +43,8 @@ std::unique_ptr<Op> make_cuda_conv_transpose(const CudaContext& context, const C
                                              const ConvKernels& kernels);
 // own_conv.cpp: x and y in nhwc, by our own kernels (conv_mma.h), if they support the shape.
 std::unique_ptr<Op> make_mma_conv(const CudaContext& context, const ConvSpec& spec);
+// own_stem.cpp: the same by stem_conv.h.
+std::unique_ptr<Op> make_stem_conv(const CudaContext& context, const ConvSpec& spec);
 // muon.cpp: products by cuBLASLt.
 std::unique_ptr<MatrixUpdate> make_cuda_matrix_update(const CudaContext& context,
                                                       std::span<const UpdateMatrix> matrices);

@@ -53,6 +53,14 @@ __device__ inline Matrices load_transposed(const Unit* row) {
   return m;
 }
 
+// Of two registers with two elements each, `first` in the lower half of the result.
+__device__ inline std::uint32_t lower_halves(std::uint32_t first, std::uint32_t second) {
+  return __byte_perm(first, second, 0x5410);
+}
+__device__ inline std::uint32_t upper_halves(std::uint32_t first, std::uint32_t second) {
+  return __byte_perm(first, second, 0x7632);
+}
+
 __device__ inline void multiply_add(float (&sums)[4], const Matrices& a, std::uint32_t b0, std::uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

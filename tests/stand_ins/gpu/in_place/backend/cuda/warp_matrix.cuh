@@ -58,6 +58,13 @@ inline void converge() {}
 inline Matrices load_matrices(const Unit* row) { return emulation::load(row, false); }
 inline Matrices load_transposed(const Unit* row) { return emulation::load(row, true); }
 
+inline std::uint32_t lower_halves(std::uint32_t first, std::uint32_t second) {
+  return (first & 0xFFFFU) | second << 16U;
+}
+inline std::uint32_t upper_halves(std::uint32_t first, std::uint32_t second) {
+  return first >> 16U | (second & 0xFFFF0000U);
+}
+
 inline void multiply_add(float (&sums)[4], const Matrices& a, std::uint32_t b0, std::uint32_t b1) {
   const emulation::Factors mine{a, {b0, b1}};
   const unsigned g = stand_in::lane() / 4;

@@ -1,0 +1,206 @@
+// Shared by the kernels of stem_conv.h: lines of images in shared memory. See Note [Units of lines].
+//
+//   zero_memory(memory); find_places(image, pixels, places); __syncthreads();
+//   load_lines(image, x, sample, first_line, tile);
+//   two_values = get_word(start_of(tile) + places[pixel] + image.place(unit) + 4 * pair);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/async_copy.cuh"
+#include "backend/cuda/vector.cuh"
+#include "backend/cuda/warp_matrix.cuh"
+#include "backend/op.h"
+
+namespace ddp::cuda {
+
+// The shared memory of a block, with the places of its pixels just below the 48 KiB of static shared memory.
+inline constexpr unsigned kStemUnits = 2880;
+inline constexpr unsigned kStemPixels = 1024;
+inline constexpr unsigned kMostDepth = 128;  // units
+inline constexpr unsigned kValuesOfUnit = 8;
+inline constexpr unsigned kWordsOfUnit = 4;  // pairs of values
+inline constexpr unsigned kWordBytes = sizeof(std::uint32_t);
+
+// The convolution, divided into bands of lines of the result.
+struct StemImage {
+  std::uint32_t samples, image_height, line_values;  // of the images
+  std::uint32_t channels, window_height, window_width;
+  std::uint32_t height, width, outputs;  // of the result
+  std::uint32_t stride;
+  std::int32_t pad_top;
+  std::uint32_t zeros;          // zero weights in front of each line of the window: 0 or 1
+  std::uint32_t units_of_line;  // of the window
+  std::uint32_t lead;           // where a line of the image begins in shared memory
+  std::uint32_t first;          // ... and what the first pixel reads
+  std::uint32_t pitch;          // from line to line, in values
+  std::uint32_t copies;
+  std::uint32_t bands, lines, tile_lines;  // a band has `lines` of the result and reads `tile_lines`
+
+  __host__ __device__ std::uint32_t units() const { return window_height * units_of_line; }
+  __host__ __device__ std::uint32_t pixels() const { return lines * width; }
+  __host__ __device__ std::uint32_t all_bands() const { return samples * bands; }
+  __host__ __device__ std::uint32_t copy_words() const { return tile_lines * pitch / 2; }
+  // The place of the second copy: 16 banks away from the first one, whose neighbouring pixels use the others.
+  __host__ __device__ std::uint32_t second_copy() const { return (copy_words() + 31) / 32 * 32 + 16; }
+  __host__ __device__ std::uint32_t tile_units() const {
+    return (copies == 1 ? copy_words() : second_copy() + copy_words()) / kWordsOfUnit;
+  }
+  // In bytes, from a pixel's place; units beyond the last one are anywhere.
+  __host__ __device__ std::uint32_t place(std::uint32_t unit) const {
+    const std::uint32_t words = unit / units_of_line * pitch / 2 + unit % units_of_line * kWordsOfUnit;
+    return unit < units() ? words * kWordBytes : 0;
+  }
+};
+
+// Divides small numbers by a smaller one that many threads share, in two instructions: exact while their product is below
+// 2^16.
+class SmallDivisor {
+ public:
+  __device__ explicit SmallDivisor(std::uint32_t divisor) : reciprocal_(65536U / divisor + 1) {}
+  __device__ std::uint32_t quotient(std::uint32_t value) const { return value * reciprocal_ >> 16U; }
+
+ private:
+  std::uint32_t reciprocal_;
+};
+
+inline void set_lines(StemImage& s, std::uint32_t lines) {
+  s.lines = lines;
+  s.tile_lines = (lines - 1) * s.stride + s.window_height;
+}
+
+// Without bands.
+inline StemImage image_of(const ConvSpec& spec) {
+  const Shape out = spec.convolved();
+  const auto u = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  StemImage s{};
+  s.samples = u(spec.batch);
+  s.image_height = u(spec.input.height);
+  s.line_values = u(spec.input.width * spec.input.channels);
+  s.channels = u(spec.input.channels);
+  s.window_height = u(spec.window.height);
+  s.window_width = u(spec.window.width);
+  s.height = u(out.height);
+  s.width = u(out.width);
+  s.outputs = u(out.channels);
+  s.stride = u(spec.window.stride.vertical);
+  s.pad_top = static_cast<std::int32_t>(spec.window.padding.top);
+  const std::uint32_t step = s.stride * s.channels;
+  const std::uint32_t padding = u(spec.window.padding.left) * s.channels;
+  s.copies = step % 2 == 0 ? 1 : 2;
+  s.zeros = step % 2 == 0 ? padding % 2 : 0;
+  s.units_of_line = (s.zeros + s.window_width * s.channels + kValuesOfUnit - 1) / kValuesOfUnit;
+  s.lead = (padding + s.zeros + kValuesOfUnit - 1) / kValuesOfUnit * kValuesOfUnit;
+  s.first = s.lead - padding - s.zeros;
+  const std::uint32_t read = s.first + (s.width - 1) * step + s.units_of_line * kValuesOfUnit;
+  const std::uint32_t end = s.lead + s.line_values > read ? s.lead + s.line_values : read;
+  s.pitch = (end + kValuesOfUnit - 1) / kValuesOfUnit * kValuesOfUnit;
+  set_lines(s, 1);
+  return s;
+}
+
+// Bands of at most `pixels` that need at most `units` by `size(image)`; no bands if one line is too large.
+template <class Size>
+void divide_into_bands(StemImage& s, std::uint32_t pixels, std::uint32_t units, Size size) {
+  std::uint32_t most = 0;
+  for (std::uint32_t lines = 1; lines <= s.height; ++lines) {
+    set_lines(s, lines);
+    if (s.pixels() > kStemPixels || (lines > 1 && s.pixels() > pixels) || size(s) > units) break;
+    most = lines;
+  }
+  s.bands = most == 0 ? 0 : (s.height + most - 1) / most;
+  set_lines(s, most == 0 ? 1 : (s.height + s.bands - 1) / s.bands);
+}
+
+// A band of a sample, and how many of its pixels exist.
+struct StemBand {
+  std::uint32_t sample, line, pixels;
+
+  __device__ StemBand(const StemImage& s, std::uint32_t index) : sample(index / s.bands) {
+    line = index % s.bands * s.lines;
+    const std::uint32_t left = line < s.height ? s.height - line : 0;
+    pixels = (left < s.lines ? left : s.lines) * s.width;
+  }
+  __device__ std::int32_t first_line(const StemImage& s) const {
+    return static_cast<std::int32_t>(line * s.stride) - s.pad_top;
+  }
+  __device__ std::size_t first_pixel(const StemImage& s) const {
+    return (static_cast<std::size_t>(sample) * s.height + line) * s.width;
+  }
+};
+
+__device__ inline void zero_memory(Unit* memory, std::uint32_t units) {
+  for (std::uint32_t i = threadIdx.x; i < units; i += blockDim.x) {
+    for (unsigned j = 0; j < kValuesOfUnit; ++j) put(memory[i].values, j, 0.0F);
+  }
+}
+
+__device__ inline const std::byte* start_of(const Unit* tile) { return reinterpret_cast<const std::byte*>(tile); }
+__device__ inline std::uint32_t get_word(const std::byte* place) {
+  return *reinterpret_cast<const std::uint32_t*>(place);
+}
+
+// The places, in bytes, of what the first `pixels` of a band read; of pixels beyond the band anywhere.
+__device__ inline void find_places(const StemImage& s, std::uint32_t pixels, std::uint16_t* places) {
+  for (std::uint32_t i = threadIdx.x; i < pixels; i += blockDim.x) {
+    const std::uint32_t value = i / s.width * s.stride * s.pitch + s.first + i % s.width * s.stride * s.channels;
+    const std::uint32_t word = value / 2 + (value % 2 == 0 ? 0 : s.second_copy());
+    places[i] = static_cast<std::uint16_t>(i < s.pixels() ? word * kWordBytes : 0);
+  }
+}
+
+// Zeros, or a copy that is complete after wait_for_copies().
+template <unsigned kWidth>
+__device__ inline void copy_values(__nv_bfloat16* shared, const __nv_bfloat16* global, bool exists) {
+  if (!exists) {
+    Pack<__nv_bfloat16, kWidth> zeros;
+    for (unsigned j = 0; j < kWidth; ++j) put(zeros.values, j, 0.0F);
+    *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(shared) = zeros;
+  } else if constexpr (kWidth == 1) {
+    *shared = *global;
+  } else {
+    copy_async<kWidth * sizeof(__nv_bfloat16)>(shared, global);
+  }
+}
+
+template <unsigned kWidth>
+__device__ inline void load_lines_by(const StemImage& s, const __nv_bfloat16* x, std::uint32_t sample,
+                                     std::int32_t first_line, __nv_bfloat16* tile) {
+  for (std::uint32_t line = threadIdx.x / 32; line < s.tile_lines; line += blockDim.x / 32) {
+    const std::int32_t from = first_line + static_cast<std::int32_t>(line);
+    const bool exists = from >= 0 && from < static_cast<std::int32_t>(s.image_height);
+    const std::size_t row = static_cast<std::size_t>(sample) * s.image_height + (exists ? from : 0);
+    const __nv_bfloat16* source = x + row * s.line_values;
+    __nv_bfloat16* target = tile + line * s.pitch + s.lead;
+    for (std::uint32_t i = threadIdx.x % 32 * kWidth; i < s.line_values; i += 32 * kWidth) {
+      copy_values<kWidth>(target + i, source + i, exists);
+    }
+  }
+}
+
+// The lines of a band, from `first_line` of the image on; those outside it are zero. What surrounds them in `tile` is not
+// written. All threads call it, after all have read what was there; what they copied before is complete as well.
+__device__ inline void load_lines(const StemImage& s, const __nv_bfloat16* x, std::uint32_t sample,
+                                  std::int32_t first_line, Unit* tile) {
+  auto* values = reinterpret_cast<__nv_bfloat16*>(tile);
+  if (s.line_values % 8 == 0) {
+    load_lines_by<8>(s, x, sample, first_line, values);
+  } else if (s.line_values % 4 == 0) {
+    load_lines_by<4>(s, x, sample, first_line, values);
+  } else if (s.line_values % 2 == 0) {
+    load_lines_by<2>(s, x, sample, first_line, values);
+  } else {
+    load_lines_by<1>(s, x, sample, first_line, values);
+  }
+  wait_for_copies();
+  __syncthreads();
+  if (s.copies == 1) return;
+  auto* words = reinterpret_cast<std::uint32_t*>(tile);
+  for (std::uint32_t i = threadIdx.x; i < s.copy_words(); i += blockDim.x) {
+    words[s.second_copy() + i] = words[i] >> 16U | words[i + 1] << 16U;
+  }
+  __syncthreads();
+}
+
+}  // namespace ddp::cuda
