@@ -102,7 +102,6 @@ const char* own_by_rule(const CudaContext& context, const OpSpec& spec) {
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const bool mma = mma_takes(context, spec);
   if (conv == nullptr) return mma && linear_mma_is_small(std::get<LinearSpec>(spec)) ? kMmaKernels : nullptr;
-  if (stem_takes(context, spec) && (conv->input.channels > 1 || !mma)) return kStemKernels;
   // cuDNN would pad such channels in memory.
   return mma && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0) ? kMmaKernels : nullptr;
 }
