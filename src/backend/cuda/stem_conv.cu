@@ -170,13 +170,15 @@ __global__ void __launch_bounds__(kStemWarps * 32, kStemBlocks)
     steps[i] = {p.image.place(2 * i), p.image.place(2 * i + 1)};
   }
   Unit* tile = memory + p.weight_units();
-  load_weights<kTiles>(p, weights, blockIdx.y, memory);
   find_places(p.image, p.image.pixels(), places);
   zero_memory(tile, p.image.tile_units());
   for (std::uint32_t index = blockIdx.x; index < p.image.all_bands(); index += gridDim.x) {
     const StemBand band(p.image, index);
     __syncthreads();
-    load_lines(p.image, x, band.sample, band.first_line(p.image), tile);
+    copy_lines(p.image, x, band.sample, band.first_line(p.image), tile);
+    // While the first lines arrive.
+    if (index == blockIdx.x) load_weights<kTiles>(p, weights, blockIdx.y, memory);
+    finish_lines(p.image, tile);
     multiply_stem_band<kTiles>(p, r, blockIdx.y, band, memory, tile, places, steps);
   }
 }

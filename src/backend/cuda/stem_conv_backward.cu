@@ -3,9 +3,10 @@
 // of some blocks adds what these have left, and the last of those the rest.
 //
 // Note [Columns of two units]
-// A register of the right factor has one column of two pixels. A lane loads two columns of each of these, a pair, and
-// swaps: so two tiles of 8 columns are two units, and columns 0-3 and 4-7 of the first tile are the even values of the
-// first and the second unit, those of the second tile the odd ones.
+// A register of the right factor holds one column of two pixels, while neighbours in memory are two columns of one pixel.
+// A lane loads such a pair of two pixels, and the lower halves of both are one register, the upper halves another one. So
+// two units are two tiles of 8 columns: columns 0-3 and 4-7 of the first tile are the even values of the first and of the
+// second unit, and those of the second tile are the odd ones.
 #include <algorithm>
 
 #include "backend/arithmetic.h"
@@ -90,8 +91,8 @@ struct StemPart {
         first_pair(part % p.column_groups * p.column_warps * kPairs) {}
 };
 
-// The gradient before ReLU of a band, with zeros for outputs and pixels that do not exist. What is copied as it is, is
-// complete after load_lines().
+// The gradient before ReLU of a band, with zeros for outputs and pixels that do not exist. What needs no ReLU is
+// complete after finish_lines().
 template <unsigned kRows>
 __device__ inline void load_gradient(const StemGradientPlan& p, const StemGradients& g, const StemPart& mine,
                                      const StemBand& band, Unit* gradient) {
@@ -285,7 +286,8 @@ __global__ void __launch_bounds__(kGradientWarps * 32, kGradientBlocks)
     const StemBand band(p.image, index);
     __syncthreads();
     load_gradient<kRows>(p, g, mine, band, gradient);
-    load_lines(p.image, x, band.sample, band.first_line(p.image), memory);
+    copy_lines(p.image, x, band.sample, band.first_line(p.image), memory);
+    finish_lines(p.image, memory);
     add_band<kRows>(p, memory, gradient, places, part, columns, sums);
   }
   const std::size_t place = std::size_t{mine.chunk} * p.parts_of_product() + mine.part;

@@ -1,7 +1,8 @@
 // Shared by the kernels of stem_conv.h: lines of images in shared memory. See Note [Units of lines].
 //
 //   zero_memory(memory); find_places(image, pixels, places); __syncthreads();
-//   load_lines(image, x, sample, first_line, tile);
+//   copy_lines(image, x, sample, first_line, tile);
+//   finish_lines(image, tile);
 //   two_values = get_word(start_of(tile) + places[pixel] + image.place(unit) + 4 * pair);
 #pragma once
 
@@ -165,7 +166,7 @@ __device__ inline void copy_values(__nv_bfloat16* shared, const __nv_bfloat16* g
 }
 
 template <unsigned kWidth>
-__device__ inline void load_lines_by(const StemImage& s, const __nv_bfloat16* x, std::uint32_t sample,
+__device__ inline void copy_lines_by(const StemImage& s, const __nv_bfloat16* x, std::uint32_t sample,
                                      std::int32_t first_line, __nv_bfloat16* tile) {
   for (std::uint32_t line = threadIdx.x / 32; line < s.tile_lines; line += blockDim.x / 32) {
     const std::int32_t from = first_line + static_cast<std::int32_t>(line);
@@ -179,20 +180,24 @@ __device__ inline void load_lines_by(const StemImage& s, const __nv_bfloat16* x,
   }
 }
 
-// The lines of a band, from `first_line` of the image on; those outside it are zero. What surrounds them in `tile` is not
-// written. All threads call it, after all have read what was there; what they copied before is complete as well.
-__device__ inline void load_lines(const StemImage& s, const __nv_bfloat16* x, std::uint32_t sample,
+// Starts to copy the lines of a band, from `first_line` of the image on; those outside it are zero. What surrounds them in
+// `tile` is not written. All threads call it, after all have read what was there.
+__device__ inline void copy_lines(const StemImage& s, const __nv_bfloat16* x, std::uint32_t sample,
                                   std::int32_t first_line, Unit* tile) {
   auto* values = reinterpret_cast<__nv_bfloat16*>(tile);
   if (s.line_values % 8 == 0) {
-    load_lines_by<8>(s, x, sample, first_line, values);
+    copy_lines_by<8>(s, x, sample, first_line, values);
   } else if (s.line_values % 4 == 0) {
-    load_lines_by<4>(s, x, sample, first_line, values);
+    copy_lines_by<4>(s, x, sample, first_line, values);
   } else if (s.line_values % 2 == 0) {
-    load_lines_by<2>(s, x, sample, first_line, values);
+    copy_lines_by<2>(s, x, sample, first_line, values);
   } else {
-    load_lines_by<1>(s, x, sample, first_line, values);
+    copy_lines_by<1>(s, x, sample, first_line, values);
   }
+}
+
+// Completes all copies of the block, with the second copy if there is one. All threads call it, and may then read them.
+__device__ inline void finish_lines(const StemImage& s, Unit* tile) {
   wait_for_copies();
   __syncthreads();
   if (s.copies == 1) return;
