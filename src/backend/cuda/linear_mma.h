@@ -3,9 +3,9 @@
 //
 // Note [Tiles of a product]
 // A block of 8 warps computes 32 x 32 values of a product. It goes through the depth in steps of 256, backward 128, for which
-// both factors are loaded into shared memory, and of which each warp takes an eighth: such layers are so small that a kernel takes about as long
-// as its loads that wait for one another. A factor whose rows are the depth is transposed on the way to the registers. The
-// order of additions depends only on shapes.
+// both factors are loaded into shared memory, and of which each warp takes an eighth: such layers are so small that a kernel
+// takes about as long as its loads that wait for one another. A factor whose rows are the depth is transposed on the way to the
+// registers. The order of additions depends only on shapes.
 //   forward   [samples][inputs] x [outputs][inputs]^T
 //   data      [samples][outputs] x [outputs][inputs]
 //   weights   [samples][outputs]^T x [samples][inputs]; one more column of x, of ones, gives the bias's gradient
