@@ -14,7 +14,7 @@ fi
 source "$(dirname "$0")/lib.sh"
 trials=${3:-2}
 disk=$folder/disk spare=$folder/spare run=$folder/disk/run whole=$folder/whole
-length=(--epochs 160 --timeout 30 --hang-timeout 20)
+length=(--epochs 240 --timeout 30 --hang-timeout 20)
 mkdir "$disk" "$spare"
 mount -t tmpfs -o size=16m tmpfs "$spare" 2>"$folder/err" || { echo "SKIPPED: $(cat "$folder/err")" && exit 77; }
 # shellcheck disable=SC2317  # called by the trap
@@ -61,6 +61,7 @@ resumes() {
 }
 # Whether a checkpoint could not be written. The disk comes back soon after that, long before the run ends.
 missed() { grep -q 'was not written' "$folder/err"; }
+gone() { grep -q 'is not there any more' "$folder/err"; }
 lose() { umount -l "$disk"; }
 fill() { dd if=/dev/zero of="$spare/full" bs=64k 2>/dev/null; }
 
@@ -70,6 +71,7 @@ for ((trial = 0; trial < trials; trial++)); do
   start
   lose
   await missed
+  await gone
   sleep "0.$((RANDOM % 5))"
   mount --bind "$spare" "$disk"
   ends 0

@@ -171,7 +171,13 @@ TEST_P(Joins, LessMemoryIsPlanned) {
   constexpr std::int64_t kMany = 512;  // of fewer samples, one part of joined convolutions has all
   const Network joined = network(kMany, true);
   if (joined_in(joined) == 0) GTEST_SKIP() << "without instructions for bf16, kernels for floats are not joined";
-  EXPECT_LT(joined.memory().arena_bytes, network(kMany, false).memory().arena_bytes);
+  const auto separate_bytes = network(kMany, false).memory().arena_bytes;
+  // If the fastest kernels of one of the two are those for floats, the most may be where it is not joined.
+  if (joined_in(joined) < 2) {
+    EXPECT_LE(joined.memory().arena_bytes, separate_bytes);
+  } else {
+    EXPECT_LT(joined.memory().arena_bytes, separate_bytes);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
