@@ -159,6 +159,7 @@ void find_network(const RunView& view, std::vector<FoundCause>& found) {
     return;
   }
   if (view.link.bandwidth >= kFastLink) return;  // see find_small_batch()
+  if (sums_lack_cores(view)) return;             // see find_oversubscription()
   if (has_late_bucket(view)) {
     FoundCause finding = communication(view, Cause::late_bucket);
     const double bytes = facts.bucket_bytes.back();
@@ -184,9 +185,9 @@ void find_network(const RunView& view, std::vector<FoundCause>& found) {
 
 void find_small_batch(const RunView& view, std::vector<FoundCause>& found) {
   const StepModel& m = view.model;
-  const bool fast = view.ranks < 2 || view.link.bandwidth >= kFastLink;
+  const bool fast = view.ranks < 2 || view.link.bandwidth >= kFastLink || sums_lack_cores(view);
   const double host = view.timing.facts.gpu ? 0 : m.other;
-  const double fixed = m.optimizer + host + (fast ? m.communication : 0);
+  const double fixed = m.optimizer + host + (sums_lack_cores(view) ? 0 : m.communication);
   if (!fast || view.share(fixed) < kMuchFixed || view.timing.facts.reduction == "root") return;
   FoundCause finding{.cause = Cause::small_batch, .share = view.share(fixed)};
   finding.headline = fmt::format("{} of a step does not depend on the batch, which is {} samples per rank",

@@ -37,6 +37,14 @@ double core_wait_share(const RunView& view, std::size_t rank) {
   return wall > 0 ? std::min(1.0, timing.core_wait / threads / wall) : 0;
 }
 
+double least_core_wait_share(const RunView& view) {
+  double least = 1;
+  for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
+    least = std::min(least, core_wait_share(view, rank));
+  }
+  return least;
+}
+
 // The phase in which the slowest rank exceeds the others most.
 Phase slow_phase(const RunView& view, std::size_t slowest) {
   constexpr std::array kOwn = {Phase::data_wait, Phase::forward, Phase::backward, Phase::optimizer, Phase::other};
@@ -110,6 +118,12 @@ bool slowest_lacks_core(const RunView& view) {
   if (view.ranks < 2) return false;
   const std::size_t slowest = view.slowest.rank;
   return core_wait_share(view, slowest) > others_core_wait(view, slowest) + kMoreCoreWait;
+}
+
+bool sums_lack_cores(const RunView& view) {
+  const std::vector<std::string>& hosts = view.timing.facts.hosts;
+  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts[0]; });
+  return one_host && !view.timing.facts.gpu && least_core_wait_share(view) >= kCoreWait;
 }
 
 bool one_slow_loader(const RunView& view) {
@@ -222,12 +236,11 @@ void find_oversubscription(const RunView& view, std::vector<FoundCause>& found) 
   std::map<std::int64_t, std::int64_t> threads;
   std::map<std::int64_t, std::int64_t> ranks;
   std::map<std::int64_t, std::set<std::string>> hosts;
-  double least_wait = 1;
+  const double least_wait = least_core_wait_share(view);
   for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
     threads[facts.machines[rank]] += facts.threads[rank];
     ranks[facts.machines[rank]] += 1;
     hosts[facts.machines[rank]].insert(facts.hosts[rank]);
-    least_wait = std::min(least_wait, core_wait_share(view, rank));
   }
   for (std::size_t rank = 0; rank < view.timing.ranks.size(); ++rank) {
     const std::int64_t machine = facts.machines[rank];

@@ -12,6 +12,8 @@ namespace ddp {
 
 // Whether the threads of the slowest rank wait for a core, and those of the other ranks do not.
 bool slowest_lacks_core(const RunView& view);
+// Whether all ranks are on one host and their threads wait for its cores, and so do the sums of gradients.
+bool sums_lack_cores(const RunView& view);
 // A rank whose loader is slower than those of the others.
 bool one_slow_loader(const RunView& view);
 // A GPU whose clock is reduced because of heat or power.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/flat_update.h"
+#include "support/newton_schulz.h"
 
 namespace ddp {
 
@@ -74,53 +75,12 @@ class ReferenceUpdate {
     return std::sqrt(sum);
   }
 
-  // Row by row.
-  struct Matrix {
-    std::size_t rows;
-    std::size_t columns;
-    std::vector<double> values;
-    double& at(std::size_t r, std::size_t c) { return values[r * columns + c]; }
-    double at(std::size_t r, std::size_t c) const { return values[r * columns + c]; }
-  };
-  static Matrix transposed(const Matrix& m) {
-    Matrix result{m.columns, m.rows, std::vector<double>(m.values.size())};
-    for (std::size_t r = 0; r < m.rows; ++r) {
-      for (std::size_t c = 0; c < m.columns; ++c) result.at(c, r) = m.at(r, c);
-    }
-    return result;
-  }
-  static Matrix product(const Matrix& a, const Matrix& b) {
-    Matrix result{a.rows, b.columns, std::vector<double>(a.rows * b.columns)};
-    for (std::size_t r = 0; r < a.rows; ++r) {
-      for (std::size_t k = 0; k < a.columns; ++k) {
-        for (std::size_t c = 0; c < b.columns; ++c) result.at(r, c) += a.at(r, k) * b.at(k, c);
-      }
-    }
-    return result;
-  }
-  // The Newton-Schulz iteration of K. Jordan's Muon.
-  static Matrix orthogonal(Matrix x, int steps) {
-    if (x.rows > x.columns) return transposed(orthogonal(transposed(x), steps));
-    const double size = std::max(norm(x.values, 0, x.values.size()), 1e-7);
-    for (double& value : x.values) value /= size;
-    for (int step = 0; step < steps; ++step) {
-      const Matrix gram = product(x, transposed(x));
-      Matrix polynomial = product(gram, gram);
-      for (std::size_t i = 0; i < gram.values.size(); ++i) {
-        polynomial.values[i] = -4.7750 * gram.values[i] + 2.0315 * polynomial.values[i];
-      }
-      const Matrix more = product(polynomial, x);
-      for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = 3.4445 * x.values[i] + more.values[i];
-    }
-    return x;
-  }
-
   void update_matrix(const ParameterSegment& segment, const std::vector<double>& g, double global_lr) {
     const UpdateSettings& s = settings_;
     const auto begin = static_cast<std::size_t>(segment.offset);
     const auto count = static_cast<std::size_t>(segment.count);
     const auto rows = static_cast<std::size_t>(segment.rows);
-    Matrix direction{rows, count / rows, std::vector<double>(count)};
+    Matrix direction = zeros(rows, count / rows);
     for (std::size_t i = 0; i < count; ++i) {
       first[begin + i] = s.muon_momentum * first[begin + i] + g[begin + i];
       direction.values[i] = g[begin + i] + s.muon_momentum * first[begin + i];

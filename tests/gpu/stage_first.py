@@ -48,7 +48,7 @@ def ready_through_host(check):
 
 
 def operators(check):
-    """The operators' tests against references in double precision, which the CPU computes: one part of them on every second core."""
+    """The operators' tests against references in double precision, which the CPU computes: in parts, on every second core."""
     parts = max(1, min(8, (os.cpu_count() or 1) // 2))
     with concurrent.futures.ThreadPoolExecutor(parts) as pool:
         runs = [pool.submit(check.ours, [check.machine.operators], 240, GTEST_TOTAL_SHARDS=str(parts),
@@ -126,10 +126,7 @@ def trace_of(graph):
         # With others in flight, kernels of a step also run before the host finishes the one before it.
         check.expect(check.ddp([*SMALL, "--device", "cuda", "--cuda-graph", graph, "--steps-in-flight", "1", "--max-steps",
                                 "40", "--eval-every", "0", "--trace", "--output", str(folder)], 100))
-        events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
-        spans = [event for event in events if event["ph"] == "X"]
-        rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-        kernels = [span for span in spans if rows[span["tid"]].startswith("GPU, stream ")]
+        spans, kernels = training.trace_spans(folder)
         if not kernels:
             raise Failed("no kernels in the trace; the log says why")
         streams = len({kernel["tid"] for kernel in kernels})

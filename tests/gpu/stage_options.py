@@ -1,5 +1,7 @@
 """Stage `options`: what a run may ask for, trained on the GPU and on this machine's CPU with the same losses."""
 
+import collections
+
 import networks
 import training
 from stage import Failed
@@ -11,8 +13,8 @@ PLAIN = ["--model", "lenet", "--dataset", "glyphs", "--train-limit", "600", "--g
 LENET = [*PLAIN, "--momentum", "0.9"]
 RESNET = ["--model", "resnet9", *networks.synthetic(32, 200), "--global-batch", "32", "--lr", "0.0002", "--momentum", "0.9"]
 
-# Name, arguments, largest relative difference of a loss. Losses of a few steps with small rates differ by the order of additions
-# alone; networks with batch normalisation amplify it.
+# Name, arguments, largest relative difference of a loss. Losses of a few steps with small rates differ by the order of
+# additions alone; networks with batch normalisation amplify it.
 OPTIONS = [
     ("adamw", [*PLAIN, "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.01"], 1e-3),
     ("lamb, accumulated", [*PLAIN, "--optimizer", "lamb", "--lr", "0.005", "--logical-shards", "4"], 1e-3),
@@ -21,8 +23,10 @@ OPTIONS = [
     ("augmentation on the GPU", [*RESNET, "--random-crop-padding", "4", "--random-crop-fill", "reflect", "--random-flip",
                                  "alternate", "--cutout", "8"], 1e-2),
     ("augmentation on the CPU", [*RESNET, "--trivial-augment", "on", "--random-erasing", "0.5"], 1e-2),
-    ("frozen and fading parameters", [*LENET, "--freeze", "conv1.*", "--lr-fade-for", "fc1.bias@1", "--lr-for", "*.bias=2"], 1e-3),
-    ("lookahead and average", [*LENET, "--lookahead", "3", "--ema-decay", "0.9", "--ema-warmup", "on", "--clip-norm", "1"], 1e-3),
+    ("frozen and fading parameters", [*LENET, "--freeze", "conv1.*", "--lr-fade-for", "fc1.bias@1", "--lr-for",
+                                      "*.bias=2"], 1e-3),
+    ("lookahead and average", [*LENET, "--lookahead", "3", "--ema-decay", "0.9", "--ema-warmup", "on", "--clip-norm",
+                               "1"], 1e-3),
     ("progressive size", [*RESNET, "--progressive-size", "16", "--progressive-end", "2", "--progressive-stages", "3"], 1e-2),
     ("evaluation of views", [*RESNET, "--eval-views", "mirror-shift"], 1e-2),
     ("one step in flight", [*RESNET, "--steps-in-flight", "1"], 1e-2),
@@ -60,13 +64,15 @@ def sweep(check):
     """Trials of two ranks that share the GPU, one of which diverges."""
     folder = check.folder("sweep")
     ended = check.ddp(["sweep", *LENET, *COMMON, "--device", "cuda", "--oversubscribe-gpus", "--gpu-memory-fraction", "0.4",
-                            "--sweep", "lr=0.01,0.05,0.1,1000", "--output", str(folder)], 120, ranks=2)
+                       "--sweep", "lr=0.01,0.05,0.1,1000000", "--output", str(folder)], 120, ranks=2)
     if not (folder / "leaderboard.csv").exists():
         check.expect(ended)
     lines = (folder / "leaderboard.csv").read_text(encoding="utf-8").splitlines()
-    if len(lines) != 5:
-        raise Failed(f"{len(lines) - 1} trials on the leaderboard in place of 4")
-    return "; ".join(lines[1:])
+    states = collections.Counter(line.split(",")[2] for line in lines[1:])
+    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    if len(lines) != 5 or states["finished"] != 3:
+        raise Failed(f"{said}, in place of 3 finished and one that diverged: {'; '.join(lines[1:])}")
+    return said
 
 
 def scaling(check):

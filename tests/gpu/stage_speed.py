@@ -9,6 +9,7 @@ import io
 import json
 from functools import partial
 
+import training
 from stage import Failed
 from stage_first import BENCHES, bench
 
@@ -49,18 +50,15 @@ def theirs_of(name, mode, seconds):
     return lambda check: pytorch(check, name, mode, seconds)
 
 
-def traced_kernels_of(name):
+def traced_kernels_of(name, seconds):
     """Kernels of a step as the trace of the run shows them, in recorded steps: how often, and microseconds, by name."""
 
     def run(check):
         folder = check.folder("run")
         check.expect(check.ddp([*BENCHES[name], "--train-limit", "3072", "--test-limit", "32", "--max-steps", str(TRACED),
                                 "--device", "cuda", "--precision", "bf16", "--momentum", "0.9", "--lr", "0.001", "--progress",
-                                "none", "--checkpoint-every", "0", "--trace", "--output", str(folder)], OURS))
-        events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
-        rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-        spans = sorted((e for e in events if e["ph"] == "X" and rows[e["tid"]].startswith("GPU, stream ")),
-                       key=lambda e: e["ts"])
+                                "none", "--checkpoint-every", "0", "--trace", "--output", str(folder)], seconds))
+        spans = sorted(training.trace_spans(folder)[1], key=lambda span: span["ts"])
         begins = [i for i, span in enumerate(spans) if "load_input_kernel" in span["name"]]
         if len(begins) < TRACED:
             raise Failed(f"{len(begins)} steps are in the trace in place of {TRACED}")
@@ -84,9 +82,9 @@ def traced_kernels_of(name):
     return run
 
 
-def plan_of(name):
+def plan_of(name, seconds):
     def run(check):
-        ended = check.expect(check.ddp(["plan", *BENCHES[name], "--device", "cuda", "--precision", "bf16"], OURS))
+        ended = check.expect(check.ddp(["plan", *BENCHES[name], "--device", "cuda", "--precision", "bf16"], seconds))
         (check.machine.out / f"plan-{name}.txt").write_text(ended.stdout, encoding="utf-8")
 
     return run
@@ -151,10 +149,10 @@ def run(stage):
         checks.append((f"ddp_train {name}", OURS, partial(ours_of, name)))
         checks += [(f"PyTorch {name}, {mode}", THEIRS, partial(theirs_of, name, mode)) for mode in ("eager", "graph")]
         checks.append((f"ddp_train {name} again", OURS, partial(ours_of, name)))
-    checks += [(f"kernels of {name}", KERNELS, partial(kernels_of, name)) for name in BENCHES]
     for name in BENCHES:
-        stage.check(f"plan of {name}", plan_of(name))
-        stage.check(f"trace of {name}", traced_kernels_of(name))
+        checks += [(f"plan of {name}", OURS, partial(plan_of, name)),
+                   (f"trace of {name}", OURS, partial(traced_kernels_of, name))]
+    checks += [(f"kernels of {name}", KERNELS, partial(kernels_of, name)) for name in BENCHES]
     in_shares(stage, checks)
 
 

@@ -25,6 +25,14 @@ def epoch_seconds(folder):
     return [float(line.split(",")[place]) for line in lines[1:]]
 
 
+def trace_spans(folder):
+    """Of a run with --trace: all spans of the trace, and those of kernels and copies on a GPU."""
+    events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    return spans, [span for span in spans if rows[span["tid"]].startswith("GPU, stream ")]
+
+
 def checkpoint_hash(folder):
     return hashlib.sha256((folder / "latest" / "model.safetensors").read_bytes()).hexdigest()
 

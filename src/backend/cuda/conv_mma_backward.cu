@@ -1,7 +1,7 @@
 // All gradients in one kernel; see conv_mma.h. Some of its blocks compute those of weight and bias, the others that of the
 // input. The rows of the weights' product are output channels, its columns units of taps, and its depth is pixels. A block
-// iterates over tiles of samples, and its warps share the 16-channel rows and, if these are few, the pixels. The last of
-// some blocks adds what these have left, and the last of those the rest.
+// iterates over tiles of samples, and its warps share the 16-channel rows and, if these are few, the pixels. What
+// the blocks have left is added in two levels.
 #include <algorithm>
 
 #include "backend/cuda/conv_mma.h"
@@ -22,7 +22,7 @@ constexpr std::uint32_t kBlocks = 264;
 
 static_assert(kMostPixels == kMostPlaces);  // both use the same memory
 
-// Of the blocks that add: one for each group of chunks and one for these, of each group of channels and of units.
+// Of the blocks that add (TwoLevels), of each group of channels and of units.
 __device__ std::uint32_t tickets[kMostTickets];
 
 struct WeightPlan {
@@ -36,15 +36,15 @@ struct WeightPlan {
   std::uint32_t gradient_pitch;
   std::uint32_t rows;  // of 16 channels in a block
   std::uint32_t row_groups, unit_groups;
-  std::uint32_t jobs, jobs_per_block, chunks;  // tiles in all
-  std::uint32_t added_chunks, added_groups;    // a block adds so many chunks, then another one so many groups of them
+  std::uint32_t jobs, jobs_per_block;  // tiles in all
+  TwoLevels sums;                      // of the chunks
 
   __host__ __device__ std::uint32_t all_units() const { return taps.count + 1; }
   __host__ __device__ std::uint32_t columns() const { return all_units() * kChannelsOfUnit; }
   __host__ __device__ std::uint32_t x_units() const { return tile_lines * taps.tile_width * taps.pitch; }
   __host__ __device__ std::uint32_t tile_units() const { return x_units() + pixels * gradient_pitch; }
   __host__ __device__ std::uint32_t channels() const { return row_groups * rows * 16; }
-  __host__ __device__ std::uint32_t blocks() const { return chunks * unit_groups * row_groups; }
+  __host__ __device__ std::uint32_t blocks() const { return sums.chunks * unit_groups * row_groups; }
 };
 
 // What the calling block has to do.
@@ -53,9 +53,9 @@ struct WeightPart {
   std::uint32_t units, channels;  // that exist
 
   __device__ WeightPart(const WeightPlan& p, std::uint32_t block)
-      : chunk(block % p.chunks),
-        unit_group(block / p.chunks % p.unit_groups),
-        row_group(block / p.chunks / p.unit_groups) {
+      : chunk(block % p.sums.chunks),
+        unit_group(block / p.sums.chunks % p.unit_groups),
+        row_group(block / p.sums.chunks / p.unit_groups) {
     const std::uint32_t units_left = p.all_units() - first_unit();
     const std::uint32_t channels_left = p.gradient.channels - first_channel(p);
     units = units_left < kUnits ? units_left : kUnits;
@@ -109,10 +109,7 @@ WeightPlan plan_weights(const ConvSpec& s) {
   p.jobs = u(s.batch) * p.bands;
   const std::uint32_t wanted = std::max(1U, kBlocks / (p.row_groups * p.unit_groups));
   p.jobs_per_block = std::max(1U, (p.jobs + wanted - 1) / wanted);
-  p.chunks = std::max(1U, (p.jobs + p.jobs_per_block - 1) / p.jobs_per_block);
-  p.added_chunks = 1;
-  while (p.added_chunks * p.added_chunks < p.chunks) ++p.added_chunks;
-  p.added_groups = (p.chunks + p.added_chunks - 1) / p.added_chunks;
+  p.sums = TwoLevels::of(std::max(1U, (p.jobs + p.jobs_per_block - 1) / p.jobs_per_block));
   return p;
 }
 
@@ -245,14 +242,10 @@ __device__ inline void add_chunks(const WeightPlan& p, const WeightPart& mine, c
 }
 
 __device__ inline void finish_weights(const WeightPlan& p, const WeightPart& mine, const WeightSums& sums) {
-  const std::uint32_t group = mine.chunk / p.added_chunks;
-  const std::uint32_t first = group * p.added_chunks;
-  const std::uint32_t count = p.chunks - first < p.added_chunks ? p.chunks - first : p.added_chunks;
-  std::uint32_t* own = tickets + (mine.row_group * p.unit_groups + mine.unit_group) * (p.added_groups + 1);
-  if (!is_last_block(own + group, count)) return;
-  add_chunks(p, mine, sums, first, 1, count, p.added_groups == 1);
-  if (p.added_groups == 1 || !is_last_block(own + p.added_groups, p.added_groups)) return;
-  add_chunks(p, mine, sums, 0, p.added_chunks, p.added_groups, true);
+  std::uint32_t* own = tickets + (mine.row_group * p.unit_groups + mine.unit_group) * p.sums.tickets();
+  p.sums.add(mine.chunk, own, [&](std::uint32_t first, std::uint32_t step, std::uint32_t count, bool all) {
+    add_chunks(p, mine, sums, first, step, count, all);
+  });
 }
 
 // Blocks that fit on a multiprocessor. What the compiler makes of eight tiles for compute capability 8.0 needs more registers.
@@ -294,8 +287,8 @@ void read_from(TileSource& source, const ConvSpec& spec, const ConvMmaGradient& 
 
 std::int64_t conv_mma_partial_sums(const ConvSpec& spec) {
   const WeightPlan p = plan_weights(spec);
-  const bool fits = p.lines > 0 && p.row_groups * p.unit_groups * (p.added_groups + 1) <= kMostTickets;
-  return fits ? static_cast<std::int64_t>(p.chunks) * p.channels() * p.columns() : 0;
+  const bool fits = p.lines > 0 && p.row_groups * p.unit_groups * p.sums.tickets() <= kMostTickets;
+  return fits ? static_cast<std::int64_t>(p.sums.chunks) * p.channels() * p.columns() : 0;
 }
 
 void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient,

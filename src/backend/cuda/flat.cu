@@ -1,5 +1,6 @@
 // Loops over flat buffers: sums, checks.
 #include "backend/arithmetic.h"
+#include "backend/cuda/block_sum.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/last_block.cuh"
 #include "backend/flat_math.h"
@@ -57,17 +58,6 @@ __global__ void find_broken_kernel(const double* sums, std::size_t count, double
   find_broken_from(sums, first_index(), index_step(), count, broken);
 }
 
-// The sum over a block of kSquareThreads, in thread 0.
-__device__ double sum_of_squares(double* tree, double sum) {
-  tree[threadIdx.x] = sum;
-  __syncthreads();
-  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
-    __syncthreads();
-  }
-  return tree[0];
-}
-
 // The blocks of a part take turns of four values for each thread, whose sums are added by a tree; the last of them adds
 // theirs, in order. The last block of all checks the sums.
 constexpr unsigned kSquareThreads = 512;
@@ -106,7 +96,7 @@ __global__ void __launch_bounds__(kSquareThreads)
       for (const float value : some.values) sum += static_cast<double>(value) * static_cast<double>(value);
     }
   }
-  sum = sum_of_squares(tree, sum);
+  sum = sum_of_block(tree, sum);
   if (threadIdx.x == 0) squares_of_blocks[blockIdx.x] = sum;
   if (!is_last_block(part_tickets + number, kBlocksOfPart)) return;
   if (threadIdx.x == 0) {

@@ -30,6 +30,35 @@ __device__ inline bool is_last_block(std::uint32_t* ticket, std::uint32_t count)
   return last;
 }
 
+// What many chunks leave is added in two levels, so that no block reads all: the last of some chunks adds what these have
+// left, and the last of those blocks the rest.
+struct TwoLevels {
+  std::uint32_t chunks;
+  std::uint32_t each;    // chunks that one block adds
+  std::uint32_t groups;  // of these
+
+  static TwoLevels of(std::uint32_t chunks) {
+    std::uint32_t each = 1;
+    while (each * each < chunks) ++each;
+    return {chunks, each, (chunks + each - 1) / each};
+  }
+  // One for each group and one for these.
+  __host__ __device__ std::uint32_t tickets() const { return groups + 1; }
+
+  // Called by all threads of the block that has left what `chunk` has; add(first, step, count, all) adds `count` chunks,
+  // every step-th from `first` on, and leaves them in the first one, or in the result if these are all.
+  template <class Add>
+  __device__ void add(std::uint32_t chunk, std::uint32_t* own, Add add) const {
+    const std::uint32_t group = chunk / each;
+    const std::uint32_t first = group * each;
+    const std::uint32_t count = chunks - first < each ? chunks - first : each;
+    if (!is_last_block(own + group, count)) return;
+    add(first, 1, count, groups == 1);
+    if (groups == 1 || !is_last_block(own + groups, groups)) return;
+    add(0, each, groups, true);
+  }
+};
+
 // Reads from the second-level cache, which all multiprocessors share.
 template <unsigned kWidth>
 __device__ inline Pack<float, kWidth> get_fresh(const float* p) {

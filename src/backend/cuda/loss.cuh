@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backend/arithmetic.h"
+#include "backend/cuda/block_sum.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/loss.h"
 
@@ -100,20 +101,6 @@ __device__ inline SampleLoss sample_loss(const LossInputs& in, std::uint32_t sam
     put(gradient, c, slope * in.gradient_scale);
   }
   return mine;
-}
-
-// Binary tree over the block of kThreadsOfBlock threads; thread 0 has the result.
-template <unsigned kThreadsOfBlock>
-__device__ inline double sum_of_block(double (&tree)[kThreadsOfBlock], double value) {
-  tree[threadIdx.x] = value;
-  __syncthreads();
-  for (unsigned half = kThreadsOfBlock / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
-    __syncthreads();
-  }
-  const double sum = tree[0];
-  __syncthreads();
-  return sum;
 }
 
 }  // namespace ddp::cuda

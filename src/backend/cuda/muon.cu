@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kTileSide = 32;
 constexpr unsigned kTileLines = 8;  // that a block reads at once
 
-std::int64_t tiles_along(std::int64_t count) { return (count + kTileSide - 1) / kTileSide; }
+__host__ __device__ std::int64_t tiles_along(std::int64_t count) { return (count + kTileSide - 1) / kTileSide; }
 
 // A tile of a batch.
 struct MatrixTile {
@@ -25,8 +25,8 @@ struct MatrixTile {
   std::int64_t begin;  // of the matrix in the batch
 
   __device__ MatrixTile(const MatrixBatch& batch, std::int64_t index) {
-    const std::int64_t across = (batch.large + kTileSide - 1) / kTileSide;
-    const std::int64_t down = (batch.small + kTileSide - 1) / kTileSide;
+    const std::int64_t across = tiles_along(batch.large);
+    const std::int64_t down = tiles_along(batch.small);
     const std::int64_t which = index / (across * down);
     matrix = batch.matrices[which];
     transposed = matrix.rows > matrix.columns;
@@ -70,12 +70,7 @@ __global__ void muon_momentum_kernel(const UpdateArguments a) {
       direction += squared(muon_direction(n, momentum, a.gradient[i], a.first[i]));
       weights += squared(a.weights[i]);
     }
-    direction = block_sum(tree, direction);
-    weights = block_sum(tree, weights);
-    if (updated && threadIdx.x == 0) {
-      a.sums[2 * c] = direction;
-      a.sums[2 * c + 1] = weights;
-    }
+    put_sums(tree, a, c, direction, weights);
   }
 }
 

@@ -74,25 +74,16 @@ template <unsigned kTiles>
 __device__ inline void load_weights(const StemProduct& p, const float* weights, std::uint32_t group, Unit* memory) {
   using Four = Pack<__nv_bfloat16, 4>;
   const StemImage& s = p.image;
-  const SmallDivisor units_of_line(s.units_of_line);
-  const SmallDivisor channels(s.channels);
-  const std::uint32_t taps = s.window_height * s.window_width;
+  const StemWeights places(s);
   const unsigned lane = threadIdx.x % 32;
 #pragma unroll 4
   for (std::uint32_t i = threadIdx.x / 32; i < p.steps * kTiles; i += blockDim.x / 32) {
     const std::uint32_t output = StemOutputs<kTiles>::of(group, i % kTiles, lane / 8, lane / 4 % 2);
     float values[4];
     for (unsigned element = 0; element < 4; ++element) {
-      const std::uint32_t unit = i / kTiles * 2 + element / 2;
-      const std::uint32_t line = units_of_line.quotient(unit);
-      // Below zero in front of the line, as a large number.
-      const std::uint32_t value =
-          (unit - line * s.units_of_line) * kValuesOfUnit + lane % 4 * 2 + element % 2 - s.zeros;
-      const std::uint32_t column = channels.quotient(value);
-      const std::uint32_t channel = value - column * s.channels;
-      const bool exists = output < s.outputs && line < s.window_height && value < s.window_width * s.channels;
-      const std::uint32_t place = (output * s.channels + channel) * taps + line * s.window_width + column;
-      values[element] = exists ? weights[place] : 0.0F;
+      const StemWeights::Place place = places.place(s, i / kTiles * 2 + element / 2, lane % 4 * 2 + element % 2);
+      const bool exists = output < s.outputs && place.exists;
+      values[element] = exists ? weights[output * places.of_output(s) + place.index] : 0.0F;
     }
     put_some(reinterpret_cast<Four*>(memory)[i * 32 + lane].values, 0, values);
   }
@@ -171,7 +162,7 @@ __global__ void __launch_bounds__(kStemWarps * 32, kStemBlocks)
   }
   Unit* tile = memory + p.weight_units();
   find_places(p.image, p.image.pixels(), places);
-  zero_memory(tile, p.image.tile_units());
+  zero_tile(tile, p.image.tile_units());
   for (std::uint32_t index = blockIdx.x; index < p.image.all_bands(); index += gridDim.x) {
     const StemBand band(p.image, index);
     __syncthreads();

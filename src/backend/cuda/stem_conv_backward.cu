@@ -1,6 +1,6 @@
 // The gradients of weights and bias; see stem_conv.h. The rows of the product are outputs, its columns values of units, and
-// its depth is pixels. A block iterates over bands. Its warps share the columns and, if these are few, the pixels. The last
-// of some blocks adds what these have left, and the last of those the rest.
+// its depth is pixels. A block iterates over bands. Its warps share the columns and, if these are few, the pixels. What the
+// blocks have left is added in two levels.
 //
 // Note [Columns of two units]
 // A register of the right factor holds one column of two pixels, while neighbours in memory are two columns of one pixel.
@@ -26,7 +26,7 @@ constexpr unsigned kDepth = 16;                  // pixels of a step
 constexpr std::uint32_t kTwoOnes = 0x3F803F80U;  // of bf16
 constexpr unsigned kLanesTimesFour = 128;        // sums of a tile
 
-// Of the blocks that add: one for each group of chunks and one for these, of each group of outputs and of columns.
+// Of the blocks that add (TwoLevels), of each group of outputs and of columns.
 __device__ std::uint32_t stem_tickets[kMostTickets];
 
 struct StemGradientPlan {
@@ -35,10 +35,9 @@ struct StemGradientPlan {
   std::uint32_t row_groups;
   std::uint32_t pairs;  // of units in all, and one more unit for the bias
   std::uint32_t column_warps, column_groups;
-  std::uint32_t parts;                       // of the pixels
-  std::uint32_t pixels;                      // of a band, a multiple of 16
-  std::uint32_t chunks;                      // of the bands
-  std::uint32_t added_chunks, added_groups;  // a block adds so many chunks, then another one so many groups of them
+  std::uint32_t parts;   // of the pixels
+  std::uint32_t pixels;  // of a band, a multiple of 16
+  TwoLevels sums;        // of the chunks of the bands
 
   __host__ __device__ std::uint32_t pitch() const { return 2 * rows + 1; }  // of pixels of the gradient, in units
   __host__ __device__ std::uint32_t sums_of_warp() const { return rows * kPairs * 2 * kLanesTimesFour; }
@@ -73,10 +72,7 @@ StemGradientPlan plan_backward(const ConvSpec& spec) {
   });
   p.pixels = padded_pixels(p.image);
   const std::uint32_t wanted = std::max(1U, kAllGradientBlocks / p.parts_of_product());
-  p.chunks = std::clamp(p.image.all_bands(), 1U, wanted);
-  p.added_chunks = 1;
-  while (p.added_chunks * p.added_chunks < p.chunks) ++p.added_chunks;
-  p.added_groups = (p.chunks + p.added_chunks - 1) / p.added_chunks;
+  p.sums = TwoLevels::of(std::clamp(p.image.all_bands(), 1U, wanted));
   return p;
 }
 
@@ -85,8 +81,8 @@ struct StemPart {
   std::uint32_t chunk, part, first_output, first_pair;
 
   __device__ StemPart(const StemGradientPlan& p, std::uint32_t block)
-      : chunk(block % p.chunks),
-        part(block / p.chunks),
+      : chunk(block % p.sums.chunks),
+        part(block / p.sums.chunks),
         first_output(part / p.column_groups * p.rows * 16),
         first_pair(part % p.column_groups * p.column_warps * kPairs) {}
 };
@@ -204,21 +200,16 @@ __device__ inline void put_stem_gradients(const StemGradientPlan& p, const StemP
   const std::uint32_t row = tile / 2 / kPairs % kRows;
   const std::uint32_t warp = tile / 2 / kPairs / kRows;
   const std::uint32_t unit = 2 * (mine.first_pair + warp * kPairs + pair) + lane % 4 / 2;
-  const std::uint32_t taps = s.window_height * s.window_width;
-  const std::uint32_t line = unit / s.units_of_line;
-  const SmallDivisor channels(s.channels);
+  const StemWeights weights(s);
   for (unsigned j = 0; j < 2; ++j) {
     const std::uint32_t value_of_unit = lane % 2 * 4 + j * 2 + tile % 2;
-    // Below zero in front of the line, as a large number.
-    const std::uint32_t value = (unit - line * s.units_of_line) * kValuesOfUnit + value_of_unit - s.zeros;
-    const std::uint32_t column = channels.quotient(value);
-    const std::uint32_t place = (value - column * s.channels) * taps + line * s.window_width + column;
+    const StemWeights::Place place = weights.place(s, unit, value_of_unit);
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t output = mine.first_output + row * 16 + half * 8 + lane / 4;
       if (output >= s.outputs) continue;
       const float sum = sums[2 * half + j];
-      if (unit < s.units() && value < s.window_width * s.channels) {
-        g.weights[output * s.channels * taps + place] = sum;
+      if (place.exists) {
+        g.weights[output * weights.of_output(s) + place.index] = sum;
       } else if (unit == s.units() && value_of_unit == 0 && g.bias != nullptr) {
         g.bias[output] = sum;
       }
@@ -259,14 +250,10 @@ __device__ inline void add_stem_chunks(const StemGradientPlan& p, const StemPart
 
 template <unsigned kRows>
 __device__ inline void finish_stem(const StemGradientPlan& p, const StemPart& mine, const StemGradients& g) {
-  const std::uint32_t group = mine.chunk / p.added_chunks;
-  const std::uint32_t first = group * p.added_chunks;
-  const std::uint32_t count = p.chunks - first < p.added_chunks ? p.chunks - first : p.added_chunks;
-  std::uint32_t* own = stem_tickets + mine.part * (p.added_groups + 1);
-  if (!is_last_block(own + group, count)) return;
-  add_stem_chunks<kRows>(p, mine, g, first, 1, count, p.added_groups == 1);
-  if (p.added_groups == 1 || !is_last_block(own + p.added_groups, p.added_groups)) return;
-  add_stem_chunks<kRows>(p, mine, g, 0, p.added_chunks, p.added_groups, true);
+  std::uint32_t* own = stem_tickets + mine.part * p.sums.tickets();
+  p.sums.add(mine.chunk, own, [&](std::uint32_t first, std::uint32_t step, std::uint32_t count, bool all) {
+    add_stem_chunks<kRows>(p, mine, g, first, step, count, all);
+  });
 }
 
 template <unsigned kRows>
@@ -278,11 +265,11 @@ __global__ void __launch_bounds__(kGradientWarps * 32, kGradientBlocks)
   const unsigned column_warp = threadIdx.x / 32 % p.column_warps;
   const unsigned part = threadIdx.x / 32 / p.column_warps;
   find_places(p.image, p.pixels, places);
-  zero_memory(memory, p.image.tile_units());
+  zero_tile(memory, p.image.tile_units());
   Unit* gradient = memory + p.image.tile_units();
   const Columns<kRows> columns(p, mine.first_pair + column_warp * kPairs);
   StemSums<kRows> sums = {};
-  for (std::uint32_t index = mine.chunk; index < p.image.all_bands(); index += p.chunks) {
+  for (std::uint32_t index = mine.chunk; index < p.image.all_bands(); index += p.sums.chunks) {
     const StemBand band(p.image, index);
     __syncthreads();
     load_gradient<kRows>(p, g, mine, band, gradient);
@@ -299,15 +286,15 @@ __global__ void __launch_bounds__(kGradientWarps * 32, kGradientBlocks)
 
 std::int64_t stem_conv_partial_sums(const ConvSpec& spec) {
   const StemGradientPlan p = plan_backward(spec);
-  const bool fits = p.image.bands > 0 && p.parts_of_product() * (p.added_groups + 1) <= kMostTickets;
-  return fits ? std::int64_t{p.chunks} * p.parts_of_product() * p.sums_of_block() : 0;
+  const bool fits = p.image.bands > 0 && p.parts_of_product() * p.sums.tickets() <= kMostTickets;
+  return fits ? std::int64_t{p.sums.chunks} * p.parts_of_product() * p.sums_of_block() : 0;
 }
 
 void stem_conv_backward(cudaStream_t stream, const ConvSpec& spec, const StemBackward& a) {
   const StemGradientPlan p = plan_backward(spec);
   const StemGradients gradients{spec.relu ? as<__nv_bfloat16>(a.y) : nullptr, as<__nv_bfloat16>(a.dy), a.partial_sums,
                                 a.weight_gradient, a.bias_gradient};
-  launch(stream, p.chunks * p.parts_of_product(), p.column_warps * p.parts * 32,
+  launch(stream, p.sums.chunks * p.parts_of_product(), p.column_warps * p.parts * 32,
          p.rows == 1 ? stem_conv_backward_kernel<1> : stem_conv_backward_kernel<kMostStemRows>, p,
          as<__nv_bfloat16>(a.x), gradients);
 }

@@ -1,6 +1,6 @@
 // Shared by the kernels of stem_conv.h: lines of images in shared memory. See Note [Units of lines].
 //
-//   zero_memory(memory); find_places(image, pixels, places); __syncthreads();
+//   zero_tile(memory, units); find_places(image, pixels, places); __syncthreads();
 //   copy_lines(image, x, sample, first_line, tile);
 //   finish_lines(image, tile);
 //   two_values = get_word(start_of(tile) + places[pixel] + image.place(unit) + 4 * pair);
@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "backend/cuda/async_copy.cuh"
+#include "backend/cuda/conv_tile.cuh"
 #include "backend/cuda/vector.cuh"
 #include "backend/cuda/warp_matrix.cuh"
 #include "backend/op.h"
@@ -64,6 +65,32 @@ class SmallDivisor {
 
  private:
   std::uint32_t reciprocal_;
+};
+
+// Which weight a value of a unit meets.
+class StemWeights {
+ public:
+  struct Place {
+    std::uint32_t index;  // among the weights of an output, in PyTorch's layout
+    bool exists;          // otherwise it meets a zero
+  };
+
+  __device__ explicit StemWeights(const StemImage& s) : units_of_line_(s.units_of_line), channels_(s.channels) {}
+  __device__ static std::uint32_t of_output(const StemImage& s) {
+    return s.channels * s.window_height * s.window_width;
+  }
+  __device__ Place place(const StemImage& s, std::uint32_t unit, std::uint32_t value_of_unit) const {
+    const std::uint32_t line = units_of_line_.quotient(unit);
+    // Below zero in front of the line, as a large number.
+    const std::uint32_t value = (unit - line * s.units_of_line) * kValuesOfUnit + value_of_unit - s.zeros;
+    const std::uint32_t column = channels_.quotient(value);
+    const std::uint32_t channel = value - column * s.channels;
+    return {channel * s.window_height * s.window_width + line * s.window_width + column,
+            line < s.window_height && value < s.window_width * s.channels};
+  }
+
+ private:
+  SmallDivisor units_of_line_, channels_;
 };
 
 inline void set_lines(StemImage& s, std::uint32_t lines) {
@@ -130,12 +157,6 @@ struct StemBand {
     return (static_cast<std::size_t>(sample) * s.height + line) * s.width;
   }
 };
-
-__device__ inline void zero_memory(Unit* memory, std::uint32_t units) {
-  for (std::uint32_t i = threadIdx.x; i < units; i += blockDim.x) {
-    for (unsigned j = 0; j < kValuesOfUnit; ++j) put(memory[i].values, j, 0.0F);
-  }
-}
 
 __device__ inline const std::byte* start_of(const Unit* tile) { return reinterpret_cast<const std::byte*>(tile); }
 __device__ inline std::uint32_t get_word(const std::byte* place) {

@@ -23,12 +23,7 @@ __global__ void sum_squares_kernel(const UpdateArguments a) {
       gradient += squared(a.gradient[i]);
       weights += squared(a.weights[i]);
     }
-    gradient = block_sum(tree, gradient);
-    weights = block_sum(tree, weights);
-    if (threadIdx.x == 0) {
-      a.sums[2 * c] = a.control->step > chunk.last_step ? 0 : gradient;
-      a.sums[2 * c + 1] = weights;
-    }
+    put_sums(tree, a, c, a.control->step > chunk.last_step ? 0 : gradient, weights);
   }
   if (a.settings.clip_norm <= 0 || !is_last_block(&squares_ticket, gridDim.x)) return;
   const double square_sum = sum_over(tree, a, 0, a.chunk_count, 0);
@@ -53,12 +48,7 @@ __global__ void lamb_moments_kernel(const UpdateArguments a) {
       direction += squared(lamb_direction(n, a.weights[i], a.first[i], a.second[i]));
       weights += squared(a.weights[i]);
     }
-    direction = block_sum(tree, direction);
-    weights = block_sum(tree, weights);
-    if (threadIdx.x == 0) {
-      a.sums[2 * c] = direction;
-      a.sums[2 * c + 1] = weights;
-    }
+    put_sums(tree, a, c, direction, weights);
   }
 }
 

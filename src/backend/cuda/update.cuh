@@ -1,34 +1,32 @@
-// Shared by the kernels of optimizers (update.cu, muon.cu): sums over a block, and the numbers of a step.
+// Shared by the kernels of optimizers (update.cu, muon.cu): the sums of chunks, and the numbers of a step.
 //
 //   const StepNumbers numbers = numbers_of(arguments);
-//   sum = block_sum(tree, sum);
+//   put_sums(tree, arguments, chunk, squared(gradient), squared(weight));
 #pragma once
 
+#include "backend/cuda/block_sum.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/flat_update.h"
 #include "optim/rules/numbers.h"
 
 namespace ddp::cuda {
 
-// Binary tree over the block; called by all of its threads, all of which receive the sum.
-__device__ inline double block_sum(double* tree, double value) {
-  tree[threadIdx.x] = value;
-  __syncthreads();
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) tree[threadIdx.x] += tree[threadIdx.x + half];
-    __syncthreads();
-  }
-  const double sum = tree[0];
-  __syncthreads();
-  return sum;
-}
-
 // Called by all threads of a block.
-__device__ inline double sum_over(double* tree, const UpdateArguments& a, std::int64_t first, std::int64_t count,
-                                  int which) {
+__device__ inline double sum_over(double (&tree)[kThreads], const UpdateArguments& a, std::int64_t first,
+                                  std::int64_t count, int which) {
   double sum = 0;
   for (std::int64_t c = first + threadIdx.x; c < first + count; c += kThreads) sum += __ldcg(a.sums + 2 * c + which);
-  return block_sum(tree, sum);
+  return sum_of_block(tree, sum);
+}
+
+// Leaves the sums over the block of two values of its threads as those of chunk c. Called by all threads of the block.
+__device__ inline void put_sums(double (&tree)[kThreads], const UpdateArguments& a, std::int64_t c, double first,
+                                double second) {
+  first = sum_of_block(tree, first);
+  second = sum_of_block(tree, second);
+  if (threadIdx.x != 0) return;
+  a.sums[2 * c] = first;
+  a.sums[2 * c + 1] = second;
 }
 
 __device__ inline double squared(float value) { return static_cast<double>(value) * static_cast<double>(value); }

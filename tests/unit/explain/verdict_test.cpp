@@ -426,6 +426,18 @@ TEST(VerdictTest, TooManyThreadsAreDistinguishedFromOtherPrograms) {
   EXPECT_THAT(others.cures, IsEmpty());
 }
 
+TEST(VerdictTest, SumsThatWaitForCoresAreNoMatterOfTheNetwork) {
+  RunTiming timing = with([](RankTiming& rank) {
+    rank.phases[Phase::exposed_communication] = 0.1 * kSteps;
+    rank.core_wait = 0.1 * kSteps;
+  });
+  timing.buckets[0].shortest = 0.1;
+  timing.facts.threads = {2, 2};
+  EXPECT_EQ(explain(timing, {}).cause, Cause::oversubscribed);
+  timing.facts.hosts = {"a", "b"};
+  EXPECT_EQ(explain(timing, {}).cause, Cause::bandwidth) << "between two hosts there is a network";
+}
+
 TEST(VerdictTest, ContainersOfOneMachineShareItsCores) {
   RunTiming timing = with([](RankTiming& rank) { rank.core_wait = 10e-3 * kSteps; });
   timing.facts.hosts = {"pod-1", "pod-2"};
