@@ -69,7 +69,7 @@ if [ "$REAL_GPU_MODULE" = yes ]; then
   run 0 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model resnet18-d2l --momentum 0.9
   without=$(state_mib)
   run 0 120 1 "${described[@]}" "$GPU_DESCRIPTION" --model resnet18-d2l --optimizer muon
-  [ "$without" -gt 0 ] && [ "$(state_mib)" -ge $((without + 32)) ] || fail "$last needs $(state_mib) MiB, SGD $without"
+  { [ "$without" -gt 0 ] && [ "$(state_mib)" -ge $((without + 32)) ]; } || fail "$last needs $(state_mib) MiB, SGD $without"
   # With the real module, --device cuda is not required: auto means the GPU too.
   run 0 120 1 plan --gpu-description "$GPU_DESCRIPTION"
   has 'forward=cudnn\.'
