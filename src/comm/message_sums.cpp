@@ -18,7 +18,8 @@ MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm
 std::string MessageSums::order_name() const {
   switch (algorithm_) {
     case Reduction::ring:
-      return rings_.local.size() > 1 ? "rings of messages within and between hosts" : "a ring of messages";
+      if (rings_.across.size() == 1) return "messages within the host";
+      return rings_.local.size() > 1 ? "messages within hosts and rings between them" : "a ring of messages";
     case Reduction::root:
       return "all sums on rank 0";
     case Reduction::tree:

@@ -30,7 +30,7 @@ class MessageSums {
   int ranks() const { return channel_ == nullptr ? 1 : channel_->size(); }
   // The number of partial sums that add() takes.
   std::size_t partials() const { return tree_ ? tree_->accumulation().remaining : 1; }
-  // "a ring of messages".
+  // "messages within the host", "a ring of messages".
   std::string order_name() const;
 
   void add(std::span<float* const> partials, std::size_t count);

@@ -1,6 +1,7 @@
 #include "comm/reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "backend/arithmetic.h"
@@ -21,6 +22,72 @@ std::span<T> slice(std::span<T> data, const Ring& ring, int index) {
 int rank_at(const Ring& ring, int place) {
   const int size = ring.size();
   return ring.ranks[static_cast<std::size_t>((place % size + size) % size)];
+}
+
+// Adds the arrays in `addends`, one after the other, each of the size of `sum`.
+constexpr std::size_t kBlock = 1024;
+
+void add_several(std::span<float> sum, std::span<const float> addends) {
+  for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
+    const std::size_t count = std::min(kBlock, sum.size() - begin);
+    for (std::size_t at = begin; at < addends.size(); at += sum.size()) {
+      add_to(sum.data() + begin, addends.data() + at, count);
+    }
+  }
+}
+
+// Rounds once.
+void add_several(std::span<Bf16> sum, std::span<const Bf16> addends) {
+  std::array<float, kBlock> exact;
+  for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
+    const std::size_t count = std::min(kBlock, sum.size() - begin);
+    for (std::size_t i = 0; i < count; ++i) exact[i] = float_of_bf16(sum[begin + i].bits);
+    for (std::size_t at = begin; at < addends.size(); at += sum.size()) {
+      for (std::size_t i = 0; i < count; ++i) exact[i] += float_of_bf16(addends[at + i].bits);
+    }
+    for (std::size_t i = 0; i < count; ++i) sum[begin + i].bits = bf16_bits(exact[i]);
+  }
+}
+
+// With this many others a rank of a host exchanges messages at the same time.
+constexpr int kPeers = 16;
+
+// Every rank sends to the one `distance` places after it and receives from the one as far before it, for all distances from
+// `first` on at the same time. in(distance) and out(distance) are the memory of the messages.
+template <class Out, class In>
+void exchange_within(Communicator& communicator, const Ring& host, int first, Out out, In in) {
+  std::array<Outgoing, kPeers> outgoing;
+  std::array<Incoming, kPeers> incoming;
+  std::size_t count = 0;
+  for (int distance = first; distance < std::min(first + kPeers, host.size()); ++distance, ++count) {
+    outgoing[count] = {std::as_bytes(out(distance)), rank_at(host, host.place + distance)};
+    incoming[count] = {std::as_writable_bytes(in(distance)), rank_at(host, host.place - distance)};
+  }
+  communicator.exchange(std::span(outgoing).first(count), std::span(incoming).first(count), "the sum within a host");
+}
+
+// The rank at place i adds what the others have of slice i.
+template <class T>
+void reduce_scatter_within(Communicator& communicator, const Ring& host, std::span<T> data, std::span<T> scratch) {
+  const std::span<T> own = slice(data, host, host.place);
+  for (int first = 1; first < host.size(); first += kPeers) {
+    const int count = std::min(kPeers, host.size() - first);
+    exchange_within(
+        communicator, host, first, [&](int distance) { return slice(data, host, host.place + distance); },
+        [&](int distance) {
+          return scratch.subspan(static_cast<std::size_t>(distance - first) * own.size(), own.size());
+        });
+    add_several(own, scratch.first(static_cast<std::size_t>(count) * own.size()));
+  }
+}
+
+template <class T>
+void all_gather_within(Communicator& communicator, const Ring& host, std::span<T> data) {
+  for (int first = 1; first < host.size(); first += kPeers) {
+    exchange_within(
+        communicator, host, first, [&](int) { return slice(data, host, host.place); },
+        [&](int distance) { return slice(data, host, host.place - distance); });
+  }
 }
 
 // Slice i starts at place i and adds one rank's contribution per step: afterwards the rank at place i - 1 holds its sum.
@@ -46,14 +113,14 @@ void all_gather(Communicator& communicator, const Ring& ring, std::span<T> data)
 }
 
 template <class T>
-void sum_along(Communicator& communicator, const Rings& rings, std::span<T> data, std::span<T> scratch) {
+void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data, std::span<T> scratch) {
   DDP_ASSERT(scratch.size() >= ring_scratch_elements(data.size(), rings));
   if (data.empty()) return;
-  reduce_scatter(communicator, rings.local, data, scratch);
-  const std::span<T> own = slice(data, rings.local, rings.local.place + 1);
+  reduce_scatter_within(communicator, rings.local, data, scratch);
+  const std::span<T> own = slice(data, rings.local, rings.local.place);
   reduce_scatter(communicator, rings.across, own, scratch);
   all_gather(communicator, rings.across, own);
-  all_gather(communicator, rings.local, data);
+  all_gather_within(communicator, rings.local, data);
 }
 
 Ring ring_of(std::vector<int> ranks, int rank) {
@@ -78,7 +145,7 @@ Rings plan_rings(int rank, std::span<const int> hosts) {
   }
   const bool even = std::all_of(by_host.begin(), by_host.end(),
                                 [&](const std::vector<int>& ranks) { return ranks.size() == by_host[0].size(); });
-  if (by_host.size() == 1 || !even) {
+  if (!even) {
     std::vector<int> all(hosts.size());
     std::iota(all.begin(), all.end(), 0);
     return {ring_of({rank}, rank), ring_of(std::move(all), rank)};
@@ -97,16 +164,17 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings) {
   const auto largest = [](std::size_t count, const Ring& ring) {
     return static_cast<std::size_t>(part(static_cast<std::int64_t>(count), ring.size(), 0).size());
   };
-  if (rings.local.size() > 1) return largest(elements, rings.local);
+  const int peers = std::min(kPeers, rings.local.size() - 1);
+  if (peers > 0) return static_cast<std::size_t>(peers) * largest(elements, rings.local);
   return rings.across.size() > 1 ? largest(elements, rings.across) : 0;
 }
 
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch) {
-  sum_along(communicator, rings, data, scratch);
+  sum_over(communicator, rings, data, scratch);
 }
 
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch) {
-  sum_along(communicator, rings, data, scratch);
+  sum_over(communicator, rings, data, scratch);
 }
 
 void root_sum(Communicator& communicator, std::span<float> data, std::span<float> scratch) {

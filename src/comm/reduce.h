@@ -6,9 +6,11 @@
 //
 // ring: reduce-scatter and all-gather along a ring (Patarasuk and Yuan: "Bandwidth optimal all-reduce algorithms for
 //   clusters of workstations", J. Parallel Distrib. Comput. 69, 2009). Each rank sends and receives 2 (N-1)/N of the
-//   data, where N is the number of ranks. On H hosts with several ranks each, the ranks of a host first reduce-scatter
-//   among themselves, each then sums its slice along a ring of one rank per host, and the host gathers the slices: its
-//   link carries 2 (H-1)/H of the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233).
+//   data, where N is the number of ranks. The ranks of a host instead exchange all slices directly, in two rounds with as
+//   much data: in a ring a rank that has all its slices would compute, while another one on the same core still has to
+//   pass some on. On H hosts with several ranks each, the ranks of a host first reduce-scatter among themselves, each
+//   then sums its slice along a ring of one rank per host, and the host gathers the slices: its link carries 2 (H-1)/H of
+//   the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233).
 // root: rank 0 receives all the data, adds them in rank order and broadcasts the sum, as in textbook
 //   examples. Rank 0's link carries N times the data, so it is slow; it serves as a baseline.
 // tree: the sum over logical shards in one fixed order, independent of the number of ranks: shard_tree.h.
@@ -25,7 +27,7 @@
 
 namespace ddp {
 
-// Ranks that pass data to the next one.
+// Ranks in the order in which they pass data on.
 struct Ring {
   std::vector<int> ranks;
   int place = 0;  // of this rank
@@ -34,12 +36,12 @@ struct Ring {
 };
 
 struct Rings {
-  Ring local;   // the ranks of this rank's host, or this rank alone
+  Ring local;   // the ranks of this rank's host, which exchange directly, or this rank alone
   Ring across;  // the ranks with the same place on their hosts, or all ranks
 };
 
-// `hosts`: a number for each rank, equal on the same host. Two levels if there are several hosts with the same number of
-// several ranks; otherwise one ring of all ranks.
+// `hosts`: a number for each rank, equal on the same host. Two levels if all hosts have the same number of ranks; otherwise one
+// ring of all ranks.
 Rings plan_rings(int rank, std::span<const int> hosts);
 
 // The number of scratch elements that ring_sum() needs for `elements` of data.
@@ -47,7 +49,7 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings);
 
 // Replaces `data` by its sum over all ranks. Both have the same size on all ranks.
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch);
-// Sends and rounds in bfloat16: half the traffic, at a rounding error of 2^-8 per addition.
+// Sends in bfloat16: half the traffic. Rounds sums within a host once, and each addition between hosts, by at most 2^-8.
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch);
 
 // `scratch` has the size of `data` on rank 0; the others need none.

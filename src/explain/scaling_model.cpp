@@ -140,12 +140,24 @@ void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
   } else {
     model.unhidden = modelled > 0 ? std::max(measured / modelled, kLeastUnhidden) : 1;
   }
-  const double own = point.step.data_wait + point.step.compute + point.step.optimizer + point.step.other;
-  const double uneven = uneven_images(point.layout) * model.compute_per_image;
-  model.jitter = std::max(0.0, point.step.imbalance - uneven) / (own * expected_maximum(point.layout.ranks));
   const double stretch = model.stretch(point.layout.threads_per_core);
   model.optimizer = std::max(model.optimizer, point.step.optimizer / stretch);
   model.other = std::max(model.other, point.step.other / stretch);
+}
+
+// How long a rank waits for slower ones beyond their uneven shares, as a share of its own time.
+double waiting_share(const ScalingPoint& point, const ScalingModel& model) {
+  const double own = point.step.data_wait + point.step.compute + point.step.optimizer + point.step.other;
+  return std::max(0.0, point.step.imbalance - uneven_images(point.layout) * model.compute_per_image) / own;
+}
+
+// Random variation is that of ranks with a core each, where some were measured. What those that share cores wait beyond it
+// is for their turns, and does not grow with the number of ranks.
+void fit_imbalance(const ScalingPoint& alone, const ScalingPoint& crowded, ScalingModel& model) {
+  model.jitter = waiting_share(alone, model) / expected_maximum(alone.layout.ranks);
+  const double further = crowded.layout.threads_per_core - alone.layout.threads_per_core;
+  if (further <= 0) return;
+  model.core_turns = (waiting_share(crowded, model) - model.jitter * expected_maximum(crowded.layout.ranks)) / further;
 }
 
 }  // namespace
@@ -203,7 +215,8 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
     const double wait = least_wait + predicted_data_wait(stretch * load_per_image * images, workers, busy);
     step.communication =
         unhidden * exposed_sums(queued_sums(*this, layout.ranks), wait + step.compute, stretch * delay);
-    step.imbalance = jitter * expected_maximum(layout.ranks) * (busy + wait) +
+    const double turns = core_turns * (layout.threads_per_core - 1);
+    step.imbalance = std::max(0.0, jitter * expected_maximum(layout.ranks) + turns) * (busy + wait) +
                      stretch * sharing * uneven_images(layout) * compute_per_image;
   }
   // Workers read ahead during communication as well.
@@ -221,13 +234,21 @@ ScalingModel fit_scaling(std::span<const ScalingPoint> points, bool root) {
   if (const ScalingPoint* most = largest(points, several)) {
     fit_link(*most, model);
     // Sums wait longer where ranks share cores.
-    double crowding = 1;
+    double most_crowded = 1;
+    double least_crowded = most->layout.threads_per_core;
     for (const ScalingPoint& point : points) {
-      if (several(point)) crowding = std::max(crowding, point.layout.threads_per_core);
+      if (!several(point)) continue;
+      most_crowded = std::max(most_crowded, point.layout.threads_per_core);
+      least_crowded = std::min(least_crowded, point.layout.threads_per_core);
     }
-    fit_exposed(
-        *largest(points, [&](const ScalingPoint& p) { return several(p) && p.layout.threads_per_core == crowding; }),
-        model);
+    const auto with = [&](double crowding) {
+      return largest(points,
+                     [&](const ScalingPoint& p) { return several(p) && p.layout.threads_per_core == crowding; });
+    };
+    const ScalingPoint* crowded = with(most_crowded);
+    fit_exposed(*crowded, model);
+    // Only of ranks with a core each the variation is known.
+    fit_imbalance(least_crowded > 1 ? *crowded : *with(least_crowded), *crowded, model);
   }
   return model;
 }

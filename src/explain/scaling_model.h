@@ -62,6 +62,8 @@ struct ScalingModel {
   double load_per_image = 0;
   double least_wait = 0;  // for data that are ready
   double jitter = 0;      // standard deviation of the own time of a rank, as a share
+  // What a rank waits for those that it shares a core with, for each further thread on the core, as a share of its own time.
+  double core_turns = 0;
   double message_seconds = 0;
   double bandwidth = 0;  // bytes of gradients per second that a rank sends and receives; 0: nothing is known
   bool overlaps = false;

@@ -117,6 +117,9 @@ std::string model_text(const ScalingModel& model) {
     if (model.delay > 0) text += fmt::format(" and {:.3g} ms of delay", model.delay * 1e3);
     if (model.unhidden < 1) text += fmt::format(", {} of it exposed", share_text(model.unhidden));
     text += fmt::format("; ranks vary by {}", share_text(model.jitter));
+    if (model.core_turns > 0) {
+      text += fmt::format(" and wait {} longer for each further thread on a core", share_text(model.core_turns));
+    }
   }
   return text + "\n";
 }

@@ -242,14 +242,15 @@ void gradient_sums_have_the_same_bits_on_all_ranks(Communicator& ranks) {
   }
 }
 
-// Ranks on hosts as launchers place them: in blocks, in turns, all apart, unevenly.
+// Ranks on hosts as launchers place them: in blocks, in turns, all apart, unevenly, all together.
 std::vector<std::vector<int>> placements(int ranks) {
-  std::vector<std::vector<int>> all(4);
+  std::vector<std::vector<int>> all(5);
   for (int rank = 0; rank < ranks; ++rank) {
     all[0].push_back(rank / 2);
     all[1].push_back(rank % 2);
     all[2].push_back(rank);
     all[3].push_back(rank == 0 ? 7 : 3);
+    all[4].push_back(5);
   }
   return all;
 }

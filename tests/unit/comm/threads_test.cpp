@@ -8,12 +8,15 @@
 #include <atomic>
 #include <chrono>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/group.h"
+#include "comm/reduce.h"
 #include "comm/self.h"
 #include "unit/comm/communicator_suite.h"
 
@@ -36,6 +39,23 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Threads,
                          [](const auto& test) {
                            return std::get<1>(test.param).name + "On" + std::to_string(std::get<0>(test.param));
                          });
+
+// More than a rank exchanges messages with at once.
+TEST(ManyRanks, SumWithinAHost) {
+  constexpr int kRanks = 37;
+  run_as_threads(kRanks, [](Communicator& ranks) {
+    const Rings rings = plan_rings(ranks.rank(), std::vector<int>(kRanks));
+    for (const std::size_t elements : {10U, 1000U}) {
+      std::vector<float> data(elements);
+      for (std::size_t i = 0; i < elements; ++i) data[i] = static_cast<float>(ranks.rank() * 3 + static_cast<int>(i));
+      std::vector<float> scratch(ring_scratch_elements(elements, rings));
+      ring_sum(ranks, rings, std::span(data), std::span(scratch));
+      for (std::size_t i = 0; i < elements; ++i) {
+        ASSERT_EQ(data[i], static_cast<float>(3 * kRanks * (kRanks - 1) / 2 + kRanks * static_cast<int>(i)));
+      }
+    }
+  });
+}
 
 // Two groups at the same time, of the even and of the odd ranks. These cases expect their own numbers of ranks in errors.
 TEST(Groups, Communicate) {
