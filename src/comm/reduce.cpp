@@ -24,9 +24,10 @@ int rank_at(const Ring& ring, int place) {
   return ring.ranks[static_cast<std::size_t>((place % size + size) % size)];
 }
 
-// Adds the arrays in `addends`, one after the other, each of the size of `sum`.
+// So many elements stay in the nearest cache while several ranks' are added to them.
 constexpr std::size_t kBlock = 1024;
 
+// Adds the arrays in `addends`, one after the other, each of the size of `sum`.
 void add_several(std::span<float> sum, std::span<const float> addends) {
   for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
     const std::size_t count = std::min(kBlock, sum.size() - begin);
@@ -36,7 +37,7 @@ void add_several(std::span<float> sum, std::span<const float> addends) {
   }
 }
 
-// Rounds once.
+// The same, rounded once.
 void add_several(std::span<Bf16> sum, std::span<const Bf16> addends) {
   std::array<float, kBlock> exact;
   for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {

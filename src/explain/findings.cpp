@@ -185,10 +185,11 @@ void find_network(const RunView& view, std::vector<FoundCause>& found) {
 
 void find_small_batch(const RunView& view, std::vector<FoundCause>& found) {
   const StepModel& m = view.model;
-  const bool fast = view.ranks < 2 || view.link.bandwidth >= kFastLink || sums_lack_cores(view);
+  const bool fast = view.ranks < 2 || view.link.bandwidth >= kFastLink;
+  const bool lack_cores = sums_lack_cores(view);
   const double host = view.timing.facts.gpu ? 0 : m.other;
-  const double fixed = m.optimizer + host + (sums_lack_cores(view) ? 0 : m.communication);
-  if (!fast || view.share(fixed) < kMuchFixed || view.timing.facts.reduction == "root") return;
+  const double fixed = m.optimizer + host + (lack_cores ? 0 : m.communication);
+  if ((!fast && !lack_cores) || view.share(fixed) < kMuchFixed || view.timing.facts.reduction == "root") return;
   FoundCause finding{.cause = Cause::small_batch, .share = view.share(fixed)};
   finding.headline = fmt::format("{} of a step does not depend on the batch, which is {} samples per rank",
                                  percent(finding.share), view.timing.facts.samples[0]);

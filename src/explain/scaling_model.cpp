@@ -234,21 +234,18 @@ ScalingModel fit_scaling(std::span<const ScalingPoint> points, bool root) {
   if (const ScalingPoint* most = largest(points, several)) {
     fit_link(*most, model);
     // Sums wait longer where ranks share cores.
-    double most_crowded = 1;
-    double least_crowded = most->layout.threads_per_core;
+    double crowding = 1;
     for (const ScalingPoint& point : points) {
-      if (!several(point)) continue;
-      most_crowded = std::max(most_crowded, point.layout.threads_per_core);
-      least_crowded = std::min(least_crowded, point.layout.threads_per_core);
+      if (several(point)) crowding = std::max(crowding, point.layout.threads_per_core);
     }
-    const auto with = [&](double crowding) {
-      return largest(points,
-                     [&](const ScalingPoint& p) { return several(p) && p.layout.threads_per_core == crowding; });
+    const auto with = [&](double threads_per_core) {
+      return largest(
+          points, [&](const ScalingPoint& p) { return several(p) && p.layout.threads_per_core == threads_per_core; });
     };
-    const ScalingPoint* crowded = with(most_crowded);
-    fit_exposed(*crowded, model);
-    // Only of ranks with a core each the variation is known.
-    fit_imbalance(least_crowded > 1 ? *crowded : *with(least_crowded), *crowded, model);
+    const ScalingPoint& crowded = *with(crowding);
+    fit_exposed(crowded, model);
+    const ScalingPoint* alone = with(1);
+    fit_imbalance(alone != nullptr ? *alone : crowded, crowded, model);
   }
   return model;
 }
