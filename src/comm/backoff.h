@@ -29,13 +29,19 @@ class Backoff {
   }
 
   void pause() {
+    pause([](std::chrono::microseconds time) { std::this_thread::sleep_for(time); });
+  }
+
+  // sleep(std::chrono::microseconds) returns after that time, or earlier if there is something to look for.
+  template <class Sleep>
+  void pause(Sleep sleep) {
     const double seconds = waited();
     if (seconds < kSpin) return;
     if (seconds < eager_seconds_) {
       std::this_thread::yield();
       return;
     }
-    std::this_thread::sleep_for(sleep_);
+    sleep(sleep_);
     sleep_ = std::min(sleep_ * 3 / 2, seconds < kLongWait ? kLastSleep : kLongSleep);
   }
 

@@ -100,9 +100,11 @@ void Communicator::wait(const char* operation) {
             timeout_, rank_list(peers), operation);
       if (untold) told.emplace(operation, peers.front());
     }
-    backoff.pause();
+    pause(backoff);
   }
 }
+
+void Communicator::pause(Backoff& backoff) { backoff.pause(); }
 
 // Dissemination (Hensgen, Finkel, Manber 1988): after round i, a rank has heard from the 2^(i+1) ranks up to itself.
 void Communicator::barrier() {

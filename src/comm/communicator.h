@@ -26,6 +26,8 @@
 
 namespace ddp {
 
+class Backoff;
+
 enum class ReduceOp { sum, min, max };
 
 // A message to another rank; `data` stays valid and unchanged until exchange() returns.
@@ -100,6 +102,8 @@ class Communicator {
   virtual void post(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
   // ... moves what can be moved without waiting ...
   virtual Progress poll() = 0;
+  // ... sleeps, spins or yields until the next poll ...
+  virtual void pause(Backoff& backoff);
   // ... says which ranks it still waits for ...
   virtual std::vector<int> pending_peers() const = 0;
   // ... and cancels unfinished messages after an error.

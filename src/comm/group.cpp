@@ -39,6 +39,7 @@ class GroupCommunicator final : public Communicator {
     all_->post(outgoing_, incoming_);
   }
   Progress poll() override { return all_->poll(); }
+  void pause(Backoff& backoff) override { all_->pause(backoff); }
   std::vector<int> pending_peers() const override { return all_->pending_peers(); }
   void give_up() noexcept override { all_->give_up(); }
 

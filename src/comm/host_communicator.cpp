@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/position.h"
+#include "base/time_slice.h"
 #include "comm/device_communicator.h"
 #include "comm/message_sums.h"
 
@@ -27,6 +28,8 @@ namespace ddp {
 namespace {
 
 constexpr auto kLongThreadWait = std::chrono::milliseconds(200);
+// Of the thread that sums, which shares a core with backward: as long as a short sum takes.
+constexpr auto kTimeSlice = std::chrono::microseconds(100);
 
 class HostMemoryCommunicator final : public DeviceCommunicator {
  public:
@@ -162,6 +165,7 @@ void HostMemoryCommunicator::run_thread() {
   // The kernel may stretch a sleep by this many nanoseconds, 50000 by default: as long as the sleeps between polls.
   static_cast<void>(prctl(PR_SET_TIMERSLACK, 1000));
   static_cast<void>(prctl(PR_SET_NAME, "reduction"));
+  shorten_time_slice(kTimeSlice);
   PendingSums::Sum sum;  // a copy, because pending sums move as more are added
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -3,9 +3,15 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "comm/backoff.h"
+#include "comm/doorbells.h"
 #include "comm/mpi_check.h"
 
 namespace ddp {
@@ -17,6 +23,9 @@ constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 
 // All messages of a communicator use the same tag: both sides perform the same operations in the same order.
 constexpr int kTag = 0;
+
+// Two ranks that wait for a third must not wake each other for ever.
+constexpr int kAnswers = 4;
 
 // An active request: a piece of a message, or the duplication of the communicator (peer -1: all others).
 struct Piece {
@@ -40,7 +49,13 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  std::unique_ptr<Communicator> duplicate() override { return duplicate_of(comm_, timeout()); }
+  std::unique_ptr<Communicator> duplicate() override {
+    auto copy = duplicate_of(comm_, timeout());
+    copy->bells_ = bells_;
+    return copy;
+  }
+
+  void make_bells() { bells_ = std::make_shared<Doorbells>(*this); }
 
   void abort(int exit_code) noexcept override { static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code)); }
 
@@ -72,10 +87,12 @@ class MpiCommunicator final : public Communicator {
         DDP_MPI(MPI_Isend(data, bytes, MPI_BYTE, message.to, kTag, comm_, &request));
         add(request, {message.to, -1});
       });
+      ring(message.to);
     }
   }
 
   Progress poll() override {
+    if (bells_ != nullptr) heard_ = bells_->heard();
     const int count = static_cast<int>(requests_.size());
     done_.resize(requests_.size());
     statuses_.resize(requests_.size());
@@ -86,14 +103,27 @@ class MpiCommunicator final : public Communicator {
     for (int i = 0; i < done; ++i) {
       const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
       if (code == MPI_ERR_IN_STATUS) check_mpi(status.MPI_ERROR, "MPI_Testsome", __FILE__, __LINE__);
-      check_size(status, pieces_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])]);
+      const Piece& piece = pieces_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])];
+      check_size(status, piece);
+      // The sender of a long message may be waiting for its end.
+      if (piece.receive_bytes >= 0) ring(piece.peer);
     }
+    if (done > 0) answers_ = 0;
     finished_ += static_cast<std::size_t>(done);
     if (finished_ == requests_.size()) {
       forget();
       return Progress::all;
     }
+    if (done == 0) answer();
     return done > 0 ? Progress::some : Progress::none;
+  }
+
+  void pause(Backoff& backoff) override {
+    if (bells_ == nullptr) {
+      backoff.pause();
+    } else {
+      backoff.pause([&](std::chrono::microseconds most) { rung_ = bells_->sleep(heard_, most) || rung_; });
+    }
   }
 
   std::vector<int> pending_peers() const override {
@@ -135,6 +165,21 @@ class MpiCommunicator final : public Communicator {
     pieces_.push_back(piece);
   }
 
+  void ring(int peer) {
+    if (bells_ != nullptr && peer >= 0) bells_->ring(peer);
+  }
+
+  // MPI may move a long message in several turns of both ranks, which no request shows: what a ring had announced is answered by
+  // one.
+  void answer() {
+    if (!rung_ || answers_ == kAnswers) return;
+    rung_ = false;
+    ++answers_;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] != MPI_REQUEST_NULL) ring(pieces_[i].peer);
+    }
+  }
+
   void forget() {
     requests_.clear();
     pieces_.clear();
@@ -152,6 +197,10 @@ class MpiCommunicator final : public Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
+  std::shared_ptr<Doorbells> bells_;  // of the same ranks; nullptr: none yet
+  std::uint32_t heard_ = 0;           // of this rank's bell before the last poll
+  bool rung_ = false;                 // it has ended a sleep, and no poll has followed
+  int answers_ = 0;                   // since the last progress
   // The active requests; a completed one is MPI_REQUEST_NULL.
   std::vector<MPI_Request> requests_;
   std::vector<Piece> pieces_;
@@ -206,7 +255,9 @@ int mpi_lowest_rank_of_host() {
 std::unique_ptr<Communicator> make_mpi_communicator_of_first(int count, double timeout_seconds) {
   const PartCommunicator first = PartCommunicator::first(count);
   if (first.get() == MPI_COMM_NULL) return nullptr;
-  return MpiCommunicator::duplicate_of(first.get(), timeout_seconds);
+  auto ranks = MpiCommunicator::duplicate_of(first.get(), timeout_seconds);
+  ranks->make_bells();
+  return ranks;
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {
@@ -219,7 +270,9 @@ std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {
         "this MPI library does not let several threads communicate (MPI_THREAD_MULTIPLE); use one that does, such as "
         "Open MPI 4");
   DDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  return MpiCommunicator::duplicate_of(MPI_COMM_WORLD, timeout_seconds);
+  auto ranks = MpiCommunicator::duplicate_of(MPI_COMM_WORLD, timeout_seconds);
+  ranks->make_bells();
+  return ranks;
 }
 
 }  // namespace ddp

@@ -3,6 +3,12 @@
 #include <numeric>
 
 namespace ddp {
+namespace {
+
+// A bucket smaller than this part of what it may hold takes mostly the time of a message without content.
+constexpr std::size_t kSmallPart = 8;
+
+}  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const std::size_t> parameter_sizes, std::size_t first_bytes,
                                  std::size_t other_bytes, const std::vector<bool>& kept) {
@@ -17,7 +23,8 @@ std::vector<Bucket> plan_buckets(std::span<const std::size_t> parameter_sizes, s
       continue;
     }
     const std::size_t limit = (buckets.size() > 1 ? other_bytes : first_bytes) / sizeof(float);
-    if (!open || buckets.back().end - begin > limit) {
+    const bool small = open && buckets.back().elements() < limit / kSmallPart;
+    if (!open || (!small && buckets.back().end - begin > limit)) {
       buckets.push_back({begin, end, parameter, parameter + 1});
       open = true;
     } else {

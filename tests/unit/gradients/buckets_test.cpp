@@ -23,6 +23,11 @@ TEST(Buckets, ALargeParameterIsAlone) {
   EXPECT_EQ(plan_buckets(sizes, 40, 40), (Buckets{{1003, 1006, 2, 3}, {3, 1003, 1, 2}, {0, 3, 0, 1}}));
 }
 
+TEST(Buckets, AFewElementsJoinALargeParameter) {
+  const std::vector<std::size_t> sizes = {4, 300, 2, 1000, 11};
+  EXPECT_EQ(plan_buckets(sizes, 400, 400), (Buckets{{306, 1317, 3, 5}, {4, 306, 1, 3}, {0, 4, 0, 1}}));
+}
+
 TEST(Buckets, LeaveOutWhatIsKept) {
   const std::vector<std::size_t> sizes = {10, 20, 30, 40, 5};
   const std::vector<bool> kept = {false, false, true, false, true};
@@ -62,10 +67,13 @@ TEST(Buckets, HoldTheirPropertiesForRandomSizes) {
       const auto first = sizes.begin() + static_cast<std::ptrdiff_t>(bucket.first_parameter);
       const auto last = sizes.begin() + static_cast<std::ptrdiff_t>(bucket.last_parameter);
       EXPECT_EQ(bucket.elements(), std::accumulate(first, last, std::size_t{0}));
-      // A bucket is within its limit or a single parameter, and the next parameter would not have fitted.
+      // A bucket is within its limit, a single parameter, or one with a few elements; and the next parameter would not have
+      // fitted.
       const std::size_t limit = (i == 0 ? first_bytes : other_bytes) / sizeof(float);
-      EXPECT_TRUE(bucket.elements() <= limit || bucket.last_parameter - bucket.first_parameter == 1);
+      EXPECT_TRUE(bucket.elements() <= limit || bucket.last_parameter - bucket.first_parameter == 1 ||
+                  bucket.elements() - *first < limit / 8);
       if (bucket.first_parameter > 0) {
+        EXPECT_GE(bucket.elements(), limit / 8);
         EXPECT_GT(bucket.elements() + sizes[bucket.first_parameter - 1], limit);
       }
       end = bucket.begin;
