@@ -15,6 +15,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/host.h"
@@ -34,10 +35,11 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "other processes 
 
 // Ranks with the same place can open each other's files below /proc.
 std::string place_of_rank() {
+  // If it fails, all have the same text; the memory's name still tells wrong files apart.
   std::array<char, 64> pid_namespace{};
-  // If it fails, all have the same empty text; the memory's name still tells wrong files apart.
-  static_cast<void>(readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size() - 1));
-  return fmt::format("{} {} {}", host_name(), boot_id(), pid_namespace.data());
+  const ssize_t length = readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size());
+  return fmt::format("{} {} {}", host_name(), boot_id(),
+                     std::string_view(pid_namespace.data(), std::max<ssize_t>(length, 0)));
 }
 
 class File {

@@ -50,31 +50,33 @@ void add_several(std::span<Bf16> sum, std::span<const Bf16> addends) {
   }
 }
 
-// With this many others a rank of a host exchanges messages at the same time.
+// With this many others a rank exchanges messages at the same time.
 constexpr int kPeers = 16;
+// Between hosts, slices of up to so many elements are exchanged directly.
+constexpr std::size_t kShortSlice = std::size_t{32} << 10U;
 
-// Every rank sends to the one `distance` places after it and receives from the one as far before it, for all distances from
-// `first` on at the same time. in(distance) and out(distance) are the memory of the messages.
+// Every rank of `ring` sends to the one `distance` places after it and receives from the one as far before it, for all distances
+// from `first` on at the same time. in(distance) and out(distance) are the memory of the messages.
 template <class Out, class In>
-void exchange_within(Communicator& communicator, const Ring& host, int first, Out out, In in) {
+void exchange_directly(Communicator& communicator, const Ring& ring, int first, Out out, In in) {
   std::array<Outgoing, kPeers> outgoing;
   std::array<Incoming, kPeers> incoming;
   std::size_t count = 0;
-  for (int distance = first; distance < std::min(first + kPeers, host.size()); ++distance, ++count) {
-    outgoing[count] = {std::as_bytes(out(distance)), rank_at(host, host.place + distance)};
-    incoming[count] = {std::as_writable_bytes(in(distance)), rank_at(host, host.place - distance)};
+  for (int distance = first; distance < std::min(first + kPeers, ring.size()); ++distance, ++count) {
+    outgoing[count] = {std::as_bytes(out(distance)), rank_at(ring, ring.place + distance)};
+    incoming[count] = {std::as_writable_bytes(in(distance)), rank_at(ring, ring.place - distance)};
   }
-  communicator.exchange(std::span(outgoing).first(count), std::span(incoming).first(count), "the sum within a host");
+  communicator.exchange(std::span(outgoing).first(count), std::span(incoming).first(count), "a sum of gradients");
 }
 
 // The rank at place i adds what the others have of slice i.
 template <class T>
-void reduce_scatter_within(Communicator& communicator, const Ring& host, std::span<T> data, std::span<T> scratch) {
-  const std::span<T> own = slice(data, host, host.place);
-  for (int first = 1; first < host.size(); first += kPeers) {
-    const int count = std::min(kPeers, host.size() - first);
-    exchange_within(
-        communicator, host, first, [&](int distance) { return slice(data, host, host.place + distance); },
+void reduce_scatter_directly(Communicator& communicator, const Ring& ring, std::span<T> data, std::span<T> scratch) {
+  const std::span<T> own = slice(data, ring, ring.place);
+  for (int first = 1; first < ring.size(); first += kPeers) {
+    const int count = std::min(kPeers, ring.size() - first);
+    exchange_directly(
+        communicator, ring, first, [&](int distance) { return slice(data, ring, ring.place + distance); },
         [&](int distance) {
           return scratch.subspan(static_cast<std::size_t>(distance - first) * own.size(), own.size());
         });
@@ -83,11 +85,11 @@ void reduce_scatter_within(Communicator& communicator, const Ring& host, std::sp
 }
 
 template <class T>
-void all_gather_within(Communicator& communicator, const Ring& host, std::span<T> data) {
-  for (int first = 1; first < host.size(); first += kPeers) {
-    exchange_within(
-        communicator, host, first, [&](int) { return slice(data, host, host.place); },
-        [&](int distance) { return slice(data, host, host.place - distance); });
+void all_gather_directly(Communicator& communicator, const Ring& ring, std::span<T> data) {
+  for (int first = 1; first < ring.size(); first += kPeers) {
+    exchange_directly(
+        communicator, ring, first, [&](int) { return slice(data, ring, ring.place); },
+        [&](int distance) { return slice(data, ring, ring.place - distance); });
   }
 }
 
@@ -113,15 +115,26 @@ void all_gather(Communicator& communicator, const Ring& ring, std::span<T> data)
   }
 }
 
+// Whether hosts exchange the slices of so many elements of data directly; the same on all ranks.
+bool hosts_exchange_directly(const Rings& rings, std::size_t elements) {
+  const std::size_t ranks = rings.local.ranks.size() * rings.across.ranks.size();
+  return rings.across.size() <= kPeers + 1 && elements <= kShortSlice * ranks;
+}
+
 template <class T>
 void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data, std::span<T> scratch) {
   DDP_ASSERT(scratch.size() >= ring_scratch_elements(data.size(), rings));
   if (data.empty()) return;
-  reduce_scatter_within(communicator, rings.local, data, scratch);
+  reduce_scatter_directly(communicator, rings.local, data, scratch);
   const std::span<T> own = slice(data, rings.local, rings.local.place);
-  reduce_scatter(communicator, rings.across, own, scratch);
-  all_gather(communicator, rings.across, own);
-  all_gather_within(communicator, rings.local, data);
+  if (hosts_exchange_directly(rings, data.size())) {
+    reduce_scatter_directly(communicator, rings.across, own, scratch);
+    all_gather_directly(communicator, rings.across, own);
+  } else {
+    reduce_scatter(communicator, rings.across, own, scratch);
+    all_gather(communicator, rings.across, own);
+  }
+  all_gather_directly(communicator, rings.local, data);
 }
 
 Ring ring_of(std::vector<int> ranks, int rank) {
@@ -165,9 +178,13 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings) {
   const auto largest = [](std::size_t count, const Ring& ring) {
     return static_cast<std::size_t>(part(static_cast<std::int64_t>(count), ring.size(), 0).size());
   };
-  const int peers = std::min(kPeers, rings.local.size() - 1);
-  if (peers > 0) return static_cast<std::size_t>(peers) * largest(elements, rings.local);
-  return rings.across.size() > 1 ? largest(elements, rings.across) : 0;
+  const auto at_once = [&](std::size_t count, const Ring& ring) {
+    return static_cast<std::size_t>(std::min(kPeers, ring.size() - 1)) * largest(count, ring);
+  };
+  const std::size_t of_host = largest(elements, rings.local);
+  const std::size_t across =
+      hosts_exchange_directly(rings, elements) ? at_once(of_host, rings.across) : largest(of_host, rings.across);
+  return std::max(at_once(elements, rings.local), rings.across.size() > 1 ? across : 0);
 }
 
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch) {

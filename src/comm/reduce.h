@@ -10,7 +10,7 @@
 //   much data: in a ring a rank that has all its slices would compute, while another one on the same core still has to
 //   pass some on. On H hosts with several ranks each, the ranks of a host first reduce-scatter among themselves, each
 //   then sums its slice along a ring of one rank per host, and the host gathers the slices: its link carries 2 (H-1)/H of
-//   the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233).
+//   the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233). Up to 17 hosts exchange short slices directly as well.
 // root: rank 0 receives all the data, adds them in rank order and broadcasts the sum, as in textbook
 //   examples. Rank 0's link carries N times the data, so it is slow; it serves as a baseline.
 // tree: the sum over logical shards in one fixed order, independent of the number of ranks: shard_tree.h.
@@ -36,8 +36,9 @@ struct Ring {
 };
 
 struct Rings {
-  Ring local;   // the ranks of this rank's host, which exchange directly, or this rank alone
-  Ring across;  // the ranks with the same place on their hosts, or all ranks
+  Ring local;  // the ranks of this rank's host, which exchange directly, or this rank alone
+  Ring
+      across;  // the ranks with the same place on their hosts, or all ranks; if their slices are short, they exchange directly
 };
 
 // `hosts`: a number for each rank, equal on the same host. Two levels if all hosts have the same number of ranks; otherwise one
@@ -49,7 +50,7 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings);
 
 // Replaces `data` by its sum over all ranks. Both have the same size on all ranks.
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch);
-// Sends in bfloat16: half the traffic. Rounds sums within a host once, and each addition between hosts, by at most 2^-8.
+// Sends in bfloat16: half the traffic. Rounds direct sums once, and each addition along a ring, by at most 2^-8.
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch);
 
 // `scratch` has the size of `data` on rank 0; the others need none.

@@ -266,7 +266,10 @@ std::vector<T> summed(Communicator& ranks, const std::vector<int>& hosts, std::v
 void sums_within_and_across_hosts(Communicator& ranks) {
   const int n = ranks.size();
   for (const std::vector<int>& hosts : placements(n)) {
-    for (const std::size_t elements : {0U, 1U, 2U, 5U, 17U, 1000U, 70001U}) {
+    // Hosts exchange slices of up to 32768 elements directly, and longer ones along a ring.
+    const std::size_t long_slices = 33000U * static_cast<std::size_t>(n) + 1;
+    for (const std::size_t elements : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{5}, std::size_t{17},
+                                       std::size_t{1000}, long_slices}) {
       std::vector<float> data(elements);
       std::vector<float> expected(elements);
       std::vector<Bf16> rounded(elements);
