@@ -84,17 +84,17 @@ for ((trial = 1; trial <= trials; trial++)); do
       judge straggler 'straggler: rank 1 on '
       ;;
     slow)
-      # Rank 1 computes at 60% of its speed, also while --verify trains.
+      # Rank 1 computes at 60% of its speed, also while --verify trains. A step has several of the stops that make it slow.
       wrapper=("$here/slow_rank.py")
-      job 120 "${base[@]}" --global-batch 256 --logical-shards 8 --max-steps 150 --eval-every 0 --test-limit 100 --output "$folder/run" ||
+      job 120 "${base[@]}" --global-batch 1024 --logical-shards 8 --max-steps 60 --eval-every 0 --test-limit 100 --output "$folder/run" ||
         fail "$cause"
-      steps=200
+      steps=60
       judge slow 'straggler: rank 1 on '
       ;;
     root)
-      job 120 "${base[@]}" --model resnet18-d2l --image-size 28 --global-batch 2 --reduction root --bucket-mib 25 --max-steps 24 --train-limit 1000 --test-limit 4 \
-        --eval-every 0 --checkpoint-every 1000 --output "$folder/run" || fail "$cause"
-      steps=24
+      job 120 "${base[@]}" --model caffe-lenet --global-batch 4 --lr 0.001 --reduction root --max-steps 1500 --test-limit 4 \
+        --eval-every 0 --checkpoint-every 100000 --log-interval 500 --output "$folder/run" || fail "$cause"
+      steps=1500
       judge root 'communication-bound \(root reduction\)'
       ;;
     batch)
