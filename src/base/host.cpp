@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace ddp {
 
@@ -17,6 +19,11 @@ std::string boot_id() {
   std::string id;
   std::getline(file, id);
   return id;
+}
+
+std::string pid_namespace() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
 }
 
 }  // namespace ddp

@@ -1,7 +1,10 @@
 #include "base/random.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <numbers>
+#include <random>
 #include <utility>
 
 namespace ddp {
@@ -16,6 +19,13 @@ constexpr std::uint32_t low(std::uint64_t value) { return static_cast<std::uint3
 constexpr std::uint32_t high(std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32U); }
 
 }  // namespace
+
+std::string random_token() {
+  std::random_device device;
+  std::string token;
+  for (int word = 0; word < 4; ++word) token += fmt::format("{:08x}", device());
+  return token;
+}
 
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {

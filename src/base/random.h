@@ -11,11 +11,15 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace ddp {
 
 // One Philox4x32-10 block: 128 random bits for a 128-bit counter and a 64-bit key.
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+// 32 hexadecimal digits from the operating system, other ones with each call: a name that no other process takes.
+std::string random_token();
 
 class Random {
  public:

@@ -9,16 +9,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <climits>
 #include <cstring>
-#include <random>
 #include <string>
-#include <string_view>
 #include <thread>
 
+#include "base/file.h"
 #include "base/host.h"
+#include "base/random.h"
 
 namespace ddp {
 
@@ -33,54 +32,24 @@ namespace {
 constexpr std::size_t kHeader = 64;  // holds the memory's name
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "other processes use it as well");
 
-// Ranks with the same place can open each other's files below /proc.
-std::string place_of_rank() {
-  // If it fails, all have the same text; the memory's name still tells wrong files apart.
-  std::array<char, 64> pid_namespace{};
-  const ssize_t length = readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size());
-  return fmt::format("{} {} {}", host_name(), boot_id(),
-                     std::string_view(pid_namespace.data(), std::max<ssize_t>(length, 0)));
+// Ranks with the same place can open each other's files below /proc. Where an identity cannot be read, the memory's name still
+// tells wrong files apart.
+std::string place_of_rank() { return fmt::format("{} {} {}", host_name(), boot_id(), pid_namespace()); }
+
+// Empty if the file has another size or cannot be mapped.
+std::span<std::byte> map(const Descriptor& file, std::size_t bytes) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0 || status.st_size != static_cast<off_t>(bytes)) return {};
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (memory == MAP_FAILED) return {};  // NOLINT(cppcoreguidelines-pro-type-cstyle-cast): the system's macro
+  return {static_cast<std::byte*>(memory), bytes};
 }
-
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int get() const { return descriptor_; }
-
-  // Empty if it cannot be mapped.
-  std::span<std::byte> map(std::size_t bytes) const {
-    struct stat status {};
-    if (fstat(descriptor_, &status) != 0 || status.st_size != static_cast<off_t>(bytes)) return {};
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
-    if (memory == MAP_FAILED) return {};  // NOLINT(cppcoreguidelines-pro-type-cstyle-cast): the system's macro
-    return {static_cast<std::byte*>(memory), bytes};
-  }
-
- private:
-  int descriptor_;
-};
 
 // A file in memory that goes with its last user, and so is never left behind; -1 if there can be none.
 int create_memory(std::size_t bytes, const std::string& name) {
-  const int descriptor = memfd_create("ddp_train doorbells", MFD_CLOEXEC);
-  if (descriptor < 0) return -1;
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 &&
-      pwrite(descriptor, name.data(), name.size(), 0) == static_cast<ssize_t>(name.size())) {
-    return descriptor;
-  }
-  close(descriptor);
-  return -1;
-}
-
-std::string random_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+  Descriptor file(memfd_create("ddp_train doorbells", MFD_CLOEXEC));
+  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return -1;
+  return pwrite(file.get(), name.data(), name.size(), 0) == static_cast<ssize_t>(name.size()) ? file.release() : -1;
 }
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
@@ -104,13 +73,13 @@ void Doorbells::open(Communicator& ranks) {
   // The lowest rank of a place creates the memory.
   const auto creator = static_cast<std::size_t>(std::find(places.begin(), places.end(), places[rank]) - places.begin());
   const std::size_t bytes = kHeader + bells_.size() * sizeof(Bell);
-  const std::string name = random_name();
-  const File created(rank == creator ? create_memory(bytes, name) : -1);
+  const std::string name = random_token();
+  const Descriptor created(rank == creator ? create_memory(bytes, name) : -1);
   const std::vector<std::string> files = ranks.all_gather_text(
       created.get() < 0 ? "" : fmt::format("{}/proc/{}/fd/{}", name, getpid(), created.get()), kOperation);
   if (const std::string& file = files[creator]; file.size() > name.size()) {
-    const File opened(::open(file.c_str() + name.size(), O_RDWR | O_CLOEXEC));
-    memory_ = opened.map(bytes);
+    const Descriptor opened(::open(file.c_str() + name.size(), O_RDWR | O_CLOEXEC));
+    memory_ = map(opened, bytes);
     // In spite of everything, the path could name another file here.
     if (!memory_.empty() && std::memcmp(memory_.data(), file.data(), name.size()) != 0) {
       munmap(memory_.data(), memory_.size());

@@ -55,8 +55,6 @@ class MpiCommunicator final : public Communicator {
     return copy;
   }
 
-  void make_bells() { bells_ = std::make_shared<Doorbells>(*this); }
-
   void abort(int exit_code) noexcept override { static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code)); }
 
   static std::unique_ptr<MpiCommunicator> duplicate_of(MPI_Comm parent, double timeout_seconds) {
@@ -70,6 +68,12 @@ class MpiCommunicator final : public Communicator {
     copy->wait("duplicate");
     DDP_MPI(MPI_Comm_set_errhandler(copy->comm_, MPI_ERRORS_RETURN));
     return copy;
+  }
+
+  static std::unique_ptr<MpiCommunicator> with_bells(MPI_Comm parent, double timeout_seconds) {
+    auto ranks = duplicate_of(parent, timeout_seconds);
+    ranks->bells_ = std::make_shared<Doorbells>(*ranks);
+    return ranks;
   }
 
  protected:
@@ -169,8 +173,8 @@ class MpiCommunicator final : public Communicator {
     if (bells_ != nullptr && peer >= 0) bells_->ring(peer);
   }
 
-  // MPI may move a long message in several turns of both ranks, which no request shows: what a ring had announced is answered by
-  // one.
+  // MPI may move a long message in several turns of both ranks, none of which completes a request: after a ring that completed
+  // none, the peers get their turn.
   void answer() {
     if (!rung_ || answers_ == kAnswers) return;
     rung_ = false;
@@ -255,9 +259,7 @@ int mpi_lowest_rank_of_host() {
 std::unique_ptr<Communicator> make_mpi_communicator_of_first(int count, double timeout_seconds) {
   const PartCommunicator first = PartCommunicator::first(count);
   if (first.get() == MPI_COMM_NULL) return nullptr;
-  auto ranks = MpiCommunicator::duplicate_of(first.get(), timeout_seconds);
-  ranks->make_bells();
-  return ranks;
+  return MpiCommunicator::with_bells(first.get(), timeout_seconds);
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {
@@ -270,9 +272,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(double timeout_seconds) {
         "this MPI library does not let several threads communicate (MPI_THREAD_MULTIPLE); use one that does, such as "
         "Open MPI 4");
   DDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  auto ranks = MpiCommunicator::duplicate_of(MPI_COMM_WORLD, timeout_seconds);
-  ranks->make_bells();
-  return ranks;
+  return MpiCommunicator::with_bells(MPI_COMM_WORLD, timeout_seconds);
 }
 
 }  // namespace ddp

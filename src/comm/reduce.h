@@ -37,8 +37,8 @@ struct Ring {
 
 struct Rings {
   Ring local;  // the ranks of this rank's host, which exchange directly, or this rank alone
-  Ring
-      across;  // the ranks with the same place on their hosts, or all ranks; if their slices are short, they exchange directly
+  // The ranks with the same place on their hosts, or all ranks. If their slices are short, they exchange directly.
+  Ring across;
 };
 
 // `hosts`: a number for each rank, equal on the same host. Two levels if all hosts have the same number of ranks; otherwise one

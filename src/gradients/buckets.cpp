@@ -5,7 +5,7 @@
 namespace ddp {
 namespace {
 
-// A bucket smaller than this part of what it may hold takes mostly the time of a message without content.
+// A bucket smaller than this part of what it may hold takes little longer to send than an empty message.
 constexpr std::size_t kSmallPart = 8;
 
 }  // namespace

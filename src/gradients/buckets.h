@@ -31,8 +31,9 @@ inline constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20U;
 inline constexpr std::size_t kBucketBytes = std::size_t{25} << 20U;
 
 // The buckets in the order in which they become ready, together all parameters of `parameter_sizes` (in elements with
-// what lies between them, in flat order). A bucket holds at most `first_bytes` (the first) or `other_bytes` of float32, but at least one
-// parameter, and one more if it would else be smaller than an eighth of that. Parameters that are `kept` are in no bucket (empty: none is).
+// what lies between them, in flat order). A bucket holds at most `first_bytes` (the first) or `other_bytes` of float32, but at
+// least one parameter; while it has less than an eighth of that, the next parameter joins it, however large. Parameters that are
+// `kept` are in no bucket (empty: none is).
 std::vector<Bucket> plan_buckets(std::span<const std::size_t> parameter_sizes,
                                  std::size_t first_bytes = kFirstBucketBytes, std::size_t other_bytes = kBucketBytes,
                                  const std::vector<bool>& kept = {});

@@ -5,16 +5,14 @@
 
 #include <array>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <span>
 #include <sstream>
-#include <system_error>
 
 #include "base/host.h"
+#include "base/random.h"
 #include "checkpoint/digest.h"
 
 namespace ddp {
@@ -69,13 +67,11 @@ LockOwner this_process() {
   LockOwner owner;
   owner.host = host_name();
   owner.boot = boot_id();
-  std::error_code error;
-  owner.pid_namespace = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  owner.pid_namespace = pid_namespace();
   owner.pid = ::getpid();
   if (const auto status = status_of(owner.pid)) owner.started = status->started;
   owner.since = local_time();
-  std::random_device random;
-  for (int word = 0; word < 4; ++word) owner.token += fmt::format("{:08x}", random());
+  owner.token = random_token();
   return owner;
 }
 
