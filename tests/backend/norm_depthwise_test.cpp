@@ -262,6 +262,22 @@ void make_exact(Device& device, std::int64_t active) {
   device.x.set(x, active, 5);
 }
 
+// Draws those inputs again that the first normalisation brings so near a kink of its activation that rounding decides whether
+// their gradient passes: one that does would exceed the tolerance of fp32.
+void avoid_kinks(Device& device, const Joined& j, std::int64_t active) {
+  BatchNormSpec spec = j.before;
+  spec.batch = active;
+  reference::Inputs in{.parameters = {widened(device.parameters[0].get()), widened(device.parameters[1].get())},
+                       .statistics = half(device.statistics.front().get(), 0)};
+  for (bool any = true; any;) {
+    in.x = device.x.get(active);
+    const std::vector<bool> near = reference::near_kinks(OpSpec{spec}, in, 1e-4);
+    any = std::find(near.begin(), near.end(), true) != near.end();
+    for (std::size_t i = 0; i < near.size(); ++i) in.x[i] = near[i] ? random_values(1).front() : in.x[i];
+    if (any) device.x.set(in.x, active, 5);
+  }
+}
+
 // In fp32 the statistics of few values may be rounded to 1e-4 of small variances; in bf16 values are rounded to 2^-9 where
 // they are stored: the convolution's result, y, and dx twice.
 void check_joined(Backend& backend, const Joined& j, std::int64_t active) {
@@ -269,7 +285,7 @@ void check_joined(Backend& backend, const Joined& j, std::int64_t active) {
   const double tolerance = bf16 ? 2e-2 : 2e-4;
   const std::string what = fmt::format("{} active {}{}", describe(j), active, bf16 ? " bf16" : "");
   Device device(backend, j, active);
-  if (j.wide) make_exact(device, active);
+  j.wide ? make_exact(device, active) : avoid_kinks(device, j, active);
   Reference expected(j, active);
   const Values x = device.x.get(active);
   std::vector<Values> parameters;
