@@ -70,9 +70,10 @@ void move_channels(const BatchNormSpec& s, Values& x) {
     }
     const auto count = static_cast<double>(channel.size());
     const double variance = std::max(0.0, squares / count - sum * sum / count / count);
-    const auto mean = static_cast<double>(random_between(-1, 1) * random_between(0, 20));
+    const double mean = count > 0 ? sum / count : 0;
+    const double wanted = mean + static_cast<double>(random_between(-1, 1) * random_between(0, 20));
     const double most = kMostDeviations * std::sqrt(variance + static_cast<double>(s.epsilon));
-    const double offset = std::trunc(16 * std::clamp(mean, -most, most)) / 16;  // exact
+    const double offset = std::trunc(16 * (std::clamp(wanted, -most, most) - mean)) / 16;  // exact
     for (double* value : channel) *value += offset;
   }
 }
