@@ -185,10 +185,11 @@ __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& min
     __syncthreads();
     fill_tile(p.x,
               {sample, line * static_cast<std::int32_t>(p.stride) - p.pad_top, -p.pad_left, p.tile_lines,
-               p.taps.tile_width, 0, p.x.channels, p.taps.pitch},
+               p.taps.tile_width, 0, p.x.channels, p.taps.pitch, false},
               tile);
     fill_tile(p.gradient,
-              {sample, line, 0, p.lines, p.gradient.width, mine.first_channel(p), mine.channels, p.gradient_pitch},
+              {sample, line, 0, p.lines, p.gradient.width, mine.first_channel(p), mine.channels, p.gradient_pitch,
+               p.bands == 1},
               gradient);
     __syncthreads();
     add_tile(p, tile, gradient, pixel_places, unit_places, row, part, parts, mine, sums);
@@ -222,6 +223,7 @@ __device__ inline void put_weight(const WeightPlan& p, const WeightSums& sums, s
 __device__ inline void add_chunks(const WeightPlan& p, const WeightPart& mine, const WeightSums& sums,
                                   std::uint32_t first, std::uint32_t step, std::uint32_t count, bool all) {
   constexpr unsigned kWidth = 4;
+  constexpr unsigned kAtOnce = 8;  // loads that do not wait for one another
   const std::uint32_t vectors = mine.columns() / kWidth;
   const std::size_t chunk_size = static_cast<std::size_t>(p.channels()) * p.columns();
   for (std::uint32_t i = threadIdx.x; i < mine.channels * vectors; i += blockDim.x) {
@@ -229,9 +231,16 @@ __device__ inline void add_chunks(const WeightPlan& p, const WeightPart& mine, c
     const std::uint32_t column = mine.first_unit() * kChannelsOfUnit + i % vectors * kWidth;
     float* place = sums.partial + first * chunk_size + static_cast<std::size_t>(output) * p.columns() + column;
     float total[kWidth] = {};
-    for (std::uint32_t chunk = 0; chunk < count; ++chunk) {
-      const Pack<float, kWidth> some = get_fresh<kWidth>(place + chunk * step * chunk_size);
-      for (unsigned j = 0; j < kWidth; ++j) total[j] += some.values[j];
+    for (std::uint32_t chunk = 0; chunk < count; chunk += kAtOnce) {
+      Pack<float, kWidth> some[kAtOnce];
+      for (unsigned k = 0; k < kAtOnce; ++k) {
+        const std::uint32_t existing = chunk + k < count ? chunk + k : count - 1;
+        some[k] = get_fresh<kWidth>(place + existing * step * chunk_size);
+      }
+      for (unsigned k = 0; k < kAtOnce; ++k) {
+        if (chunk + k >= count) continue;
+        for (unsigned j = 0; j < kWidth; ++j) total[j] += some[k].values[j];
+      }
     }
     if (all) {
       for (unsigned j = 0; j < kWidth; ++j) put_weight(p, sums, output, column + j, total[j]);

@@ -147,9 +147,11 @@ struct Factors {
   uint2 b[kTiles];
 };
 
+// Of a step, or of the last one if there are fewer.
 template <unsigned kTiles>
 __device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint16_t* places, const uint2* weights,
-                                               std::uint32_t step) {
+                                               std::uint32_t step, std::uint32_t steps) {
+  step = step < steps ? step : steps - 1;
   Factors<kTiles> factors;
   for (unsigned j = 0; j < kTiles; ++j) factors.b[j] = weights[(step * kTiles + j) * 32];
   factors.a = load_matrices(row + places[2 * step + threadIdx.x % 32 / kRowsOfTile]);
@@ -168,7 +170,8 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
   for (std::uint32_t q = threadIdx.x; q < 2 * p.steps; q += blockDim.x) {
     places[q] = static_cast<std::uint16_t>(q < p.taps.count ? p.taps.place(q) : 0);
   }
-  if (p.source.channels % kChannelsOfUnit != 0) {
+  const bool cleared = p.source.channels % kChannelsOfUnit != 0 || p.source.kind == TileSource::Kind::relu_and_pool;
+  if (cleared) {
     zero_tile(tile, p.tile_lines * p.taps.tile_width * p.taps.pitch);
     __syncthreads();
   }
@@ -179,7 +182,8 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
                           p.taps.tile_width,
                           0,
                           p.source.channels,
-                          p.taps.pitch};
+                          p.taps.pitch,
+                          cleared};
   fill_tile(p.source, window, tile);
   __syncthreads();
 
@@ -192,12 +196,17 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
     const Unit* row = tile + (pixel.line * p.taps.tile_width + pixel.column) * p.stride * p.taps.pitch;
     converge();
     float sums[kTiles][4] = {};
-    Factors<kTiles> now = load_factors<kTiles>(row, places, weights, 0);
-    for (std::uint32_t step = 0; step < p.steps; ++step) {
-      // The next ones are loaded meanwhile.
-      const Factors<kTiles> next = load_factors<kTiles>(row, places, weights, step + 1 < p.steps ? step + 1 : step);
-      for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
-      now = next;
+    // The factors of the next steps are loaded meanwhile.
+    constexpr unsigned kAhead = 2;
+    Factors<kTiles> ring[kAhead];
+    for (unsigned k = 0; k < kAhead; ++k) ring[k] = load_factors<kTiles>(row, places, weights, k, p.steps);
+    for (std::uint32_t step = 0; step < p.steps; step += kAhead) {
+      for (unsigned k = 0; k < kAhead; ++k) {
+        const Factors<kTiles> now = ring[k];
+        ring[k] = load_factors<kTiles>(row, places, weights, step + k + kAhead, p.steps);
+        if (step + k >= p.steps) continue;
+        for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
+      }
     }
     if (r.pool) {
       write_windows(p, r, group, sums, first, pixels, band);

@@ -35,38 +35,33 @@ struct TileSource {
   std::uint32_t height, width, channels;
 };
 
-// The part of a sample in a tile; pixels outside the image are zero.
+// The part of a sample in a tile; pixels outside the image are zero. `cleared`: they are already.
 struct TileWindow {
   std::uint32_t sample;
   std::int32_t first_line, first_column;
   std::uint32_t lines, columns;
   std::uint32_t first_channel, channels;
   std::uint32_t pitch;  // units from pixel to pixel
+  bool cleared;
 };
 
+// Not of relu_and_pool.
 template <unsigned kWidth>
 __device__ inline Pack<__nv_bfloat16, kWidth> tile_pack(const TileSource& s, std::uint32_t sample, std::uint32_t line,
                                                         std::uint32_t column, std::uint32_t channel) {
   using Values = Pack<__nv_bfloat16, kWidth>;
-  if (s.kind != TileSource::Kind::relu_and_pool) {
-    const std::size_t i =
-        (static_cast<std::size_t>(sample * s.height + line) * s.width + column) * s.channels + channel;
-    Values pack = get_pack<kWidth>(s.values, i);
-    if (s.kind == TileSource::Kind::values) return pack;
-    const Values y = get_pack<kWidth>(s.y, i);
-    for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, relu_gradient(get(y.values, j), get(pack.values, j)));
-    return pack;
-  }
-  const std::size_t pooled = static_cast<std::size_t>(sample * (s.height / 2) + line / 2) * (s.width / 2) + column / 2;
-  const std::size_t i = pooled * s.channels + channel;
+  const std::size_t i = (static_cast<std::size_t>(sample * s.height + line) * s.width + column) * s.channels + channel;
   Values pack = get_pack<kWidth>(s.values, i);
-  const Pack<std::uint8_t, kWidth> open = get_pack<kWidth>(s.open, i);
-  const unsigned position = line % 2 * 2 + column % 2;
-  for (unsigned j = 0; j < kWidth; ++j) {
-    const bool passes = (open.values[j] >> position & 1U) != 0;
-    put(pack.values, j, passes ? 0.25F * get(pack.values, j) : 0.0F);
-  }
+  if (s.kind == TileSource::Kind::values) return pack;
+  const Values y = get_pack<kWidth>(s.y, i);
+  for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, relu_gradient(get(y.values, j), get(pack.values, j)));
   return pack;
+}
+
+template <unsigned kWidth>
+__device__ inline void put_in_tile(const TileWindow& w, Unit* tile, std::uint32_t place, std::uint32_t channel,
+                                   const Pack<__nv_bfloat16, kWidth>& pack) {
+  *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(tile[place * w.pitch].values + channel) = pack;
 }
 
 // Unused channels of a pixel's last unit are not written; zero_tile() clears them.
@@ -86,20 +81,79 @@ __device__ inline void fill_tile_by(const TileSource& s, const TileWindow& w, Un
     } else {
       for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, 0.0F);
     }
-    __nv_bfloat16* target = tile[place * w.pitch].values + channel;
-    *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(target) = pack;
+    put_in_tile(w, tile, place, channel, pack);
+  }
+}
+
+// Some pooling windows, from the first to before the end; negative ones are outside the image.
+struct PooledRange {
+  std::int32_t first, end;
+
+  // Those that a window of `count` pixels from `begin` on touches, or of these the ones in an image of `size` pixels.
+  __device__ PooledRange(std::int32_t begin, std::uint32_t count, std::uint32_t size, bool inside)
+      : first(begin >> 1), end((begin + static_cast<std::int32_t>(count) + 1) >> 1) {
+    const auto last = static_cast<std::int32_t>(size / 2);
+    if (inside && first < 0) first = 0;
+    if (inside && end > last) end = last;
+  }
+  __device__ std::uint32_t count() const { return end > first ? static_cast<std::uint32_t>(end - first) : 0; }
+};
+
+// The same for relu_and_pool: each value of the pooled gradient is read once, for the four pixels of its window.
+template <unsigned kWidth>
+__device__ inline void fill_windows_by(const TileSource& s, const TileWindow& w, Unit* tile) {
+  using Values = Pack<__nv_bfloat16, kWidth>;
+  const PooledRange lines(w.first_line, w.lines, s.height, w.cleared);
+  const PooledRange columns(w.first_column, w.columns, s.width, w.cleared);
+  const std::uint32_t packs = w.channels / kWidth;
+  const std::uint32_t count = lines.count() * columns.count() * packs;
+  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const std::uint32_t channel = i % packs * kWidth;
+    const std::int32_t line = lines.first + static_cast<std::int32_t>(i / packs / columns.count());
+    const std::int32_t column = columns.first + static_cast<std::int32_t>(i / packs % columns.count());
+    const bool exists = line >= 0 && line < static_cast<std::int32_t>(s.height / 2) && column >= 0 &&
+                        column < static_cast<std::int32_t>(s.width / 2);
+    const std::size_t pooled =
+        static_cast<std::size_t>(w.sample * (s.height / 2) + static_cast<std::uint32_t>(line)) * (s.width / 2) +
+        static_cast<std::uint32_t>(column);
+    const std::size_t place = exists ? pooled * s.channels + w.first_channel + channel : 0;
+    const Values values = get_pack<kWidth>(s.values, place);
+    const Pack<std::uint8_t, kWidth> open = get_pack<kWidth>(s.open, place);
+    for (unsigned position = 0; position < 4; ++position) {
+      const std::int32_t tile_line = 2 * line + static_cast<std::int32_t>(position / 2) - w.first_line;
+      const std::int32_t tile_column = 2 * column + static_cast<std::int32_t>(position % 2) - w.first_column;
+      if (tile_line < 0 || tile_line >= static_cast<std::int32_t>(w.lines) || tile_column < 0 ||
+          tile_column >= static_cast<std::int32_t>(w.columns))
+        continue;
+      Values pack;
+      for (unsigned j = 0; j < kWidth; ++j) {
+        const bool passes = exists && (open.values[j] >> position & 1U) != 0;
+        put(pack.values, j, passes ? 0.25F * get(values.values, j) : 0.0F);
+      }
+      put_in_tile(w, tile, static_cast<std::uint32_t>(tile_line) * w.columns + static_cast<std::uint32_t>(tile_column),
+                  channel, pack);
+    }
+  }
+}
+
+template <unsigned kWidth>
+__device__ inline void fill_either_by(const TileSource& s, const TileWindow& w, Unit* tile) {
+  if (s.kind == TileSource::Kind::relu_and_pool) {
+    fill_windows_by<kWidth>(s, w, tile);
+  } else {
+    fill_tile_by<kWidth>(s, w, tile);
   }
 }
 
 __device__ inline void fill_tile(const TileSource& s, const TileWindow& w, Unit* tile) {
   if (s.channels % 8 == 0) {
-    fill_tile_by<8>(s, w, tile);
+    fill_either_by<8>(s, w, tile);
   } else if (s.channels % 4 == 0) {
-    fill_tile_by<4>(s, w, tile);
+    fill_either_by<4>(s, w, tile);
   } else if (s.channels % 2 == 0) {
-    fill_tile_by<2>(s, w, tile);
+    fill_either_by<2>(s, w, tile);
   } else {
-    fill_tile_by<1>(s, w, tile);
+    fill_either_by<1>(s, w, tile);
   }
 }
 

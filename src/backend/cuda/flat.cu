@@ -61,11 +61,13 @@ __global__ void find_broken_kernel(const double* sums, std::size_t count, double
 // The blocks of a part take turns of four values for each thread, whose sums are added by a tree; the last of them adds
 // theirs, in order. The last block of all checks the sums.
 constexpr unsigned kSquareThreads = 512;
-constexpr unsigned kBlocksOfPart = 8;
+constexpr unsigned kMostBlocksOfPart = 8;
 constexpr unsigned kSquareParts = static_cast<unsigned>(kSquareSums);
-__device__ double squares_of_blocks[kSquareParts * kBlocksOfPart];
+__device__ double squares_of_blocks[kSquareParts * kMostBlocksOfPart];
 __device__ std::uint32_t part_tickets[kSquareParts];
 __device__ std::uint32_t square_ticket;
+
+std::size_t square_part(std::size_t count) { return (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4; }
 
 // Four values from `i` on, zeros from `end` on.
 __device__ Pack<float, 4> some_values(const float* values, std::size_t i, std::size_t end, bool aligned) {
@@ -78,32 +80,33 @@ __device__ Pack<float, 4> some_values(const float* values, std::size_t i, std::s
 }
 
 __global__ void __launch_bounds__(kSquareThreads)
-    square_sums_kernel(const float* values, std::size_t count, double* sums, const double* checked,
+    square_sums_kernel(const float* values, std::size_t count, std::size_t part, double* sums, const double* checked,
                        std::size_t checked_count, double* broken) {
   constexpr unsigned kAtOnce = 4;
-  constexpr unsigned kStep = kBlocksOfPart * kSquareThreads * 4;
+  const unsigned blocks_of_part = gridDim.x / kSquareParts;
+  const std::size_t step = std::size_t{blocks_of_part} * kSquareThreads * 4;
   __shared__ double tree[kSquareThreads];
-  const unsigned number = blockIdx.x / kBlocksOfPart;
-  const std::size_t part = (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4;
+  const unsigned number = blockIdx.x / blocks_of_part;
   const std::size_t end = (number + 1) * part < count ? (number + 1) * part : count;
   const bool aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0;
   double sum = 0;
-  std::size_t i = number * part + (blockIdx.x % kBlocksOfPart * kSquareThreads + threadIdx.x) * 4;
-  for (; i < end; i += std::size_t{kAtOnce} * kStep) {
+  std::size_t i = number * part + (blockIdx.x % blocks_of_part * kSquareThreads + threadIdx.x) * 4;
+  for (; i < end; i += kAtOnce * step) {
     Pack<float, 4> loaded[kAtOnce];
-    for (unsigned k = 0; k < kAtOnce; ++k) loaded[k] = some_values(values, i + std::size_t{k} * kStep, end, aligned);
+    for (unsigned k = 0; k < kAtOnce; ++k) loaded[k] = some_values(values, i + k * step, end, aligned);
     for (const Pack<float, 4>& some : loaded) {
       for (const float value : some.values) sum += static_cast<double>(value) * static_cast<double>(value);
     }
   }
   sum = sum_of_block(tree, sum);
-  if (threadIdx.x == 0) squares_of_blocks[blockIdx.x] = sum;
-  if (!is_last_block(part_tickets + number, kBlocksOfPart)) return;
-  if (threadIdx.x == 0) {
-    double total = 0;
-    for (unsigned b = 0; b < kBlocksOfPart; ++b) total += __ldcg(squares_of_blocks + number * kBlocksOfPart + b);
-    sums[number] = total;
+  if (blocks_of_part > 1) {
+    if (threadIdx.x == 0) squares_of_blocks[blockIdx.x] = sum;
+    if (!is_last_block(part_tickets + number, blocks_of_part)) return;
+    sum = 0;
+    for (unsigned b = 0; threadIdx.x == 0 && b < blocks_of_part; ++b)
+      sum += __ldcg(squares_of_blocks + number * blocks_of_part + b);
   }
+  if (threadIdx.x == 0) sums[number] = sum;
   if (broken == nullptr || !is_last_block(&square_ticket, kSquareParts)) return;
   find_broken_from(checked, threadIdx.x, blockDim.x, checked_count, broken);
 }
@@ -167,7 +170,10 @@ void find_broken(cudaStream_t stream, std::span<const double> sums, double* brok
 }
 
 void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check) {
-  launch(stream, kSquareParts * kBlocksOfPart, kSquareThreads, square_sums_kernel, values, count, sums,
+  // One block for a part that has no more values than that block takes in a turn.
+  const std::size_t part = square_part(count);
+  const unsigned blocks_of_part = part <= kSquareThreads * 4 ? 1 : kMostBlocksOfPart;
+  launch(stream, kSquareParts * blocks_of_part, kSquareThreads, square_sums_kernel, values, count, part, sums,
          check.sums.data(), check.sums.size(), check.broken);
 }
 

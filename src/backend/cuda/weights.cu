@@ -12,7 +12,7 @@ namespace {
 // copied tap by tap.
 constexpr std::uint32_t kTileWeights = 4608;
 // Weights of a block that gathers.
-constexpr std::uint32_t kGathered = 2048;
+constexpr std::uint32_t kGathered = 512;
 
 // A tensor of weights, and the blocks that convert it.
 template <class Plain, class Packed>
