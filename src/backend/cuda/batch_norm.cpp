@@ -55,6 +55,7 @@ class CudaBatchNorm final : public Op {
     arguments.bias = a.parameters[1];
     arguments.input_bias = spec_.input_bias ? a.parameters[2] : nullptr;
     arguments.statistics = a.statistics;
+    arguments.streams = streams(a.active);
     if (a.training) {
       arguments.means = means_.in(a.saved);
       if (has_mask()) arguments.mask = mask_.in(a.saved);
@@ -89,11 +90,16 @@ class CudaBatchNorm final : public Op {
     arguments.means = means_.in(a.saved);
     if (has_mask()) arguments.mask = mask_.in(a.saved);
     arguments.partial_sums = partial_sums_.in(a.workspace);
+    arguments.streams = streams(a.active);
     batch_norm_sums(context_.stream, context_.element(), spec_, layout_, arguments);
     batch_norm_input_gradient(context_.stream, context_.element(), spec_, layout_, arguments);
   }
 
  private:
+  bool streams(std::int64_t samples) const {
+    const auto elements = static_cast<std::size_t>(samples * spec_.shape.elements());
+    return elements * bytes_of(context_.element()) > context_.cache_bytes;
+  }
   bool has_mask() const { return spec_.add && spec_.activation != Activation::none; }
   // Samples are the slowest index in both layouts.
   void zero_inactive(Activations values, std::int64_t active) const {

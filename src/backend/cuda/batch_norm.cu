@@ -43,6 +43,7 @@ struct Normalization {
   T* y;
   std::uint8_t* mask;  // null: none; see batch_norm_mask_bytes()
   Normalizer normalizer;
+  bool streams;
 };
 
 template <bool kAdd, class T, class A>
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
       passes |= n.normalizer.bounds.pass(value) ? 1U << j : 0U;
       values[j] = n.normalizer.bounds.clamp(value);
     }
-    put_some(n.y, place, values);
+    n.streams ? put_streaming(n.y, place, values) : put_some(n.y, place, values);
     if (kAdd && n.mask != nullptr) n.mask[place / kWidth] = static_cast<std::uint8_t>(passes);
   });
 }
@@ -89,7 +90,7 @@ template <class A, class T>
 void launch_normalize(cudaStream_t stream, const BatchNormForward& a, const Rows& rows, const Normalizer& normalizer,
                       T /*zero*/) {
   const Interleaved tiling(rows, A::kWidth);
-  const Normalization<T> normalization{as<T>(a.x), as<T>(a.x2), as<T>(a.y), a.mask, normalizer};
+  const Normalization<T> normalization{as<T>(a.x), as<T>(a.x2), as<T>(a.y), a.mask, normalizer, a.streams};
   const auto kernel = a.x2 == nullptr ? normalize_kernel<false, T, A> : normalize_kernel<true, T, A>;
   launch(stream, tiling.blocks(), tiling.threads(), kernel, rows, tiling, normalization);
 }

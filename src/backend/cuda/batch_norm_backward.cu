@@ -22,6 +22,7 @@ struct Gradient {
   T* dx;
   T* dx2;  // receives g; may be null
   Normalizer normalizer;
+  bool streams;
 };
 
 // The input of the activation is x * scale + shift. The coefficients of a block's channels are in shared memory to save
@@ -144,7 +145,8 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     for (unsigned j = 0; j < kWidth; ++j) {
       gradient[j] = lines[j].slope_g * gradient[j] + (lines[j].slope_x * values[j] + lines[j].shift);
     }
-    put_some(g.dx, A::place(rows, row, channel), gradient);
+    const std::size_t place = A::place(rows, row, channel);
+    g.streams ? put_streaming(g.dx, place, gradient) : put_some(g.dx, place, gradient);
   });
 }
 
@@ -155,7 +157,7 @@ void with_gradient(Element element, const BatchNormSpec& spec, Layout layout, co
   const Normalizer normalizer = normalizer_of(spec, a.means, a.weight, a.bias);
   with_rows(element, rows, [&](auto zero, auto access) {
     using T = decltype(zero);
-    const Gradient<T> gradient{as<T>(a.x), as<T>(a.dy), a.mask, as<T>(a.dx), as<T>(a.dx2), normalizer};
+    const Gradient<T> gradient{as<T>(a.x), as<T>(a.dy), a.mask, as<T>(a.dx), as<T>(a.dx2), normalizer, a.streams};
     if (spec.activation == Activation::none) {
       f(rows, gradient, access, std::integral_constant<Passing, Passing::all>{});
     } else if (spec.add) {

@@ -216,7 +216,8 @@ class CudaOps final : public OpFactory {
                  .cudnn = cudnn_.get(),
                  .cublas = cublas_.get(),
                  .precision = config.precision,
-                 .deterministic = config.deterministic} {}
+                 .deterministic = config.deterministic,
+                 .cache_bytes = static_cast<std::size_t>(queue.properties().l2CacheSize)} {}
 
   std::string description() const override {
     int runtime = 0;

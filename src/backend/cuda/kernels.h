@@ -82,6 +82,7 @@ struct BatchNormForward {
   float* means = nullptr;             // in training, for backward, [2][channels]: means, 1 / sqrt(variance + epsilon)
   float* partial_sums = nullptr;      // in training: scratch of batch_norm_partial_sums()
   std::uint8_t* mask = nullptr;       // in training, for backward: batch_norm_mask_bytes(); null: none
+  bool streams = false;               // y exceeds the GPU's cache
 };
 struct BatchNormBackward {
   std::int64_t samples = 0;
@@ -97,6 +98,7 @@ struct BatchNormBackward {
   const float* means = nullptr;
   const std::uint8_t* mask = nullptr;  // as saved by forward
   float* partial_sums = nullptr;
+  bool streams = false;  // dx exceeds the GPU's cache
 };
 std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout);
 // Whether there are few enough channels that blocks can count themselves.

@@ -31,6 +31,7 @@ struct CudaContext {
   bool deterministic = false;
   // In place of the stream and the handles where the GPU is only described: operators are made, and never run.
   const Descriptor* described = nullptr;
+  std::size_t cache_bytes = 0;  // the second-level cache
 
   PlanTarget plan_target() const { return {cudnn, described}; }
   Element element() const { return element_of(precision); }

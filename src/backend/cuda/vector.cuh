@@ -74,6 +74,21 @@ __device__ inline void put_some(T* p, std::size_t i, const float (&values)[kWidt
   *reinterpret_cast<Pack<T, kWidth>*>(p + i) = pack;
 }
 
+// The same for memory that is read again only after more than the second-level cache holds: there it is evicted first, in
+// place of what is read sooner. Not with vectors of fewer than 16 bytes.
+template <unsigned kWidth, class T>
+__device__ inline void put_streaming(T* p, std::size_t i, const float (&values)[kWidth]) {
+  if constexpr (sizeof(T) * kWidth == sizeof(float4)) {
+    Pack<T, kWidth> pack;
+    for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, values[j]);
+    float4 all{};
+    std::memcpy(&all, &pack, sizeof(all));
+    __stcs(reinterpret_cast<float4*>(p + i), all);
+  } else {
+    put_some(p, i, values);
+  }
+}
+
 // The same for elements below `count`; the others are read as 0.
 template <unsigned kWidth, class T>
 __device__ inline void get_some(const T* p, std::size_t i, std::size_t count, float (&values)[kWidth]) {

@@ -76,6 +76,10 @@ template <class T>
 T __ldcg(const T* place) {
   return *place;
 }
+template <class T>
+void __stcs(T* place, const T& value) {
+  *place = value;
+}
 inline double atomicAdd(double* place, double value) { return std::exchange(*place, *place + value); }
 inline unsigned atomicMax(unsigned* place, unsigned value) {
   const unsigned before = *place;
