@@ -67,8 +67,6 @@ __device__ double squares_of_blocks[kSquareParts * kMostBlocksOfPart];
 __device__ std::uint32_t part_tickets[kSquareParts];
 __device__ std::uint32_t square_ticket;
 
-std::size_t square_part(std::size_t count) { return (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4; }
-
 // Four values from `i` on, zeros from `end` on.
 __device__ Pack<float, 4> some_values(const float* values, std::size_t i, std::size_t end, bool aligned) {
   if (aligned && i + 4 <= end) return get_pack<4>(values, i);
@@ -170,8 +168,8 @@ void find_broken(cudaStream_t stream, std::span<const double> sums, double* brok
 }
 
 void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check) {
-  // One block for a part that has no more values than that block takes in a turn.
-  const std::size_t part = square_part(count);
+  // One block for a part with no more values than a block reads at once, which needs no sum over blocks.
+  const std::size_t part = (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4;
   const unsigned blocks_of_part = part <= kSquareThreads * 4 ? 1 : kMostBlocksOfPart;
   launch(stream, kSquareParts * blocks_of_part, kSquareThreads, square_sums_kernel, values, count, part, sums,
          check.sums.data(), check.sums.size(), check.broken);

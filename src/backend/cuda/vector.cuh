@@ -74,8 +74,8 @@ __device__ inline void put_some(T* p, std::size_t i, const float (&values)[kWidt
   *reinterpret_cast<Pack<T, kWidth>*>(p + i) = pack;
 }
 
-// The same for memory that is read again only after more than the second-level cache holds: there it is evicted first, in
-// place of what is read sooner. Not with vectors of fewer than 16 bytes.
+// The same for values that are read again only after more than the second-level cache holds: the cache evicts them first,
+// instead of what is read sooner. Only vectors of 16 bytes are treated so.
 template <unsigned kWidth, class T>
 __device__ inline void put_streaming(T* p, std::size_t i, const float (&values)[kWidth]) {
   if constexpr (sizeof(T) * kWidth == sizeof(float4)) {
