@@ -45,10 +45,10 @@ class LanesConv final : public BlockConv {
       chunk_ = amx_.most_blocks();
     } else if (!winograd_.has_weights()) {
       outer_ = &outer_tile(tiles.weights);
-      width_ = outer_width(shape_, *outer_);
     }
     const std::int64_t positions = shape_.out_plane;
     const bool single_pixels = of_single_pixels(spec);
+    exchanged_ = outer_ != nullptr && single_pixels && shape_.out_channels < shape_.in_channels;
     in_place_ = single_pixels && positions <= kInPlace;
     piece_rows_ = static_cast<int>(std::clamp<std::int64_t>(kPiece / shape_.out_w, 1, shape_.out_h));
     piece_blocks_ = std::clamp<std::int64_t>(kPiece / positions, 1, kChunk);
@@ -69,9 +69,12 @@ class LanesConv final : public BlockConv {
       both_ = threads_ == 1 && single_pixels && !in_place_ && !winograd_.has_weights() && !winograd_.has_data() &&
               !amx_.has_data() && !amx_.has_weights();
     }
-    const Band piece_band = band_of(shape_, 0, piece_rows_, false);
-    std::int64_t piece =
-        outer_ == nullptr ? band_elements(piece_band) : outer_elements(piece_band, width_, Element::fp32);
+    std::int64_t piece = band_elements(band_of(shape_, 0, piece_rows_, false));
+    if (outer_ != nullptr) {
+      const ConvShape whole = exchanged_ ? exchanged(piece_rows_, 0) : shape_;
+      width_ = outer_width(whole, *outer_);
+      piece = outer_elements(band_of(whole, 0, piece_rows_, false), width_, Element::fp32);
+    }
     if (winograd_.has_weights() || amx_.has_weights()) piece = 0;
     const std::int64_t packed_forward =
         winograd_.has_forward() || amx_.has_forward() ? 0 : spec.groups * packed_weights(shape_, forward_.channels);
@@ -261,31 +264,36 @@ class LanesConv final : public BlockConv {
     for (std::int64_t b = 0; b < count; b += piece_blocks_) {
       const std::int64_t blocks = std::min(piece_blocks_, count - b);
       for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
-        const int end = std::min(begin + piece_rows_, shape_.out_h);
+        const Piece piece{blocks, begin, std::min(begin + piece_rows_, shape_.out_h), is_first && b == 0 && begin == 0};
         const float* x = a.x.fp32() + b * x_block();
-        const bool sets = is_first && b == 0 && begin == 0;
-        const Gradient gradient{dpre + b * dpre_block() + kLanes * begin * shape_.out_w, dpre_block(), dpre_group(),
-                                shape_.out_plane};
-        if (both_) {
-          const Gradient copied = data_of_piece(a, gradient.dy, b, begin, end);
-          add_piece(a, x, copied, blocks, begin, end, sets);
+        const Planes gradient{dpre + b * dpre_block() + kLanes * begin * shape_.out_w, dpre_block(), dpre_group(),
+                              shape_.out_plane};
+        const Planes dy = both_ ? data_of_piece(a, gradient.first, b, piece) : gradient;
+        if (outer_ == nullptr) {
+          add_piece(a, x, dy, piece);
         } else {
-          add_piece(a, x, gradient, blocks, begin, end, sets);
+          add_outer_piece(a, x, dy, piece);
         }
       }
     }
   }
 
-  // Values from one block, group of channels and channel to the next; the last in vectors.
-  struct Gradient {
-    const float* dy;
+  // Rows [begin, end) of some blocks; `sets` if it is the first of all.
+  struct Piece {
+    std::int64_t blocks;
+    int begin, end;
+    bool sets;
+  };
+  // The rows of a piece: values from one block, group of channels and channel to the next; the last in vectors.
+  struct Planes {
+    const float* first;
     std::int64_t block, group, plane;
   };
 
-  // The data gradient of a piece; its rows, copied, serve the weight gradient as well, so that memory is read once.
-  Gradient data_of_piece(const BackwardArguments& a, const float* dy, std::int64_t block, int begin, int end) const {
+  // The data gradient of a piece of one block; its rows, copied, serve the weight gradient as well, so that memory is read once.
+  Planes data_of_piece(const BackwardArguments& a, const float* dy, std::int64_t block, const Piece& piece) const {
     const DataPhase& phase = phases_[0];
-    const Band band = band_of(phase.shape, 0, end - begin, true);
+    const Band band = band_of(phase.shape, 0, piece.end - piece.begin, true);
     const std::int64_t image_size = band_elements(band);
     float* images = bands_.in(a.workspace);
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
@@ -293,51 +301,77 @@ class LanesConv final : public BlockConv {
       copy_band(phase.shape, band, dy + g * dpre_group(), image);
       data_of_band(phase, band.shape, image,
                    packed_.in(a.workspace) + g * packed_weights(phase.shape, data_tile_->channels),
-                   a.dx.fp32() + block * x_block() + g * x_group(), begin);
+                   a.dx.fp32() + block * x_block() + g * x_group(), piece.begin);
     }
-    return {images, 0, image_size, (end - begin) * std::int64_t{shape_.out_w}};
+    return {images, 0, image_size, band.shape.source_plane() / kLanes};
   }
 
-  // The contribution of some rows of some blocks to the weight gradient.
-  void add_piece(const BackwardArguments& a, const float* x, const Gradient& dy, std::int64_t blocks, int begin,
-                 int end, bool is_first) const {
-    const Band band = band_of(shape_, begin, end, false);
-    const std::int64_t size = outer_ == nullptr ? band_elements(band) : outer_elements(band, width_, Element::fp32);
+  // Calls copy(block, group, image) for the images of a piece, `size` floats each, which it returns.
+  template <class F>
+  const float* copy_images(const BackwardArguments& a, const Piece& piece, std::int64_t size, F copy) const {
     float* images = piece_.in(a.workspace);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      for (std::int64_t g = 0; g < spec_.groups; ++g) {
-        const float* from = x + b * x_block() + g * x_group();
-        float* image = images + (b * spec_.groups + g) * size;
-        if (outer_ == nullptr) {
-          copy_band(shape_, band, from, image);
-        } else {
-          copy_band_outer(shape_, band, from, width_, image);
-        }
-      }
+    for (std::int64_t b = 0; b < piece.blocks; ++b) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) copy(b, g, images + (b * spec_.groups + g) * size);
     }
+    return images;
+  }
+
+  // The contribution of a piece to the weight gradient.
+  void add_piece(const BackwardArguments& a, const float* x, const Planes& dy, const Piece& piece) const {
+    const Band band = band_of(shape_, piece.begin, piece.end, false);
+    const std::int64_t size = band_elements(band);
+    const float* images = copy_images(a, piece, size, [&](std::int64_t b, std::int64_t g, float* image) {
+      copy_band(shape_, band, x + b * x_block() + g * x_group(), image);
+    });
     const int taps = shape_.in_channels * shape_.kernel_h * shape_.kernel_w;
-    const int rows = outer_ == nullptr ? weights_->channels : outer_->rows;
-    const int row_tiles = (shape_.out_channels + rows - 1) / rows;
-    const int column_tiles =
-        outer_ == nullptr ? (taps + weights_->taps - 1) / weights_->taps : outer_vector_tiles(shape_, *outer_);
+    const int row_tiles = (shape_.out_channels + weights_->channels - 1) / weights_->channels;
+    const int column_tiles = (taps + weights_->taps - 1) / weights_->taps;
 #pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
     for (std::int64_t g = 0; g < spec_.groups; ++g) {
       for (int column = 0; column < column_tiles; ++column) {
         for (int row = 0; row < row_tiles; ++row) {
-          const auto count = static_cast<int>(blocks);
-          float* dw = a.parameter_gradients[0] + g * group_parameters();
-          const float* image = images + g * size;
-          const float* gradient = dy.dy + g * dy.group;
-          if (outer_ == nullptr) {
-            weights_->kernel(
-                {band.shape, image, spec_.groups * size, gradient, dy.block, dy.plane, count, dw, !is_first}, row,
-                column);
-          } else {
-            outer_->kernel(
-                {band.shape, image, spec_.groups * size, width_, gradient, dy.block, dy.plane, count, dw, !is_first},
-                row, column);
-          }
+          weights_->kernel(
+              {band.shape, images + g * size, spec_.groups * size, dy.first + g * dy.group, dy.block, dy.plane,
+               static_cast<int>(piece.blocks), a.parameter_gradients[0] + g * group_parameters(), !piece.sets},
+              row, column);
+        }
+      }
+    }
+  }
+
+  // The shape of the image if input and output channels are exchanged: so many rows of planes that are `plane` vectors apart.
+  ConvShape exchanged(int rows, std::int64_t plane) const {
+    ConvShape s = shape_;
+    std::swap(s.in_channels, s.out_channels);
+    s.in_h = s.out_h = rows;
+    s.source_gap = static_cast<int>(plane - std::int64_t{rows} * s.in_w);
+    return s;
+  }
+
+  // The same with channels in the lanes: those of the input, or those of the output if they are fewer.
+  void add_outer_piece(const BackwardArguments& a, const float* x, const Planes& dy, const Piece& piece) const {
+    const int rows = piece.end - piece.begin;
+    const std::int64_t x_plane = std::int64_t{shape_.in_h} * shape_.in_w;
+    const Planes image{x + kLanes * piece.begin * shape_.in_w, x_block(), x_group(), x_plane};
+    const ConvShape whole = exchanged_ ? exchanged(rows, dy.plane) : shape_;
+    const Band band = exchanged_ ? band_of(whole, 0, rows, false) : band_of(whole, piece.begin, piece.end, false);
+    const Planes lanes_of = exchanged_ ? dy : Planes{x, x_block(), x_group(), x_plane};
+    const Planes& scalars = exchanged_ ? image : dy;
+    const std::int64_t size = outer_elements(band, width_, Element::fp32);
+    const float* images = copy_images(a, piece, size, [&](std::int64_t b, std::int64_t g, float* to) {
+      copy_band_outer(whole, band, lanes_of.first + b * lanes_of.block + g * lanes_of.group, width_, to);
+    });
+    const int row_tiles = (whole.out_channels + outer_->rows - 1) / outer_->rows;
+    const int vector_tiles = outer_vector_tiles(whole, *outer_);
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads_)
+    for (std::int64_t g = 0; g < spec_.groups; ++g) {
+      for (int vector = 0; vector < vector_tiles; ++vector) {
+        for (int row = 0; row < row_tiles; ++row) {
+          outer_->kernel({band.shape, images + g * size, spec_.groups * size, width_, scalars.first + g * scalars.group,
+                          scalars.block, scalars.plane, static_cast<int>(piece.blocks),
+                          a.parameter_gradients[0] + g * group_parameters(), !piece.sets, exchanged_},
+                         row, vector);
         }
       }
     }
@@ -364,6 +398,7 @@ class LanesConv final : public BlockConv {
   const lanes::WeightsTile* weights_ = nullptr;  // or
   const lanes::OuterTile* outer_ = nullptr;
   std::int64_t width_ = 0;
+  bool exchanged_ = false;  // the outer tile has output channels in the lanes
   int threads_;
   AmxDirections<float> amx_;  // for tf32
   WinogradDirections<float> winograd_;

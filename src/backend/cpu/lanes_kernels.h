@@ -34,10 +34,11 @@ struct ConvShape {
   int kernel_h, kernel_w;
   int stride;  // between the windows of neighbouring outputs
   std::int64_t out_plane, out_row, out_step;
+  int source_gap = 0;  // unused vectors behind the stored rows of each channel
 
   int source_h() const { return in_h + 2 * border_h; }
   int source_w() const { return in_w + 2 * border_w; }
-  std::int64_t source_plane() const { return std::int64_t{16} * source_h() * source_w(); }
+  std::int64_t source_plane() const { return std::int64_t{16} * (source_h() * source_w() + source_gap); }
 };
 
 // With pairs, each float of x and w is a pair of bf16 numbers, of input channels 2c (the lower half) and 2c + 1,
@@ -81,6 +82,8 @@ using ConvWeights = void (*)(const WeightGradient<Value>& task, int channel_tile
 // product of the gradients of output channels with the input channels.
 //   x       blocks of [source_h][source_w][16][width] values, or [8][width] pairs of samples, `x_block` floats apart,
 //           where `width` is the number of input channels rounded up to whole tiles, zero beyond the last channel
+// Where all windows are single pixels, input and output channels may be exchanged, so that the fewer ones are in the lanes: `shape`
+// has the output channels as in_channels, x is the gradient and dy the image.
 template <class Value>
 struct OuterGradient {
   ConvShape shape;
@@ -93,6 +96,7 @@ struct OuterGradient {
   int blocks;
   float* dw;
   bool accumulate;
+  bool exchanged = false;
 };
 // Computes all taps of the tile of output and input channels with the given indices.
 template <class Value>

@@ -129,6 +129,8 @@ Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
   }
   s.in_h = (last - band.first_row + band.step - 1) / band.step;
   s.out_h = end - begin;
+  // Channels at distances of whole pages would share a few sets of the first-level cache.
+  s.source_gap = s.in_channels > 1 && s.source_h() * s.source_w() % 4 == 0 ? 2 : 0;
   return band;
 }
 
@@ -158,6 +160,7 @@ ConvShape shape_in(const Band& band, const DataPhase& phase, int begin, int end)
   ConvShape s = phase.shape;
   s.in_h = band.shape.in_h;
   s.in_w = band.shape.in_w;
+  s.source_gap = band.shape.source_gap;
   s.pad_top += band.first_row - begin;
   s.out_h = std::max(std::min(end, s.out_h) - begin, 0);
   return s;
@@ -197,7 +200,7 @@ void copy_values(const Value* from, Value* to, std::int64_t count, std::int64_t 
   constexpr std::int64_t kCacheLine = 64 / sizeof(Value);
   for (std::int64_t at = 0; at < count; at += kCopied) {
     const std::int64_t copied = std::min(kCopied, count - at);
-    for (std::int64_t line = 0; line < copied; line += kCacheLine) __builtin_prefetch(from + at + next + line, 0, 3);
+    for (std::int64_t line = 0; line < copied; line += kCacheLine) __builtin_prefetch(from + at + next + line, 0, 2);
     std::copy_n(from + at, copied, to + at);
   }
 }
@@ -252,7 +255,7 @@ void copy_outer(const ConvShape& whole, const Band& band, const Value* x, std::i
   constexpr int kTogether = 8;
   const lanes::Kernels& kernels = lanes::kernels();
   const auto& transpose = of_values<Value>(kernels.transpose_samples, kernels.transpose_pairs);
-  const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
+  const std::int64_t plane = kLanes * (std::int64_t{whole.in_w} * whole.in_h + whole.source_gap);
   constexpr std::size_t kPerFloat = bytes_of(Element::fp32) / sizeof(Value);
   const std::int64_t position = kLanes * width / static_cast<std::int64_t>(kPerFloat);
   for (int c = 0; c < width; c += kTogether) {

@@ -86,7 +86,8 @@ inline std::int64_t outer_width(const lanes::ConvShape& shape, const lanes::Oute
 inline int outer_vector_tiles(const lanes::ConvShape& shape, const lanes::OuterTile& tile) {
   return static_cast<int>(round_up(shape.in_channels, kLanes * tile.vectors) / (kLanes * tile.vectors));
 }
-// The image with `width` channels in the lanes, as an outer gradient reads it, and its size in floats.
+// The image with `width` channels in the lanes, as an outer gradient reads it, and its size in floats. There may be a
+// source_gap behind the planes of x.
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const float* x, std::int64_t width, float* to);
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to);
 std::int64_t outer_elements(const Band& band, std::int64_t width, Element element);
