@@ -86,7 +86,7 @@ std::int64_t parameter_elements(const OpSpec& spec, std::size_t which);
 std::int64_t statistic_elements(const OpSpec& spec);
 
 // Weight, bias and input bias, if the operator has them; or those of operators that are one (OpJoiner::join()).
-inline constexpr std::size_t kMaxParameters = 6;
+inline constexpr std::size_t kMaxParameters = 7;
 
 struct ForwardArguments {
   ConstActivations x = nullptr;

@@ -5,8 +5,6 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kMostJoined = 4;
-
 // Whether a stage reads the one before it and nothing else, and no other stage reads that.
 bool reads_alone(const std::vector<Stage>& stages, std::size_t s) {
   const auto reads_before = [&](const StageInput& input) { return input.stage + 1 == static_cast<int>(s); };
@@ -19,10 +17,11 @@ bool reads_alone(const std::vector<Stage>& stages, std::size_t s) {
 
 }  // namespace
 
-std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout) {
+std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout,
+                          std::size_t most) {
   std::size_t joined = 1;
   std::int64_t statistics = -1;
-  for (std::size_t s = first; s < std::min(first + kMostJoined, stages.size()); ++s) {
+  for (std::size_t s = first; s < std::min(first + most, stages.size()); ++s) {
     // An operator computes all of its gradients or none.
     if (s > first && (!reads_alone(stages, s) || stages[s].backward != stages[first].backward)) break;
     // The operator takes running statistics that lie behind one another.

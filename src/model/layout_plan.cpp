@@ -43,9 +43,12 @@ template <class F>
 void each_join(OpFactory& ops, const std::vector<Stage>& stages, F f) {
   for (const Layout layout : kLayouts) {
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      const std::size_t count = joined_stages(ops, stages, s, layout);
-      if (count == 1 || !is_usable(ops, stages, s, layout) || !is_usable(ops, stages, s + count - 1, layout)) continue;
-      f(KernelQuery{stages[s].spec, layout, layout, specs_of(stages, s + 1, count - 1)}, s);
+      if (!is_usable(ops, stages, s, layout)) continue;
+      for (std::size_t count = joined_stages(ops, stages, s, layout); count > 1;
+           count = joined_stages(ops, stages, s, layout, count - 1)) {
+        if (!is_usable(ops, stages, s + count - 1, layout)) continue;
+        f(KernelQuery{stages[s].spec, layout, layout, specs_of(stages, s + 1, count - 1)}, s);
+      }
     }
   }
 }
@@ -56,34 +59,39 @@ struct Join {
   double seconds;
 };
 
-// The time of the stages from `first` to `end` in one layout, where those that are faster joined are.
-double best_seconds(const std::vector<double>& separate, const std::vector<Join>& joins, std::size_t first,
-                    std::size_t end) {
-  if (first == end) return 0;
-  double best = separate[first] + best_seconds(separate, joins, first + 1, end);
-  for (const Join& join : joins) {
-    if (join.first != first || first + join.count > end) continue;
-    best = std::min(best, join.seconds + best_seconds(separate, joins, first + join.count, end));
-  }
-  return best;
-}
-
-// Removes the joins of stages that are faster otherwise, which it returns, and those within others that remain.
-std::vector<std::size_t> drop_slow_joins(const std::vector<double>& separate, std::vector<Join>& joins) {
-  std::vector<std::size_t> dropped;
-  std::vector<Join> kept;
-  for (const Join& join : joins) {
-    if (!kept.empty() && join.first < kept.back().first + kept.back().count) continue;
-    const double otherwise =
-        separate[join.first] + best_seconds(separate, joins, join.first + 1, join.first + join.count);
-    if (join.seconds < otherwise) {
-      kept.push_back(join);
-    } else {
-      dropped.push_back(join.first);
+// Removes the joins that are not in the fastest way to compute all stages in one layout. Returns the stages that are separate
+// from those after them though an operator could compute both.
+std::vector<std::size_t> keep_fastest_joins(const std::vector<double>& separate, std::vector<Join>& joins) {
+  const std::size_t count = separate.size();
+  // A stage that cannot have the layout makes no difference between the ways, unless it can be joined.
+  constexpr double kProhibitive = 1e9;
+  const auto seconds = [&](std::size_t s) {
+    const bool covered = std::any_of(joins.begin(), joins.end(),
+                                     [&](const Join& join) { return join.first <= s && s < join.first + join.count; });
+    return separate[s] < kImpossible ? separate[s] : covered ? kProhibitive : 0;
+  };
+  std::vector<double> best(count + 1, 0);  // of the stages from one on
+  std::vector<const Join*> chosen(count, nullptr);
+  for (std::size_t s = count; s-- > 0;) {
+    best[s] = seconds(s) + best[s + 1];
+    for (const Join& join : joins) {
+      if (join.first != s || join.seconds + best[s + join.count] >= best[s]) continue;
+      best[s] = join.seconds + best[s + join.count];
+      chosen[s] = &join;
     }
   }
+  std::vector<std::size_t> separated;
+  std::vector<Join> kept;
+  for (std::size_t s = 0; s < count;) {
+    const std::size_t together = chosen[s] == nullptr ? 1 : chosen[s]->count;
+    const bool more = std::any_of(joins.begin(), joins.end(),
+                                  [&](const Join& join) { return join.first == s && join.count > together; });
+    if (chosen[s] != nullptr) kept.push_back(*chosen[s]);
+    s += together;
+    if (more) separated.push_back(s - 1);
+  }
   joins = std::move(kept);
-  return dropped;
+  return separated;
 }
 
 // Where all stages of a join have layout number `layout`, their times count as that of one operator.
@@ -181,7 +189,7 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
       problem.add({before, s}, transfers);
     }
   }
-  std::array<std::vector<std::size_t>, kChoices> separations;  // first stages of what is faster without a join
+  std::array<std::vector<std::size_t>, kChoices> separations;  // stages that are faster without those after them
   std::array<std::vector<Join>, kChoices> joins;
   each_join(ops, stages, [&](const KernelQuery& query, std::size_t first) {
     const KernelChoice* joined = find(query);
@@ -195,7 +203,7 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
       const KernelChoice* choice = find({stage.spec, kLayouts[l], kLayouts[l]});
       separate.push_back(choice == nullptr ? kImpossible : choice->seconds);
     }
-    separations[l] = drop_slow_joins(separate, joins[l]);
+    separations[l] = keep_fastest_joins(separate, joins[l]);
     for (const Join& join : joins[l]) add_gain(problem, join, l, separate);
   }
   const Elimination::Best best = problem.minimize();

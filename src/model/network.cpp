@@ -76,8 +76,9 @@ std::size_t Network::in_layout(std::size_t value, Layout layout, std::size_t sta
 // and does not find them faster separately; otherwise the step is left as it is.
 void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const {
   const Layout layout = plan.stages[first].layout;
-  if (plan.stages[first].separate) return;
-  const std::size_t count = joined_stages(backend_.ops(), stages, first, layout);
+  std::size_t most = 1;
+  while (first + most < stages.size() && !plan.stages[first + most - 1].separate) ++most;
+  const std::size_t count = joined_stages(backend_.ops(), stages, first, layout, std::min(most, kMostJoined));
   for (std::size_t s = first + 1; s < first + count; ++s) {
     if (plan.stages[s].layout != layout) return;
   }

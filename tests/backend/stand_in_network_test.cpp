@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -192,6 +193,47 @@ TEST(StandInNetwork, ComputesWhatTheCpuComputesWithJoinedOperators) {
   EXPECT_EQ(actual.joined, 2);
   compare(actual, expected, 1e-4, 1e-4, 1e-4);
   compare(run(*make_cuda_backend({.precision = Precision::bf16}), problem), expected, 5e-2, 0.2, 2e-2);
+}
+
+// The first stage of the first block that one operator computes together with others, and the shape of the last one's result, in the
+// plan that is fastest if separate stages take a second each and joined ones these seconds; "" for none.
+std::string joined_in_plan(const Problem& problem, double five, double front, double behind, double three) {
+  const auto backend = make_cuda_backend({.precision = Precision::bf16});
+  const std::vector<Stage> stages = make_stages(problem.graph, kBatch, backend->ops().takes_bias_into_norm());
+  const std::vector<KernelQuery> queries = kernel_queries(backend->ops(), stages);
+  std::vector<KernelChoice> answers;
+  for (const KernelQuery& query : queries) {
+    const bool liked = query.from == Layout::nhwc && query.to == Layout::nhwc;
+    const bool begins_with_conv = std::holds_alternative<ConvSpec>(query.spec);
+    const std::size_t count = 1 + query.rest.size();
+    const double seconds = count == 1 ? 1 : count == 3 ? three : count == 5 ? five : begins_with_conv ? front : behind;
+    const std::string kernels =
+        liked && count == 1 ? backend->ops().choose(query.spec, query.from, query.to, ChoiceMode::fixed).kernels : "";
+    answers.push_back({kernels, liked ? seconds : 100.0});
+  }
+  const LayoutPlan plan = plan_layouts(backend->ops(), stages, queries, answers);
+  const std::string text = to_text(plan);
+  EXPECT_EQ(to_text(layout_plan_from_text(text, stages)), text);
+  const std::vector<float> scale(problem.image().channels, 1.0F);
+  const NetworkConfig config{
+      .batch = kBatch, .image = problem.image(), .scale = scale, .shift = scale, .plan_only = true};
+  std::istringstream lines(Network(*backend, problem.graph, config, plan).describe());
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("one.") || !line.ends_with(" joined")) continue;
+    const std::size_t shape = line.find("-> ") + 3;
+    return line.substr(0, line.find(' ')) + " to " + line.substr(shape, line.find(' ', shape) - shape);
+  }
+  return "";
+}
+
+// Of the operators that could compute some of a block's stages, plans have the fastest.
+TEST(StandInNetwork, PlansJoinAsManyStagesAsIsFastest) {
+  const Problem problem(make_inverted_residuals());
+  EXPECT_EQ(joined_in_plan(problem, 4.5, 3.9, 3.9, 2.9), "one.expand to 8x8x8");
+  EXPECT_EQ(joined_in_plan(problem, 4.5, 3.4, 3.9, 2.9), "one.expand to 48x8x8");
+  EXPECT_EQ(joined_in_plan(problem, 4.5, 3.9, 3.4, 2.9), "one.norm1 to 8x8x8");
+  EXPECT_EQ(joined_in_plan(problem, 4.5, 3.6, 3.6, 2.1), "one.norm1 to 48x8x8");
+  EXPECT_EQ(joined_in_plan(problem, 5.1, 4.1, 4.1, 3.1), "");
 }
 
 // Moves biases away from zero, so that rounding to bf16 does not decide which units pass their ReLU: of a linear layer with

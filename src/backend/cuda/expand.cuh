@@ -1,4 +1,4 @@
-// Shared by the kernels of expand.h; see Note [Tiles of rows] there.
+// Shared by the kernels of expand.h and project.h; see Note [Tiles of rows] in the former.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,18 @@ inline constexpr std::uint32_t kMostSlices = 3;
 // Odd distances between rows, so that 8 neighbours are in different banks.
 inline constexpr std::uint32_t kInputPitch = kInputUnits + 1;
 inline constexpr std::uint32_t kSlicePitch = kSliceUnits + 1;
+
+// Tiles of rows, of which a block takes a chunk.
+struct RowTiling {
+  std::uint32_t tiles, chunks, tiles_per_chunk;
+
+  RowTiling(std::uint32_t rows, std::uint32_t tile_rows) {
+    constexpr std::uint32_t kMostBlocks = 384;  // one wave, as kMostTiles of rows.cuh
+    tiles = (rows + tile_rows - 1) / tile_rows;
+    chunks = tiles < kMostBlocks ? tiles : kMostBlocks;
+    tiles_per_chunk = (tiles + chunks - 1) / chunks;
+  }
+};
 
 // Of the thread in its block, whose rows of threads are kSliceUnits wide.
 __device__ inline unsigned expand_thread() { return threadIdx.y * kSliceUnits + threadIdx.x; }

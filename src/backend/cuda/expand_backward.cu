@@ -8,18 +8,6 @@ namespace ddp::cuda {
 namespace {
 
 constexpr std::uint32_t kTileRows = 64;
-constexpr std::uint32_t kMostBlocksOfTiles = 384;  // one wave, as kMostTiles of rows.cuh
-
-struct RowTiling {
-  std::uint32_t tiles, chunks, tiles_per_chunk;
-
-  explicit RowTiling(std::uint32_t rows) {
-    tiles = (rows + kTileRows - 1) / kTileRows;
-    chunks = tiles < kMostBlocksOfTiles ? tiles : kMostBlocksOfTiles;
-    tiles_per_chunk = (tiles + chunks - 1) / chunks;
-  }
-};
-
 struct Tensors {
   const __nv_bfloat16* x;
   const __nv_bfloat16* y;
@@ -163,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // Block of kChunkColumns x kChunkLines.
 __global__ void __launch_bounds__(kChunkThreads)
-    expand_sums_kernel(const float* partial, unsigned chunks, unsigned count, float* sums) {
+    chunk_sums_kernel(const float* partial, unsigned chunks, unsigned count, float* sums) {
   add_chunks(partial, chunks, count, [&](unsigned i, float sum) { sums[i] = sum; });
 }
 
@@ -174,13 +162,13 @@ std::uint32_t rows_of_samples(const ConvSpec& spec, std::int64_t samples) {
 }  // namespace
 
 std::int64_t expand_backward_sums(const ConvSpec& spec) {
-  return std::int64_t{RowTiling(rows_of_samples(spec, spec.batch)).chunks} * spec.weights();
+  return std::int64_t{RowTiling(rows_of_samples(spec, spec.batch), kTileRows).chunks} * spec.weights();
 }
 
 void expand_backward(cudaStream_t stream, const ConvSpec& spec, const ExpandBackward& a) {
   const std::uint32_t rows = rows_of_samples(spec, a.samples);
   const auto outputs = static_cast<std::uint32_t>(spec.output_channels);
-  const RowTiling tiling(rows);
+  const RowTiling tiling(rows, kTileRows);
   const Tensors tensors{as<__nv_bfloat16>(a.x),
                         as<__nv_bfloat16>(a.y),
                         as<__nv_bfloat16>(a.g),
@@ -198,9 +186,12 @@ void expand_backward(cudaStream_t stream, const ConvSpec& spec, const ExpandBack
                       : outputs <= 2 * kSliceChannels ? expand_backward_kernel<2>
                                                       : expand_backward_kernel<3>;
   launch(stream, dim3(tiling.chunks), dim3(kSliceUnits, kThreads / kSliceUnits), kernel, tiling, tensors, gradient);
-  const auto count = static_cast<unsigned>(spec.weights());
-  launch(stream, chunk_blocks(count), dim3(kChunkColumns, kChunkLines), expand_sums_kernel, a.partial_sums,
-         tiling.chunks, count, a.weights_gradient);
+  add_up_chunks(stream, a.partial_sums, tiling.chunks, static_cast<unsigned>(spec.weights()), a.weights_gradient);
+}
+
+void add_up_chunks(cudaStream_t stream, const float* partial, unsigned chunks, unsigned count, float* sums) {
+  launch(stream, chunk_blocks(count), dim3(kChunkColumns, kChunkLines), chunk_sums_kernel, partial, chunks, count,
+         sums);
 }
 
 }  // namespace ddp::cuda

@@ -1,13 +1,15 @@
-// Batch normalisation, depthwise convolution and batch normalisation as one operator, and the 1x1 convolution in front of
-// them if expand.h supports it. What the first normalisation would write is computed wherever the depthwise convolution
-// reads it, and the results of the convolutions are saved; statistics and sums that the separate operators read whole
-// tensors for are taken where these are written. traffic() lists the passes.
+// Batch normalisation, depthwise convolution and batch normalisation as one operator, the 1x1 convolution in front of
+// them if expand.h supports it, and the one behind them if project.h does. What the first normalisation would write is computed
+// wherever the depthwise convolution reads it, what the second one would write wherever the convolution behind reads it, and the
+// results of the convolutions are saved; statistics and sums that the separate operators read whole tensors for are
+// taken where these are written. traffic() lists the passes.
 #include <algorithm>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/expand.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/project.h"
 #include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 #include "base/error.h"
@@ -19,10 +21,12 @@ constexpr Layout kLayout = Layout::nhwc;
 
 class CudaNormDepthwise final : public Op {
  public:
-  // `wide`: the convolution in front, if there is one.
-  CudaNormDepthwise(const CudaContext& context, const std::optional<ConvSpec>& wide, const NormDepthwiseSpec& spec)
+  // `wide`: the convolution in front, and `narrow`: the one behind, if there are such.
+  CudaNormDepthwise(const CudaContext& context, const std::optional<ConvSpec>& wide, const NormDepthwiseSpec& spec,
+                    const std::optional<ConvSpec>& narrow)
       : context_(context),
         wide_(wide),
+        narrow_(narrow),
         spec_(spec),
         element_(context.element()),
         first_(wide ? 1 : 0),
@@ -31,9 +35,11 @@ class CudaNormDepthwise final : public Op {
         widened_(saved_.add<std::byte>(wide ? input_bytes(spec.conv.batch) : 0)),
         convolved_(saved_.add<std::byte>(result_bytes(spec.conv.batch))),
         gradient_(space_.add<std::byte>(wide ? input_bytes(spec.conv.batch) : 0)),
+        result_gradient_(space_.add<std::byte>(narrow ? result_bytes(spec.conv.batch) : 0)),
         partial_sums_(space_.add<float>(
             std::max({moments_sums(), sums_of(spec.before), sums_of(spec.after), norm_depthwise_forward_sums(spec.conv),
-                      norm_depthwise_backward_sums(spec.conv), wide ? expand_backward_sums(*wide) : 0}))) {}
+                      norm_depthwise_backward_sums(spec.conv), wide ? expand_backward_sums(*wide) : 0,
+                      narrow ? project_backward_sums(*narrow) : 0}))) {}
 
   std::size_t saved_bytes() const override { return saved_.bytes(); }
   std::size_t workspace_bytes() const override { return space_.bytes(); }
@@ -42,7 +48,8 @@ class CudaNormDepthwise final : public Op {
   std::optional<OpTraffic> traffic() const override {
     const auto x = static_cast<double>(input_bytes(spec_.conv.batch));
     const auto y = static_cast<double>(result_bytes(spec_.conv.batch));
-    const auto narrow = static_cast<double>(x_bytes(spec_.conv.batch));
+    const auto first = static_cast<double>(x_bytes(spec_.conv.batch));
+    const auto last = static_cast<double>(y_bytes(spec_.conv.batch));
     const auto bytes = [](std::int64_t floats) { return sizeof(float) * static_cast<double>(floats); };
     const double taps = bytes(spec_.conv.weights());
     const double weights = wide_ ? bytes(wide_->weights()) : 0;
@@ -50,15 +57,23 @@ class CudaNormDepthwise final : public Op {
     const double forward_sums = bytes(norm_depthwise_forward_sums(spec_.conv));
     const double backward_sums = bytes(norm_depthwise_backward_sums(spec_.conv));
     OpTraffic traffic;
-    traffic.forward += wide_ ? kernel({narrow, weights, moments}, {x, moments}) : kernel({x, moments}, {moments});
+    traffic.forward += wide_ ? kernel({first, weights, moments}, {x, moments}) : kernel({x, moments}, {moments});
     traffic.forward += kernel({x, taps, forward_sums}, {y, forward_sums});
-    traffic.forward += kernel({y}, {y});
-    traffic.backward += kernel({y, y, bytes(sums_of(spec_.after))}, {bytes(sums_of(spec_.after))});
+    if (narrow_) {
+      const double sums = bytes(project_backward_sums(*narrow_));
+      const double factors = bytes(narrow_->weights());
+      traffic.forward += kernel({y, factors}, {last});
+      traffic.backward += kernel({y, last, factors}, {y, sums});
+      traffic.backward += kernel({sums}, {factors});
+    } else {
+      traffic.forward += kernel({y}, {y});
+      traffic.backward += kernel({y, y, bytes(sums_of(spec_.after))}, {bytes(sums_of(spec_.after))});
+    }
     traffic.backward += kernel({x, y, y, taps}, {x, backward_sums});
     traffic.backward += kernel({backward_sums}, {taps});
     if (wide_) {
       const double expand_sums = bytes(expand_backward_sums(*wide_));
-      traffic.backward += kernel({x, x, narrow, weights}, {narrow, expand_sums});
+      traffic.backward += kernel({x, x, first, weights}, {first, expand_sums});
       traffic.backward += kernel({expand_sums}, {weights});
     } else {
       traffic.backward += kernel({x, x}, {x});
@@ -68,14 +83,14 @@ class CudaNormDepthwise final : public Op {
 
   void forward(const ForwardArguments& a) override {
     DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.y.data()));
-    zero(a.y.data(), result_bytes(a.active), result_bytes(spec_.conv.batch));
+    zero(a.y.data(), y_bytes(a.active), y_bytes(spec_.conv.batch));
     if (a.active == 0) return;
     float* const after_statistics = a.statistics + spec_.before.statistic_elements();
     NormDepthwiseForward convolution;
     convolution.samples = a.active;
     convolution.x = wide_ ? widened_.in(a.saved) : a.x.data();
     convolution.weights = a.parameters[first_ + kWeight];
-    convolution.y = a.training ? convolved_.in(a.saved) : a.y.data();
+    convolution.y = a.training || narrow_ ? convolved_.in(a.saved) : a.y.data();
     convolution.before = norm_at(a.parameters, kBefore);
     convolution.before.statistics = a.statistics;
     convolution.after = norm_at(a.parameters, kAfter);
@@ -87,15 +102,7 @@ class CudaNormDepthwise final : public Op {
     }
     begin_forward(a, convolution);
     norm_depthwise(context_.stream, element_, spec_, convolution);
-    if (!a.training) return;
-    BatchNormForward norm;
-    norm.samples = a.active;
-    norm.x = convolution.y;
-    norm.y = a.y.data();
-    norm.weight = convolution.after.weight;
-    norm.bias = convolution.after.bias;
-    norm.means = convolution.after.means;
-    batch_norm_normalize(context_.stream, element_, spec_.after, kLayout, norm);
+    end_forward(a, convolution);
   }
 
   void backward(const BackwardArguments& a) override {
@@ -106,22 +113,10 @@ class CudaNormDepthwise final : public Op {
       return;
     }
     float* const* gradients = a.parameter_gradients.data() + first_;
-    BatchNormBackward norm;
-    norm.samples = a.active;
-    norm.x = convolved_.in(a.saved);
-    norm.dy = a.dy.data();
-    norm.weight = a.parameters[first_ + kAfter];
-    norm.bias = a.parameters[first_ + kAfter + 1];
-    norm.weight_gradient = gradients[kAfter];
-    norm.bias_gradient = gradients[kAfter + 1];
-    norm.means = after_means_.in(a.saved);
-    norm.partial_sums = partial_sums_.in(a.workspace);
-    batch_norm_sums(context_.stream, element_, spec_.after, kLayout, norm);
     NormDepthwiseBackward convolution;
     convolution.samples = a.active;
     convolution.x = wide_ ? widened_.in(a.saved) : a.x.data();
-    convolution.convolved = norm.x;
-    convolution.dy = a.dy.data();
+    convolution.convolved = convolved_.in(a.saved);
     convolution.dx = wide_ ? gradient_.in(a.workspace) : a.dx.data();
     convolution.weights = a.parameters[first_ + kWeight];
     convolution.weights_gradient = gradients[kWeight];
@@ -129,11 +124,12 @@ class CudaNormDepthwise final : public Op {
     convolution.before.means = before_means_.in(a.saved);
     convolution.after = norm_at(a.parameters, kAfter);
     convolution.after.means = after_means_.in(a.saved);
-    convolution.after_weight_gradient = norm.weight_gradient;
-    convolution.after_bias_gradient = norm.bias_gradient;
+    convolution.after_weight_gradient = gradients[kAfter];
+    convolution.after_bias_gradient = gradients[kAfter + 1];
     convolution.before_weight_gradient = gradients[kBefore];
     convolution.before_bias_gradient = gradients[kBefore + 1];
-    convolution.partial_sums = norm.partial_sums;
+    convolution.partial_sums = partial_sums_.in(a.workspace);
+    convolution.dy = begin_backward(a, convolution);
     norm_depthwise_backward(context_.stream, element_, spec_, convolution);
     end_backward(a, convolution);
   }
@@ -143,6 +139,7 @@ class CudaNormDepthwise final : public Op {
   static constexpr std::size_t kBefore = 0;
   static constexpr std::size_t kWeight = 2;
   static constexpr std::size_t kAfter = 3;
+  static constexpr std::size_t kBehind = 5;
 
   NormPointers norm_at(const std::array<const float*, kMaxParameters>& parameters, std::size_t place) const {
     return {parameters.at(first_ + place), parameters.at(first_ + place + 1), nullptr, nullptr};
@@ -170,6 +167,63 @@ class CudaNormDepthwise final : public Op {
       norm.partial_sums = convolution.partial_sums;
       batch_norm_moments(context_.stream, element_, spec_.before, kLayout, norm);
     }
+  }
+
+  // Computes y from what the depthwise convolution has written, which in evaluation is normalised.
+  void end_forward(const ForwardArguments& a, const NormDepthwiseForward& convolution) const {
+    if (narrow_) {
+      ProjectForward narrow;
+      narrow.samples = a.active;
+      narrow.x = convolution.y;
+      narrow.weights = a.parameters[first_ + kBehind];
+      narrow.y = a.y.data();
+      if (a.training) {
+        narrow.norm = {&spec_.after, convolution.after.means, convolution.after.weight, convolution.after.bias};
+      }
+      project(context_.stream, *narrow_, narrow);
+    } else if (a.training) {
+      BatchNormForward norm;
+      norm.samples = a.active;
+      norm.x = convolution.y;
+      norm.y = a.y.data();
+      norm.weight = convolution.after.weight;
+      norm.bias = convolution.after.bias;
+      norm.means = convolution.after.means;
+      batch_norm_normalize(context_.stream, element_, spec_.after, kLayout, norm);
+    }
+  }
+
+  // Computes the gradients of the second normalisation's parameters. Returns the gradient of its result, or that before its
+  // activation.
+  const void* begin_backward(const BackwardArguments& a, const NormDepthwiseBackward& convolution) const {
+    float* const* gradients = a.parameter_gradients.data() + first_;
+    if (narrow_) {
+      ProjectBackward narrow;
+      narrow.samples = a.active;
+      narrow.x = convolution.convolved;
+      narrow.dy = a.dy.data();
+      narrow.g = result_gradient_.in(a.workspace);
+      narrow.weights = a.parameters[first_ + kBehind];
+      narrow.weights_gradient = gradients[kBehind];
+      narrow.norm = {&spec_.after, convolution.after.means, convolution.after.weight, convolution.after.bias};
+      narrow.norm_weight_gradient = gradients[kAfter];
+      narrow.norm_bias_gradient = gradients[kAfter + 1];
+      narrow.partial_sums = convolution.partial_sums;
+      project_backward(context_.stream, *narrow_, narrow);
+      return narrow.g;
+    }
+    BatchNormBackward norm;
+    norm.samples = a.active;
+    norm.x = convolution.convolved;
+    norm.dy = a.dy.data();
+    norm.weight = convolution.after.weight;
+    norm.bias = convolution.after.bias;
+    norm.weight_gradient = gradients[kAfter];
+    norm.bias_gradient = gradients[kAfter + 1];
+    norm.means = convolution.after.means;
+    norm.partial_sums = convolution.partial_sums;
+    batch_norm_sums(context_.stream, element_, spec_.after, kLayout, norm);
+    return a.dy.data();
   }
 
   // Computes dx from the gradient before the activation of the first normalisation.
@@ -209,9 +263,12 @@ class CudaNormDepthwise final : public Op {
   std::int64_t bytes_in(const Shape& shape, std::int64_t samples) const {
     return samples * shape.elements() * static_cast<std::int64_t>(bytes_of(element_));
   }
-  // Of the operator's input, and of the input and the result of the depthwise convolution.
+  // Of the operator's input and result, and of those of the depthwise convolution.
   std::int64_t x_bytes(std::int64_t samples) const {
     return bytes_in(wide_ ? wide_->input : spec_.conv.input, samples);
+  }
+  std::int64_t y_bytes(std::int64_t samples) const {
+    return bytes_in(narrow_ ? narrow_->convolved() : spec_.conv.convolved(), samples);
   }
   std::int64_t input_bytes(std::int64_t samples) const { return bytes_in(spec_.conv.input, samples); }
   std::int64_t result_bytes(std::int64_t samples) const { return bytes_in(spec_.conv.convolved(), samples); }
@@ -231,16 +288,17 @@ class CudaNormDepthwise final : public Op {
       clear_at(first_ + norm + 1, channels);
     }
     clear_at(first_ + kWeight, spec_.conv.weights());
+    if (narrow_) clear_at(first_ + kBehind, narrow_->weights());
   }
 
   const CudaContext& context_;
-  std::optional<ConvSpec> wide_;
+  std::optional<ConvSpec> wide_, narrow_;
   NormDepthwiseSpec spec_;
   Element element_;
   std::size_t first_;  // the place of the first normalisation's parameters
   Workspace saved_, space_;
   Workspace::Part<float> before_means_, after_means_;
-  Workspace::Part<std::byte> widened_, convolved_, gradient_;
+  Workspace::Part<std::byte> widened_, convolved_, gradient_, result_gradient_;
   Workspace::Part<float> partial_sums_;
 };
 
@@ -251,14 +309,14 @@ bool joins(const CudaContext& context, const BatchNormSpec& norm) {
 }  // namespace
 
 std::unique_ptr<Op> make_cuda_norm_depthwise(const CudaContext& context, std::span<const OpSpec> specs, Layout layout) {
-  if (layout != kLayout || specs.size() < 3 || specs.size() > 4) return nullptr;
+  if (layout != kLayout || specs.size() < 3) return nullptr;
   std::optional<ConvSpec> wide;
-  if (specs.size() == 4) {
-    const auto* first = std::get_if<ConvSpec>(specs.data());
-    if (first == nullptr || !expand_takes(context.element(), *first)) return nullptr;
+  if (const auto* first = std::get_if<ConvSpec>(specs.data())) {
+    if (!expand_takes(context.element(), *first)) return nullptr;
     wide = *first;
     specs = specs.subspan(1);
   }
+  if (specs.size() < 3 || specs.size() > 4) return nullptr;
   const auto* before = std::get_if<BatchNormSpec>(specs.data());
   const auto* conv = std::get_if<ConvSpec>(&specs[1]);
   const auto* after = std::get_if<BatchNormSpec>(&specs[2]);
@@ -267,7 +325,13 @@ std::unique_ptr<Op> make_cuda_norm_depthwise(const CudaContext& context, std::sp
       conv->bias || conv->relu || !conv->input_gradient || conv->batch * conv->input.elements() > kMostElements) {
     return nullptr;
   }
-  return std::make_unique<CudaNormDepthwise>(context, wide, NormDepthwiseSpec{*before, *conv, *after});
+  std::optional<ConvSpec> narrow;
+  if (specs.size() == 4) {
+    const auto* last = std::get_if<ConvSpec>(&specs[3]);
+    if (last == nullptr || !project_takes(context.element(), *last)) return nullptr;
+    narrow = *last;
+  }
+  return std::make_unique<CudaNormDepthwise>(context, wide, NormDepthwiseSpec{*before, *conv, *after}, narrow);
 }
 
 }  // namespace ddp::cuda

@@ -222,8 +222,8 @@ __device__ inline void each_chunk(const float* partial, std::uint32_t channels, 
 }
 
 // Writes the sums of a block's chunk for the channels from `channel` on to `partial`.
-template <unsigned kWidth>
-__device__ inline void put_chunk_sums(const Rows& rows, const Tiling& tiling, Sums (&tree)[kWidth][kThreads],
+template <unsigned kWidth, class Mapped>
+__device__ inline void put_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kThreads],
                                       const Sums (&sums)[kWidth], std::uint32_t channel, float* partial) {
   const unsigned thread = thread_of_block();
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
