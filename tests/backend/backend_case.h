@@ -50,6 +50,15 @@ class EveryBackend : public testing::TestWithParam<BackendCase> {
   std::unique_ptr<Backend> backend_;
 };
 
+// For tests that make their backends themselves, of the kind of the program's first one.
+class OwnBackend : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = backend_cases().front().missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
 }  // namespace ddp
 
 // Runs the tests of a fixture (EveryBackend or derived) on all backends of the program.

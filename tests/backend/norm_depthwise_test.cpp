@@ -1,5 +1,5 @@
 // Depthwise convolutions that are one operator with the batch normalisations around them, and with the 1x1 convolutions in
-// front and behind, on the stand-in GPU.
+// front and behind, on the stand-in GPU and on a real one.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/backend_case.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
@@ -365,10 +366,16 @@ void check_joined(Backend& backend, const Joined& j, std::int64_t active, Kinks 
   EXPECT_EQ(device.statistics.front().get(), moved) << what;
 }
 
-class NormDepthwise : public ::testing::TestWithParam<Precision> {
+class NormDepthwise : public OwnBackend, public ::testing::WithParamInterface<Precision> {
  protected:
-  std::unique_ptr<Backend> backend = make_cuda_backend({.precision = GetParam()});
+  void SetUp() override {
+    OwnBackend::SetUp();
+    if (!IsSkipped()) backend = make_cuda_backend({.precision = GetParam()});
+  }
+
+  std::unique_ptr<Backend> backend;
 };
+using NormDepthwiseJoins = OwnBackend;
 
 TEST_P(NormDepthwise, AgreesWithTheReference) {
   for (int round = 0; round < 16; ++round) {
@@ -405,10 +412,10 @@ TEST_P(NormDepthwise, WithoutSamplesGradientsAreZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(StandIn, NormDepthwise, ::testing::Values(Precision::fp32, Precision::bf16),
+INSTANTIATE_TEST_SUITE_P(In, NormDepthwise, ::testing::Values(Precision::fp32, Precision::bf16),
                          [](const auto& test) { return test.param == Precision::bf16 ? "bf16" : "fp32"; });
 
-TEST(NormDepthwiseJoins, WideConvolutionsAgreeWithTheReference) {
+TEST_F(NormDepthwiseJoins, WideConvolutionsAgreeWithTheReference) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   for (int round = 0; round < 8; ++round) {
     const auto [j, active] = enough_rows(random_wide);
@@ -417,7 +424,7 @@ TEST(NormDepthwiseJoins, WideConvolutionsAgreeWithTheReference) {
   }
 }
 
-TEST(NormDepthwiseJoins, NarrowConvolutionsAgreeWithTheReference) {
+TEST_F(NormDepthwiseJoins, NarrowConvolutionsAgreeWithTheReference) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   for (int round = 0; round < 12; ++round) {
     const auto [j, active] = enough_rows(random_narrow);
@@ -427,7 +434,7 @@ TEST(NormDepthwiseJoins, NarrowConvolutionsAgreeWithTheReference) {
 }
 
 // Several slices of channels, and more rows than the blocks of one wave take at once.
-TEST(NormDepthwiseJoins, LargeNarrowConvolutionsAgreeWithTheReference) {
+TEST_F(NormDepthwiseJoins, LargeNarrowConvolutionsAgreeWithTheReference) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   const auto large = [](std::int64_t batch, const Shape& shape, std::int64_t outputs) {
     Joined j = joined(depthwise(batch, shape, square(3, 1, 1)), Activation::relu6, Activation::relu6);
@@ -440,7 +447,7 @@ TEST(NormDepthwiseJoins, LargeNarrowConvolutionsAgreeWithTheReference) {
   }
 }
 
-TEST(NormDepthwiseJoins, OnlyWhatTheKernelsSupport) {
+TEST_F(NormDepthwiseJoins, OnlyWhatTheKernelsSupport) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   const Joined fits = joined(depthwise(2, {16, 9, 9}, square(3, 1, 1)), Activation::relu6, Activation::relu6);
   const auto joins = [&](auto change) {
