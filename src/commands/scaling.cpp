@@ -152,6 +152,7 @@ class Study {
   }
 
   const std::vector<Case>& cases() const { return cases_; }
+  bool shares_gpus() const { return where_.device.through_host; }
 
  private:
   // Takes about --scaling-seconds in all turns.
@@ -235,8 +236,10 @@ class Study {
   double probed_ = 0;  // seconds for each image on one rank; 0: not known
 };
 
-ScalingStudy study_of(const std::vector<Case>& cases, const Options& options) {
+ScalingStudy study_of(const Study& measured, const Options& options) {
+  const std::vector<Case>& cases = measured.cases();
   ScalingStudy study;
+  study.shares_gpus = measured.shares_gpus();
   study.title = fmt::format("{}, {}", options.model.model, to_string(options.model.precision));
   study.root = options.distributed.reduction == Reduction::root;
   for (const Case& each : cases) {
@@ -269,7 +272,7 @@ int run_scaling(const MpiSession& session, const Options& options) {
     const std::vector<Case>& cases = measured.cases();
     const auto all = std::find_if(cases.begin(), cases.end(),
                                   [&](const Case& it) { return it.strong && it.ranks == session.size(); });
-    const ScalingStudy study = study_of(cases, options);
+    const ScalingStudy study = study_of(measured, options);
     fmt::print("{}", scaling_text(study));
     if (session.size() > 1) {
       const std::string file = options.exported.to.empty() ? kDefaultFile : options.exported.to;

@@ -39,6 +39,16 @@ constexpr std::array kLosses = {
               &Lost::shared_host},
     NamedLoss{"update", "is the update and the work of the host, which every rank does", &Lost::update}};
 
+constexpr NamedLoss kSharedGpu{"shared GPU", "is lost because ranks share a GPU", &Lost::shared_host};
+
+std::array<NamedLoss, kLosses.size()> losses_of(const ScalingStudy& study) {
+  std::array losses = kLosses;
+  for (NamedLoss& loss : losses) {
+    if (study.shares_gpus && loss.seconds == kSharedGpu.seconds) loss = kSharedGpu;
+  }
+  return losses;
+}
+
 ScalingModel whole_model(const ScalingStudy& study) {
   std::vector<ScalingPoint> points = study.strong;
   if (study.one_predicted) points.erase(points.begin());
@@ -73,10 +83,12 @@ std::vector<std::pair<ScalingLayout, double>> estimates(const ScalingStudy& stud
 
 std::string share_text(double share) { return fmt::format("{:.1f}%", share * 100 + 0.0); }
 
-std::string table(std::span<const ScalingPoint> points, const ScalingModel& model, bool weak) {
+std::string table(const ScalingStudy& study, const ScalingModel& model, bool weak) {
+  const std::span<const ScalingPoint> points = weak ? study.weak : study.strong;
+  const auto losses = losses_of(study);
   std::vector<std::vector<std::string>> rows = {
       {"ranks", "hosts", "batch", "ms/step", "images/s", "speedup", "efficiency"}};
-  for (const NamedLoss& loss : kLosses) rows[0].emplace_back(loss.column);
+  for (const NamedLoss& loss : losses) rows[0].emplace_back(loss.column);
   const ScalingPoint& one = points.front();
   for (const ScalingPoint& point : points) {
     const double step = point.step.training();
@@ -90,7 +102,7 @@ std::string table(std::span<const ScalingPoint> points, const ScalingModel& mode
                                     share_text(speedup / static_cast<double>(point.layout.ranks))};
     if (point.layout.ranks > 1) {
       const Lost lost = lost_time(point, one, model);
-      for (const NamedLoss& loss : kLosses) row.push_back(share_text(lost.*loss.seconds / step));
+      for (const NamedLoss& loss : losses) row.push_back(share_text(lost.*loss.seconds / step));
     }
     rows.push_back(std::move(row));
   }
@@ -168,9 +180,9 @@ std::vector<ScalingCheck> check_predictions(const ScalingStudy& study) {
 
 std::string scaling_text(const ScalingStudy& study) {
   const ScalingModel model = whole_model(study);
-  std::string text = study.title + "\n\n" + table(study.strong, model, false);
+  std::string text = study.title + "\n\n" + table(study, model, false);
   if (study.one_predicted) text += "1 rank is predicted: this batch does not fit into its memory\n\n";
-  text += table(study.weak, model, true) + model_text(model);
+  text += table(study, model, true) + model_text(model);
   for (const ScalingCheck& check : check_predictions(study)) {
     text += fmt::format("check: {} ranks: {:.3g} ms predicted from at most {}, {:.3g} ms measured ({:+.1f}%)\n",
                         check.layout.ranks, check.predicted * 1e3, check.layout.ranks / 2, check.measured * 1e3,
@@ -207,7 +219,7 @@ std::string scaling_answer(const ScalingStudy& study, std::span<const Cure> cure
   std::string text = fmt::format("{} ranks give {:.2f}x the images/s of 1 rank", last.layout.ranks, speedup);
   if (speedup >= kWell * static_cast<double>(last.layout.ranks)) return text + "; nothing that matters is lost";
   const Lost lost = lost_time(last, study.strong.front(), model);
-  std::array causes = kLosses;
+  auto causes = losses_of(study);
   std::stable_sort(causes.begin(), causes.end(),
                    [&](const NamedLoss& a, const NamedLoss& b) { return lost.*a.seconds > lost.*b.seconds; });
   for (std::size_t i = 0; i < 2; ++i) {

@@ -21,6 +21,7 @@ struct ScalingStudy {
   // Two ranks, with fewer cores than they have in the others, if the ranks of the job share cores; in no series.
   std::vector<ScalingPoint> crowded = {};
   bool root = false;           // --reduction root
+  bool shares_gpus = false;    // ranks of the job share GPUs
   bool one_predicted = false;  // strong[0] is predicted, because it does not fit into the memory of a rank
 };
 

@@ -226,6 +226,19 @@ TEST(ScalingTest, TheAnswerNamesTheCauseAndTheGain) {
   EXPECT_THAT(scaling_answer(study_of(good, 1, 256), {}), HasSubstr("one rank only"));
 }
 
+TEST(ScalingTest, ASharedGpuIsNamed) {
+  World world;
+  world.bytes = world.message = world.update = world.host = world.jitter = 0;
+  world.sharing = 1;
+  world.ranks_per_host = 4;
+  ScalingStudy study = study_of(world, 4, 256);
+  EXPECT_THAT(scaling_answer(study, {}), HasSubstr("of a step is lost because the ranks of a host share its cores"));
+  EXPECT_THAT(scaling_text(study), HasSubstr("shared host"));
+  study.shares_gpus = true;
+  EXPECT_THAT(scaling_answer(study, {}), HasSubstr("of a step is lost because ranks share a GPU"));
+  EXPECT_THAT(scaling_text(study), HasSubstr("shared GPU"));
+}
+
 TEST(ScalingTest, TablesAndCurveHaveEveryMeasurement) {
   World world;
   const ScalingStudy study = study_of(world, 4, 256);
