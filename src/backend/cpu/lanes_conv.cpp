@@ -356,11 +356,11 @@ class LanesConv final : public BlockConv {
     const Planes image{x + kLanes * piece.begin * shape_.in_w, x_block(), x_group(), x_plane};
     const ConvShape whole = exchanged_ ? exchanged(rows, dy.plane) : shape_;
     const Band band = exchanged_ ? band_of(whole, 0, rows, false) : band_of(whole, piece.begin, piece.end, false);
-    const Planes lanes_of = exchanged_ ? dy : Planes{x, x_block(), x_group(), x_plane};
+    const Planes in_lanes = exchanged_ ? dy : Planes{x, x_block(), x_group(), x_plane};
     const Planes& scalars = exchanged_ ? image : dy;
     const std::int64_t size = outer_elements(band, width_, Element::fp32);
     const float* images = copy_images(a, piece, size, [&](std::int64_t b, std::int64_t g, float* to) {
-      copy_band_outer(whole, band, lanes_of.first + b * lanes_of.block + g * lanes_of.group, width_, to);
+      copy_band_outer(whole, band, in_lanes.first + b * in_lanes.block + g * in_lanes.group, width_, to);
     });
     const int row_tiles = (whole.out_channels + outer_->rows - 1) / outer_->rows;
     const int vector_tiles = outer_vector_tiles(whole, *outer_);

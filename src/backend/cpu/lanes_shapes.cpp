@@ -193,7 +193,13 @@ void each_row(const ConvShape& whole, const Band& band, Copy copy, Zero zero) {
   }
 }
 
-// Meanwhile asks memory for what is copied next, `next` values further on.
+// Values from one channel of an image to the next.
+std::int64_t image_plane(const ConvShape& whole) {
+  return kLanes * (std::int64_t{whole.in_w} * whole.in_h + whole.source_gap);
+}
+
+// Meanwhile asks memory for what is copied next, `next` values further on: into the second-level cache, as the first one has no
+// room for it.
 template <class Value>
 void copy_values(const Value* from, Value* to, std::int64_t count, std::int64_t next) {
   constexpr std::int64_t kCopied = 512 / sizeof(Value);
@@ -212,7 +218,7 @@ void copy_pairs(const Bf16* lower, const Bf16* upper, float* to, std::int64_t co
 
 template <class Value>
 void copy_band_of(const ConvShape& whole, const Band& band, const Value* x, Value* to) {
-  const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
+  const std::int64_t plane = image_plane(whole);
   for (int c = 0; c < band.shape.in_channels; ++c) {
     each_row(
         whole, band,
@@ -233,7 +239,7 @@ void copy_band(const ConvShape& whole, const Band& band, const float* x, float* 
 void copy_band(const ConvShape& whole, const Band& band, const Bf16* x, Bf16* to) { copy_band_of(whole, band, x, to); }
 
 void copy_band_pairs(const ConvShape& whole, const Band& band, const Bf16* x, float* to) {
-  const std::int64_t plane = kLanes * std::int64_t{whole.in_w} * whole.in_h;
+  const std::int64_t plane = image_plane(whole);
   for (int c = 0; c < band.shape.in_channels; c += 2) {
     const Bf16* upper = c + 1 < band.shape.in_channels ? x + plane : nullptr;
     each_row(
@@ -255,7 +261,7 @@ void copy_outer(const ConvShape& whole, const Band& band, const Value* x, std::i
   constexpr int kTogether = 8;
   const lanes::Kernels& kernels = lanes::kernels();
   const auto& transpose = of_values<Value>(kernels.transpose_samples, kernels.transpose_pairs);
-  const std::int64_t plane = kLanes * (std::int64_t{whole.in_w} * whole.in_h + whole.source_gap);
+  const std::int64_t plane = image_plane(whole);
   constexpr std::size_t kPerFloat = bytes_of(Element::fp32) / sizeof(Value);
   const std::int64_t position = kLanes * width / static_cast<std::int64_t>(kPerFloat);
   for (int c = 0; c < width; c += kTogether) {
