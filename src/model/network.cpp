@@ -77,8 +77,8 @@ std::size_t Network::in_layout(std::size_t value, Layout layout, std::size_t sta
 void Network::join(const std::vector<Stage>& stages, const LayoutPlan& plan, std::size_t first, Step& step) const {
   const Layout layout = plan.stages[first].layout;
   std::size_t most = 1;
-  while (first + most < stages.size() && !plan.stages[first + most - 1].separate) ++most;
-  const std::size_t count = joined_stages(backend_.ops(), stages, first, layout, std::min(most, kMostJoined));
+  while (most < kMostJoined && first + most < stages.size() && !plan.stages[first + most - 1].separate) ++most;
+  const std::size_t count = joined_stages(backend_.ops(), stages, first, layout, most);
   for (std::size_t s = first + 1; s < first + count; ++s) {
     if (plan.stages[s].layout != layout) return;
   }

@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(kThreads, 3)
   const std::uint32_t begin = tiling.begin_of(tiling.chunk());
   const std::uint32_t end = begin + tiling.rows_in(rows, tiling.chunk());
   const unsigned warp_row = expand_thread() / 32 * 16;
-  load_weights<kSliceChannels>(weights, rows.channels, channels, tiling.group() * kSliceChannels, factors);
+  load_weights<kSliceChannels>(weights, rows.channels, channels, tiling.group() * kSliceChannels, 0, factors);
   float shift[kUnitChannels] = {};
   Sums sums[kUnitChannels] = {};
   for (std::uint32_t first = begin; first < end; first += kTileRows) {
-    load_inputs<kTileRows>(x, channels, first, end, inputs);
+    load_rows<kTileRows>(x, channels, first, end, inputs);
     __syncthreads();
     multiply(inputs + warp_row * kInputPitch, factors, results + warp_row * kSlicePitch);
     __syncthreads();
@@ -89,9 +89,7 @@ Rows rows_of_result(const ConvSpec& spec, std::int64_t samples) {
 
 bool expand_takes(Element element, const ConvSpec& s) {
   constexpr std::int64_t kUnit = kUnitChannels;
-  return element == Element::bf16 && s.window == Window2d{} && s.groups == 1 && !s.bias && !s.relu &&
-         s.input_gradient && s.input.channels % kUnit == 0 && s.input.channels <= kInputUnits * kUnit &&
-         s.output_channels % kUnit == 0 &&
+  return multiplies_units(element, s) && s.input.channels <= kInputUnits * kUnit &&
          // A slice has all of its columns.
          s.output_channels > kSliceChannels / 2 && s.output_channels <= kMostSlices * kSliceChannels;
 }

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 
+#include "backend/cuda/element.h"
 #include "backend/cuda/vector.cuh"
 #include "backend/cuda/warp_matrix.cuh"
+#include "backend/op.h"
 
 namespace ddp::cuda {
 
@@ -17,14 +19,15 @@ inline constexpr std::uint32_t kMostSlices = 3;
 inline constexpr std::uint32_t kInputPitch = kInputUnits + 1;
 inline constexpr std::uint32_t kSlicePitch = kSliceUnits + 1;
 
-// Tiles of rows, of which a block takes a chunk.
+inline constexpr std::uint32_t kMostBlocksOfTiles = 384;  // one wave, as kMostTiles of rows.cuh
+
+// Tiles of rows, of which a block takes a chunk. Fewer rows have no more chunks, of which the last ones may be empty.
 struct RowTiling {
   std::uint32_t tiles, chunks, tiles_per_chunk;
 
-  RowTiling(std::uint32_t rows, std::uint32_t tile_rows) {
-    constexpr std::uint32_t kMostBlocks = 384;  // one wave, as kMostTiles of rows.cuh
+  RowTiling(std::uint32_t rows, std::uint32_t tile_rows, std::uint32_t most = kMostBlocksOfTiles) {
     tiles = (rows + tile_rows - 1) / tile_rows;
-    chunks = tiles < kMostBlocks ? tiles : kMostBlocks;
+    chunks = tiles < most ? tiles : most;
     tiles_per_chunk = (tiles + chunks - 1) / chunks;
   }
 };
@@ -38,29 +41,38 @@ __device__ inline Unit zero_unit() {
   return unit;
 }
 
-// kRows rows of the input from `first` on, zero from `end` on and in channels that do not exist.
-template <std::uint32_t kRows>
-__device__ inline void load_inputs(const __nv_bfloat16* x, std::uint32_t channels, std::uint32_t first,
-                                   std::uint32_t end, Unit (&tile)[kRows * kInputPitch]) {
-  for (std::uint32_t i = expand_thread(); i < kRows * kInputUnits; i += kThreads) {
-    const std::uint32_t row = first + i / kInputUnits;
-    const std::uint32_t channel = i % kInputUnits * kUnitChannels;
+// What the kernels support of a convolution's shape and epilogue: whole units of channels.
+inline bool multiplies_units(Element element, const ConvSpec& s) {
+  return element == Element::bf16 && s.window == Window2d{} && s.groups == 1 && !s.bias && !s.relu &&
+         s.input_gradient && s.input.channels % kUnitChannels == 0 && s.output_channels % kUnitChannels == 0;
+}
+
+// kRows rows from `first` on, zero from `end` on and in channels that do not exist, with kUnits + 1 units from one row to the
+// next.
+template <std::uint32_t kRows, std::uint32_t kUnits = kInputUnits>
+__device__ inline void load_rows(const __nv_bfloat16* x, std::uint32_t channels, std::uint32_t first, std::uint32_t end,
+                                 Unit* tile) {
+  for (std::uint32_t i = expand_thread(); i < kRows * kUnits; i += kThreads) {
+    const std::uint32_t row = first + i / kUnits;
+    const std::uint32_t channel = i % kUnits * kUnitChannels;
     const bool inside = row < end && channel < channels;
-    tile[i / kInputUnits * kInputPitch + i % kInputUnits] =
+    tile[i / kUnits * (kUnits + 1) + i % kUnits] =
         inside ? *reinterpret_cast<const Unit*>(x + static_cast<std::size_t>(row) * channels + channel) : zero_unit();
   }
 }
 
-// The weights [outputs][channels] of kOutputs outputs from `first` on; zero where there are none.
-template <std::uint32_t kOutputs>
+// Of the weights [outputs][channels] those of kOutputs outputs and kUnits units of channels, from the first ones on; zero where
+// there are none.
+template <std::uint32_t kOutputs, std::uint32_t kUnits = kInputUnits>
 __device__ inline void load_weights(const float* weights, std::uint32_t outputs, std::uint32_t channels,
-                                    std::uint32_t first, Unit (&tile)[kOutputs * kInputPitch]) {
-  constexpr std::uint32_t kChannels = kInputUnits * kUnitChannels;
+                                    std::uint32_t first_output, std::uint32_t first_channel, Unit* tile) {
+  constexpr std::uint32_t kChannels = kUnits * kUnitChannels;
   for (std::uint32_t i = expand_thread(); i < kOutputs * kChannels; i += kThreads) {
-    const std::uint32_t output = first + i / kChannels;
-    const std::uint32_t channel = i % kChannels;
+    const std::uint32_t output = first_output + i / kChannels;
+    const std::uint32_t of_tile = i % kChannels;
+    const std::uint32_t channel = first_channel + of_tile;
     const bool inside = output < outputs && channel < channels;
-    put(tile[i / kChannels * kInputPitch + channel / kUnitChannels].values, channel % kUnitChannels,
+    put(tile[i / kChannels * (kUnits + 1) + of_tile / kUnitChannels].values, of_tile % kUnitChannels,
         inside ? weights[output * channels + channel] : 0.0F);
   }
 }

@@ -8,6 +8,7 @@ namespace ddp::cuda {
 namespace {
 
 constexpr std::uint32_t kTileRows = 64;
+
 struct Tensors {
   const __nv_bfloat16* x;
   const __nv_bfloat16* y;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ Unit gradients[kTileRows * kSlicePitch];
   __shared__ Lines<kSlices> lines;
   const Part part;
-  load_weights<kSlices * kSliceChannels>(t.weights, t.outputs, t.channels, 0, weights);
+  load_weights<kSlices * kSliceChannels>(t.weights, t.outputs, t.channels, 0, 0, weights);
   lines.fill(gradient);
   float weight_sums[kSlices][2][4] = {};
   const std::uint32_t begin = blockIdx.x * tiling.tiles_per_chunk;
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
       __syncthreads();
-      if (slice == 0) load_inputs<kTileRows>(t.x, t.channels, first, t.rows, inputs);
+      if (slice == 0) load_rows<kTileRows>(t.x, t.channels, first, t.rows, inputs);
       load_gradients(t, lines, first, slice, gradients);
       __syncthreads();
       multiply_data(part, gradients, weights + slice * kSliceChannels * kInputPitch, data_sums);

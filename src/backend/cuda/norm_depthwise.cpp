@@ -177,9 +177,8 @@ class CudaNormDepthwise final : public Op {
       narrow.x = convolution.y;
       narrow.weights = a.parameters[first_ + kBehind];
       narrow.y = a.y.data();
-      if (a.training) {
-        narrow.norm = {&spec_.after, convolution.after.means, convolution.after.weight, convolution.after.bias};
-      }
+      narrow.norm = a.training ? &spec_.after : nullptr;
+      narrow.of_norm = convolution.after;
       project(context_.stream, *narrow_, narrow);
     } else if (a.training) {
       BatchNormForward norm;
@@ -205,7 +204,8 @@ class CudaNormDepthwise final : public Op {
       narrow.g = result_gradient_.in(a.workspace);
       narrow.weights = a.parameters[first_ + kBehind];
       narrow.weights_gradient = gradients[kBehind];
-      narrow.norm = {&spec_.after, convolution.after.means, convolution.after.weight, convolution.after.bias};
+      narrow.norm = &spec_.after;
+      narrow.of_norm = convolution.after;
       narrow.norm_weight_gradient = gradients[kAfter];
       narrow.norm_bias_gradient = gradients[kAfter + 1];
       narrow.partial_sums = convolution.partial_sums;

@@ -88,10 +88,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 bool project_takes(Element element, const ConvSpec& s) {
-  constexpr std::int64_t kUnit = kUnitChannels;
-  return element == Element::bf16 && s.window == Window2d{} && s.groups == 1 && !s.bias && !s.relu &&
-         s.input_gradient && s.input.channels % kUnit == 0 && s.input.channels <= kMostInputs &&
-         s.output_channels % kUnit == 0 && s.output_channels <= kMostPairs * 2 * kUnit;
+  return multiplies_units(element, s) && s.input.channels <= kMostInputs &&
+         s.output_channels <= kMostPairs * 2 * kUnitChannels;
 }
 
 void project(cudaStream_t stream, const ConvSpec& spec, const ProjectForward& a) {
@@ -100,10 +98,10 @@ void project(cudaStream_t stream, const ConvSpec& spec, const ProjectForward& a)
   const Matrix matrix{as<__nv_bfloat16>(a.x), a.weights,
                       as<__nv_bfloat16>(a.y), rows.rows,
                       rows.channels,          static_cast<std::uint32_t>(spec.output_channels)};
-  const bool normalises = a.norm.spec != nullptr;
+  const bool normalises = a.norm != nullptr;
   Normalizer normalizer{};
   normalizer.bounds = bounds_of(Activation::none);
-  if (normalises) normalizer = normalizer_of(a.norm);
+  if (normalises) normalizer = normalizer_of(*a.norm, a.of_norm);
   with_pairs(spec.output_channels, [&](auto pairs) {
     constexpr std::uint32_t kPairs = decltype(pairs)::value;
     launch(stream, dim3(tiling.chunks), dim3(kSliceUnits, kThreads / kSliceUnits),

@@ -28,22 +28,15 @@ void with_pairs(std::int64_t outputs, F f) {
   }
 }
 
-inline Normalizer normalizer_of(const ProjectNorm& norm) {
-  return normalizer_of(*norm.spec, norm.means, norm.weight, norm.bias);
+inline Normalizer normalizer_of(const BatchNormSpec& spec, const NormPointers& norm) {
+  return normalizer_of(spec, norm.means, norm.weight, norm.bias);
 }
 
-// The weights [outputs][channels] of a slice of 64 channels; zero where there are none.
+// The weights of a slice of 64 channels; zero where there are none.
 template <std::uint32_t kPairs>
 __device__ inline void load_slice(const float* weights, std::uint32_t outputs, std::uint32_t channels,
                                   std::uint32_t slice, Unit* tile) {
-  for (std::uint32_t i = expand_thread(); i < kPairs * 2 * kUnitChannels * kSliceChannels; i += kThreads) {
-    const std::uint32_t output = i / kSliceChannels;
-    const std::uint32_t in_slice = i % kSliceChannels;
-    const std::uint32_t channel = slice * kSliceChannels + in_slice;
-    const bool inside = output < outputs && channel < channels;
-    put(tile[output * kSlicePitch + in_slice / kUnitChannels].values, in_slice % kUnitChannels,
-        inside ? weights[static_cast<std::size_t>(output) * channels + channel] : 0.0F);
-  }
+  load_weights<kPairs * 2 * kUnitChannels, kSliceUnits>(weights, outputs, channels, 0, slice * kSliceChannels, tile);
 }
 
 }  // namespace ddp::cuda

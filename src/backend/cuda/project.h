@@ -13,25 +13,21 @@
 #include <cstdint>
 
 #include "backend/cuda/element.h"
+#include "backend/cuda/kernels.h"
 #include "backend/op.h"
 
 namespace ddp::cuda {
 
 bool project_takes(Element element, const ConvSpec& spec);
 
-// The batch normalisation in front.
-struct ProjectNorm {
-  const BatchNormSpec* spec = nullptr;
-  const float* means = nullptr;  // [2][channels], as in BatchNormForward
-  const float* weight = nullptr;
-  const float* bias = nullptr;
-};
 struct ProjectForward {
   std::int64_t samples = 0;
   const void* x = nullptr;         // of the normalisation; in evaluation its result
   const float* weights = nullptr;  // [outputs][channels]
   void* y = nullptr;
-  ProjectNorm norm;  // in training
+  // The normalisation; null in evaluation.
+  const BatchNormSpec* norm = nullptr;
+  NormPointers of_norm;
 };
 struct ProjectBackward {
   std::int64_t samples = 0;
@@ -40,7 +36,8 @@ struct ProjectBackward {
   void* g = nullptr;  // receives the gradient of the normalisation's result before its activation
   const float* weights = nullptr;
   float* weights_gradient = nullptr;
-  ProjectNorm norm;
+  const BatchNormSpec* norm = nullptr;
+  NormPointers of_norm;
   float* norm_weight_gradient = nullptr;
   float* norm_bias_gradient = nullptr;
   float* partial_sums = nullptr;

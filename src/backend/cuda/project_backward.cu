@@ -7,29 +7,29 @@ namespace ddp::cuda {
 namespace {
 
 constexpr std::uint32_t kTileRows = 64;
-constexpr std::uint32_t kMostBlocks = 384;  // one wave, as kMostTiles of rows.cuh
 
 __device__ std::uint32_t tickets[kMostTickets];  // one for each slice of channels
 
 // A block takes a slice of channels and a chunk of rows; the blocks of a chunk, which read the same gradients, follow one another.
 struct SliceTiling {
-  std::uint32_t slices, number_of_chunks, rows_per_chunk;
+  std::uint32_t slices;
+  RowTiling tiling;
 
-  explicit SliceTiling(const Rows& rows) {
-    slices = (rows.channels + kSliceChannels - 1) / kSliceChannels;
-    const std::uint32_t tiles = (rows.rows + kTileRows - 1) / kTileRows;
-    // Never more for fewer rows: the scratch is that of the whole batch. The last ones may be empty.
-    number_of_chunks = tiles < kMostBlocks / slices ? tiles : kMostBlocks / slices;
-    rows_per_chunk = (tiles + number_of_chunks - 1) / number_of_chunks * kTileRows;
-  }
+  explicit SliceTiling(const Rows& rows)
+      : slices((rows.channels + kSliceChannels - 1) / kSliceChannels),
+        tiling(rows.rows, kTileRows, kMostBlocksOfTiles / slices) {}
 
-  __host__ __device__ std::uint32_t chunks() const { return number_of_chunks; }
+  __host__ __device__ std::uint32_t chunks() const { return tiling.chunks; }
   __device__ std::uint32_t group() const { return blockIdx.x % slices; }
   __device__ std::uint32_t chunk() const { return blockIdx.x / slices; }
   __device__ std::uint32_t channel(unsigned width) const { return group() * kSliceChannels + threadIdx.x * width; }
+  __device__ std::uint32_t begin_of(std::uint32_t of_chunk) const {
+    return of_chunk * tiling.tiles_per_chunk * kTileRows;
+  }
   __device__ std::uint32_t rows_in(const Rows& rows, std::uint32_t of_chunk) const {
-    const std::uint32_t begin = of_chunk * rows_per_chunk;
-    return begin >= rows.rows ? 0 : rows.rows - begin < rows_per_chunk ? rows.rows - begin : rows_per_chunk;
+    const std::uint32_t begin = begin_of(of_chunk);
+    const std::uint32_t most = tiling.tiles_per_chunk * kTileRows;
+    return begin >= rows.rows ? 0 : rows.rows - begin < most ? rows.rows - begin : most;
   }
 };
 
@@ -70,19 +70,6 @@ struct Tiles {
   __device__ Tree& tree() { return *reinterpret_cast<Tree*>(memory); }
   __device__ Chunks& sums_of_chunks() { return *reinterpret_cast<Chunks*>(memory + sizeof(Tree) / sizeof(Unit)); }
 };
-
-// Rows of dy from `first` on, zero from `end` on and in channels that do not exist.
-template <std::uint32_t kPairs>
-__device__ inline void load_dy(const Tensors& t, std::uint32_t first, std::uint32_t end, Unit* tile) {
-  for (std::uint32_t i = expand_thread(); i < kTileRows * 2 * kPairs; i += kThreads) {
-    const std::uint32_t row = i / (2 * kPairs);
-    const std::uint32_t output = i % (2 * kPairs) * kUnitChannels;
-    const bool inside = first + row < end && output < t.outputs;
-    const std::size_t place = static_cast<std::size_t>(first + row) * t.outputs + output;
-    tile[row * Tiles<kPairs>::kDyPitch + i % (2 * kPairs)] =
-        inside ? *reinterpret_cast<const Unit*>(t.dy + place) : zero_unit();
-  }
-}
 
 // gradients = dy x the slice's weights, a warp's 16 rows and 32 channels.
 template <std::uint32_t kPairs>
@@ -186,14 +173,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   const bool exists = channel < rows.channels;
   coefficients.fill(normalizer, tiling.group());
   load_slice<kPairs>(t.weights, t.outputs, rows.channels, tiling.group(), tiles.factors());
-  const std::uint32_t begin = tiling.chunk() * tiling.rows_per_chunk;
+  const std::uint32_t begin = tiling.begin_of(tiling.chunk());
   const std::uint32_t end = begin + tiling.rows_in(rows, tiling.chunk());
   float weight_sums[kPairs][4] = {};
   Sums sums[kUnitChannels] = {};
   for (std::uint32_t first = begin; first < end; first += kTileRows) {
     Pack<__nv_bfloat16, kUnitChannels> x[kRows];
     __syncthreads();
-    load_dy<kPairs>(t, first, end, tiles.dy());
+    load_rows<kTileRows, 2 * kPairs>(t.dy, t.outputs, first, end, tiles.dy());
     for (unsigned i = 0; i < kRows; ++i) {
       const std::uint32_t row = threadIdx.y + i * blockDim.y;
       const bool inside = exists && first + row < end;
@@ -249,10 +236,11 @@ void project_backward(cudaStream_t stream, const ConvSpec& spec, const ProjectBa
                         a.partial_sums,
                         a.partial_sums + std::size_t{2} * tiling.chunks() * rows.channels,
                         static_cast<std::uint32_t>(spec.output_channels)};
-  const NormGradients gradients{a.norm.means, a.norm_weight_gradient, a.norm_bias_gradient};
+  const NormGradients gradients{a.of_norm.means, a.norm_weight_gradient, a.norm_bias_gradient};
   with_pairs(spec.output_channels, [&](auto pairs) {
     launch(stream, dim3(tiling.slices * tiling.chunks()), dim3(kSliceUnits, kThreads / kSliceUnits),
-           project_backward_kernel<decltype(pairs)::value>, rows, tiling, tensors, normalizer_of(a.norm), gradients);
+           project_backward_kernel<decltype(pairs)::value>, rows, tiling, tensors, normalizer_of(*a.norm, a.of_norm),
+           gradients);
   });
   add_up_chunks(stream, tensors.partial_weights, tiling.chunks(), static_cast<unsigned>(spec.weights()),
                 a.weights_gradient);
