@@ -19,6 +19,7 @@
 #include <string>
 
 #include "backend/device_queue.h"
+#include "backend/memory.h"
 #include "backend/tensor.h"
 #include "comm/communicator.h"
 #include "comm/reduce.h"
@@ -31,6 +32,9 @@ struct SumOrder {
   int shards = 1;  // logical shards over all ranks, at least one per rank; read by Reduction::tree
   std::vector<std::int64_t> shard_counts = {};  // shards of each rank; empty: as many for each, up to one
   std::vector<int> hosts = {};                  // of each rank, for Reduction::ring (plan_rings()); empty: all on one
+  // Each rank gets only its part of a sum of gradients: of those on its host, the one that HostShare::part() says.
+  // Reduction::ring only, by messages from host memory.
+  bool scatter = false;
 };
 
 // When a sum is computed.
@@ -59,6 +63,12 @@ class DeviceCommunicator {
   virtual bool recordable() const = 0;
   // Whether a sum with Start::now overlaps later work of the backend.
   virtual bool overlaps() const = 0;
+
+  // Collective: zeroed memory of the backend, whose queue this is, for values that are summed in each step. The ranks of a host sum those in place,
+  // where they can share memory.
+  virtual Memory allocate(DeviceQueue& queue, std::size_t bytes, const std::string& purpose) {
+    return queue.allocate(bytes, purpose);
+  }
 
   // Replaces partials[0] by the sum over all ranks of `count` floats, bit-identical on all ranks. With Reduction::tree
   // `partials` are the rank's partial sums of shard_tree.h, whose memory is overwritten; otherwise there is one.

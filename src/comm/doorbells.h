@@ -11,12 +11,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/shared_memory.h"
 
 namespace ddp {
 
@@ -24,9 +23,6 @@ class Doorbells {
  public:
   // Collective over `ranks`. Where memory cannot be shared, there are no bells.
   explicit Doorbells(Communicator& ranks);
-  ~Doorbells();
-  Doorbells(const Doorbells&) = delete;
-  Doorbells& operator=(const Doorbells&) = delete;
 
   // Wakes the threads of that rank that are in sleep(), and ends their next one at once. Does nothing for ranks without a bell.
   void ring(int rank) noexcept;
@@ -39,10 +35,9 @@ class Doorbells {
 
  private:
   struct Bell;
-  void open(Communicator& ranks);
 
-  std::span<std::byte> memory_;  // shared by the ranks of the host
-  std::vector<Bell*> bells_;     // of all ranks; nullptr: none
+  SharedMemory memory_;
+  std::vector<Bell*> bells_;  // of all ranks; nullptr: none
   Bell* own_ = nullptr;
 };
 

@@ -47,6 +47,10 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   bool recordable() const override { return sums_.ranks() == 1; }
   bool overlaps() const override { return true; }
 
+  Memory allocate(DeviceQueue& queue, std::size_t bytes, const std::string& purpose) override {
+    Memory shared = sums_.allocate(bytes);
+    return shared.data() != nullptr ? std::move(shared) : queue.allocate(bytes, purpose);
+  }
   void all_reduce(std::span<float* const> partials, std::size_t count, Start start) override {
     DDP_ASSERT(partials.size() == sums_.partials());
     begin(partials, count, start);
@@ -134,6 +138,7 @@ void HostMemoryCommunicator::join() {
   if (thread_.joinable()) wait_for_thread();
   sums_.set_eager_seconds(kEagerInJoin);
   make_from(for_thread_);
+  sums_.meet();
   sums_.set_eager_seconds(0);
   const std::lock_guard lock(mutex_);
   note_bucket(0);

@@ -2,12 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <functional>
+#include <utility>
+
 #include "base/clock.h"
 #include "base/error.h"
 
 namespace ddp {
 
-MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm_(order.algorithm) {
+MessageSums::MessageSums(Communicator& ranks, const SumOrder& order)
+    : algorithm_(order.algorithm), scatter_(order.scatter) {
+  DDP_ASSERT(!scatter_ || algorithm_ == Reduction::ring);
   if (algorithm_ == Reduction::tree) tree_.emplace(make_shard_tree(ranks, order.shards, order.shard_counts));
   const auto size = static_cast<std::size_t>(ranks.size());
   DDP_ASSERT(order.hosts.empty() || order.hosts.size() == size);
@@ -18,23 +24,77 @@ MessageSums::MessageSums(Communicator& ranks, const SumOrder& order) : algorithm
 std::string MessageSums::order_name() const {
   switch (algorithm_) {
     case Reduction::ring:
-      if (rings_.across.size() == 1) return "messages within the host";
-      return rings_.local.size() > 1 ? "messages within hosts and rings between them" : "a ring of messages";
+      if (rings_.local.size() == 1) return "a ring of messages";
+      return fmt::format("{} within {}", shared_.empty() ? "messages" : "shared memory",
+                         rings_.across.size() == 1 ? "the host" : "hosts and rings between them");
     case Reduction::root:
       return "all sums on rank 0";
     case Reduction::tree:
       break;
   }
-  return "a fixed tree of messages";
+  return shared_.empty() ? "a fixed tree of messages" : "a fixed tree in shared memory";
+}
+
+Memory MessageSums::allocate(std::size_t bytes) {
+  const bool shares = algorithm_ == Reduction::ring || (tree_ && tree_->one_of_each() && rings_.across.size() == 1);
+  if (channel_ == nullptr || !shares || rings_.local.size() == 1) return {};
+  auto shared = std::make_shared<const SharedMemory>(*channel_, bytes);
+  std::int64_t all = 1;
+  for (const int rank : rings_.local.ranks) all = std::min<std::int64_t>(all, shared->of(rank).empty() ? 0 : 1);
+  channel_->all_reduce(std::span(&all, 1), ReduceOp::min);
+  if (all == 0) return {};
+  shared_.push_back(shared);
+  std::byte* const own = shared->of(channel_->rank()).data();
+  return {own, bytes, [shared = std::move(shared)](std::byte*) mutable { shared.reset(); }};
+}
+
+// Where the ranks of the host have what this one has at `values`.
+WithinHost MessageSums::within_host(const void* values) {
+  WithinHost within{.at = {}, .scatter = scatter_};
+  std::erase_if(shared_, [](const std::weak_ptr<const SharedMemory>& each) { return each.expired(); });
+  const auto* const data = static_cast<const std::byte*>(values);
+  for (const std::weak_ptr<const SharedMemory>& each : shared_) {
+    const std::shared_ptr<const SharedMemory> shared = each.lock();
+    const std::span<const std::byte> own = shared->of(channel_->rank());
+    if (std::less<>()(data, own.data()) || !std::less<>()(data, own.data() + own.size())) continue;
+    at_.clear();
+    for (const int rank : rings_.local.ranks) at_.push_back(shared->of(rank).data() + (data - own.data()));
+    within.at = at_;
+    meets_ = true;
+  }
+  return within;
+}
+
+template <class T>
+void MessageSums::add_in_ring(std::span<T> values) {
+  const WithinHost within = within_host(values.data());
+  const std::size_t elements = ring_scratch_elements(values.size(), rings_, !within.at.empty());
+  ring_sum(*channel_, rings_, values, scratch<T>(elements), within);
+}
+
+void MessageSums::add_in_tree(std::span<float* const> partials, std::size_t count) {
+  const WithinHost within = within_host(partials[0]);
+  if (within.at.empty()) {
+    tree_->all_reduce_sum(*channel_, partials, count, scratch<float>(tree_->scratch_elements(count)));
+    return;
+  }
+  floats_at_.clear();
+  for (std::byte* const at : within.at) floats_at_.push_back(static_cast<float*>(static_cast<void*>(at)));
+  meet_on_host(*channel_, rings_);
+  tree_->add_in_memory(floats_at_, count);
+}
+
+void MessageSums::meet() {
+  if (std::exchange(meets_, false)) meet_on_host(*channel_, rings_);
 }
 
 void MessageSums::add(std::span<float* const> partials, std::size_t count) {
   DDP_ASSERT(partials.size() == this->partials());
   if (channel_ == nullptr || count == 0) return;
   if (tree_) {
-    tree_->all_reduce_sum(*channel_, partials, count, scratch<float>(tree_->scratch_elements(count)));
+    add_in_tree(partials, count);
   } else if (algorithm_ == Reduction::ring) {
-    ring_sum(*channel_, rings_, std::span(partials[0], count), scratch<float>(ring_scratch_elements(count, rings_)));
+    add_in_ring(std::span(partials[0], count));
   } else {
     root_sum(*channel_, std::span(partials[0], count), scratch<float>(channel_->rank() == 0 ? count : 0));
   }
@@ -42,8 +102,7 @@ void MessageSums::add(std::span<float* const> partials, std::size_t count) {
 
 void MessageSums::add(std::span<Bf16> values) {
   DDP_ASSERT(algorithm_ == Reduction::ring);
-  if (channel_ == nullptr) return;
-  ring_sum(*channel_, rings_, values, scratch<Bf16>(ring_scratch_elements(values.size(), rings_)));
+  if (channel_ != nullptr) add_in_ring(values);
 }
 
 void MessageSums::add(std::span<double> values) {

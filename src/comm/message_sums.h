@@ -19,6 +19,7 @@
 #include "comm/device_communicator.h"
 #include "comm/reduce.h"
 #include "comm/shard_tree.h"
+#include "comm/shared_memory.h"
 
 namespace ddp {
 
@@ -33,9 +34,15 @@ class MessageSums {
   // "messages within the host", "a ring of messages".
   std::string order_name() const;
 
+  // Collective: memory of which the ranks of the host add values without messages; empty if they cannot. Others may read it
+  // and write to it after a sum, until meet().
+  Memory allocate(std::size_t bytes);
+
   void add(std::span<float* const> partials, std::size_t count);
   void add(std::span<Bf16> values);
   void add(std::span<double> values);
+  // If values in such memory were added since the last meet(), returns once all ranks of the host have called it.
+  void meet();
 
   // How long a wait spins before it sleeps: see Communicator::set_eager_seconds().
   void set_eager_seconds(double seconds);
@@ -45,11 +52,21 @@ class MessageSums {
  private:
   template <class T>
   std::span<T> scratch(std::size_t elements);
+  WithinHost within_host(const void* values);
+  template <class T>
+  void add_in_ring(std::span<T> values);
+  void add_in_tree(std::span<float* const> partials, std::size_t count);
 
   Reduction algorithm_;
+  bool scatter_;
   std::unique_ptr<Communicator> channel_;  // null: one rank
   Rings rings_;
   std::optional<ShardTree> tree_;
+  // What allocate() gave, as long as it is in use; and, of the sum that is added, where each rank of the host has it.
+  std::vector<std::weak_ptr<const SharedMemory>> shared_;
+  std::vector<std::byte*> at_;
+  std::vector<float*> floats_at_;
+  bool meets_ = false;
   // Grows to the largest sum and stays, so that later steps allocate nothing.
   Memory scratch_;
 };

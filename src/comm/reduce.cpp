@@ -6,7 +6,6 @@
 
 #include "backend/arithmetic.h"
 #include "base/error.h"
-#include "base/partition.h"
 
 namespace ddp {
 namespace {
@@ -24,29 +23,29 @@ int rank_at(const Ring& ring, int place) {
   return ring.ranks[static_cast<std::size_t>((place % size + size) % size)];
 }
 
-// So many elements stay in the nearest cache while several ranks' are added to them.
-constexpr std::size_t kBlock = 1024;
+constexpr auto kBlock = static_cast<std::size_t>(kSumBlock);
 
-// Adds the arrays in `addends`, one after the other, each of the size of `sum`.
-void add_several(std::span<float> sum, std::span<const float> addends) {
+// Adds arrays of the size of `sum`, one after the other: addend(0) to addend(count - 1).
+template <class Addend>
+void add_several(std::span<float> sum, int count, Addend addend) {
   for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
-    const std::size_t count = std::min(kBlock, sum.size() - begin);
-    for (std::size_t at = begin; at < addends.size(); at += sum.size()) {
-      add_to(sum.data() + begin, addends.data() + at, count);
-    }
+    const std::size_t size = std::min(kBlock, sum.size() - begin);
+    for (int i = 0; i < count; ++i) add_to(sum.data() + begin, addend(i) + begin, size);
   }
 }
 
 // The same, rounded once.
-void add_several(std::span<Bf16> sum, std::span<const Bf16> addends) {
+template <class Addend>
+void add_several(std::span<Bf16> sum, int count, Addend addend) {
   std::array<float, kBlock> exact;
   for (std::size_t begin = 0; begin < sum.size(); begin += kBlock) {
-    const std::size_t count = std::min(kBlock, sum.size() - begin);
-    for (std::size_t i = 0; i < count; ++i) exact[i] = float_of_bf16(sum[begin + i].bits);
-    for (std::size_t at = begin; at < addends.size(); at += sum.size()) {
-      for (std::size_t i = 0; i < count; ++i) exact[i] += float_of_bf16(addends[at + i].bits);
+    const std::size_t size = std::min(kBlock, sum.size() - begin);
+    for (std::size_t k = 0; k < size; ++k) exact[k] = float_of_bf16(sum[begin + k].bits);
+    for (int i = 0; i < count; ++i) {
+      const Bf16* const from = addend(i) + begin;
+      for (std::size_t k = 0; k < size; ++k) exact[k] += float_of_bf16(from[k].bits);
     }
-    for (std::size_t i = 0; i < count; ++i) sum[begin + i].bits = bf16_bits(exact[i]);
+    for (std::size_t k = 0; k < size; ++k) sum[begin + k].bits = bf16_bits(exact[k]);
   }
 }
 
@@ -80,7 +79,7 @@ void reduce_scatter_directly(Communicator& communicator, const Ring& ring, std::
         [&](int distance) {
           return scratch.subspan(static_cast<std::size_t>(distance - first) * own.size(), own.size());
         });
-    add_several(own, scratch.first(static_cast<std::size_t>(count) * own.size()));
+    add_several(own, count, [&](int i) { return scratch.data() + static_cast<std::size_t>(i) * own.size(); });
   }
 }
 
@@ -90,6 +89,33 @@ void all_gather_directly(Communicator& communicator, const Ring& ring, std::span
     exchange_directly(
         communicator, ring, first, [&](int) { return slice(data, ring, ring.place); },
         [&](int distance) { return slice(data, ring, ring.place - distance); });
+  }
+}
+
+// What the rank `distance` places before this one has of this array.
+template <class T>
+const T* read_from(const Ring& ring, const WithinHost& within, int distance) {
+  const int size = ring.size();
+  return static_cast<const T*>(
+      static_cast<const void*>(within.at[static_cast<std::size_t>((ring.place - distance + size) % size)]));
+}
+
+// In the order of reduce_scatter_directly().
+template <class T>
+void reduce_scatter_in_memory(Communicator& communicator, const Rings& rings, std::span<T> data,
+                              const WithinHost& within) {
+  meet_on_host(communicator, rings);
+  const std::span<T> own = slice(data, rings.local, rings.local.place);
+  const std::ptrdiff_t begin = own.data() - data.data();
+  add_several(own, rings.local.size() - 1, [&](int i) { return read_from<T>(rings.local, within, i + 1) + begin; });
+}
+
+template <class T>
+void all_gather_in_memory(Communicator& communicator, const Rings& rings, std::span<T> data, const WithinHost& within) {
+  meet_on_host(communicator, rings);
+  for (int distance = 1; distance < rings.local.size(); ++distance) {
+    const std::span<T> to = slice(data, rings.local, rings.local.place - distance);
+    std::copy_n(read_from<T>(rings.local, within, distance) + (to.data() - data.data()), to.size(), to.data());
   }
 }
 
@@ -122,10 +148,16 @@ bool hosts_exchange_directly(const Rings& rings, std::size_t elements) {
 }
 
 template <class T>
-void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data, std::span<T> scratch) {
-  DDP_ASSERT(scratch.size() >= ring_scratch_elements(data.size(), rings));
+void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data, std::span<T> scratch,
+              const WithinHost& within) {
+  const bool reads = !within.at.empty();
+  DDP_ASSERT(scratch.size() >= ring_scratch_elements(data.size(), rings, reads));
   if (data.empty()) return;
-  reduce_scatter_directly(communicator, rings.local, data, scratch);
+  if (reads) {
+    reduce_scatter_in_memory(communicator, rings, data, within);
+  } else {
+    reduce_scatter_directly(communicator, rings.local, data, scratch);
+  }
   const std::span<T> own = slice(data, rings.local, rings.local.place);
   if (hosts_exchange_directly(rings, data.size())) {
     reduce_scatter_directly(communicator, rings.across, own, scratch);
@@ -134,7 +166,12 @@ void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data,
     reduce_scatter(communicator, rings.across, own, scratch);
     all_gather(communicator, rings.across, own);
   }
-  all_gather_directly(communicator, rings.local, data);
+  if (within.scatter) return;
+  if (reads) {
+    all_gather_in_memory(communicator, rings, data, within);
+  } else {
+    all_gather_directly(communicator, rings.local, data);
+  }
 }
 
 Ring ring_of(std::vector<int> ranks, int rank) {
@@ -174,7 +211,7 @@ Rings plan_rings(int rank, std::span<const int> hosts) {
   return rings;
 }
 
-std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings) {
+std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings, bool in_memory) {
   const auto largest = [](std::size_t count, const Ring& ring) {
     return static_cast<std::size_t>(part(static_cast<std::int64_t>(count), ring.size(), 0).size());
   };
@@ -184,15 +221,29 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings) {
   const std::size_t of_host = largest(elements, rings.local);
   const std::size_t across =
       hosts_exchange_directly(rings, elements) ? at_once(of_host, rings.across) : largest(of_host, rings.across);
-  return std::max(at_once(elements, rings.local), rings.across.size() > 1 ? across : 0);
+  return std::max(in_memory ? 0 : at_once(elements, rings.local), rings.across.size() > 1 ? across : 0);
 }
 
-void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch) {
-  sum_over(communicator, rings, data, scratch);
+Range part_of_host(const Rings& rings, std::int64_t elements) {
+  return part(elements, rings.local.size(), rings.local.place);
 }
 
-void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch) {
-  sum_over(communicator, rings, data, scratch);
+void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch,
+              const WithinHost& within) {
+  sum_over(communicator, rings, data, scratch, within);
+}
+
+void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch,
+              const WithinHost& within) {
+  sum_over(communicator, rings, data, scratch, within);
+}
+
+void meet_on_host(Communicator& communicator, const Rings& rings) {
+  for (int first = 1; first < rings.local.size(); first += kPeers) {
+    exchange_directly(
+        communicator, rings.local, first, [](int) { return std::span<const float>(); },
+        [](int) { return std::span<float>(); });
+  }
 }
 
 void root_sum(Communicator& communicator, std::span<float> data, std::span<float> scratch) {

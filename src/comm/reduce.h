@@ -11,6 +11,7 @@
 //   pass some on. On H hosts with several ranks each, the ranks of a host first reduce-scatter among themselves, each
 //   then sums its slice along a ring of one rank per host, and the host gathers the slices: its link carries 2 (H-1)/H of
 //   the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233). Up to 17 hosts exchange short slices directly as well.
+//   Ranks of a host that can read each other's memory send no data: each adds its slice from where the others have it.
 // root: rank 0 receives all the data, adds them in rank order and broadcasts the sum, as in textbook
 //   examples. Rank 0's link carries N times the data, so it is slow; it serves as a baseline.
 // tree: the sum over logical shards in one fixed order, independent of the number of ranks: shard_tree.h.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "backend/tensor.h"
+#include "base/partition.h"
 #include "base/reduction.h"
 #include "comm/communicator.h"
 
@@ -45,19 +47,39 @@ struct Rings {
 // ring of all ranks.
 Rings plan_rings(int rank, std::span<const int> hosts);
 
-// The number of scratch elements that ring_sum() needs for `elements` of data.
-std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings);
+// The number of scratch elements that ring_sum() needs for `elements` of data; `in_memory`: with WithinHost::at.
+std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings, bool in_memory = false);
 
-// Replaces `data` by its sum over all ranks. Both have the same size on all ranks.
-void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch);
+// How the ranks of a host sum.
+struct WithinHost {
+  // Where each rank of Rings::local has its data, in memory that this rank reads too; empty: they send messages.
+  std::span<std::byte* const> at = {};
+  // Only part_of_host() of the sum is wanted; the rest of the data is undefined afterwards.
+  bool scatter = false;
+};
+
+// Of `elements` of data, those that this rank sums within its host.
+Range part_of_host(const Rings& rings, std::int64_t elements);
+
+// Replaces `data` by its sum over all ranks. Both have the same size on all ranks. Where ranks read each other's memory, they
+// may still do so when this returns, until meet_on_host().
+void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch,
+              const WithinHost& within = {});
 // Sends in bfloat16: half the traffic. Rounds direct sums once, and each addition along a ring, by at most 2^-8.
-void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch);
+void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> data, std::span<Bf16> scratch,
+              const WithinHost& within = {});
+
+// Returns once all ranks of this rank's host have called it.
+void meet_on_host(Communicator& communicator, const Rings& rings);
 
 // `scratch` has the size of `data` on rank 0; the others need none.
 void root_sum(Communicator& communicator, std::span<float> data, std::span<float> scratch);
 
 // Ring or root, with internally allocated scratch memory, and all ranks in one ring.
 void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm);
+
+// So many elements stay in the nearest cache while those of several ranks are added to them.
+inline constexpr std::int64_t kSumBlock = 1024;
 
 // sum[i] += addend[i]; the arrays do not overlap.
 void add_to(float* __restrict sum, const float* __restrict addend, std::size_t elements);

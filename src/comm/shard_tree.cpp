@@ -154,6 +154,16 @@ void ShardTree::all_reduce_sum(Communicator& communicator, std::span<float* cons
   communicator.exchange(outgoing_, incoming_, "all_reduce_sum (tree)");
 }
 
+void ShardTree::add_in_memory(std::span<float* const> at, std::size_t elements) const {
+  DDP_ASSERT(one_of_each() && at.size() == slices_.size());
+  const Range mine = part(static_cast<std::int64_t>(elements), rank_count_, rank_);
+  for (std::int64_t begin = mine.begin; begin < mine.end; begin += kSumBlock) {
+    const auto count = static_cast<std::size_t>(std::min(kSumBlock, mine.end - begin));
+    for (const Merge& merge : merges_) add_to(at[merge.into] + begin, at[merge.from] + begin, count);
+    for (float* const rank : at.subspan(1)) std::copy_n(at[0] + begin, count, rank + begin);
+  }
+}
+
 ShardTree make_shard_tree(const Communicator& ranks, int shards, std::span<const std::int64_t> counts) {
   check(shards >= ranks.size(), ExitCode::usage,
         "{} logical shards leave some of {} ranks without work; give --logical-shards at least {}", shards,

@@ -69,6 +69,12 @@ class ShardTree {
   void all_reduce_sum(Communicator& communicator, std::span<float* const> partials, std::size_t elements,
                       std::span<float> scratch);
 
+  // Whether each rank has one partial sum.
+  bool one_of_each() const { return slices_.size() == static_cast<std::size_t>(rank_count_); }
+  // The same where these lie in memory that all ranks share, that of rank r at `at[r]`: this rank finishes its slice and writes
+  // it to all of them. All ranks wait for each other before and after.
+  void add_in_memory(std::span<float* const> at, std::size_t elements) const;
+
  private:
   struct Merge {
     std::size_t into;

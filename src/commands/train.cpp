@@ -77,9 +77,10 @@ std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, Trai
                          counted(trainer.facts().bucket_bytes.size(), "bucket"),
                          trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward")},
       {"memory per rank",
-       fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}", format_bytes(floats),
+       fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}{}", format_bytes(floats),
                    format_bytes(gradient), format_bytes(optimizer), format_bytes(activations),
-                   format_bytes(floats + gradient + optimizer + activations))},
+                   format_bytes(floats + gradient + optimizer + activations),
+                   e.share ? "; the ranks of a host share parameters and optimizer" : "")},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (!e.smaller.empty()) rows.emplace_back("image sizes", e.sizes.text());

@@ -141,7 +141,15 @@ void fit_exposed(const ScalingPoint& point, ScalingModel& model) {
     model.unhidden = modelled > 0 ? std::max(measured / modelled, kLeastUnhidden) : 1;
   }
   const double stretch = model.stretch(point.layout.threads_per_core);
-  model.optimizer = std::max(model.optimizer, point.step.optimizer / stretch);
+  // Less than one rank takes only where the ranks of a host divide it.
+  const double of_rank = point.step.optimizer / stretch;
+  const double here = static_cast<double>(point.layout.ranks_per_host);
+  if (of_rank < model.optimizer && here > 1) {
+    model.divided_optimizer = std::min(model.optimizer, (model.optimizer - of_rank) / (1 - 1 / here));
+    model.optimizer -= model.divided_optimizer;
+  } else {
+    model.optimizer = std::max(model.optimizer, of_rank);
+  }
   model.other = std::max(model.other, point.step.other / stretch);
 }
 
@@ -208,7 +216,7 @@ StepModel ScalingModel::predict(const ScalingLayout& layout) const {
   const double stretch = this->stretch(layout.threads_per_core);
   const double sharing = 1 + host_sharing * (running_ranks(layout) - 1);
   step.compute = stretch * sharing * (compute_fixed + compute_per_image * images);
-  step.optimizer = stretch * optimizer;
+  step.optimizer = stretch * (optimizer + divided_optimizer / static_cast<double>(layout.ranks_per_host));
   step.other = stretch * other;
   const double busy = step.compute + step.optimizer + step.other;
   if (layout.ranks > 1) {

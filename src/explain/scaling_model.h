@@ -53,7 +53,9 @@ struct ScalingModel {
   // Forward and backward on one rank: fixed + per_image * images.
   double compute_fixed = 0;
   double compute_per_image = 0;
+  // The update, of which the ranks of a host may divide a part among them.
   double optimizer = 0;
+  double divided_optimizer = 0;
   double other = 0;
   double host_sharing =
       0;  // how much slower a rank computes for each further rank that runs on its machine, as a share
@@ -92,7 +94,7 @@ struct Lost {
   double input = 0;
   double smaller_batch = 0;  // forward and backward compute an image more slowly in a smaller batch
   double shared_host = 0;    // ranks of a host compete for its cores, caches and memory
-  double update = 0;         // the update and the host's work, which every rank does
+  double update = 0;         // the update, as far as the ranks of a host do not divide it, and the host's work
   double sum() const { return communication + slower_ranks + input + smaller_batch + shared_host + update; }
 };
 // `one` is a point of one rank, with the same global batch, or with the same batch per rank; then a step of one rank is

@@ -114,7 +114,8 @@ std::string table(const ScalingStudy& study, const ScalingModel& model, bool wea
 std::string model_text(const ScalingModel& model) {
   std::string text =
       fmt::format("model: {:.3g} ms + {:.3g} us per image forward and backward, {:.3g} ms update and host",
-                  model.compute_fixed * 1e3, model.compute_per_image * 1e6, (model.optimizer + model.other) * 1e3);
+                  model.compute_fixed * 1e3, model.compute_per_image * 1e6,
+                  (model.optimizer + model.divided_optimizer + model.other) * 1e3);
   if (model.host_sharing > 0) {
     text += fmt::format(", {} more for each further rank of a host", share_text(model.host_sharing));
   }

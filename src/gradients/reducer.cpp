@@ -32,10 +32,15 @@ Reducer::Reducer(Communicator& ranks, Backend& backend, DeviceCommunicator& sums
       overlaps_(rank_count_ > 1 && config_.overlap && config_.buckets.size() > 1 && sums.overlaps()) {
   check_buckets(ranks, config_);
   DDP_ASSERT(!config_.bf16 || config_.algorithm == Reduction::ring);
-  memory_ = backend.queue().allocate(own_.buffers * stride_ * sizeof(float), "the gradients");
-  if (config_.bf16 && rank_count_ > 1) {
-    rounded_ = backend.queue().allocate(config_.elements * sizeof(Bf16), "the gradients in bfloat16");
-  }
+  const std::size_t bytes = own_.buffers * stride_ * sizeof(float);
+  const bool rounds = config_.bf16 && rank_count_ > 1;
+  // What is summed lies in memory for sums.
+  const auto allocate = [&](std::size_t size, bool summed, const char* purpose) {
+    return summed ? sums_.allocate(backend.queue(), size, purpose) : backend.queue().allocate(size, purpose);
+  };
+  memory_ = allocate(bytes, !rounds, "the gradients");
+  if (rounds) rounded_ranges_ = updated_ranges(config_);
+  if (rounds) rounded_ = allocate(config_.elements * sizeof(Bf16), true, "the gradients in bfloat16");
   partials_.resize(own_.remaining);
 }
 
@@ -79,9 +84,9 @@ void Reducer::finish() {
     while (launched_ < config_.buckets.size()) reduce_next_bucket();
     // The communicator names the bucket.
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
-    for (const Bucket& bucket : config_.buckets) {
-      if (!config_.bf16) break;
-      backend_.math().convert(buffer(0) + bucket.begin, rounded_.at<Bf16>(0) + bucket.begin, bucket.elements());
+    for (const Range& summed : rounded_ranges_) {
+      backend_.math().convert(buffer(0) + summed.begin, rounded_.at<Bf16>(0) + summed.begin,
+                              static_cast<std::size_t>(summed.size()));
     }
     add_kept();
   }

@@ -69,12 +69,15 @@ class Reducer {
   void shard_done();
   // Called after the last shard: work enqueued afterwards sees the sums.
   void finish();
-  // The sum over all shards of all ranks, from finish() until the next shard_gradient().
+  // The sum over all shards of all ranks, from finish() until the next shard_gradient(). Undefined elsewhere
+  // than in updated_ranges() unless ReducerConfig::whole().
   float* gradient() { return buffer(0); }
 
   // The times of the buckets of the last step, in their order; empty if the host does not sum them.
   std::span<const SumTimes> bucket_times() const { return sums_.sum_times(); }
   std::span<const Bucket> buckets() const { return config_.buckets; }
+
+  const ReducerConfig& config() const { return config_; }
 
   // Replaces a few values by their sums over the ranks, bit-identical on all ranks; called between finish() and wait().
   void sum(double* values, std::size_t count);
@@ -99,8 +102,9 @@ class Reducer {
   const Accumulation own_;    // how this rank adds its own shards
   const std::size_t stride_;  // elements from one buffer to the next
   const bool overlaps_;
-  Memory memory_;   // the buffers of own_; the first becomes the gradient
-  Memory rounded_;  // the gradient in bfloat16, if it is sent in that format
+  Memory memory_;                      // the buffers of own_; the first becomes the gradient
+  Memory rounded_;                     // the gradient in bfloat16, if it is sent in that format
+  std::vector<Range> rounded_ranges_;  // whose sums this rank gets in that format
   std::vector<float*> partials_;
 
   std::int64_t step_ = 0;

@@ -35,6 +35,17 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
 
 }  // namespace
 
+std::vector<Range> updated_ranges(const ReducerConfig& config) {
+  std::vector<Range> ranges;
+  for (auto bucket = config.buckets.rbegin(); bucket != config.buckets.rend(); ++bucket) {
+    const auto begin = static_cast<std::int64_t>(bucket->begin);
+    const auto elements = static_cast<std::int64_t>(bucket->elements());
+    const Range own = config.part ? config.part(elements) : Range{0, elements};
+    ranges.push_back({begin + own.begin, begin + own.end});
+  }
+  return ranges;
+}
+
 Accumulation plan_own_shards(const Communicator& communicator, const ReducerConfig& config) {
   const ShardTree tree = make_shard_tree(communicator, config.shards, config.shard_counts);
   if (config.algorithm == Reduction::tree) return tree.accumulation();

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,16 @@ struct ReducerConfig {
   std::vector<std::int64_t> shard_counts = {};  // of each rank; empty: as many for each, up to one
   // What is in no bucket: its gradient is the sum over this rank's shards.
   std::vector<Range> kept = {};
+  // The part of each bucket's elements that this rank updates, the only ones of which it gets the sum with SumOrder::scatter.
+  // Empty: all.
+  std::function<Range(std::int64_t elements)> part = {};
+
+  // Whether each rank gets all sums. Those of the tree are needed for a norm with the same bits on any number of ranks.
+  bool whole() const { return !part || algorithm == Reduction::tree; }
 };
+
+// The elements of the flat buffer that this rank updates, but for those in no bucket; in the order of the buffer.
+std::vector<Range> updated_ranges(const ReducerConfig& config);
 
 // How this rank adds its own shards: as the tree does, or into a single sum if the ranks are summed in another order
 // anyway. Throws Error(usage) for fewer shards than ranks.

@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -27,8 +28,8 @@ MuonScale muon_scale_of(MuonRate rate) {
 }  // namespace
 
 Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings,
-                     UpdatedPart part)
-    : backend_(backend), part_(part) {
+                     UpdatedPart part, Memory state)
+    : backend_(backend), part_(part), state_(std::move(state)) {
   const UpdateTables tables = cut_into_chunks(segments);
   UpdateArguments& a = arguments_;
   a.settings = settings;
@@ -39,16 +40,18 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
     a.matrix_scratch = matrix_scratch_.data();
   }
   a.count = segments.empty() ? 0 : segments.back().offset + segments.back().count;
-  a.uniform = tables.uniform && (!tables.gaps || keeps_zeros(settings));
+  a.uniform = tables.uniform && !part.shared && (!tables.gaps || keeps_zeros(settings));
   a.lr_scale = segments.empty() ? 1 : segments.front().lr_scale;
   a.decay_scale = segments.empty() ? 1 : segments.front().decay_scale;
 
   if (part_.elements == 0) part_.elements = a.count;
   DDP_ASSERT(part_.begin + a.count <= part_.elements);
-  const std::size_t state_bytes = aligned_bytes(elements() * sizeof(float));
-  state_ = backend.queue().allocate(state_buffers(settings) * state_bytes, "the optimizer's buffers");
+  const std::size_t bytes_of_state = state_bytes(elements(), settings);
+  if (state_.data() == nullptr) state_ = backend.queue().allocate(bytes_of_state, "the optimizer's buffers");
+  DDP_ASSERT(state_.bytes() == bytes_of_state);
+  const std::size_t each = aligned_bytes(elements() * sizeof(float));
   std::size_t used = 0;
-  const auto take_state = [&] { return state_.at<float>(state_bytes * used++) + part_.begin; };
+  const auto take_state = [&] { return state_.at<float>(each * used++) + part_.begin; };
   if (settings.has_first()) a.first = take_state();
   if (settings.has_second()) a.second = take_state();
   if (settings.has_average()) a.average = take_state();
@@ -108,6 +111,10 @@ std::vector<OptimizerState> Optimizer::state() {
 
 std::size_t state_buffers(const UpdateSettings& settings) {
   return (settings.has_first() ? 1U : 0U) + (settings.has_second() ? 1U : 0U) + (settings.has_average() ? 1U : 0U);
+}
+
+std::size_t state_bytes(std::size_t elements, const UpdateSettings& settings) {
+  return state_buffers(settings) * aligned_bytes(elements * sizeof(float));
 }
 
 UpdateSettings update_settings(const OptimizerOptions& options) {

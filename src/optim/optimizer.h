@@ -32,21 +32,24 @@ struct OptimizerState {
 struct UpdatedPart {
   std::int64_t begin = 0;
   std::int64_t elements = 0;
+  // Others update what lies between the segments.
+  bool shared = false;
 };
 
 class Optimizer {
  public:
   // The segments lie in the flat buffer, or in its part, in this order. Between them, weights, gradient and state are zero
-  // and stay so.
+  // and stay so. `state`: state_bytes() of zeroed memory for the state, if that is not to be allocated here.
   Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings,
-            UpdatedPart part = {});
+            UpdatedPart part = {}, Memory state = {});
 
   // One update; `gradient` is the gradient of the mean loss over the global batch. `control` and `skip` are read when
   // the update executes; it is skipped unless *skip is 0.
   void update(float* parameters, const float* gradient, const StepControl* control, const double* skip);
   // For segments that are divided among the ranks: how their norms are summed. All ranks then update at the same time.
   void set_sums_over_ranks(SumOverShards sums) { sums_over_ranks_ = std::move(sums); }
-  // For a part: how the norm of the whole gradient is summed. The ranks of all parts then update at the same time.
+  // For a part, or segments of which others have the rest: how the norm of the whole gradient is summed. The ranks of all
+  // parts then update at the same time.
   void set_sum_over_parts(SumOverParts sum) { sum_over_parts_ = std::move(sum); }
   std::vector<OptimizerState> state();
   // The moving average of the parameters, valid after the first update; null if there is none.
@@ -70,6 +73,9 @@ class Optimizer {
 
 // The number of state buffers of an optimizer, with one float per parameter each.
 std::size_t state_buffers(const UpdateSettings& settings);
+
+// Bytes of the state for so many elements.
+std::size_t state_bytes(std::size_t elements, const UpdateSettings& settings);
 
 // Converts the options.
 UpdateSettings update_settings(const OptimizerOptions& options);

@@ -25,6 +25,7 @@
 #include "train/parameter_segments.h"
 #include "train/pipeline_setup.h"
 #include "train/resume.h"
+#include "train/shared_state.h"
 #include "train/whitening.h"
 
 namespace ddp {
@@ -276,6 +277,7 @@ ReducerConfig reducer_config(const Experiment& e) {
   config.shards = e.batch.shards;
   config.shard_counts = e.batch.shard_counts;
   config.elements = static_cast<std::size_t>(held.size());
+  if (e.share) config.part = [share = e.share.get()](std::int64_t elements) { return share->part(elements); };
   return config;
 }
 
@@ -334,7 +336,8 @@ void check_same_plan(Communicator& ranks, const Experiment& e) {
 
 void allocate_state(Experiment& e) {
   const auto count = static_cast<std::size_t>(e.graph.flat_elements());
-  e.parameter_memory = e.backend->queue().allocate(count * sizeof(float), "the parameters");
+  const std::size_t bytes = count * sizeof(float);
+  e.parameter_memory = e.share ? e.share->take(bytes) : e.backend->queue().allocate(bytes, "the parameters");
   e.host_parameters = std::make_unique<HostMirror>(e.backend->queue(), e.parameters(), count);
   e.statistics = std::make_unique<ShardStatistics>(*e.backend, e.graph, e.batch, e.place.replica,
                                                    e.options.optimizer.lookahead > 0);
@@ -368,8 +371,10 @@ void set_up_sums(const MpiSession& session, Communicator& ranks, Experiment& e, 
   std::optional<LinkSpeed> link;
   if (ranks.size() > 1 && !e.device.gpu_module && (chooses || divides)) link = measure_link(ranks);
   if (divides) set_up_pipeline(session, ranks, e, config, stages, *link);
+  const Reduction algorithm = reduction_of(e.options);
+  const bool scatter = e.share != nullptr && algorithm == Reduction::ring;
   e.sums = open_sums(e.device, e.summing_ranks(ranks), e.backend->queue(),
-                     {reduction_of(e.options), e.batch.shards, {}, hosts_of_sums(e)});
+                     {algorithm, e.batch.shards, {}, hosts_of_sums(e), scatter});
   if (link && chooses) e.bucket_bytes = best_bucket_bytes(*link, gradient_bytes(e));
 }
 
@@ -452,6 +457,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   choose_plans(session, ranks, e, stages, config, resumed);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));
+  if (inputs.evaluated == nullptr) e.share = share_state(ranks, e);
   phase([&] {
     e.plan = layout_plan_from_text(e.plan_text, stages);
     if (inputs.evaluated != nullptr) take_pixels(*inputs.evaluated, config);
@@ -464,13 +470,17 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     compile_networks(e, config);
     if (config.plan_only) return;
     allocate_state(e);
-    first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
+    // All have those of rank 0 in the end; ranks that share them must not write at the same time.
+    if (!e.share || e.share->first()) {
+      first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
+    }
     keep_images(e);
   });
   if (e.device.described) return e;
   set_up_sums(session, ranks, e, config, stages);
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
+  if (e.share) e.share->meet();
   return e;
 }
 

@@ -20,6 +20,7 @@
 #include "checkpoint/state.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
+#include "comm/host_share.h"
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
@@ -82,6 +83,8 @@ struct Experiment {
   std::unique_ptr<ResidentImages> resident_test;
   Memory parameter_memory;
   std::unique_ptr<HostMirror> host_parameters;
+  // Of parameters and optimizer state, which the ranks of a host may keep once; null: each rank has its own.
+  std::unique_ptr<HostShare> share;
   std::unique_ptr<ShardStatistics> statistics;
 
   // The flat buffer in the backend's memory, equal on all ranks.

@@ -26,8 +26,11 @@ Range last_of(std::int64_t end) {
   return {std::max<std::int64_t>(0, end - static_cast<std::int64_t>(kHashedFloats)), end};
 }
 
-// Whose squares a rank adds to the gradient norm. The replicas of a pipeline have the same gradients.
+// Whose squares a rank adds to the gradient norm. The replicas of a pipeline have the same gradients, as have the hosts of ranks
+// with a part of the sums each.
 std::vector<Range> counted_ranges(const StepParts& parts, int rank) {
+  const ReducerConfig& sums = parts.reducer.config();
+  if (!sums.whole()) return parts.share->first_host() ? updated_ranges(sums) : std::vector<Range>();
   const bool divided = parts.slices != nullptr && parts.slices->any();
   if (divided && rank != 0) return parts.slices->held();
   if (parts.pipeline != nullptr && rank != 0) return {};
@@ -57,6 +60,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       together_(settings.together),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(counted_ranges(parts, rank)),
+      square_ranges_(reducer_.config().whole() ? held_.size() : reducer_.buckets().size()),
       message_bytes_(control_at() + sizeof(StepControl)),
       hashed_(held_.empty() ? last_of(network_.flat_elements()) : parts.slices->last_weights(kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
@@ -64,7 +68,8 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       sums_(parts.sums),
       exchange_(parts.exchange),
       pipeline_(parts.pipeline),
-      joint_squares_(pipeline_ != nullptr || !held_.empty()),
+      share_(parts.share),
+      joint_squares_(pipeline_ != nullptr || !reducer_.config().whole() || !held_.empty()),
       record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
   DDP_ASSERT(together_ > 0 && together_ <= settings.ahead && (together_ == 1 || stage_.takes_steps()));
@@ -148,21 +153,26 @@ void TrainStep::sum_message(double* values, std::size_t count) {
 }
 
 // Of the whole gradient. If some of it is divided, rank 0 counts all that it has, with zeros for the parts of others, and
-// the others count their parts. A step that is not finite is marked as broken.
+// the others count their parts; otherwise a step that is not finite is marked as broken here.
 void TrainStep::enqueue_square_sums() {
   auto* sums = message_.at<double>(squares_at());
   if (joint_squares_) backend_.math().fill_zero(sums, squares_count() * sizeof(double));
-  // The losses of this rank are checked too: a loss can overflow although its gradient does not.
-  const BrokenCheck check{{device(Slot::losses), static_cast<std::size_t>(plan_.shards) + squares_count()},
-                          device(Slot::broken)};
   for (const Range& range : counted_) {
     backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums,
-                                joint_squares_ ? BrokenCheck{} : check);
+                                joint_squares_ ? BrokenCheck{} : broken_check());
     sums += kSquareSums;
   }
-  if (!joint_squares_) return;
-  sum_message(message_.at<double>(squares_at()), squares_count());
-  backend_.math().find_broken(check.sums, check.broken);
+}
+
+// The losses of this rank are checked too: a loss can overflow although its gradient does not.
+BrokenCheck TrainStep::broken_check() const {
+  return {{device(Slot::losses), static_cast<std::size_t>(plan_.shards) + squares_count()}, device(Slot::broken)};
+}
+
+// The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
+void TrainStep::sum_over_ranks() {
+  sum_message(message_.at<double>(0), summed() + (joint_squares_ ? squares_count() : 0));
+  if (joint_squares_) backend_.math().find_broken(broken_check().sums, broken_check().broken);
 }
 
 // The shards that the ranks process at the same time exchange activations.
@@ -237,11 +247,11 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   note_phase(WorkPhase::reduction);
   reducer_.finish();
   enqueue_square_sums();
-  // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
-  sum_message(message_.at<double>(0), summed());
+  sum_over_ranks();
   mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(control_at()), halted());
+  if (share_ != nullptr) share_->meet();
   backend_.queue().download(current().message.data(), message_.data(), message_bytes_);
   if (fingerprints_) enqueue_fingerprint(parameters);
   mark(Mark::end_mark);

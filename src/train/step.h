@@ -43,6 +43,7 @@
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
+#include "comm/host_share.h"
 #include "data/pipeline/loader.h"
 #include "gradients/reducer.h"
 #include "metrics/phases.h"
@@ -104,6 +105,8 @@ struct StepParts {
   // For a pipeline, whose part of the network, of the flat buffers and of the reducer's ranks all others then are; null:
   // there is none.
   PipelineRun* pipeline = nullptr;
+  // Of the parameters; null: each rank updates all of its own.
+  HostShare* share = nullptr;
 };
 
 // Of StepSettings::ahead.
@@ -192,8 +195,10 @@ class TrainStep {
   void pass_on(Request request);
   void launch(float* parameters, std::size_t count, double began);
   void enqueue_begin(std::int64_t samples);
-  std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, held_.size()); }
+  std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, square_ranges_); }
   void enqueue_square_sums();
+  BrokenCheck broken_check() const;
+  void sum_over_ranks();
   void sum_message(double* values, std::size_t count);
   void set_exchange(std::int64_t round, std::int64_t samples);
   void enqueue_fingerprint(const float* parameters);
@@ -232,6 +237,7 @@ class TrainStep {
   double host_seconds_ = 0;     // in begin() since the last finish()
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm
+  std::size_t square_ranges_;   // so many at most on any rank
   std::size_t message_bytes_;   // on the device
   Range hashed_;                // weights of the flat buffer, the last ones
   std::size_t hashed_statistics_;
@@ -239,6 +245,7 @@ class TrainStep {
   SumOverShards sums_;
   ShardExchange* exchange_;
   PipelineRun* pipeline_;
+  HostShare* share_;
   bool joint_squares_;  // each rank counts some of the gradient's squares
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before

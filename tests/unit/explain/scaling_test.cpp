@@ -21,6 +21,7 @@ struct World {
   double fixed = 1e-3;
   double per_image = 50e-6;
   double update = 0.3e-3;
+  double divided_update = 0;  // of one rank
   double host = 0.1e-3;
   double sharing = 0.08;
   double message = 30e-6;
@@ -40,7 +41,7 @@ struct World {
     StepModel& step = point.step;
     step.steps = 100;
     step.compute = (1 + sharing * static_cast<double>(point.layout.ranks_per_host - 1)) * (fixed + per_image * images);
-    step.optimizer = update;
+    step.optimizer = update + divided_update / static_cast<double>(point.layout.ranks_per_host);
     step.other = host;
     point.workers = workers;
     point.load_seconds = load * images;
@@ -49,7 +50,7 @@ struct World {
       point.message_seconds = message;
       point.sums = {{bytes, step.compute, sum}};
       step.communication = sum;
-      step.imbalance = jitter * expected_maximum(ranks) * (step.compute + update + host);
+      step.imbalance = jitter * expected_maximum(ranks) * (step.compute + step.optimizer + host);
     }
     step.data_wait = std::max(0.0, load * images / static_cast<double>(workers) - step.training());
     return point;
@@ -88,6 +89,7 @@ TEST(ScalingTest, FourAndMoreRanksArePredictedFromOneAndTwo) {
     world.jitter = between(0, 0.05);
     world.ranks_per_host = trial % 2 == 0 ? 1 : 64;
     world.sharing = world.ranks_per_host == 1 ? 0 : between(0, 0.2);
+    world.divided_update = world.ranks_per_host == 1 ? 0 : between(0, 1e-3);
     const std::int64_t batch = 256;
     const ScalingModel model = fit_scaling(
         std::vector{world.at(1, batch), world.at(1, batch / 4), world.at(2, batch), world.at(2, batch / 2)});

@@ -136,6 +136,45 @@ TEST(Reducer, SumsInBfloat16) {
     }
 }
 
+// Of which elements a rank gets the sum, and that those have the bits of a sum that all get.
+TEST(Reducer, ScattersPartsOfEachBucketToTheRanksOfAHost) {
+  const std::vector<std::vector<int>> placements = {{0, 0}, {0, 0, 1, 1}, {0, 0, 0}};
+  for (const std::vector<int>& hosts : placements) {
+    for (const bool bf16 : {false, true}) {
+      run_as_threads(static_cast<int>(hosts.size()), [&](Communicator& ranks) {
+        ReducerConfig config = testing::model_config(Reduction::ring, true, 2 * ranks.size());
+        config.bf16 = bf16;
+        const auto make = [&](const ReducerConfig& of, bool scatter) {
+          testing::ReducerRig rig;
+          rig.backend = make_cpu_backend();
+          rig.sums = make_host_communicator(ranks, rig.backend->queue(), {of.algorithm, of.shards, {}, hosts, scatter});
+          rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, of);
+          return rig;
+        };
+        const testing::ReducerRig whole = make(config, false);
+        ReducerConfig parts = config;
+        const int place = hosts.size() == 4 ? ranks.rank() % 2 : ranks.rank();
+        const int of_host = hosts.size() == 4 ? 2 : ranks.size();
+        parts.part = [=](std::int64_t elements) { return part(elements, of_host, place); };
+        const testing::ReducerRig scattered = make(parts, true);
+        std::int64_t elements = 0;
+        for (const Range& range : updated_ranges(parts)) elements += range.size();
+        for (int step = 0; step < 3; ++step) {
+          testing::run_step(whole, ranks, config, 91, step);
+          testing::run_step(scattered, ranks, parts, 91, step);
+          for (const Range& range : updated_ranges(parts)) {
+            for (std::int64_t i = range.begin; i < range.end; ++i) {
+              ASSERT_EQ(scattered.reducer->gradient()[i], whole.reducer->gradient()[i]) << i;
+            }
+          }
+        }
+        ranks.all_reduce(std::span(&elements, 1), ReduceOp::sum);
+        EXPECT_EQ(elements, ranks.size() / of_host * static_cast<std::int64_t>(config.elements));
+      });
+    }
+  }
+}
+
 // Records how far a step has progressed when each sum starts.
 class Watched final : public DeviceCommunicator {
  public:

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
+#include "comm/host_share.h"
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/loader.h"
 #include "gradients/reducer.h"
@@ -20,6 +21,7 @@
 #include "stand_ins/queued_backend.h"
 #include "support/golden_lenet.h"
 #include "train/parameter_segments.h"
+#include "train/shared_state.h"
 #include "train/split_linear.h"
 #include "train/step.h"
 
@@ -48,6 +50,7 @@ struct RigConfig {
   RigImages images = RigImages::given;
   std::size_t loaded_steps = 0;  // StageConfig::steps; 0: each step brings its batch
   std::size_t together = 1;      // StepSettings::together
+  std::vector<int> hosts = {};   // of each rank; those of a host share the parameters. Empty: each has its own
 };
 
 // A step of a rig: on the golden samples from `first` on, `samples` over all ranks.
@@ -71,8 +74,17 @@ class TrainingRig {
         parameters(golden::initial_parameters(graph)),
         network(*backend, graph, network_config(config),
                 plan_layouts(*backend, make_stages(graph, batch.per_shard), ChoiceMode::fixed)),
-        optimizer(*backend, segments_of(graph, slices, config.optimizer.rule), config.optimizer),
-        sums(make_message_communicator(ranks, backend->queue(), {config.algorithm, batch.shards})),
+        share(share_of(ranks, config)),
+        shared_parameters(share ? share->take(flat_bytes()) : Memory()),
+        optimizer(*backend, segments_of(config), config.optimizer,
+                  {.begin = 0, .elements = graph.flat_elements(), .shared = share != nullptr},
+                  share ? share->take(state_bytes(parameters.size(), config.optimizer)) : Memory()),
+        sums(make_message_communicator(ranks, backend->queue(),
+                                       {config.algorithm,
+                                        batch.shards,
+                                        {},
+                                        config.hosts,
+                                        share != nullptr && config.algorithm == Reduction::ring})),
         reducer(ranks, *backend, *sums, reducer_config(config)),
         images(config.images == RigImages::resident
                    ? std::make_unique<ResidentImages>(backend->queue(), *golden::dataset(kSamples))
@@ -93,13 +105,19 @@ class TrainingRig {
               /*fingerprints=*/true,
               {},
               &slices,
-              exchange ? &exchange->shards() : nullptr},
+              exchange ? &exchange->shards() : nullptr,
+              nullptr,
+              share.get()},
              batch, ranks.rank(),
              {.record = config.queued || config.record, .ahead = config.ahead, .together = config.together}),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks),
         kind_(config.images) {
     if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
+    if (!share) return;
+    optimizer.set_sum_over_parts([this](const auto& add) { return share->sum(add(0)); });
+    if (share->first()) std::copy(parameters.begin(), parameters.end(), weights());
+    share->meet();
   }
 
   // Executes one step on the golden samples from `first` on, `samples` over all ranks.
@@ -110,17 +128,17 @@ class TrainingRig {
   // Only begins it. As a loader does, this keeps the batch until as many others have begun as may be in flight.
   void begin(std::int64_t number, std::int64_t first, std::int64_t samples, double lr, Request request = {}) {
     if (stage.takes_steps()) {
-      step.begin_loaded(parameters.data(), request);
+      step.begin_loaded(weights(), request);
       return;
     }
     const RigStep next{number, first, samples, lr};
     if (loader_) {
-      step.begin(parameters.data(), *loader_->next(), input_of(next, request));
+      step.begin(weights(), *loader_->next(), input_of(next, request));
       return;
     }
     while (given_.size() >= stage.batches_in_use()) given_.pop_front();
     given_.push_back(batch_of({next}));
-    step.begin(parameters.data(), given_.back().batch(), input_of(next, request));
+    step.begin(weights(), given_.back().batch(), input_of(next, request));
   }
   // The steps that begin next, for images that a loader reads.
   void read(const std::vector<RigStep>& steps) {
@@ -147,6 +165,9 @@ class TrainingRig {
     step.load(loaded_.batch(), inputs);
   }
 
+  // What steps read and update.
+  float* weights() { return share ? shared_parameters.at<float>(0) : parameters.data(); }
+
   Graph graph;
   ParameterSlices slices;
   std::unique_ptr<RankExchange> exchange;
@@ -154,6 +175,8 @@ class TrainingRig {
   std::unique_ptr<Backend> backend;
   std::vector<float> parameters;
   Network network;
+  std::unique_ptr<HostShare> share;
+  Memory shared_parameters;
   Optimizer optimizer;
   PhaseClock clock;
   std::unique_ptr<DeviceCommunicator> sums;
@@ -229,12 +252,17 @@ class TrainingRig {
     for (const int layer : divided) graph.split_linear(layer, ranks.size());
     return {graph, divided, ranks.size(), ranks.rank()};
   }
-  static std::vector<ParameterSegment> segments_of(const Graph& graph, const ParameterSlices& slices, UpdateRule rule) {
+  std::size_t flat_bytes() const { return aligned_bytes(parameters.size() * sizeof(float)); }
+  std::unique_ptr<HostShare> share_of(Communicator& ranks, const RigConfig& config) const {
+    if (config.hosts.empty()) return nullptr;
+    return HostShare::open(ranks, config.hosts, flat_bytes() + state_bytes(parameters.size(), config.optimizer));
+  }
+  std::vector<ParameterSegment> segments_of(const RigConfig& config) const {
     OptimizerOptions options;
-    if (rule == UpdateRule::muon) options.optimizer = OptimizerKind::muon;
+    if (config.optimizer.rule == UpdateRule::muon) options.optimizer = OptimizerKind::muon;
     std::vector<ParameterSegment> segments = parameter_segments(graph, options, 1);
     slices.restrict_to_held(segments);
-    return segments;
+    return share ? segments_within(segments, updated_ranges(reducer_config(config))) : segments;
   }
   ReducerConfig reducer_config(const RigConfig& config) const {
     std::vector<std::size_t> sizes;
@@ -247,6 +275,7 @@ class TrainingRig {
     result.kept = slices.whole();
     result.shards = batch.shards;
     result.elements = static_cast<std::size_t>(graph.flat_elements());
+    if (share) result.part = [this](std::int64_t elements) { return share->part(elements); };
     return result;
   }
 
