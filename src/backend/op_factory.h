@@ -22,8 +22,9 @@ struct KernelChoice {
 };
 
 enum class ChoiceMode {
-  timed,  // run the candidates and choose the fastest
-  fixed,  // by shape alone: the same on every machine with the same instruction set
+  timed,     // run the candidates and choose the fastest
+  expected,  // those that a cost model expects to be the fastest: the same on every machine with the same instruction set
+  fixed,     // likewise, but without algorithms that round differently
 };
 
 class OpFactory : public OpJoiner, public MatrixUpdateFactory {

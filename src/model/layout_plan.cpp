@@ -38,6 +38,12 @@ KernelQuery reorder_after(const Stage& stage, Layout from, Layout to) {
   return {ReorderSpec{batch_of(stage.spec), output_of(stage.spec)}, from, to};
 }
 
+std::vector<OpSpec> specs_of(const KernelQuery& query) {
+  std::vector<OpSpec> specs = {query.spec};
+  specs.insert(specs.end(), query.rest.begin(), query.rest.end());
+  return specs;
+}
+
 // Calls f(query, first stage) for all stages that can be joined, where they may have the layout.
 template <class F>
 void each_join(OpFactory& ops, const std::vector<Stage>& stages, F f) {
@@ -221,21 +227,28 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
 
 KernelChoice timed_answer(OpFactory& ops, const KernelQuery& query) {
   if (query.rest.empty()) return ops.choose(query.spec, query.from, query.to, ChoiceMode::timed);
-  std::vector<OpSpec> specs = {query.spec};
-  specs.insert(specs.end(), query.rest.begin(), query.rest.end());
-  return {"", ops.joined_seconds(specs, query.to)};
+  return {"", ops.joined_seconds(specs_of(query), query.to)};
 }
 
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
-  std::vector<KernelQuery> queries = kernel_queries(backend.ops(), stages);
-  if (mode == ChoiceMode::fixed) std::erase_if(queries, [](const KernelQuery& query) { return !query.rest.empty(); });
+  OpFactory& ops = backend.ops();
+  std::vector<KernelQuery> queries = kernel_queries(ops, stages);
+  // Those that are not asked for are joined; those that are not expected to be faster have no finite time.
+  std::erase_if(queries, [&](const KernelQuery& query) {
+    const bool asks = mode == ChoiceMode::timed || (mode == ChoiceMode::expected && !ops.expects_gain(specs_of(query)));
+    return !query.rest.empty() && !asks;
+  });
   std::vector<KernelChoice> answers;
   for (const KernelQuery& query : queries) {
     heartbeat();
-    answers.push_back(mode == ChoiceMode::timed ? timed_answer(backend.ops(), query)
-                                                : backend.ops().choose(query.spec, query.from, query.to, mode));
+    if (mode == ChoiceMode::timed) {
+      answers.push_back(timed_answer(ops, query));
+    } else {
+      answers.push_back(query.rest.empty() ? ops.choose(query.spec, query.from, query.to, mode)
+                                           : KernelChoice{"", std::numeric_limits<double>::infinity()});
+    }
   }
-  return plan_layouts(backend.ops(), stages, queries, answers);
+  return plan_layouts(ops, stages, queries, answers);
 }
 
 std::string to_text(const LayoutPlan& plan) {

@@ -58,7 +58,7 @@ ChosenPlan find_plan(Experiment& e, const PlanRequest& request) {
   }
   const bool described = e.device.described.has_value();
   if (fixed || described) {
-    return {to_text(plan_layouts(*e.backend, stages, ChoiceMode::fixed)),
+    return {to_text(plan_layouts(*e.backend, stages, ChoiceMode::expected)),
             described ? "the kernels that cuDNN expects to be the fastest, neither timed nor tried" : "by fixed rules"};
   }
   if (const std::optional<std::string> text = plan_cache_of(e).find(PlanCache::key(e.backend->ops(), stages))) {

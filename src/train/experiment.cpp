@@ -186,8 +186,9 @@ void connect_shards(Experiment& e, int ranks, int rank) {
 }
 
 // The weights of the model's file, or random ones; then, if `reads`, those that depend on the training images, and those
-// of --init-from.
+// of --init-from. All ranks have those of rank 0 in the end; those that share them do not write at the same time.
 void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, bool reads) {
+  if (e.share && !e.share->first()) return;
   const ModelOptions& options = e.options.model;
   const std::span<float> parameters = e.host_parameters->values();
   std::vector<float> statistics(static_cast<std::size_t>(e.graph.statistic_count()));
@@ -470,10 +471,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     compile_networks(e, config);
     if (config.plan_only) return;
     allocate_state(e);
-    // All have those of rank 0 in the end; ranks that share them must not write at the same time.
-    if (!e.share || e.share->first()) {
-      first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
-    }
+    first_weights(e, imported, session.rank() == 0 && !resumed && inputs.evaluated == nullptr);
     keep_images(e);
   });
   if (e.device.described) return e;

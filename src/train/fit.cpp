@@ -27,7 +27,7 @@ std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig c
   while (too_large - fits > 1) {
     config.batch = fits + (too_large - fits) / 2;
     const std::vector<Stage> stages = make_stages(graph, config.batch, backend.ops().takes_bias_into_norm());
-    const LayoutPlan plan = plan_layouts(backend, stages, ChoiceMode::fixed);
+    const LayoutPlan plan = plan_layouts(backend, stages, ChoiceMode::expected);
     (arena_bytes(backend, graph, config, plan) <= bytes ? fits : too_large) = config.batch;
   }
   return fits;

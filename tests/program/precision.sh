@@ -36,9 +36,12 @@ done
 run 2 30 2 "${mixed[@]}" --gradient-precision bf16
 one_line '--gradient-precision bf16 requires --reduction ring and cannot be combined with --deterministic'
 
-run 0 120 1 "${mixed[@]}" --precision tf32 --output "$folder/tf32"
+# Without AMX.
+for precision in fp32 tf32; do
+  DDP_INSTRUCTION_SET=baseline run 0 120 1 "${mixed[@]}" --precision $precision --output "$folder/baseline-$precision"
+done
 grep -q 'tf32 as fp32' "$folder/out" || fail "the header does not say how tf32 is computed"
-same_tensors "$folder/fp32/latest" "$folder/tf32/latest"
+same_tensors "$folder/baseline-fp32/latest" "$folder/baseline-tf32/latest"
 
 # Where kernels for floats are faster in bf16 as well, a plan joins no convolutions.
 DDP_INSTRUCTION_SET=baseline+bf16 run 0 120 1 plan --device cpu --model resnet18-d2l --dataset synthetic --image-size 12 \

@@ -10,7 +10,7 @@ export DDP_CUDA_MODULE=$STAND_IN_GPU_MODULE STAND_IN_GPUS='0000:01:00.0 0000:02:
 images=(--dataset synthetic --image-size 64 --train-limit 1000 --test-limit 100 --global-batch 96 --max-steps 14 --epochs 2
   --deterministic --logical-shards 2 --lr 0.01 --momentum 0.9 --threads 1 --progress none)
 # Enough for a run, but not for its images.
-little=(--device cuda --gpu-memory-limit 41MiB --steps-in-flight 3)
+little=(--device cuda --gpu-memory-limit 50MiB --steps-in-flight 3)
 
 same_runs() { # same_runs RUN OTHER
   same_tensors "$folder/$1/latest" "$folder/$2/latest"

@@ -68,10 +68,10 @@ std::string_view way_of(Precision precision) {
   return "";
 }
 
-// The same of kernels that only timing chooses, so that they are no part of arithmetic().
-std::string timed_way_of(Precision precision) {
+// The same of kernels for tiles.
+std::string tiles_of(Precision precision) {
   if (precision == Precision::fp32 || !lanes::uses_amx()) return "";
-  return fmt::format("; {}{} where timing prefers it",
+  return fmt::format("; {}{} where it is faster",
                      precision == Precision::tf32 ? "three products of bf16 numbers by " : "",
                      lanes::amx_kernels().name);
 }
@@ -92,21 +92,21 @@ class CpuOps final : public OpFactory {
 
   std::string description() const override {
     return fmt::format("CPU ({}, {}{}{}), {} per rank", processor_name(), lanes::kernels().instruction_set,
-                       way_of(precision_), timed_way_of(precision_),
+                       way_of(precision_), tiles_of(precision_),
                        counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
   }
 
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
     return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
-                       lanes::kernels().instruction_set, way_of(precision_), timed_way_of(precision_), version->major,
+                       lanes::kernels().instruction_set, way_of(precision_), tiles_of(precision_), version->major,
                        version->minor, version->patch, omp_get_max_threads(), cpu_source_hash());
   }
 
   std::string arithmetic() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("{} kernels{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::kernels().instruction_set,
-                       way_of(precision_), version->major, version->minor, version->patch,
+    return fmt::format("{} kernels{}{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::kernels().instruction_set,
+                       way_of(precision_), tiles_of(precision_), version->major, version->minor, version->patch,
                        static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
   }
 
@@ -131,7 +131,7 @@ class CpuOps final : public OpFactory {
 
   KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
     DDP_ASSERT(supports(spec, x, y));
-    if (mode == ChoiceMode::fixed) return fixed_choice(spec, x, y);
+    if (mode != ChoiceMode::timed) return choice_by_rule(spec, x, y, mode);
     const OpSpec sample = timed_spec(spec);
     // Joined operators ask again for the kernels of each.
     const auto [found, is_new] =
@@ -182,6 +182,11 @@ class CpuOps final : public OpFactory {
     auto second_op = make_block_conv(*second, kernels.empty() ? "" : kernels[2]);
     if (first_op == nullptr || second_op == nullptr) return nullptr;
     return make_conv_norm_conv(std::move(first_op), *norm, std::move(second_op), activation_element());
+  }
+
+  // Blocks of samples of two convolutions are faster than whole batches only with kernels that are chosen for them.
+  bool expects_gain(std::span<const OpSpec> specs) const override {
+    return !std::holds_alternative<ConvSpec>(specs[0]);
   }
 
   double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
@@ -308,7 +313,7 @@ class CpuOps final : public OpFactory {
   // Own kernels of a convolution in lanes16, those of the rule if none are named; null if they are not for its blocks.
   std::unique_ptr<BlockConv> make_block_conv(const ConvSpec& spec, const std::string& kernels) const {
     if (!supports(spec, Layout::lanes16, Layout::lanes16)) return nullptr;
-    const std::string used = kernels.empty() ? fixed_choice(spec, Layout::lanes16, Layout::lanes16).kernels : kernels;
+    const std::string used = kernels.empty() ? lanes_kernels_by_rule(spec, false) : kernels;
     const bool bf16 = activation_element() == Element::bf16;
     if (used == kLanesDepthwise || is_bf16_text(used) != bf16) return nullptr;
     if (!bf16) return make_lanes_conv(spec, lanes_tiles_from_text(spec, used, takes_tf32()));
@@ -348,20 +353,31 @@ class CpuOps final : public OpFactory {
   bool takes_tf32() const { return precision_ == Precision::tf32 && lanes::uses_amx(); }
 
   // Own kernels wherever they support the shape; oneDNN's channels-last otherwise.
-  KernelChoice fixed_choice(const OpSpec& spec, Layout x, Layout y) const {
+  KernelChoice choice_by_rule(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) const {
     KernelChoice choice{"", guessed_seconds(spec)};
+    const bool expected = mode == ChoiceMode::expected;
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      if (x != Layout::lanes16) {
-        choice.kernels = to_text(OneDnnConvFormats{});
-      } else if (takes_pairs(*conv, x)) {
-        choice.kernels = bf16_text(lanes_fixed_tiles(with_long_rows(*conv), Element::bf16));
-      } else {
-        choice.kernels = lanes_depthwise_supported(*conv) ? kLanesDepthwise : to_text(lanes_fixed_tiles(*conv));
-      }
+      choice.kernels = x == Layout::lanes16 ? lanes_kernels_by_rule(*conv, expected) : to_text(OneDnnConvFormats{});
     }
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    if (expected && linear != nullptr && x == Layout::lanes16) choice.kernels = linear_kernels_by_rule(*linear);
     const bool own = x == Layout::lanes16 && y == Layout::lanes16;
     if (!own) choice.seconds *= 2;
     return choice;
+  }
+  std::string lanes_kernels_by_rule(const ConvSpec& conv, bool expected) const {
+    if (takes_pairs(conv, Layout::lanes16)) {
+      const ConvSpec rows = with_long_rows(conv);
+      return bf16_text(expected ? lanes_expected_tiles(rows, Element::bf16, lanes::uses_amx())
+                                : lanes_fixed_tiles(rows, Element::bf16));
+    }
+    if (lanes_depthwise_supported(conv)) return kLanesDepthwise;
+    return to_text(expected ? lanes_expected_tiles(conv, Element::fp32, takes_tf32()) : lanes_fixed_tiles(conv));
+  }
+  // Kernels that multiply bf16 numbers where there are any.
+  std::string linear_kernels_by_rule(const LinearSpec& linear) const {
+    if (precision_ != Precision::fp32 && lanes::uses_amx()) return lanes_kernels_by_rule(conv_of(linear), true);
+    return activation_element() == Element::bf16 && lanes::uses_pairs() ? kLanesBf16Linear : "";
   }
 
   Precision precision_;

@@ -58,6 +58,9 @@ bool lanes_data_is_like_forward(const ConvSpec& spec);
 // The tiles with the least wasted work, by a rule that depends only on shapes and registers; never Winograd's, and
 // never with AMX, so that they compute the same bits on processors with and without it.
 LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element = Element::fp32);
+// Those that are expected to be the fastest, by such a rule: the cheapest with AMX where this is asked for and possible, otherwise
+// those of Winograd's algorithm with the fewest products where it saves many, or the cheapest others.
+LanesConvTiles lanes_expected_tiles(const ConvSpec& spec, Element element = Element::fp32, bool with_amx = false);
 
 // The memory of a direction that has its own kernels, AMX or Winograd's.
 struct DirectionMemory {

@@ -163,15 +163,19 @@ std::vector<int> shortlist(std::vector<int> candidates, Cost cost) {
   return candidates;
 }
 
+// The products of Winograd's algorithm for each pair of channels.
+double winograd_work(const ConvShape& s, WinogradForm form) {
+  const auto up = [&](int results) { return (results + form.size - 1) / form.size; };
+  return static_cast<double>(form.frequencies()) * up(s.out_h) * up(s.out_w);
+}
+
 // Winograd's algorithm is worth timing if its tiles save products, and its transforms cost less. With stride 2 these only add,
 // and other kernels are slower.
 bool worth_timing_winograd(const ConvShape& s, WinogradForm form) {
   const double least_saving = form.stride == 1 ? 1.3 : 1.05;
   constexpr int kLeastChannels = 16;
-  const auto up = [&](int results) { return (results + form.size - 1) / form.size; };
   const double direct = static_cast<double>(form.window) * form.window * s.out_h * s.out_w;
-  const double products = static_cast<double>(form.frequencies()) * up(s.out_h) * up(s.out_w);
-  return Winograd::supports(s, form) && direct >= least_saving * products &&
+  return Winograd::supports(s, form) && direct >= least_saving * winograd_work(s, form) &&
          std::min(s.in_channels, s.out_channels) >= kLeastChannels;
 }
 
@@ -230,50 +234,42 @@ std::vector<int> shortlist_for(const Direction& d, const std::vector<int>& candi
   return direct;
 }
 
+template <class Cost>
+int cheapest_of(const std::vector<int>& candidates, Cost cost) {
+  return *std::min_element(candidates.begin(), candidates.end(), [&](int a, int b) { return cost(a) < cost(b); });
+}
+
 int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
-  const lanes::Kernels& all = lanes::kernels();
-  return *std::min_element(candidates.begin(), candidates.end(),
-                           [&](int a, int b) { return tile_cost(s, all.forward[a]) < tile_cost(s, all.forward[b]); });
+  return cheapest_of(candidates, [&](int i) { return tile_cost(s, lanes::kernels().forward[i]); });
 }
 
-std::string name_of(const lanes::ForwardTile& tile) {
-  return fmt::format("lanes.{}x{}x{}", tile.channels, tile.rows, tile.columns);
-}
+// What takes as long as transforming a weight and reading it in the products of all samples, which it may be too many for the
+// caches to keep: this many multiply-adds (fitted to times of ResNets on a Xeon).
+constexpr double kWeightCost = 230;
 
-std::string forward_name(int index) {
-  const lanes::Kernels& all = lanes::kernels();
-  if (is_amx(index)) {
-    const lanes::AmxForwardTile& tile = amx_tile(index);
-    return fmt::format("lanes.amx.{}x{}x{}", tile.channels, tile.rows, tile.columns);
+// The candidates with Winograd's algorithm in the form that costs the least; none if no form is worth timing, or if direct products
+// cost less. `weight_cost`: of a weight, or of one for each frequency, in multiply-adds of an element.
+std::vector<int> cheapest_winograd(const ConvSpec& spec, const ConvShape& s, Element element, double weight_cost,
+                                   const std::vector<int>& candidates, bool (*with_winograd)(int),
+                                   const lanes::WinogradTable& (*table_of)(int)) {
+  const auto batch = static_cast<double>(spec.batch);
+  const double taps = static_cast<double>(spec.window.height) * static_cast<double>(spec.window.width);
+  double least = taps * (batch * s.out_h * s.out_w + weight_cost);
+  const lanes::WinogradTable* best = nullptr;
+  for (const lanes::WinogradTable& table : lanes::kernels().winograd) {
+    const WinogradForm form = form_of(table, element);
+    const bool competes = element == Element::fp32 || form.pairs;
+    const double cost = batch * winograd_work(s, form) + weight_cost * form.frequencies();
+    const bool has_tiles = std::any_of(candidates.begin(), candidates.end(),
+                                       [&](int i) { return with_winograd(i) && &table_of(i) == &table; });
+    if (!competes || !worth_timing_winograd(s, form) || !has_tiles || cost >= least) continue;
+    least = cost;
+    best = &table;
   }
-  if (!is_winograd(index)) return name_of(all.forward[index]);
-  const lanes::ForwardTile& tile = all.forward[index % all.forward_tiles];
-  return fmt::format("lanes.winograd{}.{}x{}", winograd_of(index).size, tile.channels, tile.columns);
-}
-
-std::string weights_name(int index) {
-  const lanes::Kernels& all = lanes::kernels();
-  if (is_amx_weights(index)) {
-    const lanes::AmxGradientTile& tile = amx_gradient_tile(index);
-    return fmt::format("lanes.amx.{}x{}{}", lanes::kAmxRows * tile.channels, lanes::kAmxRows * tile.taps,
-                       tile.window > 1 ? fmt::format("x{}", tile.window) : "");
-  }
-  if (index >= all.weights_tiles) {
-    const lanes::OuterTile& tile = outer_tile(index);
-    const std::string kind =
-        is_winograd_weights(index) ? fmt::format("winograd{}", winograd_weights_of(index).size) : "outer";
-    return fmt::format("lanes.{}.{}x{}", kind, tile.rows, tile.vectors);
-  }
-  return fmt::format("lanes.{}x{}", all.weights[index].channels, all.weights[index].taps);
-}
-
-// The value of `key=` in a text of key=value words, or "".
-std::string word_of(const std::string& text, const std::string& key) {
-  const std::string wanted = " " + key + "=";
-  const std::size_t at = (" " + text).find(wanted);
-  if (at == std::string::npos) return "";
-  const std::size_t begin = at + wanted.size() - 1;
-  return text.substr(begin, text.find(' ', begin) - begin);
+  std::vector<int> tiles;
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(tiles),
+               [&](int i) { return best != nullptr && with_winograd(i) && &table_of(i) == best; });
+  return tiles;
 }
 
 }  // namespace
@@ -426,57 +422,45 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
   std::vector<int> candidates = lanes_weights_candidates(spec);
   const std::int64_t outer = element == Element::fp32 ? 0 : lanes::kernels().outer_tiles;
   candidates.resize(static_cast<std::size_t>(lanes::kernels().weights_tiles + outer));
-  tiles.weights = *std::min_element(candidates.begin(), candidates.end(),
-                                    [&](int a, int b) { return weights_cost(spec, a) < weights_cost(spec, b); });
+  tiles.weights = cheapest_of(candidates, [&](int i) { return weights_cost(spec, i); });
   return tiles;
 }
 
-std::string to_text(const LanesConvTiles& tiles) {
-  std::string text = "forward=" + forward_name(tiles.forward);
-  if (tiles.data >= 0) text += " data=" + forward_name(tiles.data);
-  return text + " weights=" + weights_name(tiles.weights);
-}
-
-namespace {
-
-constexpr std::string_view kBf16 = "=bf16.";
-constexpr std::string_view kLanesName = "=lanes.";
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
-}
-
-}  // namespace
-
-std::string bf16_text(const LanesConvTiles& tiles) { return replaced(to_text(tiles), kLanesName, kBf16); }
-
-bool is_bf16_text(const std::string& kernels) { return kernels.find(kBf16) != std::string::npos; }
-
-LanesConvTiles bf16_tiles_from_text(const ConvSpec& spec, const std::string& kernels) {
-  return lanes_tiles_from_text(spec, replaced(kernels, kBf16, kLanesName), lanes::uses_amx());
-}
-
-LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, bool with_amx) {
+// Of a direction that has `fixed` by the other rule.
+int expected_tile(const ConvSpec& spec, Element element, const Direction& d, int fixed,
+                  const std::vector<int>& candidates) {
+  std::vector<int> amx;
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(amx), is_amx);
+  if (!amx.empty()) return cheapest_of(amx, [&](int i) { return amx_cost(d.shape, amx_tile(i)); });
+  const std::vector<int> winograd =
+      cheapest_winograd(spec, d.winograd.shape, element, kWeightCost, candidates, is_winograd, winograd_of);
+  if (winograd.empty()) return fixed;
+  const ConvShape products = winograd_products(d.winograd, winograd_form(winograd[0], element));
   const lanes::Kernels& all = lanes::kernels();
-  const auto pick = [&](const std::string& key, const std::vector<int>& candidates, auto name) {
-    const std::string wanted = word_of(kernels, key);
-    for (const int i : candidates) {
-      if (name(i) == wanted) return i;
-    }
-    throw Error(ExitCode::preflight,
-                fmt::format("the plan requires the kernel '{}={}', which this machine ({}) does not have; the plan was "
-                            "created on another kind of processor",
-                            key, wanted, all.instruction_set));
-  };
-  LanesConvTiles tiles;
-  tiles.forward = pick("forward", lanes_forward_candidates(spec, with_amx), forward_name);
+  return cheapest_of(winograd, [&](int i) { return tile_cost(products, all.forward[i % all.forward_tiles]); });
+}
+
+int expected_weights_tile(const ConvSpec& spec, Element element, const std::vector<int>& candidates) {
+  std::vector<int> amx;
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(amx), is_amx_weights);
+  if (!amx.empty()) return cheapest_of(amx, [&](int i) { return amx_cost(spec, amx_gradient_tile(i)); });
+  const auto cost = [&](int i) { return weights_cost(spec, i); };
+  // Its sums are transformed once for all samples, and added to in the caches.
+  const std::vector<int> winograd =
+      cheapest_winograd(spec, forward_shape(spec), element, 0, candidates, is_winograd_weights, winograd_weights_of);
+  if (!winograd.empty()) return cheapest_of(winograd, cost);
+  const std::int64_t direct = lanes::kernels().weights_tiles + std::int64_t{lanes::kernels().outer_tiles};
+  return cheapest_of({candidates.begin(), candidates.begin() + direct}, cost);
+}
+
+LanesConvTiles lanes_expected_tiles(const ConvSpec& spec, Element element, bool with_amx) {
+  LanesConvTiles tiles = lanes_fixed_tiles(spec, element);
+  tiles.forward =
+      expected_tile(spec, element, forward_direction(spec), tiles.forward, lanes_forward_candidates(spec, with_amx));
   if (spec.input_gradient) {
-    tiles.data = pick("data", lanes_data_candidates(spec, with_amx), forward_name);
+    tiles.data = expected_tile(spec, element, data_direction(spec), tiles.data, lanes_data_candidates(spec, with_amx));
   }
-  tiles.weights = pick("weights", lanes_weights_candidates(spec, with_amx), weights_name);
+  tiles.weights = expected_weights_tile(spec, element, lanes_weights_candidates(spec, with_amx));
   return tiles;
 }
 

@@ -12,6 +12,7 @@
 
 #include "model/initialize.h"
 #include "model/network.h"
+#include "model/zoo.h"
 
 namespace ddp {
 namespace {
@@ -216,6 +217,24 @@ TEST(JoinedStages, AreJoinedWhereThatIsFaster) {
                                .plan_only = true};
     EXPECT_EQ(joined_in(Network(*backend, graph, config, plan)), seconds > 3 ? 0 : 2) << text;
   }
+}
+
+// Without times: depthwise convolutions and their normalisations, but no pairs of other convolutions.
+TEST(JoinedStages, AreThoseWithAnExpectedGainOnACpu) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  const auto joined = [&](const Graph& graph, const Shape& image, ChoiceMode mode) {
+    const std::vector<Stage> stages = make_stages(graph, 16);
+    const std::vector<float> ones(static_cast<std::size_t>(image.channels), 1.0F);
+    const NetworkConfig config{.batch = 16, .image = image, .scale = ones, .shift = ones, .plan_only = true};
+    return joined_in(Network(*backend, graph, config, plan_layouts(*backend, stages, mode)));
+  };
+  const Graph resnet = make_model("resnet18-d2l", {1, 28, 28}, 10);
+  EXPECT_GT(joined(resnet, {1, 28, 28}, ChoiceMode::fixed), 0);
+  EXPECT_EQ(joined(resnet, {1, 28, 28}, ChoiceMode::expected), 0);
+  const Graph depthwise = depthwise_graph();
+  const auto all = joined(depthwise, {3, kSide, kSide}, ChoiceMode::fixed);
+  EXPECT_GT(all, 0);
+  EXPECT_EQ(joined(depthwise, {3, kSide, kSide}, ChoiceMode::expected), all);
 }
 
 // What another layer reads, or what another bias or layout needs, stays separate.
