@@ -218,7 +218,7 @@ TEST(LanesAmx, IsNamedWhereItIsUsed) {
     const auto backend = make_cpu_backend(precision);
     const bool named = backend->ops().description().find("AMX") != std::string::npos;
     EXPECT_EQ(named, precision != Precision::fp32 && lanes::uses_amx()) << backend->ops().description();
-    EXPECT_EQ(backend->ops().arithmetic().find("AMX"), std::string::npos);
+    EXPECT_EQ(backend->ops().arithmetic().find("AMX") != std::string::npos, named);
   }
 }
 

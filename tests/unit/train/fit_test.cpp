@@ -36,7 +36,7 @@ struct Fit : ::testing::Test {
 
   NetworkConfig config(std::int64_t batch) const { return {batch, {1, 28, 28}, {1.0F}, {0.0F}, 0.0F, true}; }
   LayoutPlan plan(Backend& backend, std::int64_t batch) const {
-    return plan_layouts(backend, make_stages(graph, batch), ChoiceMode::fixed);
+    return plan_layouts(backend, make_stages(graph, batch), ChoiceMode::expected);
   }
   std::size_t arena(std::int64_t batch) const {
     Backend backend = bounded_backend(0);
