@@ -251,6 +251,7 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(control_at()), halted());
+  mark(Mark::meeting_mark);
   if (share_ != nullptr) share_->meet();
   backend_.queue().download(current().message.data(), message_.data(), message_bytes_);
   if (fingerprints_) enqueue_fingerprint(parameters);
@@ -341,8 +342,10 @@ void TrainStep::split_time(double seconds) {
   const double shards = seconds_between(Mark::begin_mark, Mark::reduction_mark);
   const double forward = seconds_between(Mark::last_shard_mark, Mark::backward_mark);
   const double backward = seconds_between(Mark::backward_mark, Mark::reduction_mark);
-  const double exposed = seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
-  const double optimizer = seconds_between(Mark::optimizer_mark, Mark::end_mark);
+  // Ranks that share the parameters wait for each other in the end.
+  const double meeting = share_ == nullptr ? 0 : seconds_between(Mark::meeting_mark, Mark::end_mark);
+  const double exposed = seconds_between(Mark::reduction_mark, Mark::optimizer_mark) + meeting;
+  const double optimizer = seconds_between(Mark::optimizer_mark, Mark::end_mark) - meeting;
   const double scale = std::min(1.0, seconds / std::max(1e-9, shards + exposed + optimizer));
   const double forward_share = forward / std::max(1e-9, forward + backward);
   clock_.move(Phase::other, Phase::forward, scale * shards * forward_share);

@@ -167,6 +167,7 @@ class TrainStep {
     backward_mark,
     reduction_mark,
     optimizer_mark,
+    meeting_mark,
     end_mark,
     done_mark,
     marks
