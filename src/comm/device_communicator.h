@@ -64,8 +64,8 @@ class DeviceCommunicator {
   // Whether a sum with Start::now overlaps later work of the backend.
   virtual bool overlaps() const = 0;
 
-  // Collective: zeroed memory of the backend, whose queue this is, for values that are summed in each step. The ranks of a host sum those in place,
-  // where they can share memory.
+  // Collective: zeroed memory of the backend, whose queue this is, for values that are summed in each step. The ranks of a host
+  // sum those in place, where they can share memory.
   virtual Memory allocate(DeviceQueue& queue, std::size_t bytes, const std::string& purpose) {
     return queue.allocate(bytes, purpose);
   }

@@ -89,7 +89,7 @@ STAND_IN_GPU_FAULT=trace expect 1 'no kernels in the trace' "$run" "${results[@]
 # fails.
 cat >"$folder/bin/compute-sanitizer" <<'SANITIZER'
 #!/usr/bin/env bash
-if [[ $* == *ddp_train* && $* != *"--cuda-graph off"* ]]; then echo "Sanitizer failed to handle a hardware exception"; fi
+if [[ $* == *src/ddp_train* && $* != *"--cuda-graph off"* ]]; then echo "Sanitizer failed to handle a hardware exception"; fi
 echo "$SANITIZER"
 exit "${SANITIZER_CODE:-0}"
 SANITIZER

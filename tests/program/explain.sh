@@ -48,7 +48,9 @@ evaluations() {
 
 traces() {
   # A trace of both ranks.
-  run 0 120 2 "${small[@]}" --epochs 2 --first-bucket-mib 0.01 --bucket-mib 0.01 --workers 2 --trace --output "$folder/traced"
+  # With Lookahead each rank updates all parameters, so that no wait follows the sums.
+  run 0 120 2 "${small[@]}" --epochs 2 --first-bucket-mib 0.01 --bucket-mib 0.01 --workers 2 --lookahead 8 --trace \
+    --output "$folder/traced"
   python3 "$folder/check_trace.py" "$folder/traced" || fail "the trace is not what it should be"
 }
 cat >"$folder/check_trace.py" <<'PYTHON'
