@@ -32,6 +32,7 @@ struct GpuDescription {
   int major = 0;     // compute capability
   int minor = 0;
   int multiprocessors = 0;
+  std::size_t shared_bytes = 0;  // of shared memory, the most that a block may ask for
   std::size_t total_bytes = 0;
 };
 

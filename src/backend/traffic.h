@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace ddp {
 
@@ -23,6 +24,8 @@ struct PassTraffic {
 struct OpTraffic {
   PassTraffic forward;
   PassTraffic backward;
+  // The same where the input's gradient is added to what is there; nullopt: that is read in addition.
+  std::optional<PassTraffic> backward_adding = {};
   bool with_loss = false;  // forward computes the loss too, if this is the last operator
 };
 

@@ -45,6 +45,7 @@ GpuDescription read_gpu_description(const std::filesystem::path& path) {
   gpu.major = version / 100;
   gpu.minor = version % 100 / 10;
   gpu.multiprocessors = static_cast<int>(number_of(path, json, "multiProcessorCount", kMostMultiprocessors));
+  gpu.shared_bytes = static_cast<std::size_t>(number_of(path, json, "maxSharedMemoryPerBlockOptin", kMostMemory));
   gpu.total_bytes = number_of(path, json, "totalGlobalMem", kMostMemory);
   const auto name = json.find("deviceName");
   check(name != json.end() && name->is_string(), ExitCode::usage,

@@ -5,11 +5,12 @@
 namespace ddp {
 namespace {
 
-// Whether a stage reads the one before it and nothing else, and no other stage reads that.
-bool reads_alone(const std::vector<Stage>& stages, std::size_t s) {
+// Whether a stage reads the one before it, and no other stage reads that; as a second input it may read one before `first`.
+bool reads_alone(const std::vector<Stage>& stages, std::size_t s, std::size_t first) {
   const auto reads_before = [&](const StageInput& input) { return input.stage + 1 == static_cast<int>(s); };
   const std::vector<StageInput>& inputs = stages[s].inputs;
-  if (inputs.size() != 1 || inputs.front().flattens || !reads_before(inputs.front())) return false;
+  if (inputs.empty() || inputs.size() > 2 || inputs.front().flattens || !reads_before(inputs.front())) return false;
+  if (inputs.size() == 2 && (inputs[1].flattens || inputs[1].stage >= static_cast<int>(first))) return false;
   return std::none_of(stages.begin() + static_cast<std::ptrdiff_t>(s) + 1, stages.end(), [&](const Stage& later) {
     return std::any_of(later.inputs.begin(), later.inputs.end(), reads_before);
   });
@@ -23,13 +24,15 @@ std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::
   std::int64_t statistics = -1;
   for (std::size_t s = first; s < std::min(first + most, stages.size()); ++s) {
     // An operator computes all of its gradients or none.
-    if (s > first && (!reads_alone(stages, s) || stages[s].backward != stages[first].backward)) break;
+    if (s > first && (!reads_alone(stages, s, first) || stages[s].backward != stages[first].backward)) break;
     // The operator takes running statistics that lie behind one another.
     if (statistics >= 0 && stages[s].statistics >= 0 && stages[s].statistics != statistics) break;
     if (statistics < 0) statistics = stages[s].statistics;
     if (statistics >= 0) statistics += statistic_elements(stages[s].spec);
     const std::size_t count = s - first + 1;
     if (count > 1 && ops.join(specs_of(stages, first, count), layout) != nullptr) joined = count;
+    // What follows would have to leave room for the second input.
+    if (s > first && stages[s].inputs.size() > 1) break;
   }
   return joined;
 }

@@ -44,6 +44,12 @@ std::vector<OpSpec> specs_of(const KernelQuery& query) {
   return specs;
 }
 
+// Whether the joined operators of `some` are the first of those of `all`.
+bool begins(const KernelQuery& some, const KernelQuery& all) {
+  return some.rest.size() < all.rest.size() && some.spec == all.spec && some.to == all.to &&
+         std::equal(some.rest.begin(), some.rest.end(), all.rest.begin());
+}
+
 // Calls f(query, first stage) for all stages that can be joined, where they may have the layout.
 template <class F>
 void each_join(OpFactory& ops, const std::vector<Stage>& stages, F f) {
@@ -233,11 +239,20 @@ KernelChoice timed_answer(OpFactory& ops, const KernelQuery& query) {
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
   OpFactory& ops = backend.ops();
   std::vector<KernelQuery> queries = kernel_queries(ops, stages);
-  // Those that are not asked for are joined; those that are not expected to be faster have no finite time.
-  std::erase_if(queries, [&](const KernelQuery& query) {
-    const bool asks = mode == ChoiceMode::timed || (mode == ChoiceMode::expected && !ops.expects_gain(specs_of(query)));
-    return !query.rest.empty() && !asks;
-  });
+  // Those that are not asked for are joined; those that are not expected to be faster have no finite time, unless they are the
+  // beginning of others that are.
+  const auto asks = [&](const KernelQuery& query) {
+    if (mode == ChoiceMode::timed) return true;
+    if (mode == ChoiceMode::fixed || ops.expects_gain(specs_of(query))) return false;
+    return std::none_of(queries.begin(), queries.end(), [&](const KernelQuery& other) {
+      return begins(query, other) && ops.expects_gain(specs_of(other));
+    });
+  };
+  std::vector<KernelQuery> asked;
+  for (const KernelQuery& query : queries) {
+    if (query.rest.empty() || asks(query)) asked.push_back(query);
+  }
+  queries = std::move(asked);
   std::vector<KernelChoice> answers;
   for (const KernelQuery& query : queries) {
     heartbeat();

@@ -126,14 +126,17 @@ void Network::build_steps(const Graph& graph, const std::vector<Stage>& stages, 
     step.statistics = stage.statistics;
     step.backward = stage.backward;
     step.kernels = plan.stages[s].kernels;
-    for (const StageInput& input : stage.inputs) {
+    const auto read = [&](const StageInput& input) {
       DDP_ASSERT(input.stage + 1 >= static_cast<int>(first));
       const auto before = static_cast<std::size_t>(input.stage + 1) - first;  // 0: the input
       step.inputs.push_back(in_layout(before == 0 ? 0 : outputs[before - 1], plan.stages[s].layout, s));
-    }
+    };
+    for (const StageInput& input : stage.inputs) read(input);
     if (config_.join) join(stages, plan, s, step);
     // No stage reads what lies between joined ones.
     const std::size_t count = step.specs.size();
+    const Stage& last = stages[s + count - 1];
+    if (count > 1 && last.inputs.size() > 1) read(last.inputs[1]);
     step.stages = {static_cast<std::int64_t>(s), static_cast<std::int64_t>(s + count)};
     const std::size_t output = add_step(std::move(step), plan.stages[s].layout);
     outputs.resize(outputs.size() + count, output);
@@ -182,7 +185,10 @@ OpTraffic Network::traffic_of(int index, const StageWork& work) const {
   const Step& step = steps_[static_cast<std::size_t>(index)];
   OpTraffic traffic = step.op->traffic().value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
   if (!has_input_gradient(step.specs.front())) return traffic;
-  if (adds_in_place(index)) traffic.backward.bytes += static_cast<double>(bytes_of(values_[step.inputs.front()]));
+  if (adds_in_place(index)) {
+    const PassTraffic more{0, static_cast<double>(bytes_of(values_[step.inputs.front()]))};
+    traffic.backward = traffic.backward_adding ? * traffic.backward_adding : traffic.backward += more;
+  }
   for (std::size_t k = 0; k < step.inputs.size(); ++k) {
     const Value& value = values_[step.inputs[k]];
     // The kernel that adds reads both and writes one of them.

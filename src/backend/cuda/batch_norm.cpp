@@ -122,6 +122,10 @@ class CudaBatchNorm final : public Op {
 
 }  // namespace
 
+bool norm_joins(const CudaContext& context, const BatchNormSpec& spec) {
+  return !spec.synchronized && !spec.input_bias && batch_norm_takes(context.element(), spec, kJoinedLayout);
+}
+
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout) {
   return std::make_unique<CudaBatchNorm>(context, spec, layout);
 }

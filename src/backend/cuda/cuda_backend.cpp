@@ -12,6 +12,7 @@
 #include "backend/cuda/handles.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/op_set.h"
+#include "backend/cuda/op_trial.h"
 #include "backend/cuda/timing.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -217,7 +218,8 @@ class CudaOps final : public OpFactory {
                  .cublas = cublas_.get(),
                  .precision = config.precision,
                  .deterministic = config.deterministic,
-                 .cache_bytes = static_cast<std::size_t>(queue.properties().l2CacheSize)} {}
+                 .cache_bytes = static_cast<std::size_t>(queue.properties().l2CacheSize),
+                 .shared_bytes = queue.properties().sharedMemPerBlockOptin} {}
 
   std::string description() const override {
     int runtime = 0;
@@ -288,10 +290,13 @@ class CudaOps final : public OpFactory {
 
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> /*kernels*/) override {
-    return make_cuda_norm_depthwise(context_, specs, layout);
+    return make_joined_op(context_, specs, layout);
   }
+  bool expects_gain(std::span<const OpSpec> specs) const override { return expects_gain_of_join(specs); }
   double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
-    return op_seconds(queue_, context_, specs, *join(specs, layout, {}));
+    const std::unique_ptr<Op> op = join(specs, layout, {});
+    if (!agrees_with_separate(queue_, context_, specs, *op)) return std::numeric_limits<double>::infinity();
+    return op_seconds(queue_, context_, specs, *op);
   }
 
   bool takes_bias_into_norm() const override { return true; }

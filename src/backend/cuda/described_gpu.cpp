@@ -77,7 +77,7 @@ class DescribedOps final : public OpFactory {
   DescribedOps(GpuDescription gpu, const GpuBackendConfig& config)
       : gpu_(std::move(gpu)),
         described_(checked_description(gpu_)),
-        context_{.precision = config.precision, .deterministic = config.deterministic, .described = &described_} {}
+        context_{.precision = config.precision, .deterministic = config.deterministic, .described = &described_, .shared_bytes = gpu_.shared_bytes} {}
 
   std::string description() const override {
     return fmt::format("{} as described, {}, cuDNN {}", gpu_.name, name_of(context_.precision), cudnn_version_text());
@@ -113,7 +113,7 @@ class DescribedOps final : public OpFactory {
 
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> /*kernels*/) override {
-    return make_cuda_norm_depthwise(context_, specs, layout);
+    return make_joined_op(context_, specs, layout);
   }
   double joined_seconds(std::span<const OpSpec> specs, Layout /*layout*/) override {
     return guessed_seconds(specs, context_);

@@ -19,8 +19,6 @@ inline constexpr std::uint32_t kMostSlices = 3;
 inline constexpr std::uint32_t kInputPitch = kInputUnits + 1;
 inline constexpr std::uint32_t kSlicePitch = kSliceUnits + 1;
 
-inline constexpr std::uint32_t kMostBlocksOfTiles = 384;  // one wave, as kMostTiles of rows.cuh
-
 // Tiles of rows, of which a block takes a chunk. Fewer rows have no more chunks, of which the last ones may be empty.
 struct RowTiling {
   std::uint32_t tiles, chunks, tiles_per_chunk;

@@ -3,11 +3,13 @@
 #include "backend/cuda/batch_norm.cuh"
 #include "backend/cuda/expand.cuh"
 #include "backend/cuda/expand.h"
+#include "backend/cuda/tile_products.cuh"
 
 namespace ddp::cuda {
 namespace {
 
 constexpr std::uint32_t kTileRows = 64;
+constexpr unsigned kUnits = kInputUnits / 2;  // of the input, for a warp
 
 struct Tensors {
   const __nv_bfloat16* x;
@@ -58,56 +60,6 @@ __device__ inline void load_gradients(const Tensors& t, const Lines<kSlices>& li
   }
 }
 
-// What a warp multiplies.
-struct Part {
-  unsigned band;   // of 16 rows, or of 16 channels of the result
-  unsigned units;  // the first of two of the input
-  unsigned lane, matrix, line;
-
-  __device__ Part()
-      : band(expand_thread() / 32 % 4 * 16),
-        units(expand_thread() / 128 * 2),
-        lane(expand_thread() % 32),
-        matrix(lane / 8),
-        line(lane % 8) {}
-};
-
-// sums += the tile's gradients x the slice's weights
-__device__ inline void multiply_data(const Part& p, const Unit* gradients, const Unit* weights, float (&sums)[2][4]) {
-  for (unsigned step = 0; step < kSliceChannels / 16; ++step) {
-    const Matrices a =
-        load_matrices(gradients + (p.band + p.matrix % 2 * 8 + p.line) * kSlicePitch + 2 * step + p.matrix / 2);
-    const Matrices b =
-        load_transposed(weights + (step * 16 + p.matrix % 2 * 8 + p.line) * kInputPitch + p.units + p.matrix / 2);
-    multiply_add(sums[0], a, b.values[0], b.values[1]);
-    multiply_add(sums[1], a, b.values[2], b.values[3]);
-  }
-}
-
-// sums += the transposed gradients x the inputs
-__device__ inline void multiply_weights(const Part& p, const Unit* gradients, const Unit* inputs, float (&sums)[2][4]) {
-  for (unsigned step = 0; step < kTileRows / 16; ++step) {
-    const Matrices a = load_transposed(gradients + (step * 16 + p.matrix / 2 * 8 + p.line) * kSlicePitch +
-                                       p.band / kUnitChannels + p.matrix % 2);
-    const Matrices b =
-        load_transposed(inputs + (step * 16 + p.matrix % 2 * 8 + p.line) * kInputPitch + p.units + p.matrix / 2);
-    multiply_add(sums[0], a, b.values[0], b.values[1]);
-    multiply_add(sums[1], a, b.values[2], b.values[3]);
-  }
-}
-
-// Calls use(row in the band, channel of the input, the two sums from there on).
-template <class Use>
-__device__ inline void each_pair(const Part& p, std::uint32_t channels, const float (&sums)[2][4], Use use) {
-  for (unsigned tile = 0; tile < 2; ++tile) {
-    const std::uint32_t channel = (p.units + tile) * kUnitChannels + p.lane % 4 * 2;
-    if (channel >= channels) continue;
-    for (unsigned half = 0; half < 2; ++half) {
-      use(p.lane / 4 + 8 * half, channel, sums[tile][2 * half], sums[tile][2 * half + 1]);
-    }
-  }
-}
-
 template <std::uint32_t kSlices>
 __global__ void __launch_bounds__(kThreads, 2)
     expand_backward_kernel(const RowTiling tiling, const Tensors t, const NormalizerGradient gradient) {
@@ -115,38 +67,39 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ Unit inputs[kTileRows * kInputPitch];
   __shared__ Unit gradients[kTileRows * kSlicePitch];
   __shared__ Lines<kSlices> lines;
-  const Part part;
+  const WarpPart<kUnits> part;
   load_weights<kSlices * kSliceChannels>(t.weights, t.outputs, t.channels, 0, 0, weights);
   lines.fill(gradient);
-  float weight_sums[kSlices][2][4] = {};
+  float weight_sums[kSlices][kUnits][4] = {};
   const std::uint32_t begin = blockIdx.x * tiling.tiles_per_chunk;
   for (std::uint32_t tile = begin; tile < begin + tiling.tiles_per_chunk && tile < tiling.tiles; ++tile) {
     const std::uint32_t first = tile * kTileRows;
-    float data_sums[2][4] = {};
+    float data_sums[kUnits][4] = {};
 #pragma unroll
     for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
       __syncthreads();
       if (slice == 0) load_rows<kTileRows>(t.x, t.channels, first, t.rows, inputs);
       load_gradients(t, lines, first, slice, gradients);
       __syncthreads();
-      multiply_data(part, gradients, weights + slice * kSliceChannels * kInputPitch, data_sums);
-      multiply_weights(part, gradients, inputs, weight_sums[slice]);
+      add_data_products<kInputPitch>(part, gradients, weights + slice * kSliceChannels * kInputPitch, data_sums);
+      add_weight_products<kInputPitch>(part, gradients, inputs, weight_sums[slice]);
     }
-    each_pair(part, t.channels, data_sums, [&](std::uint32_t row, std::uint32_t channel, float one, float two) {
-      if (first + part.band + row >= t.rows) return;
+    part.each_pair(data_sums, [&](unsigned row, unsigned unit, unsigned of_unit, float one, float two) {
+      const std::uint32_t channel = unit * kUnitChannels + of_unit;
+      if (channel >= t.channels || first + part.band + row >= t.rows) return;
       const std::size_t place = static_cast<std::size_t>(first + part.band + row) * t.channels + channel;
       const float before[2] = {t.add ? get(t.dx, place) : 0.0F, t.add ? get(t.dx, place + 1) : 0.0F};
       put_some<2>(t.dx, place, {before[0] + one, before[1] + two});
     });
   }
   for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
-    each_pair(
-        part, t.channels, weight_sums[slice], [&](std::uint32_t row, std::uint32_t channel, float one, float two) {
-          const std::uint32_t output = slice * kSliceChannels + part.band + row;
-          if (output >= t.outputs) return;
-          put_some<2>(t.partial, (static_cast<std::size_t>(blockIdx.x) * t.outputs + output) * t.channels + channel,
-                      {one, two});
-        });
+    part.each_pair(weight_sums[slice], [&](unsigned row, unsigned unit, unsigned of_unit, float one, float two) {
+      const std::uint32_t output = slice * kSliceChannels + part.band + row;
+      const std::uint32_t channel = unit * kUnitChannels + of_unit;
+      if (output >= t.outputs || channel >= t.channels) return;
+      put_some<2>(t.partial, (static_cast<std::size_t>(blockIdx.x) * t.outputs + output) * t.channels + channel,
+                  {one, two});
+    });
   }
 }
 

@@ -135,6 +135,19 @@ __global__ void compare_kernel(const T* a, const T* b, std::size_t count, float*
   raise_to(result + 1, size);
 }
 
+template <class T>
+__global__ void count_apart_kernel(const T* a, const T* b, std::size_t count, float limit, unsigned* counts) {
+  unsigned apart = 0;
+  unsigned broken = 0;
+  for (std::size_t i = first_index(); i < count; i += index_step()) {
+    const float difference = std::fabs(get(a, i) - get(b, i));
+    apart += difference > limit ? 1U : 0U;
+    broken += is_broken(difference) ? 1U : 0U;
+  }
+  if (apart > 0) atomicAdd(counts, apart);
+  if (broken > 0) atomicAdd(counts + 1, broken);
+}
+
 }  // namespace
 
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count) {
@@ -189,6 +202,16 @@ void compare(cudaStream_t stream, Element element, const void* a, const void* b,
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, blocks_for(count), kThreads, compare_kernel<T>, as<T>(a), as<T>(b), count, result);
+  });
+}
+
+void count_apart(cudaStream_t stream, Element element, const void* a, const void* b, std::size_t count, float limit,
+                 unsigned* counts) {
+  DDP_CUDA(cudaMemsetAsync(counts, 0, 2 * sizeof(unsigned), stream));
+  if (count == 0) return;
+  with_element(element, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, blocks_for(count), kThreads, count_apart_kernel<T>, as<T>(a), as<T>(b), count, limit, counts);
   });
 }
 

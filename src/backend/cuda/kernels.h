@@ -249,6 +249,9 @@ void square_sums(cudaStream_t stream, const float* values, std::size_t count, do
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed);
 // result[0] = the largest |a - b|, infinite if either is NaN, result[1] = the largest |a|.
 void compare(cudaStream_t stream, Element element, const void* a, const void* b, std::size_t count, float* result);
+// counts[0] = the number of elements with |a - b| > limit, counts[1] = of those where it is not finite.
+void count_apart(cudaStream_t stream, Element element, const void* a, const void* b, std::size_t count, float limit,
+                 unsigned* counts);
 
 // --- update.cu
 

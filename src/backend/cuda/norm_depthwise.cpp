@@ -17,8 +17,6 @@
 namespace ddp::cuda {
 namespace {
 
-constexpr Layout kLayout = Layout::nhwc;
-
 class CudaNormDepthwise final : public Op {
  public:
   // `wide`: the convolution in front, and `narrow`: the one behind, if there are such.
@@ -165,7 +163,7 @@ class CudaNormDepthwise final : public Op {
       norm.statistics = convolution.before.statistics;
       norm.means = convolution.before.means;
       norm.partial_sums = convolution.partial_sums;
-      batch_norm_moments(context_.stream, element_, spec_.before, kLayout, norm);
+      batch_norm_moments(context_.stream, element_, spec_.before, kJoinedLayout, norm);
     }
   }
 
@@ -188,7 +186,7 @@ class CudaNormDepthwise final : public Op {
       norm.weight = convolution.after.weight;
       norm.bias = convolution.after.bias;
       norm.means = convolution.after.means;
-      batch_norm_normalize(context_.stream, element_, spec_.after, kLayout, norm);
+      batch_norm_normalize(context_.stream, element_, spec_.after, kJoinedLayout, norm);
     }
   }
 
@@ -222,7 +220,7 @@ class CudaNormDepthwise final : public Op {
     norm.bias_gradient = gradients[kAfter + 1];
     norm.means = convolution.after.means;
     norm.partial_sums = convolution.partial_sums;
-    batch_norm_sums(context_.stream, element_, spec_.after, kLayout, norm);
+    batch_norm_sums(context_.stream, element_, spec_.after, kJoinedLayout, norm);
     return a.dy.data();
   }
 
@@ -255,10 +253,12 @@ class CudaNormDepthwise final : public Op {
     norm.weight_gradient = convolution.before_weight_gradient;
     norm.bias_gradient = convolution.before_bias_gradient;
     norm.means = convolution.before.means;
-    batch_norm_input_gradient(context_.stream, element_, spec_.before, kLayout, norm);
+    batch_norm_input_gradient(context_.stream, element_, spec_.before, kJoinedLayout, norm);
   }
 
-  std::int64_t sums_of(const BatchNormSpec& norm) const { return batch_norm_partial_sums(element_, norm, kLayout); }
+  std::int64_t sums_of(const BatchNormSpec& norm) const {
+    return batch_norm_partial_sums(element_, norm, kJoinedLayout);
+  }
   std::int64_t moments_sums() const { return wide_ ? expand_forward_sums(*wide_) : sums_of(spec_.before); }
   std::int64_t bytes_in(const Shape& shape, std::int64_t samples) const {
     return samples * shape.elements() * static_cast<std::int64_t>(bytes_of(element_));
@@ -302,14 +302,12 @@ class CudaNormDepthwise final : public Op {
   Workspace::Part<float> partial_sums_;
 };
 
-bool joins(const CudaContext& context, const BatchNormSpec& norm) {
-  return !norm.add && !norm.synchronized && !norm.input_bias && batch_norm_takes(context.element(), norm, kLayout);
-}
+bool joins(const CudaContext& context, const BatchNormSpec& norm) { return !norm.add && norm_joins(context, norm); }
 
 }  // namespace
 
 std::unique_ptr<Op> make_cuda_norm_depthwise(const CudaContext& context, std::span<const OpSpec> specs, Layout layout) {
-  if (layout != kLayout || specs.size() < 3) return nullptr;
+  if (layout != kJoinedLayout || specs.size() < 3) return nullptr;
   std::optional<ConvSpec> wide;
   if (const auto* first = std::get_if<ConvSpec>(specs.data())) {
     if (!expand_takes(context.element(), *first)) return nullptr;

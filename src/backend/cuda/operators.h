@@ -32,6 +32,7 @@ struct CudaContext {
   // In place of the stream and the handles where the GPU is only described: operators are made, and never run.
   const Descriptor* described = nullptr;
   std::size_t cache_bytes = 0;  // the second-level cache
+  std::size_t shared_bytes = 0;  // of shared memory, the most that a block may ask for
 
   PlanTarget plan_target() const { return {cudnn, described}; }
   Element element() const { return element_of(precision); }
@@ -55,9 +56,15 @@ std::unique_ptr<Op> make_cuda_linear(const CudaContext& context, const LinearSpe
 std::unique_ptr<Op> make_mma_linear(const CudaContext& context, const LinearSpec& spec, Layout layout);
 // batch_norm.cpp: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
+// The layout of operators that are several, and whether a normalisation can be a part of one.
+inline constexpr Layout kJoinedLayout = Layout::nhwc;
+bool norm_joins(const CudaContext& context, const BatchNormSpec& spec);
 // norm_depthwise.cpp: in nhwc a depthwise convolution with the batch normalisations around it, and with the 1x1 convolution in
 // front of these; otherwise null.
 std::unique_ptr<Op> make_cuda_norm_depthwise(const CudaContext& context, std::span<const OpSpec> specs, Layout layout);
+// norm_conv1x1.cpp: in nhwc a 1x1 convolution with the batch normalisation behind it, and with that in front of it; otherwise
+// null.
+std::unique_ptr<Op> make_cuda_norm_conv1x1(const CudaContext& context, std::span<const OpSpec> specs, Layout layout);
 // gelu.cu: plain or nhwc, the same on both sides.
 std::unique_ptr<Op> make_cuda_gelu(const CudaContext& context, const GeluSpec& spec);
 // pointwise.cu, product.cu, channels.cu: the same.

@@ -1,5 +1,6 @@
 // Forward; see project.h. A warp computes 16 rows of a tile.
 #include "backend/cuda/project.cuh"
+#include "backend/cuda/tile_products.cuh"
 
 namespace ddp::cuda {
 namespace {
@@ -31,24 +32,6 @@ __device__ inline void load_normalised(const Matrix& m, const Line* lines, const
   }
 }
 
-// sums += a warp's 16 rows x the weights of a slice
-template <std::uint32_t kPairs>
-__device__ inline void multiply(const Unit* inputs, const Unit* factors, float (&sums)[kPairs][2][4]) {
-  const unsigned matrix = expand_thread() % 32 / 8;
-  const unsigned line = expand_thread() % 8;
-#pragma unroll
-  for (unsigned step = 0; step < kSliceChannels / 16; ++step) {
-    const Matrices a = load_matrices(inputs + (matrix % 2 * 8 + line) * kSlicePitch + 2 * step + matrix / 2);
-#pragma unroll
-    for (unsigned pair = 0; pair < kPairs; ++pair) {
-      const Matrices b =
-          load_matrices(factors + ((2 * pair + matrix / 2) * 8 + line) * kSlicePitch + 2 * step + matrix % 2);
-      multiply_add(sums[pair][0], a, b.values[0], b.values[1]);
-      multiply_add(sums[pair][1], a, b.values[2], b.values[3]);
-    }
-  }
-}
-
 // kNormalises: otherwise x is multiplied as it is.
 template <std::uint32_t kPairs, bool kNormalises>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -70,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       load_normalised(m, lines, normalizer.bounds, first, slice, inputs);
       load_slice<kPairs>(m.weights, m.outputs, m.channels, slice, factors);
       __syncthreads();
-      multiply<kPairs>(inputs + warp_row * kSlicePitch, factors, sums);
+      add_row_products<kPairs>(inputs + warp_row * kSlicePitch, factors, sums);
     }
     for (unsigned pair = 0; pair < kPairs; ++pair) {
       for (unsigned half = 0; half < 4; ++half) {

@@ -2,6 +2,7 @@
 // 32 channels, and the gradients of the weights of 8 channels.
 #include "backend/cuda/expand.h"
 #include "backend/cuda/project.cuh"
+#include "backend/cuda/slice_tiling.cuh"
 
 namespace ddp::cuda {
 namespace {
@@ -9,29 +10,6 @@ namespace {
 constexpr std::uint32_t kTileRows = 64;
 
 __device__ std::uint32_t tickets[kMostTickets];  // one for each slice of channels
-
-// A block takes a slice of channels and a chunk of rows; the blocks of a chunk, which read the same gradients, follow one another.
-struct SliceTiling {
-  std::uint32_t slices;
-  RowTiling tiling;
-
-  explicit SliceTiling(const Rows& rows)
-      : slices((rows.channels + kSliceChannels - 1) / kSliceChannels),
-        tiling(rows.rows, kTileRows, kMostBlocksOfTiles / slices) {}
-
-  __host__ __device__ std::uint32_t chunks() const { return tiling.chunks; }
-  __device__ std::uint32_t group() const { return blockIdx.x % slices; }
-  __device__ std::uint32_t chunk() const { return blockIdx.x / slices; }
-  __device__ std::uint32_t channel(unsigned width) const { return group() * kSliceChannels + threadIdx.x * width; }
-  __device__ std::uint32_t begin_of(std::uint32_t of_chunk) const {
-    return of_chunk * tiling.tiles_per_chunk * kTileRows;
-  }
-  __device__ std::uint32_t rows_in(const Rows& rows, std::uint32_t of_chunk) const {
-    const std::uint32_t begin = begin_of(of_chunk);
-    const std::uint32_t most = tiling.tiles_per_chunk * kTileRows;
-    return begin >= rows.rows ? 0 : rows.rows - begin < most ? rows.rows - begin : most;
-  }
-};
 
 struct Tensors {
   const __nv_bfloat16* x;
@@ -146,7 +124,7 @@ struct Coefficients {
 };
 
 template <std::uint32_t kPairs>
-__device__ inline void put_weights(const Tensors& t, const Rows& rows, const SliceTiling& tiling,
+__device__ inline void put_weights(const Tensors& t, const Rows& rows, const SliceTiling<kTileRows>& tiling,
                                    const float (&sums)[kPairs][4]) {
   const unsigned lane = expand_thread() % 32;
   const std::uint32_t channel = tiling.group() * kSliceChannels + expand_thread() / 32 * kUnitChannels + lane % 4 * 2;
@@ -164,8 +142,8 @@ __device__ inline void put_weights(const Tensors& t, const Rows& rows, const Sli
 
 template <std::uint32_t kPairs>
 __global__ void __launch_bounds__(kThreads, 2)
-    project_backward_kernel(const Rows rows, const SliceTiling tiling, const Tensors t, const Normalizer normalizer,
-                            const NormGradients to) {
+    project_backward_kernel(const Rows rows, const SliceTiling<kTileRows> tiling, const Tensors t,
+                            const Normalizer normalizer, const NormGradients to) {
   constexpr unsigned kRows = kTileRows * kSliceUnits / kThreads;  // of a tile, for each thread
   __shared__ Tiles<kPairs> tiles;
   __shared__ Coefficients coefficients;
@@ -222,13 +200,13 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 std::int64_t project_backward_sums(const ConvSpec& spec) {
-  const SliceTiling tiling(rows_of(spec.batch, spec.input, Layout::nhwc));
+  const SliceTiling<kTileRows> tiling(rows_of(spec.batch, spec.input, Layout::nhwc));
   return std::int64_t{tiling.chunks()} * (2 * spec.input.channels + spec.weights());
 }
 
 void project_backward(cudaStream_t stream, const ConvSpec& spec, const ProjectBackward& a) {
   const Rows rows = rows_of(a.samples, spec.input, Layout::nhwc);
-  const SliceTiling tiling(rows);
+  const SliceTiling<kTileRows> tiling(rows);
   const Tensors tensors{as<__nv_bfloat16>(a.x),
                         as<__nv_bfloat16>(a.dy),
                         as<__nv_bfloat16>(a.g),
@@ -238,7 +216,7 @@ void project_backward(cudaStream_t stream, const ConvSpec& spec, const ProjectBa
                         static_cast<std::uint32_t>(spec.output_channels)};
   const NormGradients gradients{a.of_norm.means, a.norm_weight_gradient, a.norm_bias_gradient};
   with_pairs(spec.output_channels, [&](auto pairs) {
-    launch(stream, dim3(tiling.slices * tiling.chunks()), dim3(kSliceUnits, kThreads / kSliceUnits),
+    launch(stream, dim3(tiling.blocks()), dim3(kSliceUnits, kThreads / kSliceUnits),
            project_backward_kernel<decltype(pairs)::value>, rows, tiling, tensors, normalizer_of(*a.norm, a.of_norm),
            gradients);
   });

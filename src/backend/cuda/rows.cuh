@@ -221,12 +221,11 @@ __device__ inline void each_chunk(const float* partial, std::uint32_t channels, 
   }
 }
 
-// Writes the sums of a block's chunk for the channels from `channel` on to `partial`.
-template <unsigned kWidth, class Mapped>
-__device__ inline void put_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kThreads],
-                                      const Sums (&sums)[kWidth], std::uint32_t channel, float* partial) {
+// Writes the sums of a block's chunk for the channels from `channel` on to `partial`. Each thread has left its own in the tree.
+template <unsigned kWidth, unsigned kCount, class Mapped>
+__device__ inline void merge_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kCount],
+                                        std::uint32_t channel, float* partial) {
   const unsigned thread = thread_of_block();
-  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
   merge_lines(tree, added);
   if (threadIdx.y != 0 || channel >= rows.channels) return;
   float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
@@ -235,6 +234,12 @@ __device__ inline void put_chunk_sums(const Rows& rows, const Mapped& tiling, Su
     result[rows.channels + j] = tree[j][thread].second;
   }
 }
+template <unsigned kWidth, unsigned kCount, class Mapped>
+__device__ inline void put_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kCount],
+                                      const Sums (&sums)[kWidth], std::uint32_t channel, float* partial) {
+  for (unsigned j = 0; j < kWidth; ++j) tree[j][thread_of_block()] = sums[j];
+  merge_chunk_sums(rows, tiling, tree, channel, partial);
+}
 
 // Channels that a thread adds up at once in each_channel().
 template <unsigned kWidth>
@@ -242,16 +247,16 @@ inline constexpr unsigned kTogether = kWidth % 4 == 0 ? 4 : 1;
 
 // Merges what all blocks of the calling block's group have left in `partial`, [chunks][2][channels], and calls
 // use(channel, merged) in one thread for each channel; Sum::of(rows of the chunk, shift, first, second) makes a sum of two
-// values, where the shift is the first value of the first chunk if Sum::kShifted. The block must be the last of its group; all of its threads call it. Enough loads are in flight that most
+// values, where the shift is the first value of the first chunk if Sum::kShifted. The block must be the last of its group; all of its threads, kCount, call it. Enough loads are in flight that most
 // shapes take one or two memory latencies. Mapped: the kernel's tiling, and Whole: what it divides, with a number of channels.
-template <unsigned kWidth, class Whole, class Mapped, class Sum, class Use>
+template <unsigned kWidth, unsigned kCount, class Whole, class Mapped, class Sum, class Use>
 __device__ inline void each_channel(const Whole& whole, const Mapped& tiling, const float* partial,
-                                    Sum (&tree)[kTogether<kWidth>][kThreads], Use use) {
+                                    Sum (&tree)[kTogether<kWidth>][kCount], Use use) {
   const auto channels = static_cast<std::uint32_t>(whole.channels);
   constexpr unsigned kSome = kTogether<kWidth>;
   constexpr unsigned kAtOnce = 16 / kSome;
   const unsigned columns = blockDim.x * kWidth / kSome;
-  const unsigned lines = kThreads / columns;
+  const unsigned lines = kCount / columns;
   const unsigned thread = thread_of_block();
   const std::uint32_t channel = tiling.group() * blockDim.x * kWidth + thread % columns * kSome;
   const bool inside = channel < channels;

@@ -14,6 +14,7 @@
 #include "backend/cuda/conv_check.h"
 #include "backend/cuda/handles.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/op_trial.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -26,7 +27,6 @@ constexpr std::size_t kCandidates = 8;
 constexpr int kRepetitions = 20;
 constexpr double kLongEnough = 500e-6;
 constexpr int kMeasurements = 5;
-constexpr const char* kPurpose = "the trials of kernels";
 
 // `repetitions` consecutive runs as a CUDA graph; empty if they cannot be captured.
 GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& run, int repetitions) {
@@ -46,38 +46,11 @@ GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& r
   return {};
 }
 
-// Random values; tensors that are multiplied with one another have different seeds.
-Memory filled(DeviceQueue& queue, const CudaContext& context, Element element, std::int64_t count,
-              std::uint32_t seed = 0) {
-  Memory memory = queue.allocate(static_cast<std::size_t>(count) * bytes_of(element), kPurpose);
-  fill_random(context.stream, element, memory.data(), static_cast<std::size_t>(count), seed);
-  return memory;
-}
-
 // The allowed difference between two correct kernels, relative to the largest result.
 double tolerance_of(Precision precision) { return precision == Precision::fp32 ? 1e-4 : 3e-2; }
 
 std::string name_of(const EngineChoice& choice) {
   return choice.depthwise ? "the kernel " + choice.text() : choice.text() + " of cuDNN";
-}
-
-// Runs `run` and waits for it. If the kernel fails but the GPU recovers, logs a line and returns false; if the GPU is
-// lost, throws an error naming the kernel.
-bool attempt(const CudaContext& context, const EngineChoice& choice, const std::function<void()>& run) {
-  try {
-    run();
-    DDP_CUDA(cudaStreamSynchronize(context.stream));
-    return true;
-  } catch (const Error& error) {
-    // The first call may report the kernel's error again; an error of the second call is persistent.
-    static_cast<void>(cudaStreamSynchronize(context.stream));
-    static_cast<void>(cudaGetLastError());
-    if (cudaStreamSynchronize(context.stream) != cudaSuccess) {
-      throw Error(error.code(), fmt::format("the GPU was lost in a trial of {}: {}", name_of(choice), error.what()));
-    }
-    log_warning("{} does not run on this GPU and is skipped ({})", name_of(choice), error.what());
-    return false;
-  }
 }
 
 // The tensors of one direction of a convolution, and memory for the results of two kernels.
@@ -102,7 +75,7 @@ class ConvTrial {
     const Memory& result = tensors_.at(result_);
     // Elements that a kernel does not write remain NaN.
     DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
-    if (!attempt(context_, kernel.choice(), [&] { run(kernel, result); })) return false;
+    if (!attempt(context_.stream, name_of(kernel.choice()), [&] { run(kernel, result); })) return false;
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_));
     if (difference.empty()) return true;
     log_warning("{} differs from the reference and is skipped: {}", name_of(kernel.choice()), difference);
@@ -115,7 +88,7 @@ class ConvTrial {
     if (!works(kernel)) return false;
     make_room(adding);
     const Memory& result = tensors_.at(result_);
-    if (!attempt(context_, adding.choice(), [&] { run(adding, result); })) return false;
+    if (!attempt(context_.stream, name_of(adding.choice()), [&] { run(adding, result); })) return false;
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_), 2);
     if (difference.empty()) return true;
     log_warning("{} does not add to a gradient and is not used for that: {}", name_of(adding.choice()), difference);
@@ -128,14 +101,14 @@ class ConvTrial {
     const auto measure = [&] {
       seconds = fastest_seconds(context_.stream, [&] { run(kernel, tensors_.at(result_)); });
     };
-    return attempt(context_, kernel.choice(), measure) ? std::optional(seconds) : std::nullopt;
+    return attempt(context_.stream, name_of(kernel.choice()), measure) ? std::optional(seconds) : std::nullopt;
   }
 
   // The times of kernels that run.
   bool agree(ConvKernel& a, ConvKernel& b) {
     if (second_.bytes() == 0) {
       second_ = filled(queue_, context_, context_.element(), count_);
-      comparison_ = queue_.allocate(2 * sizeof(float), kPurpose);
+      comparison_ = queue_.allocate(2 * sizeof(float), kTrialPurpose);
     }
     run(a, tensors_.at(result_));
     run(b, second_);
@@ -152,7 +125,7 @@ class ConvTrial {
   void make_room(const ConvKernel& kernel) {
     if (kernel.workspace_bytes() <= workspace_.bytes()) return;
     workspace_ = {};
-    workspace_ = queue_.allocate(kernel.workspace_bytes(), kPurpose);
+    workspace_ = queue_.allocate(kernel.workspace_bytes(), kTrialPurpose);
   }
   ConvPointers pointers(const Memory& result) const {
     std::array<const void*, 3> p = {tensors_[0].data(), tensors_[1].data(), tensors_[2].data()};
@@ -319,73 +292,15 @@ ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& sp
   });
 }
 
-double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
-  const Element element = context.element();
-  const OpSpec& spec = specs.front();
-  const std::int64_t batch = batch_of(spec);
-  const std::int64_t in = batch * input_of(spec).elements();
-  const std::int64_t out = batch * output_of(specs.back()).elements();
-  const Memory x = filled(queue, context, element, in);
-  const Memory y = filled(queue, context, element, out);
-  const Memory dy = filled(queue, context, element, out);
-  const Memory dx = filled(queue, context, element, in);
-  const std::int64_t second = inputs_of(spec) > 1 ? batch * second_input_of(spec).elements() : 0;
-  const Memory x2 = filled(queue, context, element, second);
-  const Memory dx2 = filled(queue, context, element, second);
-  std::vector<std::int64_t> parameters;
-  std::int64_t statistics_count = 0;
-  for (const OpSpec& each : specs) {
-    for (std::size_t p = 0; p < kMaxParameters; ++p) {
-      if (parameter_elements(each, p) > 0) parameters.push_back(parameter_elements(each, p));
-    }
-    statistics_count += statistic_elements(each);
-  }
-  const Memory statistics = filled(queue, context, Element::fp32, statistics_count);
-  const Memory keys = queue.allocate(static_cast<std::size_t>(batch) * sizeof(std::uint64_t), kPurpose);
-  std::array<Memory, kMaxParameters> values;
-  std::array<Memory, kMaxParameters> gradients;
-  ForwardArguments forward;
-  BackwardArguments backward;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    values.at(i) = filled(queue, context, Element::fp32, parameters[i]);
-    gradients.at(i) = filled(queue, context, Element::fp32, parameters[i]);
-    forward.parameters.at(i) = backward.parameters.at(i) = values.at(i).at<float>(0);
-    backward.parameter_gradients.at(i) = gradients.at(i).at<float>(0);
-  }
-  const Memory saved = queue.allocate(op.saved_bytes(), kPurpose);
-  const Memory workspace = queue.allocate(op.workspace_bytes(), kPurpose);
-  forward.x = backward.x = ConstActivations(x.data(), element);
-  forward.y = {y.data(), element};
-  backward.y = {y.data(), element};
-  backward.dy = {dy.data(), element};
-  backward.dx = {dx.data(), element};
-  forward.x2 = backward.x2 = ConstActivations(x2.data(), element);
-  backward.dx2 = {dx2.data(), element};
-  forward.statistics = statistics.at<float>(0);
-  forward.keys = backward.keys = keys.at<std::uint64_t>(0);
-  forward.saved = backward.saved = saved.data();
-  forward.workspace = backward.workspace = workspace.data();
-  forward.active = backward.active = batch;
-  // As in a network, which packs the weights of all operators at once.
-  const std::optional<PackedShape> form = op.packed_form();
-  const std::size_t packed_bytes = form ? static_cast<std::size_t>(form->elements()) * bytes_of(element) : 0;
-  const Memory packed = queue.allocate(packed_bytes, kPurpose);
-  const Memory packed_gradient = queue.allocate(form && form->packs_gradient() ? packed_bytes : 0, kPurpose);
-  if (form) pack_weights(context.stream, values[0].at<float>(0), element, packed.data(), *form);
-  forward.packed = backward.packed = packed.data();
-  backward.packed_gradient = packed_gradient.data();
-  const double forward_seconds = fastest_seconds(context.stream, [&] { op.forward(forward); });
-  return forward_seconds + fastest_seconds(context.stream, [&] { op.backward(backward); });
-}
-
 double guessed_seconds(std::span<const OpSpec> specs, const CudaContext& context) {
   // Roughly a data-centre GPU; only the order of magnitude matters, to choose between layouts.
   constexpr double kBytesPerSecond = 2e12;
   constexpr double kOperationsPerSecond = 30e12;
   constexpr double kLaunchSeconds = 2e-6;
   const OpSpec& first = specs.front();
-  const auto elements = static_cast<double>(
-      batch_of(first) * (inputs_of(first) * input_of(first).elements() + output_of(specs.back()).elements()));
+  const auto elements =
+      static_cast<double>(batch_of(first) * (input_of(first).elements() + second_input_elements(specs) +
+                                             output_of(specs.back()).elements()));
   const double bytes = 2 * elements * static_cast<double>(bytes_of(context.element()));
   double multiply_adds = 0;
   for (const OpSpec& spec : specs) multiply_adds += forward_multiply_adds(spec);

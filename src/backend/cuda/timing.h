@@ -1,7 +1,6 @@
-// Finds the fastest kernels by running them on the device.
+// Finds the fastest kernels of convolutions by running them on the device.
 //
 //   ConvKernels kernels = fastest_conv_kernels(queue, context, spec);
-//   double seconds = op_seconds(queue, context, {&spec, 1}, *op);   // one forward and backward pass
 #pragma once
 
 #include <functional>
@@ -28,9 +27,6 @@ ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, c
 
 // Without trying any, for a GPU that is only described: our own kernel, or the first plan that cuDNN names.
 ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& spec);
-
-// Seconds of one forward and one backward pass, of an operator with one spec or several (OpJoiner::join()).
-double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op);
 
 // An estimate without running it, from memory traffic and multiply-adds.
 double guessed_seconds(std::span<const OpSpec> specs, const CudaContext& context);

@@ -192,7 +192,8 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
   for (const unsigned i : order) {
     blockIdx = {i % blocks.x, i / blocks.x % blocks.y, i / blocks.x / blocks.y};
     if (barriers) {
-      barriers = block.run(threads, thread);
+      const bool had_barriers = block.run(threads, thread);
+      if (i == 0) barriers = had_barriers;
     } else {
       run_plainly(threads, thread);
     }

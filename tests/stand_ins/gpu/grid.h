@@ -81,6 +81,7 @@ void __stcs(T* place, const T& value) {
   *place = value;
 }
 inline double atomicAdd(double* place, double value) { return std::exchange(*place, *place + value); }
+inline unsigned atomicAdd(unsigned* place, unsigned value) { return std::exchange(*place, *place + value); }
 inline unsigned atomicMax(unsigned* place, unsigned value) {
   const unsigned before = *place;
   if (value > before) *place = value;

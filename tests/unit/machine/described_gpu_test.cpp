@@ -58,6 +58,8 @@ TEST(GpuDescription, WhatIsNoneIsRefused) {
   EXPECT_THAT(refusal_of(with("\"deviceVer\":900", "\"deviceVer\":-900")),
               HasSubstr("impossible value of \"deviceVer\""));
   EXPECT_THAT(refusal_of(with("\"deviceVer\":900", "\"deviceVer\":\"9.0\"")), HasSubstr("\"deviceVer\""));
+  EXPECT_THAT(refusal_of(with("\"maxSharedMemoryPerBlockOptin\":232448", "\"maxSharedMemoryPerBlockOptin\":-1")),
+              HasSubstr("\"maxSharedMemoryPerBlockOptin\""));
   EXPECT_THAT(refusal_of(with("\"multiProcessorCount\":132", "\"multiProcessorCount\":0")),
               HasSubstr("\"multiProcessorCount\""));
   EXPECT_THAT(refusal_of(with("85017493504", "1e30")), HasSubstr("\"totalGlobalMem\""));

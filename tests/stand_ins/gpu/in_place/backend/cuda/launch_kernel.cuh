@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 
 #include "backend/cuda/check.h"
@@ -13,11 +14,25 @@ namespace ddp::cuda {
 
 // Small, so that threads process several elements in tests too.
 inline constexpr std::size_t kMostBlocks = 7;
+inline constexpr std::uint32_t kMostBlocksOfTiles = 12;
 
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...), Arguments... arguments) {
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
   testing::enqueue(stream, "kernel", [=] { stand_in::run_grid(blocks, threads, [&] { std::apply(kernel, values); }); });
+}
+
+// Blocks run one after the other.
+template <class Shared, class... Parameters, class... Arguments>
+void launch_with(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
+                 Arguments... arguments) {
+  static_assert(sizeof(Shared) <= std::size_t{163} << 10U);
+  launch(stream, blocks, threads, kernel, arguments...);
+}
+template <class Shared>
+Shared& dynamic_shared() {
+  static Shared shared;
+  return shared;
 }
 
 }  // namespace ddp::cuda
