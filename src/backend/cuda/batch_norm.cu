@@ -11,7 +11,9 @@ __device__ std::uint32_t tickets[kMostTickets];  // one for each group of channe
 // with the rows of a chunk, and only if the first row is an outlier.
 template <class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    moments_kernel(const Rows rows, const Interleaved tiling, const T* x, const Statistics s) {
+    moments_kernel(const PreviousKernel previous, const Rows rows, const Interleaved tiling, const T* x,
+                   const Statistics s) {
+  previous.wait();
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   __shared__ MomentSums chunks[kTogether<kWidth>][kThreads];
@@ -48,7 +50,9 @@ struct Normalization {
 
 template <bool kAdd, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    normalize_kernel(const Rows rows, const Interleaved tiling, const Normalization<T> n) {
+    normalize_kernel(const PreviousKernel previous, const Rows rows, const Interleaved tiling,
+                     const Normalization<T> n) {
+  previous.wait();
   constexpr unsigned kWidth = A::kWidth;
   const std::uint32_t channel = tiling.channel(kWidth);
   if (channel >= rows.channels) return;

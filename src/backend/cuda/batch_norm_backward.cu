@@ -86,7 +86,9 @@ struct ParameterGradients {
 // gradients of the parameters.
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    sums_kernel(const Rows rows, const Interleaved tiling, const Gradient<T> g, const ParameterGradients p) {
+    sums_kernel(const PreviousKernel previous, const Rows rows, const Interleaved tiling, const Gradient<T> g,
+                const ParameterGradients p) {
+  previous.wait();
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   __shared__ Sums chunks[kTogether<kWidth>][kThreads];
@@ -124,8 +126,9 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
 
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    input_gradient_kernel(const Rows rows, const Interleaved tiling, const Gradient<T> g,
+    input_gradient_kernel(const PreviousKernel previous, const Rows rows, const Interleaved tiling, const Gradient<T> g,
                           const NormalizerGradient gradients) {
+  previous.wait();
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Inputs<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);

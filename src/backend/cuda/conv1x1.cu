@@ -22,8 +22,9 @@ struct Matrix {
 // kNormalises: otherwise x is multiplied as it is. kTraining: takes the statistics of y.
 template <bool kNormalises, bool kTraining, class InputRows>
 __global__ void __launch_bounds__(kThreads, 2)
-    conv1x1_kernel(const Rows rows, const InputRows input_rows, const Slices tiling, const Matrix m,
-                   const Normalizer normalizer, const Statistics statistics) {
+    conv1x1_kernel(const PreviousKernel previous, const Rows rows, const InputRows input_rows, const Slices tiling,
+                   const Matrix m, const Normalizer normalizer, const Statistics statistics) {
+  previous.wait();
   __shared__ Unit tile[kTileRows * kSlicePitch];  // of the input, then of the result
   __shared__ Unit factors[kSliceChannels * kSlicePitch];
   __shared__ Line lines[kNormalises ? kMostNormalised : 1];

@@ -27,7 +27,9 @@ bool fits(const ConvSpec& s, bool data) {
 
 // Block (sample and band, group of output channels).
 template <unsigned kTiles>
-__global__ void __launch_bounds__(kMostWarps * 32) conv_mma_kernel(const Product p, const Result r) {
+__global__ void __launch_bounds__(kMostWarps * 32)
+    conv_mma_kernel(const PreviousKernel previous, const Product p, const Result r) {
+  previous.wait();
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];
   multiply_band<kTiles>(p, r, blockIdx.x, blockIdx.y, tile, places);

@@ -269,7 +269,9 @@ constexpr int kResident = 2;
 // First the blocks of the weights, which take longer.
 template <unsigned kTiles>
 __global__ void __launch_bounds__(kWarps * 32, kResident<kTiles>)
-    conv_mma_backward_kernel(const WeightPlan p, const WeightSums sums, const Product data, const Result dx) {
+    conv_mma_backward_kernel(const PreviousKernel previous, const WeightPlan p, const WeightSums sums,
+                             const Product data, const Result dx) {
+  previous.wait();
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];
   if (blockIdx.x < p.blocks()) {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/early_launch.h"
 #include "backend/cuda/gpu_list.h"
 #include "backend/cuda/handles.h"
 #include "backend/cuda/kernels.h"
@@ -15,6 +18,7 @@
 #include "backend/cuda/op_trial.h"
 #include "backend/cuda/timing.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace ddp {
@@ -68,6 +72,7 @@ class CudaQueue final : public DeviceQueue {
     const Memory probe = allocate(sizeof(float), "the first floats");
     fill_random(stream_.get(), Element::fp32, probe.data(), 1, 0);
     synchronize();
+    let_kernels_start_early();
     measure_reserve();
   }
   const cudaDeviceProp& properties() const { return properties_; }
@@ -175,6 +180,16 @@ class CudaQueue final : public DeviceQueue {
   void* native_stream() override { return stream_.get(); }
 
  private:
+  // Compute capability 9.0 has it; DDP_EARLY_KERNELS=off leaves it out.
+  void let_kernels_start_early() {
+    const char* wanted = std::getenv("DDP_EARLY_KERNELS");
+    if (properties_.major < 9 || (wanted != nullptr && std::string_view(wanted) == "off")) return;
+    const Memory memory = allocate(kEarlyLaunchBytes, "a trial of kernels");
+    const std::string failure = try_early_launch(stream_.get(), memory.data());
+    if (failure.empty()) return;
+    log_warning("kernels do not start early on this GPU ({}); steps of many small kernels take a little longer",
+                failure);
+  }
   static std::size_t total_bytes() {
     std::size_t free = 0;
     std::size_t total = 0;

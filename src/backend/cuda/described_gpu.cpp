@@ -77,7 +77,10 @@ class DescribedOps final : public OpFactory {
   DescribedOps(GpuDescription gpu, const GpuBackendConfig& config)
       : gpu_(std::move(gpu)),
         described_(checked_description(gpu_)),
-        context_{.precision = config.precision, .deterministic = config.deterministic, .described = &described_, .shared_bytes = gpu_.shared_bytes} {}
+        context_{.precision = config.precision,
+                 .deterministic = config.deterministic,
+                 .described = &described_,
+                 .shared_bytes = gpu_.shared_bytes} {}
 
   std::string description() const override {
     return fmt::format("{} as described, {}, cuDNN {}", gpu_.name, name_of(context_.precision), cudnn_version_text());

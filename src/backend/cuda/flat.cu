@@ -32,7 +32,8 @@ struct Columns {
 __device__ std::uint32_t row_ticket;
 
 // The last block moves the cursor, which all others have read by then.
-__global__ void copy_next_row_kernel(const Columns columns, TableCursor* cursor) {
+__global__ void copy_next_row_kernel(const PreviousKernel previous, const Columns columns, TableCursor* cursor) {
+  previous.wait();
   const std::int64_t row = cursor->row;
   for (std::size_t c = 0; c < columns.count; ++c) {
     const TableColumn& column = columns.all[c];
@@ -78,8 +79,9 @@ __device__ Pack<float, 4> some_values(const float* values, std::size_t i, std::s
 }
 
 __global__ void __launch_bounds__(kSquareThreads)
-    square_sums_kernel(const float* values, std::size_t count, std::size_t part, double* sums, const double* checked,
-                       std::size_t checked_count, double* broken) {
+    square_sums_kernel(const PreviousKernel previous, const float* values, std::size_t count, std::size_t part,
+                       double* sums, const double* checked, std::size_t checked_count, double* broken) {
+  previous.wait();
   constexpr unsigned kAtOnce = 4;
   const unsigned blocks_of_part = gridDim.x / kSquareParts;
   const std::size_t step = std::size_t{blocks_of_part} * kSquareThreads * 4;

@@ -25,7 +25,8 @@ struct Input {
 };
 
 template <class T>
-__global__ void load_input_kernel(const Input in, T* x) {
+__global__ void load_input_kernel(const PreviousKernel previous, const Input in, T* x) {
+  previous.wait();
   for (std::size_t i = first_index(); i < in.elements; i += index_step()) {
     if (i >= in.active) {
       put(x, i, 0.0F);

@@ -283,7 +283,9 @@ __device__ inline void compute_outputs(const Forward& p, Tiles& tiles) {
 }
 
 // Block (samples, outputs).
-__global__ void __launch_bounds__(kBlockThreads, 2) linear_forward_kernel(const Forward p) {
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    linear_forward_kernel(const PreviousKernel previous, const Forward p) {
+  previous.wait();
   __shared__ Tiles tiles;
   compute_outputs(p, tiles);
 }
@@ -292,7 +294,9 @@ __device__ std::uint32_t loss_ticket;
 
 // Block (samples): it has all logits of its samples, in the order in which a separate kernel would read them.
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    linear_loss_kernel(const Forward p, const LossInputs in, __nv_bfloat16* gradient, double* partial) {
+    linear_loss_kernel(const PreviousKernel previous, const Forward p, const LossInputs in, __nv_bfloat16* gradient,
+                       double* partial) {
+  previous.wait();
   constexpr unsigned kGroup = kBlockThreads / kTileRows;  // threads of a sample
   __shared__ Tiles tiles;
   __shared__ __nv_bfloat16 logits[kTileRows][kTileColumns];
@@ -352,7 +356,9 @@ __device__ inline void put_gradient(const Backward& p, std::uint32_t output, std
 }
 
 // First the blocks of the input's gradient.
-__global__ void __launch_bounds__(kBlockThreads, 2) linear_backward_kernel(const Backward p) {
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    linear_backward_kernel(const PreviousKernel previous, const Backward p) {
+  previous.wait();
   __shared__ Tiles tiles;
   if (blockIdx.x < p.data_blocks) {
     const std::uint32_t first_row = blockIdx.x / p.data_columns * kTileRows;

@@ -249,7 +249,8 @@ std::unique_ptr<Op> make_cuda_norm_conv1x1(const CudaContext& context, std::span
   const bool takes =
       before ? conv1x1_takes_behind_norm(context.element(), *conv) : conv1x1_takes(context.element(), *conv);
   const std::int64_t most = std::max(conv->input.elements(), after->shape.elements());
-  if (!takes || conv->batch * most > kMostElements || conv1x1_shared_bytes(*conv) > context.shared_bytes) return nullptr;
+  if (!takes || conv->batch * most > kMostElements || conv1x1_shared_bytes(*conv) > context.shared_bytes)
+    return nullptr;
   return std::make_unique<CudaNormConv1x1>(context, before, *conv, *after);
 }
 

@@ -31,7 +31,7 @@ struct CudaContext {
   bool deterministic = false;
   // In place of the stream and the handles where the GPU is only described: operators are made, and never run.
   const Descriptor* described = nullptr;
-  std::size_t cache_bytes = 0;  // the second-level cache
+  std::size_t cache_bytes = 0;   // the second-level cache
   std::size_t shared_bytes = 0;  // of shared memory, the most that a block may ask for
 
   PlanTarget plan_target() const { return {cudnn, described}; }

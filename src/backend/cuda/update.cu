@@ -68,7 +68,8 @@ __global__ void ratios_kernel(const UpdateArguments a) {
 }
 
 template <class Form>
-__global__ void update_all_kernel(const UpdateArguments a) {
+__global__ void update_all_kernel(const PreviousKernel previous, const UpdateArguments a) {
+  previous.wait();
   if (*a.skip != 0) return;
   const ElementNumbers n = element_numbers(a.settings, numbers_of(a), a.lr_scale, a.decay_scale, 1);
   const auto count = static_cast<std::size_t>(a.count);
@@ -78,7 +79,8 @@ __global__ void update_all_kernel(const UpdateArguments a) {
 }
 
 template <class Form>
-__global__ void update_chunks_kernel(const UpdateArguments a) {
+__global__ void update_chunks_kernel(const PreviousKernel previous, const UpdateArguments a) {
+  previous.wait();
   if (*a.skip != 0) return;
   const StepNumbers numbers = numbers_of(a);
   for (std::int64_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {

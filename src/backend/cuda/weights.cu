@@ -132,7 +132,9 @@ __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::ui
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) pack_kernel(const Tensors<const float, T> tensors) {
+__global__ void __launch_bounds__(kThreads)
+    pack_kernel(const PreviousKernel previous, const Tensors<const float, T> tensors) {
+  previous.wait();
   __shared__ float values[kTileWeights];
   std::uint32_t block = 0;
   const Tensor<const float, T>& tensor = tensors.of_block(block);
@@ -152,7 +154,9 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const Tensors<const floa
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) unpack_kernel(const Tensors<float, const T> tensors) {
+__global__ void __launch_bounds__(kThreads)
+    unpack_kernel(const PreviousKernel previous, const Tensors<float, const T> tensors) {
+  previous.wait();
   __shared__ float values[kTileWeights];
   std::uint32_t block = 0;
   const Tensor<float, const T>& tensor = tensors.of_block(block);
@@ -199,8 +203,8 @@ Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_bloc
 
 // Launches the kernel for the tensors whose taps fit into a tile, and calls `move` for each of the others.
 template <class Plain, class Packed, class Move>
-void convert_all(cudaStream_t stream, std::span<const WeightPacking> all, void (*kernel)(const Tensors<Plain, Packed>),
-                 Move move) {
+void convert_all(cudaStream_t stream, std::span<const WeightPacking> all,
+                 void (*kernel)(PreviousKernel, const Tensors<Plain, Packed>), Move move) {
   Tensors<Plain, Packed> tensors{};
   std::size_t count = 0;
   std::uint32_t blocks = 0;

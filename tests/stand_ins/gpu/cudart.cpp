@@ -46,7 +46,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->totalGlobalMem = kTotal;
   properties->major = 9;
   properties->multiProcessorCount = 1;
-  properties->l2CacheSize = 4096;  // so small that tests have activations that exceed it
+  properties->l2CacheSize = 4096;                                // so small that tests have activations that exceed it
   properties->sharedMemPerBlockOptin = std::size_t{163} << 10U;  // as compute capability 8.0
   return cudaSuccess;
 }

@@ -16,9 +16,20 @@ namespace ddp::cuda {
 inline constexpr std::size_t kMostBlocks = 7;
 inline constexpr std::uint32_t kMostBlocksOfTiles = 12;
 
+struct PreviousKernel {
+  void wait() const {}
+};
+
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...), Arguments... arguments) {
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  testing::enqueue(stream, "kernel", [=] { stand_in::run_grid(blocks, threads, [&] { std::apply(kernel, values); }); });
+}
+
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(PreviousKernel, Parameters...),
+            Arguments... arguments) {
+  const std::tuple<PreviousKernel, Parameters...> values(PreviousKernel{}, static_cast<Parameters>(arguments)...);
   testing::enqueue(stream, "kernel", [=] { stand_in::run_grid(blocks, threads, [&] { std::apply(kernel, values); }); });
 }
 
