@@ -159,9 +159,9 @@ TEST_F(NormConv1x1, AgreesWithTheReference) {
 // All numbers of channels of the result, and more rows than the blocks of one wave take at once, on the stand-in.
 TEST_F(NormConv1x1, LargeOnesAgreeWithTheReference) {
   const auto full = [](Bottleneck b) { return with(behind_norm(b, Activation::relu), Activation::relu, true); };
-  for (const Bottleneck& b : {full(bottleneck(2, {128, 7, 9}, 512)), full(bottleneck(3, {64, 20, 21}, 256)),
-                              with(bottleneck(2, {512, 7, 7}, 128), Activation::relu, false),
-                              with(bottleneck(3, {64, 40, 39}, 512, 2), Activation::none, false)}) {
+  for (const Bottleneck& b : {full(bottleneck(3, {128, 5, 5}, 512)), full(bottleneck(3, {64, 15, 14}, 256)),
+                              with(bottleneck(3, {320, 5, 5}, 64), Activation::relu, false),
+                              with(bottleneck(3, {64, 10, 11}, 512, 2), Activation::none, false)}) {
     check_bottleneck(*backend, b, b.conv.batch - 1);
     if (HasFatalFailure()) return;
   }

@@ -165,6 +165,40 @@ __device__ inline RowPack sum_of(const RowPack& a, const RowPack& b) {
   return sum;
 }
 
+// Writes the input's gradient of a tile from shared memory, of the calling thread's units.
+template <bool kNormalises, std::uint32_t kSlices, class InputRows>
+__device__ inline void put_results(const Tensors& t, Shared<kSlices>& shared, const Bounds& bounds,
+                                   const InputRows& input_rows, std::uint32_t first, std::uint32_t end,
+                                   std::uint32_t channels, std::uint32_t channel) {
+  constexpr unsigned kPacks = kTileRows * kSliceUnits / kBlockThreads<kSlices>;
+#pragma unroll
+  for (unsigned i = 0; i < kPacks; ++i) {
+    const std::uint32_t row = threadIdx.y + i * blockDim.y;
+    if (first + row >= end) continue;
+    auto& to = *reinterpret_cast<RowPack*>(t.dx + static_cast<std::size_t>(input_rows(first + row)) * channels + channel);
+    const RowPack computed = get_pack_of(shared.tiles.results, row);
+    if constexpr (kNormalises) {
+      to = add_to_sums(shared, bounds, shared.tiles.read[expand_thread() + i * kBlockThreads<kSlices>], computed);
+    } else {
+      to = t.add ? sum_of(to, computed) : computed;
+    }
+  }
+}
+
+template <std::uint32_t kSlices, unsigned kUnits>
+__device__ inline void put_weight_sums(const WarpPart<kUnits>& part, const Rows& rows, const Slices& tiling,
+                                       const float (&sums)[kSlices][kUnits][4], float* partial) {
+#pragma unroll
+  for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
+    part.each_pair(sums[slice], [&](unsigned row, unsigned unit, unsigned of_unit, float one, float two) {
+      const std::size_t output =
+          (std::size_t{tiling.chunk()} * kSlices + slice) * kSliceChannels + part.band + row;
+      const std::uint32_t channel = tiling.group() * kSliceChannels + unit * kUnitChannels + of_unit;
+      put_some<2>(partial, output * rows.channels + channel, {one, two});
+    });
+  }
+}
+
 template <std::uint32_t kSlices, bool kNormalises, class InputRows>
 __global__ void __launch_bounds__(kBlockThreads<kSlices>, 512 / kBlockThreads<kSlices>)
     conv1x1_backward_kernel(const Rows rows, const InputRows input_rows, const Slices tiling, const Tensors t,
@@ -222,28 +256,9 @@ __global__ void __launch_bounds__(kBlockThreads<kSlices>, 512 / kBlockThreads<kS
       put_some<2>(tiles.results[(part.band + row) * kSlicePitch + unit].values, of_unit, {one, two});
     });
     __syncthreads();
-#pragma unroll
-    for (unsigned i = 0; i < kPacks; ++i) {
-      const std::uint32_t row = threadIdx.y + i * blockDim.y;
-      if (first + row >= end) continue;
-      const std::size_t place = static_cast<std::size_t>(input_rows(first + row)) * rows.channels + channel;
-      auto& to = *reinterpret_cast<RowPack*>(t.dx + place);
-      const RowPack computed = get_pack_of(tiles.results, row);
-      if constexpr (kNormalises) {
-        to = add_to_sums(shared, before.bounds, tiles.read[expand_thread() + i * kBlockThreads<kSlices>], computed);
-      } else {
-        to = t.add ? sum_of(to, computed) : computed;
-      }
-    }
+    put_results<kNormalises>(t, shared, before.bounds, input_rows, first, end, rows.channels, channel);
   }
-  for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
-    part.each_pair(weight_sums[slice], [&](unsigned row, unsigned unit, unsigned of_unit, float one, float two) {
-      const std::size_t output = std::size_t{tiling.chunk()} * kOutputs + slice * kSliceChannels + part.band + row;
-      put_some<2>(t.partial_weights,
-                  output * rows.channels + tiling.group() * kSliceChannels + unit * kUnitChannels + of_unit,
-                  {one, two});
-    });
-  }
+  put_weight_sums(part, rows, tiling, weight_sums, t.partial_weights);
   if constexpr (kNormalises) {
     __syncthreads();
     merge_chunk_sums(rows, tiling, shared.tree, channel, t.partial);

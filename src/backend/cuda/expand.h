@@ -53,7 +53,7 @@ std::int64_t expand_forward_sums(const ConvSpec& spec);
 std::int64_t expand_backward_sums(const ConvSpec& spec);
 void expand(cudaStream_t stream, const ConvSpec& spec, const ExpandForward& arguments);
 void expand_backward(cudaStream_t stream, const ConvSpec& spec, const ExpandBackward& arguments);
-// sums[i] = the sum of partial[chunk][i] over all chunks, for i below `count`.
+// sums[i] = the sum of partial[chunk][i] over all chunks, for i below `count`, a multiple of 4; both are aligned to 16 bytes.
 void add_up_chunks(cudaStream_t stream, const float* partial, unsigned chunks, unsigned count, float* sums);
 
 }  // namespace ddp::cuda

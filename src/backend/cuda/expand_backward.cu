@@ -103,10 +103,28 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Block of kChunkColumns x kChunkLines.
-__global__ void __launch_bounds__(kChunkThreads)
+// A block adds some sums of four; each line of threads takes every kLines-th chunk.
+constexpr unsigned kSumColumns = 32;
+constexpr unsigned kSumLines = kThreads / kSumColumns;
+using FourSums = Pack<float, 4>;
+
+__global__ void __launch_bounds__(kThreads)
     chunk_sums_kernel(const float* partial, unsigned chunks, unsigned count, float* sums) {
-  add_chunks(partial, chunks, count, [&](unsigned i, float sum) { sums[i] = sum; });
+  __shared__ FourSums tree[1][kThreads];
+  const unsigned i = (blockIdx.x * kSumColumns + threadIdx.x) * 4;
+  const auto added_four = [](const FourSums& a, const FourSums& b) {
+    FourSums sum;
+    for (unsigned j = 0; j < 4; ++j) sum.values[j] = a.values[j] + b.values[j];
+    return sum;
+  };
+  FourSums sum{};
+#pragma unroll 4
+  for (unsigned chunk = threadIdx.y; i < count && chunk < chunks; chunk += kSumLines) {
+    sum = added_four(sum, get_pack<4>(partial, static_cast<std::size_t>(chunk) * count + i));
+  }
+  tree[0][thread_of_block()] = sum;
+  merge_lines(tree, added_four);
+  if (threadIdx.y == 0 && i < count) *reinterpret_cast<FourSums*>(sums + i) = tree[0][threadIdx.x];
 }
 
 std::uint32_t rows_of_samples(const ConvSpec& spec, std::int64_t samples) {
@@ -144,8 +162,9 @@ void expand_backward(cudaStream_t stream, const ConvSpec& spec, const ExpandBack
 }
 
 void add_up_chunks(cudaStream_t stream, const float* partial, unsigned chunks, unsigned count, float* sums) {
-  launch(stream, chunk_blocks(count), dim3(kChunkColumns, kChunkLines), chunk_sums_kernel, partial, chunks, count,
-         sums);
+  constexpr unsigned kSumsOfBlock = 4 * kSumColumns;
+  launch(stream, (count + kSumsOfBlock - 1) / kSumsOfBlock, dim3(kSumColumns, kSumLines), chunk_sums_kernel, partial, chunks,
+         count, sums);
 }
 
 }  // namespace ddp::cuda
