@@ -186,8 +186,8 @@ OpTraffic Network::traffic_of(int index, const StageWork& work) const {
   OpTraffic traffic = step.op->traffic().value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
   if (!has_input_gradient(step.specs.front())) return traffic;
   if (adds_in_place(index)) {
-    const PassTraffic more{0, static_cast<double>(bytes_of(values_[step.inputs.front()]))};
-    traffic.backward = traffic.backward_adding ? * traffic.backward_adding : traffic.backward += more;
+    traffic.backward += {0, static_cast<double>(bytes_of(values_[step.inputs.front()]))};
+    if (traffic.backward_adding) traffic.backward = *traffic.backward_adding;
   }
   for (std::size_t k = 0; k < step.inputs.size(); ++k) {
     const Value& value = values_[step.inputs[k]];

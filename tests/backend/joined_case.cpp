@@ -164,4 +164,17 @@ JoinedValues JoinedDevice::values() const {
   return values;
 }
 
+void avoid_kinks(JoinedDevice& device, BatchNormSpec spec, std::int64_t active) {
+  spec.batch = active;
+  const JoinedValues values = device.values();
+  reference::Inputs in{.parameters = {values.parameters[0], values.parameters[1]}, .statistics = values.statistics[0]};
+  for (bool any = true; any;) {
+    in.x = device.x.get(active);
+    const std::vector<bool> near = reference::near_kinks(OpSpec{spec}, in, 1e-4);
+    any = std::find(near.begin(), near.end(), true) != near.end();
+    for (std::size_t i = 0; i < near.size(); ++i) in.x[i] = near[i] ? random_values(1).front() : in.x[i];
+    if (any) device.x.set(in.x, active, 5);
+  }
+}
+
 }  // namespace ddp

@@ -85,4 +85,8 @@ class JoinedDevice {
   std::vector<DeviceArray<std::uint8_t>> saved_, workspace_;
 };
 
+// Draws those inputs again that the normalisation in front, the first operator, brings so near a kink of its activation that
+// rounding decides whether their gradient passes: one that does would exceed the tolerance of fp32.
+void avoid_kinks(JoinedDevice& device, BatchNormSpec spec, std::int64_t active);
+
 }  // namespace ddp

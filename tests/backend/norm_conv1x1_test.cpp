@@ -68,22 +68,6 @@ std::pair<Bottleneck, std::int64_t> random_bottleneck(bool normalises) {
   }
 }
 
-// Values of bf16 that the normalisation in front does not bring so near a kink of its activation that rounding decides whether
-// their gradient passes.
-void keep_inputs_from_kinks(JoinedDevice& device, const Bottleneck& b, std::int64_t active) {
-  BatchNormSpec spec = *b.before;
-  spec.batch = active;
-  JoinedValues values = device.values();
-  reference::Inputs in{.parameters = {values.parameters[0], values.parameters[1]}, .statistics = values.statistics[0]};
-  for (bool any = true; any;) {
-    in.x = device.x.get(active);
-    const std::vector<bool> near = reference::near_kinks(OpSpec{spec}, in, 1e-4);
-    any = std::find(near.begin(), near.end(), true) != near.end();
-    for (std::size_t i = 0; i < near.size(); ++i) in.x[i] = near[i] ? random_values(1).front() : in.x[i];
-    if (any) device.x.set(in.x, active, 5);
-  }
-}
-
 // Values are rounded to bf16, by 2^-9, where they are stored: the convolution's result, y, the gradients in front of and behind
 // the convolution, and what is multiplied. A typical error of several such is far below the tolerance; an element, a tile or a
 // term that is missing is not.
@@ -98,7 +82,7 @@ void check_bottleneck(Backend& backend, const Bottleneck& b, std::int64_t active
     for (float& value : values) value += std::copysign(0.5F, value);
     device.parameters[scale].set(values);
   }
-  if (b.before) keep_inputs_from_kinks(device, b, active);
+  if (b.before) avoid_kinks(device, *b.before, active);
   JoinedReference expected(b.specs(), active);
   const Values y = expected.forward(device.values(), true);
   device.forward(true);

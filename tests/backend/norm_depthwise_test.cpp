@@ -123,22 +123,6 @@ void make_exact(JoinedDevice& device, std::int64_t active) {
   device.x.set(x, active, 5);
 }
 
-// Draws those inputs again that the first normalisation brings so near a kink of its activation that rounding decides whether
-// their gradient passes: one that does would exceed the tolerance of fp32.
-void avoid_kinks(JoinedDevice& device, const Joined& j, std::int64_t active) {
-  BatchNormSpec spec = j.before;
-  spec.batch = active;
-  reference::Inputs in{.parameters = {widened(device.parameters[0].get()), widened(device.parameters[1].get())},
-                       .statistics = device.values().statistics.front()};
-  for (bool any = true; any;) {
-    in.x = device.x.get(active);
-    const std::vector<bool> near = reference::near_kinks(OpSpec{spec}, in, 1e-4);
-    any = std::find(near.begin(), near.end(), true) != near.end();
-    for (std::size_t i = 0; i < near.size(); ++i) in.x[i] = near[i] ? random_values(1).front() : in.x[i];
-    if (any) device.x.set(in.x, active, 5);
-  }
-}
-
 // The second normalisation brings no value near a kink of its activation: all of a channel pass, or none.
 void keep_from_kinks(JoinedDevice& device, const Joined& j) {
   const std::size_t scale = j.wide ? 4 : 3;
@@ -164,7 +148,7 @@ void check_joined(Backend& backend, const Joined& j, std::int64_t active, Kinks 
   if (j.wide) {
     make_exact(device, active);
   } else {
-    avoid_kinks(device, j, active);
+    avoid_kinks(device, j.before, active);
   }
   if (j.narrow && kinks == Kinks::avoided) keep_from_kinks(device, j);
   JoinedReference expected(j.specs(), active);

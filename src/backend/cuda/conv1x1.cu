@@ -49,14 +49,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (unsigned i = 0; i < kPacks; ++i) {
         if constexpr (kNormalises) {
-          const auto normalised = [&](float value, unsigned j) {
+          packs[i] = each_value(packs[i], [&](float value, unsigned j) {
             const Line line = lines[slice * kSliceChannels + channel + j];
             return normalizer.bounds.clamp(value * line.scale + line.shift);
-          };
-          for (unsigned j = 0; j < kUnitChannels; j += 2) {
-            const float lower = normalised(packs[i].lower(j), j);
-            packs[i].pairs[j / 2] = pair_of(lower, normalised(packs[i].upper(j), j + 1));
-          }
+          });
         }
         put_pack(tile, threadIdx.y + i * blockDim.y, packs[i]);
       }

@@ -31,6 +31,16 @@ __device__ inline std::uint32_t pair_of(float lower, float upper) {
   return pair;
 }
 
+// f(value, its place in the unit) for each value.
+template <class F>
+__device__ inline RowPack each_value(const RowPack& pack, F f) {
+  RowPack result{};
+  for (unsigned j = 0; j < kUnitChannels; j += 2) {
+    result.pairs[j / 2] = pair_of(f(pack.lower(j), j), f(pack.upper(j), j + 1));
+  }
+  return result;
+}
+
 // The calling thread's unit of a row of a tile of 64 channels.
 __device__ inline RowPack get_pack_of(const Unit* tile, std::uint32_t row) {
   return *reinterpret_cast<const RowPack*>(tile + row * kSlicePitch + threadIdx.x);

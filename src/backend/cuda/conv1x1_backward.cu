@@ -124,13 +124,10 @@ __device__ inline void put_inputs(const InFront& in_front, const Bounds& bounds,
     RowPack result = x[i];
     if constexpr (kNormalises) {
       tiles.read[expand_thread() + i * kBlockThreads<kSlices>] = x[i];
-      const auto normalised = [&](float value, unsigned j) {
+      result = each_value(x[i], [&](float value, unsigned j) {
         const unsigned c = threadIdx.x * kUnitChannels + j;
         return bounds.clamp(value * in_front.scale[c] + in_front.shift[c]);
-      };
-      for (unsigned j = 0; j < kUnitChannels; j += 2) {
-        result.pairs[j / 2] = pair_of(normalised(x[i].lower(j), j), normalised(x[i].upper(j), j + 1));
-      }
+      });
     }
     put_pack(tiles.inputs, threadIdx.y + i * blockDim.y, result);
   }
@@ -175,7 +172,8 @@ __device__ inline void put_results(const Tensors& t, Shared<kSlices>& shared, co
   for (unsigned i = 0; i < kPacks; ++i) {
     const std::uint32_t row = threadIdx.y + i * blockDim.y;
     if (first + row >= end) continue;
-    auto& to = *reinterpret_cast<RowPack*>(t.dx + static_cast<std::size_t>(input_rows(first + row)) * channels + channel);
+    auto& to =
+        *reinterpret_cast<RowPack*>(t.dx + static_cast<std::size_t>(input_rows(first + row)) * channels + channel);
     const RowPack computed = get_pack_of(shared.tiles.results, row);
     if constexpr (kNormalises) {
       to = add_to_sums(shared, bounds, shared.tiles.read[expand_thread() + i * kBlockThreads<kSlices>], computed);
@@ -191,8 +189,7 @@ __device__ inline void put_weight_sums(const WarpPart<kUnits>& part, const Rows&
 #pragma unroll
   for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
     part.each_pair(sums[slice], [&](unsigned row, unsigned unit, unsigned of_unit, float one, float two) {
-      const std::size_t output =
-          (std::size_t{tiling.chunk()} * kSlices + slice) * kSliceChannels + part.band + row;
+      const std::size_t output = (std::size_t{tiling.chunk()} * kSlices + slice) * kSliceChannels + part.band + row;
       const std::uint32_t channel = tiling.group() * kSliceChannels + unit * kUnitChannels + of_unit;
       put_some<2>(partial, output * rows.channels + channel, {one, two});
     });

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/handles.h"
+#include "backend/cuda/timing.h"
 #include "base/error.h"
 
 namespace ddp::cuda {
 namespace {
 
 constexpr int kSteps = 6;  // even: the values end where they were
-constexpr int kReplays = 2;
+constexpr int kRecorded = 2;
 
 bool early = false;  // a process uses one GPU
 
@@ -25,7 +25,7 @@ void enqueue_steps(cudaStream_t stream, std::uint32_t* values) {
 }
 
 std::vector<std::uint32_t> expected_values(std::vector<std::uint32_t> values) {
-  for (int step = 0; step < (1 + kReplays) * kSteps; ++step) {
+  for (int step = 0; step < (1 + kRecorded) * kSteps; ++step) {
     std::vector<std::uint32_t> next(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) next[i] = values[values.size() - 1 - i] * kMixFactor + 1;
     values = std::move(next);
@@ -40,15 +40,10 @@ bool computes_right(cudaStream_t stream, std::uint32_t* values) {
   const std::size_t bytes = host.size() * sizeof(std::uint32_t);
   DDP_CUDA(cudaMemcpyAsync(values, host.data(), bytes, cudaMemcpyHostToDevice, stream));
   enqueue_steps(stream, values);
-  DDP_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  enqueue_steps(stream, values);
-  cudaGraph_t captured = nullptr;
-  DDP_CUDA(cudaStreamEndCapture(stream, &captured));
-  const Graph graph(captured);
-  cudaGraphExec_t instance = nullptr;
-  DDP_CUDA(cudaGraphInstantiate(&instance, graph.get(), 0));
-  const GraphExec exec(instance);
-  for (int i = 0; i < kReplays; ++i) DDP_CUDA(cudaGraphLaunch(exec.get(), stream));
+  const GraphExec recording = record_repetitions(
+      stream, [&] { enqueue_steps(stream, values); }, kRecorded);
+  if (recording.get() == nullptr) throw Error(ExitCode::preflight, "a trial cannot be recorded as a CUDA graph");
+  DDP_CUDA(cudaGraphLaunch(recording.get(), stream));
   std::vector<std::uint32_t> result(kEarlyValues);
   DDP_CUDA(cudaMemcpyAsync(result.data(), values, bytes, cudaMemcpyDeviceToHost, stream));
   DDP_CUDA(cudaStreamSynchronize(stream));
@@ -64,10 +59,6 @@ std::string try_early_launch(cudaStream_t stream, void* memory) {
     if (computes_right(stream, static_cast<std::uint32_t*>(memory))) return "";
   } catch (const Error& error) {
     reason = error.what();
-    // A capture that has begun ends with the error.
-    cudaGraph_t begun = nullptr;
-    static_cast<void>(cudaStreamEndCapture(stream, &begun));
-    const Graph dropped(begun);
     static_cast<void>(cudaGetLastError());
   }
   early = false;

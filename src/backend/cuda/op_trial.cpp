@@ -171,6 +171,7 @@ class SeparateOps {
       runs_.push_back(std::make_unique<RunnableOp>(queue, context, std::span(&spec, 1), *ops_.back()));
       runs_.back()->share(shared, first);
       first += runs_.back()->parameters().counts.size();
+      if (runs_.size() == specs.size()) return;
       const std::int64_t out = batch_of(spec) * output_of(spec).elements();
       values_.push_back(unwritten(queue, context, context.element(), out));
       gradients_.push_back(unwritten(queue, context, context.element(), out));
@@ -207,7 +208,7 @@ class SeparateOps {
 
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<std::unique_ptr<RunnableOp>> runs_;
-  std::vector<Memory> values_, gradients_;  // what lies behind each operator; the last ones are not used
+  std::vector<Memory> values_, gradients_;  // what lies behind each operator but the last
 };
 
 // The share of elements that are farther apart than `tolerance` times the largest one of `expected`; 1 if any of `actual` is NaN.
@@ -215,14 +216,11 @@ double share_apart(DeviceQueue& queue, const CudaContext& context, Element eleme
                    const Memory& expected, std::int64_t count, float tolerance) {
   if (count == 0) return 0;
   const Memory result = queue.allocate(2 * sizeof(float), kTrialPurpose);
-  std::array<float, 2> values{};
-  const auto read = [&] {
-    queue.download(values.data(), result.data(), sizeof(values));
-    queue.synchronize();
-  };
   const auto elements = static_cast<std::size_t>(count);
   compare(context.stream, element, expected.data(), actual.data(), elements, result.at<float>(0));
-  read();
+  std::array<float, 2> values{};
+  queue.download(values.data(), result.data(), sizeof(values));
+  queue.synchronize();
   const float limit = tolerance * values[1];
   if (values[0] <= limit) return 0;
   count_apart(context.stream, element, expected.data(), actual.data(), elements, limit, result.at<unsigned>(0));

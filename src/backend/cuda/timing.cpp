@@ -28,24 +28,6 @@ constexpr int kRepetitions = 20;
 constexpr double kLongEnough = 500e-6;
 constexpr int kMeasurements = 5;
 
-// `repetitions` consecutive runs as a CUDA graph; empty if they cannot be captured.
-GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& run, int repetitions) {
-  DDP_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-  bool complete = true;
-  try {
-    for (int i = 0; i < repetitions; ++i) run();
-  } catch (const Error&) {
-    complete = false;
-  }
-  cudaGraph_t captured = nullptr;
-  complete &= cudaStreamEndCapture(stream, &captured) == cudaSuccess;
-  const Graph graph(captured);
-  cudaGraphExec_t exec = nullptr;
-  if (complete && cudaGraphInstantiate(&exec, graph.get(), 0) == cudaSuccess) return GraphExec(exec);
-  static_cast<void>(cudaGetLastError());
-  return {};
-}
-
 // The allowed difference between two correct kernels, relative to the largest result.
 double tolerance_of(Precision precision) { return precision == Precision::fp32 ? 1e-4 : 3e-2; }
 
@@ -246,6 +228,23 @@ ConvKernels for_each_direction(DeviceQueue* queue, const CudaContext& context, c
 }
 
 }  // namespace
+
+GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& run, int repetitions) {
+  DDP_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  bool complete = true;
+  try {
+    for (int i = 0; i < repetitions; ++i) run();
+  } catch (const Error&) {
+    complete = false;
+  }
+  cudaGraph_t captured = nullptr;
+  complete &= cudaStreamEndCapture(stream, &captured) == cudaSuccess;
+  const Graph graph(captured);
+  cudaGraphExec_t exec = nullptr;
+  if (complete && cudaGraphInstantiate(&exec, graph.get(), 0) == cudaSuccess) return GraphExec(exec);
+  static_cast<void>(cudaGetLastError());
+  return {};
+}
 
 double fastest_seconds(cudaStream_t stream, const std::function<void()>& run) {
   const Event begin;

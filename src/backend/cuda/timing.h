@@ -7,9 +7,13 @@
 #include <span>
 
 #include "backend/backend.h"
+#include "backend/cuda/handles.h"
 #include "backend/cuda/operators.h"
 
 namespace ddp::cuda {
+
+// `repetitions` consecutive runs as a CUDA graph; empty if they cannot be captured.
+GraphExec record_repetitions(cudaStream_t stream, const std::function<void()>& run, int repetitions);
 
 // Device time in seconds of one `run`, which enqueues work on the stream: the minimum of several measurements, each of
 // a captured sequence of runs, because enqueueing small kernels takes the host longer than the GPU takes to run them.
