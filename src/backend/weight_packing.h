@@ -36,7 +36,7 @@ struct Fragments {
   // Of a group. More than kMostTiles are several groups; a warp computes all tiles of one at once.
   DDP_HOST_DEVICE constexpr std::uint32_t tiles() const {
     const std::uint32_t all = (outputs + 7) / 8;
-    return all <= 1 ? 1 : all <= 3 ? 3 : all <= 4 ? 4 : all <= 7 ? 7 : kMostTiles;
+    return all <= 1 ? 1 : all <= 2 ? 2 : all <= 3 ? 3 : all <= 4 ? 4 : all <= 7 ? 7 : kMostTiles;
   }
   DDP_HOST_DEVICE constexpr std::uint32_t groups() const { return ((outputs + 7) / 8 + tiles() - 1) / tiles(); }
   DDP_HOST_DEVICE constexpr std::int64_t elements() const { return std::int64_t{128} * groups() * steps() * tiles(); }

@@ -22,17 +22,18 @@ std::uint32_t lines_that_fit(const Product& p, std::uint32_t kernel_h, bool pool
 
 bool fits(const ConvSpec& s, bool data) {
   const Product p = plan_product(s, data);
-  return p.lines > 0 && 2 * p.steps <= kMostPlaces;
+  // The latter for Divisor.
+  return p.lines > 0 && 2 * p.steps <= kMostPlaces &&
+         s.batch * p.bands.number() * p.bands.number() < std::int64_t{1} << 31;
 }
 
 // Block (sample and band, group of output channels).
 template <unsigned kTiles>
 __global__ void __launch_bounds__(kMostWarps * 32)
     conv_mma_kernel(const PreviousKernel previous, const Product p, const Result r) {
-  previous.wait();
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];
-  multiply_band<kTiles>(p, r, blockIdx.x, blockIdx.y, tile, places);
+  multiply_band<kTiles>(previous, p, r, blockIdx.x, blockIdx.y, tile, places);
 }
 
 }  // namespace
@@ -43,24 +44,29 @@ Product plan_product(const ConvSpec& s, bool data) {
   const Shape from = data ? out : s.input;
   const Shape to = data ? s.input : out;
   Product p{};
-  p.source = {TileSource::Kind::values, nullptr, nullptr, nullptr, u(from.height), u(from.width), u(from.channels)};
+  const auto kind = data ? kind_of_gradient(s) : TileSource::Kind::values;
+  p.source = {kind, nullptr, nullptr, nullptr, u(from.height), u(from.width), u(from.channels)};
   p.samples = u(s.batch);
   p.height = u(to.height);
   p.width = u(to.width);
   p.outputs = u(to.channels);
   p.stride = data ? 1 : u(s.window.stride.vertical);
   p.pad_top = static_cast<std::int32_t>(data ? s.window.height - 1 - s.window.padding.top : s.window.padding.top);
-  p.pad_left = static_cast<std::int32_t>(data ? s.window.width - 1 - s.window.padding.left : s.window.padding.left);
+  const auto pad_left =
+      static_cast<std::int32_t>(data ? s.window.width - 1 - s.window.padding.left : s.window.padding.left);
   const std::uint32_t units = units_of(from.channels);
-  p.taps = {units, u(s.window.width), u(s.window.height * s.window.width) * units, pitch_of(units),
+  p.taps = {Divisor(units), Divisor(u(s.window.width)), u(s.window.height * s.window.width) * units, pitch_of(units),
             (p.width - 1) * p.stride + u(s.window.width)};
+  const bool cleared = from.channels % kChannelsOfUnit != 0 || kind == TileSource::Kind::relu_and_pool;
+  p.grid = tile_grid(p.source, -pad_left, p.taps.tile_width, p.source.channels, p.taps.pitch, cleared);
   const Fragments fragments = conv_mma_packed(s).fragments(data);
   p.steps = fragments.steps();
   const bool pool = s.average_pool && !data;
+  p.across = Divisor(pool ? p.width / 2 : p.width);
   const std::uint32_t most = lines_that_fit(p, u(s.window.height), pool);
   if (most > 0) {
-    p.bands = (p.height + most - 1) / most;
-    p.lines = (p.height + p.bands - 1) / p.bands;
+    p.bands = Divisor((p.height + most - 1) / most);
+    p.lines = (p.height + p.bands.number() - 1) / p.bands.number();
     if (pool) p.lines += p.lines % 2;
     p.tile_lines = (p.lines - 1) * p.stride + u(s.window.height);
   }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "backend/arithmetic.h"
 #include "backend/cuda/conv_tile.cuh"
 #include "backend/op.h"
 
@@ -22,17 +23,21 @@ inline constexpr unsigned kRowsOfTile = 16;
 // Kernel parameters of a product; the result has `height` x `width` pixels of `outputs` channels before pooling.
 struct Product {
   TileSource source;
+  TileGrid grid;
   Taps taps;
   std::uint32_t samples;
   std::uint32_t height, width, outputs;
+  Divisor across;  // pixels in a line, or windows of pooling
   std::uint32_t stride;
-  std::int32_t pad_top, pad_left;
+  std::int32_t pad_top;
   std::uint32_t steps;
-  std::uint32_t bands, lines;   // a block computes this many lines of the result
+  Divisor bands;
+  std::uint32_t lines;          // a block computes this many lines of the result
   std::uint32_t tile_lines;     // ... and reads this many
   std::uint32_t groups, tiles;  // of output channels
 
-  __host__ __device__ std::uint32_t all_bands() const { return samples * bands; }
+  __host__ __device__ std::uint32_t all_bands() const { return samples * bands.number(); }
+  __host__ __device__ std::uint32_t tile_units() const { return tile_lines * grid.columns * grid.pitch; }
 };
 
 struct Result {
@@ -46,12 +51,20 @@ struct Result {
 
 // Without pointers. No lines if not even one fits.
 Product plan_product(const ConvSpec& spec, bool data);
+// Of the gradient behind a convolution, or of values.
+inline TileSource::Kind kind_of_gradient(const ConvSpec& spec) {
+  return spec.average_pool ? TileSource::Kind::relu_and_pool
+         : spec.relu       ? TileSource::Kind::relu
+                           : TileSource::Kind::values;
+}
 
 // Calls f with the number of tiles as a constant.
 template <class F>
 void with_tiles(std::uint32_t tiles, F f) {
   if (tiles == 1) {
     f(std::integral_constant<unsigned, 1>{});
+  } else if (tiles == 2) {
+    f(std::integral_constant<unsigned, 2>{});
   } else if (tiles == 3) {
     f(std::integral_constant<unsigned, 3>{});
   } else if (tiles == 4) {
@@ -63,14 +76,15 @@ void with_tiles(std::uint32_t tiles, F f) {
   }
 }
 
-// The position of pixel m of a band; with pooling, ordered by windows.
+// The position of pixel m of a band; with pooling, ordered by windows. `across`: pixels or windows in a line.
 struct Pixel {
   std::uint32_t line, column;
 };
-__device__ inline Pixel pixel_of(std::uint32_t m, std::uint32_t width, bool pool) {
-  if (!pool) return {m / width, m % width};
-  const std::uint32_t window = m / 4;
-  return {window / (width / 2) * 2 + m % 4 / 2, window % (width / 2) * 2 + m % 2};
+__device__ inline Pixel pixel_of(std::uint32_t m, const Divisor& across, bool pool) {
+  const std::uint32_t index = pool ? m / 4 : m;
+  const std::uint32_t line = across.quotient(index);
+  const std::uint32_t column = across.remainder(index, line);
+  return pool ? Pixel{line * 2 + m % 4 / 2, column * 2 + m % 2} : Pixel{line, column};
 }
 
 // What is there, of two adjacent channels.
@@ -86,6 +100,7 @@ template <unsigned kTiles>
 __device__ void write_pixels(const Product& p, const Result& r, std::uint32_t group, const float (&sums)[kTiles][4],
                              std::uint32_t first, std::uint32_t pixels, std::size_t band) {
   const unsigned lane = threadIdx.x % 32;
+#pragma unroll
   for (unsigned j = 0; j < kTiles; ++j) {
     const std::uint32_t channel = (group * kTiles + j) * kChannelsOfUnit + lane % 4 * 2;
     if (channel >= p.outputs) continue;
@@ -112,6 +127,7 @@ __device__ void write_windows(const Product& p, const Result& r, std::uint32_t g
     value += __shfl_xor_sync(0xFFFFFFFFU, value, 4U);
     return value + __shfl_xor_sync(0xFFFFFFFFU, value, 8U);
   };
+#pragma unroll
   for (unsigned j = 0; j < kTiles; ++j) {
     const std::uint32_t channel = (group * kTiles + j) * kChannelsOfUnit + lane % 4 * 2;
     const bool exists = channel < p.outputs;
@@ -158,60 +174,64 @@ __device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint1
   return factors;
 }
 
-// What one block computes: a band of a sample, for a group of output channels.
+// Of the pixels whose first units are at `row`.
 template <unsigned kTiles>
-__device__ inline void multiply_band(const Product& p, const Result& r, std::uint32_t band_index, std::uint32_t group,
-                                     Unit (&tile)[kTileUnits], std::uint16_t (&places)[kMostPlaces]) {
+__device__ inline void multiply_steps(const Product& p, const Unit* row, const std::uint16_t* places,
+                                      const uint2* weights, float (&sums)[kTiles][4]) {
+  // The factors of the next steps are loaded meanwhile, as far as registers hold them.
+  constexpr unsigned kAhead = kTiles < Fragments::kMostTiles ? 2 : 1;
+  Factors<kTiles> ring[kAhead];
+  for (unsigned k = 0; k < kAhead; ++k) ring[k] = load_factors<kTiles>(row, places, weights, k, p.steps);
+#pragma unroll 1
+  for (std::uint32_t step = 0; step < p.steps; step += kAhead) {
+    for (unsigned k = 0; k < kAhead; ++k) {
+      const Factors<kTiles> now = ring[k];
+      ring[k] = load_factors<kTiles>(row, places, weights, step + k + kAhead, p.steps);
+      if (step + k >= p.steps) continue;
+      for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
+    }
+  }
+}
+
+// What one block computes: a band of a sample, for a group of output channels. It waits for the previous kernel itself.
+template <unsigned kTiles>
+__device__ inline void multiply_band(const PreviousKernel& previous, const Product& p, const Result& r,
+                                     std::uint32_t band_index, std::uint32_t group, Unit (&tile)[kTileUnits],
+                                     std::uint16_t (&places)[kMostPlaces]) {
   const unsigned lane = threadIdx.x % 32;
-  const std::uint32_t sample = band_index / p.bands;
-  const std::uint32_t first_line = band_index % p.bands * p.lines;
-  if (first_line >= p.height) return;
-  const std::uint32_t lines = p.height - first_line < p.lines ? p.height - first_line : p.lines;
+  const std::uint32_t sample = p.bands.quotient(band_index);
+  const std::uint32_t first_line = p.bands.remainder(band_index, sample) * p.lines;
+#pragma unroll 1
   for (std::uint32_t q = threadIdx.x; q < 2 * p.steps; q += blockDim.x) {
     places[q] = static_cast<std::uint16_t>(q < p.taps.count ? p.taps.place(q) : 0);
   }
-  const bool cleared = p.source.channels % kChannelsOfUnit != 0 || p.source.kind == TileSource::Kind::relu_and_pool;
-  if (cleared) {
-    zero_tile(tile, p.tile_lines * p.taps.tile_width * p.taps.pitch);
+  if (p.grid.cleared) {
+    zero_tile(tile, p.tile_units());
     __syncthreads();
   }
-  const TileWindow window{sample,
-                          static_cast<std::int32_t>(first_line * p.stride) - p.pad_top,
-                          -p.pad_left,
-                          p.tile_lines,
-                          p.taps.tile_width,
-                          0,
-                          p.source.channels,
-                          p.taps.pitch,
-                          cleared};
-  fill_tile(p.source, window, tile);
+  previous.wait();
+  if (first_line >= p.height) return;
+  const std::uint32_t lines = p.height - first_line < p.lines ? p.height - first_line : p.lines;
+  const std::int32_t first = static_cast<std::int32_t>(first_line * p.stride) - p.pad_top;
+  fill_tile(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
+  wait_for_copies();
   __syncthreads();
 
   const std::uint32_t pixels = lines * p.width;
   const uint2* weights = r.weights + static_cast<std::size_t>(group) * p.steps * kTiles * 32 + lane;
   const std::size_t band = static_cast<std::size_t>(sample * p.height + first_line) * p.width;
-  for (std::uint32_t first = threadIdx.x / 32 * kRowsOfTile; first < pixels; first += blockDim.x / 32 * kRowsOfTile) {
-    const std::uint32_t m = first + lane % kRowsOfTile;
-    const Pixel pixel = pixel_of(m < pixels ? m : 0, p.width, r.pool);
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x / 32 * kRowsOfTile; i < pixels; i += blockDim.x / 32 * kRowsOfTile) {
+    const std::uint32_t m = i + lane % kRowsOfTile;
+    const Pixel pixel = pixel_of(m < pixels ? m : 0, p.across, r.pool);
     const Unit* row = tile + (pixel.line * p.taps.tile_width + pixel.column) * p.stride * p.taps.pitch;
     converge();
     float sums[kTiles][4] = {};
-    // The factors of the next steps are loaded meanwhile.
-    constexpr unsigned kAhead = 2;
-    Factors<kTiles> ring[kAhead];
-    for (unsigned k = 0; k < kAhead; ++k) ring[k] = load_factors<kTiles>(row, places, weights, k, p.steps);
-    for (std::uint32_t step = 0; step < p.steps; step += kAhead) {
-      for (unsigned k = 0; k < kAhead; ++k) {
-        const Factors<kTiles> now = ring[k];
-        ring[k] = load_factors<kTiles>(row, places, weights, step + k + kAhead, p.steps);
-        if (step + k >= p.steps) continue;
-        for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
-      }
-    }
+    multiply_steps<kTiles>(p, row, places, weights, sums);
     if (r.pool) {
-      write_windows(p, r, group, sums, first, pixels, band);
+      write_windows(p, r, group, sums, i, pixels, band);
     } else {
-      write_pixels(p, r, group, sums, first, pixels, band);
+      write_pixels(p, r, group, sums, i, pixels, band);
     }
   }
 }

@@ -1,14 +1,19 @@
 // Shared by the kernels of conv_mma.h: tiles of an image in shared memory. See Note [Tiles of units]. Units and pairs of
 // channels are those of linear_mma.h too.
 //
-//   fill_tile(source, window, tile);
+//   const TileGrid grid = tile_grid(source, -pad_left, columns, channels, pitch, false);   // on the host
+//   fill_tile(source, grid, window, tile);
+//   wait_for_copies();
 //   __syncthreads();
 //   const Matrices a = load_matrices(tile + place_of_pixel + places[unit]);
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
-#include "backend/arithmetic.h"
+#include "backend/cuda/async_copy.cuh"
+#include "backend/cuda/divisor.cuh"
 #include "backend/cuda/vector.cuh"
 #include "backend/cuda/warp_matrix.cuh"
 
@@ -33,134 +38,252 @@ struct TileSource {
   const __nv_bfloat16* y;       // relu
   const std::uint8_t* open;     // relu_and_pool
   std::uint32_t height, width, channels;
+
+  // Channels of an access.
+  __host__ __device__ std::uint32_t vector() const {
+    return channels % 8 == 0 ? 8 : channels % 4 == 0 ? 4 : channels % 2 == 0 ? 2 : 1;
+  }
 };
 
-// The part of a sample in a tile; pixels outside the image are zero. `cleared`: they are already.
+// What the windows of a kernel's blocks have in common. A part of a sample is a window; its pixels outside the image are zero.
+struct TileGrid {
+  std::int32_t first_column;
+  std::uint32_t columns;
+  std::uint32_t pitch;  // units from pixel to pixel
+  // The tile is zero before, so that pixels outside the image need not be written.
+  bool cleared;
+  Divisor vectors;  // of a pixel
+  Divisor across;   // columns, or with relu_and_pool windows of pooling
+  std::int32_t first_across;
+};
+
+// The part that a block reads; lines and channels beyond the image's are not written.
 struct TileWindow {
   std::uint32_t sample;
-  std::int32_t first_line, first_column;
-  std::uint32_t lines, columns;
-  std::uint32_t first_channel, channels;
-  std::uint32_t pitch;  // units from pixel to pixel
-  bool cleared;
+  std::int32_t first_line;
+  std::uint32_t lines;
+  std::uint32_t first_channel;
 };
-
-// Not of relu_and_pool.
-template <unsigned kWidth>
-__device__ inline Pack<__nv_bfloat16, kWidth> tile_pack(const TileSource& s, std::uint32_t sample, std::uint32_t line,
-                                                        std::uint32_t column, std::uint32_t channel) {
-  using Values = Pack<__nv_bfloat16, kWidth>;
-  const std::size_t i = (static_cast<std::size_t>(sample * s.height + line) * s.width + column) * s.channels + channel;
-  Values pack = get_pack<kWidth>(s.values, i);
-  if (s.kind == TileSource::Kind::values) return pack;
-  const Values y = get_pack<kWidth>(s.y, i);
-  for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, relu_gradient(get(y.values, j), get(pack.values, j)));
-  return pack;
-}
-
-template <unsigned kWidth>
-__device__ inline void put_in_tile(const TileWindow& w, Unit* tile, std::uint32_t place, std::uint32_t channel,
-                                   const Pack<__nv_bfloat16, kWidth>& pack) {
-  *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(tile[place * w.pitch].values + channel) = pack;
-}
-
-// Unused channels of a pixel's last unit are not written; zero_tile() clears them.
-template <unsigned kWidth>
-__device__ inline void fill_tile_by(const TileSource& s, const TileWindow& w, Unit* tile) {
-  const std::uint32_t packs = w.channels / kWidth;
-  const std::uint32_t count = w.lines * w.columns * packs;
-  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const std::uint32_t channel = i % packs * kWidth;
-    const std::uint32_t place = i / packs;
-    const std::int32_t line = w.first_line + static_cast<std::int32_t>(place / w.columns);
-    const std::int32_t column = w.first_column + static_cast<std::int32_t>(place % w.columns);
-    Pack<__nv_bfloat16, kWidth> pack;
-    if (line >= 0 && line < static_cast<std::int32_t>(s.height) && column >= 0 &&
-        column < static_cast<std::int32_t>(s.width)) {
-      pack = tile_pack<kWidth>(s, w.sample, line, column, w.first_channel + channel);
-    } else {
-      for (unsigned j = 0; j < kWidth; ++j) put(pack.values, j, 0.0F);
-    }
-    put_in_tile(w, tile, place, channel, pack);
-  }
-}
 
 // Some pooling windows, from the first to before the end; negative ones are outside the image.
 struct PooledRange {
   std::int32_t first, end;
 
   // Those that a window of `count` pixels from `begin` on touches, or of these the ones in an image of `size` pixels.
-  __device__ PooledRange(std::int32_t begin, std::uint32_t count, std::uint32_t size, bool inside)
+  __host__ __device__ PooledRange(std::int32_t begin, std::uint32_t count, std::uint32_t size, bool inside)
       : first(begin >> 1), end((begin + static_cast<std::int32_t>(count) + 1) >> 1) {
     const auto last = static_cast<std::int32_t>(size / 2);
     if (inside && first < 0) first = 0;
     if (inside && end > last) end = last;
   }
-  __device__ std::uint32_t count() const { return end > first ? static_cast<std::uint32_t>(end - first) : 0; }
+  __host__ __device__ std::uint32_t count() const { return end > first ? static_cast<std::uint32_t>(end - first) : 0; }
 };
 
-// The same for relu_and_pool: each value of the pooled gradient is read once, for the four pixels of its window.
+// `channels`: the most in a window, a multiple of source.vector().
+inline TileGrid tile_grid(const TileSource& source, std::int32_t first_column, std::uint32_t columns,
+                          std::uint32_t channels, std::uint32_t pitch, bool cleared) {
+  TileGrid grid{first_column,     columns,     pitch, cleared, Divisor(channels / source.vector()),
+                Divisor(columns), first_column};
+  if (source.kind == TileSource::Kind::relu_and_pool) {
+    const PooledRange pooled(first_column, columns, source.width, cleared);
+    grid.across = Divisor(pooled.count() > 0 ? pooled.count() : 1);
+    grid.first_across = pooled.first;
+  }
+  return grid;
+}
+
+// Note [Short code]
+// A block runs through most of its code once or twice, and the kernels of a step do not fit into a multiprocessor's instruction
+// cache: what is not a short loop takes longer to fetch than to execute. So loops are not unrolled, asynchronous copies keep
+// many loads in flight, and divisors are known at the launch.
+
+// Vector `i` of a window.
+struct TileVector {
+  std::uint32_t place;    // of its pixel in the tile; with relu_and_pool unused
+  std::uint32_t channel;  // in the window
+  std::int32_t line, column;
+
+  __device__ TileVector(const TileGrid& g, std::int32_t first_line, std::uint32_t width, std::uint32_t i) {
+    place = g.vectors.quotient(i);
+    channel = g.vectors.remainder(i, place) * width;
+    const std::uint32_t row = g.across.quotient(place);
+    line = first_line + static_cast<std::int32_t>(row);
+    column = g.first_across + static_cast<std::int32_t>(g.across.remainder(place, row));
+  }
+  // Whether an image of this size has it, of which the window sees `channels`.
+  __device__ bool exists(std::uint32_t height, std::uint32_t width, std::uint32_t channels) const {
+    return static_cast<std::uint32_t>(line) < height && static_cast<std::uint32_t>(column) < width &&
+           channel < channels;
+  }
+  // In an image of this width and of `channels` channels.
+  __device__ std::uint32_t offset(std::uint32_t width, std::uint32_t channels) const {
+    return (static_cast<std::uint32_t>(line) * width + static_cast<std::uint32_t>(column)) * channels + channel;
+  }
+};
+
+__device__ inline __nv_bfloat16* place_in_tile(const TileGrid& g, Unit* tile, std::uint32_t place,
+                                               std::uint32_t channel) {
+  return tile[place * g.pitch].values + channel;
+}
+
+// What a window reads of `values`, an image of `pixels` pixels for each sample.
+template <class T>
+__device__ inline const T* sample_of(const TileSource& s, const TileWindow& w, const T* values, std::uint32_t pixels) {
+  return values + static_cast<std::size_t>(w.sample) * pixels * s.channels + w.first_channel;
+}
+
+// Unused channels of a pixel's last unit are not written; zero_tile() clears them.
 template <unsigned kWidth>
-__device__ inline void fill_windows_by(const TileSource& s, const TileWindow& w, Unit* tile) {
-  using Values = Pack<__nv_bfloat16, kWidth>;
-  const PooledRange lines(w.first_line, w.lines, s.height, w.cleared);
-  const PooledRange columns(w.first_column, w.columns, s.width, w.cleared);
-  const std::uint32_t packs = w.channels / kWidth;
-  const std::uint32_t count = lines.count() * columns.count() * packs;
-  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const std::uint32_t channel = i % packs * kWidth;
-    const std::int32_t line = lines.first + static_cast<std::int32_t>(i / packs / columns.count());
-    const std::int32_t column = columns.first + static_cast<std::int32_t>(i / packs % columns.count());
-    const bool exists = line >= 0 && line < static_cast<std::int32_t>(s.height / 2) && column >= 0 &&
-                        column < static_cast<std::int32_t>(s.width / 2);
-    const std::size_t pooled =
-        static_cast<std::size_t>(w.sample * (s.height / 2) + static_cast<std::uint32_t>(line)) * (s.width / 2) +
-        static_cast<std::uint32_t>(column);
-    const std::size_t place = exists ? pooled * s.channels + w.first_channel + channel : 0;
-    const Values values = get_pack<kWidth>(s.values, place);
-    const Pack<std::uint8_t, kWidth> open = get_pack<kWidth>(s.open, place);
-    for (unsigned position = 0; position < 4; ++position) {
-      const std::int32_t tile_line = 2 * line + static_cast<std::int32_t>(position / 2) - w.first_line;
-      const std::int32_t tile_column = 2 * column + static_cast<std::int32_t>(position % 2) - w.first_column;
-      if (tile_line < 0 || tile_line >= static_cast<std::int32_t>(w.lines) || tile_column < 0 ||
-          tile_column >= static_cast<std::int32_t>(w.columns))
-        continue;
-      Values pack;
-      for (unsigned j = 0; j < kWidth; ++j) {
-        const bool passes = exists && (open.values[j] >> position & 1U) != 0;
-        put(pack.values, j, passes ? 0.25F * get(values.values, j) : 0.0F);
+__device__ inline void copy_pixels(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
+  // Single values cannot be copied asynchronously, so some of them are loaded at once.
+  constexpr unsigned kAtOnce = kWidth == 1 ? 4 : 1;
+  const __nv_bfloat16* sample = sample_of(s, w, s.values, s.height * s.width);
+  const std::uint32_t count = w.lines * g.columns * g.vectors.number();
+#pragma unroll 1
+  for (std::uint32_t first = threadIdx.x; first < count; first += kAtOnce * blockDim.x) {
+    __nv_bfloat16 loaded[kAtOnce];
+    __nv_bfloat16* to[kAtOnce];
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      const TileVector at(g, w.first_line, kWidth, first + k * blockDim.x);
+      const bool exists = at.exists(s.height, s.width, s.channels - w.first_channel);
+      to[k] = place_in_tile(g, tile, at.place, at.channel);
+      const __nv_bfloat16* from = sample + (exists ? at.offset(s.width, s.channels) : 0);
+      if constexpr (kWidth == 1) {
+        loaded[k] = *from;
+        if (!exists) put(loaded, k, 0.0F);
+      } else {
+        copy_async_if<kWidth * sizeof(__nv_bfloat16)>(exists, to[k], from);
       }
-      put_in_tile(w, tile, static_cast<std::uint32_t>(tile_line) * w.columns + static_cast<std::uint32_t>(tile_column),
-                  channel, pack);
+    }
+    for (unsigned k = 0; kWidth == 1 && k < kAtOnce; ++k) {
+      if (first + k * blockDim.x < count) *to[k] = loaded[k];
     }
   }
 }
 
+// Some adjacent values as pairs of bf16 or bytes in 32 bits; those behind the last one are zero.
+template <class T, unsigned kWidth>
+struct Words {
+  static constexpr unsigned kCount = (kWidth * sizeof(T) + 3) / 4;
+  std::uint32_t words[kCount] = {};
+
+  __device__ Words(const T* values, std::size_t i) {
+    const Pack<T, kWidth> pack = get_pack<kWidth>(values, i);
+    std::memcpy(words, &pack, sizeof(pack));
+  }
+  __device__ void put(T* to) const {
+    Pack<T, kWidth> pack;
+    std::memcpy(&pack, words, sizeof(pack));
+    *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  }
+};
+
+__device__ inline __nv_bfloat162 pair_of(std::uint32_t word) {
+  __nv_bfloat162 pair;
+  std::memcpy(&pair, &word, sizeof(pair));
+  return pair;
+}
+__device__ inline std::uint32_t word_of(const __nv_bfloat162& pair) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, &pair, sizeof(word));
+  return word;
+}
+// relu_gradient() of a pair.
+__device__ inline std::uint32_t relu_gradients(std::uint32_t y, std::uint32_t dy) {
+  return dy & ~__hle2_mask(pair_of(y), pair_of(0));
+}
+// A pair where bit 0 of the lower two bytes of `open` is set, otherwise zero.
+__device__ inline std::uint32_t pass(std::uint32_t open, std::uint32_t pair) {
+  return pair & ((open & 1U) * 0xFFFFU | (open >> 8U & 1U) * 0xFFFF0000U);
+}
+
 template <unsigned kWidth>
-__device__ inline void fill_either_by(const TileSource& s, const TileWindow& w, Unit* tile) {
-  if (s.kind == TileSource::Kind::relu_and_pool) {
-    fill_windows_by<kWidth>(s, w, tile);
-  } else {
-    fill_tile_by<kWidth>(s, w, tile);
+__device__ inline void fill_pixels(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
+  const __nv_bfloat16* values = sample_of(s, w, s.values, s.height * s.width);
+  const __nv_bfloat16* y = sample_of(s, w, s.y, s.height * s.width);
+  const std::uint32_t count = w.lines * g.columns * g.vectors.number();
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const TileVector at(g, w.first_line, kWidth, i);
+    const bool exists = at.exists(s.height, s.width, s.channels - w.first_channel);
+    const std::uint32_t offset = exists ? at.offset(s.width, s.channels) : 0;
+    Words<__nv_bfloat16, kWidth> result(values, offset);
+    const Words<__nv_bfloat16, kWidth> passed(y, offset);
+    for (unsigned j = 0; j < result.kCount; ++j) {
+      result.words[j] = exists ? relu_gradients(passed.words[j], result.words[j]) : 0;
+    }
+    result.put(place_in_tile(g, tile, at.place, at.channel));
   }
 }
 
-__device__ inline void fill_tile(const TileSource& s, const TileWindow& w, Unit* tile) {
-  if (s.channels % 8 == 0) {
-    fill_either_by<8>(s, w, tile);
-  } else if (s.channels % 4 == 0) {
-    fill_either_by<4>(s, w, tile);
-  } else if (s.channels % 2 == 0) {
-    fill_either_by<2>(s, w, tile);
-  } else {
-    fill_either_by<1>(s, w, tile);
+// The same for relu_and_pool: each value of the pooled gradient is read once, for the four pixels of its window.
+template <unsigned kWidth>
+__device__ inline void fill_windows(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
+  const std::uint32_t height = s.height / 2;
+  const std::uint32_t width = s.width / 2;
+  const __nv_bfloat16* values = sample_of(s, w, s.values, height * width);
+  const std::uint8_t* opens = sample_of(s, w, s.open, height * width);
+  const PooledRange lines(w.first_line, w.lines, s.height, g.cleared);
+  const std::uint32_t count = lines.count() * g.across.number() * g.vectors.number();
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const TileVector at(g, lines.first, kWidth, i);
+    const bool exists = at.exists(height, width, s.channels - w.first_channel);
+    const std::uint32_t offset = exists ? at.offset(width, s.channels) : 0;
+    Words<__nv_bfloat16, kWidth> quarters(values, offset);
+    const Words<std::uint8_t, kWidth> open(opens, offset);
+    for (unsigned j = 0; j < quarters.kCount; ++j) {
+      quarters.words[j] = exists ? word_of(__hmul2(pair_of(quarters.words[j]), __float2bfloat162_rn(0.25F))) : 0;
+    }
+#pragma unroll 1
+    for (unsigned position = 0; position < 4; ++position) {
+      const auto line = static_cast<std::uint32_t>(2 * at.line - w.first_line) + position / 2;
+      const auto column = static_cast<std::uint32_t>(2 * at.column - g.first_column) + position % 2;
+      if (line >= w.lines || column >= g.columns) continue;
+      Words<__nv_bfloat16, kWidth> passed = quarters;
+      for (unsigned j = 0; j < passed.kCount; ++j) {
+        passed.words[j] = pass(open.words[j / 2] >> (j % 2 * 16 + position), passed.words[j]);
+      }
+      passed.put(place_in_tile(g, tile, line * g.columns + column, at.channel));
+    }
   }
+}
+
+template <class F>
+__device__ inline void with_vector(const TileSource& s, F f) {
+  if (s.channels % 8 == 0) {
+    f(std::integral_constant<unsigned, 8>{});
+  } else if (s.channels % 4 == 0) {
+    f(std::integral_constant<unsigned, 4>{});
+  } else if (s.channels % 2 == 0) {
+    f(std::integral_constant<unsigned, 2>{});
+  } else {
+    f(std::integral_constant<unsigned, 1>{});
+  }
+}
+
+// Of `values`. Behind these functions a thread waits for its copies (wait_for_copies()), and the block for all threads.
+__device__ inline void copy_tile(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
+  with_vector(s, [&](auto width) { copy_pixels<decltype(width)::value>(s, g, w, tile); });
+}
+
+__device__ inline void fill_tile(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
+  with_vector(s, [&](auto width) {
+    constexpr unsigned kWidth = decltype(width)::value;
+    if (s.kind == TileSource::Kind::values) {
+      copy_pixels<kWidth>(s, g, w, tile);
+    } else if (s.kind == TileSource::Kind::relu) {
+      fill_pixels<kWidth>(s, g, w, tile);
+    } else {
+      fill_windows<kWidth>(s, g, w, tile);
+    }
+  });
 }
 
 __device__ inline void zero_tile(Unit* tile, std::uint32_t units) {
-  for (std::uint32_t i = threadIdx.x; i < units; i += blockDim.x) {
-    for (unsigned j = 0; j < kChannelsOfUnit; ++j) put(tile[i].values, j, 0.0F);
-  }
+  auto* words = reinterpret_cast<uint4*>(tile);
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; i < units; i += blockDim.x) words[i] = {0, 0, 0, 0};
 }
 
 // Two adjacent channels; the second one may be beyond the last.
@@ -177,14 +300,15 @@ __device__ inline void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32
 
 // The offset of unit q of a product's depth from a pixel.
 struct Taps {
-  std::uint32_t units;    // of a pixel
-  std::uint32_t columns;  // taps in a line of the kernel
-  std::uint32_t count;    // units of all taps
+  Divisor units;        // of a pixel
+  Divisor columns;      // taps in a line of the kernel
+  std::uint32_t count;  // units of all taps
   std::uint32_t pitch, tile_width;
 
   __device__ std::uint32_t place(std::uint32_t q) const {
-    const std::uint32_t tap = q / units;
-    return (tap / columns * tile_width + tap % columns) * pitch + q % units;
+    const std::uint32_t tap = units.quotient(q);
+    const std::uint32_t line = columns.quotient(tap);
+    return (line * tile_width + columns.remainder(tap, line)) * pitch + units.remainder(q, tap);
   }
 };
 

@@ -50,12 +50,22 @@ struct TwoLevels {
   template <class Add>
   __device__ void add(std::uint32_t chunk, std::uint32_t* own, Add add) const {
     const std::uint32_t group = chunk / each;
-    const std::uint32_t first = group * each;
-    const std::uint32_t count = chunks - first < each ? chunks - first : each;
-    if (!is_last_block(own + group, count)) return;
-    add(first, 1, count, groups == 1);
-    if (groups == 1 || !is_last_block(own + groups, groups)) return;
-    add(0, each, groups, true);
+    std::uint32_t* ticket = own + group;
+    std::uint32_t first = group * each;
+    std::uint32_t step = 1;
+    std::uint32_t count = chunks - first < each ? chunks - first : each;
+    bool all = groups == 1;
+    // A loop, so that the code of `add` is there once.
+#pragma unroll 1
+    while (is_last_block(ticket, count)) {
+      add(first, step, count, all);
+      if (all) return;
+      ticket = own + groups;
+      first = 0;
+      step = each;
+      count = groups;
+      all = true;
+    }
   }
 };
 

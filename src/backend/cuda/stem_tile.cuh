@@ -38,6 +38,7 @@ struct StemImage {
   std::uint32_t first;          // ... and what the first pixel reads
   std::uint32_t pitch;          // from line to line, in values
   std::uint32_t copies;
+  Divisor by_units, by_channels;           // of a line of the window, of the images
   std::uint32_t bands, lines, tile_lines;  // a band has `lines` of the result and reads `tile_lines`
 
   __host__ __device__ std::uint32_t units() const { return window_height * units_of_line; }
@@ -51,20 +52,10 @@ struct StemImage {
   }
   // In bytes, from a pixel's place; units beyond the last one are anywhere.
   __host__ __device__ std::uint32_t place(std::uint32_t unit) const {
-    const std::uint32_t words = unit / units_of_line * pitch / 2 + unit % units_of_line * kWordsOfUnit;
+    const std::uint32_t line = by_units.quotient(unit);
+    const std::uint32_t words = line * pitch / 2 + by_units.remainder(unit, line) * kWordsOfUnit;
     return unit < units() ? words * kWordBytes : 0;
   }
-};
-
-// Divides small numbers by a smaller one that many threads share, in two instructions: exact while their product is below
-// 2^16.
-class SmallDivisor {
- public:
-  __device__ explicit SmallDivisor(std::uint32_t divisor) : reciprocal_(65536U / divisor + 1) {}
-  __device__ std::uint32_t quotient(std::uint32_t value) const { return value * reciprocal_ >> 16U; }
-
- private:
-  std::uint32_t reciprocal_;
 };
 
 // Which weight a value of a unit meets.
@@ -82,15 +73,15 @@ class StemWeights {
   __device__ Place place(const StemImage& s, std::uint32_t unit, std::uint32_t value_of_unit) const {
     const std::uint32_t line = units_of_line_.quotient(unit);
     // Below zero in front of the line, as a large number.
-    const std::uint32_t value = (unit - line * s.units_of_line) * kValuesOfUnit + value_of_unit - s.zeros;
+    const std::uint32_t value = units_of_line_.remainder(unit, line) * kValuesOfUnit + value_of_unit - s.zeros;
     const std::uint32_t column = channels_.quotient(value);
-    const std::uint32_t channel = value - column * s.channels;
+    const std::uint32_t channel = channels_.remainder(value, column);
     return {channel * s.window_height * s.window_width + line * s.window_width + column,
             line < s.window_height && value < s.window_width * s.channels};
   }
 
  private:
-  SmallDivisor units_of_line_, channels_;
+  Divisor units_of_line_, channels_;
 };
 
 inline void set_lines(StemImage& s, std::uint32_t lines) {
@@ -119,6 +110,8 @@ inline StemImage image_of(const ConvSpec& spec) {
   s.copies = step % 2 == 0 ? 1 : 2;
   s.zeros = step % 2 == 0 ? padding % 2 : 0;
   s.units_of_line = (s.zeros + s.window_width * s.channels + kValuesOfUnit - 1) / kValuesOfUnit;
+  s.by_units = Divisor(s.units_of_line);
+  s.by_channels = Divisor(s.channels);
   s.lead = (padding + s.zeros + kValuesOfUnit - 1) / kValuesOfUnit * kValuesOfUnit;
   s.first = s.lead - padding - s.zeros;
   const std::uint32_t read = s.first + (s.width - 1) * step + s.units_of_line * kValuesOfUnit;
