@@ -55,14 +55,14 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   previous.wait();
   constexpr unsigned kWidth = A::kWidth;
   const std::uint32_t channel = tiling.channel(kWidth);
+  __shared__ BlockLines<kWidth> lines;
+  lines.fill(n.normalizer, channel, rows.channels);
+  __syncthreads();
   if (channel >= rows.channels) return;
   float scale[kWidth];
   float shift[kWidth];
-  for (unsigned j = 0; j < kWidth; ++j) {
-    const Line line = n.normalizer.line(channel + j);
-    scale[j] = line.scale;
-    shift[j] = line.shift;
-  }
+  get_some(lines.scale, threadIdx.x * kWidth, scale);
+  get_some(lines.shift, threadIdx.x * kWidth, shift);
   struct Loaded {
     Pack<T, kWidth> x, x2;
   };

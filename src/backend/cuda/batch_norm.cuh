@@ -48,6 +48,25 @@ inline Normalizer normalizer_of(const BatchNormSpec& spec, const float* means, c
           bounds_of(spec.activation)};
 }
 
+// The lines of a block's channels in shared memory, to save registers and instructions.
+template <unsigned kWidth>
+struct BlockLines {
+  alignas(16) float scale[kMostColumns * kWidth];
+  alignas(16) float shift[kMostColumns * kWidth];
+
+  // Called by all threads of the block, followed by a barrier before the first use. `channel`: the first one of the thread's
+  // column.
+  __device__ void fill(const Normalizer& normalizer, std::uint32_t channel, std::uint32_t channels) {
+    const std::uint32_t mine = channel_of_thread(channel, kWidth);
+    if (!has_channel(kWidth) || mine >= channels) return;
+    const Line line = normalizer.line(mine);
+    scale[thread_of_block()] = line.scale;
+    shift[thread_of_block()] = line.shift;
+  }
+  // Of channel j of the thread's column.
+  __device__ Line line(unsigned j) const { return {scale[threadIdx.x * kWidth + j], shift[threadIdx.x * kWidth + j]}; }
+};
+
 // The gradient of a normalisation's input as slope_g * g + slope_x * x + shift, with g that before the activation.
 struct GradientLine {
   float slope_g;
@@ -118,25 +137,26 @@ __device__ inline void merge_chunks(const Whole& whole, const Mapped& tiling, co
 }
 
 // Merges the sums of a block's threads, of the differences to `shift` and of their squares, to the moments of its chunk, and
-// in the last block of a group of channels those of the chunks to the statistics. All threads of the block call it; they
-// have used the same shift, so that their sums can simply be added.
+// in the last block of a group of channels those of the chunks to the statistics. All threads of the block call it; those of a
+// column have used the same shift, so that their sums can simply be added.
 template <unsigned kWidth, class Mapped>
 __device__ inline void put_moments(const Rows& rows, const Mapped& tiling, const Statistics& s,
                                    const float (&shift)[kWidth], const Sums (&sums)[kWidth],
                                    Sums (&tree)[kWidth][kThreads], MomentSums (&chunks)[kTogether<kWidth>][kThreads],
                                    std::uint32_t* tickets) {
-  const std::uint32_t channel = tiling.channel(kWidth);
+  __shared__ float shifts[kMostColumns * kWidth];
   const unsigned thread = thread_of_block();
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
+  if (threadIdx.y == 0) put_some(shifts, threadIdx.x * kWidth, shift);
   merge_lines(tree, added);
-  if (threadIdx.y == 0 && channel < rows.channels) {
+  const std::uint32_t channel = channel_of_thread(tiling.channel(kWidth), kWidth);
+  if (has_channel(kWidth) && channel < rows.channels) {
     const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
+    const Sums sum = tree[thread % kWidth][thread / kWidth];
+    const Moments moments = shifted_moments(count, shifts[thread], sum.first, sum.second);
     float* means = s.partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
-    for (unsigned j = 0; j < kWidth; ++j) {
-      const Moments moments = shifted_moments(count, shift[j], tree[j][thread].first, tree[j][thread].second);
-      means[j] = moments.mean;
-      means[rows.channels + j] = moments.squares;
-    }
+    means[0] = moments.mean;
+    means[rows.channels] = moments.squares;
   }
   if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
   merge_chunks<kWidth>(rows, tiling, s, chunks);

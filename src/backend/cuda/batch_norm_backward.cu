@@ -25,25 +25,6 @@ struct Gradient {
   bool streams;
 };
 
-// The input of the activation is x * scale + shift. The coefficients of a block's channels are in shared memory to save
-// registers; columns without a channel have none.
-template <unsigned kWidth>
-struct Inputs {
-  float scale[kMostColumns][kWidth];
-  float shift[kMostColumns][kWidth];
-
-  // Called by all threads of the block, followed by a barrier before the first use.
-  template <class T>
-  __device__ void fill(const Rows& rows, const Gradient<T>& g, std::uint32_t channel) {
-    if (threadIdx.y != 0 || channel >= rows.channels) return;
-    for (unsigned j = 0; j < kWidth; ++j) {
-      const Line line = g.normalizer.line(channel + j);
-      scale[threadIdx.x][j] = line.scale;
-      shift[threadIdx.x][j] = line.shift;
-    }
-  }
-};
-
 // The values read for one element.
 template <Passing kPassing, class T, unsigned kWidth>
 struct Loaded {
@@ -56,15 +37,16 @@ struct Loaded {
     if constexpr (kPassing == Passing::masked) mask = g.mask[place / kWidth];
   }
 
-  // x, and the gradient before the activation.
-  __device__ void get(const Inputs<kWidth>& inputs, const Bounds& bounds, float (&values)[kWidth],
+  // x, and the gradient before the activation, whose input is on `lines`.
+  __device__ void get(const BlockLines<kWidth>& lines, const Bounds& bounds, float (&values)[kWidth],
                       float (&gradient)[kWidth]) const {
     unpack(x, values);
     unpack(dy, gradient);
     for (unsigned j = 0; j < kWidth; ++j) {
       bool passes = true;
       if constexpr (kPassing == Passing::computed) {
-        passes = bounds.pass(values[j] * inputs.scale[threadIdx.x][j] + inputs.shift[threadIdx.x][j]);
+        const Line line = lines.line(j);
+        passes = bounds.pass(values[j] * line.scale + line.shift);
       }
       if constexpr (kPassing == Passing::masked) passes = (mask >> j & 1U) != 0;
       if (!passes) gradient[j] = 0.0F;
@@ -92,10 +74,10 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   constexpr unsigned kWidth = A::kWidth;
   __shared__ Sums tree[kWidth][kThreads];
   __shared__ Sums chunks[kTogether<kWidth>][kThreads];
-  __shared__ Inputs<kWidth> inputs;
+  __shared__ BlockLines<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);
   if constexpr (kPassing == Passing::computed) {
-    inputs.fill(rows, g, channel);
+    inputs.fill(g.normalizer, channel, rows.channels);
     __syncthreads();
   }
   Sums sums[kWidth] = {};
@@ -124,21 +106,42 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   });
 }
 
+// Of a block's channels; see BlockLines.
+template <unsigned kWidth>
+struct GradientLines {
+  alignas(16) float slope_g[kMostColumns * kWidth];
+  alignas(16) float slope_x[kMostColumns * kWidth];
+  alignas(16) float shift[kMostColumns * kWidth];
+
+  __device__ void fill(const NormalizerGradient& gradients, std::uint32_t channel, std::uint32_t channels) {
+    const std::uint32_t mine = channel_of_thread(channel, kWidth);
+    if (!has_channel(kWidth) || mine >= channels) return;
+    const GradientLine line = gradients.line(mine);
+    slope_g[thread_of_block()] = line.slope_g;
+    slope_x[thread_of_block()] = line.slope_x;
+    shift[thread_of_block()] = line.shift;
+  }
+};
+
 template <Passing kPassing, class T, class A>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
     input_gradient_kernel(const PreviousKernel previous, const Rows rows, const Interleaved tiling, const Gradient<T> g,
                           const NormalizerGradient gradients) {
   previous.wait();
   constexpr unsigned kWidth = A::kWidth;
-  __shared__ Inputs<kWidth> inputs;
+  __shared__ BlockLines<kWidth> inputs;
   const std::uint32_t channel = tiling.channel(kWidth);
-  if constexpr (kPassing == Passing::computed) {
-    inputs.fill(rows, g, channel);
-    __syncthreads();
-  }
+  __shared__ GradientLines<kWidth> coefficients;
+  if constexpr (kPassing == Passing::computed) inputs.fill(g.normalizer, channel, rows.channels);
+  coefficients.fill(gradients, channel, rows.channels);
+  __syncthreads();
   if (channel >= rows.channels) return;
-  GradientLine lines[kWidth];
-  for (unsigned j = 0; j < kWidth; ++j) lines[j] = gradients.line(channel + j);
+  float slope_g[kWidth];
+  float slope_x[kWidth];
+  float shift[kWidth];
+  get_some(coefficients.slope_g, threadIdx.x * kWidth, slope_g);
+  get_some(coefficients.slope_x, threadIdx.x * kWidth, slope_x);
+  get_some(coefficients.shift, threadIdx.x * kWidth, shift);
   using Read = Loaded<kPassing, T, kWidth>;
   const auto load = [&](std::uint32_t row) { return Read(g, A::place(rows, row, channel)); };
   each_row<2, From::begin>(rows, tiling, load, [&](std::uint32_t row, const Read& loaded) {
@@ -146,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
     float gradient[kWidth];
     loaded.get(inputs, g.normalizer.bounds, values, gradient);
     for (unsigned j = 0; j < kWidth; ++j) {
-      gradient[j] = lines[j].slope_g * gradient[j] + (lines[j].slope_x * values[j] + lines[j].shift);
+      gradient[j] = slope_g[j] * gradient[j] + (slope_x[j] * values[j] + shift[j]);
     }
     const std::size_t place = A::place(rows, row, channel);
     g.streams ? put_streaming(g.dx, place, gradient) : put_some(g.dx, place, gradient);

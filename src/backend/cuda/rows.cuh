@@ -21,6 +21,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/divisor.cuh"
 #include "backend/cuda/last_block.cuh"
 #include "backend/cuda/vector.cuh"
 #include "backend/tensor.h"
@@ -82,20 +83,20 @@ class Tiling {
     lines_ = kThreads / columns_;
     groups_ = (r.channels + columns_ * width - 1) / (columns_ * width);
     const unsigned most = groups_ < kMostTiles / kLeastChunks ? kMostTiles / groups_ : kLeastChunks;
-    chunks_ = r.rows / (lines_ * kRowsPerThread);
-    chunks_ = chunks_ < 1 ? 1 : chunks_ < most ? chunks_ : most;
-    rows_per_chunk_ = (r.rows + chunks_ - 1) / chunks_;
+    const unsigned chunks = r.rows / (lines_ * kRowsPerThread);
+    chunks_ = Divisor(chunks < 1 ? 1 : chunks < most ? chunks : most);
+    rows_per_chunk_ = (r.rows + chunks_.number() - 1) / chunks_.number();
   }
 
-  dim3 blocks() const { return {groups_ * chunks_}; }
+  dim3 blocks() const { return {groups_ * chunks_.number()}; }
   // Groups of channels; the blocks of one share a ticket (last_block.cuh).
   unsigned groups() const { return groups_; }
   dim3 threads() const { return {columns_, lines_}; }
-  __host__ __device__ std::uint32_t chunks() const { return chunks_; }
+  __host__ __device__ std::uint32_t chunks() const { return chunks_.number(); }
 
   // For the calling thread: the chunk, its first channel, and its rows: every lines-th from first_row to end_row.
-  __device__ std::uint32_t chunk() const { return blockIdx.x % chunks_; }
-  __device__ std::uint32_t group() const { return blockIdx.x / chunks_; }
+  __device__ std::uint32_t chunk() const { return chunks_.remainder(blockIdx.x, group()); }
+  __device__ std::uint32_t group() const { return chunks_.quotient(blockIdx.x); }
   __device__ std::uint32_t channel(unsigned width) const { return (group() * columns_ + threadIdx.x) * width; }
   __device__ std::uint32_t first_row() const { return chunk() * rows_per_chunk_ + threadIdx.y; }
   __device__ std::uint32_t end_row(const Rows& r) const {
@@ -117,7 +118,7 @@ class Tiling {
   unsigned columns_ = 1;
   unsigned lines_ = 1;
   unsigned groups_ = 1;
-  unsigned chunks_ = 1;
+  Divisor chunks_;
   std::uint32_t rows_per_chunk_ = 0;
 };
 
@@ -125,14 +126,23 @@ class Tiling {
 // and write neighbouring memory, which is faster, and what they have touched last is one end of the activation.
 class Interleaved : public Tiling {
  public:
-  using Tiling::Tiling;
+  Interleaved(const Rows& r, unsigned width) : Tiling(r, width) {
+    const unsigned lines = threads().y;
+    const std::uint32_t slabs = r.rows / lines;
+    complete_ = slabs / chunks() * lines;
+    longer_ = slabs % chunks();
+    rest_ = r.rows % lines;
+  }
 
   __device__ std::uint32_t begin_of(std::uint32_t chunk) const { return chunk * blockDim.y; }
-  __device__ std::uint32_t rows_in(const Rows& r, std::uint32_t chunk) const {
-    const std::uint32_t slabs = r.rows / blockDim.y;
-    const std::uint32_t complete = slabs / chunks() + (chunk < slabs % chunks() ? 1U : 0U);
-    return complete * blockDim.y + (chunk == slabs % chunks() ? r.rows % blockDim.y : 0U);
+  __device__ std::uint32_t rows_in(const Rows& /*rows*/, std::uint32_t chunk) const {
+    return complete_ + (chunk < longer_ ? blockDim.y : chunk == longer_ ? rest_ : 0U);
   }
+
+ private:
+  std::uint32_t complete_ = 0;  // rows of the slabs that every chunk has
+  std::uint32_t longer_ = 0;    // the first chunks that have one more slab; the next one has the rest
+  std::uint32_t rest_ = 0;
 };
 
 // The end of the rows at which a kernel begins. The kernel after it begins at the other one: what was touched last may still
@@ -183,6 +193,14 @@ __device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], Merge merge) {
   merge_lines(tree, blockDim.x, blockDim.y, merge);
 }
 
+// Where code for each channel of a block's columns would be repeated for those of a column, one thread per channel executes it
+// (Note [Short code] in conv_tile.cuh): thread i has channel i, which is number i % kWidth of column i / kWidth.
+__device__ inline bool has_channel(unsigned width) { return thread_of_block() < blockDim.x * width; }
+// `channel`: that of the thread's column.
+__device__ inline std::uint32_t channel_of_thread(std::uint32_t channel, unsigned width) {
+  return channel - threadIdx.x * width + thread_of_block();
+}
+
 // Two sums over the same rows.
 struct Sums {
   float first;
@@ -221,18 +239,18 @@ __device__ inline void each_chunk(const float* partial, std::uint32_t channels, 
   }
 }
 
-// Writes the sums of a block's chunk for the channels from `channel` on to `partial`. Each thread has left its own in the tree.
+// Writes the sums of a block's chunk to `partial`. Each thread has left those of the channels from `channel` on, which its column
+// has, in the tree.
 template <unsigned kWidth, unsigned kCount, class Mapped>
 __device__ inline void merge_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kCount],
                                         std::uint32_t channel, float* partial) {
-  const unsigned thread = thread_of_block();
   merge_lines(tree, added);
-  if (threadIdx.y != 0 || channel >= rows.channels) return;
-  float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
-  for (unsigned j = 0; j < kWidth; ++j) {
-    result[j] = tree[j][thread].first;
-    result[rows.channels + j] = tree[j][thread].second;
-  }
+  const std::uint32_t mine = channel_of_thread(channel, kWidth);
+  if (!has_channel(kWidth) || mine >= rows.channels) return;
+  float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + mine;
+  const Sums sums = tree[thread_of_block() % kWidth][thread_of_block() / kWidth];
+  result[0] = sums.first;
+  result[rows.channels] = sums.second;
 }
 template <unsigned kWidth, unsigned kCount, class Mapped>
 __device__ inline void put_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kCount],
@@ -284,8 +302,8 @@ __device__ inline void each_channel(const Whole& whole, const Mapped& tiling, co
   }
   for (unsigned j = 0; j < kSome; ++j) tree[j][thread] = all[j];
   merge_lines(tree, columns, lines, [](const Sum& a, const Sum& b) { return merged(a, b); });
-  if (thread >= columns || !inside) return;
-  for (unsigned j = 0; j < kSome; ++j) use(channel + j, tree[j][thread]);
+  const std::uint32_t mine = tiling.group() * blockDim.x * kWidth + thread;
+  if (has_channel(kWidth) && mine < channels) use(mine, tree[thread % kSome][thread / kSome]);
 }
 
 // The sums of all chunks for one channel, valid in line 0, by a block of kChunkColumns x kChunkLines.
