@@ -33,7 +33,9 @@ __global__ void __launch_bounds__(kMostWarps * 32)
     conv_mma_kernel(const PreviousKernel previous, const Product p, const Result r) {
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];
-  multiply_band<kTiles>(previous, p, r, blockIdx.x, blockIdx.y, tile, places);
+  prepare_band(p, tile, places);
+  previous.wait();
+  multiply_band<kTiles, false>(p, r, blockIdx.x, blockIdx.y, tile, places);
 }
 
 }  // namespace

@@ -205,17 +205,13 @@ __device__ inline void prepare_tile(const WeightPlan& p, const WeightPart& mine,
   zero_tile(tile, p.tile_units());
 }
 
-// The product over the tiles of one chunk.
-__device__ inline void multiply_chunk(const PreviousKernel& previous, const WeightPlan& p, const WeightPart& mine,
-                                      float* partial, Unit (&tile)[kTileUnits],
-                                      std::uint16_t (&pixel_places)[kMostPixels]) {
+// The product over the tiles of one chunk, after prepare_tile().
+__device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& mine, float* partial,
+                                      Unit (&tile)[kTileUnits], const std::uint16_t (&pixel_places)[kMostPixels],
+                                      const std::uint16_t (&unit_places)[kUnits]) {
   const unsigned row = threadIdx.x / 32 % p.rows;
   const unsigned part = threadIdx.x / 32 / p.rows;
   const unsigned parts = blockDim.x / 32 / p.rows;
-  __shared__ std::uint16_t unit_places[kUnits];
-  prepare_tile(p, mine, tile, pixel_places, unit_places);
-  previous.wait();
-
   Unit* gradient = tile + p.x_units();
   Sums sums = {};
   const std::uint32_t first_job = mine.chunk * p.jobs_per_block;
@@ -296,14 +292,22 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
                              const Product data, const Result dx) {
   __shared__ Unit tile[kTileUnits];
   __shared__ std::uint16_t places[kMostPlaces];
-  if (blockIdx.x < p.blocks()) {
-    const WeightPart mine(p, blockIdx.x);
-    multiply_chunk(previous, p, mine, sums.partial, tile, places);
+  __shared__ std::uint16_t unit_places[kUnits];
+  const bool weights = blockIdx.x < p.blocks();
+  const WeightPart mine(p, blockIdx.x);
+  if (weights) {
+    prepare_tile(p, mine, tile, places, unit_places);
+  } else {
+    prepare_band(data, tile, places);
+  }
+  previous.wait();
+  if (weights) {
+    multiply_chunk(p, mine, sums.partial, tile, places, unit_places);
     finish_weights(p, mine, sums);
   } else {
     const std::uint32_t block = blockIdx.x - p.blocks();
     const std::uint32_t group = block / data.all_bands();
-    multiply_band<kTiles>(previous, data, dx, block - group * data.all_bands(), group, tile, places);
+    multiply_band<kTiles, true>(data, dx, block - group * data.all_bands(), group, tile, places);
   }
 }
 

@@ -4,7 +4,7 @@
 //
 //   Product product = plan_product(spec, false);
 //   product.source.values = x;
-//   with_tiles(product.tiles, [&](auto tiles) { ... multiply_band<decltype(tiles)::value>(product, result, band, group, tile, places) ... });
+//   with_tiles(product.tiles, [&](auto tiles) { ... multiply_band<decltype(tiles)::value, false>(product, result, band, group, tile, places) ... });
 #pragma once
 
 #include <cstddef>
@@ -193,42 +193,48 @@ __device__ inline void multiply_steps(const Product& p, const Unit* row, const s
   }
 }
 
-// What one block computes: a band of a sample, for a group of output channels. It waits for the previous kernel itself.
-template <unsigned kTiles>
-__device__ inline void multiply_band(const PreviousKernel& previous, const Product& p, const Result& r,
-                                     std::uint32_t band_index, std::uint32_t group, Unit (&tile)[kTileUnits],
-                                     std::uint16_t (&places)[kMostPlaces]) {
-  const unsigned lane = threadIdx.x % 32;
-  const std::uint32_t sample = p.bands.quotient(band_index);
-  const std::uint32_t first_line = p.bands.remainder(band_index, sample) * p.lines;
+// The places of the units of a product, and zeros in the tile: what does not depend on earlier kernels.
+__device__ inline void prepare_band(const Product& p, Unit (&tile)[kTileUnits], std::uint16_t (&places)[kMostPlaces]) {
 #pragma unroll 1
   for (std::uint32_t q = threadIdx.x; q < 2 * p.steps; q += blockDim.x) {
     places[q] = static_cast<std::uint16_t>(q < p.taps.count ? p.taps.place(q) : 0);
   }
-  if (p.grid.cleared) {
-    zero_tile(tile, p.tile_units());
-    __syncthreads();
-  }
-  previous.wait();
+  if (p.grid.cleared) zero_tile(tile, p.tile_units());
+  __syncthreads();
+}
+
+// What one block computes after prepare_band(): a band of a sample, for a group of output channels. kData: of the gradient of
+// the input, otherwise forward.
+template <unsigned kTiles, bool kData>
+__device__ inline void multiply_band(const Product& p, const Result& r, std::uint32_t band_index, std::uint32_t group,
+                                     Unit (&tile)[kTileUnits], const std::uint16_t (&places)[kMostPlaces]) {
+  const unsigned lane = threadIdx.x % 32;
+  const std::uint32_t sample = p.bands.quotient(band_index);
+  const std::uint32_t first_line = p.bands.remainder(band_index, sample) * p.lines;
   if (first_line >= p.height) return;
   const std::uint32_t lines = p.height - first_line < p.lines ? p.height - first_line : p.lines;
   const std::int32_t first = static_cast<std::int32_t>(first_line * p.stride) - p.pad_top;
-  fill_tile(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
+  if constexpr (kData) {
+    fill_tile(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
+  } else {
+    copy_tile(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
+  }
   wait_for_copies();
   __syncthreads();
 
+  const bool pool = !kData && r.pool;
   const std::uint32_t pixels = lines * p.width;
   const uint2* weights = r.weights + static_cast<std::size_t>(group) * p.steps * kTiles * 32 + lane;
   const std::size_t band = static_cast<std::size_t>(sample * p.height + first_line) * p.width;
 #pragma unroll 1
   for (std::uint32_t i = threadIdx.x / 32 * kRowsOfTile; i < pixels; i += blockDim.x / 32 * kRowsOfTile) {
     const std::uint32_t m = i + lane % kRowsOfTile;
-    const Pixel pixel = pixel_of(m < pixels ? m : 0, p.across, r.pool);
+    const Pixel pixel = pixel_of(m < pixels ? m : 0, p.across, pool);
     const Unit* row = tile + (pixel.line * p.taps.tile_width + pixel.column) * p.stride * p.taps.pitch;
     converge();
     float sums[kTiles][4] = {};
     multiply_steps<kTiles>(p, row, places, weights, sums);
-    if (r.pool) {
+    if (pool) {
       write_windows(p, r, group, sums, i, pixels, band);
     } else {
       write_pixels(p, r, group, sums, i, pixels, band);
