@@ -46,7 +46,16 @@ struct Bounds {
   float high;
 
   // NaNs propagate, as in arithmetic.h.
-  __device__ float clamp(float x) const { return x < low ? low : x > high ? high : x; }
+  __device__ float clamp(float x) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    // One instruction each, where comparisons and selections are two.
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(low));
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(high));
+    return x;
+#else
+    return x < low ? low : x > high ? high : x;
+#endif
+  }
   // Whether the gradient passes, from the input or the output.
   __device__ bool pass(float x) const { return !(x <= low || x >= high); }
 };

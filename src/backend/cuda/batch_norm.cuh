@@ -49,10 +49,10 @@ inline Normalizer normalizer_of(const BatchNormSpec& spec, const float* means, c
 }
 
 // The lines of a block's channels in shared memory, to save registers and instructions.
-template <unsigned kWidth>
+template <unsigned kWidth, unsigned kColumns = kMostColumns>
 struct BlockLines {
-  alignas(16) float scale[kMostColumns * kWidth];
-  alignas(16) float shift[kMostColumns * kWidth];
+  alignas(16) float scale[kColumns * kWidth];
+  alignas(16) float shift[kColumns * kWidth];
 
   // Called by all threads of the block, followed by a barrier before the first use. `channel`: the first one of the thread's
   // column.

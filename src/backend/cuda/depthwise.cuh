@@ -132,15 +132,16 @@ __device__ inline void add_lines(const Depthwise& d, const StripTiling& tiling,
       for (unsigned c = 0; c < kWidth; ++c) parts[s * kThreads * kWidth + thread * kWidth + c] = sums[r][s][c];
     }
     __syncthreads();
-    for (unsigned i = thread; i < kColumns * channels; i += tiling.columns * tiling.lines) {
-      const unsigned s = i / channels;
-      const unsigned channel = i % channels;
+#pragma unroll 1
+    for (unsigned channel = thread; channel < channels; channel += tiling.columns * tiling.lines) {
       if (first + channel >= static_cast<unsigned>(d.channels)) continue;
-      float sum = 0.0F;
-      for (unsigned line = 0; line < tiling.lines; ++line)
-        sum += parts[s * kThreads * kWidth + line * channels + channel];
+      float total[kColumns] = {};
+#pragma unroll 1
+      for (unsigned line = 0; line < tiling.lines; ++line) {
+        for (unsigned s = 0; s < kColumns; ++s) total[s] += parts[s * kThreads * kWidth + line * channels + channel];
+      }
       const std::size_t place = static_cast<std::size_t>(tiling.chunk()) * d.channels + first + channel;
-      partial[(place * kRows + r) * kColumns + s] = sum;
+      for (unsigned s = 0; s < kColumns; ++s) partial[(place * kRows + r) * kColumns + s] = total[s];
     }
     __syncthreads();
   }

@@ -58,7 +58,7 @@ __device__ inline void slide(const Depthwise& d, const T* x, const Line (&lines)
   constexpr int kResults = kStrip<kKernel, kStride>;
   constexpr int kInputs = (kResults - 1) * kStride + kKernel;
   const int first = begin * kStride - d.pad_left;
-#pragma unroll
+#pragma unroll 1
   for (int r = 0; r < kKernel; ++r) {
     const int row = out_row * kStride + r - d.pad_top;
     if (row < 0 || row >= d.height) continue;
@@ -124,15 +124,16 @@ __global__ void __launch_bounds__(kThreads, 2)
                           const Normalizer after, const Statistics statistics) {
   constexpr int kResults = kStrip<kKernel, kStride>;
   __shared__ Pack<float, kWidth> taps[kKernel * kKernel][kMostStripColumns];
-  load_taps(d, tiling, t.weights, false, taps);
   const unsigned channel = (tiling.first_column() + threadIdx.x) * kWidth;
   const bool inside = channel < before.channels;
-  Line lines[kWidth] = {};
-  Line lines_after[kWidth] = {};
-  for (unsigned c = 0; c < kWidth && inside; ++c) {
-    lines[c] = before.line(channel + c);
-    if (!kTraining) lines_after[c] = after.line(channel + c);
-  }
+  using Lines = BlockLines<kWidth, kMostStripColumns>;
+  __shared__ Lines lines_before;
+  __shared__ Lines lines_after;
+  lines_before.fill(before, channel, before.channels);
+  if constexpr (!kTraining) lines_after.fill(after, channel, after.channels);
+  load_taps(d, tiling, t.weights, false, taps);  // ends with a barrier
+  Line lines[kWidth];
+  for (unsigned c = 0; c < kWidth; ++c) lines[c] = lines_before.line(c);
   ShiftedSums seen[kWidth] = {};
   unsigned count = 0;
   tiling.each_strip(tiling.strips_per_row, static_cast<unsigned>(d.out_height), [&](int n, int out_row, int strip) {
@@ -145,7 +146,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (begin + o >= d.out_width) continue;
       Pack<T, kWidth> pack;
       for (unsigned c = 0; c < kWidth; ++c) {
-        if (!kTraining) sums[o][c] = after.bounds.clamp(sums[o][c] * lines_after[c].scale + lines_after[c].shift);
+        if constexpr (!kTraining) {
+          const Line line = lines_after.line(c);
+          sums[o][c] = after.bounds.clamp(sums[o][c] * line.scale + line.shift);
+        }
         put(pack.values, c, sums[o][c]);
         // The statistics are those of the values as they are stored.
         const float stored = get(pack.values, c);

@@ -49,13 +49,14 @@ struct Coefficients {
 
   // Called by all threads of the block, followed by a barrier before the first use.
   __device__ void fill(const Normalizer& normalizer, const ResultGradient& after, unsigned channel) {
-    if (threadIdx.y != 0 || channel >= normalizer.channels) return;
-    for (unsigned c = 0; c < kWidth; ++c) {
-      before[threadIdx.x][c] = normalizer.line(channel + c);
-      before_mean[threadIdx.x][c] = normalizer.means[channel + c];
-      line[threadIdx.x][c] = after.normalizer.line(channel + c);
-      gradient[threadIdx.x][c] = after.gradient.line(channel + c);
-    }
+    const unsigned mine = channel_of_thread(channel, kWidth);
+    if (!has_channel(kWidth) || mine >= normalizer.channels) return;
+    const unsigned column = thread_of_block() / kWidth;
+    const unsigned c = thread_of_block() % kWidth;
+    before[column][c] = normalizer.line(mine);
+    before_mean[column][c] = normalizer.means[mine];
+    line[column][c] = after.normalizer.line(mine);
+    gradient[column][c] = after.gradient.line(mine);
   }
 };
 
