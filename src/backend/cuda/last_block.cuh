@@ -21,12 +21,16 @@ inline constexpr std::uint32_t kMostTickets = 65536;
 // get_fresh(). All threads of the block call it. See "Memory Fence Functions" in NVIDIA's CUDA C++ Programming Guide.
 __device__ inline bool is_last_block(std::uint32_t* ticket, std::uint32_t count) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
-  // Counts to count - 1, then starts again at zero.
-  if (threadIdx.x == 0 && threadIdx.y == 0) last = atomicInc(ticket, count - 1) == count - 1;
+  if (count == 1) return true;
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    // Behind the barrier one thread's fences are enough for what all of the block have written and will read.
+    __threadfence();
+    // Counts to count - 1, then starts again at zero.
+    last = atomicInc(ticket, count - 1) == count - 1;
+    __threadfence();
+  }
   __syncthreads();
-  __threadfence();
   return last;
 }
 
