@@ -12,6 +12,10 @@
 
 namespace ddp::cuda {
 
+struct Divided {
+  std::uint32_t quotient, remainder;
+};
+
 // Exact for values whose product with the number is below 2^31: the factor is 2^31 / number, rounded up, so that the product
 // with a value exceeds value * 2^31 / number by less than 2^31 / number.
 class Divisor {
@@ -26,6 +30,13 @@ class Divisor {
   // `quotient` is that of the value.
   DDP_HOST_DEVICE std::uint32_t remainder(std::uint32_t value, std::uint32_t quotient) const {
     return value - quotient * number_;
+  }
+  // Exact for all values below 2^31: of larger ones quotient() may be one too large, as the factor exceeds 2^31 / number by
+  // less than one.
+  DDP_HOST_DEVICE Divided divide(std::uint32_t value) const {
+    const std::uint32_t quotient_or_next = quotient(value);
+    const std::uint32_t rest = remainder(value, quotient_or_next);
+    return rest < number_ ? Divided{quotient_or_next, rest} : Divided{quotient_or_next - 1, rest + number_};
   }
 
  private:
