@@ -2,10 +2,12 @@
 // the last layer, where a library uses several kernels.
 //
 // Note [Tiles of a product]
-// A block of 8 warps computes 32 x 32 values of a product. It goes through the depth in steps of 256, backward 128, for which
-// both factors are loaded into shared memory, and of which each warp takes an eighth: such layers are so small that a kernel
-// takes about as long as its loads that wait for one another. A factor whose rows are the depth is transposed on the way to the
-// registers. The order of additions depends only on shapes.
+// A block of 8 warps computes 32 x 32 values of a product. Each warp takes a part of the depth: in every 256 of it two steps of
+// 16, forward adjacent ones and backward one in each half, for which it copies slices of both factors to shared memory, on its
+// own: such layers are so small that a kernel takes about as long as its loads that wait for one another, and as loading its
+// code. So loops are not unrolled, and both products of backward share their code. A factor whose rows are the depth is
+// transposed on the way to the registers. In the end the sums of the warps are added. The order of additions depends only on
+// shapes.
 //   forward   [samples][inputs] x [outputs][inputs]^T
 //   data      [samples][outputs] x [outputs][inputs]
 //   weights   [samples][outputs]^T x [samples][inputs]; one more column of x, of ones, gives the bias's gradient

@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kBlock)
   for (std::uint32_t first = 0; first < in.batch; first += kBlock / kGroup) {
     const std::uint32_t sample = first + threadIdx.x / kGroup;
     const std::size_t begin = static_cast<std::size_t>(sample) * in.classes;
-    const SampleLoss mine =
-        sample_loss<kGroup>(in, sample, logits + begin, gradient == nullptr ? gradient : gradient + begin);
+    const SampleLoss mine = sample_loss<kGroup, 4>(in, sample, target_of(in, sample), logits + begin,
+                                                   gradient == nullptr ? gradient : gradient + begin);
     loss += mine.loss;
     correct += mine.correct;
   }
