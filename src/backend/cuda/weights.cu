@@ -2,6 +2,8 @@
 // Fragments are gathered.
 #include <algorithm>
 
+#include "backend/cuda/async_copy.cuh"
+#include "backend/cuda/divisor.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vector.cuh"
 
@@ -11,25 +13,24 @@ namespace {
 // Weights of a tile: some channels of one output channel, with all taps. A convolution with more taps than this is
 // copied tap by tap.
 constexpr std::uint32_t kTileWeights = 4608;
-// Weights of a block that gathers.
-constexpr std::uint32_t kGathered = 512;
-
 // A tensor of weights, and the blocks that convert it.
 template <class Plain, class Packed>
 struct Tensor {
   Plain* plain;
   Packed* packed;
   std::uint32_t outputs, channels, taps;
-  std::uint32_t tile_channels;
-  std::uint32_t tiles;      // of an output channel
-  std::uint32_t end_block;  // of this tensor, where those of the next one begin
-  std::uint16_t products;   // of which these are the fragments; 0: it is packed by rows
-  bool even;                // two channels at once
+  std::uint32_t tiles;          // of an output channel; blocks of the first product's fragments
+  std::uint32_t end_block;      // of this tensor, where those of the next one begin
+  std::uint16_t tile_channels;  // of all tiles but the last one of an output channel
+  std::uint8_t products;        // of which these are the fragments; 0: it is packed by rows
+  bool even;                    // two channels at once
+  Divisor parts[2];             // vectors of channels, also of the last tile; units of the depth of each product
 };
 
 // The kernel's argument: in constant memory, without a copy that must be up to date.
 template <class Plain, class Packed>
 struct Tensors {
+  static_assert(sizeof(Tensor<Plain, Packed>[kPackedAtOnce]) <= 4000, "of 4096 bytes of all parameters");
   Tensor<Plain, Packed> all[kPackedAtOnce];
 
   // Of the calling block, and its number among those of the tensor.
@@ -47,12 +48,20 @@ struct Tile {
   std::size_t plain;   // its offset in [K][C][taps], where it is contiguous
   std::size_t packed;  // the offset of its first tap in [K][taps][C]; the others follow with stride `step`
   std::uint32_t step;
+  Divisor vectors;
 
   template <class Plain, class Packed>
   __device__ Tile(const Tensor<Plain, Packed>& t, std::uint32_t block) : taps(t.taps), step(t.channels) {
-    const std::uint32_t output = block / t.tiles;
-    const std::uint32_t first = block % t.tiles * t.tile_channels;
-    channels = t.channels - first < t.tile_channels ? t.channels - first : t.tile_channels;
+    std::uint32_t output = block;
+    std::uint32_t tile = 0;
+    if (t.tiles > 1) {
+      output = block / t.tiles;
+      tile = block % t.tiles;
+    }
+    const std::uint32_t first = tile * t.tile_channels;
+    const bool last = tile + 1 == t.tiles;
+    channels = last ? t.channels - first : t.tile_channels;
+    vectors = t.parts[last ? 1 : 0];
     plain = (static_cast<std::size_t>(output) * t.channels + first) * taps;
     packed = static_cast<std::size_t>(output) * t.channels * taps + first;
   }
@@ -76,10 +85,10 @@ __device__ inline void each_of_block(std::uint32_t count, Load load, Use use) {
 // From shared memory to the packed side, kWidth channels at once.
 template <unsigned kWidth, class T>
 __device__ inline void put_tile(const Tile& tile, const float* values, T* packed) {
-  const std::uint32_t vectors = tile.channels / kWidth;
-  for (std::uint32_t i = threadIdx.x; i < vectors * tile.taps; i += kThreads) {
-    const std::uint32_t tap = i / vectors;
-    const std::uint32_t channel = i % vectors * kWidth;
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; i < tile.vectors.number() * tile.taps; i += kThreads) {
+    const std::uint32_t tap = tile.vectors.quotient(i);
+    const std::uint32_t channel = tile.vectors.remainder(i, tap) * kWidth;
     float some[kWidth];
     for (unsigned j = 0; j < kWidth; ++j) some[j] = values[(channel + j) * tile.taps + tap];
     put_some(packed, tile.packed + static_cast<std::size_t>(tap) * tile.step + channel, some);
@@ -89,60 +98,74 @@ __device__ inline void put_tile(const Tile& tile, const float* values, T* packed
 // And back.
 template <unsigned kWidth, class T>
 __device__ inline void get_tile(const Tile& tile, const T* packed, float* values) {
-  const std::uint32_t vectors = tile.channels / kWidth;
-  const auto load = [&](std::uint32_t i) {
-    const std::size_t tap = i / vectors;
-    return get_pack<kWidth>(packed, tile.packed + tap * tile.step + i % vectors * kWidth);
+  struct Place {
+    std::uint32_t tap, channel;
   };
-  each_of_block(vectors * tile.taps, load, [&](std::uint32_t i, const Pack<T, kWidth>& pack) {
+  const auto place = [&](std::uint32_t i) {
+    const std::uint32_t tap = tile.vectors.quotient(i);
+    return Place{tap, tile.vectors.remainder(i, tap) * kWidth};
+  };
+  const auto load = [&](std::uint32_t i) {
+    const Place at = place(i);
+    return get_pack<kWidth>(packed, tile.packed + static_cast<std::size_t>(at.tap) * tile.step + at.channel);
+  };
+  each_of_block(tile.vectors.number() * tile.taps, load, [&](std::uint32_t i, const Pack<T, kWidth>& pack) {
+    const Place at = place(i);
     float some[kWidth];
     unpack(pack, some);
-    for (unsigned j = 0; j < kWidth; ++j) values[(i % vectors * kWidth + j) * tile.taps + i / vectors] = some[j];
+    for (unsigned j = 0; j < kWidth; ++j) values[(at.channel + j) * tile.taps + at.tap] = some[j];
   });
 }
 
-// Element `i` of the fragments of a product, from the plain weights. `turned`: of the product that computes the input's
-// gradient, for which the taps are in reverse order.
-__device__ inline float fragment_weight(const Fragments& f, bool turned, const float* weights, std::uint32_t i) {
-  const std::uint32_t element = i % 4;
-  const std::uint32_t lane = i / 4 % 32;
-  const std::uint32_t tile = i / 128;
-  const std::uint32_t step = tile / f.tiles() % f.steps();
-  const std::uint32_t group = tile / f.tiles() / f.steps();
-  const std::uint32_t output = (group * f.tiles() + tile % f.tiles()) * 8 + lane / 4;
-  const std::uint32_t unit = 2 * step + element / 2;
-  const std::uint32_t tap = unit / f.units();
-  const std::uint32_t channel = unit % f.units() * 8 + lane % 4 * 2 + element % 2;
-  if (output >= f.outputs || channel >= f.depth || tap >= f.taps) return 0.0F;
-  return turned ? weights[(channel * f.outputs + output) * f.taps + f.taps - 1 - tap]
-                : weights[(output * f.depth + channel) * f.taps + tap];
-}
-
-// Of the block's kGathered elements.
+// Fragments from the plain weights: a block has those of a step of a group, a warp those of a tile. The second product
+// computes the input's gradient: outputs and channels are exchanged, and the taps are in reverse order.
+static_assert(Fragments::kMostTiles * 32 <= kThreads);
 template <class T>
 __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::uint32_t block) {
-  const Fragments forward{t.channels, t.taps, t.outputs};
-  const Fragments turned{t.outputs, t.taps, t.channels};
-  const auto first = static_cast<std::uint32_t>(forward.elements());
-  const std::uint32_t count = first + (t.products == 2 ? static_cast<std::uint32_t>(turned.elements()) : 0);
-  for (std::uint32_t i = block * kGathered + threadIdx.x; i < (block + 1) * kGathered && i < count; i += kThreads) {
-    put(t.packed, i,
-        i < first ? fragment_weight(forward, false, t.plain, i) : fragment_weight(turned, true, t.plain, i - first));
+  const bool turned = block >= t.tiles;
+  if (turned) block -= t.tiles;
+  const Fragments f = turned ? Fragments{t.outputs, t.taps, t.channels} : Fragments{t.channels, t.taps, t.outputs};
+  const Divisor& units = t.parts[turned ? 1 : 0];
+  const std::uint32_t tile = threadIdx.x / 32;
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint32_t tiles = f.tiles();
+  if (tile >= tiles) return;
+  const std::uint32_t steps = f.steps();
+  const std::uint32_t group = block < steps ? 0 : block / steps;
+  const std::uint32_t output = (group * tiles + tile) * 8 + lane / 4;
+  const std::uint32_t output_distance = turned ? f.taps : f.depth * f.taps;
+  const std::uint32_t channel_distance = turned ? f.outputs * f.taps : f.taps;
+  float some[4];
+#pragma unroll
+  for (unsigned half = 0; half < 2; ++half) {
+    const std::uint32_t unit = 2 * (block - group * steps) + half;
+    const std::uint32_t tap = units.quotient(unit);
+    const std::uint32_t channel = units.remainder(unit, tap) * 8 + lane % 4 * 2;
+    const float* weights = t.plain + output * output_distance + (turned ? f.taps - 1 - tap : tap);
+#pragma unroll
+    for (unsigned j = 0; j < 2; ++j) {
+      const bool exists = output < f.outputs && channel + j < f.depth && tap < f.taps;
+      some[2 * half + j] = exists ? weights[(channel + j) * channel_distance] : 0.0F;
+    }
   }
+  const std::uint32_t before = turned ? t.tiles * Fragments{t.channels, t.taps, t.outputs}.tiles() : 0;
+  put_some(t.packed, static_cast<std::size_t>(before + block * tiles + tile) * 128 + lane * 4, some);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    pack_kernel(const PreviousKernel previous, const Tensors<const float, T> tensors) {
-  previous.wait();
+    pack_kernel(const PreviousKernel previous, const __grid_constant__ Tensors<const float, T> tensors) {
   __shared__ float values[kTileWeights];
   std::uint32_t block = 0;
   const Tensor<const float, T>& tensor = tensors.of_block(block);
   const bool gathers = tensor.products > 0;
   const Tile tile(tensor, block);
-  each_of_block(
-      gathers ? 0 : tile.channels * tile.taps, [&](std::uint32_t i) { return tensor.plain[tile.plain + i]; },
-      [&](std::uint32_t i, float value) { values[i] = value; });
+  previous.wait();
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; !gathers && i < tile.channels * tile.taps; i += kThreads) {
+    copy_async<4>(values + i, tensor.plain + tile.plain + i);
+  }
+  wait_for_copies();
   __syncthreads();
   if (gathers) {
     gather_fragments(tensor, block);
@@ -155,7 +178,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    unpack_kernel(const PreviousKernel previous, const Tensors<float, const T> tensors) {
+    unpack_kernel(const PreviousKernel previous, const __grid_constant__ Tensors<float, const T> tensors) {
   previous.wait();
   __shared__ float values[kTileWeights];
   std::uint32_t block = 0;
@@ -180,25 +203,36 @@ PackedShape simplified(const PackedShape& s) {
 // A tensor whose blocks begin at `first_block`.
 template <class Plain, class Packed>
 Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_block) {
+  const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   const PackedShape shape = simplified(w.shape);
-  const std::int64_t fitting = kTileWeights / shape.taps;
-  const bool even = shape.channels % 2 == 0 && fitting >= 2;
-  const std::int64_t tile_channels = std::min(shape.channels, even ? fitting / 2 * 2 : fitting);
-  const std::int64_t tiles = (shape.channels + tile_channels - 1) / tile_channels;
-  const std::int64_t blocks =
-      shape.has_fragments() ? (shape.elements() + kGathered - 1) / kGathered : shape.outputs * tiles;
-  return {w.plain,
-          as<Packed>(static_cast<void*>(w.packed)),
-          static_cast<std::uint32_t>(shape.outputs),
-          static_cast<std::uint32_t>(shape.channels),
-          static_cast<std::uint32_t>(shape.taps),
-          static_cast<std::uint32_t>(tile_channels),
-          static_cast<std::uint32_t>(tiles),
-          first_block + static_cast<std::uint32_t>(blocks),
-          static_cast<std::uint16_t>(shape.form == PackedForm::fragments_twice ? 2
-                                     : shape.has_fragments()                   ? 1
-                                                                               : 0),
-          even};
+  Tensor<Plain, Packed> t{};
+  t.plain = w.plain;
+  t.packed = as<Packed>(static_cast<void*>(w.packed));
+  t.outputs = number(shape.outputs);
+  t.channels = number(shape.channels);
+  t.taps = number(shape.taps);
+  std::uint32_t blocks = 0;
+  if (shape.has_fragments()) {
+    t.products = shape.form == PackedForm::fragments_twice ? 2 : 1;
+    for (unsigned product = 0; product < t.products; ++product) {
+      const Fragments f = shape.fragments(product == 1);
+      t.parts[product] = Divisor(f.units());
+      blocks += f.groups() * f.steps();
+      if (product == 0) t.tiles = blocks;
+    }
+  } else {
+    const std::int64_t fitting = kTileWeights / shape.taps;
+    t.even = shape.channels % 2 == 0 && fitting >= 2;
+    const std::int64_t width = t.even ? 2 : 1;
+    const std::int64_t tile_channels = std::min(shape.channels, fitting / width * width);
+    t.tile_channels = static_cast<std::uint16_t>(tile_channels);
+    t.tiles = number((shape.channels + tile_channels - 1) / tile_channels);
+    t.parts[0] = Divisor(number(tile_channels / width));
+    t.parts[1] = Divisor(number((shape.channels - (t.tiles - 1) * tile_channels) / width));
+    blocks = t.outputs * t.tiles;
+  }
+  t.end_block = first_block + blocks;
+  return t;
 }
 
 // Launches the kernel for the tensors whose taps fit into a tile, and calls `move` for each of the others.
