@@ -68,39 +68,45 @@ __device__ double squares_of_blocks[kSquareParts * kMostBlocksOfPart];
 __device__ std::uint32_t part_tickets[kSquareParts];
 __device__ std::uint32_t square_ticket;
 
-// Four values from `i` on, zeros from `end` on.
-__device__ Pack<float, 4> some_values(const float* values, std::size_t i, std::size_t end, bool aligned) {
-  if (aligned && i + 4 <= end) return get_pack<4>(values, i);
-  Pack<float, 4> some{};
-  for (unsigned j = 0; j < 4; ++j) {
-    if (i + j < end) some.values[j] = values[i + j];
-  }
-  return some;
-}
+__device__ inline double square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
+// Block (number in the part, part). Its code is short for networks that are so small that loading it takes most of the time.
 __global__ void __launch_bounds__(kSquareThreads)
     square_sums_kernel(const PreviousKernel previous, const float* values, std::size_t count, std::size_t part,
                        double* sums, const double* checked, std::size_t checked_count, double* broken) {
-  previous.wait();
-  constexpr unsigned kAtOnce = 4;
-  const unsigned blocks_of_part = gridDim.x / kSquareParts;
-  const std::size_t step = std::size_t{blocks_of_part} * kSquareThreads * 4;
   __shared__ double tree[kSquareThreads];
-  const unsigned number = blockIdx.x / blocks_of_part;
+  constexpr unsigned kAtOnce = 4;
+  const unsigned blocks_of_part = gridDim.x;
+  const std::size_t step = std::size_t{blocks_of_part} * kSquareThreads * 4;
+  const unsigned number = blockIdx.y;
   const std::size_t end = (number + 1) * part < count ? (number + 1) * part : count;
   const bool aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0;
   double sum = 0;
-  std::size_t i = number * part + (blockIdx.x % blocks_of_part * kSquareThreads + threadIdx.x) * 4;
-  for (; i < end; i += kAtOnce * step) {
+  std::size_t i = number * part + (blockIdx.x * kSquareThreads + threadIdx.x) * 4;
+  std::size_t rest = i;
+  previous.wait();
+  for (; aligned && i < end; i += kAtOnce * step) {
+    rest = i;
     Pack<float, 4> loaded[kAtOnce];
-    for (unsigned k = 0; k < kAtOnce; ++k) loaded[k] = some_values(values, i + k * step, end, aligned);
-    for (const Pack<float, 4>& some : loaded) {
-      for (const float value : some.values) sum += static_cast<double>(value) * static_cast<double>(value);
+#pragma unroll
+    for (unsigned k = 0; k < kAtOnce; ++k) loaded[k] = get_pack_if<4>(i + k * step + 4 <= end, values, i + k * step);
+#pragma unroll
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (i + k * step >= end) break;
+      for (const float value : loaded[k].values) sum += square(value);
     }
+  }
+  // Four values that are not aligned, or of which some are beyond the end.
+#pragma unroll 1
+  for (i = rest; (!aligned || end % 4 != 0) && i < end; i += step) {
+    if (aligned && i + 4 <= end) continue;
+    float some[4] = {};
+    for (unsigned j = 0; j < 4; ++j) some[j] = i + j < end ? values[i + j] : 0.0F;
+    for (const float value : some) sum += square(value);
   }
   sum = sum_of_block(tree, sum);
   if (blocks_of_part > 1) {
-    if (threadIdx.x == 0) squares_of_blocks[blockIdx.x] = sum;
+    if (threadIdx.x == 0) squares_of_blocks[number * blocks_of_part + blockIdx.x] = sum;
     if (!is_last_block(part_tickets + number, blocks_of_part)) return;
     sum = 0;
     for (unsigned b = 0; threadIdx.x == 0 && b < blocks_of_part; ++b)
@@ -186,7 +192,7 @@ void square_sums(cudaStream_t stream, const float* values, std::size_t count, do
   // One block for a part with no more values than a block reads at once, which needs no sum over blocks.
   const std::size_t part = (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4;
   const unsigned blocks_of_part = part <= kSquareThreads * 4 ? 1 : kMostBlocksOfPart;
-  launch(stream, kSquareParts * blocks_of_part, kSquareThreads, square_sums_kernel, values, count, part, sums,
+  launch(stream, dim3(blocks_of_part, kSquareParts), kSquareThreads, square_sums_kernel, values, count, part, sums,
          check.sums.data(), check.sums.size(), check.broken);
 }
 
