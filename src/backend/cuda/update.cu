@@ -70,9 +70,12 @@ __global__ void ratios_kernel(const UpdateArguments a) {
 template <class Form>
 __global__ void update_all_kernel(const PreviousKernel previous, const UpdateArguments a) {
   previous.wait();
+  const StepNumbers numbers = numbers_of(a);  // loaded together with what decides
   if (*a.skip != 0) return;
-  const ElementNumbers n = element_numbers(a.settings, numbers_of(a), a.lr_scale, a.decay_scale, 1);
+  const ElementNumbers n = element_numbers(a.settings, numbers, a.lr_scale, a.decay_scale, 1);
   const auto count = static_cast<std::size_t>(a.count);
+  // Unrolled loops would be longer and load no more at once: the compiler does not know that buffers do not overlap.
+#pragma unroll 1
   for (std::size_t i = first_index(); i < count; i += index_step()) {
     update_element<Form>(n, places_at<Form>(a, static_cast<std::int64_t>(i)));
   }

@@ -60,7 +60,7 @@ DDP_HOST_DEVICE inline ElementNumbers element_numbers(const UpdateSettings& sett
   const bool lamb = settings.rule == UpdateRule::lamb;
   const double beta2 = settings.rule == UpdateRule::rmsprop ? settings.rho : settings.beta2;
   n.gradient_scale = static_cast<float>(step.gradient_scale);
-  n.lr = static_cast<float>(lr * ratio / (settings.rule == UpdateRule::adam ? step.correction1 : 1));
+  n.lr = static_cast<float>(settings.rule == UpdateRule::adam ? lr * ratio / step.correction1 : lr * ratio);
   n.clip_value = settings.clip_value > 0 ? static_cast<float>(settings.clip_value) : INFINITY;
   n.l2 = static_cast<float>(lamb || settings.decoupled ? 0 : decay);
   n.shrink = static_cast<float>(!lamb && settings.decoupled ? lr * decay : 0);
