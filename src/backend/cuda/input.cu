@@ -1,4 +1,5 @@
 #include "backend/arithmetic.h"
+#include "backend/cuda/divisor.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
 
@@ -11,9 +12,9 @@ struct Input {
   const std::int32_t* rows;
   std::uint32_t active;    // elements of the active samples; those beyond become zero
   std::uint32_t elements;  // of all samples
-  std::uint32_t channels;
-  std::uint32_t height;  // of the cropped region
-  std::uint32_t width;
+  Divisor channels;
+  Divisor height;  // of the cropped region
+  Divisor width;
   std::uint32_t image_height;  // of the stored images
   std::uint32_t image_width;
   bool nhwc;
@@ -33,10 +34,10 @@ __global__ void load_input_kernel(const PreviousKernel previous, const Input in,
       continue;
     }
     auto rest = static_cast<std::uint32_t>(i);
-    const auto take = [&rest](std::uint32_t size) {
-      const std::uint32_t digit = rest % size;
-      rest /= size;
-      return digit;
+    const auto take = [&rest](const Divisor& size) {
+      const Divided digit = size.divide(rest);
+      rest = digit.quotient;
+      return digit.remainder;
     };
     std::uint32_t channel = 0;
     if (in.nhwc) channel = take(in.channels);
@@ -44,7 +45,7 @@ __global__ void load_input_kernel(const PreviousKernel previous, const Input in,
     const std::uint32_t row = take(in.height);
     if (!in.nhwc) channel = take(in.channels);
     const std::size_t image = in.rows == nullptr ? rest : static_cast<std::size_t>(in.rows[rest]);
-    const std::uint8_t* plane = in.pixels + (image * in.channels + channel) * in.image_height * in.image_width;
+    const std::uint8_t* plane = in.pixels + (image * in.channels.number() + channel) * in.image_height * in.image_width;
     const std::uint8_t byte = in.edits == nullptr
                                   ? plane[static_cast<std::size_t>(row) * in.image_width + column]
                                   : edited_byte(plane, in.rules, in.edits[rest], static_cast<std::int32_t>(row),
@@ -64,9 +65,9 @@ void load_input(cudaStream_t stream, Element element, const InputSpec& spec, con
   in.rows = arguments.rows;
   in.active = u32(arguments.count * spec.cropped.elements());
   in.elements = u32(elements);
-  in.channels = u32(spec.cropped.channels);
-  in.height = u32(spec.cropped.height);
-  in.width = u32(spec.cropped.width);
+  in.channels = Divisor(u32(spec.cropped.channels));
+  in.height = Divisor(u32(spec.cropped.height));
+  in.width = Divisor(u32(spec.cropped.width));
   in.image_height = u32(spec.image.height);
   in.image_width = u32(spec.image.width);
   in.nhwc = spec.layout == Layout::nhwc;
