@@ -17,7 +17,7 @@ namespace ddp {
 enum class PackedForm : std::uint8_t {
   rows,             // [outputs][taps][channels]; the gradient has this form too
   weight_rows,      // the same, with a plain gradient
-  fragments,        // Fragments, with a plain gradient
+  fragments,        // Fragments of each part, with a plain gradient
   fragments_twice,  // behind these, Fragments of the product that computes the input's gradient
 };
 
@@ -48,6 +48,7 @@ struct PackedShape {
   std::int64_t channels = 0;
   std::int64_t taps = 0;
   PackedForm form = PackedForm::rows;
+  std::int64_t parts = 1;  // of fragments, into which weights are divided if activations are fp32
 
   std::int64_t weights() const { return outputs * channels * taps; }
   bool has_fragments() const { return form == PackedForm::fragments || form == PackedForm::fragments_twice; }
@@ -57,10 +58,14 @@ struct PackedShape {
     const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
     return {number(of_input ? outputs : channels), number(taps), number(of_input ? channels : outputs)};
   }
-  // Of the packed weights.
+  // Values of a part of the fragments.
+  std::int64_t fragment_values() const {
+    return fragments(false).elements() + (form == PackedForm::fragments_twice ? fragments(true).elements() : 0);
+  }
+  // Of the packed weights, in elements of activations: two values of a part are as large as one of fp32.
   std::int64_t elements() const {
     if (!has_fragments()) return weights();
-    return fragments(false).elements() + (form == PackedForm::fragments_twice ? fragments(true).elements() : 0);
+    return parts == 1 ? fragment_values() : fragment_values() * parts / 2;
   }
 };
 

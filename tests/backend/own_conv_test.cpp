@@ -6,6 +6,7 @@
 
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/op_set.h"
 #include "backend/op_check.h"
 #include "base/error.h"
 #include "stand_ins/gpu/grid.h"
@@ -13,28 +14,61 @@
 namespace ddp {
 namespace {
 
-void check_mma(const ConvSpec& spec) {
-  const auto backend = make_cuda_backend({.precision = Precision::bf16});
-  ASSERT_TRUE(cuda::conv_mma_takes(spec)) << describe(spec);
-  const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
-  const std::int64_t active = random_between(spec.batch == 0 ? 0 : 1, spec.batch);
-  check_op({*backend, *op, spec, Layout::nhwc, Layout::nhwc, active, 1e-2,
-            fmt::format("{} active {}", describe(spec), active)});
+bool takes(const ConvSpec& spec, Precision precision) {
+  return cuda::conv_mma_takes(spec, cuda::conv_mma_parts(precision));
 }
 
+std::unique_ptr<Op> make_mma(Backend& backend, const ConvSpec& spec) {
+  return backend.ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
+}
+
+// Of inputs that are exact in bf16, whose parts but the first are zero.
+void check_exact(const ConvSpec& spec, Precision precision) {
+  const auto backend = make_cuda_backend({.precision = precision});
+  ASSERT_TRUE(takes(spec, precision)) << describe(spec);
+  const auto op = make_mma(*backend, spec);
+  const std::int64_t active = random_between(spec.batch == 0 ? 0 : 1, spec.batch);
+  check_op({*backend, *op, spec, Layout::nhwc, Layout::nhwc, active, precision == Precision::bf16 ? 1e-2 : 1e-5,
+            fmt::format("{} active {} in {}", describe(spec), active, cuda::name_of(precision))});
+}
+
+// Of any floats. Two parts leave out 2^-17 of each factor, and three 2^-25: below the rounding of sums in fp32. Without the
+// smallest products the errors would be 2^-9 and 2^-17.
+void check_floats(const ConvSpec& spec, Precision precision) {
+  const auto backend = make_cuda_backend({.precision = precision});
+  ASSERT_TRUE(takes(spec, precision)) << describe(spec);
+  const auto op = make_mma(*backend, spec);
+  const reference::Inputs in{
+      .x = random_values(spec.batch * spec.input.elements()),
+      .parameters = {random_values(spec.weights()), random_values(spec.bias ? spec.output_channels : 0), {}}};
+  reference::Values dy = random_values(spec.batch * spec.output().elements());
+  const std::vector<bool> near = reference::near_kinks(spec, in, 1e-4);
+  for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];
+  const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),
+                          reference::forward(spec, in).y};
+  check_op({*backend, *op, spec, Layout::nhwc, Layout::nhwc, spec.batch, precision == Precision::tf32 ? 2e-5 : 2e-6,
+            fmt::format("{} of any floats in {}", describe(spec), cuda::name_of(precision))},
+           in, dy, expected);
+}
+
+class StandInMma : public ::testing::TestWithParam<Precision> {};
+class StandInLargeMma : public ::testing::TestWithParam<Precision> {};
+
 // Random small convolutions, where supported.
-TEST(StandInMma, ConvolutionsAgreeWithTheReference) {
-  for (int taken = 0; taken < 12;) {
+TEST_P(StandInMma, ConvolutionsAgreeWithTheReference) {
+  const bool parts = GetParam() != Precision::bf16;
+  for (int taken = 0; taken < (parts ? 5 : 12);) {
     const ConvSpec spec = random_conv(2, 1);
-    if (!cuda::conv_mma_takes(spec)) continue;
+    if (!takes(spec, GetParam())) continue;
     ++taken;
-    check_mma(spec);
+    check_exact(spec, GetParam());
+    if (parts && !HasFatalFailure()) check_floats(spec, GetParam());
     if (HasFatalFailure()) return;
   }
 }
 
 // Images in several bands, channels in several blocks with a smaller last one, large windows.
-TEST(StandInMma, LargeConvolutionsAgreeWithTheReference) {
+TEST_P(StandInLargeMma, ConvolutionsAgreeWithTheReference) {
   const std::vector<ConvSpec> specs = {
       {.batch = 2,
        .input = {20, 34, 30},
@@ -57,21 +91,30 @@ TEST(StandInMma, LargeConvolutionsAgreeWithTheReference) {
        .relu = true,
        .average_pool = true}};
   for (const ConvSpec& spec : specs) {
-    check_mma(spec);
+    if (GetParam() == Precision::bf16) {
+      check_exact(spec, GetParam());
+    } else {
+      check_floats(spec, GetParam());
+    }
     if (HasFatalFailure()) return;
   }
 }
 
-TEST(StandInMma, LeavesTheRestToCudnn) {
+std::string name_of_precision(const ::testing::TestParamInfo<Precision>& info) { return cuda::name_of(info.param); }
+INSTANTIATE_TEST_SUITE_P(In, StandInMma, ::testing::Values(Precision::fp32, Precision::tf32, Precision::bf16),
+                         name_of_precision);
+INSTANTIATE_TEST_SUITE_P(In, StandInLargeMma, ::testing::Values(Precision::fp32, Precision::bf16), name_of_precision);
+
+TEST(StandInMmaChoice, LeavesTheRestToCudnn) {
   const ConvSpec taken{.batch = 4, .input = {16, 12, 12}, .output_channels = 8, .window = square(3)};
-  EXPECT_TRUE(cuda::conv_mma_takes(taken));
+  EXPECT_TRUE(takes(taken, Precision::bf16));
   std::vector<ConvSpec> others(5, taken);
   others[0].groups = 2;
   others[1].window.stride = 2;
   others[2].input.channels = 65;
   others[3].input.width = 4000;
   others[4].window.padding.top = 3;
-  for (const ConvSpec& spec : others) EXPECT_FALSE(cuda::conv_mma_takes(spec)) << describe(spec);
+  for (const ConvSpec& spec : others) EXPECT_FALSE(takes(spec, Precision::bf16)) << describe(spec);
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   EXPECT_EQ(backend->ops().choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8),
             "forward=");
@@ -84,7 +127,7 @@ TEST(StandInMma, LeavesTheRestToCudnn) {
 }
 
 // cuDNN would pad these channels, so our kernel is faster without measuring.
-TEST(StandInMma, IsTheFixedChoiceForOddChannels) {
+TEST(StandInMmaChoice, IsTheFixedChoiceForOddChannels) {
   const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
   const auto bf16 = make_cuda_backend({.precision = Precision::bf16, .deterministic = true});
   EXPECT_EQ(bf16->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");

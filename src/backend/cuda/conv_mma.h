@@ -1,4 +1,4 @@
-// Convolutions of few channels on tensor cores, bf16: one kernel forward and one backward, including bias, ReLU and 2x2
+// Convolutions of few channels on tensor cores: one kernel forward and one backward, including bias, ReLU and 2x2
 // average pooling, where cuDNN uses several kernels and pads channels in memory.
 //
 // Note [Tiles of units]
@@ -11,7 +11,15 @@
 //   weights   [outputs][pixels] x [pixels][units]; one more unit, of ones, gives the bias's gradient
 // The order of additions depends only on shapes.
 //
-//   if (conv_mma_takes(spec)) conv_mma_forward(stream, spec, {.x = x, .packed = packed, .bias = bias, .y = y});
+// Note [Parts]
+// Activations in fp32 are divided into parts of bf16 when a tile is filled, each the rounded rest of those before; so are
+// weights. Of the products of two values' parts those are added that are not negligible, the smallest ones first: with tf32
+// two parts and three products, whose relative error of 2^-16 is below tf32's 2^-11; with fp32 three parts and six products,
+// 2^-24 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
+// 2019). The parts of a pixel follow one another in its units.
+//
+//   const std::uint32_t parts = conv_mma_parts(precision);
+//   if (conv_mma_takes(spec, parts)) conv_mma_forward(stream, spec, parts, {.x = x, .packed = packed, .bias = bias, .y = y});
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,15 +28,19 @@
 #include <cstdint>
 
 #include "backend/op.h"
+#include "base/precision.h"
 
 namespace ddp::cuda {
 
+// See Note [Parts]; 1: activations are bf16, otherwise fp32.
+std::uint32_t conv_mma_parts(Precision precision);
+
 // Whether the kernels support the convolution: tiles fit into shared memory, and stride 1 if the input gradient is
 // needed.
-bool conv_mma_takes(const ConvSpec& spec);
+bool conv_mma_takes(const ConvSpec& spec, std::uint32_t parts);
 
 // The form of the weights that both kernels read.
-PackedShape conv_mma_packed(const ConvSpec& spec);
+PackedShape conv_mma_packed(const ConvSpec& spec, std::uint32_t parts);
 
 // `open`: with pooling, a byte per output element whose bit i says whether ReLU passes the gradient of position i
 // (upper left, upper right, lower left, lower right). May be null.
@@ -39,7 +51,7 @@ struct ConvMmaForward {
   void* y = nullptr;
   std::uint8_t* open = nullptr;
 };
-void conv_mma_forward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaForward& arguments);
+void conv_mma_forward(cudaStream_t stream, const ConvSpec& spec, std::uint32_t parts, const ConvMmaForward& arguments);
 
 struct ConvMmaGradient {
   const void* dy = nullptr;
@@ -49,15 +61,15 @@ struct ConvMmaGradient {
 struct ConvMmaBackward {
   const void* x = nullptr;
   const void* packed = nullptr;
-  float* partial_sums = nullptr;  // scratch of conv_mma_partial_sums(spec)
+  float* partial_sums = nullptr;  // scratch of conv_mma_partial_sums(spec, parts)
   float* weight_gradient = nullptr;
   float* bias_gradient = nullptr;  // null: there is no bias
   void* dx = nullptr;              // if the spec has an input gradient
   bool add = false;                // dx is added to what is there
 };
 // In floats.
-std::int64_t conv_mma_partial_sums(const ConvSpec& spec);
-void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient,
+std::int64_t conv_mma_partial_sums(const ConvSpec& spec, std::uint32_t parts);
+void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, std::uint32_t parts, const ConvMmaGradient& gradient,
                        const ConvMmaBackward& arguments);
 
 }  // namespace ddp::cuda

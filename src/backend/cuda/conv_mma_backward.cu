@@ -85,27 +85,28 @@ void set_lines(WeightPlan& p, std::uint32_t kernel_h, std::uint32_t lines) {
 }
 
 // Without pointers. No lines if not even one fits.
-WeightPlan plan_weights(const ConvSpec& s) {
+WeightPlan plan_weights(const ConvSpec& s, std::uint32_t parts) {
   const Shape out = s.convolved();
   const auto u = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   WeightPlan p{};
-  p.x = {TileSource::Kind::values, nullptr, nullptr, nullptr, u(s.input.height), u(s.input.width), u(s.input.channels)};
-  p.gradient = {kind_of_gradient(s), nullptr, nullptr, nullptr, u(out.height), u(out.width), u(out.channels)};
+  p.x = {TileSource::Kind::values, nullptr, nullptr, nullptr, u(s.input.height), u(s.input.width),
+         u(s.input.channels),      parts};
+  p.gradient = {kind_of_gradient(s), nullptr, nullptr, nullptr, u(out.height), u(out.width), u(out.channels), parts};
   p.stride = u(s.window.stride.vertical);
   p.pad_top = static_cast<std::int32_t>(s.window.padding.top);
   p.width = Divisor(p.gradient.width);
   const std::uint32_t units = units_of(s.input.channels);
-  p.taps = {Divisor(units), Divisor(u(s.window.width)), u(s.window.height * s.window.width) * units, pitch_of(units),
-            (u(out.width) - 1) * p.stride + u(s.window.width)};
-  p.x_grid = tile_grid(p.x, -static_cast<std::int32_t>(s.window.padding.left), p.taps.tile_width, p.x.channels,
-                       p.taps.pitch, false);
+  p.taps = {Divisor(units), Divisor(u(s.window.width)), u(s.window.height * s.window.width) * units,
+            pitch_of(units * parts), (u(out.width) - 1) * p.stride + u(s.window.width)};
+  p.x_grid =
+      tile_grid(p.x, -static_cast<std::int32_t>(s.window.padding.left), p.taps.tile_width, p.x.channels, units, false);
   const std::uint32_t rows = (u(out.channels) + 15) / 16;
   p.rows = std::min(rows, kMostRows);
   p.row_groups = (rows + p.rows - 1) / p.rows;
   p.unit_groups = Divisor((p.all_units() + kUnits - 1) / kUnits);
   const auto set_gradient_grid = [&](bool cleared) {
-    p.gradient_grid = tile_grid(p.gradient, 0, p.gradient.width, std::min(p.gradient.channels, p.rows * 16),
-                                pitch_of(2 * p.rows), cleared);
+    p.gradient_grid =
+        tile_grid(p.gradient, 0, p.gradient.width, std::min(p.gradient.channels, p.rows * 16), 2 * p.rows, cleared);
   };
   set_gradient_grid(false);
   std::uint32_t most = 0;
@@ -129,10 +130,11 @@ WeightPlan plan_weights(const ConvSpec& s) {
 
 using Sums = float[kUnits][4];
 
-// One tile's share of a warp: pixels of part `part` of `parts`, `row` of 16 channels.
-__device__ inline void add_tile(const WeightPlan& p, const Unit* x, const Unit* gradient,
-                                const std::uint16_t* pixel_places, const std::uint16_t (&unit_places)[kUnits],
-                                unsigned row, unsigned part, unsigned parts, const WeightPart& mine, Sums& sums) {
+// One tile's share of a warp: pixels of part `part` of `parts`, `row` of 16 channels. `one`: two values of the unit of ones.
+__device__ inline void add_products(const WeightPlan& p, const Unit* x, const Unit* gradient,
+                                    const std::uint16_t* pixel_places, const std::uint16_t (&unit_places)[kUnits],
+                                    unsigned row, unsigned part, unsigned parts, const WeightPart& mine,
+                                    std::uint32_t one, Sums& sums) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned ones = p.taps.count - mine.first_unit();
   gradient += (lane % 8 + lane / 16 * 8) * p.gradient_grid.pitch + 2 * row + lane / 8 % 2;
@@ -145,8 +147,8 @@ __device__ inline void add_tile(const WeightPlan& p, const Unit* x, const Unit* 
     for (unsigned j = 0; j < kUnits; j += 2) {
       if (j >= mine.units) continue;
       Matrices b = load_transposed(units[j / 2] + pixel);
-      if (j == ones) b.values[0] = b.values[1] = kOnes;
-      if (j + 1 == ones) b.values[2] = b.values[3] = kOnes;
+      if (j == ones) b.values[0] = b.values[1] = one;
+      if (j + 1 == ones) b.values[2] = b.values[3] = one;
       multiply_add(sums[j], a, b.values[0], b.values[1]);
       multiply_add(sums[j + 1], a, b.values[2], b.values[3]);
     }
@@ -206,6 +208,7 @@ __device__ inline void prepare_tile(const WeightPlan& p, const WeightPart& mine,
 }
 
 // The product over the tiles of one chunk, after prepare_tile().
+template <class T>
 __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& mine, float* partial,
                                       Unit (&tile)[kTileUnits], const std::uint16_t (&pixel_places)[kMostPixels],
                                       const std::uint16_t (&unit_places)[kUnits]) {
@@ -220,11 +223,16 @@ __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& min
     const std::uint32_t sample = p.bands.quotient(job);
     const auto line = static_cast<std::int32_t>(p.bands.remainder(job, sample) * p.lines);
     __syncthreads();
-    copy_tile(p.x, p.x_grid, {sample, line * static_cast<std::int32_t>(p.stride) - p.pad_top, p.tile_lines, 0}, tile);
-    fill_tile(p.gradient, p.gradient_grid, {sample, line, p.lines, mine.first_channel(p)}, gradient);
+    fill_tile<T, false>(p.x, p.x_grid,
+                        {sample, line * static_cast<std::int32_t>(p.stride) - p.pad_top, p.tile_lines, 0}, tile);
+    fill_tile<T, true>(p.gradient, p.gradient_grid, {sample, line, p.lines, mine.first_channel(p)}, gradient);
     wait_for_copies();
     __syncthreads();
-    add_tile(p, tile, gradient, pixel_places, unit_places, row, part, parts, mine, sums);
+    each_product<T>(p.x.parts, [&](std::uint32_t of_gradient, std::uint32_t of_x) {
+      // Ones have no other part than the first.
+      add_products(p, tile + of_x * p.x_grid.part_units, gradient + of_gradient * p.gradient_grid.part_units,
+                   pixel_places, unit_places, row, part, parts, mine, of_x == 0 ? kOnes : 0, sums);
+    });
   }
   put_parts(p, mine, reinterpret_cast<float*>(tile), sums, partial);
 }
@@ -286,7 +294,7 @@ __device__ inline void finish_weights(const WeightPlan& p, const WeightPart& min
 }
 
 // First the blocks of the weights, which take longer.
-template <unsigned kTiles>
+template <class T, unsigned kTiles>
 __global__ void __launch_bounds__(kWarps * 32, 2)
     conv_mma_backward_kernel(const PreviousKernel previous, const WeightPlan p, const WeightSums sums,
                              const Product data, const Result dx) {
@@ -302,26 +310,26 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   }
   previous.wait();
   if (weights) {
-    multiply_chunk(p, mine, sums.partial, tile, places, unit_places);
+    multiply_chunk<T>(p, mine, sums.partial, tile, places, unit_places);
     finish_weights(p, mine, sums);
   } else {
     const std::uint32_t block = blockIdx.x - p.blocks();
     const std::uint32_t group = block / data.all_bands();
-    multiply_band<kTiles, true>(data, dx, block - group * data.all_bands(), group, tile, places);
+    multiply_band<T, kTiles, true>(data, dx, block - group * data.all_bands(), group, tile, places);
   }
 }
 
 // The gradient before ReLU and pooling.
 void read_from(TileSource& source, const ConvMmaGradient& gradient) {
-  source.values = as<__nv_bfloat16>(gradient.dy);
-  source.y = as<__nv_bfloat16>(gradient.y);
+  source.values = gradient.dy;
+  source.y = gradient.y;
   source.open = gradient.open;
 }
 
 }  // namespace
 
-std::int64_t conv_mma_partial_sums(const ConvSpec& spec) {
-  const WeightPlan p = plan_weights(spec);
+std::int64_t conv_mma_partial_sums(const ConvSpec& spec, std::uint32_t parts) {
+  const WeightPlan p = plan_weights(spec, parts);
   // The latter for Divisor.
   const bool fits = p.lines > 0 && p.row_groups * p.unit_groups.number() * p.sums.tickets() <= kMostTickets &&
                     std::int64_t{p.jobs} * p.bands.number() < std::int64_t{1} << 31 &&
@@ -329,27 +337,31 @@ std::int64_t conv_mma_partial_sums(const ConvSpec& spec) {
   return fits ? static_cast<std::int64_t>(p.sums.chunks) * p.channels() * p.columns() : 0;
 }
 
-void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, const ConvMmaGradient& gradient,
+void conv_mma_backward(cudaStream_t stream, const ConvSpec& spec, std::uint32_t parts, const ConvMmaGradient& gradient,
                        const ConvMmaBackward& a) {
-  WeightPlan p = plan_weights(spec);
-  p.x.values = as<__nv_bfloat16>(a.x);
+  WeightPlan p = plan_weights(spec, parts);
+  p.x.values = a.x;
   read_from(p.gradient, gradient);
   const WeightSums sums{a.partial_sums, a.weight_gradient, a.bias_gradient};
   Product data{};
   data.tiles = 1;
   Result dx{};
   if (spec.input_gradient) {
-    data = plan_product(spec, true);
+    data = plan_product(spec, parts, true);
     read_from(data.source, gradient);
     // Behind the fragments of forward.
-    const auto* packed = as<__nv_bfloat16>(a.packed) + conv_mma_packed(spec).fragments(false).elements();
+    const auto* packed =
+        as<__nv_bfloat16>(a.packed) + std::int64_t{parts} * conv_mma_packed(spec, parts).fragments(false).elements();
     dx.weights = as<uint2>(static_cast<const void*>(packed));
-    dx.y = as<__nv_bfloat16>(a.dx);
+    dx.y = a.dx;
     dx.add = a.add;
   }
   with_tiles(data.tiles, [&](auto tiles) {
-    launch(stream, p.blocks() + data.all_bands() * data.groups, kWarps / p.rows * p.rows * 32,
-           conv_mma_backward_kernel<decltype(tiles)::value>, p, sums, data, dx);
+    constexpr unsigned kTiles = decltype(tiles)::value;
+    const auto kernel =
+        parts == 1 ? conv_mma_backward_kernel<__nv_bfloat16, kTiles> : conv_mma_backward_kernel<float, kTiles>;
+    launch(stream, p.blocks() + data.all_bands() * data.groups, kWarps / p.rows * p.rows * 32, kernel, p, sums, data,
+           dx);
   });
 }
 

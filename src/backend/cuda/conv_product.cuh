@@ -2,9 +2,9 @@
 // at a time. With pooling the four pixels of a window are adjacent among these 16, so the values to average are in lanes of
 // one warp.
 //
-//   Product product = plan_product(spec, false);
+//   Product product = plan_product(spec, 1, false);
 //   product.source.values = x;
-//   with_tiles(product.tiles, [&](auto tiles) { ... multiply_band<decltype(tiles)::value, false>(product, result, band, group, tile, places) ... });
+//   with_tiles(product.tiles, [&](auto tiles) { ... multiply_band<__nv_bfloat16, decltype(tiles)::value, false>(product, result, band, group, tile, places) ... });
 #pragma once
 
 #include <cstddef>
@@ -43,14 +43,14 @@ struct Product {
 struct Result {
   const uint2* weights;
   const float* bias;
-  __nv_bfloat16* y;
+  void* y;
   std::uint8_t* open;
   bool relu, pool;
   bool add;  // to what y holds; not with pooling
 };
 
 // Without pointers. No lines if not even one fits.
-Product plan_product(const ConvSpec& spec, bool data);
+Product plan_product(const ConvSpec& spec, std::uint32_t parts, bool data);
 // Of the gradient behind a convolution, or of values.
 inline TileSource::Kind kind_of_gradient(const ConvSpec& spec) {
   return spec.average_pool ? TileSource::Kind::relu_and_pool
@@ -88,18 +88,20 @@ __device__ inline Pixel pixel_of(std::uint32_t m, const Divisor& across, bool po
 }
 
 // What is there, of two adjacent channels.
-__device__ inline void add_pair(const __nv_bfloat16* y, std::size_t pixel, std::uint32_t channel,
-                                std::uint32_t channels, float& first, float& second) {
+template <class T>
+__device__ inline void add_pair(const T* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels,
+                                float& first, float& second) {
   const std::size_t i = pixel * channels + channel;
   first += get(y, i);
   if (channel + 1 < channels) second += get(y, i + 1);
 }
 
 // A warp's 16 pixels from `first` on, of `pixels` in the band, which starts at pixel `band` of the result.
-template <unsigned kTiles>
+template <class T, unsigned kTiles>
 __device__ void write_pixels(const Product& p, const Result& r, std::uint32_t group, const float (&sums)[kTiles][4],
                              std::uint32_t first, std::uint32_t pixels, std::size_t band) {
   const unsigned lane = threadIdx.x % 32;
+  auto* y = static_cast<T*>(r.y);
 #pragma unroll
   for (unsigned j = 0; j < kTiles; ++j) {
     const std::uint32_t channel = (group * kTiles + j) * kChannelsOfUnit + lane % 4 * 2;
@@ -111,17 +113,18 @@ __device__ void write_pixels(const Product& p, const Result& r, std::uint32_t gr
       if (m >= pixels) continue;
       float value0 = sums[j][2 * half] + bias0;
       float value1 = sums[j][2 * half + 1] + bias1;
-      if (r.add) add_pair(r.y, band + m, channel, p.outputs, value0, value1);
-      put_pair(r.y, band + m, channel, p.outputs, r.relu ? relu(value0) : value0, r.relu ? relu(value1) : value1);
+      if (r.add) add_pair(y, band + m, channel, p.outputs, value0, value1);
+      put_pair(y, band + m, channel, p.outputs, r.relu ? relu(value0) : value0, r.relu ? relu(value1) : value1);
     }
   }
 }
 
 // The same with pooling: lanes 4 and 8 apart hold the other pixels of a window.
-template <unsigned kTiles>
+template <class T, unsigned kTiles>
 __device__ void write_windows(const Product& p, const Result& r, std::uint32_t group, const float (&sums)[kTiles][4],
                               std::uint32_t first, std::uint32_t pixels, std::size_t band) {
   const unsigned lane = threadIdx.x % 32;
+  auto* y = static_cast<T*>(r.y);
   const unsigned position = lane / 4 % 4;
   const auto over_window = [](float value) {
     value += __shfl_xor_sync(0xFFFFFFFFU, value, 4U);
@@ -146,7 +149,7 @@ __device__ void write_windows(const Product& p, const Result& r, std::uint32_t g
       open |= __shfl_xor_sync(0xFFFFFFFFU, open, 8U);
       if (!exists || m >= pixels) continue;
       const std::size_t window = band / 4 + m / 4;
-      if (position == half) put_pair(r.y, window, channel, p.outputs, mean0, mean1);
+      if (position == half) put_pair(y, window, channel, p.outputs, mean0, mean1);
       if (position == half + 2 && r.open != nullptr) {
         std::uint8_t* place = r.open + window * p.outputs + channel;
         place[0] = static_cast<std::uint8_t>(open);
@@ -205,7 +208,7 @@ __device__ inline void prepare_band(const Product& p, Unit (&tile)[kTileUnits], 
 
 // What one block computes after prepare_band(): a band of a sample, for a group of output channels. kData: of the gradient of
 // the input, otherwise forward.
-template <unsigned kTiles, bool kData>
+template <class T, unsigned kTiles, bool kData>
 __device__ inline void multiply_band(const Product& p, const Result& r, std::uint32_t band_index, std::uint32_t group,
                                      Unit (&tile)[kTileUnits], const std::uint16_t (&places)[kMostPlaces]) {
   const unsigned lane = threadIdx.x % 32;
@@ -214,11 +217,7 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
   if (first_line >= p.height) return;
   const std::uint32_t lines = p.height - first_line < p.lines ? p.height - first_line : p.lines;
   const std::int32_t first = static_cast<std::int32_t>(first_line * p.stride) - p.pad_top;
-  if constexpr (kData) {
-    fill_tile(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
-  } else {
-    copy_tile(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
-  }
+  fill_tile<T, kData>(p.source, p.grid, {sample, first, p.tile_lines, 0}, tile);
   wait_for_copies();
   __syncthreads();
 
@@ -233,11 +232,14 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
     const Unit* row = tile + (pixel.line * p.taps.tile_width + pixel.column) * p.stride * p.taps.pitch;
     converge();
     float sums[kTiles][4] = {};
-    multiply_steps<kTiles>(p, row, places, weights, sums);
+    each_product<T>(p.source.parts, [&](std::uint32_t of_pixels, std::uint32_t of_weights) {
+      multiply_steps<kTiles>(p, row + of_pixels * p.grid.part_units, places,
+                             weights + of_weights * p.groups * p.steps * kTiles * 32, sums);
+    });
     if (pool) {
-      write_windows(p, r, group, sums, i, pixels, band);
+      write_windows<T>(p, r, group, sums, i, pixels, band);
     } else {
-      write_pixels(p, r, group, sums, i, pixels, band);
+      write_pixels<T>(p, r, group, sums, i, pixels, band);
     }
   }
 }

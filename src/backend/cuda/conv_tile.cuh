@@ -1,8 +1,8 @@
 // Shared by the kernels of conv_mma.h: tiles of an image in shared memory. See Note [Tiles of units]. Units and pairs of
 // channels are those of linear_mma.h too.
 //
-//   const TileGrid grid = tile_grid(source, -pad_left, columns, channels, pitch, false);   // on the host
-//   fill_tile(source, grid, window, tile);
+//   const TileGrid grid = tile_grid(source, -pad_left, columns, channels, units, false);   // on the host
+//   fill_tile<__nv_bfloat16, false>(source, grid, window, tile);
 //   wait_for_copies();
 //   __syncthreads();
 //   const Matrices a = load_matrices(tile + place_of_pixel + places[unit]);
@@ -12,6 +12,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "backend/arithmetic.h"
 #include "backend/cuda/async_copy.cuh"
 #include "backend/cuda/divisor.cuh"
 #include "backend/cuda/vector.cuh"
@@ -30,26 +31,29 @@ constexpr std::uint32_t units_of(std::int64_t channels) {
 // An odd distance between pixels, so that 8 neighbours are in different banks.
 constexpr std::uint32_t pitch_of(std::uint32_t units) { return units | 1U; }
 
-// An image of bf16 in nhwc, or a gradient before ReLU and pooling that is computed while it is read.
+// An image in nhwc, or a gradient before ReLU and pooling that is computed while it is read.
 struct TileSource {
   enum class Kind : std::uint32_t { values, relu, relu_and_pool };
   Kind kind;
-  const __nv_bfloat16* values;  // or the gradient behind
-  const __nv_bfloat16* y;       // relu
-  const std::uint8_t* open;     // relu_and_pool
+  const void* values;        // or the gradient behind
+  const void* y;             // relu
+  const std::uint8_t* open;  // relu_and_pool
   std::uint32_t height, width, channels;
+  std::uint32_t parts;  // see Note [Parts] of conv_mma.h; 1: bf16 in memory, otherwise fp32
 
   // Channels of an access.
   __host__ __device__ std::uint32_t vector() const {
-    return channels % 8 == 0 ? 8 : channels % 4 == 0 ? 4 : channels % 2 == 0 ? 2 : 1;
+    return parts == 1 && channels % 8 == 0 ? 8 : channels % 4 == 0 ? 4 : channels % 2 == 0 ? 2 : 1;
   }
 };
 
-// What the windows of a kernel's blocks have in common. A part of a sample is a window; its pixels outside the image are zero.
+// What the windows of a kernel's blocks have in common. A window is what a tile holds of a sample; pixels outside the image are
+// zero.
 struct TileGrid {
   std::int32_t first_column;
   std::uint32_t columns;
-  std::uint32_t pitch;  // units from pixel to pixel
+  std::uint32_t pitch;       // units from pixel to pixel
+  std::uint32_t part_units;  // units from part to part
   // The tile is zero before, so that pixels outside the image need not be written.
   bool cleared;
   Divisor vectors;  // of a pixel
@@ -79,11 +83,17 @@ struct PooledRange {
   __host__ __device__ std::uint32_t count() const { return end > first ? static_cast<std::uint32_t>(end - first) : 0; }
 };
 
-// `channels`: the most in a window, a multiple of source.vector().
+// `channels`: the most in a window, a multiple of source.vector(). `units`: of a part of a pixel.
 inline TileGrid tile_grid(const TileSource& source, std::int32_t first_column, std::uint32_t columns,
-                          std::uint32_t channels, std::uint32_t pitch, bool cleared) {
-  TileGrid grid{first_column,     columns,     pitch, cleared, Divisor(channels / source.vector()),
-                Divisor(columns), first_column};
+                          std::uint32_t channels, std::uint32_t units, bool cleared) {
+  TileGrid grid{first_column,
+                columns,
+                pitch_of(units * source.parts),
+                units,
+                cleared,
+                Divisor(channels / source.vector()),
+                Divisor(columns),
+                first_column};
   if (source.kind == TileSource::Kind::relu_and_pool) {
     const PooledRange pooled(first_column, columns, source.width, cleared);
     grid.across = Divisor(pooled.count() > 0 ? pooled.count() : 1);
@@ -128,8 +138,9 @@ __device__ inline __nv_bfloat16* place_in_tile(const TileGrid& g, Unit* tile, st
 
 // What a window reads of `values`, an image of `pixels` pixels for each sample.
 template <class T>
-__device__ inline const T* sample_of(const TileSource& s, const TileWindow& w, const T* values, std::uint32_t pixels) {
-  return values + static_cast<std::size_t>(w.sample) * pixels * s.channels + w.first_channel;
+__device__ inline const T* sample_of(const TileSource& s, const TileWindow& w, const void* values,
+                                     std::uint32_t pixels) {
+  return static_cast<const T*>(values) + static_cast<std::size_t>(w.sample) * pixels * s.channels + w.first_channel;
 }
 
 // Unused channels of a pixel's last unit are not written; zero_tile() clears them.
@@ -137,7 +148,7 @@ template <unsigned kWidth>
 __device__ inline void copy_pixels(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
   // Single values cannot be copied asynchronously, so some of them are loaded at once.
   constexpr unsigned kAtOnce = kWidth == 1 ? 4 : 1;
-  const __nv_bfloat16* sample = sample_of(s, w, s.values, s.height * s.width);
+  const __nv_bfloat16* sample = sample_of<__nv_bfloat16>(s, w, s.values, s.height * s.width);
   const std::uint32_t count = w.lines * g.columns * g.vectors.number();
 #pragma unroll 1
   for (std::uint32_t first = threadIdx.x; first < count; first += kAtOnce * blockDim.x) {
@@ -199,8 +210,8 @@ __device__ inline std::uint32_t pass(std::uint32_t open, std::uint32_t pair) {
 
 template <unsigned kWidth>
 __device__ inline void fill_pixels(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
-  const __nv_bfloat16* values = sample_of(s, w, s.values, s.height * s.width);
-  const __nv_bfloat16* y = sample_of(s, w, s.y, s.height * s.width);
+  const __nv_bfloat16* values = sample_of<__nv_bfloat16>(s, w, s.values, s.height * s.width);
+  const __nv_bfloat16* y = sample_of<__nv_bfloat16>(s, w, s.y, s.height * s.width);
   const std::uint32_t count = w.lines * g.columns * g.vectors.number();
 #pragma unroll 1
   for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
@@ -221,8 +232,8 @@ template <unsigned kWidth>
 __device__ inline void fill_windows(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
   const std::uint32_t height = s.height / 2;
   const std::uint32_t width = s.width / 2;
-  const __nv_bfloat16* values = sample_of(s, w, s.values, height * width);
-  const std::uint8_t* opens = sample_of(s, w, s.open, height * width);
+  const __nv_bfloat16* values = sample_of<__nv_bfloat16>(s, w, s.values, height * width);
+  const std::uint8_t* opens = sample_of<std::uint8_t>(s, w, s.open, height * width);
   const PooledRange lines(w.first_line, w.lines, s.height, g.cleared);
   const std::uint32_t count = lines.count() * g.across.number() * g.vectors.number();
 #pragma unroll 1
@@ -249,28 +260,86 @@ __device__ inline void fill_windows(const TileSource& s, const TileGrid& g, cons
   }
 }
 
+// The parts of adjacent channels of a pixel.
+template <unsigned kWidth>
+__device__ inline void put_parts(const TileSource& s, const TileGrid& g, Unit* tile, std::uint32_t place,
+                                 std::uint32_t channel, float (&values)[kWidth]) {
+#pragma unroll 1
+  for (std::uint32_t part = 0; part < s.parts; ++part) {
+    Pack<__nv_bfloat16, kWidth> pack;
+    for (unsigned j = 0; j < kWidth; ++j) {
+      put(pack.values, j, values[j]);
+      values[j] -= get(pack.values, j);
+    }
+    __nv_bfloat16* to = place_in_tile(g, tile + part * g.part_units, place, channel);
+    *reinterpret_cast<Pack<__nv_bfloat16, kWidth>*>(to) = pack;
+  }
+}
+
+// Of fp32, of every kind.
+template <unsigned kWidth>
+__device__ inline void fill_parts(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
+  const bool pooled = s.kind == TileSource::Kind::relu_and_pool;
+  const std::uint32_t height = pooled ? s.height / 2 : s.height;
+  const std::uint32_t width = pooled ? s.width / 2 : s.width;
+  const auto* values = sample_of<float>(s, w, s.values, height * width);
+  const auto* y = sample_of<float>(s, w, s.y, height * width);
+  const auto* opens = sample_of<std::uint8_t>(s, w, s.open, height * width);
+  const PooledRange windows(w.first_line, w.lines, s.height, g.cleared);
+  const std::int32_t first_line = pooled ? windows.first : w.first_line;
+  const std::uint32_t count = (pooled ? windows.count() : w.lines) * g.across.number() * g.vectors.number();
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const TileVector at(g, first_line, kWidth, i);
+    const bool exists = at.exists(height, width, s.channels - w.first_channel);
+    const std::uint32_t offset = exists ? at.offset(width, s.channels) : 0;
+    float some[kWidth];
+    get_some(values, offset, some);
+    if (s.kind == TileSource::Kind::relu) {
+      float passed[kWidth];
+      get_some(y, offset, passed);
+      for (unsigned j = 0; j < kWidth; ++j) some[j] = relu_gradient(passed[j], some[j]);
+    }
+    for (unsigned j = 0; j < kWidth; ++j) some[j] = exists ? some[j] : 0.0F;
+    if (!pooled) {
+      put_parts(s, g, tile, at.place, at.channel, some);
+      continue;
+    }
+    const Pack<std::uint8_t, kWidth> open = get_pack<kWidth>(opens, offset);
+#pragma unroll 1
+    for (unsigned position = 0; position < 4; ++position) {
+      const auto line = static_cast<std::uint32_t>(2 * at.line - w.first_line) + position / 2;
+      const auto column = static_cast<std::uint32_t>(2 * at.column - g.first_column) + position % 2;
+      if (line >= w.lines || column >= g.columns) continue;
+      float passed[kWidth];
+      for (unsigned j = 0; j < kWidth; ++j) passed[j] = (open.values[j] >> position & 1U) != 0 ? 0.25F * some[j] : 0.0F;
+      put_parts(s, g, tile, line * g.columns + column, at.channel, passed);
+    }
+  }
+}
+
 template <class F>
-__device__ inline void with_vector(const TileSource& s, F f) {
-  if (s.channels % 8 == 0) {
+__device__ inline void with_vector(std::uint32_t width, F f) {
+  if (width == 8) {
     f(std::integral_constant<unsigned, 8>{});
-  } else if (s.channels % 4 == 0) {
+  } else if (width == 4) {
     f(std::integral_constant<unsigned, 4>{});
-  } else if (s.channels % 2 == 0) {
+  } else if (width == 2) {
     f(std::integral_constant<unsigned, 2>{});
   } else {
     f(std::integral_constant<unsigned, 1>{});
   }
 }
 
-// Of `values`. Behind these functions a thread waits for its copies (wait_for_copies()), and the block for all threads.
-__device__ inline void copy_tile(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
-  with_vector(s, [&](auto width) { copy_pixels<decltype(width)::value>(s, g, w, tile); });
-}
-
+// T: in memory. kGradient: otherwise the source is of `values`. Behind this function a thread waits for its copies
+// (wait_for_copies()), and the block for all threads.
+template <class T, bool kGradient>
 __device__ inline void fill_tile(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
-  with_vector(s, [&](auto width) {
+  with_vector(s.vector(), [&](auto width) {
     constexpr unsigned kWidth = decltype(width)::value;
-    if (s.kind == TileSource::Kind::values) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if constexpr (kWidth <= kVector<float>) fill_parts<kWidth>(s, g, w, tile);
+    } else if (!kGradient || s.kind == TileSource::Kind::values) {
       copy_pixels<kWidth>(s, g, w, tile);
     } else if (s.kind == TileSource::Kind::relu) {
       fill_pixels<kWidth>(s, g, w, tile);
@@ -280,6 +349,21 @@ __device__ inline void fill_tile(const TileSource& s, const TileGrid& g, const T
   });
 }
 
+// Calls f(part of the first factor, part of the second) for the products of parts that are not negligible, the smallest ones
+// first.
+template <class T, class F>
+__device__ inline void each_product(std::uint32_t parts, F f) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+#pragma unroll 1
+    for (std::uint32_t both = parts; both-- > 0;) {
+#pragma unroll 1
+      for (std::uint32_t first = 0; first <= both; ++first) f(first, both - first);
+    }
+  } else {
+    f(0U, 0U);
+  }
+}
+
 __device__ inline void zero_tile(Unit* tile, std::uint32_t units) {
   auto* words = reinterpret_cast<uint4*>(tile);
 #pragma unroll 1
@@ -287,11 +371,13 @@ __device__ inline void zero_tile(Unit* tile, std::uint32_t units) {
 }
 
 // Two adjacent channels; the second one may be beyond the last.
-__device__ inline void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels,
-                                float first, float second) {
+template <class T>
+__device__ inline void put_pair(T* y, std::size_t pixel, std::uint32_t channel, std::uint32_t channels, float first,
+                                float second) {
   const std::size_t i = pixel * channels + channel;
   if (channels % 2 == 0) {
-    put_some<2>(y, i, {first, second});
+    const float pair[2] = {first, second};
+    put_some(y, i, pair);
   } else {
     put(y, i, first);
     if (channel + 1 < channels) put(y, i + 1, second);
@@ -300,10 +386,10 @@ __device__ inline void put_pair(__nv_bfloat16* y, std::size_t pixel, std::uint32
 
 // The offset of unit q of a product's depth from a pixel.
 struct Taps {
-  Divisor units;        // of a pixel
-  Divisor columns;      // taps in a line of the kernel
-  std::uint32_t count;  // units of all taps
-  std::uint32_t pitch, tile_width;
+  Divisor units;                    // of a pixel
+  Divisor columns;                  // taps in a line of the kernel
+  std::uint32_t count;              // units of all taps
+  std::uint32_t pitch, tile_width;  // as in TileGrid
 
   __device__ std::uint32_t place(std::uint32_t q) const {
     const std::uint32_t tap = units.quotient(q);

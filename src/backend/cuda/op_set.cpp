@@ -13,10 +13,10 @@ namespace ddp::cuda {
 namespace {
 
 bool mma_takes(const CudaContext& context, const OpSpec& spec) {
-  if (context.element() != Element::bf16) return false;
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const auto* linear = std::get_if<LinearSpec>(&spec);
-  return conv != nullptr ? conv_mma_takes(*conv) : linear != nullptr && linear_mma_takes(*linear);
+  if (conv != nullptr) return conv_mma_takes(*conv, conv_mma_parts(context.precision));
+  return context.element() == Element::bf16 && linear != nullptr && linear_mma_takes(*linear);
 }
 
 bool stem_takes(const CudaContext& context, const OpSpec& spec) {
@@ -115,8 +115,10 @@ const char* own_by_rule(const CudaContext& context, const OpSpec& spec) {
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const bool mma = mma_takes(context, spec);
   if (conv == nullptr) return mma && linear_mma_is_small(std::get<LinearSpec>(spec)) ? kMmaKernels : nullptr;
-  // cuDNN would pad such channels in memory.
-  return mma && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0) ? kMmaKernels : nullptr;
+  // cuDNN would pad such channels in memory, for its kernels in bf16.
+  return mma && context.element() == Element::bf16 && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)
+             ? kMmaKernels
+             : nullptr;
 }
 
 bool mma_only(const OpSpec& spec, Layout x) {

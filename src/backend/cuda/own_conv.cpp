@@ -10,10 +10,11 @@ namespace {
 // All directions of a convolution by conv_mma.h.
 class MmaConv final : public Op {
  public:
-  MmaConv(const CudaContext& context, const ConvSpec& spec) : context_(context), spec_(spec) {
+  MmaConv(const CudaContext& context, const ConvSpec& spec)
+      : context_(context), spec_(spec), parts_(conv_mma_parts(context.precision)) {
     open_ = saved_.add<std::uint8_t>(spec.average_pool ? spec.batch * spec.output().elements() : 0);
-    packed_ = space_.add<Bf16>(conv_mma_packed(spec).elements());
-    partial_sums_ = space_.add<float>(conv_mma_partial_sums(spec));
+    packed_ = space_.add<std::byte>(packed_shape().elements() * bytes_of(context.element()));
+    partial_sums_ = space_.add<float>(conv_mma_partial_sums(spec, parts_));
   }
 
   std::size_t saved_bytes() const override { return saved_.bytes(); }
@@ -21,18 +22,21 @@ class MmaConv final : public Op {
   bool backward_reads_x() const override { return true; }
   bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
   bool adds_to_dx() const override { return spec_.input_gradient; }
-  std::optional<PackedShape> packed_form() const override { return conv_mma_packed(spec_); }
+  std::optional<PackedShape> packed_form() const override { return packed_shape(); }
   std::optional<OpTraffic> traffic() const override {
-    const auto elements = [](std::int64_t count) {
-      return static_cast<double>(bytes_of(Element::bf16)) * static_cast<double>(count);
+    const auto elements = [&](std::int64_t count) {
+      return static_cast<double>(bytes_of(context_.element())) * static_cast<double>(count);
+    };
+    const auto parts = [&](std::int64_t count) {
+      return static_cast<double>(bytes_of(Element::bf16) * parts_) * static_cast<double>(count);
     };
     const double x = elements(spec_.batch * spec_.input.elements());
     const double y = elements(spec_.batch * spec_.output().elements());
     const double open = spec_.average_pool ? static_cast<double>(spec_.batch * spec_.output().elements()) : 0;
     const double plain = sizeof(float) * static_cast<double>(spec_.weights());
-    const double packed = elements(conv_mma_packed(spec_).fragments(false).elements());
-    const double packed_for_data = elements(conv_mma_packed(spec_).fragments(true).elements());
-    const double sums = sizeof(float) * static_cast<double>(conv_mma_partial_sums(spec_));
+    const double packed = parts(packed_shape().fragments(false).elements());
+    const double packed_for_data = parts(packed_shape().fragments(true).elements());
+    const double sums = sizeof(float) * static_cast<double>(conv_mma_partial_sums(spec_, parts_));
     const double gradient = y + (spec_.average_pool ? open : spec_.relu ? y : 0);
     OpTraffic traffic;
     traffic.forward += kernel({x, packed}, {y, open});
@@ -42,7 +46,7 @@ class MmaConv final : public Op {
   }
 
   void forward(const ForwardArguments& a) override {
-    conv_mma_forward(context_.stream, spec_,
+    conv_mma_forward(context_.stream, spec_, parts_,
                      {.x = a.x.data(),
                       .packed = packed_weights(a),
                       .bias = spec_.bias ? a.parameters[1] : nullptr,
@@ -52,7 +56,7 @@ class MmaConv final : public Op {
 
   void backward(const BackwardArguments& a) override {
     const ConvMmaGradient gradient{.dy = a.dy.data(), .y = a.y.data(), .open = open_.in(a.saved)};
-    conv_mma_backward(context_.stream, spec_, gradient,
+    conv_mma_backward(context_.stream, spec_, parts_, gradient,
                       {.x = a.x.data(),
                        .packed = spec_.input_gradient ? packed_weights(a) : nullptr,
                        .partial_sums = partial_sums_.in(a.workspace),
@@ -63,17 +67,19 @@ class MmaConv final : public Op {
   }
 
  private:
+  PackedShape packed_shape() const { return conv_mma_packed(spec_, parts_); }
   template <class Arguments>
   const void* packed_weights(const Arguments& a) const {
     if (a.packed != nullptr) return a.packed;
-    pack_weights(context_.stream, a.parameters[0], Element::bf16, packed_.in(a.workspace), conv_mma_packed(spec_));
+    pack_weights(context_.stream, a.parameters[0], context_.element(), packed_.in(a.workspace), packed_shape());
     return packed_.in(a.workspace);
   }
 
   const CudaContext& context_;
   ConvSpec spec_;
+  std::uint32_t parts_;
   Workspace saved_, space_;
-  Workspace::Part<Bf16> packed_;
+  Workspace::Part<std::byte> packed_;
   Workspace::Part<std::uint8_t> open_;
   Workspace::Part<float> partial_sums_;
 };

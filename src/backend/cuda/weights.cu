@@ -13,6 +13,7 @@ namespace {
 // Weights of a tile: some channels of one output channel, with all taps. A convolution with more taps than this is
 // copied tap by tap.
 constexpr std::uint32_t kTileWeights = 4608;
+
 // A tensor of weights, and the blocks that convert it.
 template <class Plain, class Packed>
 struct Tensor {
@@ -21,7 +22,7 @@ struct Tensor {
   std::uint32_t outputs, channels, taps;
   std::uint32_t tiles;          // of an output channel; blocks of the first product's fragments
   std::uint32_t end_block;      // of this tensor, where those of the next one begin
-  std::uint16_t tile_channels;  // of all tiles but the last one of an output channel
+  std::uint16_t tile_channels;  // of all tiles but the last one of an output channel; parts of a value of fragments
   std::uint8_t products;        // of which these are the fragments; 0: it is packed by rows
   bool even;                    // two channels at once
   Divisor parts[2];             // vectors of channels, also of the last tile; units of the depth of each product
@@ -118,7 +119,8 @@ __device__ inline void get_tile(const Tile& tile, const T* packed, float* values
 }
 
 // Fragments from the plain weights: a block has those of a step of a group, a warp those of a tile. The second product
-// computes the input's gradient: outputs and channels are exchanged, and the taps are in reverse order.
+// computes the input's gradient: outputs and channels are exchanged, and the taps are in reverse order. Each product has the
+// fragments of the weights' parts one after the other (Note [Parts] of conv_mma.h), whatever T.
 static_assert(Fragments::kMostTiles * 32 <= kThreads);
 template <class T>
 __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::uint32_t block) {
@@ -148,8 +150,19 @@ __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::ui
       some[2 * half + j] = exists ? weights[(channel + j) * channel_distance] : 0.0F;
     }
   }
-  const std::uint32_t before = turned ? t.tiles * Fragments{t.channels, t.taps, t.outputs}.tiles() : 0;
-  put_some(t.packed, static_cast<std::size_t>(before + block * tiles + tile) * 128 + lane * 4, some);
+  const std::uint32_t parts = t.tile_channels;
+  auto* to = reinterpret_cast<__nv_bfloat16*>(t.packed) + (block * tiles + tile) * 128 + lane * 4;
+  if (turned) to += parts * Fragments{t.channels, t.taps, t.outputs}.elements();
+#pragma unroll 1
+  for (std::uint32_t part = 0; part < parts; ++part) {
+    Pack<__nv_bfloat16, 4> pack;
+    for (unsigned j = 0; j < 4; ++j) {
+      put(pack.values, j, some[j]);
+      some[j] -= get(pack.values, j);
+    }
+    *reinterpret_cast<Pack<__nv_bfloat16, 4>*>(to) = pack;
+    to += f.elements();
+  }
 }
 
 template <class T>
@@ -214,6 +227,7 @@ Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_bloc
   std::uint32_t blocks = 0;
   if (shape.has_fragments()) {
     t.products = shape.form == PackedForm::fragments_twice ? 2 : 1;
+    t.tile_channels = static_cast<std::uint16_t>(shape.parts);
     for (unsigned product = 0; product < t.products; ++product) {
       const Fragments f = shape.fragments(product == 1);
       t.parts[product] = Divisor(f.units());
