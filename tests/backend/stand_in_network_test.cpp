@@ -120,12 +120,13 @@ std::size_t started() {
   return testing::enqueued("kernel") + testing::enqueued("convolution") + testing::enqueued("product");
 }
 
-Outcome run(Backend& backend, const Problem& problem) {
+// With the layouts and kernels that `planner` chooses.
+Outcome run(Backend& backend, const Problem& problem, Backend& planner) {
   const std::vector<Stage> stages = make_stages(problem.graph, kBatch, backend.ops().takes_bias_into_norm());
   const std::vector<float> scale(problem.image().channels, 1.0F / 128.0F);
   const std::vector<float> shift(problem.image().channels, -1.0F);
   Network network(backend, problem.graph, {kBatch, problem.image(), scale, shift},
-                  plan_layouts(backend, stages, ChoiceMode::fixed));
+                  plan_layouts(planner, stages, ChoiceMode::fixed));
   const auto device = [&](const auto& host) {
     const std::size_t bytes = host.size() * sizeof(host[0]);
     Memory memory = backend.queue().allocate(bytes, "the test values");
@@ -168,6 +169,8 @@ Outcome run(Backend& backend, const Problem& problem) {
   outcome.loss_in_evaluation = losses[2];
   return outcome;
 }
+
+Outcome run(Backend& backend, const Problem& problem) { return run(backend, problem, backend); }
 
 void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, const char* what,
                  double tolerance = 1e-4) {
@@ -286,6 +289,20 @@ TEST(StandInNetwork, LenetInBf16IsFewKernels) {
   const Outcome actual = run(*make_cuda_backend({.precision = Precision::bf16}), problem);
   EXPECT_EQ(actual.kernels, 10U);
   compare(actual, run(*make_cpu_backend(), problem), 2e-2, 5e-2, 2e-2);
+}
+
+// The same kernels in fp32 and tf32.
+TEST(StandInNetwork, LenetOfPartsIsAsFewKernels) {
+  Problem problem(make_model("lenet", {1, 18, 18}, 4));
+  move_biases(problem, "fc1.bias");
+  const auto planner = make_cuda_backend({.precision = Precision::bf16});
+  const Outcome expected = run(*make_cpu_backend(), problem);
+  for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+    const Outcome actual = run(*make_cuda_backend({.precision = precision}), problem, *planner);
+    EXPECT_EQ(actual.kernels, 10U);
+    const double tolerance = precision == Precision::fp32 ? 1e-6 : 2e-5;
+    compare(actual, expected, tolerance, 10 * tolerance, tolerance);
+  }
 }
 
 }  // namespace

@@ -77,10 +77,6 @@ Product plan_product(const ConvSpec& s, std::uint32_t parts, bool data) {
   return p;
 }
 
-std::uint32_t conv_mma_parts(Precision precision) {
-  return precision == Precision::bf16 ? 1 : precision == Precision::tf32 ? 2 : 3;
-}
-
 bool conv_mma_takes(const ConvSpec& spec, std::uint32_t parts) {
   if (!spec.window.plain() || spec.groups != 1 || spec.input.channels > kMostInputs ||
       spec.output_channels > kMostOutputs)

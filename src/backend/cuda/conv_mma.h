@@ -11,14 +11,9 @@
 //   weights   [outputs][pixels] x [pixels][units]; one more unit, of ones, gives the bias's gradient
 // The order of additions depends only on shapes.
 //
-// Note [Parts]
-// Activations in fp32 are divided into parts of bf16 when a tile is filled, each the rounded rest of those before; so are
-// weights. Of the products of two values' parts those are added that are not negligible, the smallest ones first: with tf32
-// two parts and three products, whose relative error of 2^-16 is below tf32's 2^-11; with fp32 three parts and six products,
-// 2^-24 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
-// 2019). The parts of a pixel follow one another in its units.
+// With activations in fp32 (Note [Parts] in parts.h) a tile has the parts of a pixel in its units, one after the other.
 //
-//   const std::uint32_t parts = conv_mma_parts(precision);
+//   const std::uint32_t parts = parts_of(precision);
 //   if (conv_mma_takes(spec, parts)) conv_mma_forward(stream, spec, parts, {.x = x, .packed = packed, .bias = bias, .y = y});
 #pragma once
 
@@ -28,15 +23,11 @@
 #include <cstdint>
 
 #include "backend/op.h"
-#include "base/precision.h"
 
 namespace ddp::cuda {
 
-// See Note [Parts]; 1: activations are bf16, otherwise fp32.
-std::uint32_t conv_mma_parts(Precision precision);
-
 // Whether the kernels support the convolution: tiles fit into shared memory, and stride 1 if the input gradient is
-// needed.
+// needed. `parts`: parts_of() the precision.
 bool conv_mma_takes(const ConvSpec& spec, std::uint32_t parts);
 
 // The form of the weights that both kernels read.

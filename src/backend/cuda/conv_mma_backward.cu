@@ -131,6 +131,7 @@ WeightPlan plan_weights(const ConvSpec& s, std::uint32_t parts) {
 using Sums = float[kUnits][4];
 
 // One tile's share of a warp: pixels of part `part` of `parts`, `row` of 16 channels. `one`: two values of the unit of ones.
+template <class T>
 __device__ inline void add_products(const WeightPlan& p, const Unit* x, const Unit* gradient,
                                     const std::uint16_t* pixel_places, const std::uint16_t (&unit_places)[kUnits],
                                     unsigned row, unsigned part, unsigned parts, const WeightPart& mine,
@@ -149,8 +150,8 @@ __device__ inline void add_products(const WeightPlan& p, const Unit* x, const Un
       Matrices b = load_transposed(units[j / 2] + pixel);
       if (j == ones) b.values[0] = b.values[1] = one;
       if (j + 1 == ones) b.values[2] = b.values[3] = one;
-      multiply_add(sums[j], a, b.values[0], b.values[1]);
-      multiply_add(sums[j + 1], a, b.values[2], b.values[3]);
+      add_product<T>(sums[j], a, b.values[0], b.values[1]);
+      add_product<T>(sums[j + 1], a, b.values[2], b.values[3]);
     }
   }
 }
@@ -230,8 +231,8 @@ __device__ inline void multiply_chunk(const WeightPlan& p, const WeightPart& min
     __syncthreads();
     each_product<T>(p.x.parts, [&](std::uint32_t of_gradient, std::uint32_t of_x) {
       // Ones have no other part than the first.
-      add_products(p, tile + of_x * p.x_grid.part_units, gradient + of_gradient * p.gradient_grid.part_units,
-                   pixel_places, unit_places, row, part, parts, mine, of_x == 0 ? kOnes : 0, sums);
+      add_products<T>(p, tile + of_x * p.x_grid.part_units, gradient + of_gradient * p.gradient_grid.part_units,
+                      pixel_places, unit_places, row, part, parts, mine, of_x == 0 ? kOnes : 0, sums);
     });
   }
   put_parts(p, mine, reinterpret_cast<float*>(tile), sums, partial);

@@ -178,11 +178,11 @@ __device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint1
 }
 
 // Of the pixels whose first units are at `row`.
-template <unsigned kTiles>
+template <class T, unsigned kTiles>
 __device__ inline void multiply_steps(const Product& p, const Unit* row, const std::uint16_t* places,
                                       const uint2* weights, float (&sums)[kTiles][4]) {
   // The factors of the next steps are loaded meanwhile, as far as registers hold them.
-  constexpr unsigned kAhead = kTiles < Fragments::kMostTiles ? 2 : 1;
+  constexpr unsigned kAhead = kTiles < (sizeof(T) == sizeof(float) ? 4 : Fragments::kMostTiles) ? 2 : 1;
   Factors<kTiles> ring[kAhead];
   for (unsigned k = 0; k < kAhead; ++k) ring[k] = load_factors<kTiles>(row, places, weights, k, p.steps);
 #pragma unroll 1
@@ -191,7 +191,7 @@ __device__ inline void multiply_steps(const Product& p, const Unit* row, const s
       const Factors<kTiles> now = ring[k];
       ring[k] = load_factors<kTiles>(row, places, weights, step + k + kAhead, p.steps);
       if (step + k >= p.steps) continue;
-      for (unsigned j = 0; j < kTiles; ++j) multiply_add(sums[j], now.a, now.b[j].x, now.b[j].y);
+      for (unsigned j = 0; j < kTiles; ++j) add_product<T>(sums[j], now.a, now.b[j].x, now.b[j].y);
     }
   }
 }
@@ -233,8 +233,8 @@ __device__ inline void multiply_band(const Product& p, const Result& r, std::uin
     converge();
     float sums[kTiles][4] = {};
     each_product<T>(p.source.parts, [&](std::uint32_t of_pixels, std::uint32_t of_weights) {
-      multiply_steps<kTiles>(p, row + of_pixels * p.grid.part_units, places,
-                             weights + of_weights * p.groups * p.steps * kTiles * 32, sums);
+      multiply_steps<T>(p, row + of_pixels * p.grid.part_units, places,
+                        weights + of_weights * p.groups * p.steps * kTiles * 32, sums);
     });
     if (pool) {
       write_windows<T>(p, r, group, sums, i, pixels, band);

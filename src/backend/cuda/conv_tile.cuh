@@ -39,7 +39,7 @@ struct TileSource {
   const void* y;             // relu
   const std::uint8_t* open;  // relu_and_pool
   std::uint32_t height, width, channels;
-  std::uint32_t parts;  // see Note [Parts] of conv_mma.h; 1: bf16 in memory, otherwise fp32
+  std::uint32_t parts;  // see Note [Parts] of parts.h; 1: bf16 in memory, otherwise fp32
 
   // Channels of an access.
   __host__ __device__ std::uint32_t vector() const {
@@ -104,8 +104,8 @@ inline TileGrid tile_grid(const TileSource& source, std::int32_t first_column, s
 
 // Note [Short code]
 // A block runs through most of its code once or twice, and the kernels of a step do not fit into a multiprocessor's instruction
-// cache: what is not a short loop takes longer to fetch than to execute. So loops are not unrolled, asynchronous copies keep
-// many loads in flight, and divisors are known at the launch.
+// cache: code that is not a short loop takes longer to fetch than to execute ("Length of code" in docs/performance.md). So
+// loops are not unrolled, asynchronous copies keep many loads in flight, and divisors are known at the launch.
 
 // Vector `i` of a window.
 struct TileVector {
@@ -361,6 +361,20 @@ __device__ inline void each_product(std::uint32_t parts, F f) {
     }
   } else {
     f(0U, 0U);
+  }
+}
+
+// Adds the product of parts of factors, T in memory. Tensor cores truncate what they add to a sum, an error that would grow with the
+// number of steps; for fp32 the sums are therefore added by others (Ootomo and Yokota, "Recovering single precision accuracy from
+// Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
+template <class T>
+__device__ inline void add_product(float (&sums)[4], const Matrices& a, std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    float product[4] = {};
+    multiply_add(product, a, b0, b1);
+    for (unsigned i = 0; i < 4; ++i) sums[i] += product[i];
+  } else {
+    multiply_add(sums, a, b0, b1);
   }
 }
 

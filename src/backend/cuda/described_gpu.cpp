@@ -102,6 +102,8 @@ class DescribedOps final : public OpFactory {
     }
     if (const char* own = own_by_rule(context_, spec)) {
       choice.kernels = own;
+    } else if (mma_only(spec, x)) {
+      choice.kernels = kMmaKernels;
     } else if (conv != nullptr) {
       choice.kernels = to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
     }

@@ -1,4 +1,4 @@
-// Small linear layers on tensor cores, bf16: one kernel forward and one backward, including bias and ReLU, and the loss of
+// Small linear layers on tensor cores: one kernel forward and one backward, including bias and ReLU, and the loss of
 // the last layer, where a library uses several kernels.
 //
 // Note [Tiles of a product]
@@ -12,7 +12,9 @@
 //   data      [samples][outputs] x [outputs][inputs]
 //   weights   [samples][outputs]^T x [samples][inputs]; one more column of x, of ones, gives the bias's gradient
 //
-//   if (linear_mma_takes(spec)) linear_mma_forward(stream, spec, {.x = x, .packed = packed, .bias = bias, .y = y});
+// Activations in fp32 are divided as Note [Parts] in parts.h says.
+//
+//   if (linear_mma_takes(spec)) linear_mma_forward(stream, spec, parts_of(precision), {.x = x, .packed = packed, .bias = bias, .y = y});
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,7 +45,8 @@ struct LinearMmaForward {
   double* partial_loss = nullptr;  // with a loss, scratch of linear_mma_partial_loss(spec)
 };
 std::int64_t linear_mma_partial_loss(const LinearSpec& spec);
-void linear_mma_forward(cudaStream_t stream, const LinearSpec& spec, const LinearMmaForward& arguments);
+void linear_mma_forward(cudaStream_t stream, const LinearSpec& spec, std::uint32_t parts,
+                        const LinearMmaForward& arguments);
 
 struct LinearMmaBackward {
   const void* x = nullptr;
@@ -55,6 +58,7 @@ struct LinearMmaBackward {
   float* bias_gradient = nullptr;  // null: there is no bias
   void* dx = nullptr;              // if the spec has an input gradient
 };
-void linear_mma_backward(cudaStream_t stream, const LinearSpec& spec, const LinearMmaBackward& arguments);
+void linear_mma_backward(cudaStream_t stream, const LinearSpec& spec, std::uint32_t parts,
+                         const LinearMmaBackward& arguments);
 
 }  // namespace ddp::cuda

@@ -5,6 +5,7 @@
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/linear_mma.h"
+#include "backend/cuda/parts.h"
 #include "backend/cuda/stem_conv.h"
 #include "base/error.h"
 #include "base/overloaded.h"
@@ -15,13 +16,19 @@ namespace {
 bool mma_takes(const CudaContext& context, const OpSpec& spec) {
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const auto* linear = std::get_if<LinearSpec>(&spec);
-  if (conv != nullptr) return conv_mma_takes(*conv, conv_mma_parts(context.precision));
-  return context.element() == Element::bf16 && linear != nullptr && linear_mma_takes(*linear);
+  return conv != nullptr ? conv_mma_takes(*conv, parts_of(context.precision))
+                         : linear != nullptr && linear_mma_takes(*linear);
 }
 
 bool stem_takes(const CudaContext& context, const OpSpec& spec) {
   const auto* conv = std::get_if<ConvSpec>(&spec);
   return context.element() == Element::bf16 && conv != nullptr && stem_conv_takes(*conv);
+}
+
+// Whether our kernels may read images in nhwc for a linear layer: in fp32 only where kernels are chosen by timing.
+bool reads_images(const CudaContext& context, const LinearSpec& spec) {
+  return mma_takes(context, spec) && linear_mma_is_small(spec) &&
+         (context.element() == Element::bf16 || !context.deterministic);
 }
 
 std::unique_ptr<Op> make_conv(const CudaContext& context, const ConvSpec& spec, const std::string& kernels) {
@@ -50,7 +57,7 @@ bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y) 
       Overloaded{[=](const OneOf<ConvSpec, ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) {
                    return x == Layout::nhwc && y == x;
                  },
-                 [&](const LinearSpec& s) { return x == y && (!mma_only(s, x) || own_by_rule(context, s) != nullptr); },
+                 [&](const LinearSpec& s) { return x == y && (!mma_only(s, x) || reads_images(context, s)); },
                  [](const ReorderSpec& /*s*/) { return true; },
                  [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
                                  ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
@@ -114,11 +121,10 @@ std::vector<std::string> own_kernels(const CudaContext& context, const OpSpec& s
 const char* own_by_rule(const CudaContext& context, const OpSpec& spec) {
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const bool mma = mma_takes(context, spec);
+  if (context.element() != Element::bf16) return nullptr;
   if (conv == nullptr) return mma && linear_mma_is_small(std::get<LinearSpec>(spec)) ? kMmaKernels : nullptr;
-  // cuDNN would pad such channels in memory, for its kernels in bf16.
-  return mma && context.element() == Element::bf16 && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0)
-             ? kMmaKernels
-             : nullptr;
+  // cuDNN would pad such channels in memory.
+  return mma && (conv->input.channels % 8 != 0 || conv->output_channels % 8 != 0) ? kMmaKernels : nullptr;
 }
 
 bool mma_only(const OpSpec& spec, Layout x) {

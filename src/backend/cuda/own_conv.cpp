@@ -1,6 +1,7 @@
 #include "backend/cuda/conv_mma.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/parts.h"
 #include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 
@@ -11,7 +12,7 @@ namespace {
 class MmaConv final : public Op {
  public:
   MmaConv(const CudaContext& context, const ConvSpec& spec)
-      : context_(context), spec_(spec), parts_(conv_mma_parts(context.precision)) {
+      : context_(context), spec_(spec), parts_(parts_of(context.precision)) {
     open_ = saved_.add<std::uint8_t>(spec.average_pool ? spec.batch * spec.output().elements() : 0);
     packed_ = space_.add<std::byte>(packed_shape().elements() * bytes_of(context.element()));
     partial_sums_ = space_.add<float>(conv_mma_partial_sums(spec, parts_));

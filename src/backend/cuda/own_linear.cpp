@@ -1,6 +1,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/linear_mma.h"
 #include "backend/cuda/operators.h"
+#include "backend/cuda/parts.h"
 #include "backend/cuda/traffic.h"
 #include "backend/workspace.h"
 
@@ -11,8 +12,11 @@ namespace {
 class MmaLinear final : public Op {
  public:
   MmaLinear(const CudaContext& context, const LinearSpec& spec, Layout layout)
-      : context_(context), spec_(spec), positions_(layout == Layout::nhwc ? spec.positions() : 1) {
-    packed_ = space_.add<Bf16>(packed_shape().elements());
+      : context_(context),
+        spec_(spec),
+        parts_(parts_of(context.precision)),
+        positions_(layout == Layout::nhwc ? spec.positions() : 1) {
+    packed_ = space_.add<std::byte>(packed_shape().elements() * bytes_of(context.element()));
     partial_loss_ = space_.add<double>(linear_mma_partial_loss(spec));
   }
 
@@ -21,8 +25,8 @@ class MmaLinear final : public Op {
   bool backward_reads_y() const override { return spec_.relu; }
   std::optional<PackedShape> packed_form() const override { return packed_shape(); }
   std::optional<OpTraffic> traffic() const override {
-    const auto elements = [](std::int64_t count) {
-      return static_cast<double>(bytes_of(Element::bf16)) * static_cast<double>(count);
+    const auto elements = [&](std::int64_t count) {
+      return static_cast<double>(bytes_of(context_.element())) * static_cast<double>(count);
     };
     const double x = elements(spec_.batch * spec_.inputs);
     const double y = elements(spec_.batch * spec_.outputs);
@@ -39,7 +43,7 @@ class MmaLinear final : public Op {
 
   void forward(const ForwardArguments& a) override {
     LossCall* loss = linear_mma_takes_loss(spec_) && spec_.batch > 0 ? a.loss : nullptr;
-    linear_mma_forward(context_.stream, spec_,
+    linear_mma_forward(context_.stream, spec_, parts_,
                        {.x = a.x.data(),
                         .packed = packed_weights(a),
                         .bias = spec_.bias ? a.parameters[1] : nullptr,
@@ -50,7 +54,7 @@ class MmaLinear final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    linear_mma_backward(context_.stream, spec_,
+    linear_mma_backward(context_.stream, spec_, parts_,
                         {.x = a.x.data(),
                          .y = a.y.data(),
                          .dy = a.dy.data(),
@@ -66,15 +70,16 @@ class MmaLinear final : public Op {
   template <class Arguments>
   const void* packed_weights(const Arguments& a) const {
     if (a.packed != nullptr) return a.packed;
-    pack_weights(context_.stream, a.parameters[0], Element::bf16, packed_.in(a.workspace), packed_shape());
+    pack_weights(context_.stream, a.parameters[0], context_.element(), packed_.in(a.workspace), packed_shape());
     return packed_.in(a.workspace);
   }
 
   const CudaContext& context_;
   LinearSpec spec_;
+  std::uint32_t parts_;
   std::int64_t positions_;  // of the images in x
   Workspace space_;
-  Workspace::Part<Bf16> packed_;
+  Workspace::Part<std::byte> packed_;
   Workspace::Part<double> partial_loss_;
 };
 

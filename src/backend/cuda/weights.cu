@@ -120,7 +120,7 @@ __device__ inline void get_tile(const Tile& tile, const T* packed, float* values
 
 // Fragments from the plain weights: a block has those of a step of a group, a warp those of a tile. The second product
 // computes the input's gradient: outputs and channels are exchanged, and the taps are in reverse order. Each product has the
-// fragments of the weights' parts one after the other (Note [Parts] of conv_mma.h), whatever T.
+// fragments of the weights' parts one after the other (Note [Parts] of parts.h), whatever T.
 static_assert(Fragments::kMostTiles * 32 <= kThreads);
 template <class T>
 __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::uint32_t block) {

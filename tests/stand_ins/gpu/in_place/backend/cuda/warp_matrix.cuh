@@ -54,7 +54,8 @@ struct Factors {
 
 }  // namespace emulation
 
-inline void converge() {}
+// All threads of the warp must call it; what they have written before is then visible to one another.
+inline void converge() { static_cast<void>(stand_in::exchange(0, stand_in::lane())); }
 inline Matrices load_matrices(const Unit* row) { return emulation::load(row, false); }
 inline Matrices load_transposed(const Unit* row) { return emulation::load(row, true); }
 
