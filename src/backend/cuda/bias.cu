@@ -12,8 +12,8 @@
 namespace ddp::cuda {
 namespace {
 
-constexpr unsigned kLines = 32;
-constexpr unsigned kColumns = 32;
+constexpr unsigned kBiasLines = 32;
+constexpr unsigned kBiasColumns = 32;
 // Up to this many rows one chunk is used, which saves the second kernel.
 constexpr std::int64_t kRowsOfOneChunk = 512;
 constexpr std::int64_t kRowsPerChunk = 128;
@@ -101,24 +101,25 @@ __device__ float gradient_at(const Gradient<T>& g, std::size_t row, std::uint32_
   }
 }
 
-// Block (chunk, group of channels) of kColumns x kLines threads; see Note [Sums in a fixed order]. If `sums` is null,
+// Block (chunk, group of channels) of kBiasColumns x kBiasLines threads; see Note [Sums in a fixed order]. If `sums` is null,
 // only the gradient before bias and activation is written.
 template <After kAfter, class T>
-__global__ void __launch_bounds__(kColumns* kLines)
+__global__ void __launch_bounds__(kBiasColumns* kBiasLines)
     bias_backward_kernel(const Gradient<T> g, float* sums, std::size_t rows, std::size_t rows_per_chunk) {
-  __shared__ float lines[kLines][kColumns];
-  const std::uint32_t channel = blockIdx.y * kColumns + threadIdx.x;
+  __shared__ float lines[kBiasLines][kBiasColumns];
+  const std::uint32_t channel = blockIdx.y * kBiasColumns + threadIdx.x;
   const std::size_t first = blockIdx.x * rows_per_chunk;
   const std::size_t end = first + rows_per_chunk < rows ? first + rows_per_chunk : rows;
   float sum = 0.0F;
   if (channel < g.channels) {
-    for (std::size_t row = first + threadIdx.y; row < end; row += kLines) sum += gradient_at<kAfter>(g, row, channel);
+    for (std::size_t row = first + threadIdx.y; row < end; row += kBiasLines)
+      sum += gradient_at<kAfter>(g, row, channel);
   }
   if (sums == nullptr) return;
   lines[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || channel >= g.channels) return;
-  for (unsigned line = 1; line < kLines; ++line) sum += lines[line][threadIdx.x];
+  for (unsigned line = 1; line < kBiasLines; ++line) sum += lines[line][threadIdx.x];
   sums[static_cast<std::size_t>(blockIdx.x) * g.channels + channel] = sum;
 }
 
@@ -149,9 +150,10 @@ void launch_bias_backward(cudaStream_t stream, const BiasBackward& a) {
                              static_cast<std::uint32_t>(a.channels),
                              static_cast<std::uint32_t>(a.height),
                              static_cast<std::uint32_t>(a.width)};
-  const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>((a.channels + kColumns - 1) / kColumns));
+  const dim3 blocks(static_cast<unsigned>(chunks),
+                    static_cast<unsigned>((a.channels + kBiasColumns - 1) / kBiasColumns));
   float* sums = chunks == 1 || a.bias_gradient == nullptr ? a.bias_gradient : a.partial_sums;
-  launch(stream, blocks, dim3(kColumns, kLines), bias_backward_kernel<kAfter, T>, gradient, sums, a.rows,
+  launch(stream, blocks, dim3(kBiasColumns, kBiasLines), bias_backward_kernel<kAfter, T>, gradient, sums, a.rows,
          (a.rows + chunks - 1) / chunks);
   if (chunks == 1 || a.bias_gradient == nullptr) return;
   launch(stream, a.channels, kThreads, add_chunks_kernel, a.partial_sums, a.bias_gradient, chunks, a.channels);

@@ -8,11 +8,11 @@
 namespace ddp::cuda {
 namespace {
 
-__global__ void add_kernel(float* sum, const float* addend, std::size_t count) {
+__global__ void add_floats_kernel(float* sum, const float* addend, std::size_t count) {
   for (std::size_t i = first_index(); i < count; i += index_step()) sum[i] += addend[i];
 }
 
-__global__ void copy_kernel(float* to, const float* from, std::size_t count, const double* skip) {
+__global__ void copy_floats_kernel(float* to, const float* from, std::size_t count, const double* skip) {
   if (skip != nullptr && *skip != 0) return;
   for (std::size_t i = first_index(); i < count; i += index_step()) to[i] = from[i];
 }
@@ -160,12 +160,12 @@ __global__ void count_apart_kernel(const T* a, const T* b, std::size_t count, fl
 
 void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count) {
   if (count == 0) return;
-  launch(stream, blocks_for(count), kThreads, add_kernel, sum, addend, count);
+  launch(stream, blocks_for(count), kThreads, add_floats_kernel, sum, addend, count);
 }
 
 void copy(cudaStream_t stream, float* to, const float* from, std::size_t count, const double* skip) {
   if (count == 0) return;
-  launch(stream, blocks_for(count), kThreads, copy_kernel, to, from, count, skip);
+  launch(stream, blocks_for(count), kThreads, copy_floats_kernel, to, from, count, skip);
 }
 
 void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest, const double* skip) {
