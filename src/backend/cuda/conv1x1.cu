@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ Unit factors[kSliceChannels * kSlicePitch];
   __shared__ Line lines[kNormalises ? kMostNormalised : 1];
   if constexpr (kNormalises) {
+#pragma unroll 1
     for (std::uint32_t c = expand_thread(); c < m.channels; c += kThreads) lines[c] = normalizer.line(c);
   }
   const std::uint32_t slices = m.channels / kSliceChannels;

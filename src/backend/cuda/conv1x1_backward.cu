@@ -40,6 +40,7 @@ struct Behind {
   float scale[kCount], shift[kCount];
 
   __device__ void fill(const Normalizer& normalizer, const NormalizerGradient& gradient) {
+#pragma unroll 1
     for (std::uint32_t c = expand_thread(); c < kCount; c += blockDim.x * blockDim.y) {
       const GradientLine of_gradient = gradient.line(c);
       slope_g[c] = of_gradient.slope_g;

@@ -30,6 +30,7 @@ struct Lines {
 
   // Called by all threads of the block, followed by a barrier before the first use.
   __device__ void fill(const NormalizerGradient& gradient) {
+#pragma unroll 1
     for (std::uint32_t c = expand_thread(); c < gradient.channels; c += kThreads) {
       const GradientLine line = gradient.line(c);
       slope_g[c] = line.slope_g;
@@ -163,8 +164,8 @@ void expand_backward(cudaStream_t stream, const ConvSpec& spec, const ExpandBack
 
 void add_up_chunks(cudaStream_t stream, const float* partial, unsigned chunks, unsigned count, float* sums) {
   constexpr unsigned kSumsOfBlock = 4 * kSumColumns;
-  launch(stream, (count + kSumsOfBlock - 1) / kSumsOfBlock, dim3(kSumColumns, kSumLines), chunk_sums_kernel, partial, chunks,
-         count, sums);
+  launch(stream, (count + kSumsOfBlock - 1) / kSumsOfBlock, dim3(kSumColumns, kSumLines), chunk_sums_kernel, partial,
+         chunks, count, sums);
 }
 
 }  // namespace ddp::cuda

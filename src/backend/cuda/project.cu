@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ Unit inputs[kTileRows * kSlicePitch];
   __shared__ Unit factors[kPairs * 2 * kUnitChannels * kSlicePitch];
   __shared__ Line lines[kMostInputs];
+#pragma unroll 1
   for (std::uint32_t c = expand_thread(); c < m.channels; c += kThreads) {
     lines[c] = kNormalises ? normalizer.line(c) : Line{1.0F, 0.0F};
   }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/divisor.cuh"
 #include "backend/cuda/expand.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -14,17 +15,17 @@ namespace ddp::cuda {
 
 template <std::uint32_t kTileRows>
 struct SliceTiling {
-  std::uint32_t slices;
+  Divisor slices;
   RowTiling tiling;
 
   explicit SliceTiling(const Rows& rows)
       : slices((rows.channels + kSliceChannels - 1) / kSliceChannels),
-        tiling(rows.rows, kTileRows, slices < kMostBlocksOfTiles ? kMostBlocksOfTiles / slices : 1) {}
+        tiling(rows.rows, kTileRows, slices.number() < kMostBlocksOfTiles ? kMostBlocksOfTiles / slices.number() : 1) {}
 
-  std::uint32_t blocks() const { return slices * tiling.chunks; }
+  std::uint32_t blocks() const { return slices.number() * tiling.chunks; }
   __host__ __device__ std::uint32_t chunks() const { return tiling.chunks; }
-  __device__ std::uint32_t group() const { return blockIdx.x % slices; }
-  __device__ std::uint32_t chunk() const { return blockIdx.x / slices; }
+  __device__ std::uint32_t group() const { return slices.remainder(blockIdx.x, chunk()); }
+  __device__ std::uint32_t chunk() const { return slices.quotient(blockIdx.x); }
   __device__ std::uint32_t channel(unsigned width) const { return group() * kSliceChannels + threadIdx.x * width; }
   __device__ std::uint32_t begin_of(std::uint32_t of_chunk) const {
     return of_chunk * tiling.tiles_per_chunk * kTileRows;
