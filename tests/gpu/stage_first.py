@@ -100,11 +100,11 @@ def losses_of(network, precision, graph):
     return run
 
 
-def bench(check, name, precision, graph="on", seconds=150, in_flight=0):
+def bench(check, name, precision, graph="on", seconds=150, in_flight=0, **variables):
     """The JSON line of `bench`, whose figures are stored."""
     ended = check.expect(check.ddp(["bench", "--device", "cuda", "--momentum", "0.9", "--lr", "0.001", "--precision",
                                     precision, "--cuda-graph", graph, "--steps-in-flight", in_flight, *BENCHES[name]],
-                                   seconds))
+                                   seconds, **variables))
     line = json.loads(ended.stdout.strip().splitlines()[-1])
     way = f"{graph}, {in_flight} step in flight" if in_flight else graph
     check.figures.update(bench=name, precision=precision, graph=way, images_per_second=line["samples_per_second"],

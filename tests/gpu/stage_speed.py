@@ -22,32 +22,40 @@ LEAST = 15  # reserved for each check to come
 COMPILED = {"lenet": 100, "resnet18-d2l": 200, "mobilenet-v2": 240, "resnet50": 400}
 
 
-def pytorch(check, name, mode, seconds):
+# Beside bf16.
+OTHER_PRECISIONS = {"lenet": ["fp32", "tf32"]}
+# Also without kernels that start early (programmatic dependent launch).
+WITHOUT_EARLY = ["lenet", "resnet50"]
+
+
+def pytorch(check, name, mode, precision, seconds):
     batch = BENCHES[name][BENCHES[name].index("--global-batch") + 1]
     ended = check.run([check.machine.python, check.machine.root / "bench/pytorch_step.py", "--device", "cuda", "--model",
-                       name, "--batch", batch, "--precision", "bf16", "--mode", mode, "--seconds", "0.3", "--repeats", "5",
+                       name, "--batch", batch, "--precision", precision, "--mode", mode, "--seconds", "0.3", "--repeats", "5",
                        "--optimizer", "fused", *(["--channels-last", "on"] if mode == "compile" else [])], seconds)
     lines = [line for line in ended.stdout.splitlines() if line.startswith("{") and line.endswith("}")]
     # A run that was interrupted has printed its best result so far.
     if not (ended.timed_out and lines):
         check.expect(ended)
     line = json.loads(lines[-1])
-    check.figures.update(bench=name, precision="bf16", pytorch=line["version"], mode=mode,
+    check.figures.update(bench=name, precision=precision, pytorch=line["version"], mode=mode,
                          images_per_second=line["samples_per_second"], complete=line["complete"])
     said = f"{line['samples_per_second']:,.0f} images/s"
     return said if line["complete"] else f"{said}, the best within {seconds:.0f} s, in the compiler's mode '{line['compiled']}'"
 
 
-def ours_of(name, seconds):
+def ours_of(name, seconds, precision="bf16", early=True):
     def run(check):
-        line = bench(check, name, "bf16", seconds=seconds)
+        line = bench(check, name, precision, seconds=seconds, **({} if early else {"DDP_EARLY_KERNELS": "off"}))
+        if not early:
+            check.figures.update(early="off")
         return f"{line['samples_per_second']:,.0f} images/s, {line['step_ms']:.3f} ms a step"
 
     return run
 
 
-def theirs_of(name, mode, seconds):
-    return lambda check: pytorch(check, name, mode, seconds)
+def theirs_of(name, mode, seconds, precision="bf16"):
+    return lambda check: pytorch(check, name, mode, precision, seconds)
 
 
 def traced_kernels_of(name, seconds):
@@ -149,6 +157,12 @@ def run(stage):
         checks.append((f"ddp_train {name}", OURS, partial(ours_of, name)))
         checks += [(f"PyTorch {name}, {mode}", THEIRS, partial(theirs_of, name, mode)) for mode in ("eager", "graph")]
         checks.append((f"ddp_train {name} again", OURS, partial(ours_of, name)))
+    checks += [(f"ddp_train {name} without early kernels", OURS, partial(ours_of, name, early=False)) for name in WITHOUT_EARLY]
+    for name, precisions in OTHER_PRECISIONS.items():
+        for precision in precisions:
+            checks.append((f"ddp_train {name} in {precision}", OURS, partial(ours_of, name, precision=precision)))
+            checks += [(f"PyTorch {name} in {precision}, {mode}", THEIRS, partial(theirs_of, name, mode, precision=precision))
+                       for mode in ("eager", "graph")]
     for name in BENCHES:
         checks += [(f"plan of {name}", OURS, partial(plan_of, name)),
                    (f"trace of {name}", OURS, partial(traced_kernels_of, name))]
