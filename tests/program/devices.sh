@@ -37,7 +37,9 @@ for ranks in 1 2 3 4; do
   run 0 120 "$ranks" check --device cpu
   grep -qF "sum of $ranks product" "$folder/out" || fail "no sum of products from $last"
   grep -qF ": ${sums[ranks]}" "$folder/out" || fail "no ${sums[ranks]} from $last"
-  for size in "1.0 KiB" "64.0 KiB" "1.0 MiB" "64.0 MiB"; do prints "^ *$size +[0-9.]+ [mu]?s"; done
+  for size in "1.0 KiB" "64.0 KiB" "1.0 MiB"; do prints "^ *$size +[0-9.]+ [mu]?s"; done
+  # Where other programs have the cores, sizes that would take too long are left out.
+  prints '^ *64.0 MiB +[0-9.]+ [mu]?s|^ *larger sizes are skipped: a sum of (4|16|64).0 MiB would take '
   [ "$(grep -cE '^ +[0-9]+  [^ ]+ +CPU' "$folder/out")" -eq "$ranks" ] || fail "not every rank has a line from $last"
   [ "$(tail -1 "$folder/out")" = ready ] || fail "$last does not end with ready"
 done
