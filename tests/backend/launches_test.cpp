@@ -266,6 +266,20 @@ TEST(StandInLaunches, JoinedOperatorsThatDifferFromSeparateOnesAreSkipped) {
   EXPECT_NE(log.find("is skipped: its result differs from that of separate ones"), std::string::npos) << log;
 }
 
+// Before they are timed, own operators in fp32 and tf32 are compared with the library's.
+TEST(StandInLaunches, OwnOperatorsAgreeWithTheLibrarys) {
+  const LinearSpec linear{.batch = 4, .inputs = 40, .outputs = 6, .relu = true, .image = {10, 2, 2}};
+  const ConvSpec conv{.batch = 4, .input = {6, 9, 9}, .output_channels = 8, .window = square(3), .relu = true};
+  for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+    const auto backend = make_cuda_backend({.precision = precision});
+    ::testing::internal::CaptureStderr();
+    EXPECT_LT(backend->ops().choose(linear, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
+    EXPECT_LT(backend->ops().choose(conv, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("our own operator"), std::string::npos) << log;
+  }
+}
+
 // Blocks run in a new random order each time: the one that adds up what all of them have left must not matter. 6,400 rows
 // are many chunks.
 TEST(StandInLaunches, SumsDoNotDependOnTheOrderOfBlocks) {

@@ -25,6 +25,9 @@ namespace ddp {
 namespace cuda {
 namespace {
 
+// The seconds of kernels that no plan is to take; finite, since they are added up.
+constexpr double kNever = 1e9;
+
 // Selects the GPU with the first CUDA call; the reason of a failure is determined afterwards.
 cudaDeviceProp take_gpu(const GpuBackendConfig& config) {
   const cudaError_t taken = cudaSetDevice(config.ordinal);
@@ -279,7 +282,12 @@ class CudaOps final : public OpFactory {
     }
     const char* by_rule = timed ? nullptr : own_by_rule(context_, spec);
     if (by_rule != nullptr) return priced(by_rule);
-    if (mma_only(spec, x)) return priced(kMmaKernels);
+    if (mma_only(spec, x)) {
+      KernelChoice only = priced(kMmaKernels);
+      const bool compared = timed && context_.element() == Element::fp32;
+      if (compared && !agrees_with_library(queue_, context_, spec, kMmaKernels, "")) only.seconds = kNever;
+      return only;
+    }
     const auto libraries = [&]() -> std::string {
       if (conv == nullptr) return "";
       return to_text(
@@ -288,7 +296,10 @@ class CudaOps final : public OpFactory {
     };
     KernelChoice choice = priced(libraries());
     if (!timed) return choice;
+    const std::string library = choice.kernels;
+    const bool compared = context_.element() == Element::fp32;
     for (const std::string& own : own_kernels(context_, spec)) {
+      if (compared && !agrees_with_library(queue_, context_, spec, own, library)) continue;
       KernelChoice other = priced(own);
       if (other.seconds < choice.seconds) choice = std::move(other);
     }

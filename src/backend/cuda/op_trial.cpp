@@ -18,9 +18,16 @@ namespace {
 
 // An element of the result may be so far off, relative to the largest one; one of a gradient farther, since rounding decides
 // which gradients pass an activation. Of those that do not, a few in a thousand, each changes the sums that it is in.
-constexpr float kResultTolerance = 0.03F;
-constexpr float kGradientTolerance = 0.15F;
+struct Tolerances {
+  float result;
+  float gradient;
+};
+constexpr Tolerances kJoined = {0.03F, 0.15F};
 constexpr double kMostApart = 0.02;  // of all elements
+// Of one operator in fp32 or tf32, where a library's factors have 11 bits.
+constexpr Tolerances tolerances_of(Precision precision) {
+  return precision == Precision::tf32 ? Tolerances{5e-3F, 2e-2F} : Tolerances{1e-4F, 1e-3F};
+}
 
 // Memory that no kernel has written holds NaN.
 Memory unwritten(DeviceQueue& queue, const CudaContext& context, Element element, std::int64_t count) {
@@ -161,12 +168,15 @@ struct OuterTensors {
 // The same computation by one operator for each spec.
 class SeparateOps {
  public:
-  SeparateOps(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, const Parameters& shared) {
+  // `kernels`: of the only operator, or empty.
+  SeparateOps(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, const Parameters& shared,
+              std::string kernels) {
     std::size_t first = 0;
     for (const OpSpec& spec : specs) {
       const auto* conv = std::get_if<ConvSpec>(&spec);
-      const std::string kernels =
-          conv == nullptr ? "" : to_text(expected_conv_kernels(context, *conv), conv->input_gradient);
+      const bool expected = conv != nullptr && (kernels.empty() || specs.size() > 1);
+      if (expected) kernels = to_text(expected_conv_kernels(context, *conv), conv->input_gradient);
+      if (conv == nullptr) kernels.clear();
       ops_.push_back(make_cuda_op(context, spec, kJoinedLayout, kJoinedLayout, kernels));
       runs_.push_back(std::make_unique<RunnableOp>(queue, context, std::span(&spec, 1), *ops_.back()));
       runs_.back()->share(shared, first);
@@ -241,10 +251,11 @@ std::string names_of(std::span<const OpSpec> specs) {
 }
 
 // What differs; empty if nothing does.
-std::string difference(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
+std::string difference(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op,
+                       const std::string& kernels, const Tolerances& tolerances) {
   const OuterTensors joined(queue, context, specs);
   RunnableOp run(queue, context, specs, op);
-  SeparateOps separate(queue, context, specs, run.parameters());
+  SeparateOps separate(queue, context, specs, run.parameters(), kernels);
   const Element element = context.element();
   const Memory y = unwritten(queue, context, element, joined.out);
   const Memory dx = unwritten(queue, context, element, joined.in);
@@ -255,13 +266,13 @@ std::string difference(DeviceQueue& queue, const CudaContext& context, std::span
   const auto differs = [&](Element of, const Memory& actual, const Memory& expected, std::int64_t count, float most) {
     return share_apart(queue, context, of, actual, expected, count, most) > kMostApart;
   };
-  if (differs(element, joined.y, y, joined.out, kResultTolerance)) return "its result";
-  if (differs(element, joined.dx, dx, joined.in, kGradientTolerance)) return "the gradient of its input";
-  if (differs(element, joined.dx2, dx2, joined.second, kGradientTolerance)) return "the gradient of its second input";
+  if (differs(element, joined.y, y, joined.out, tolerances.result)) return "its result";
+  if (differs(element, joined.dx, dx, joined.in, tolerances.gradient)) return "the gradient of its input";
+  if (differs(element, joined.dx2, dx2, joined.second, tolerances.gradient)) return "the gradient of its second input";
   const std::vector<const Memory*> gradients = separate.parameter_gradients();
   for (std::size_t p = 0; p < gradients.size(); ++p) {
     if (differs(Element::fp32, run.parameters().gradients[p], *gradients[p], run.parameters().counts[p],
-                kGradientTolerance)) {
+                tolerances.gradient)) {
       return fmt::format("the gradient of its parameter {}", p);
     }
   }
@@ -305,20 +316,49 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<cons
   return forward_seconds + fastest_seconds(context.stream, [&] { run.backward(ends); });
 }
 
-bool agrees_with_separate(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
-  const std::string name = fmt::format("the operator that computes {} together", names_of(specs));
+namespace {
+
+// What an operator is compared with.
+struct Comparison {
+  std::string name;     // of the operator, for log lines
+  std::string kernels;  // of the only operator; empty: those that cuDNN expects to be the fastest
+  const char* with;
+  Tolerances tolerances;
+};
+
+// Whether the operator runs and nothing differs; otherwise logs a line.
+bool agrees(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op,
+            const Comparison& comparison) {
   std::string differs;
   const auto compare_them = [&] {
     try {
-      differs = difference(queue, context, specs, op);
+      differs = difference(queue, context, specs, op, comparison.kernels, comparison.tolerances);
     } catch (const Error& error) {
       if (error.code() != ExitCode::out_of_memory) throw;
     }
   };
-  if (!attempt(context.stream, name, compare_them)) return false;
+  if (!attempt(context.stream, comparison.name, compare_them)) return false;
   if (differs.empty()) return true;
-  log_warning("{} is skipped: {} differs from that of separate ones", name, differs);
+  log_warning("{} is skipped: {} differs from that of {}", comparison.name, differs, comparison.with);
   return false;
+}
+
+}  // namespace
+
+bool agrees_with_separate(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
+  return agrees(queue, context, specs, op,
+                {fmt::format("the operator that computes {} together", names_of(specs)), "", "separate ones", kJoined});
+}
+
+bool agrees_with_library(DeviceQueue& queue, const CudaContext& context, OpSpec spec, const std::string& own,
+                         const std::string& library) {
+  // A library's linear layer takes vectors; images are the same values in another order.
+  if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->image = LinearSpec{}.image;
+  const std::span<const OpSpec> one(&spec, 1);
+  const std::unique_ptr<Op> op = make_cuda_op(context, spec, kJoinedLayout, kJoinedLayout, own);
+  return agrees(queue, context, one, *op,
+                {fmt::format("our own operator '{}' of {}", own, names_of(one)), library, "the library's",
+                 tolerances_of(context.precision)});
 }
 
 }  // namespace ddp::cuda

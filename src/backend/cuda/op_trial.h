@@ -32,4 +32,8 @@ double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<cons
 // expects to be the fastest; otherwise logs a line. Without memory to tell it is taken to do so.
 bool agrees_with_separate(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op);
 
+// The same of an operator in fp32 or tf32 with kernels `own`, beside a library's: cuDNN's kernels `library`, or cuBLASLt.
+bool agrees_with_library(DeviceQueue& queue, const CudaContext& context, OpSpec spec, const std::string& own,
+                         const std::string& library);
+
 }  // namespace ddp::cuda
