@@ -25,9 +25,6 @@ namespace ddp {
 namespace cuda {
 namespace {
 
-// The seconds of kernels that no plan is to take; finite, since they are added up.
-constexpr double kNever = 1e9;
-
 // Selects the GPU with the first CUDA call; the reason of a failure is determined afterwards.
 cudaDeviceProp take_gpu(const GpuBackendConfig& config) {
   const cudaError_t taken = cudaSetDevice(config.ordinal);
@@ -284,8 +281,8 @@ class CudaOps final : public OpFactory {
     if (by_rule != nullptr) return priced(by_rule);
     if (mma_only(spec, x)) {
       KernelChoice only = priced(kMmaKernels);
-      const bool compared = timed && context_.element() == Element::fp32;
-      if (compared && !agrees_with_library(queue_, context_, spec, kMmaKernels, "")) only.seconds = kNever;
+      const bool compared = context_.element() == Element::fp32;
+      if (compared && !(timed && agrees_with_library(queue_, context_, spec, kMmaKernels, ""))) only.seconds = kNever;
       return only;
     }
     const auto libraries = [&]() -> std::string {

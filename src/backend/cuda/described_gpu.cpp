@@ -103,7 +103,7 @@ class DescribedOps final : public OpFactory {
     if (const char* own = own_by_rule(context_, spec)) {
       choice.kernels = own;
     } else if (mma_only(spec, x)) {
-      choice.kernels = kMmaKernels;
+      choice = {.kernels = kMmaKernels, .seconds = kNever};
     } else if (conv != nullptr) {
       choice.kernels = to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
     }

@@ -18,6 +18,9 @@ namespace ddp::cuda {
 inline constexpr const char* kMmaKernels = "mma";
 inline constexpr const char* kStemKernels = "stem";
 
+// The seconds of kernels that no plan is to take; finite, since they are added up.
+inline constexpr double kNever = 1e9;
+
 bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y);
 // Throws Error(preflight) for kernels that do not exist on this GPU, Error(out_of_memory) for tensors that are too
 // large for any.
