@@ -1,7 +1,7 @@
-"""Stages `speed` and `compile`: the same training steps in ddp_train and in PyTorch, alternating, and the time of each kernel.
+"""Stages `speed`, `compile` and `variants`: the same training steps in ddp_train and in PyTorch, alternating, and the time of each kernel.
 
-torch.compile takes minutes for a deep network, so it has its own stage. In both, the most important checks come first, and
-each leaves enough time for the rest.
+torch.compile takes minutes for a deep network, so it has its own stage; so have other precisions and ways to start kernels. In
+each, the most important checks come first, and each leaves enough time for the rest.
 """
 
 import csv
@@ -157,12 +157,6 @@ def run(stage):
         checks.append((f"ddp_train {name}", OURS, partial(ours_of, name)))
         checks += [(f"PyTorch {name}, {mode}", THEIRS, partial(theirs_of, name, mode)) for mode in ("eager", "graph")]
         checks.append((f"ddp_train {name} again", OURS, partial(ours_of, name)))
-    checks += [(f"ddp_train {name} without early kernels", OURS, partial(ours_of, name, early=False)) for name in WITHOUT_EARLY]
-    for name, precisions in OTHER_PRECISIONS.items():
-        for precision in precisions:
-            checks.append((f"ddp_train {name} in {precision}", OURS, partial(ours_of, name, precision=precision)))
-            checks += [(f"PyTorch {name} in {precision}, {mode}", THEIRS, partial(theirs_of, name, mode, precision=precision))
-                       for mode in ("eager", "graph")]
     for name in BENCHES:
         checks += [(f"plan of {name}", OURS, partial(plan_of, name)),
                    (f"trace of {name}", OURS, partial(traced_kernels_of, name))]
@@ -175,4 +169,14 @@ def run_compile(stage):
     for name, most in COMPILED.items():
         checks.append((f"ddp_train {name} beside torch.compile", OURS, partial(ours_of, name)))
         checks.append((f"PyTorch {name}, compile", most, partial(theirs_of, name, "compile")))
+    in_shares(stage, checks)
+
+
+def run_variants(stage):
+    checks = [(f"ddp_train {name} without early kernels", OURS, partial(ours_of, name, early=False)) for name in WITHOUT_EARLY]
+    for name, precisions in OTHER_PRECISIONS.items():
+        for precision in precisions:
+            checks.append((f"ddp_train {name} in {precision}", OURS, partial(ours_of, name, precision=precision)))
+            checks += [(f"PyTorch {name} in {precision}, {mode}", THEIRS, partial(theirs_of, name, mode, precision=precision))
+                       for mode in ("eager", "graph")]
     in_shares(stage, checks)
