@@ -27,7 +27,7 @@ void check_exact(const OpSpec& spec, Layout layout, Precision precision) {
 }
 
 // The results, before pooling, of which rounding may decide whether ReLU passes them.
-std::vector<bool> near_kinks(OpSpec spec, const reference::Inputs& in) {
+std::vector<bool> near_zero(OpSpec spec, const reference::Inputs& in) {
   if (auto* conv = std::get_if<ConvSpec>(&spec)) conv->relu = conv->average_pool = false;
   if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->relu = false;
   std::vector<bool> near;
@@ -38,7 +38,7 @@ std::vector<bool> near_kinks(OpSpec spec, const reference::Inputs& in) {
 // Gradients of results that are not near a kink, nor averages of one that is.
 reference::Values random_gradient(const OpSpec& spec, const reference::Inputs& in) {
   reference::Values dy = random_values(batch_of(spec) * output_of(spec).elements());
-  const std::vector<bool> near = near_kinks(spec, in);
+  const std::vector<bool> near = near_zero(spec, in);
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const bool pools = conv != nullptr && conv->average_pool;
   const std::int64_t width = pools ? conv->convolved().width : 1;

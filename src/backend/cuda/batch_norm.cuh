@@ -57,11 +57,11 @@ struct BlockLines {
   // Called by all threads of the block, followed by a barrier before the first use. `channel`: the first one of the thread's
   // column.
   __device__ void fill(const Normalizer& normalizer, std::uint32_t channel, std::uint32_t channels) {
-    const std::uint32_t mine = channel_of_thread(channel, kWidth);
-    if (!has_channel(kWidth) || mine >= channels) return;
-    const Line line = normalizer.line(mine);
-    scale[thread_of_block()] = line.scale;
-    shift[thread_of_block()] = line.shift;
+    with_channel_of_thread(channel, kWidth, channels, [&](std::uint32_t mine) {
+      const Line line = normalizer.line(mine);
+      scale[thread_of_block()] = line.scale;
+      shift[thread_of_block()] = line.shift;
+    });
   }
   // Of channel j of the thread's column.
   __device__ Line line(unsigned j) const { return {scale[threadIdx.x * kWidth + j], shift[threadIdx.x * kWidth + j]}; }
@@ -149,15 +149,14 @@ __device__ inline void put_moments(const Rows& rows, const Mapped& tiling, const
   for (unsigned j = 0; j < kWidth; ++j) tree[j][thread] = sums[j];
   if (threadIdx.y == 0) put_some(shifts, threadIdx.x * kWidth, shift);
   merge_lines(tree, added);
-  const std::uint32_t channel = channel_of_thread(tiling.channel(kWidth), kWidth);
-  if (has_channel(kWidth) && channel < rows.channels) {
+  with_channel_of_thread(tiling.channel(kWidth), kWidth, rows.channels, [&](std::uint32_t channel) {
     const auto count = static_cast<float>(tiling.rows_in(rows, tiling.chunk()));
     const Sums sum = tree[thread % kWidth][thread / kWidth];
     const Moments moments = shifted_moments(count, shifts[thread], sum.first, sum.second);
     float* means = s.partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + channel;
     means[0] = moments.mean;
     means[rows.channels] = moments.squares;
-  }
+  });
   if (!is_last_block(tickets + tiling.group(), tiling.chunks())) return;
   merge_chunks<kWidth>(rows, tiling, s, chunks);
 }

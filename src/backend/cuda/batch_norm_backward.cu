@@ -114,12 +114,12 @@ struct GradientLines {
   alignas(16) float shift[kMostColumns * kWidth];
 
   __device__ void fill(const NormalizerGradient& gradients, std::uint32_t channel, std::uint32_t channels) {
-    const std::uint32_t mine = channel_of_thread(channel, kWidth);
-    if (!has_channel(kWidth) || mine >= channels) return;
-    const GradientLine line = gradients.line(mine);
-    slope_g[thread_of_block()] = line.slope_g;
-    slope_x[thread_of_block()] = line.slope_x;
-    shift[thread_of_block()] = line.shift;
+    with_channel_of_thread(channel, kWidth, channels, [&](std::uint32_t mine) {
+      const GradientLine line = gradients.line(mine);
+      slope_g[thread_of_block()] = line.slope_g;
+      slope_x[thread_of_block()] = line.slope_x;
+      shift[thread_of_block()] = line.shift;
+    });
   }
 };
 

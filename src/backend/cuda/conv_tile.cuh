@@ -227,6 +227,17 @@ __device__ inline void fill_pixels(const TileSource& s, const TileGrid& g, const
   }
 }
 
+// Calls use(position, place in the tile) for the pixels of a pooling window that the tile has, of its four.
+template <class Use>
+__device__ inline void each_pixel_of(const TileVector& window, const TileGrid& g, const TileWindow& w, Use use) {
+#pragma unroll 1
+  for (unsigned position = 0; position < 4; ++position) {
+    const auto line = static_cast<std::uint32_t>(2 * window.line - w.first_line) + position / 2;
+    const auto column = static_cast<std::uint32_t>(2 * window.column - g.first_column) + position % 2;
+    if (line < w.lines && column < g.columns) use(position, line * g.columns + column);
+  }
+}
+
 // The same for relu_and_pool: each value of the pooled gradient is read once, for the four pixels of its window.
 template <unsigned kWidth>
 __device__ inline void fill_windows(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
@@ -246,17 +257,13 @@ __device__ inline void fill_windows(const TileSource& s, const TileGrid& g, cons
     for (unsigned j = 0; j < quarters.kCount; ++j) {
       quarters.words[j] = exists ? word_of(__hmul2(pair_of(quarters.words[j]), __float2bfloat162_rn(0.25F))) : 0;
     }
-#pragma unroll 1
-    for (unsigned position = 0; position < 4; ++position) {
-      const auto line = static_cast<std::uint32_t>(2 * at.line - w.first_line) + position / 2;
-      const auto column = static_cast<std::uint32_t>(2 * at.column - g.first_column) + position % 2;
-      if (line >= w.lines || column >= g.columns) continue;
+    each_pixel_of(at, g, w, [&](unsigned position, std::uint32_t place) {
       Words<__nv_bfloat16, kWidth> passed = quarters;
       for (unsigned j = 0; j < passed.kCount; ++j) {
         passed.words[j] = pass(open.words[j / 2] >> (j % 2 * 16 + position), passed.words[j]);
       }
-      passed.put(place_in_tile(g, tile, line * g.columns + column, at.channel));
-    }
+      passed.put(place_in_tile(g, tile, place, at.channel));
+    });
   }
 }
 
@@ -306,15 +313,11 @@ __device__ inline void fill_parts(const TileSource& s, const TileGrid& g, const 
       continue;
     }
     const Pack<std::uint8_t, kWidth> open = get_pack<kWidth>(opens, offset);
-#pragma unroll 1
-    for (unsigned position = 0; position < 4; ++position) {
-      const auto line = static_cast<std::uint32_t>(2 * at.line - w.first_line) + position / 2;
-      const auto column = static_cast<std::uint32_t>(2 * at.column - g.first_column) + position % 2;
-      if (line >= w.lines || column >= g.columns) continue;
+    each_pixel_of(at, g, w, [&](unsigned position, std::uint32_t place) {
       float passed[kWidth];
       for (unsigned j = 0; j < kWidth; ++j) passed[j] = (open.values[j] >> position & 1U) != 0 ? 0.25F * some[j] : 0.0F;
-      put_parts(s, g, tile, line * g.columns + column, at.channel, passed);
-    }
+      put_parts(s, g, tile, place, at.channel, passed);
+    });
   }
 }
 
@@ -365,7 +368,7 @@ __device__ inline void each_product(std::uint32_t parts, F f) {
 }
 
 // Adds the product of parts of factors, T in memory. Tensor cores truncate what they add to a sum, an error that would grow with the
-// number of steps; for fp32 the sums are therefore added by others (Ootomo and Yokota, "Recovering single precision accuracy from
+// number of steps; for fp32 products are therefore added outside of them (Ootomo and Yokota, "Recovering single precision accuracy from
 // Tensor Cores while surpassing the FP32 theoretical peak performance", 2022).
 template <class T>
 __device__ inline void add_product(float (&sums)[4], const Matrices& a, std::uint32_t b0, std::uint32_t b1) {

@@ -279,11 +279,13 @@ class CudaOps final : public OpFactory {
     }
     const char* by_rule = timed ? nullptr : own_by_rule(context_, spec);
     if (by_rule != nullptr) return priced(by_rule);
+    // Own kernels in fp32 only where they have computed what a library does.
+    const auto trusted = [&](const std::string& own, const std::string& library) {
+      if (context_.element() == Element::bf16) return true;
+      return timed && agrees_with_library(queue_, context_, spec, own, library);
+    };
     if (mma_only(spec, x)) {
-      KernelChoice only = priced(kMmaKernels);
-      const bool compared = context_.element() == Element::fp32;
-      if (compared && !(timed && agrees_with_library(queue_, context_, spec, kMmaKernels, ""))) only.seconds = kNever;
-      return only;
+      return trusted(kMmaKernels, "") ? priced(kMmaKernels) : KernelChoice{.kernels = kMmaKernels, .seconds = kNever};
     }
     const auto libraries = [&]() -> std::string {
       if (conv == nullptr) return "";
@@ -294,9 +296,8 @@ class CudaOps final : public OpFactory {
     KernelChoice choice = priced(libraries());
     if (!timed) return choice;
     const std::string library = choice.kernels;
-    const bool compared = context_.element() == Element::fp32;
     for (const std::string& own : own_kernels(context_, spec)) {
-      if (compared && !agrees_with_library(queue_, context_, spec, own, library)) continue;
+      if (!trusted(own, library)) continue;
       KernelChoice other = priced(own);
       if (other.seconds < choice.seconds) choice = std::move(other);
     }

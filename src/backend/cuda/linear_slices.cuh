@@ -40,6 +40,20 @@ Factor<T> factor_of(const void* values, std::int64_t rows, std::int64_t columns)
   return {as<T>(values), static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns), width, false};
 }
 
+// The adjacent values from element `i` of a factor on that are aligned, asynchronously, or zeros. Not single ones of bf16.
+template <class T>
+__device__ inline void copy_aligned(const Factor<T>& f, bool exists, std::uint32_t i, T* target) {
+  const T* source = f.values + (exists ? i : 0);
+  const std::uint32_t bytes = f.width * sizeof(T);
+  if (bytes == 16) {
+    copy_async_if<16>(exists, target, source);
+  } else if (bytes == 8) {
+    copy_async_if<8>(exists, target, source);
+  } else {
+    copy_async_if<4>(exists, target, source);
+  }
+}
+
 // A product has two factors, whose depths are their columns or their rows; kMasked: the first one may be a gradient behind
 // ReLU, and then there is what that returned, of the same form.
 template <bool kMasked>
@@ -163,20 +177,7 @@ struct Slices<__nv_bfloat16> {
   }
 
  private:
-  // Values of a unit, as many as are aligned, or zeros.
-  static __device__ void copy_aligned(const Factor<__nv_bfloat16>& f, bool exists, std::uint32_t i,
-                                      __nv_bfloat16* target) {
-    const __nv_bfloat16* source = f.values + (exists ? i : 0);
-    if (f.width == 8) {
-      copy_async_if<16>(exists, target, source);
-    } else if (f.width == 4) {
-      copy_async_if<8>(exists, target, source);
-    } else {
-      copy_async_if<4>(exists, target, source);
-    }
-  }
-
-  // The same one by one, with several loads in flight.
+  // Values of a unit one by one, with several loads in flight, or zeros.
   static __device__ void copy_values(const Factor<__nv_bfloat16>& f, bool exists, std::uint32_t i, std::uint32_t column,
                                      Unit* target) {
     Unit unit;
@@ -216,14 +217,7 @@ struct Slices<float> {
 #pragma unroll 1
       for (unsigned j = 0; j < 4; j += f.width) {
         const bool exists = row < f.rows && column + j < f.columns;
-        const float* source = f.values + (exists ? row * f.columns + column + j : 0);
-        if (f.width == 4) {
-          copy_async_if<16>(exists, target, source);
-        } else if (f.width == 2) {
-          copy_async_if<8>(exists, target + j, source);
-        } else {
-          copy_async_if<4>(exists, target + j, source);
-        }
+        copy_aligned(f, exists, row * f.columns + column + j, target + j);
       }
     }
   }

@@ -49,14 +49,14 @@ struct Coefficients {
 
   // Called by all threads of the block, followed by a barrier before the first use.
   __device__ void fill(const Normalizer& normalizer, const ResultGradient& after, unsigned channel) {
-    const unsigned mine = channel_of_thread(channel, kWidth);
-    if (!has_channel(kWidth) || mine >= normalizer.channels) return;
-    const unsigned column = thread_of_block() / kWidth;
-    const unsigned c = thread_of_block() % kWidth;
-    before[column][c] = normalizer.line(mine);
-    before_mean[column][c] = normalizer.means[mine];
-    line[column][c] = after.normalizer.line(mine);
-    gradient[column][c] = after.gradient.line(mine);
+    with_channel_of_thread(channel, kWidth, normalizer.channels, [&](std::uint32_t mine) {
+      const unsigned column = thread_of_block() / kWidth;
+      const unsigned c = thread_of_block() % kWidth;
+      before[column][c] = normalizer.line(mine);
+      before_mean[column][c] = normalizer.means[mine];
+      line[column][c] = after.normalizer.line(mine);
+      gradient[column][c] = after.gradient.line(mine);
+    });
   }
 };
 

@@ -194,11 +194,13 @@ __device__ inline void merge_lines(Sum (&tree)[kWidth][kCount], Merge merge) {
 }
 
 // Where code for each channel of a block's columns would be repeated for those of a column, one thread per channel executes it
-// (Note [Short code] in conv_tile.cuh): thread i has channel i, which is number i % kWidth of column i / kWidth.
-__device__ inline bool has_channel(unsigned width) { return thread_of_block() < blockDim.x * width; }
-// `channel`: that of the thread's column.
-__device__ inline std::uint32_t channel_of_thread(std::uint32_t channel, unsigned width) {
-  return channel - threadIdx.x * width + thread_of_block();
+// (Note [Short code] in conv_tile.cuh): thread i has channel i of the block, which is number i % width of column i / width. Calls
+// use(channel) if the thread has one below `channels`; `column_channel`: the first channel of its column.
+template <class Use>
+__device__ inline void with_channel_of_thread(std::uint32_t column_channel, unsigned width, std::uint32_t channels,
+                                              Use use) {
+  const std::uint32_t channel = column_channel - threadIdx.x * width + thread_of_block();
+  if (thread_of_block() < blockDim.x * width && channel < channels) use(channel);
 }
 
 // Two sums over the same rows.
@@ -245,12 +247,12 @@ template <unsigned kWidth, unsigned kCount, class Mapped>
 __device__ inline void merge_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kCount],
                                         std::uint32_t channel, float* partial) {
   merge_lines(tree, added);
-  const std::uint32_t mine = channel_of_thread(channel, kWidth);
-  if (!has_channel(kWidth) || mine >= rows.channels) return;
-  float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + mine;
-  const Sums sums = tree[thread_of_block() % kWidth][thread_of_block() / kWidth];
-  result[0] = sums.first;
-  result[rows.channels] = sums.second;
+  with_channel_of_thread(channel, kWidth, rows.channels, [&](std::uint32_t mine) {
+    float* result = partial + static_cast<std::size_t>(tiling.chunk()) * 2 * rows.channels + mine;
+    const Sums sums = tree[thread_of_block() % kWidth][thread_of_block() / kWidth];
+    result[0] = sums.first;
+    result[rows.channels] = sums.second;
+  });
 }
 template <unsigned kWidth, unsigned kCount, class Mapped>
 __device__ inline void put_chunk_sums(const Rows& rows, const Mapped& tiling, Sums (&tree)[kWidth][kCount],
@@ -302,8 +304,9 @@ __device__ inline void each_channel(const Whole& whole, const Mapped& tiling, co
   }
   for (unsigned j = 0; j < kSome; ++j) tree[j][thread] = all[j];
   merge_lines(tree, columns, lines, [](const Sum& a, const Sum& b) { return merged(a, b); });
-  const std::uint32_t mine = tiling.group() * blockDim.x * kWidth + thread;
-  if (has_channel(kWidth) && mine < channels) use(mine, tree[thread % kSome][thread / kSome]);
+  const std::uint32_t of_column = (tiling.group() * blockDim.x + threadIdx.x) * kWidth;
+  with_channel_of_thread(of_column, kWidth, channels,
+                         [&](std::uint32_t mine) { use(mine, tree[thread % kSome][thread / kSome]); });
 }
 
 // The sums of all chunks for one channel, valid in line 0, by a block of kChunkColumns x kChunkLines.

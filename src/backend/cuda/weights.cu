@@ -22,10 +22,11 @@ struct Tensor {
   std::uint32_t outputs, channels, taps;
   std::uint32_t tiles;          // of an output channel; blocks of the first product's fragments
   std::uint32_t end_block;      // of this tensor, where those of the next one begin
-  std::uint16_t tile_channels;  // of all tiles but the last one of an output channel; parts of a value of fragments
-  std::uint8_t products;        // of which these are the fragments; 0: it is packed by rows
+  std::uint16_t tile_channels;  // of all tiles but the last one of an output channel
+  std::uint8_t products : 4;    // of which these are the fragments; 0: it is packed by rows
+  std::uint8_t parts : 4;       // of a value of fragments
   bool even;                    // two channels at once
-  Divisor parts[2];             // vectors of channels, also of the last tile; units of the depth of each product
+  Divisor divisors[2];          // vectors of channels, also of the last tile; units of the depth of each product
 };
 
 // The kernel's argument: in constant memory, without a copy that must be up to date.
@@ -62,7 +63,7 @@ struct Tile {
     const std::uint32_t first = tile * t.tile_channels;
     const bool last = tile + 1 == t.tiles;
     channels = last ? t.channels - first : t.tile_channels;
-    vectors = t.parts[last ? 1 : 0];
+    vectors = t.divisors[last ? 1 : 0];
     plain = (static_cast<std::size_t>(output) * t.channels + first) * taps;
     packed = static_cast<std::size_t>(output) * t.channels * taps + first;
   }
@@ -127,7 +128,7 @@ __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::ui
   const bool turned = block >= t.tiles;
   if (turned) block -= t.tiles;
   const Fragments f = turned ? Fragments{t.outputs, t.taps, t.channels} : Fragments{t.channels, t.taps, t.outputs};
-  const Divisor& units = t.parts[turned ? 1 : 0];
+  const Divisor& units = t.divisors[turned ? 1 : 0];
   const std::uint32_t tile = threadIdx.x / 32;
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint32_t tiles = f.tiles();
@@ -150,7 +151,7 @@ __device__ inline void gather_fragments(const Tensor<const float, T>& t, std::ui
       some[2 * half + j] = exists ? weights[(channel + j) * channel_distance] : 0.0F;
     }
   }
-  const std::uint32_t parts = t.tile_channels;
+  const std::uint32_t parts = t.parts;
   auto* to = reinterpret_cast<__nv_bfloat16*>(t.packed) + (block * tiles + tile) * 128 + lane * 4;
   if (turned) to += parts * Fragments{t.channels, t.taps, t.outputs}.elements();
 #pragma unroll 1
@@ -227,10 +228,10 @@ Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_bloc
   std::uint32_t blocks = 0;
   if (shape.has_fragments()) {
     t.products = shape.form == PackedForm::fragments_twice ? 2 : 1;
-    t.tile_channels = static_cast<std::uint16_t>(shape.parts);
+    t.parts = static_cast<std::uint8_t>(shape.parts & 0xF);
     for (unsigned product = 0; product < t.products; ++product) {
       const Fragments f = shape.fragments(product == 1);
-      t.parts[product] = Divisor(f.units());
+      t.divisors[product] = Divisor(f.units());
       blocks += f.groups() * f.steps();
       if (product == 0) t.tiles = blocks;
     }
@@ -241,8 +242,8 @@ Tensor<Plain, Packed> tensor_of(const WeightPacking& w, std::uint32_t first_bloc
     const std::int64_t tile_channels = std::min(shape.channels, fitting / width * width);
     t.tile_channels = static_cast<std::uint16_t>(tile_channels);
     t.tiles = number((shape.channels + tile_channels - 1) / tile_channels);
-    t.parts[0] = Divisor(number(tile_channels / width));
-    t.parts[1] = Divisor(number((shape.channels - (t.tiles - 1) * tile_channels) / width));
+    t.divisors[0] = Divisor(number(tile_channels / width));
+    t.divisors[1] = Divisor(number((shape.channels - (t.tiles - 1) * tile_channels) / width));
     blocks = t.outputs * t.tiles;
   }
   t.end_block = first_block + blocks;
