@@ -270,11 +270,16 @@ TEST(StandInLaunches, JoinedOperatorsThatDifferFromSeparateOnesAreSkipped) {
 TEST(StandInLaunches, OwnOperatorsAgreeWithTheLibrarys) {
   const LinearSpec linear{.batch = 4, .inputs = 40, .outputs = 6, .relu = true, .image = {10, 2, 2}};
   const ConvSpec conv{.batch = 4, .input = {6, 9, 9}, .output_channels = 8, .window = square(3), .relu = true};
+  LinearSpec first_linear = linear;
+  ConvSpec first_conv = conv;
+  first_linear.input_gradient = first_conv.input_gradient = false;
+  const std::vector<OpSpec> specs = {linear, conv, first_linear, first_conv};
   for (const Precision precision : {Precision::fp32, Precision::tf32}) {
     const auto backend = make_cuda_backend({.precision = precision});
     ::testing::internal::CaptureStderr();
-    EXPECT_LT(backend->ops().choose(linear, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
-    EXPECT_LT(backend->ops().choose(conv, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
+    for (const OpSpec& spec : specs) {
+      EXPECT_LT(backend->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
+    }
     const std::string log = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(log.find("our own operator"), std::string::npos) << log;
   }
