@@ -112,10 +112,11 @@ TEST_P(LargeMma, ConvolutionsAgreeWithTheReference) {
        .window = square(2),
        .relu = true,
        .average_pool = true}};
-  for (const ConvSpec& spec : specs) {
+  for (ConvSpec spec : specs) {
     if (GetParam() == Precision::bf16) {
       check_exact(spec, Layout::nhwc, GetParam());
     } else {
+      spec.batch = (spec.batch + 2) / 3;  // each product is six
       check_floats(spec, Layout::nhwc, GetParam());
     }
     if (HasFatalFailure()) return;

@@ -211,16 +211,23 @@ struct Convolution {
     const std::int64_t outputs_of_group = w.sizes[0] / groups();
     each([&](std::int64_t n, std::int64_t k, std::int64_t i, std::int64_t j) {
       const std::int64_t first = k / outputs_of_group * w.sizes[1];
-      for (std::int64_t c = 0; c < w.sizes[1]; ++c) {
-        for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
-          for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
-            const std::int64_t row = i * strides[0] + r * dilations[0] - before[0];
-            const std::int64_t column = j * strides[1] + s * dilations[1] - before[1];
-            if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
-              continue;
-            const std::array<std::size_t, 3> places = {x.at(n, first + c, row, column), w.at(k, c, r, s),
-                                                       y.at(n, k, i, j)};
-            sums[places.at(result)] += values[0][places.at(factors[0])] * values[1][places.at(factors[1])];
+      for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
+        for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
+          const std::int64_t row = i * strides[0] + r * dilations[0] - before[0];
+          const std::int64_t column = j * strides[1] + s * dilations[1] - before[1];
+          if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
+            continue;
+          const std::array<std::size_t, 3> places = {x.at(n, first, row, column), w.at(k, 0, r, s), y.at(n, k, i, j)};
+          const std::array<std::size_t, 3> steps = {static_cast<std::size_t>(x.strides[1]),
+                                                    static_cast<std::size_t>(w.strides[1]), 0};
+          const double* one = values[0].data() + places.at(factors[0]);
+          const double* other = values[1].data() + places.at(factors[1]);
+          double* sum = sums.data() + places.at(result);
+          for (std::int64_t c = 0; c < w.sizes[1]; ++c) {
+            *sum += *one * *other;
+            one += steps.at(factors[0]);
+            other += steps.at(factors[1]);
+            sum += steps.at(result);
           }
         }
       }
