@@ -75,6 +75,9 @@ function(ddp_compile_quickly target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
 endfunction()
 
+# The environment of tests with two threads. Threads that wait must not spin: ctest runs several tests at a time.
+set(ddp_two_threads OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive)
+
 # ddp_test(NAME [WHOLE] SOURCES a.cpp ... LIBS lib ...) defines a GoogleTest program whose cases CTest lists
 # individually, or with WHOLE as one test, for programs that load gigabytes of libraries: CTest runs a program to list
 # its cases, which is slow from a cold disk. Tests use one thread unless they set more, because CTest runs several at a

@@ -181,19 +181,19 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   }
   return std::sqrt(sum);
 }
+double length(const std::vector<float>& a) { return distance(a, std::vector<float>(a.size())); }
 
 void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, const char* what,
                  double tolerance = 1e-4) {
-  EXPECT_LE(distance(actual, expected), tolerance * distance(expected, std::vector<float>(expected.size()))) << what;
+  EXPECT_LE(distance(actual, expected), tolerance * length(expected)) << what;
 }
 
 // Whether a unit is so near a kink of its activation, or two values of a pooling window so near each other, that relative
-// errors of `error` decide how the gradient flows: then it differs between parameters that are moved by as much in opposite
-// directions. `tolerance` is the relative difference of the gradients that a test allows.
+// errors of `error` decide how the gradient flows: then the gradients at parameters that are moved by as much in opposite
+// directions differ by more than `tolerance` times the gradient, which must be above what they differ by otherwise.
 bool near_a_kink(Backend& backend, const Problem& problem, double error, double tolerance) {
   constexpr int kDirections = 4;
   std::mt19937_64 engine{std::random_device{}()};
-  const std::vector<float> zero(problem.parameters.size());
   for (int direction = 0; direction < kDirections; ++direction) {
     Problem up = problem;
     Problem down = problem;
@@ -203,13 +203,13 @@ bool near_a_kink(Backend& backend, const Problem& problem, double error, double 
       down.parameters[i] = static_cast<float>(static_cast<double>(down.parameters[i]) * (1 - step));
     }
     const std::vector<float> gradient = run(backend, up).gradient;
-    if (distance(gradient, run(backend, down).gradient) > tolerance * distance(gradient, zero)) return true;
+    if (distance(gradient, run(backend, down).gradient) > tolerance * length(gradient)) return true;
   }
   return false;
 }
 
-// The first that `draw` gives which is near no kink.
-template <typename Draw>
+// The first problem drawn that is not near a kink.
+template <class Draw>
 Problem away_from_kinks(Draw draw, double error, double tolerance) {
   const auto backend = make_cpu_backend();
   for (int tries = 0; tries < 100; ++tries) {

@@ -209,6 +209,9 @@ struct Convolution {
       }
     };
     const std::int64_t outputs_of_group = w.sizes[0] / groups();
+    // From one input channel to the next.
+    const std::array<std::size_t, 3> steps = {static_cast<std::size_t>(x.strides[1]),
+                                              static_cast<std::size_t>(w.strides[1]), 0};
     each([&](std::int64_t n, std::int64_t k, std::int64_t i, std::int64_t j) {
       const std::int64_t first = k / outputs_of_group * w.sizes[1];
       for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
@@ -218,8 +221,6 @@ struct Convolution {
           if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
             continue;
           const std::array<std::size_t, 3> places = {x.at(n, first, row, column), w.at(k, 0, r, s), y.at(n, k, i, j)};
-          const std::array<std::size_t, 3> steps = {static_cast<std::size_t>(x.strides[1]),
-                                                    static_cast<std::size_t>(w.strides[1]), 0};
           const double* one = values[0].data() + places.at(factors[0]);
           const double* other = values[1].data() + places.at(factors[1]);
           double* sum = sums.data() + places.at(result);
