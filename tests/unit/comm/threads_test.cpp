@@ -57,22 +57,25 @@ TEST(ManyRanks, SumWithinAHost) {
   });
 }
 
-// Two groups at the same time, of the even and of the odd ranks. These cases expect their own numbers of ranks in errors.
-TEST(Groups, Communicate) {
+// The even and the odd ranks, at the same time. These cases expect their own numbers of ranks in errors.
+class TwoGroups : public ::testing::TestWithParam<int> {};
+
+TEST_P(TwoGroups, Communicate) {
   for (const CommunicatorCase& c : testing::communicator_cases()) {
     if (c.name == "SilentRankIsNamed" || c.name == "InterruptFreesAWaitingThread") continue;
-    for (const int size : {1, 2, 3}) {
-      run_as_threads(2 * size, [&](Communicator& ranks) {
-        std::vector<int> members;
-        for (int rank = ranks.rank() % 2; rank < ranks.size(); rank += 2) members.push_back(rank);
-        const std::unique_ptr<Communicator> group = make_group(ranks, members);
-        ASSERT_EQ(group->size(), size);
-        ASSERT_EQ(group->rank(), ranks.rank() / 2);
-        c.body(*group);
-      });
-    }
+    run_as_threads(GetParam(), [&](Communicator& ranks) {
+      std::vector<int> members;
+      for (int rank = ranks.rank() % 2; rank < ranks.size(); rank += 2) members.push_back(rank);
+      const std::unique_ptr<Communicator> group = make_group(ranks, members);
+      ASSERT_EQ(group->size(), ranks.size() / 2);
+      ASSERT_EQ(group->rank(), ranks.rank() / 2);
+      c.body(*group);
+    });
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TwoGroups, ::testing::Values(2, 4, 6),
+                         [](const auto& test) { return "On" + std::to_string(test.param); });
 
 TEST(Groups, ErrorsNameTheRanksOfTheJob) {
   try {
