@@ -19,12 +19,6 @@ function(ddp_mpi_environment out test)
   set(${out} "${DDP_MPI_SETTINGS};OMPI_MCA_orte_tmpdir_base=/tmp/ddp-tests-${DDP_MPI_FOLDER}/${test}" PARENT_SCOPE)
 endfunction()
 
-# ddp_mpi_processors(OUT RANKS): the cores that a test counts as in ctest; its ranks mostly wait for one another.
-function(ddp_mpi_processors out ranks)
-  math(EXPR processors "(${ranks} + 1) / 2")
-  set(${out} ${processors} PARENT_SCOPE)
-endfunction()
-
 # ddp_mpi_test(NAME RANKS 1 2 3 4 SOURCES a.cpp ... LIBS lib ...) defines a GoogleTest program and, for each number of
 # ranks, the CTest case NAME.ranksN, which runs it under mpirun. All ranks run all its tests; a failure on any rank
 # fails the case, and so does a job with fewer ranks than requested.
@@ -37,9 +31,8 @@ function(ddp_mpi_test name)
   foreach(ranks IN LISTS ARG_RANKS)
     add_test(NAME ${name}.ranks${ranks} COMMAND ${DDP_MPIRUN} -np ${ranks} $<TARGET_FILE:${name}>)
     ddp_mpi_environment(environment ${name}.ranks${ranks})
-    ddp_mpi_processors(processors ${ranks})
     set_tests_properties(${name}.ranks${ranks} PROPERTIES
       ENVIRONMENT "${environment};DDP_EXPECT_RANKS=${ranks}"
-      LABELS "distributed;${ARG_LABELS}" PROCESSORS ${processors} TIMEOUT 300)
+      LABELS "distributed;${ARG_LABELS}" PROCESSORS ${ranks} TIMEOUT 300)
   endforeach()
 endfunction()
