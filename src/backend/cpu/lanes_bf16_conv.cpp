@@ -138,8 +138,8 @@ class LanesBf16Conv final : public BlockConv {
     const Bf16* dpre = open_gradient(a, count);
     if (data_tile_ != nullptr) data_gradient(a, dpre, count);
     if (winograd_.has_weights()) {
-      winograd_.add_weights(a.x.bf16(), dpre, count, !is_first, sums_.in(a.workspace));
-      if (is_last) winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
+      winograd_.add_weights(a.x.bf16(), dpre, count, !is_first, is_last ? a.parameter_gradients[0] : nullptr,
+                            sums_.in(a.workspace));
     } else if (amx_.has_weights()) {
       amx_.add_weights(a.x.bf16(), dpre, count, !is_first, is_last ? a.parameter_gradients[0] : nullptr,
                        sums_.in(a.workspace));

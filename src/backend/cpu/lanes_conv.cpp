@@ -155,8 +155,8 @@ class LanesConv final : public BlockConv {
     const float* dpre = open_gradient(a, count);
     if (data_tile_ != nullptr && !both_) data_gradient(a, dpre, count);
     if (winograd_.has_weights()) {
-      winograd_.add_weights(a.x.fp32(), dpre, count, !is_first, sums_.in(a.workspace));
-      if (is_last) winograd_.finish_weights(a.parameter_gradients[0], sums_.in(a.workspace));
+      winograd_.add_weights(a.x.fp32(), dpre, count, !is_first, is_last ? a.parameter_gradients[0] : nullptr,
+                            sums_.in(a.workspace));
     } else if (amx_.has_weights()) {
       amx_.add_weights(a.x.fp32(), dpre, count, !is_first, is_last ? a.parameter_gradients[0] : nullptr,
                        sums_.in(a.workspace));

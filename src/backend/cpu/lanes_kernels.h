@@ -136,14 +136,23 @@ struct WinogradPlane {
   int tile_columns;
   std::int64_t out_row;
 };
-// The weights of `count` output channels, `step` floats apart; for pairs, also of a second input channel, which may be
-// null.
+// The weights of up to 16 output channels and all input channels, and the floats from one channel to the next.
 struct WinogradWeights {
   const float* weights;
-  const float* upper;
-  std::int64_t step;
-  int count;
+  std::int64_t out, in;
+  int outputs, inputs;
   bool flipped;
+};
+// Where they go when they are transformed, of 16 output channels, if necessary with zeros: pieces [input channel or
+// pair of them][width], of which this is the first value, for each frequency `frequency` floats apart.
+struct WinogradPiece {
+  int first, count;  // output channels
+  float* to;
+};
+struct WinogradPacked {
+  const WinogradPiece* pieces;
+  int count, width;
+  std::int64_t frequency;
 };
 // What follows the products of a plane: bias, ReLU, and if they are pooled, the mask as of ConvForward.
 template <class Value>
@@ -153,8 +162,7 @@ struct WinogradResults {
   Value* y;
   std::uint16_t* mask;
 };
-// The transformed weights of up to 16 channels or pairs of them: [frequencies][16].
-using WinogradPack = void (*)(const WinogradWeights& task, float* to);
+using WinogradPack = void (*)(const WinogradWeights& task, const WinogradPacked& to);
 template <class Value>
 struct WinogradKernels {
   WinogradPack weights;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include "backend/cpu/lanes_shapes.h"
@@ -17,7 +16,6 @@ namespace {
 
 using lanes::ConvShape;
 
-constexpr std::size_t kMostFrequencies = 36;
 constexpr int kFrequencies2 = 16;
 // The floats of a band's transformed values, which should stay near the core: about the second-level cache, or more where
 // a band needs so many tiles, since each band reads all weights. Of small images it has those of several blocks, for the
@@ -27,7 +25,7 @@ struct BandLimits {
   int enough_tiles;
 };
 constexpr BandLimits band_limits(WinogradForm form) {
-  if (form.frequencies() <= kFrequencies2) return {320 * 1024, 1};
+  if (form.frequencies() <= kFrequencies2) return {320 * 1024, 8};
   return form.window == 3 ? BandLimits{768 * 1024, 8} : BandLimits{200 * 1024, 4};
 }
 constexpr int kMostTilesTogether = 16;
@@ -39,29 +37,6 @@ template <class Value>
 const lanes::WinogradKernels<Raw<Value>>& kernels_of(WinogradForm form) {
   const lanes::WinogradTable& table = winograd_table(form);
   return of_values<Value>(table.fp32, table.bf16);
-}
-
-// The first `count` values of all frequencies, `step` floats apart.
-template <std::size_t Count>
-void copy_frequencies(const float* from, float* to, std::int64_t step, int frequencies) {
-  for (int f = 0; f < frequencies; ++f) std::memcpy(to + f * step, from + f * kLanes, Count * sizeof(float));
-}
-void copy_frequencies(const float* from, float* to, int count, std::int64_t step, int frequencies) {
-  // The numbers that most tiles have.
-  switch (count) {
-    case 2:
-      return copy_frequencies<2>(from, to, step, frequencies);
-    case 4:
-      return copy_frequencies<4>(from, to, step, frequencies);
-    case 6:
-      return copy_frequencies<6>(from, to, step, frequencies);
-    case 8:
-      return copy_frequencies<8>(from, to, step, frequencies);
-    case 12:
-      return copy_frequencies<12>(from, to, step, frequencies);
-    default:
-      for (int i = 0; i < count; ++i) copy_frequencies<1>(from + i, to + i, step, frequencies);
-  }
 }
 
 }  // namespace
@@ -135,6 +110,10 @@ Winograd::Winograd(const WinogradProblem& problem, const lanes::ForwardTile& til
       threads_(threads),
       plane_(winograd_plane(problem.shape, form.size)),
       band_(winograd_band(problem.shape, form)) {
+  // No more blocks than there are, but as many tiles as are multiplied at a time.
+  const int least_blocks = tiles_of(tile.columns, band_.rows * band_.columns);
+  band_.blocks =
+      static_cast<int>(std::min<std::int64_t>(band_.blocks, std::max<std::int64_t>(problem.blocks, least_blocks)));
   if (problem.pooled) y_plane_ /= 4;
   if (!problem.spreads) return;
   std::swap(sources_, results_);
@@ -185,28 +164,21 @@ void Winograd::pack(const float* weights, std::int64_t group, const Channels& ch
   const std::int64_t group_weights =
       std::int64_t{sources_} * results_ * problem_.shape.kernel_h * problem_.shape.kernel_w;
   const int tile = tile_.channels;
-  const int stored_inputs = stored_channels();
-  alignas(64) std::array<float, kMostFrequencies * kLanes> values{};
+  std::array<lanes::WinogradPiece, kLanes> pieces{};
   for (int begin = 0; begin < channels.count; begin += static_cast<int>(kLanes)) {
     const int stored = std::min(static_cast<int>(kLanes), channels.count - begin);
-    const int count = std::clamp(results_ - channels.first - begin, 0, static_cast<int>(kLanes));
-    const float* first = weights + group * group_weights + (channels.first + begin) * problem_.out;
-    for (int c = 0; c < stored_inputs; ++c) {
-      const float* from = first + (form_.pairs ? 2 * c : c) * problem_.in;
-      const bool both = form_.pairs && 2 * c + 1 < sources_;
-      if (count > 0) {
-        transform({from, both ? from + problem_.in : nullptr, problem_.out, count, problem_.flipped}, values.data());
-      } else {
-        values.fill(0);
-      }
-      int length = 0;
-      for (int lane = 0; lane < stored; lane += length) {
-        const int o = begin + lane;
-        length = std::min(tile - o % tile, stored - lane);
-        float* to = packed + (std::int64_t{o / tile} * stored_inputs + c) * tile + o % tile;
-        copy_frequencies(values.data() + lane, to, length, packed_frequency(), form_.frequencies());
-      }
+    lanes::WinogradPacked to{pieces.data(), 0, tile, packed_frequency()};
+    for (int lane = 0; lane < stored; ++to.count) {
+      const int o = begin + lane;
+      lanes::WinogradPiece& piece = pieces.at(to.count);
+      piece = {lane, std::min(tile - o % tile, stored - lane),
+               packed + std::int64_t{o / tile} * stored_channels() * tile + o % tile};
+      lane += piece.count;
     }
+    const int outputs = std::clamp(results_ - channels.first - begin, 0, static_cast<int>(kLanes));
+    transform({weights + group * group_weights + (channels.first + begin) * problem_.out, problem_.out, problem_.in,
+               outputs, sources_, problem_.flipped},
+              to);
   }
 }
 

@@ -21,8 +21,7 @@ WinogradDirections<Value>::WinogradDirections(const ConvSpec& spec, const LanesC
                   threads);
   }
   if (is_winograd_weights(tiles.weights)) {
-    weights_.emplace(forward_shape(spec), spec.groups, outer_tile(tiles.weights),
-                     winograd_weights_form(tiles.weights, kElement), threads);
+    weights_.emplace(spec, outer_tile(tiles.weights), winograd_weights_form(tiles.weights, kElement), threads);
   }
 }
 
@@ -62,13 +61,13 @@ void WinogradDirections<Value>::data_gradient(const float* weights, const Value*
 
 template <class Value>
 void WinogradDirections<Value>::add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate,
-                                            float* sums) const {
+                                            float* dw, float* sums) const {
   weights_->add(x, dpre,
                 {.count = count,
                  .x_size = kLanes * spec_.input.elements(),
                  .dy_size = kLanes * spec_.convolved().elements(),
                  .accumulate = accumulate},
-                sums);
+                dw, sums);
 }
 
 template class WinogradDirections<Bf16>;

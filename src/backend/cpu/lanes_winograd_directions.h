@@ -39,9 +39,9 @@ class WinogradDirections {
   // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
   void data_gradient(const float* weights, const Value* dpre, Value* dx, std::int64_t count,
                      const DirectionMemory& memory) const;
-  void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* sums) const;
-  // After the last blocks.
-  void finish_weights(float* dw, const float* sums) const { weights_->finish(dw, sums); }
+  // `dw` with the last blocks, otherwise null.
+  void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* dw,
+                   float* sums) const;
 
  private:
   ConvSpec spec_;

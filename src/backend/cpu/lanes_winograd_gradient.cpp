@@ -6,13 +6,19 @@
 #include <type_traits>
 
 #include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/planes.h"
 #include "backend/cpu/values.h"
+#include "base/error.h"
 
 namespace ddp {
 namespace {
 
 // Channels that are transposed into the lanes together.
 constexpr int kTogether = 8;
+// Channels whose sums are computed at once: with the factors, of six by six frequencies about the second-level cache.
+constexpr int kScalarsAtOnce = 48;
+constexpr int kLanesAtOnce = 64;
+constexpr std::int64_t kAtOnceFrequency = kScalarsAtOnce * kLanesAtOnce + kWinogradApart;
 
 template <class Value, class Factor>
 const lanes::WinogradGradientKernels<Raw<Value>, Raw<Factor>>& kernels_of(WinogradForm form) {
@@ -27,6 +33,10 @@ template <class Factor>
 Factor* factors_at(float* memory) {
   return static_cast<Factor*>(static_cast<void*>(memory));
 }
+template <class Factor>
+const Factor* factors_at(const float* memory) {
+  return static_cast<const Factor*>(static_cast<const void*>(memory));
+}
 
 std::int64_t work_of(int in_lanes, int scalars, const lanes::OuterTile& tile) {
   return round_up(in_lanes, kLanes * tile.vectors) * round_up(scalars, tile.rows);
@@ -39,18 +49,19 @@ std::int64_t WinogradGradient::work(const lanes::ConvShape& shape, const lanes::
                   work_of(shape.out_channels, shape.in_channels, tile));
 }
 
-WinogradGradient::WinogradGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::OuterTile& tile,
-                                   WinogradForm form, int threads)
-    : shape_(shape),
-      groups_(groups),
+WinogradGradient::WinogradGradient(const ConvSpec& spec, const lanes::OuterTile& tile, WinogradForm form, int threads)
+    : shape_(forward_shape(spec)),
+      groups_(spec.groups),
+      blocks_(sample_blocks(spec.batch)),
       tile_(tile),
       form_(form),
       threads_(threads),
-      plane_(winograd_plane(shape, form.size)),
-      band_(winograd_band(shape, form)),
-      results_in_lanes_(work_of(shape.out_channels, shape.in_channels, tile) <
-                        work_of(shape.in_channels, shape.out_channels, tile)),
-      width_(round_up(results_in_lanes_ ? shape.out_channels : shape.in_channels, kLanes * tile.vectors) + kLanes) {
+      plane_(winograd_plane(shape_, form.size)),
+      band_(winograd_band(shape_, form)),
+      results_in_lanes_(work_of(shape_.out_channels, shape_.in_channels, tile) <
+                        work_of(shape_.in_channels, shape_.out_channels, tile)),
+      width_(round_up(results_in_lanes_ ? shape_.out_channels : shape_.in_channels, kLanes * tile.vectors) + kLanes) {
+  const lanes::ConvShape& shape = shape_;
   const int rows = form.size * band_.rows;
   const int columns = form.size * band_.columns;
   const auto covered = [&](int results) { return (results - 1) * form.stride + form.window; };
@@ -129,21 +140,56 @@ void WinogradGradient::transform_scalars(const Part<Value>& part, float* memory)
   }
 }
 
+std::int64_t WinogradGradient::sums_elements() const {
+  if (!at_once()) return groups_ * form_.frequencies() * sums_frequency();
+  return threads_ * form_.frequencies() * kAtOnceFrequency;
+}
+
 template <class Factor>
-void WinogradGradient::multiply(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const {
+void WinogradGradient::multiply(int f, const Sums& sums, std::int64_t count, bool accumulate,
+                                const float* memory) const {
   const auto kernel = of_values<Factor>(tile_.winograd, tile_.winograd_pairs);
-  const Factor* scalars = factors_at<Factor>(memory + scalars_begin());
+  const Factor* scalars = factors_at<Factor>(memory + scalars_begin()) + f * scalars_frequency();
+  const std::int64_t plane = kLanes * band_.tiles();
+  kernel({memory + lanes_begin() + f * lanes_frequency() + sums.lane, width_, sums.lanes,
+          raw(scalars + plane * sums.scalar), plane, sums.scalars, count * band_.rows * band_.columns,
+          sums.first + f * sums.frequency, accumulate});
+}
+
+template <class Factor>
+void WinogradGradient::multiply_all(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const {
 #pragma omp parallel for schedule(static) num_threads(threads_)
   for (int f = 0; f < form_.frequencies(); ++f) {
-    kernel({memory + lanes_begin() + f * lanes_frequency(), width_, static_cast<int>(lanes_width()),
-            raw(scalars + f * scalars_frequency()), kLanes * band_.tiles(), scalars_.channels,
-            count * band_.rows * band_.columns, memory + (group * form_.frequencies() + f) * sums_frequency(),
-            accumulate});
+    multiply<Factor>(f,
+                     {0, scalars_.channels, 0, static_cast<int>(lanes_width()),
+                      memory + group * form_.frequencies() * sums_frequency(), sums_frequency()},
+                     count, accumulate, memory);
+  }
+}
+
+template <class Factor>
+void WinogradGradient::multiply_at_once(std::int64_t group, std::int64_t count, float* dw, float* memory) const {
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
+  for (int s = 0; s < scalars_.channels; s += kScalarsAtOnce) {
+    for (int l = 0; l < static_cast<int>(lanes_width()); l += kLanesAtOnce) {
+      const Sums sums{s,
+                      std::min(kScalarsAtOnce, scalars_.channels - s),
+                      l,
+                      std::min(kLanesAtOnce, static_cast<int>(lanes_width()) - l),
+                      memory + omp_get_thread_num() * form_.frequencies() * kAtOnceFrequency,
+                      kAtOnceFrequency};
+      for (int f = 0; f < form_.frequencies(); ++f) multiply<Factor>(f, sums, count, false, memory);
+      finish(group, sums, dw);
+    }
   }
 }
 
 template <class Value, class Factor>
-void WinogradGradient::add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const {
+void WinogradGradient::add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* dw,
+                                   float* memory) const {
+  if (at_once() && (blocks.accumulate || dw == nullptr)) {
+    throw Error(ExitCode::internal, "Winograd's weight gradient got only a part of the samples");
+  }
   for (std::int64_t b = 0; b < blocks.count; b += band_.blocks) {
     const std::int64_t count = std::min<std::int64_t>(band_.blocks, blocks.count - b);
     for (std::int64_t g = 0; g < groups_; ++g) {
@@ -155,40 +201,55 @@ void WinogradGradient::add_factors(const Value* x, const Value* dy, const Blocks
         if (results_in_lanes_) std::swap(lanes, scalars);
         transform_lanes<Value, Factor>(lanes, memory);
         transform_scalars<Value, Factor>(scalars, memory);
-        multiply<Factor>(g, count, blocks.accumulate || b > 0 || band > 0, memory);
+        if (at_once()) {
+          multiply_at_once<Factor>(g, count, dw, memory);
+        } else {
+          multiply_all<Factor>(g, count, blocks.accumulate || b > 0 || band > 0, memory);
+        }
       }
     }
   }
+  if (dw != nullptr && !at_once()) finish_all(dw, memory);
 }
 
 template <class Value>
-void WinogradGradient::add(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const {
+void WinogradGradient::add(const Value* x, const Value* dy, const Blocks& blocks, float* dw, float* memory) const {
   if constexpr (std::is_same_v<Value, Bf16>) {
-    if (form_.pairs) return add_factors<Bf16, Bf16>(x, dy, blocks, memory);
+    if (form_.pairs) return add_factors<Bf16, Bf16>(x, dy, blocks, dw, memory);
   }
-  add_factors<Value, float>(x, dy, blocks, memory);
+  add_factors<Value, float>(x, dy, blocks, dw, memory);
 }
 
-void WinogradGradient::finish(float* dw, const float* memory) const {
+void WinogradGradient::finish(std::int64_t group, const Sums& sums, float* dw) const {
   const auto transform = winograd_table(form_).weights_gradient;
   const std::int64_t taps = std::int64_t{form_.window} * form_.window;
   // Weights between neighbouring channels in the lanes, and between the others.
   const std::int64_t step = results_in_lanes_ ? shape_.in_channels * taps : taps;
   const std::int64_t other = results_in_lanes_ ? taps : shape_.in_channels * taps;
-  const std::int64_t group = std::int64_t{shape_.out_channels} * shape_.in_channels * taps;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
-  for (std::int64_t g = 0; g < groups_; ++g) {
-    for (int s = 0; s < scalars_.channels; ++s) {
-      const float* from = memory + g * form_.frequencies() * sums_frequency() + s * lanes_width();
-      for (std::int64_t c = 0; c < lanes_.channels; c += kLanes) {
-        transform(from + c, sums_frequency(), static_cast<int>(std::min(kLanes, lanes_.channels - c)),
-                  dw + g * group + s * other + c * step, step);
-      }
+  dw += group * std::int64_t{shape_.out_channels} * shape_.in_channels * taps;
+  for (int s = 0; s < sums.scalars; ++s) {
+    const float* from = sums.first + std::int64_t{s} * sums.lanes;
+    for (int c = 0; c < sums.lanes; c += static_cast<int>(kLanes)) {
+      const int count = std::min(static_cast<int>(kLanes), lanes_.channels - sums.lane - c);
+      transform(from + c, sums.frequency, count, dw + (sums.scalar + s) * other + (sums.lane + c) * step, step);
     }
   }
 }
 
-template void WinogradGradient::add(const float*, const float*, const Blocks&, float*) const;
-template void WinogradGradient::add(const Bf16*, const Bf16*, const Blocks&, float*) const;
+void WinogradGradient::finish_all(float* dw, float* memory) const {
+  const auto lanes = static_cast<int>(lanes_width());
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
+  for (std::int64_t g = 0; g < groups_; ++g) {
+    for (int s = 0; s < scalars_.channels; ++s) {
+      finish(g,
+             {s, 1, 0, lanes, memory + g * form_.frequencies() * sums_frequency() + std::int64_t{s} * lanes,
+              sums_frequency()},
+             dw);
+    }
+  }
+}
+
+template void WinogradGradient::add(const float*, const float*, const Blocks&, float*, float*) const;
+template void WinogradGradient::add(const Bf16*, const Bf16*, const Blocks&, float*, float*) const;
 
 }  // namespace ddp

@@ -4,9 +4,8 @@
 // better; it is transposed before it is transformed. Activations are floats or bf16 numbers; products are of floats, or of
 // pairs of bf16 numbers, of two samples.
 //
-//   WinogradGradient gradient(forward_shape(spec), groups, outer_tile, {.size = 4}, threads);
-//   gradient.add(x, dy, {.count = 4, ...}, workspace);       // gradient.floats() floats
-//   gradient.finish(dw, workspace);
+//   WinogradGradient gradient(spec, outer_tile, {.size = 4}, threads);
+//   gradient.add(x, dy, {.count = 4, ...}, dw, workspace);       // gradient.floats() floats
 #pragma once
 
 #include "backend/cpu/lanes_kernels.h"
@@ -16,9 +15,8 @@ namespace ddp {
 
 class WinogradGradient {
  public:
-  // `tile` sums the products. `shape`: of one group, as lanes_shapes.h makes it.
-  WinogradGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::OuterTile& tile, WinogradForm form,
-                   int threads);
+  // `tile` sums the products.
+  WinogradGradient(const ConvSpec& spec, const lanes::OuterTile& tile, WinogradForm form, int threads);
 
   // The multiply-adds of a frequency and sample with such a tile, whole ones.
   static std::int64_t work(const lanes::ConvShape& shape, const lanes::OuterTile& tile);
@@ -31,10 +29,9 @@ class WinogradGradient {
     std::int64_t x_size, dy_size;
     bool accumulate;  // to the sums in memory
   };
+  // `dw` with the last blocks, otherwise null: receives [groups][out][in][window][window].
   template <class Value>
-  void add(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const;
-  // [groups][out][in][window][window] from the sums.
-  void finish(float* dw, const float* memory) const;
+  void add(const Value* x, const Value* dy, const Blocks& blocks, float* dw, float* memory) const;
 
  private:
   // One of the two factors.
@@ -61,27 +58,45 @@ class WinogradGradient {
   void transpose(const Value* values, int row, float* image) const;
   template <class Value, class Factor>
   void transform_scalars(const Part<Value>& part, float* memory) const;
+  // Some channels of both factors, and their sums: [frequency][scalar][lane], `frequency` floats apart.
+  struct Sums {
+    int scalar, scalars, lane, lanes;
+    float* first;
+    std::int64_t frequency;
+  };
+  // Of one frequency and `count` blocks.
   template <class Factor>
-  void multiply(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const;
+  void multiply(int f, const Sums& sums, std::int64_t count, bool accumulate, const float* memory) const;
+  template <class Factor>
+  void multiply_all(std::int64_t group, std::int64_t count, bool accumulate, float* memory) const;
+  template <class Factor>
+  void multiply_at_once(std::int64_t group, std::int64_t count, float* dw, float* memory) const;
   template <class Value, class Factor>
-  void add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const;
+  void add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* dw, float* memory) const;
+  void finish(std::int64_t group, const Sums& sums, float* dw) const;
+  void finish_all(float* dw, float* memory) const;
 
-  // Floats between frequencies of sums and of the factor in the lanes, factors between those of the other, and where
-  // values begin in memory.
+  // Whether one band has all blocks. Then sums are those of some channels at a time, in the cache; those of all may be more
+  // than a cache has room for.
+  bool at_once() const { return band_.bands == 1 && blocks_ <= band_.blocks; }
+  std::int64_t sums_elements() const;
+  // Floats between frequencies of the sums of all channels and of the factor in the lanes, factors between those of the
+  // other, and where values begin in memory.
   std::int64_t sums_frequency() const { return scalars_.channels * lanes_width() + kWinogradApart; }
   std::int64_t lanes_frequency() const { return floats_of(kLanes * band_.tiles() * width_) + kWinogradApart; }
   std::int64_t scalars_frequency() const {
     return kLanes * band_.tiles() * std::int64_t{scalars_.channels} + kWinogradApart;
   }
-  std::int64_t lanes_begin() const { return groups_ * form_.frequencies() * sums_frequency(); }
+  std::int64_t lanes_begin() const { return sums_elements(); }
   std::int64_t scalars_begin() const { return lanes_begin() + form_.frequencies() * lanes_frequency(); }
   std::int64_t image_begin() const { return scalars_begin() + floats_of(form_.frequencies() * scalars_frequency()); }
   // The floats of that many factors.
   std::int64_t floats_of(std::int64_t factors) const { return form_.pairs ? factors / 2 : factors; }
   std::int64_t lanes_width() const { return round_up(lanes_.channels, kLanes); }
 
-  lanes::ConvShape shape_;
+  lanes::ConvShape shape_;  // of one group
   std::int64_t groups_;
+  std::int64_t blocks_;  // all
   lanes::OuterTile tile_;
   WinogradForm form_;
   int threads_;
