@@ -244,8 +244,8 @@ int cheapest(const ConvShape& s, const std::vector<int>& candidates) {
 }
 
 // What takes as long as transforming a weight and reading it in the products of all samples, which it may be too many for the
-// caches to keep: this many multiply-adds (fitted to times of ResNets on a Xeon).
-constexpr double kWeightCost = 230;
+// caches to keep: this many multiply-adds (fitted to times of ResNets on an EPYC with AVX-512).
+constexpr double kWeightCost = 60;
 
 // The candidates with Winograd's algorithm in the form that costs the least; none if no form is worth timing, or if direct products
 // cost less. `weight_cost`: of a weight, or of one for each frequency, in multiply-adds of an element.

@@ -15,7 +15,7 @@ namespace {
 
 // Channels that are transposed into the lanes together.
 constexpr int kTogether = 8;
-// Channels whose sums are computed at once: with the factors, of six by six frequencies about the second-level cache.
+// The most channels whose sums are computed at once: with the factors, of six by six frequencies about the second-level cache.
 constexpr int kScalarsAtOnce = 48;
 constexpr int kLanesAtOnce = 64;
 constexpr std::int64_t kAtOnceFrequency = kScalarsAtOnce * kLanesAtOnce + kWinogradApart;
@@ -169,13 +169,17 @@ void WinogradGradient::multiply_all(std::int64_t group, std::int64_t count, bool
 
 template <class Factor>
 void WinogradGradient::multiply_at_once(std::int64_t group, std::int64_t count, float* dw, float* memory) const {
+  // Whole tiles.
+  const int rows = kScalarsAtOnce / tile_.rows * tile_.rows;
+  const int vectors = kLanesAtOnce / static_cast<int>(kLanes) / tile_.vectors * tile_.vectors;
+  const int width = vectors * static_cast<int>(kLanes);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
-  for (int s = 0; s < scalars_.channels; s += kScalarsAtOnce) {
-    for (int l = 0; l < static_cast<int>(lanes_width()); l += kLanesAtOnce) {
+  for (int s = 0; s < scalars_.channels; s += rows) {
+    for (int l = 0; l < static_cast<int>(lanes_width()); l += width) {
       const Sums sums{s,
-                      std::min(kScalarsAtOnce, scalars_.channels - s),
+                      std::min(rows, scalars_.channels - s),
                       l,
-                      std::min(kLanesAtOnce, static_cast<int>(lanes_width()) - l),
+                      std::min(width, static_cast<int>(lanes_width()) - l),
                       memory + omp_get_thread_num() * form_.frequencies() * kAtOnceFrequency,
                       kAtOnceFrequency};
       for (int f = 0; f < form_.frequencies(); ++f) multiply<Factor>(f, sums, count, false, memory);
