@@ -100,7 +100,7 @@ TEST(LanesWinograd, LargeConvolutionsAgreeWithTheReference) {
   for (const ConvSpec& spec :
        {ConvSpec{.batch = 5, .input = {34, 28, 27}, .output_channels = 37, .window = square(3, 1, 1)},
         ConvSpec{.batch = 81, .input = {37, 4, 4}, .output_channels = 36, .window = square(3, 1, 1)},
-        ConvSpec{.batch = 20, .input = {70, 4, 4}, .output_channels = 130, .window = square(3, 1, 1)},
+        ConvSpec{.batch = 20, .input = {71, 4, 4}, .output_channels = 130, .window = square(3, 1, 1)},
         ConvSpec{.batch = 49, .input = {33, 7, 8}, .output_channels = 24, .window = square(3, 1, 1)},
         ConvSpec{.batch = 35, .input = {34, 28, 27}, .output_channels = 37, .window = square(3, 2, 1)},
         ConvSpec{.batch = 81, .input = {37, 7, 8}, .output_channels = 70, .window = square(3, 2, 1)},

@@ -42,6 +42,7 @@ TEST(ExpectedTiles, OfWinogradDependOnTheWork) {
   using ::testing::HasSubstr;
   EXPECT_THAT(text(64, 28, 64), HasSubstr("forward=lanes.winograd4."));
   EXPECT_THAT(text(512, 4, 64), HasSubstr("forward=lanes.winograd4."));
+  EXPECT_THAT(text(512, 4, 64), HasSubstr("weights=lanes.winograd4."));
   EXPECT_THAT(text(512, 4, 32), HasSubstr("forward=lanes.winograd2."))
       << "too few samples for four times as many weights";
   EXPECT_THAT(text(512, 4, 32), HasSubstr("weights=lanes.winograd4."));
