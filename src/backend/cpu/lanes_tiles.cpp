@@ -52,7 +52,7 @@ ConvShape winograd_products(const WinogradProblem& problem, WinogradForm form) {
   if (problem.spreads) std::swap(products.in_channels, products.out_channels);
   products.out_h = 1;
   products.stride = 1;
-  products.out_w = winograd_band(problem.shape, form).tiles();
+  products.out_w = winograd_band(problem.shape, form, kWinogradBlocks, 1).tiles();
   return products;
 }
 

@@ -29,7 +29,6 @@ constexpr BandLimits band_limits(WinogradForm form) {
   return form.window == 3 ? BandLimits{768 * 1024, 8} : BandLimits{200 * 1024, 4};
 }
 constexpr int kMostTilesTogether = 16;
-constexpr int kMostTogether = 4;
 
 int tiles_of(int size, int tile) { return (size + tile - 1) / tile; }
 
@@ -72,7 +71,7 @@ WinogradProblem winograd_data(const ConvSpec& spec) {
           sample_blocks(spec.batch)};
 }
 
-WinogradBand winograd_band(const ConvShape& shape, WinogradForm form) {
+WinogradBand winograd_band(const ConvShape& shape, WinogradForm form, std::int64_t blocks, int least_tiles) {
   const int all = tiles_of(shape.out_h, form.size);
   const int columns = tiles_of(shape.out_w, form.size);
   const std::int64_t row =
@@ -84,7 +83,9 @@ WinogradBand winograd_band(const ConvShape& shape, WinogradForm form) {
   band.rows = static_cast<int>(std::clamp<std::int64_t>(std::max<std::int64_t>(most / row, enough), 1, all));
   while (all % band.rows != 0) --band.rows;
   band.bands = all / band.rows;
-  band.blocks = band.bands > 1 ? 1 : std::clamp(kMostTilesTogether / (all * columns), 1, kMostTogether);
+  const int most_blocks = band.bands > 1 ? 1 : std::clamp(kMostTilesTogether / (all * columns), 1, kWinogradBlocks);
+  const int least_blocks = tiles_of(least_tiles, band.rows * columns);
+  band.blocks = static_cast<int>(std::min<std::int64_t>(most_blocks, std::max<std::int64_t>(blocks, least_blocks)));
   return band;
 }
 
@@ -109,11 +110,7 @@ Winograd::Winograd(const WinogradProblem& problem, const lanes::ForwardTile& til
       form_(form),
       threads_(threads),
       plane_(winograd_plane(problem.shape, form.size)),
-      band_(winograd_band(problem.shape, form)) {
-  // No more blocks than there are, but as many tiles as are multiplied at a time.
-  const int least_blocks = tiles_of(tile.columns, band_.rows * band_.columns);
-  band_.blocks =
-      static_cast<int>(std::min<std::int64_t>(band_.blocks, std::max<std::int64_t>(problem.blocks, least_blocks)));
+      band_(winograd_band(problem.shape, form, problem.blocks, tile.columns)) {
   if (problem.pooled) y_plane_ /= 4;
   if (!problem.spreads) return;
   std::swap(sources_, results_);

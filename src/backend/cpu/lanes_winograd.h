@@ -1,9 +1,8 @@
 // Winograd's convolution in lanes16: of windows of 3x3 in tiles of 2x2 or 4x4 results, 16 products for 4 results or 36 for
-// 16, instead of 36 or 144; with stride 2 in tiles of 2x2 results, 25 products instead of 36; of windows of 5x5 in tiles of 2x2
-// results, 36 products instead of 100. Windows of
-// values and the weights are transformed, multiplied for each of the 16, 25 or 36 frequencies as a convolution of single
-// pixels, and transformed back. Activations are floats or bf16 numbers; products are of floats, or with size 2 of pairs of
-// bf16 numbers.
+// 16, instead of 36 or 144; with stride 2 in tiles of 2x2 results, 25 products instead of 36; of windows of 5x5 in tiles of
+// 2x2 results, 36 products instead of 100. Windows of values and the weights are transformed, multiplied for each of the 16,
+// 25 or 36 frequencies as a convolution of single pixels, and transformed back. Activations are floats or bf16 numbers;
+// products are of floats, or with size 2 of pairs of bf16 numbers.
 //
 //   Winograd winograd(winograd_forward(spec), tile, {.size = 4}, threads);
 //   winograd.prepare(weights, packed);                          // winograd.packed_elements() floats
@@ -45,14 +44,16 @@ WinogradProblem winograd_forward(const ConvSpec& spec);
 WinogradProblem winograd_data(const ConvSpec& spec);
 
 // How many tiles of results are transformed together: rows of them, which divide all rows, or all of some blocks of 16
-// samples.
+// samples. A band has no more than the `blocks` that there are, unless those have fewer than the `least_tiles` that are
+// multiplied at a time.
 struct WinogradBand {
   int rows, columns, blocks;
   int bands;  // in a block
 
   int tiles() const { return rows * columns * blocks; }
 };
-WinogradBand winograd_band(const lanes::ConvShape& shape, WinogradForm form);
+inline constexpr int kWinogradBlocks = 4;  // the most of a band
+WinogradBand winograd_band(const lanes::ConvShape& shape, WinogradForm form, std::int64_t blocks, int least_tiles);
 // Between the values of frequencies, so that they are not in the same set of a cache.
 inline constexpr std::int64_t kWinogradApart = 80;
 lanes::WinogradPlane winograd_plane(const lanes::ConvShape& shape, int size);

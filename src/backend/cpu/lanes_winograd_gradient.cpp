@@ -57,7 +57,7 @@ WinogradGradient::WinogradGradient(const ConvSpec& spec, const lanes::OuterTile&
       form_(form),
       threads_(threads),
       plane_(winograd_plane(shape_, form.size)),
-      band_(winograd_band(shape_, form)),
+      band_(winograd_band(shape_, form, blocks_, 1)),
       results_in_lanes_(work_of(shape_.out_channels, shape_.in_channels, tile) <
                         work_of(shape_.in_channels, shape_.out_channels, tile)),
       width_(round_up(results_in_lanes_ ? shape_.out_channels : shape_.in_channels, kLanes * tile.vectors) + kLanes) {
