@@ -1,4 +1,4 @@
-// Pointers to activations: device memory whose elements are fp32 or bf16, as the backend stores them.
+// Pointers to activations: device memory whose elements are fp32, bf16 or fp16, as the backend stores them.
 //
 //   Activations y(memory.data() + offset, backend.ops().activation_element());
 //   kernel(y.fp32());                 // throws if the elements are bf16
@@ -27,6 +27,7 @@ class BasicActivations {
   constexpr BasicActivations(std::nullptr_t) {}                                                // NOLINT(*-explicit-*)
   constexpr BasicActivations(Qualified<float>* data) : data_(data) {}                          // NOLINT(*-explicit-*)
   constexpr BasicActivations(Qualified<Bf16>* data) : data_(data), element_(Element::bf16) {}  // NOLINT(*-explicit-*)
+  constexpr BasicActivations(Qualified<Fp16>* data) : data_(data), element_(Element::fp16) {}  // NOLINT(*-explicit-*)
   constexpr BasicActivations(Qualified<void>* data, Element element) : data_(data), element_(element) {}
   // Converts writable to read-only activations.
   template <bool other>
@@ -44,6 +45,10 @@ class BasicActivations {
     if (element_ != Element::bf16 && data_ != nullptr) wrong_element(element_);
     return static_cast<Qualified<Bf16>*>(data_);
   }
+  Qualified<Fp16>* fp16() const {
+    if (element_ != Element::fp16 && data_ != nullptr) wrong_element(element_);
+    return static_cast<Qualified<Fp16>*>(data_);
+  }
 
   // Whether it is null; equality of addresses.
   friend constexpr bool operator==(const BasicActivations& a, std::nullptr_t) { return a.data_ == nullptr; }
@@ -56,5 +61,9 @@ class BasicActivations {
 
 using Activations = BasicActivations<true>;
 using ConstActivations = BasicActivations<false>;
+
+// Element `index` of values in host memory; it is set to the nearest number of its type.
+float value_at(const void* values, Element element, std::size_t index);
+void set_value(void* values, Element element, std::size_t index, float value);
 
 }  // namespace ddp

@@ -37,7 +37,7 @@ class Backend {
 
 // The CPU backend: oneDNN and own kernels, with the number of threads set in OpenMP. Enables flush-to-zero for denormal
 // numbers in the calling thread, in OpenMP's threads and in threads that these start later. In bf16, activations and
-// their gradients are bf16, and fp32 kernels compute on them (bf16_op.cpp); tf32 is computed as fp32, or by AMX.
+// their gradients are bf16, and fp32 kernels compute on them (half_op.cpp), in fp16 always; tf32 is computed as fp32, or by AMX.
 std::unique_ptr<Backend> make_cpu_backend(Precision precision = Precision::fp32);
 // The parts of the CPU backend, for tests that replace one of them.
 std::unique_ptr<OpFactory> make_cpu_ops(Precision precision = Precision::fp32);

@@ -51,6 +51,8 @@ struct LossArguments {
   // label with the larger weight, the first if equal. Both pointers or neither.
   const std::int32_t* other_labels = nullptr;  // [active]; null: not mixed
   const float* label_weights = nullptr;        // [active], w from 0 to 1
+  // Another factor of the gradient, which is read when the work runs; null: none.
+  const double* loss_scale = nullptr;
 };
 
 // The loss of an operator's output, which the operator may compute too; then it sets `done`.

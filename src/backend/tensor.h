@@ -30,10 +30,25 @@ struct Bf16 {
   std::uint16_t bits = 0;
 };
 
+// An IEEE 754 binary16 number: at most 65504, and not less than 6e-8 (base/half.h).
+struct Fp16 {
+  std::uint16_t bits = 0;
+};
+
 // The element type of activations.
-enum class Element { fp32, bf16 };
-constexpr std::size_t bytes_of(Element element) { return element == Element::bf16 ? sizeof(Bf16) : sizeof(float); }
-constexpr std::string_view to_string(Element element) { return element == Element::bf16 ? "bf16" : "fp32"; }
+enum class Element { fp32, bf16, fp16 };
+constexpr std::size_t bytes_of(Element element) { return element == Element::fp32 ? sizeof(float) : sizeof(Bf16); }
+constexpr std::string_view to_string(Element element) {
+  switch (element) {
+    case Element::fp32:
+      return "fp32";
+    case Element::bf16:
+      return "bf16";
+    case Element::fp16:
+      break;
+  }
+  return "fp16";
+}
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 

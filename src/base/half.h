@@ -1,4 +1,4 @@
-// Converts 16-bit floating-point numbers of ONNX and safetensors files to float, which is exact, and from float, which rounds to
+// Converts 16-bit floating-point numbers of files, or of activations, to float, which is exact, and from float, which rounds to
 // the nearest number, ties to even, as PyTorch does.
 //
 //   half_to_float(0x3c00);       // 1

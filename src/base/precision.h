@@ -5,6 +5,6 @@
 
 namespace ddp {
 
-enum class Precision { fp32, tf32, bf16 };
+enum class Precision { fp32, tf32, bf16, fp16 };
 
 }  // namespace ddp

@@ -41,6 +41,8 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("classes", state.classes);
   visit("plans", state.plans);
   visit("fingerprint", state.fingerprint);
+  visit("loss_scale", state.loss_scale);
+  visit("loss_scale_since", state.loss_scale_since);
 }
 
 bool take(const Json& value, std::string& member) {
@@ -96,7 +98,8 @@ bool take(const Json& value, std::vector<T>& member) {
 }  // namespace
 
 std::string to_json(const TrainingState& state) {
-  DDP_ASSERT(std::isfinite(state.best_accuracy) && std::isfinite(state.epoch_loss_sum));
+  DDP_ASSERT(std::isfinite(state.best_accuracy) && std::isfinite(state.epoch_loss_sum) &&
+             std::isfinite(state.loss_scale));
   Json json;
   json["format_version"] = state.format_version;
   for_each_key(state, [&](const char* key, const auto& member) { json[key] = member; });

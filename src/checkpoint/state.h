@@ -47,6 +47,10 @@ struct TrainingState {
   // Fingerprints of the run's inputs, by name (train/fingerprint.h); empty in checkpoints of older versions.
   std::map<std::string, std::string> fingerprint;
 
+  // In fp16, and the step from which on it is in effect (optim/loss_scale.h); 0: of another precision.
+  double loss_scale = 0;
+  std::int64_t loss_scale_since = 0;
+
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 

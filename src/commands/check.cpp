@@ -43,24 +43,15 @@ using Matrix = std::array<float, 4>;
 
 std::string matrix_text(const Matrix& m) { return fmt::format("[[{:g}, {:g}], [{:g}, {:g}]]", m[0], m[1], m[2], m[3]); }
 
-// Activations of a backend may be bf16, the upper half of a float; small whole numbers are exact in it.
+// Small whole numbers are exact in all types of activations.
 std::vector<std::byte> encode(std::span<const float> values, Element element) {
-  const std::size_t element_bytes = bytes_of(element);
-  std::vector<std::byte> bytes(values.size() * element_bytes);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) >> 8 * (sizeof(float) - element_bytes);
-    std::memcpy(bytes.data() + i * element_bytes, &bits, element_bytes);
-  }
+  std::vector<std::byte> bytes(values.size() * bytes_of(element));
+  for (std::size_t i = 0; i < values.size(); ++i) set_value(bytes.data(), element, i, values[i]);
   return bytes;
 }
 Matrix decode(std::span<const std::byte> bytes, Element element) {
-  const std::size_t element_bytes = bytes_of(element);
   Matrix values{};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, bytes.data() + i * element_bytes, element_bytes);
-    values[i] = std::bit_cast<float>(bits << 8 * (sizeof(float) - element_bytes));
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_at(bytes.data(), element, i);
   return values;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kTera = 1e12;
 
-// Teraflops in fp32, tf32 and bf16; the more special names first.
+// Teraflops in fp32, tf32 and bf16, with fp16 as fast as bf16; the more special names first.
 struct GpuPeak {
   std::string_view name;
   double fp32;
@@ -33,6 +33,7 @@ std::optional<double> gpu_peak_flops(std::string_view device, Precision precisio
       case Precision::tf32:
         return gpu.tf32 * kTera;
       case Precision::bf16:
+      case Precision::fp16:
         return gpu.bf16 * kTera;
     }
   }

@@ -293,7 +293,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   const Value& logits = values_.back();
   LossCall loss{loss_,
                 {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
-                 samples.other_labels, samples.label_weights}};
+                 samples.other_labels, samples.label_weights, output.loss_scale}};
   // Label smoothing applies to training only, not to evaluation.
   if (pass == Pass::evaluation) loss.spec.label_smoothing = 0;
   for (Step& step : steps_) {

@@ -124,6 +124,7 @@ struct LossOutput {
   double* loss_sum = nullptr;  // written: the sum over the samples
   double* correct = nullptr;   // added to: right answers
   float gradient_scale = 0;
+  const double* loss_scale = nullptr;  // LossArguments
 };
 
 class Network {

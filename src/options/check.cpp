@@ -1,6 +1,8 @@
 #include "options/check.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -113,6 +115,19 @@ void check_progressive(const DataOptions& o) {
         "--progressive-size requires --progressive-end, the number of epochs before images have the full size, greater "
         "than --progressive-begin {}",
         o.progressive_begin);
+}
+
+void check_loss_scale(const Options& options) {
+  const OptimizerOptions standard;
+  const OptimizerOptions& o = options.optimizer;
+  const bool given = o.loss_scale != standard.loss_scale || o.loss_scale_interval != standard.loss_scale_interval;
+  check(!given || options.model.precision == Precision::fp16, ExitCode::usage,
+        "--loss-scale and --loss-scale-interval have no effect with --precision {}, only with fp16; remove them",
+        to_string(options.model.precision));
+  const auto whole = static_cast<std::uint64_t>(o.loss_scale);
+  check(static_cast<double>(whole) == o.loss_scale && std::has_single_bit(whole), ExitCode::usage,
+        "--loss-scale {} is not a power of two, which changes no digit of a gradient; use {}", o.loss_scale,
+        std::bit_floor(whole));
 }
 
 }  // namespace ddp

@@ -12,5 +12,6 @@ namespace ddp {
 void check_optimizer(const OptimizerOptions& options);
 void check_schedule(const OptimizerOptions& options);
 void check_progressive(const DataOptions& options);
+void check_loss_scale(const Options& options);
 
 }  // namespace ddp

@@ -213,7 +213,9 @@ struct OptimizerOptions {
   std::int64_t max_steps = 0;  // 0: no limit
   std::uint64_t seed = 1;
   OnNonFinite on_nonfinite = OnNonFinite::stop;
-  std::int64_t nonfinite_limit = 10;  // steps that skip and rollback put up with
+  std::int64_t nonfinite_limit = 10;        // steps that skip and rollback put up with
+  double loss_scale = 65536;                // with fp16, at first; a power of two
+  std::int64_t loss_scale_interval = 2000;  // steps after which it is doubled; 0: never
   bool deterministic = false;
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
@@ -353,7 +355,7 @@ constexpr auto enum_names(LogLevel) { return std::to_array<std::string_view>({"d
 constexpr auto enum_names(InitKind) {
   return std::to_array<std::string_view>({"default", "pytorch", "normal", "xavier", "kaiming"});
 }
-constexpr auto enum_names(Precision) { return std::to_array<std::string_view>({"fp32", "tf32", "bf16"}); }
+constexpr auto enum_names(Precision) { return std::to_array<std::string_view>({"fp32", "tf32", "bf16", "fp16"}); }
 constexpr auto enum_names(DeviceChoice) { return std::to_array<std::string_view>({"auto", "cuda", "cpu"}); }
 constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }

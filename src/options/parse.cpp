@@ -308,6 +308,7 @@ void check_combinations(const Options& options) {
   check_optimizer(o);
   check_schedule(o);
   check_progressive(options.data);
+  check_loss_scale(options);
   check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,
         o.epochs);
   check(!options.model.new_classifier || !options.model.init_from.empty() || options.model.model.ends_with(".onnx"),

@@ -275,6 +275,12 @@ void add_training(std::vector<OptionSpec>& table) {
                    "without an update; rollback: go on with the weights of the newest checkpoint");
   optimizer.integer("nonfinite-limit", &O::nonfinite_limit, 1, kUnbounded,
                     "--on-nonfinite skip, rollback: end with code 6 after more than this many such steps");
+  optimizer.real(
+      "loss-scale", &O::loss_scale, {1, 16777216},
+      "--precision fp16: factor of the loss, which keeps small gradients from becoming zero, in the first step; "
+      "a power of two, which is halved whenever the gradient overflows");
+  optimizer.integer("loss-scale-interval", &O::loss_scale_interval, 0, kUnbounded,
+                    "--precision fp16: steps without overflow after which the factor is doubled; 0: never");
   optimizer.on_off("deterministic", &O::deterministic,
                    "bit-identical results in every run with the same --logical-shards, on any number of ranks");
 }

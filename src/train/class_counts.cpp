@@ -44,11 +44,11 @@ void ClassCounter::enqueue() { queue_.download(logits_.data(), network_.logits()
 
 void ClassCounter::read_logits(std::size_t sample) {
   const Shape shape{classes_, 1, 1};
-  const bool bf16 = network_.logits().element() == Element::bf16;
+  const Element element = network_.logits().element();
   for (std::int64_t c = 0; c < classes_; ++c) {
     const auto at = static_cast<std::size_t>(
         element_offset(shape, network_.logits_layout(), static_cast<std::int64_t>(sample), c, 0, 0));
-    row_[static_cast<std::size_t>(c)] = bf16 ? float_of_bf16(logits_.at<Bf16>(0)[at].bits) : logits_.at<float>(0)[at];
+    row_[static_cast<std::size_t>(c)] = value_at(logits_.data(), element, at);
   }
 }
 

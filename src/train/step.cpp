@@ -69,6 +69,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       exchange_(parts.exchange),
       pipeline_(parts.pipeline),
       share_(parts.share),
+      scales_loss_(settings.scales_loss),
       joint_squares_(pipeline_ != nullptr || !reducer_.config().whole() || !held_.empty()),
       record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
@@ -193,7 +194,8 @@ void TrainStep::forward(Network& network, const float* parameters, std::int64_t 
   set_exchange(shard - plan_.shards_of(rank_).begin, samples);
   note_phase(WorkPhase::forward);
   network.forward(Pass::training, state, stage_.samples(first, range.size()),
-                  {device(Slot::losses) + shard, device(Slot::correct), 1.0F / static_cast<float>(samples)});
+                  {device(Slot::losses) + shard, device(Slot::correct), 1.0F / static_cast<float>(samples),
+                   scales_loss_ ? &message_.at<StepControl>(control_at())->loss_scale : nullptr});
 }
 
 void TrainStep::backward(Network& network, const float* parameters) {
@@ -300,7 +302,8 @@ StepResult TrainStep::result_of(const InFlight& step) const {
     return result;
   }
   const auto* squares = step.message.at<double>(squares_at());
-  result.grad_norm = std::sqrt(std::accumulate(squares, squares + squares_count(), 0.0));
+  result.grad_norm =
+      std::sqrt(std::accumulate(squares, squares + squares_count(), 0.0)) / step.input.control.loss_scale;
   const auto hash = [&](std::size_t which, std::size_t count) {
     return count == 0 ? 0 : XXH3_64bits(step.message.data() + sample_at(which), count * sizeof(float));
   };

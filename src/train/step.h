@@ -113,6 +113,7 @@ struct StepParts {
 inline constexpr std::size_t kMostStepsAhead = 16;
 
 struct StepSettings {
+  bool scales_loss = false;  // by StepControl::loss_scale
   bool record = false;       // record whole steps if backend and reducer support it
   std::size_t ahead = 1;     // steps that may have begun when the host reads the result of the first; 1 in a pipeline
   std::size_t together = 1;  // loaded steps that may begin at once, up to `ahead`
@@ -247,6 +248,7 @@ class TrainStep {
   ShardExchange* exchange_;
   PipelineRun* pipeline_;
   HostShare* share_;
+  bool scales_loss_;
   bool joint_squares_;  // each rank counts some of the gradient's squares
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before

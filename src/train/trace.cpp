@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/error.h"
@@ -11,13 +10,6 @@
 
 namespace ddp {
 namespace {
-
-double value_at(Element element, const std::vector<std::byte>& bytes, std::size_t i) {
-  const void* data = bytes.data();
-  if (element == Element::fp32) return static_cast<double>(static_cast<const float*>(data)[i]);
-  const auto bits = static_cast<std::uint32_t>(static_cast<const Bf16*>(data)[i].bits) << 16U;
-  return static_cast<double>(std::bit_cast<float>(bits));
-}
 
 void count(TraceRow& row, double value) {
   if (!std::isfinite(value)) {
@@ -39,7 +31,7 @@ TraceRow row_of(DeviceQueue& queue, const Observed& seen) {
   queue.synchronize();
   if (seen.samples == 0) {
     for (std::int64_t i = 0; i < stored; ++i) {
-      count(row, value_at(seen.values.element(), bytes, static_cast<std::size_t>(i)));
+      count(row, value_at(bytes.data(), seen.values.element(), static_cast<std::size_t>(i)));
     }
     return row;
   }
@@ -49,7 +41,7 @@ TraceRow row_of(DeviceQueue& queue, const Observed& seen) {
       for (std::int64_t y = 0; y < seen.shape.height; ++y) {
         for (std::int64_t x = 0; x < seen.shape.width; ++x) {
           const auto at = static_cast<std::size_t>(element_offset(seen.shape, seen.layout, n, c, y, x));
-          count(row, value_at(seen.values.element(), bytes, at));
+          count(row, value_at(bytes.data(), seen.values.element(), at));
         }
       }
     }

@@ -31,7 +31,8 @@ Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun
             e.statistics.get(), e.options.output.recording, sums_in_rank_order(statistic_ranks.get()), &e.slices,
             exchange ? &exchange->shards() : nullptr, pipeline.get(), e.share.get()},
            e.batch, e.place.replica,
-           {.record = e.options.device.cuda_graph != GraphMode::off,
+           {.scales_loss = e.options.model.precision == Precision::fp16,
+            .record = e.options.device.cuda_graph != GraphMode::off,
             .ahead = steps_in_flight(e),
             // So that the device has others while the host reads the results of one half.
             .together = images.resident == nullptr ? 1 : std::max<std::size_t>(1, steps_in_flight(e) / 2)}) {}
@@ -99,7 +100,9 @@ ExitCode Trainer::run() {
     if (training_images(experiment_, run_.cursor().epoch).network != images_.network) rebuild();
     while (const std::size_t count = steps_to_begin()) begin_steps(count);
     const BegunStep step = begun_.front();
-    const StepResult result = finish_step();
+    const std::optional<StepResult> finished = finish_step();
+    if (!finished) continue;
+    const StepResult& result = *finished;
     if (!result.finite) handle_non_finite(result, step.samples, step.lr);
     stopping_ = stopping_ || result.request.stop;
     checkpoint_due_ = checkpoint_due_ || result.request.checkpoint;
@@ -166,11 +169,12 @@ void Trainer::begin_steps(std::size_t count) {
   }
 }
 
-// The first one in flight.
-StepResult Trainer::finish_step() {
+// The first one in flight; nothing if it is to be repeated.
+std::optional<StepResult> Trainer::finish_step() {
   const std::int64_t number = run_.step() + 1;
   note_step(number);
   const StepResult result = engine_->step.finish();
+  if (!result.finite && lowers_loss_scale(result)) return std::nullopt;
   const BegunStep step = begun_.front();
   begun_.pop_front();
   // The times of steps do not overlap. Those of sums are the last step's that has begun.

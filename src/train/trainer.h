@@ -114,7 +114,8 @@ class Trainer {
   bool begins_another() const;
   std::size_t steps_to_begin() const;
   void begin_steps(std::size_t count);
-  StepResult finish_step();
+  std::optional<StepResult> finish_step();
+  bool lowers_loss_scale(const StepResult& result);
   void read_from_here();
   Batch next_batch();
   Batch read_again(std::int64_t samples);

@@ -87,7 +87,9 @@ void Trainer::load_steps() {
 
 // Of a step of the cursor's epoch.
 StepInput Trainer::input_of(std::int64_t step) const {
-  return {schedule_.control(step), experiment_.batch.batch_of_step(run_.cursor().step + step - run_.step()), {}};
+  StepControl control = schedule_.control(step);
+  control.loss_scale = run_.loss_scale().at(step);
+  return {control, experiment_.batch.batch_of_step(run_.cursor().step + step - run_.step()), {}};
 }
 
 // From the cursor on.

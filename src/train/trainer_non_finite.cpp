@@ -30,6 +30,21 @@ void Trainer::check_learning_rate(const StepInput& input) {
                    ranks_.rank() == 0);
 }
 
+// A gradient that overflows in fp16 is computed again with a lower loss scale, by all ranks: nothing was changed by the step
+// or by those that have begun meanwhile. The loss does not depend on its scale.
+bool Trainer::lowers_loss_scale(const StepResult& result) {
+  const double scale = run_.loss_scale().at(run_.step());
+  if (!std::isfinite(result.loss) || !run_.loss_scale().lower(run_.step())) return false;
+  dropped_ = engine_->step.resume();
+  begun_.clear();
+  if (output_ != nullptr) {
+    log_info("step {}: the gradient overflows in fp16 with a loss scale of {:.0f}; repeated with {:.0f}",
+             run_.step() + 1, scale, scale / 2);
+  }
+  read_from_here();
+  return true;
+}
+
 // Every rank knows that the step was not finite, and has not updated since, nor have steps that have begun meanwhile.
 // All of them look for the cause; then the run ends, or goes on behind this step.
 void Trainer::handle_non_finite(const StepResult& result, std::int64_t samples, double lr) {

@@ -20,6 +20,7 @@
 #include "comm/communicator.h"
 #include "job/mpi_session.h"
 #include "optim/lookahead.h"
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "run_folder/run_folder.h"
 #include "train/batch_stream.h"
@@ -51,6 +52,8 @@ class TrainingRun {
   std::vector<TensorView> optimizer_state();
 
   Optimizer& optimizer() { return optimizer_; }
+  LossScale& loss_scale() { return loss_scale_; }
+  const LossScale& loss_scale() const { return loss_scale_; }
   // After this step, from 1: pulls weights and running statistics to the slow ones, if --lookahead wants it here and
   // `skip` does not forbid it (FlatMath::pull).
   void look_ahead(std::int64_t step, const double* skip);
@@ -94,6 +97,7 @@ class TrainingRun {
   Experiment& experiment_;
   Communicator& ranks_;
   Optimizer optimizer_;
+  LossScale loss_scale_;
   LookaheadConfig lookahead_;
   Memory slow_;  // the slow weights of --lookahead
   TrainingState constant_state_;

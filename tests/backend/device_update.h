@@ -70,17 +70,18 @@ struct DeviceUpdate {
 
   // `momentum` (or beta1) defaults to that of the settings.
   void update(const std::vector<float>& gradient, double lr, double step, double skip,
-              std::optional<double> momentum = std::nullopt) {
+              std::optional<double> momentum = std::nullopt, double loss_scale = 1) {
     const DeviceArray<float> g(backend, gradient);
-    set_step(lr, step, skip, momentum);
+    set_step(lr, step, skip, momentum, loss_scale);
     a.gradient = g.data();
     backend.math().update(a);
     backend.queue().synchronize();
   }
 
   // What the next update reads.
-  void set_step(double lr, double step, double skip, std::optional<double> momentum = std::nullopt) {
-    control.set({StepControl{lr, momentum.value_or(a.settings.own_momentum()), step, kFullLr}});
+  void set_step(double lr, double step, double skip, std::optional<double> momentum = std::nullopt,
+                double loss_scale = 1) {
+    control.set({StepControl{lr, momentum.value_or(a.settings.own_momentum()), step, kFullLr, loss_scale}});
     skipped.set({skip});
   }
 

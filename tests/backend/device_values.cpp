@@ -55,29 +55,20 @@ bool DeviceActivation::zero_from(std::int64_t active) const {
 }
 
 std::vector<float> DeviceActivation::stored() const {
-  std::vector<float> values(elements());
-  if (backend_.ops().activation_element() == Element::fp32) {
-    backend_.queue().download(values.data(), memory_.data(), values.size() * sizeof(float));
-    backend_.queue().synchronize();
-    return values;
-  }
-  std::vector<std::uint16_t> halves(elements());
-  backend_.queue().download(halves.data(), memory_.data(), halves.size() * sizeof(std::uint16_t));
+  const Element element = backend_.ops().activation_element();
+  std::vector<std::byte> bytes(elements() * bytes_of(element));
+  backend_.queue().download(bytes.data(), memory_.data(), bytes.size());
   backend_.queue().synchronize();
-  for (std::size_t i = 0; i < halves.size(); ++i) values[i] = float_of_bf16(halves[i]);
+  std::vector<float> values(elements());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_at(bytes.data(), element, i);
   return values;
 }
 
 void DeviceActivation::set_stored(const std::vector<float>& values) {
-  if (backend_.ops().activation_element() == Element::fp32) {
-    backend_.queue().upload(memory_.data(), values.data(), values.size() * sizeof(float));
-    backend_.queue().synchronize();
-    return;
-  }
-  std::vector<std::uint16_t> halves;
-  halves.reserve(values.size());
-  for (const float value : values) halves.push_back(bf16_bits(value));
-  backend_.queue().upload(memory_.data(), halves.data(), halves.size() * sizeof(std::uint16_t));
+  const Element element = backend_.ops().activation_element();
+  std::vector<std::byte> bytes(values.size() * bytes_of(element));
+  for (std::size_t i = 0; i < values.size(); ++i) set_value(bytes.data(), element, i, values[i]);
+  backend_.queue().upload(memory_.data(), bytes.data(), bytes.size());
   backend_.queue().synchronize();
 }
 

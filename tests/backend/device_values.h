@@ -43,7 +43,7 @@ class DeviceArray {
   Memory memory_;
 };
 
-// An activation in the given layout and the backend's element type (fp32 or bf16), accessed as plain values in double.
+// An activation in the given layout and the backend's element type, accessed as plain values in double.
 class DeviceActivation {
  public:
   DeviceActivation(Backend& backend, std::int64_t batch, const Shape& shape, Layout layout);

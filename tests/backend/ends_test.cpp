@@ -272,9 +272,13 @@ class SoftmaxCrossEntropy : public EveryBackend {
     const DeviceArray<float> weights(backend(), mixed ? test.weights : std::vector<float>(test.labels.size()));
     const DeviceArray<double> results(backend(), {99, 3});
     const LossSpec spec{test.batch, test.classes, layout, static_cast<float>(test.smoothing)};
+    // The factor of the gradient, 0.25, is divided in two in some cases.
+    const bool scaled = test.batch % 2 == 1;
+    const DeviceArray<double> loss_scale(backend(), {8});
     backend().ops().softmax_cross_entropy(
-        spec, {logits.data(), labels.data(), test.active, gradient.data(), 0.25F, results.data(), results.data() + 1,
-               mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr});
+        spec, {logits.data(), labels.data(), test.active, gradient.data(), scaled ? 0.25F / 8 : 0.25F, results.data(),
+               results.data() + 1, mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr,
+               scaled ? loss_scale.data() : nullptr});
     const std::vector<double> sums = results.get();
     const std::string what =
         fmt::format("{} of {} samples, {} classes, {}", test.active, test.batch, test.classes, to_string(layout));

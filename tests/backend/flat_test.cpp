@@ -1,6 +1,7 @@
 // Sums and checks of flat buffers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "backend/backend_case.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
+#include "base/half.h"
 
 namespace ddp {
 namespace {
@@ -137,22 +139,46 @@ TEST_P(Flat, SquaresAreSummed) {
   }
 }
 
+// The bits of the rounded values, and these as floats again.
+template <class Half>
+void check_rounding(Backend& backend, const std::vector<float>& values, std::uint16_t (*to_half)(float),
+                    float (*to_float)(std::uint16_t)) {
+  const DeviceArray<float> floats(backend, values);
+  const DeviceArray<Half> rounded(backend, std::vector<Half>(values.size()));
+  backend.math().convert(rounded.data(), floats.data(), values.size());
+  const std::vector<Half> bits = rounded.get();
+  const DeviceArray<float> back(backend, std::vector<float>(values.size()));
+  backend.math().convert(back.data(), rounded.data(), values.size());
+  const std::vector<float> again = back.get();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(bits[i].bits, to_half(values[i])) << values[i];
+    ASSERT_EQ(again[i], to_float(bits[i].bits)) << values[i];
+  }
+}
+
 TEST_P(Flat, FloatsAreRoundedToBf16AndBack) {
   std::vector<float> values = random_floats(3001);
   values[0] = kInfinity;
   values[1] = 1.0F + 1.0F / 256;  // a tie: rounds to even
   values[2] = 1.0F + 3.0F / 256;
-  const DeviceArray<float> floats(backend(), values);
-  const DeviceArray<Bf16> rounded(backend(), std::vector<Bf16>(values.size()));
-  backend().math().convert(rounded.data(), floats.data(), values.size());
-  const std::vector<Bf16> bits = rounded.get();
-  const DeviceArray<float> back(backend(), std::vector<float>(values.size()));
-  backend().math().convert(back.data(), rounded.data(), values.size());
-  const std::vector<float> again = back.get();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(bits[i].bits, bf16_bits(values[i])) << values[i];
-    ASSERT_EQ(again[i], float_of_bf16(bits[i].bits)) << values[i];
-  }
+  check_rounding<Bf16>(backend(), values, bf16_bits, float_of_bf16);
+}
+
+TEST_P(Flat, FloatsAreRoundedToFp16AndBack) {
+  std::vector<float> values = random_floats(3001);
+  // Ties of normal and subnormal numbers, the ends of both, and what is beyond them.
+  const std::vector<float> special = {kInfinity, -kInfinity, 1.0F + 0x1p-11F, 1.0F + 0x3p-11F, 65504,
+                                      65519.99F, 65520,      -70000,          0x1p-14F,        0x1p-14F - 0x1p-25F,
+                                      0x1p-24F,  0x3p-25F,   -0x5p-25F,       0x1p-25F,        0x1.000002p-25F,
+                                      1e-30F,    -0.0F};
+  std::copy(special.begin(), special.end(), values.begin());
+  for (std::size_t i = 1000; i < 2000; ++i) values[i] *= std::ldexp(1.0F, -static_cast<int>(i % 30));
+  for (std::size_t i = 2000; i < 3000; ++i) values[i] *= std::ldexp(1.0F, static_cast<int>(i % 20));
+  check_rounding<Fp16>(backend(), values, float_to_half, half_to_float);
+  const DeviceArray<float> nan(backend(), {std::nanf("")});
+  const DeviceArray<Fp16> rounded(backend(), std::vector<Fp16>(1));
+  backend().math().convert(rounded.data(), nan.data(), 1);
+  EXPECT_TRUE(std::isnan(half_to_float(rounded.get()[0].bits)));
 }
 
 TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {

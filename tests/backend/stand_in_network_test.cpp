@@ -246,6 +246,13 @@ TEST(StandInNetwork, ComputesTheSameInBf16) {
           0.2, 2e-2);
 }
 
+// Likewise with relative errors of 5e-4.
+TEST(StandInNetwork, ComputesTheSameInFp16) {
+  const Problem problem = away_from_kinks([] { return Problem(make_graph()); }, 1e-3, 4e-2);
+  compare(run(*make_cuda_backend({.precision = Precision::fp16}), problem), run(*make_cpu_backend(), problem), 1e-2,
+          5e-2, 5e-3);
+}
+
 TEST(StandInNetwork, ComputesWhatTheCpuComputesWithJoinedOperators) {
   const Problem problem = away_from_kinks([] { return Problem(make_inverted_residuals()); }, 1e-6, 5e-5);
   const Outcome expected = run(*make_cpu_backend(), problem);

@@ -151,6 +151,26 @@ TEST_P(Update, IsSkippedOnRequest) {
   }
 }
 
+// A power of two changes no bit of what is computed from the gradient.
+TEST_P(Update, DividesTheGradientByItsLossScale) {
+  constexpr float kScale = 4096;
+  const std::vector<ParameterSegment> segments = {{0, 3 * kUpdateChunk}, {3 * kUpdateChunk, 55, 2, 0, true}};
+  const std::vector<UpdateSettings> forms = all_forms();
+  for (std::size_t f = 0; f < forms.size(); ++f) {
+    const std::vector<float> initial = random_floats(3 * kUpdateChunk + 55);
+    DeviceUpdate plain(backend(), initial, segments, forms[f]);
+    DeviceUpdate scaled(backend(), initial, segments, forms[f]);
+    for (const double step : {1.0, 2.0}) {
+      std::vector<float> gradient = random_gradient(std::ssize(initial));
+      plain.update(gradient, 0.05, step, 0);
+      for (float& value : gradient) value *= kScale;
+      scaled.update(gradient, 0.05, step, 0, std::nullopt, kScale);
+    }
+    EXPECT_EQ(scaled.weights.get(), plain.weights.get()) << described(forms[f], f);
+    EXPECT_NE(plain.weights.get(), initial);
+  }
+}
+
 TEST_P(Update, GivesTheSameBitsAgain) {
   const std::vector<ParameterSegment> segments = {{0, 3 * kUpdateChunk}, {3 * kUpdateChunk, 55, 2, 0, true}};
   const std::vector<float> initial = random_floats(3 * kUpdateChunk + 55);

@@ -29,11 +29,11 @@ NETWORKS = {
 # measured: DRAWS runs on the CPU from weights whose lower 16 bits are random, noise of twice the variance of one rounding
 # to bf16. A layer in bf16 rounds three or four times (weights, convolution, normalisation, sum), so its noise has at most
 # twice the variance of theirs, and DRIFTS times their largest difference up to a step is 3.5 deviations or more.
-TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 4e-3}  # of bf16: the rounding of a logit, 2^-8
+TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 4e-3, "fp16": 1e-3}  # of bf16: the rounding of a logit, 2^-8
 DRIFTS = 5
 DRAWS = 3
-# tf32 keeps three bits more than bf16.
-SHARE_OF_NOISE = {"fp32": 0, "tf32": 1 / 8, "bf16": 1}
+# tf32 and fp16 keep three bits more than bf16.
+SHARE_OF_NOISE = {"fp32": 0, "tf32": 1 / 8, "bf16": 1, "fp16": 1 / 8}
 
 
 def tolerances(precision, losses, again, noisy=()):

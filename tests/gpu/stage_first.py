@@ -100,6 +100,24 @@ def losses_of(network, precision, graph):
     return run
 
 
+def overflow(check):
+    """Steps whose gradient overflows are repeated with a lower loss scale, also those of a recorded step."""
+    ways = []
+    for graph, in_flight in (("on", 4), ("off", 1)):
+        folder = check.folder(f"run-{graph}")
+        ended = check.expect(check.ddp([*networks.NETWORKS["lenet"], *networks.COMMON, "--device", "cuda", "--precision",
+                                        "fp16", "--loss-scale", 16777216, "--loss-scale-interval", 6, "--deterministic",
+                                        "--steps-in-flight", in_flight, "--cuda-graph", graph, "--output", str(folder)],
+                                       120))
+        repeated = len(re.findall("the gradient overflows in fp16", ended.stderr))
+        if repeated < 2 or len(training.losses(folder)) != networks.STEPS:
+            raise Failed(f"{repeated} steps repeated, {len(training.losses(folder))} of {networks.STEPS} recorded")
+        ways.append((repeated, training.checkpoint_hash(folder)))
+    if len(set(ways)) != 1:
+        raise Failed("other bytes with a recorded step")
+    return f"{ways[0][0]} repeated, the same bytes with and without a CUDA graph"
+
+
 def bench(check, name, precision, graph="on", seconds=150, in_flight=0, **variables):
     """The JSON line of `bench`, whose figures are stored."""
     ended = check.expect(check.ddp(["bench", "--device", "cuda", "--momentum", "0.9", "--lr", "0.001", "--precision",
@@ -154,13 +172,14 @@ def run(stage):
     stage.check("check: two ranks on one GPU, through the host", ready_through_host)
     stage.check("operators against double precision", operators)
     stage.check("the CPU repeats the bytes of the bundle", same_bytes_on_the_cpu)
-    ways = [("fp32", "on"), ("fp32", "off"), ("tf32", "on"), ("bf16", "on")]
+    ways = [("fp32", "on"), ("fp32", "off"), ("tf32", "on"), ("bf16", "on"), ("fp16", "on")]
     stage.check_together([(f"losses of {network}, {precision}, CUDA graph {graph}", losses_of(network, precision, graph))
                           for network in networks.NETWORKS for precision, graph in ways], at_once=6)
+    stage.check("a gradient that overflows in fp16", overflow)
     for graph in ("on", "off"):
         stage.check(f"kernels in the trace, CUDA graph {graph}", trace_of(graph))
     for name in BENCHES:
-        for precision in ("fp32", "tf32", "bf16") if name == "lenet" else ("bf16",):
+        for precision in ("fp32", "tf32", "bf16", "fp16") if name == "lenet" else ("bf16", "fp16"):
             stage.check(f"bench {name}, {precision}", bench_of(name, precision))
     stage.check("bench lenet, bf16, without a CUDA graph", bench_of("lenet", "bf16", "off"))
     stage.check("bench lenet, bf16, one step in flight", bench_of("lenet", "bf16", in_flight=1))

@@ -107,6 +107,15 @@ for device in cpu cuda; do
 done
 same_files "$folder"/broken-cpu/nonfinite-*/pixels.bin "$folder"/broken-cuda/nonfinite-*/pixels.bin
 same_files "$folder"/broken-cpu/nonfinite-*/weights.safetensors "$folder"/broken-cuda/nonfinite-*/weights.safetensors
+# A gradient that overflows in fp16 stops the steps in flight, and the device repeats its step with a lower loss scale.
+scaled=("${edits[@]}" --precision fp16 --loss-scale 16777216 --loss-scale-interval 3)
+run 0 60 1 "${scaled[@]}" --device cpu --output "$folder/scaled-by-cpu"
+for ahead in 1 4; do
+  run 0 60 1 "${scaled[@]}" --device cuda --steps-in-flight $ahead --output "$folder/scaled-$ahead"
+  [ "$(grep -c 'the gradient overflows in fp16' "$folder/err")" -gt 1 ] || fail "no step was repeated"
+  same_tensors "$folder/scaled-by-cpu/latest" "$folder/scaled-$ahead/latest"
+  same_files "$folder/scaled-by-cpu/latest/evaluation.json" "$folder/scaled-$ahead/latest/evaluation.json"
+done
 # So are their order, labels and learning rates, which the device has for an epoch: with a smaller last batch, stopped and
 # resumed within an epoch on other ranks.
 edits+=(--train-limit 150 --schedule cosine --lr 0.05 --momentum 0.9 --checkpoint-every 2)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bf16 and tf32 on the CPU: the header says how they are computed, and bf16 gives the same bits on any number of ranks.
+# bf16, fp16 and tf32 on the CPU: the header says how they are computed, and they give the same bits on any number of ranks.
 set -u
 source "$(dirname "$0")/lib.sh"
 
@@ -22,6 +22,33 @@ grep -q 'emulated' "$folder/out" && fail "fp32 is emulated"
 cmp -s "$folder/fp32/latest/model.safetensors" "$folder/bf16-1/latest/model.safetensors" && fail "bf16 has the bits of fp32"
 awk -v a="$(first_loss "$folder/fp32")" -v b="$(first_loss "$folder/bf16-1")" \
   'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.02 * a) ^ 2) }' || fail "the first loss in bf16 is far from that in fp32"
+
+# fp16 likewise. A loss scale that is too large overflows in the first steps, which are repeated with less of it: not one is left
+# out, and a run that is interrupted goes on with the scale that it had.
+scaled=("${mixed[@]}" --precision fp16 --loss-scale 16777216 --loss-scale-interval 5)
+for ranks in 1 2 3; do
+  run 0 120 "$ranks" "${scaled[@]}" --output "$folder/fp16-$ranks"
+  grep -q 'step 1: the gradient overflows in fp16 with a loss scale of 16777216; repeated with 8388608' "$folder/err" ||
+    fail "no step was repeated"
+  grep -q 'fp16 emulated by rounding' "$folder/out" || fail "the header does not say how fp16 is computed"
+  same_tensors "$folder/fp16-1/latest" "$folder/fp16-$ranks/latest"
+done
+[ "$(cut -d, -f1 "$folder/fp16-1/steps.csv" | sort | uniq -d | wc -l)" -eq 0 ] || fail "a step was recorded twice"
+run 0 60 2 "${scaled[@]}" --output "$folder/moved-fp16" --max-steps 8
+run 0 60 1 "${scaled[@]}" --output "$folder/moved-fp16" --resume auto
+same_tensors "$folder/fp16-1/latest" "$folder/moved-fp16/latest"
+# The scale changes results only by what fp16 cannot hold.
+run 0 120 1 "${mixed[@]}" --precision fp16 --loss-scale 1 --loss-scale-interval 0 --output "$folder/unscaled"
+grep -q 'overflows' "$folder/err" && fail "a loss scale of 1 overflows"
+cmp -s "$folder/unscaled/latest/model.safetensors" "$folder/fp16-1/latest/model.safetensors" && fail "the loss scale has no effect"
+for other in fp32 unscaled; do
+  awk -v a="$(last_loss "$folder/$other")" -v b="$(last_loss "$folder/fp16-1")" \
+    'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.02 * a) ^ 2) }' || fail "the last loss in fp16 is far from that of $other"
+done
+run 2 30 1 "${mixed[@]}" --loss-scale 8
+one_line '--loss-scale and --loss-scale-interval have no effect with --precision fp32, only with fp16; remove them'
+run 2 30 1 "${mixed[@]}" --precision fp16 --loss-scale 1000
+one_line '--loss-scale 1000 is not a power of two, which changes no digit of a gradient; use 512'
 
 # Gradients in bfloat16 between the ranks of a CPU: other bits, near those of fp32, and not with --deterministic.
 for ranks in 2 3; do

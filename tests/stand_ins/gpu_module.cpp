@@ -59,7 +59,7 @@ class StandInQueue final : public HostQueue {
 
 class StandInOps final : public OpsInFront {
  public:
-  explicit StandInOps(GpuInfo gpu) : OpsInFront(make_cpu_ops()), gpu_(std::move(gpu)) {}
+  StandInOps(GpuInfo gpu, Precision precision) : OpsInFront(make_cpu_ops(precision)), gpu_(std::move(gpu)) {}
 
   std::string description() const override { return gpu_.name + " at " + gpu_.pci_id; }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
@@ -136,12 +136,12 @@ class StandInModule final : public GpuModule {
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
     const GpuInfo gpu = visible().at(static_cast<std::size_t>(config.ordinal));
     return std::make_unique<Backend>(std::make_unique<StandInQueue>(gpu, config.memory_limit),
-                                     std::make_unique<StandInOps>(gpu), make_cpu_math());
+                                     std::make_unique<StandInOps>(gpu, config.precision), make_cpu_math());
   }
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
     const GpuInfo described{.name = gpu.name, .pci_id = "nowhere", .total_bytes = gpu.total_bytes};
     return std::make_unique<Backend>(std::make_unique<StandInQueue>(described, config.memory_limit),
-                                     std::make_unique<StandInOps>(described), nullptr);
+                                     std::make_unique<StandInOps>(described, config.precision), nullptr);
   }
   std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
     return std::make_unique<StandInNccl>(make_staged_communicator(ranks, queue));

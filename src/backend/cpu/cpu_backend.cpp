@@ -64,13 +64,16 @@ std::string_view way_of(Precision precision) {
     case Precision::bf16:
       return lanes::uses_pairs() ? ", bf16 products of convolutions in lanes16, otherwise emulated by rounding"
                                  : ", bf16 emulated by rounding";
+    case Precision::fp16:
+      return ", fp16 emulated by rounding";
   }
   return "";
 }
 
 // The same of kernels for tiles.
 std::string tiles_of(Precision precision) {
-  if (precision == Precision::fp32 || !lanes::uses_amx()) return "";
+  const bool multiplies = precision == Precision::tf32 || precision == Precision::bf16;
+  if (!multiplies || !lanes::uses_amx()) return "";
   return fmt::format("; {}{} where it is faster",
                      precision == Precision::tf32 ? "three products of bf16 numbers by " : "",
                      lanes::amx_kernels().name);
@@ -156,8 +159,10 @@ class CpuOps final : public OpFactory {
       return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, kernels));
     }
     if (activation_element() == Element::fp32) return make_fp32_op(spec, x, y, kernels);
-    if (auto op = make_own_bf16_op(spec, x, kernels)) return op;
-    return make_bf16_op(make_fp32_op(spec, x, y, kernels), spec, x, y);
+    if (activation_element() == Element::bf16) {
+      if (auto op = make_own_bf16_op(spec, x, kernels)) return op;
+    }
+    return make_half_op(make_fp32_op(spec, x, y, kernels), spec, x, y, activation_element());
   }
 
   std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
@@ -166,7 +171,8 @@ class CpuOps final : public OpFactory {
 
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> kernels) override {
-    const bool own = activation_element() == Element::fp32 || lanes::uses_pairs();
+    const bool own =
+        activation_element() == Element::fp32 || (activation_element() == Element::bf16 && lanes::uses_pairs());
     if (specs.size() != 3 || layout != Layout::lanes16 || !own) return nullptr;
     const auto* conv = std::get_if<ConvSpec>(&specs[1]);
     const auto* before = std::get_if<BatchNormSpec>(specs.data());
@@ -205,7 +211,10 @@ class CpuOps final : public OpFactory {
            static_cast<double>(batch_of(specs[0])) / static_cast<double>(samples);
   }
 
-  Element activation_element() const override { return precision_ == Precision::bf16 ? Element::bf16 : Element::fp32; }
+  Element activation_element() const override {
+    if (precision_ == Precision::fp16) return Element::fp16;
+    return precision_ == Precision::bf16 ? Element::bf16 : Element::fp32;
+  }
 
   void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
@@ -321,12 +330,12 @@ class CpuOps final : public OpFactory {
     return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, used));
   }
 
-  // Kernels on floats. In bf16 they are searched without the conversions around them, which count as well.
+  // Kernels on floats. In bf16 and fp16 they are searched without the conversions around them, which count as well.
   KernelChoice fastest_fp32(const OpSpec& spec, Layout x, Layout y) {
     const auto* conv = std::get_if<ConvSpec>(&spec);
     KernelChoice choice;
     if (conv != nullptr) choice = fastest_conv(*conv, x, takes_tf32());
-    if (conv == nullptr || activation_element() == Element::bf16) {
+    if (conv == nullptr || activation_element() != Element::fp32) {
       choice.seconds =
           only_kernels({&spec, 1}, x, y, *make_op(spec, x, y, choice.kernels), activation_element()).seconds;
     }
@@ -344,11 +353,12 @@ class CpuOps final : public OpFactory {
       compare(
           {kLanesBf16Linear, only_kernels({&timed, 1}, Layout::lanes16, Layout::lanes16, *op, Element::bf16).seconds});
     }
-    if (precision_ != Precision::fp32 && lanes::uses_amx()) {
+    if (multiplies_by_amx()) {
       compare(takes_tf32() ? fastest_conv(conv_of(spec), Layout::lanes16, true) : fastest_bf16_conv(conv_of(spec)));
     }
     return choice;
   }
+  bool multiplies_by_amx() const { return takes_tf32() || (precision_ == Precision::bf16 && lanes::uses_amx()); }
   // Whether tiles with AMX may compute on floats.
   bool takes_tf32() const { return precision_ == Precision::tf32 && lanes::uses_amx(); }
 
@@ -376,7 +386,7 @@ class CpuOps final : public OpFactory {
   }
   // Kernels that multiply bf16 numbers where there are any.
   std::string linear_kernels_by_rule(const LinearSpec& linear) const {
-    if (precision_ != Precision::fp32 && lanes::uses_amx()) return lanes_kernels_by_rule(conv_of(linear), true);
+    if (multiplies_by_amx()) return lanes_kernels_by_rule(conv_of(linear), true);
     return activation_element() == Element::bf16 && lanes::uses_pairs() ? kLanesBf16Linear : "";
   }
 
@@ -391,18 +401,14 @@ class CpuMath final : public FlatMath {
   }
   void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
   void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
-    if (sum.element() == Element::bf16) {
-      cpu_add_bf16(sum.bf16(), addend.bf16(), static_cast<std::int64_t>(count));
-    } else {
+    if (sum.element() == Element::fp32) {
       cpu_add(sum.fp32(), addend.fp32(), count);
+    } else {
+      cpu_add_halves(sum, addend, static_cast<std::int64_t>(count));
     }
   }
   void convert(Activations to, ConstActivations from, std::size_t count) override {
-    if (to.element() == Element::bf16) {
-      cpu_to_bf16(to.bf16(), from.fp32(), count);
-    } else {
-      cpu_from_bf16(to.fp32(), from.bf16(), count);
-    }
+    cpu_convert(to, from, static_cast<std::int64_t>(count));
   }
   void find_broken(std::span<const double> sums, double* broken) override {
     if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) *broken = 1;

@@ -24,6 +24,9 @@ struct ElementwiseKernels {
   // To the bits of the nearest bf16, ties to even, with NaN staying NaN; and back.
   void (*to_bf16)(std::int64_t count, const float* from, std::uint16_t* to);
   void (*from_bf16)(std::int64_t count, const std::uint16_t* from, float* to);
+  // The same for fp16; numbers from 65520 on become infinite.
+  void (*to_fp16)(std::int64_t count, const float* from, std::uint16_t* to);
+  void (*from_fp16)(std::int64_t count, const std::uint16_t* from, float* to);
   // Pairs of bf16 numbers, `lower` in the lower half of each float; a null `upper` is zero.
   void (*pair_bf16)(std::int64_t count, const std::uint16_t* lower, const std::uint16_t* upper, float* to);
 };

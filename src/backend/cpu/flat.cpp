@@ -29,14 +29,6 @@ void cpu_copy_next_row(std::span<const TableColumn> columns, TableCursor& cursor
   cursor.row = cursor.row + 1 < cursor.rows ? cursor.row + 1 : 0;
 }
 
-void cpu_to_bf16(Bf16* to, const float* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i].bits = bf16_bits(from[i]);
-}
-
-void cpu_from_bf16(float* to, const Bf16* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = float_of_bf16(from[i].bits);
-}
-
 // Not with sanitizers, which cannot be initialised before the choice is made.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define DDP_WITH_AVX2 __attribute__((target_clones("avx2", "default")))

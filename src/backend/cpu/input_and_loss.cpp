@@ -4,6 +4,8 @@
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/operators.h"
+#include "backend/cpu/values.h"
+#include "base/half.h"
 
 namespace ddp {
 namespace {
@@ -14,8 +16,10 @@ std::int64_t row_of(const InputArguments& a, std::int64_t sample) {
 
 float value_of(float element) { return element; }
 float value_of(Bf16 element) { return float_of_bf16(element.bits); }
+float value_of(Fp16 element) { return half_to_float(element.bits); }
 void set(float& element, float value) { element = value; }
 void set(Bf16& element, float value) { element.bits = bf16_bits(value); }
+void set(Fp16& element, float value) { element.bits = float_to_half(value); }
 
 // The lanes16 layout is written in order, sixteen samples read side by side.
 template <class Value>
@@ -110,6 +114,7 @@ void cross_entropy_of(const LossSpec& spec, const LossArguments& a, const Value*
   const Shape row{spec.classes, 1, 1};
   const std::int64_t step = spec.layout == Layout::lanes16 ? kLanes : 1;
   const auto classes = static_cast<float>(spec.classes);
+  const float scale = a.loss_scale == nullptr ? a.gradient_scale : a.gradient_scale * static_cast<float>(*a.loss_scale);
   if (gradients != nullptr) std::fill_n(gradients, stored_elements(spec.batch, row, spec.layout), Value{});
   double loss_sum = 0;
   std::int64_t correct = 0;
@@ -135,30 +140,37 @@ void cross_entropy_of(const LossSpec& spec, const LossArguments& a, const Value*
     if (gradients == nullptr) continue;
     for (std::int64_t c = 0; c < spec.classes; ++c) {
       const float share = share_of(target, static_cast<std::uint32_t>(c));
-      set(gradients[begin + c * step],
-          cross_entropy_gradient(logit(c), log_sum, share, classes, smoothing) * a.gradient_scale);
+      set(gradients[begin + c * step], cross_entropy_gradient(logit(c), log_sum, share, classes, smoothing) * scale);
     }
   }
   *a.loss_sum = loss_sum;
   *a.correct += static_cast<double>(correct);
 }
 
-}  // namespace
-
-void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
-  if (arguments.x.element() == Element::bf16) {
-    load(spec, arguments, arguments.x.bf16());
-  } else {
-    load(spec, arguments, arguments.x.fp32());
+// Calls f with a value of the element's type.
+template <class F>
+void with_value(Element element, const F& f) {
+  switch (element) {
+    case Element::fp32:
+      return f(float{});
+    case Element::bf16:
+      return f(Bf16{});
+    case Element::fp16:
+      return f(Fp16{});
   }
 }
 
+}  // namespace
+
+void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
+  with_value(arguments.x.element(), [&](auto zero) { load(spec, arguments, values<decltype(zero)>(arguments.x)); });
+}
+
 void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) {
-  if (arguments.logits.element() == Element::bf16) {
-    cross_entropy_of(spec, arguments, arguments.logits.bf16(), arguments.gradient.bf16());
-  } else {
-    cross_entropy_of(spec, arguments, arguments.logits.fp32(), arguments.gradient.fp32());
-  }
+  with_value(arguments.logits.element(), [&](auto zero) {
+    using Value = decltype(zero);
+    cross_entropy_of(spec, arguments, values<Value>(arguments.logits), values<Value>(arguments.gradient));
+  });
 }
 
 }  // namespace ddp

@@ -72,11 +72,13 @@ std::unique_ptr<Op> make_conv_norm_conv(std::unique_ptr<BlockConv> first, const 
 std::unique_ptr<Op> make_norm_depthwise(const BatchNormSpec& before, const ConvSpec& conv, const BatchNormSpec& after,
                                         Element element);
 
-// bf16_op.cpp: the operator `op` of fp32 activations on bf16 ones, for those that have no kernels for bf16. Its
+// half_op.cpp: the operator `op` of fp32 activations on those of `element`, for types that it has no kernels for. Its
 // inputs are widened, its results rounded, and so are the weights of products; sums, statistics and the gradients of
-// parameters stay fp32 (or double). The result is that of bf16 instructions up to the order of additions.
-std::unique_ptr<Op> make_bf16_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y);
-void cpu_add_bf16(Bf16* sum, const Bf16* addend, std::int64_t count);
+// parameters stay fp32 (or double). The result is that of instructions for the type up to the order of additions.
+std::unique_ptr<Op> make_half_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y, Element element);
+// See FlatMath; one of the two that are converted is fp32, and the other is not.
+void cpu_add_halves(Activations sum, ConstActivations addend, std::int64_t count);
+void cpu_convert(Activations to, ConstActivations from, std::int64_t count);
 
 // input_and_loss.cpp
 void cpu_load_input(const InputSpec& spec, const InputArguments& arguments);
@@ -84,8 +86,6 @@ void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& argume
 
 // flat.cpp
 void cpu_add(float* sum, const float* addend, std::size_t count);
-void cpu_to_bf16(Bf16* to, const float* from, std::size_t count);
-void cpu_from_bf16(float* to, const Bf16* from, std::size_t count);
 void cpu_pull(float* slow, float* fast, std::size_t count, float rest);
 // See FlatMath::copy_next_row().
 void cpu_copy_next_row(std::span<const TableColumn> columns, TableCursor& cursor);

@@ -1,6 +1,8 @@
 #include "backend/cpu/trial.h"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include "backend/cpu/operators.h"
@@ -46,6 +48,14 @@ double least_seconds(const std::function<void()>& run, double rival) {
   return best;
 }
 
+// `count` elements, of which the pattern has kPattern.
+void fill(void* values, std::int64_t count, std::span<const std::byte> pattern) {
+  const auto all = static_cast<std::size_t>(count) * (pattern.size() / kPattern);
+  for (std::size_t begin = 0; begin < all; begin += pattern.size()) {
+    std::memcpy(static_cast<std::byte*>(values) + begin, pattern.data(), std::min(pattern.size(), all - begin));
+  }
+}
+
 }  // namespace
 
 Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element) {
@@ -81,19 +91,12 @@ Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element)
   Random random(1, 0);
   std::vector<float> pattern(kPattern);
   std::generate(pattern.begin(), pattern.end(), [&] { return random.uniform(-0.5F, 0.5F); });
-  std::vector<Values> filled = parameters;
-  filled.insert(filled.end(), {data, data2, dy});
-  for (const Values& values : filled) {
-    for (std::int64_t begin = 0; begin < values.count; begin += kPattern) {
-      std::copy_n(pattern.begin(), std::min(kPattern, values.count - begin), at(values) + begin);
-    }
-  }
-  // Activations in bf16 take the first half of their memory.
+  for (const Values& values : parameters) fill(at(values), values.count, std::as_bytes(std::span(pattern)));
+  // Activations in bf16 and fp16 take the first half of their memory.
   const auto values_at = [&](const Values& values) { return Activations(at(values), element); };
-  if (element == Element::bf16) {
-    for (const Values& values : {data, data2, dy})
-      cpu_to_bf16(values_at(values).bf16(), at(values), static_cast<std::size_t>(values.count));
-  }
+  std::vector<std::byte> activations(kPattern * bytes_of(element));
+  for (std::size_t i = 0; i < pattern.size(); ++i) set_value(activations.data(), element, i, pattern[i]);
+  for (const Values& values : {data, data2, dy}) fill(at(values), values.count, activations);
   forward_ = {.x = values_at(data),
               .y = values_at(result),
               .active = batch,

@@ -1,6 +1,6 @@
-// Activations as arrays of their elements, for operators that are written once for fp32 and bf16.
+// Activations as arrays of their elements, for operators that are written once for several types.
 //
-//   template <class Value>                        // float or Bf16
+//   template <class Value>                        // float, Bf16 or Fp16
 //   ... kernel(raw(values<Value>(a.x) + at));     // kernels take bf16 numbers as std::uint16_t
 #pragma once
 
@@ -19,11 +19,13 @@ using Raw = std::conditional_t<std::is_same_v<Value, Bf16>, std::uint16_t, float
 template <class Value>
 const Value* values(ConstActivations from) {
   if constexpr (std::is_same_v<Value, Bf16>) return from.bf16();
+  if constexpr (std::is_same_v<Value, Fp16>) return from.fp16();
   if constexpr (std::is_same_v<Value, float>) return from.fp32();
 }
 template <class Value>
 Value* values(Activations from) {
   if constexpr (std::is_same_v<Value, Bf16>) return from.bf16();
+  if constexpr (std::is_same_v<Value, Fp16>) return from.fp16();
   if constexpr (std::is_same_v<Value, float>) return from.fp32();
 }
 

@@ -18,6 +18,7 @@ constexpr std::int64_t kW = 2;
 constexpr std::int64_t kY = 3;
 
 cudnnDataType_t type_of(Precision precision) {
+  if (precision == Precision::fp16) return CUDNN_DATA_HALF;
   return precision == Precision::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 

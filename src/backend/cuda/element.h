@@ -1,4 +1,4 @@
-// Elements of activations on a GPU: bf16 with --precision bf16, else fp32. Kernels take untyped pointers and an
+// Elements of activations on a GPU: bf16 and fp16 with these precisions, else fp32. Kernels take untyped pointers and an
 // Element; inside a .cu file with_element() turns it into a type.
 #pragma once
 
@@ -11,7 +11,16 @@
 namespace ddp::cuda {
 
 constexpr Element element_of(Precision precision) {
-  return precision == Precision::bf16 ? Element::bf16 : Element::fp32;
+  switch (precision) {
+    case Precision::fp32:
+    case Precision::tf32:
+      return Element::fp32;
+    case Precision::bf16:
+      return Element::bf16;
+    case Precision::fp16:
+      break;
+  }
+  return Element::fp16;
 }
 
 // The alignment of addresses passed to libraries. Memory of a backend has it; a parameter within a flat buffer that is

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -39,8 +40,10 @@ __device__ inline std::uint32_t scattered(std::uint32_t x) {
 
 __device__ inline float get(const float* p, std::size_t i) { return p[i]; }
 __device__ inline float get(const __nv_bfloat16* p, std::size_t i) { return __bfloat162float(p[i]); }
+__device__ inline float get(const __half* p, std::size_t i) { return __half2float(p[i]); }
 __device__ inline void put(float* p, std::size_t i, float value) { p[i] = value; }
 __device__ inline void put(__nv_bfloat16* p, std::size_t i, float value) { p[i] = __float2bfloat16_rn(value); }
+__device__ inline void put(__half* p, std::size_t i, float value) { p[i] = __float2half_rn(value); }
 
 template <class T>
 const T* as(const void* p) {
@@ -54,10 +57,13 @@ T* as(void* p) {
 // Calls f with a value of the element's type.
 template <class F>
 void with_element(Element element, F f) {
-  if (element == Element::bf16) {
-    f(__nv_bfloat16{});
-  } else {
-    f(float{});
+  switch (element) {
+    case Element::fp32:
+      return f(float{});
+    case Element::bf16:
+      return f(__nv_bfloat16{});
+    case Element::fp16:
+      return f(__half{});
   }
 }
 

@@ -10,8 +10,8 @@ namespace {
 constexpr unsigned kBlock = 1024;
 
 template <unsigned kGroup, class T>
-__global__ void __launch_bounds__(kBlock)
-    softmax_cross_entropy_kernel(const LossInputs in, const T* logits, T* gradient) {
+__global__ void __launch_bounds__(kBlock) softmax_cross_entropy_kernel(LossInputs in, const T* logits, T* gradient) {
+  if (in.loss_scale != nullptr) in.gradient_scale *= static_cast<float>(*in.loss_scale);
   __shared__ double tree[kBlock];
   double loss = 0;
   double correct = 0;

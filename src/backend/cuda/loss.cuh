@@ -22,6 +22,7 @@ struct LossInputs {
   float smoothing, gradient_scale;
   double* loss_sum;
   double* correct;
+  const double* loss_scale;
 };
 
 inline LossInputs loss_inputs(const LossSpec& spec, const LossArguments& arguments) {
@@ -34,7 +35,8 @@ inline LossInputs loss_inputs(const LossSpec& spec, const LossArguments& argumen
           spec.label_smoothing,
           arguments.gradient_scale,
           arguments.loss_sum,
-          arguments.correct};
+          arguments.correct,
+          arguments.loss_scale};
 }
 
 // `kGroup` neighbouring threads share a sample; all threads of a warp call these together.

@@ -12,7 +12,10 @@ constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20U;
 // A placeholder with the alignment of a bias that does not exist yet; never read.
 alignas(kAlignment) constexpr std::byte kSomewhere{};
 
-cudaDataType_t type_of(Element element) { return element == Element::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(Element element) {
+  if (element == Element::fp16) return CUDA_R_16F;
+  return element == Element::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
 
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 

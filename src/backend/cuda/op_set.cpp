@@ -14,6 +14,7 @@ namespace ddp::cuda {
 namespace {
 
 bool mma_takes(const CudaContext& context, const OpSpec& spec) {
+  if (context.element() == Element::fp16) return false;
   const auto* conv = std::get_if<ConvSpec>(&spec);
   const auto* linear = std::get_if<LinearSpec>(&spec);
   return conv != nullptr ? conv_mma_takes(*conv, parts_of(context.precision))
@@ -139,9 +140,11 @@ const char* name_of(Precision precision) {
     case Precision::tf32:
       return "tf32";
     case Precision::bf16:
+      return "bf16";
+    case Precision::fp16:
       break;
   }
-  return "bf16";
+  return "fp16";
 }
 
 std::string cudnn_version_text() {

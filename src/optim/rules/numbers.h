@@ -19,9 +19,10 @@ DDP_HOST_DEVICE inline StepNumbers step_numbers(const UpdateSettings& settings, 
                                                 double square_sum) {
   StepNumbers n;
   n.control = control;
+  n.gradient_scale = 1 / control.loss_scale;
   if (settings.clip_norm > 0) {
-    const double factor = settings.clip_norm / (std::sqrt(square_sum) + 1e-6);
-    n.gradient_scale = factor < 1 ? factor : 1;
+    const double factor = settings.clip_norm / (n.gradient_scale * std::sqrt(square_sum) + 1e-6);
+    n.gradient_scale *= factor < 1 ? factor : 1;
   }
   if (settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb) {
     n.correction1 = 1 - std::pow(control.momentum, control.step);

@@ -60,15 +60,16 @@ struct UpdateSettings {
 // The scalars of an update that follow the schedule; in device memory when the update executes.
 struct StepControl {
   double lr = 0;
-  double momentum = 0;  // or beta1; replaces UpdateSettings::own_momentum()
-  double step = 0;      // the number of the update, from 1
-  double full_lr = 0;   // the learning rate that the schedule scales
+  double momentum = 0;    // or beta1; replaces UpdateSettings::own_momentum()
+  double step = 0;        // the number of the update, from 1
+  double full_lr = 0;     // the learning rate that the schedule scales
+  double loss_scale = 1;  // of the gradient, which is divided by it (optim/loss_scale.h)
 };
 
 // Scalars of one update, computed once for all elements and kept in device memory.
 struct StepNumbers {
   StepControl control;
-  double gradient_scale = 1;  // below 1 if the norm is clipped
+  double gradient_scale = 1;  // 1 / loss scale, and less if the norm is clipped
   double correction1 = 1;     // bias corrections of adam and lamb: 1 - beta1^step, 1 - beta2^step
   double correction2 = 1;
   double average_keep = 0;      // decay of the moving average in this step

@@ -47,7 +47,10 @@ struct Matrix {
   std::int64_t leading = 0;
   std::int32_t batch = 1;
   std::int64_t stride = 0;  // from one matrix of the batch to the next
-  bool bf16() const { return type == CUDA_R_16BF; }
+  ddp::Element element() const {
+    if (type == CUDA_R_16F) return ddp::Element::fp16;
+    return type == CUDA_R_16BF ? ddp::Element::bf16 : ddp::Element::fp32;
+  }
 };
 
 template <class To, class From>
@@ -97,7 +100,7 @@ struct Operand {
 
   double at(std::int32_t which, std::uint64_t row, std::uint64_t column) const {
     if (transposed) std::swap(row, column);
-    return read_element(data, place(matrix, which, row, column), matrix.bf16());
+    return read_element(data, place(matrix, which, row, column), matrix.element());
   }
 };
 
@@ -221,9 +224,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
           double sum = 0;
           for (std::uint64_t i = 0; i < depth; ++i) sum += left.at(which, row, i) * right.at(which, i, column);
           sum *= scale;
-          if (bias != nullptr) sum += read_element(bias, row, d_is.bf16());
+          if (bias != nullptr) sum += read_element(bias, row, d_is.element());
           if (addend_scale != 0) sum += addend_scale * addend.at(which, row, column);
-          write_element(d, place(d_is, which, row, column), d_is.bf16(), sum);
+          write_element(d, place(d_is, which, row, column), d_is.element(), sum);
         }
       }
     }

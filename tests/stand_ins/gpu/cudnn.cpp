@@ -129,14 +129,19 @@ Direction direction_of(const Desc& operation) {
   }
 }
 
+ddp::Element element_of(cudnnDataType_t type) {
+  if (type == CUDNN_DATA_HALF) return ddp::Element::fp16;
+  return type == CUDNN_DATA_BFLOAT16 ? ddp::Element::bf16 : ddp::Element::fp32;
+}
+
 struct Tensor {
   std::int64_t id = 0;
-  bool bf16 = false;
+  ddp::Element type = ddp::Element::fp32;
   std::vector<std::int64_t> sizes, strides;
 
   explicit Tensor(const Desc& desc)
       : id(desc.integer(CUDNN_ATTR_TENSOR_UNIQUE_ID)),
-        bf16(desc.list<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE).at(0) == CUDNN_DATA_BFLOAT16),
+        type(element_of(desc.list<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE).at(0))),
         sizes(desc.list<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS)),
         strides(desc.list<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES)) {}
   std::size_t at(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) const {
@@ -196,7 +201,7 @@ struct Convolution {
     for (std::size_t f = 0; f < 2; ++f) {
       const Tensor& tensor = tensors.at(factors[f]);
       for (std::size_t i = 0; i < tensor.count(); ++i) {
-        values[f].push_back(read_element(data.at(factors[f]), i, tensor.bf16));
+        values[f].push_back(read_element(data.at(factors[f]), i, tensor.type));
       }
     }
     const auto each = [&](auto f) {
@@ -236,9 +241,9 @@ struct Convolution {
     if (engine == kRough) spoil(sums);
     if (engine == kInfinite) sums.back() = HUGE_VAL;
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      const bool bf16 = tensors.at(result).bf16;
-      const double old = beta == 0 || engine == kOverwrites ? 0 : beta * read_element(data.at(result), i, bf16);
-      write_element(data.at(result), i, bf16, alpha * sums[i] + old);
+      const ddp::Element type = tensors.at(result).type;
+      const double old = beta == 0 || engine == kOverwrites ? 0 : beta * read_element(data.at(result), i, type);
+      write_element(data.at(result), i, type, alpha * sums[i] + old);
     }
   }
 };

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/arithmetic.h"
+#include "backend/activations.h"
 
 namespace ddp::stand_in {
 
@@ -15,18 +15,13 @@ inline void spoil(void* workspace, std::size_t bytes) {
   if (bytes > 0) std::memset(workspace, 0x7F, bytes);
 }
 
-// Elements of a tensor in fp32 or bf16.
-inline double read_element(const void* data, std::size_t index, bool bf16) {
-  if (bf16) return static_cast<double>(float_of_bf16(static_cast<const std::uint16_t*>(data)[index]));
-  return static_cast<double>(static_cast<const float*>(data)[index]);
+// Elements of a tensor.
+inline double read_element(const void* data, std::size_t index, Element type) {
+  return static_cast<double>(value_at(data, type, index));
 }
 
-inline void write_element(void* data, std::size_t index, bool bf16, double value) {
-  if (bf16) {
-    static_cast<std::uint16_t*>(data)[index] = bf16_bits(static_cast<float>(value));
-  } else {
-    static_cast<float*>(data)[index] = static_cast<float>(value);
-  }
+inline void write_element(void* data, std::size_t index, Element type, double value) {
+  set_value(data, type, index, static_cast<float>(value));
 }
 
 }  // namespace ddp::stand_in

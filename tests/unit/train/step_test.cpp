@@ -238,6 +238,18 @@ TEST(TrainStep, ARecordedStepOfAnyOptimizerIsAStep) {
   }
 }
 
+// A loss scale is a power of two, which the update takes back, in recorded steps too.
+TEST(TrainStep, ALossScaleChangesNoBitInFp32) {
+  for (const int ranks : {1, 2}) {
+    RigConfig config{.global_batch = 64, .shards = 2, .optimizer = {.momentum = 0.9, .clip_norm = 0.5}};
+    const std::vector<Trace> plain = traces(ranks, config);
+    config.scales_loss = true;
+    EXPECT_EQ(traces(ranks, config), plain) << ranks << " ranks";
+    config.queued = true;
+    EXPECT_EQ(traces(ranks, config), plain) << ranks << " ranks";
+  }
+}
+
 TEST(TrainStep, AQueueOfWorkUpdatesNothingAfterALossThatIsNoNumber) {
   run_as_threads(2, [&](Communicator& communicator) {
     omp_set_num_threads(1);

@@ -1,6 +1,7 @@
 // A rank's complete training step without a session, for tests that run ranks on threads.
 #pragma once
 
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -50,6 +51,7 @@ struct RigConfig {
   RigImages images = RigImages::given;
   std::size_t loaded_steps = 0;  // StageConfig::steps; 0: each step brings its batch
   std::size_t together = 1;      // StepSettings::together
+  bool scales_loss = false;      // StepSettings::scales_loss, by another power of two in each step
   std::vector<int> hosts = {};   // of each rank; those of a host share the parameters. Empty: each has its own
 };
 
@@ -109,10 +111,14 @@ class TrainingRig {
               nullptr,
               share.get()},
              batch, ranks.rank(),
-             {.record = config.queued || config.record, .ahead = config.ahead, .together = config.together}),
+             {.scales_loss = config.scales_loss,
+              .record = config.queued || config.record,
+              .ahead = config.ahead,
+              .together = config.together}),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks),
-        kind_(config.images) {
+        kind_(config.images),
+        scales_loss_(config.scales_loss) {
     if (slices.any()) optimizer.set_sums_over_ranks(sums_in_rank_order(&ranks));
     if (!share) return;
     optimizer.set_sum_over_parts([this](const auto& add) { return share->sum(add(0)); });
@@ -238,7 +244,8 @@ class TrainingRig {
     return all;
   }
   StepInput input_of(const RigStep& of, Request request = {}) const {
-    return {{of.lr, momentum, static_cast<double>(of.number)}, of.samples, request};
+    const double loss_scale = scales_loss_ ? std::ldexp(1.0, static_cast<int>(of.number * 3 % 7)) : 1;
+    return {{of.lr, momentum, static_cast<double>(of.number), 0, loss_scale}, of.samples, request};
   }
   static BatchOptions options_of(const RigConfig& config) {
     BatchOptions options;
@@ -281,6 +288,7 @@ class TrainingRig {
 
   Communicator& ranks_;
   RigImages kind_;
+  bool scales_loss_;
   RigBatch loaded_;
 };
 

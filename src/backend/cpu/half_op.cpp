@@ -1,10 +1,11 @@
-// Operators on bf16 activations by way of those on fp32 ones.
+// Operators on bf16 or fp16 activations by way of those on fp32 ones.
 #include <algorithm>
 #include <array>
 
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/planes.h"
+#include "backend/cpu/values.h"
 #include "backend/workspace.h"
 
 namespace ddp {
@@ -13,23 +14,28 @@ namespace {
 // Elements converted at a time by one thread.
 constexpr std::int64_t kConvertedPiece = 4096;
 
-void widen(float* to, const Bf16* from, std::int64_t count) {
+template <class Half>
+void widen(float* to, const Half* from, std::int64_t count) {
   const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  const auto kernel = std::is_same_v<Half, Bf16> ? kernels.from_bf16 : kernels.from_fp16;
 #pragma omp parallel for schedule(static)
   for (std::int64_t at = 0; at < count; at += kConvertedPiece) {
-    kernels.from_bf16(std::min(kConvertedPiece, count - at), &from[at].bits, to + at);
+    kernel(std::min(kConvertedPiece, count - at), &from[at].bits, to + at);
   }
 }
 
-void narrow(Bf16* to, const float* from, std::int64_t count) {
+template <class Half>
+void narrow(Half* to, const float* from, std::int64_t count) {
   const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  const auto kernel = std::is_same_v<Half, Bf16> ? kernels.to_bf16 : kernels.to_fp16;
 #pragma omp parallel for schedule(static)
   for (std::int64_t at = 0; at < count; at += kConvertedPiece) {
-    kernels.to_bf16(std::min(kConvertedPiece, count - at), from + at, &to[at].bits);
+    kernel(std::min(kConvertedPiece, count - at), from + at, &to[at].bits);
   }
 }
 
 // An activation of the wrapped operator in its workspace.
+template <class Half>
 class Widened {
  public:
   Widened() = default;
@@ -40,18 +46,19 @@ class Widened {
         part_(workspace.add<float>(all_)) {}
 
   float* in(std::byte* workspace) const { return part_.in(workspace); }
-  // The active samples; the others, which may be anything in bf16, become zero.
+  // The active samples; the others, which may be anything before, become zero.
   float* read(std::byte* workspace, ConstActivations from, std::int64_t active) const {
     float* to = in(workspace);
     const std::int64_t count = stored_elements(active, shape_, layout_);
-    widen(to, from.bf16(), count);
+    widen(to, values<Half>(from), count);
     std::fill(to + count, to + all_, 0.0F);
     return to;
   }
   void write(std::byte* workspace, Activations to, std::int64_t active) const {
     const std::int64_t count = stored_elements(active, shape_, layout_);
-    narrow(to.bf16(), in(workspace), count);
-    std::fill(to.bf16() + count, to.bf16() + all_, Bf16{});
+    Half* const all = values<Half>(to);
+    narrow(all, in(workspace), count);
+    std::fill(all + count, all + all_, Half{});
   }
 
  private:
@@ -61,33 +68,30 @@ class Widened {
   Workspace::Part<float> part_;
 };
 
-// The weights of products are rounded to bf16, like the activations with which they are multiplied.
+// The weights of products are rounded, like the activations with which they are multiplied.
 bool rounds_weights(const OpSpec& spec) {
   return std::holds_alternative<ConvSpec>(spec) || std::holds_alternative<ConvTransposeSpec>(spec) ||
          std::holds_alternative<LinearSpec>(spec);
 }
 
-class Bf16Op final : public Op {
+template <class Half>
+class HalfOp final : public Op {
  public:
-  Bf16Op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y)
-      : op_(std::move(op)), weights_(rounds_weights(spec) ? parameter_elements(spec, 0) : 0) {
+  HalfOp(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y)
+      : op_(std::move(op)),
+        input_gradient_(has_input_gradient(spec)),
+        weights_(rounds_weights(spec) ? parameter_elements(spec, 0) : 0),
+        rounded_(space_.add<Half>(weights_)),
+        widened_weights_(space_.add<float>(weights_)),
+        x_(space_, batch_of(spec), input_of(spec), x),
+        y_(space_, batch_of(spec), output_of(spec), y),
+        dy_(space_, batch_of(spec), output_of(spec), y) {
     const std::int64_t batch = batch_of(spec);
-    const bool second = inputs_of(spec) == 2;
-    input_gradient_ = std::visit(
-        [](const auto& s) {
-          if constexpr (requires { s.input_gradient; }) return s.input_gradient;
-          return true;
-        },
-        spec);
-    // In the same place in both directions: x, y and the weights; dy, dx and dx2 only in backward.
-    rounded_ = space_.add<Bf16>(weights_);
-    widened_weights_ = space_.add<float>(weights_);
-    x_ = Widened(space_, batch, input_of(spec), x);
-    x2_ = second ? Widened(space_, batch, second_input_of(spec), x) : Widened();
-    y_ = Widened(space_, batch, output_of(spec), y);
-    dy_ = Widened(space_, batch, output_of(spec), y);
-    dx_ = input_gradient_ ? Widened(space_, batch, input_of(spec), x) : Widened();
-    dx2_ = second ? Widened(space_, batch, second_input_of(spec), x) : Widened();
+    if (input_gradient_) dx_ = Widened<Half>(space_, batch, input_of(spec), x);
+    if (inputs_of(spec) == 2) {
+      x2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
+      dx2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
+    }
     inner_ = space_.add<std::byte>(static_cast<std::int64_t>(op_->workspace_bytes()));
   }
 
@@ -134,33 +138,49 @@ class Bf16Op final : public Op {
   }
 
   std::unique_ptr<Op> op_;
-  bool input_gradient_ = true;
-  std::int64_t weights_ = 0;
+  bool input_gradient_;
+  std::int64_t weights_;
+  // In the same place in both directions: x, y and the weights; dy, dx and dx2 only in backward.
   Workspace space_;
-  Workspace::Part<Bf16> rounded_;
+  Workspace::Part<Half> rounded_;
   Workspace::Part<float> widened_weights_;
-  Widened x_, x2_, y_, dy_, dx_, dx2_;
+  Widened<Half> x_, y_, dy_, x2_, dx_, dx2_;
   Workspace::Part<std::byte> inner_;
 };
 
-}  // namespace
-
-std::unique_ptr<Op> make_bf16_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y) {
-  return std::make_unique<Bf16Op>(std::move(op), spec, x, y);
-}
-
-void cpu_add_bf16(Bf16* sum, const Bf16* addend, std::int64_t count) {
+template <class Half>
+void add_halves(Half* sum, const Half* addend, std::int64_t count) {
   constexpr std::size_t kChunk = 1024;
-  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
   std::array<float, kChunk> left{};
   std::array<float, kChunk> right{};
   for (std::int64_t at = 0; at < count; at += static_cast<std::int64_t>(kChunk)) {
     const std::int64_t some = std::min(static_cast<std::int64_t>(kChunk), count - at);
-    kernels.from_bf16(some, &sum[at].bits, left.data());
-    kernels.from_bf16(some, &addend[at].bits, right.data());
+    widen(left.data(), sum + at, some);
+    widen(right.data(), addend + at, some);
     for (std::int64_t i = 0; i < some; ++i) left[static_cast<std::size_t>(i)] += right[static_cast<std::size_t>(i)];
-    kernels.to_bf16(some, left.data(), &sum[at].bits);
+    narrow(sum + at, left.data(), some);
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Op> make_half_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y, Element element) {
+  if (element == Element::fp16) return std::make_unique<HalfOp<Fp16>>(std::move(op), spec, x, y);
+  return std::make_unique<HalfOp<Bf16>>(std::move(op), spec, x, y);
+}
+
+void cpu_add_halves(Activations sum, ConstActivations addend, std::int64_t count) {
+  if (sum.element() == Element::fp16) return add_halves(sum.fp16(), addend.fp16(), count);
+  add_halves(sum.bf16(), addend.bf16(), count);
+}
+
+void cpu_convert(Activations to, ConstActivations from, std::int64_t count) {
+  // By one thread, which may be the one that communicates.
+  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  if (to.element() == Element::fp16) return kernels.to_fp16(count, from.fp32(), &to.fp16()->bits);
+  if (to.element() == Element::bf16) return kernels.to_bf16(count, from.fp32(), &to.bf16()->bits);
+  if (from.element() == Element::fp16) return kernels.from_fp16(count, &from.fp16()->bits, to.fp32());
+  kernels.from_bf16(count, &from.bf16()->bits, to.fp32());
 }
 
 }  // namespace ddp
