@@ -132,6 +132,11 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
   for_each_optional_key(state, [&](const char* key, auto& member) {
     if (json.contains(key)) read_key(key, member);
   });
+  check(state.loss_scale >= 0 && std::isfinite(state.loss_scale) && state.loss_scale_since <= state.step,
+        ExitCode::checkpoint,
+        "{}: a loss scale of {} from step {} on is impossible at step {}; the checkpoint is damaged, resume from "
+        "another one",
+        path.string(), state.loss_scale, state.loss_scale_since, state.step);
   return state;
 }
 

@@ -47,6 +47,20 @@ TEST(StateTest, ClassesAreThereOnlyWhereTheyHaveNames) {
   }
 }
 
+TEST(StateTest, TheLossScaleIsThereOnlyInFp16AndWithinTheSteps) {
+  TrainingState state;
+  state.step = 30;
+  EXPECT_THAT(to_json(state), testing::Not(HasSubstr("loss_scale")));
+  state.loss_scale = 4096;
+  state.loss_scale_since = 30;
+  EXPECT_EQ(parse_state(to_json(state), "state.json"), state);
+  state.loss_scale_since = 31;
+  EXPECT_THAT(state_error(to_json(state)), HasSubstr("a loss scale of 4096 from step 31 on is impossible at step 30"));
+  state.loss_scale_since = 0;
+  state.loss_scale = -1;
+  EXPECT_THAT(state_error(to_json(state)), HasSubstr("a loss scale of -1"));
+}
+
 TEST(StateTest, BytesThatAreNotUtf8AreReplaced) {
   TrainingState state;
   state.config = "data-dir = /caf\xe9\n";
