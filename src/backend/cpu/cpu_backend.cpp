@@ -401,11 +401,7 @@ class CpuMath final : public FlatMath {
   }
   void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
   void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
-    if (sum.element() == Element::fp32) {
-      cpu_add(sum.fp32(), addend.fp32(), count);
-    } else {
-      cpu_add_halves(sum, addend, static_cast<std::int64_t>(count));
-    }
+    cpu_add_activations(sum, addend, static_cast<std::int64_t>(count));
   }
   void convert(Activations to, ConstActivations from, std::size_t count) override {
     cpu_convert(to, from, static_cast<std::int64_t>(count));

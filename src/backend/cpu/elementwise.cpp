@@ -1,4 +1,6 @@
 // Activations and sums: elementwise, in any layout.
+#include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "backend/cpu/lanes_kernels.h"
@@ -47,7 +49,39 @@ class Elementwise final : public Op {
   std::size_t activation_;
 };
 
+// By way of floats in the first-level cache; `count` is at most kAddedPiece.
+constexpr std::int64_t kAddedPiece = 8192;
+void add_fp16(Fp16* sum, const Fp16* addend, std::int64_t count) {
+  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  std::array<float, kAddedPiece> left;
+  std::array<float, kAddedPiece> right;
+  kernels.from_fp16(count, &sum->bits, left.data());
+  kernels.from_fp16(count, &addend->bits, right.data());
+  cpu_add(left.data(), right.data(), static_cast<std::size_t>(count));
+  kernels.to_fp16(count, left.data(), &sum->bits);
+}
+
 }  // namespace
+
+void cpu_add_activations(Activations sum, ConstActivations addend, std::int64_t count) {
+  constexpr auto kNone = static_cast<std::size_t>(Activation::none);
+  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t at = 0; at < count; at += kAddedPiece) {
+    const std::int64_t some = std::min(kAddedPiece, count - at);
+    switch (sum.element()) {
+      case Element::fp32:
+        kernels.fp32.forward[kNone](some, sum.fp32() + at, addend.fp32() + at, sum.fp32() + at);
+        break;
+      case Element::bf16:
+        kernels.bf16.forward[kNone](some, raw(sum.bf16() + at), raw(addend.bf16() + at), raw(sum.bf16() + at));
+        break;
+      case Element::fp16:
+        add_fp16(sum.fp16() + at, addend.fp16() + at, some);
+        break;
+    }
+  }
+}
 
 std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, Element element) {
   if (element == Element::bf16) return std::make_unique<Elementwise<ActivationSpec, Bf16>>(spec, layout);

@@ -148,30 +148,11 @@ class HalfOp final : public Op {
   Workspace::Part<std::byte> inner_;
 };
 
-template <class Half>
-void add_halves(Half* sum, const Half* addend, std::int64_t count) {
-  constexpr std::size_t kChunk = 1024;
-  std::array<float, kChunk> left{};
-  std::array<float, kChunk> right{};
-  for (std::int64_t at = 0; at < count; at += static_cast<std::int64_t>(kChunk)) {
-    const std::int64_t some = std::min(static_cast<std::int64_t>(kChunk), count - at);
-    widen(left.data(), sum + at, some);
-    widen(right.data(), addend + at, some);
-    for (std::int64_t i = 0; i < some; ++i) left[static_cast<std::size_t>(i)] += right[static_cast<std::size_t>(i)];
-    narrow(sum + at, left.data(), some);
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Op> make_half_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y, Element element) {
   if (element == Element::fp16) return std::make_unique<HalfOp<Fp16>>(std::move(op), spec, x, y);
   return std::make_unique<HalfOp<Bf16>>(std::move(op), spec, x, y);
-}
-
-void cpu_add_halves(Activations sum, ConstActivations addend, std::int64_t count) {
-  if (sum.element() == Element::fp16) return add_halves(sum.fp16(), addend.fp16(), count);
-  add_halves(sum.bf16(), addend.bf16(), count);
 }
 
 void cpu_convert(Activations to, ConstActivations from, std::int64_t count) {

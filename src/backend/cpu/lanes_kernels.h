@@ -206,6 +206,9 @@ struct WinogradTable {
   WinogradGradientKernels<float, float> gradient;
   WinogradGradientKernels<std::uint16_t, float> bf16_gradient;
   WinogradGradientKernels<std::uint16_t, std::uint16_t> pair_gradient;
+  // Transformed gradients of results as `bf16.input` gives windows, pairs of those of two channels; null if there is no stride.
+  void (*gradient_pairs)(const WinogradPlane& plane, const std::uint16_t* dy, const std::uint16_t* upper, int tile_row,
+                         float* to, std::int64_t frequency);
   // The gradients of up to 16 windows of weights, `step` floats apart, from those of their frequencies, [frequencies][16],
   // which are `frequency` floats apart; reads 16 of each.
   void (*weights_gradient)(const float* products, std::int64_t frequency, int count, float* dw, std::int64_t step);

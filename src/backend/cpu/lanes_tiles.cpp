@@ -378,9 +378,9 @@ std::vector<int> lanes_weights_shortlist(const ConvSpec& spec, Element element, 
     if (!is_amx_weights(i) && !is_winograd_weights(i)) direct.push_back(i);
   }
   for (const lanes::WinogradTable& table : lanes::kernels().winograd) {
-    // Fewer products saved are faster only where they are of pairs.
+    // Fewer products saved are faster only where they are of pairs, or of windows with stride.
     const WinogradForm form = form_of(table, element);
-    const bool competes = !table.pairs || form.pairs;
+    const bool competes = !table.pairs || form.pairs || table.stride > 1;
     if (!competes || !worth_timing_winograd(forward_shape(spec), form)) continue;
     std::vector<int> tiles;
     for (const int i : lanes_weights_candidates(spec)) {

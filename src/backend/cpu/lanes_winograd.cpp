@@ -207,11 +207,19 @@ void Winograd::transform_channel(const Value* x, const Part& part, int channel, 
   const Value* planes = x + part.group * sources_ * x_plane_ + first * x_plane_;
   each_row(band_, part.row, part.first, part.count, [&](int row, std::int64_t tile, std::int64_t block) {
     const Value* lower = planes + block * x_block();
+    const Value* const upper = both ? lower + x_plane_ : nullptr;
     float* const to = transformed + kLanes * (std::int64_t{channel} * band_.tiles() + tile);
+    if constexpr (std::is_same_v<Value, Bf16>) {
+      if (problem_.spreads && form_.pairs) {
+        winograd_table(form_).gradient_pairs(plane_, raw(lower), upper == nullptr ? nullptr : raw(upper), row, to,
+                                             input_frequency());
+        return;
+      }
+    }
     if (problem_.spreads) {
       gradient_kernel<Value>(form_)(plane_, raw(lower), row, to, input_frequency());
     } else {
-      kernels_of<Value>(form_).input(plane_, raw(lower), both ? raw(lower + x_plane_) : nullptr, row, to,
+      kernels_of<Value>(form_).input(plane_, raw(lower), upper == nullptr ? nullptr : raw(upper), row, to,
                                      input_frequency());
     }
   });

@@ -89,7 +89,9 @@ class WinogradGradient {
   }
   std::int64_t lanes_begin() const { return sums_elements(); }
   std::int64_t scalars_begin() const { return lanes_begin() + form_.frequencies() * lanes_frequency(); }
-  std::int64_t image_begin() const { return scalars_begin() + floats_of(form_.frequencies() * scalars_frequency()); }
+  std::int64_t image_begin() const {
+    return scalars_begin() + round_up(floats_of(form_.frequencies() * scalars_frequency()), kLanes);
+  }
   // The floats of that many factors.
   std::int64_t floats_of(std::int64_t factors) const { return form_.pairs ? factors / 2 : factors; }
   std::int64_t lanes_width() const { return round_up(lanes_.channels, kLanes); }

@@ -47,6 +47,8 @@ std::unique_ptr<Op> make_split_linear(const LinearSpec& spec);
 // dropout.cpp, pad.cpp. The first four also on bf16 activations, where they compute in fp32 registers; null where they do not.
 std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout, Element element);
+// See FlatMath.
+void cpu_add_activations(Activations sum, ConstActivations addend, std::int64_t count);
 std::unique_ptr<Op> make_pool(const PoolSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout, Element element);
 std::unique_ptr<Op> make_gelu(const GeluSpec& spec, Layout layout);
@@ -76,8 +78,7 @@ std::unique_ptr<Op> make_norm_depthwise(const BatchNormSpec& before, const ConvS
 // inputs are widened, its results rounded, and so are the weights of products; sums, statistics and the gradients of
 // parameters stay fp32 (or double). The result is that of instructions for the type up to the order of additions.
 std::unique_ptr<Op> make_half_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y, Element element);
-// See FlatMath; one of the two that are converted is fp32, and the other is not.
-void cpu_add_halves(Activations sum, ConstActivations addend, std::int64_t count);
+// See FlatMath; one of the two is fp32, and the other is not.
 void cpu_convert(Activations to, ConstActivations from, std::int64_t count);
 
 // input_and_loss.cpp
