@@ -181,6 +181,27 @@ TEST_P(Flat, FloatsAreRoundedToFp16AndBack) {
   EXPECT_TRUE(std::isnan(half_to_float(rounded.get()[0].bits)));
 }
 
+// In fp32, rounded once.
+TEST_P(Flat, ActivationsAreAdded) {
+  const Element element = backend().ops().activation_element();
+  for (const std::int64_t count : {1, 15, 1000, 8192, 30001}) {
+    const Shape shape{count, 1, 1};
+    DeviceActivation sum(backend(), 1, shape, Layout::plain);
+    DeviceActivation addend(backend(), 1, shape, Layout::plain);
+    sum.set_stored(random_floats(count));
+    addend.set_stored(random_floats(count));
+    const std::vector<float> before = sum.stored();
+    const std::vector<float> added = addend.stored();
+    backend().math().add_activations(sum.data(), addend.data(), before.size());
+    const std::vector<float> after = sum.stored();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      float expected = 0;
+      set_value(&expected, element, 0, before[i] + added[i]);
+      ASSERT_EQ(after[i], value_at(&expected, element, 0)) << count << " " << i;
+    }
+  }
+}
+
 TEST_P(Flat, BrokenNumbersAreFoundWhereverTheyAre) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const std::vector<float> fine = random_floats(70'000);
