@@ -1,7 +1,7 @@
 // Layouts of activations.
 //
-// An activation of N samples with C channels of H x W pixels is stored in one of three layouts, its elements fp32 or
-// bf16 (activations.h):
+// An activation of N samples with C channels of H x W pixels is stored in one of three layouts, its elements fp32, bf16
+// or fp16 (activations.h):
 //
 //   plain    [N][C][H][W]            PyTorch's order; the only one at the borders
 //   nhwc     [N][H][W][C]            oneDNN's channels-last
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/precision.h"
 #include "base/shape.h"
 
 namespace ddp {
@@ -48,6 +49,19 @@ constexpr std::string_view to_string(Element element) {
       break;
   }
   return "fp16";
+}
+
+constexpr Element element_of(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+    case Precision::tf32:
+      return Element::fp32;
+    case Precision::bf16:
+      return Element::bf16;
+    case Precision::fp16:
+      break;
+  }
+  return Element::fp16;
 }
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "options/options.h"
+
 namespace ddp {
 
 double LossScale::at(std::int64_t step) const {
   if (interval_ == 0) return scale_;
   constexpr std::int64_t kEnough = 64;
   const std::int64_t doubled = std::min(kEnough, (step - since_) / interval_);
-  return std::min(kMost, std::ldexp(scale_, static_cast<int>(doubled)));
+  return std::min(kMostLossScale, std::ldexp(scale_, static_cast<int>(doubled)));
 }
 
 std::int64_t LossScale::steps_since(std::int64_t step) const {

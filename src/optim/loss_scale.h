@@ -13,11 +13,9 @@ namespace ddp {
 
 class LossScale {
  public:
-  static constexpr double kMost = 16777216;  // 2^24
-
   // Always 1.
   LossScale() = default;
-  // `interval`: steps after which it is doubled; 0: never. In effect from step `since` on.
+  // `interval`: steps after which it is doubled, up to kMostLossScale; 0: never. In effect from step `since` on.
   LossScale(double scale, std::int64_t interval, std::int64_t since = 0)
       : scale_(scale), interval_(interval), since_(since) {}
 

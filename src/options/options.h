@@ -160,6 +160,8 @@ struct BatchOptions {
   friend bool operator==(const BatchOptions&, const BatchOptions&) = default;
 };
 
+inline constexpr double kMostLossScale = 16777216;  // 2^24
+
 struct OptimizerOptions {
   OptimizerKind optimizer = OptimizerKind::sgd;
   double lr = 0.1;

@@ -276,7 +276,7 @@ void add_training(std::vector<OptionSpec>& table) {
   optimizer.integer("nonfinite-limit", &O::nonfinite_limit, 1, kUnbounded,
                     "--on-nonfinite skip, rollback: end with code 6 after more than this many such steps");
   optimizer.real(
-      "loss-scale", &O::loss_scale, {1, 16777216},
+      "loss-scale", &O::loss_scale, {1, kMostLossScale},
       "--precision fp16: factor of the loss, which keeps small gradients from becoming zero, in the first step; "
       "a power of two, which is halved whenever the gradient overflows");
   optimizer.integer("loss-scale-interval", &O::loss_scale_interval, 0, kUnbounded,

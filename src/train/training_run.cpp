@@ -62,9 +62,12 @@ Memory state_memory(const Experiment& e) {
       state_bytes(static_cast<std::size_t>(e.graph.flat_elements()), update_settings(e.options.optimizer)));
 }
 
-LossScale first_loss_scale(const Options& options) {
+// Behind this state; after another precision its first value.
+LossScale loss_scale_of(const Options& options, const TrainingState& state) {
   if (options.model.precision != Precision::fp16) return {};
-  return {options.optimizer.loss_scale, options.optimizer.loss_scale_interval};
+  const std::int64_t interval = options.optimizer.loss_scale_interval;
+  if (state.loss_scale > 0) return {state.loss_scale, interval, state.loss_scale_since};
+  return {options.optimizer.loss_scale, interval, state.step};
 }
 
 }  // namespace
@@ -88,7 +91,7 @@ TrainingRun::TrainingRun(Experiment& experiment, Communicator& ranks)
       ranks_(ranks),
       optimizer_(*experiment.backend, segments_of(experiment), update_settings(experiment.options.optimizer),
                  updated_part(experiment), state_memory(experiment)),
-      loss_scale_(first_loss_scale(experiment.options)),
+      loss_scale_(loss_scale_of(experiment.options, {})),
       lookahead_(lookahead_config(experiment.options.optimizer, experiment.batch)),
       constant_state_(constant_state(experiment)) {
   if (experiment.slices.any()) {
@@ -131,12 +134,7 @@ void TrainingRun::restore(const MpiSession& session, const ResumePoint& point, c
   best_accuracy_ = state.best_accuracy;
   saved_step_ = step_;
   resumed_step_ = step_;
-  // Of another precision before: its first value, from here on.
-  if (const Options& o = experiment_.options; o.model.precision == Precision::fp16) {
-    const bool known = state.loss_scale > 0;
-    loss_scale_ = {known ? state.loss_scale : o.optimizer.loss_scale, o.optimizer.loss_scale_interval,
-                   known ? state.loss_scale_since : step_};
-  }
+  loss_scale_ = loss_scale_of(experiment_.options, state);
   epoch_sums_ = {state.epoch_loss_sum, state.epoch_samples};
   epoch_logged_ = point.epoch_logged;
   if (point.evaluation) (void)evaluated({point.evaluation->loss, point.evaluation->accuracy, 0});

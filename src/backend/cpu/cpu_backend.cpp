@@ -211,10 +211,7 @@ class CpuOps final : public OpFactory {
            static_cast<double>(batch_of(specs[0])) / static_cast<double>(samples);
   }
 
-  Element activation_element() const override {
-    if (precision_ == Precision::fp16) return Element::fp16;
-    return precision_ == Precision::bf16 ? Element::bf16 : Element::fp32;
-  }
+  Element activation_element() const override { return element_of(precision_); }
 
   void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {

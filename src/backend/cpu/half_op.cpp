@@ -14,24 +14,24 @@ namespace {
 // Elements converted at a time by one thread.
 constexpr std::int64_t kConvertedPiece = 4096;
 
+template <class From, class To>
+void convert(std::int64_t count, void (*kernel)(std::int64_t, const From*, To*), const From* from, To* to) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t at = 0; at < count; at += kConvertedPiece) {
+    kernel(std::min(kConvertedPiece, count - at), from + at, to + at);
+  }
+}
+
 template <class Half>
 void widen(float* to, const Half* from, std::int64_t count) {
   const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
-  const auto kernel = std::is_same_v<Half, Bf16> ? kernels.from_bf16 : kernels.from_fp16;
-#pragma omp parallel for schedule(static)
-  for (std::int64_t at = 0; at < count; at += kConvertedPiece) {
-    kernel(std::min(kConvertedPiece, count - at), &from[at].bits, to + at);
-  }
+  convert(count, std::is_same_v<Half, Bf16> ? kernels.from_bf16 : kernels.from_fp16, &from->bits, to);
 }
 
 template <class Half>
 void narrow(Half* to, const float* from, std::int64_t count) {
   const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
-  const auto kernel = std::is_same_v<Half, Bf16> ? kernels.to_bf16 : kernels.to_fp16;
-#pragma omp parallel for schedule(static)
-  for (std::int64_t at = 0; at < count; at += kConvertedPiece) {
-    kernel(std::min(kConvertedPiece, count - at), from + at, &to[at].bits);
-  }
+  convert(count, std::is_same_v<Half, Bf16> ? kernels.to_bf16 : kernels.to_fp16, from, &to->bits);
 }
 
 // An activation of the wrapped operator in its workspace.

@@ -170,6 +170,9 @@ struct WinogradKernels {
   // bf16 numbers, of those of two channels, of which the upper may be null.
   void (*input)(const WinogradPlane& plane, const Value* x, const Value* upper, int tile_row, float* to,
                 std::int64_t frequency);
+  // The same of gradients, which are spread over windows, by the transform of gradients; null for forms of which none are.
+  void (*spread)(const WinogradPlane& plane, const Value* dy, const Value* upper, int tile_row, float* to,
+                 std::int64_t frequency);
   // The results of a row of tiles from the products.
   void (*output)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
                  const WinogradResults<Value>& results);
@@ -206,9 +209,6 @@ struct WinogradTable {
   WinogradGradientKernels<float, float> gradient;
   WinogradGradientKernels<std::uint16_t, float> bf16_gradient;
   WinogradGradientKernels<std::uint16_t, std::uint16_t> pair_gradient;
-  // Transformed gradients of results as `bf16.input` gives windows, pairs of those of two channels; null if there is no stride.
-  void (*gradient_pairs)(const WinogradPlane& plane, const std::uint16_t* dy, const std::uint16_t* upper, int tile_row,
-                         float* to, std::int64_t frequency);
   // The gradients of up to 16 windows of weights, `step` floats apart, from those of their frequencies, [frequencies][16],
   // which are `frequency` floats apart; reads 16 of each.
   void (*weights_gradient)(const float* products, std::int64_t frequency, int count, float* dw, std::int64_t step);

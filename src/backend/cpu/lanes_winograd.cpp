@@ -191,12 +191,6 @@ void each_row(const WinogradBand& band, int first_row, std::int64_t first_block,
   }
 }
 
-template <class Value>
-auto gradient_kernel(WinogradForm form) {
-  const lanes::WinogradTable& table = winograd_table(form);
-  return of_values<Value>(table.gradient, table.bf16_gradient).gradient;
-}
-
 }  // namespace
 
 // A channel that is read, or a pair of them, of a band: [frequency][channel][tile][sample].
@@ -204,24 +198,13 @@ template <class Value>
 void Winograd::transform_channel(const Value* x, const Part& part, int channel, float* transformed) const {
   const int first = form_.pairs ? 2 * channel : channel;
   const bool both = form_.pairs && first + 1 < sources_;
-  const Value* planes = x + part.group * sources_ * x_plane_ + first * x_plane_;
+  const auto* planes = raw(x + part.group * sources_ * x_plane_ + first * x_plane_);
+  const lanes::WinogradKernels<Raw<Value>>& kernels = kernels_of<Value>(form_);
+  const auto kernel = problem_.spreads ? kernels.spread : kernels.input;
   each_row(band_, part.row, part.first, part.count, [&](int row, std::int64_t tile, std::int64_t block) {
-    const Value* lower = planes + block * x_block();
-    const Value* const upper = both ? lower + x_plane_ : nullptr;
-    float* const to = transformed + kLanes * (std::int64_t{channel} * band_.tiles() + tile);
-    if constexpr (std::is_same_v<Value, Bf16>) {
-      if (problem_.spreads && form_.pairs) {
-        winograd_table(form_).gradient_pairs(plane_, raw(lower), upper == nullptr ? nullptr : raw(upper), row, to,
-                                             input_frequency());
-        return;
-      }
-    }
-    if (problem_.spreads) {
-      gradient_kernel<Value>(form_)(plane_, raw(lower), row, to, input_frequency());
-    } else {
-      kernels_of<Value>(form_).input(plane_, raw(lower), upper == nullptr ? nullptr : raw(upper), row, to,
-                                     input_frequency());
-    }
+    const auto* const lower = planes + block * x_block();
+    kernel(plane_, lower, both ? lower + x_plane_ : nullptr, row,
+           transformed + kLanes * (std::int64_t{channel} * band_.tiles() + tile), input_frequency());
   });
 }
 

@@ -10,19 +10,6 @@
 
 namespace ddp::cuda {
 
-constexpr Element element_of(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-    case Precision::tf32:
-      return Element::fp32;
-    case Precision::bf16:
-      return Element::bf16;
-    case Precision::fp16:
-      break;
-  }
-  return Element::fp16;
-}
-
 // The alignment of addresses passed to libraries. Memory of a backend has it; a parameter within a flat buffer that is
 // not aligned is copied.
 inline constexpr std::size_t kAlignment = 16;

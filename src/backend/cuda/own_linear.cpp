@@ -42,7 +42,9 @@ class MmaLinear final : public Op {
   }
 
   void forward(const ForwardArguments& a) override {
-    LossCall* loss = linear_mma_takes_loss(spec_) && spec_.batch > 0 ? a.loss : nullptr;
+    // Its kernel does not scale the loss.
+    const bool takes = a.loss != nullptr && a.loss->arguments.loss_scale == nullptr;
+    LossCall* loss = takes && linear_mma_takes_loss(spec_) && spec_.batch > 0 ? a.loss : nullptr;
     linear_mma_forward(context_.stream, spec_, parts_,
                        {.x = a.x.data(),
                         .packed = packed_weights(a),

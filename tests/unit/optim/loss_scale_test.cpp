@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "options/options.h"
+
 namespace ddp {
 namespace {
 
@@ -11,7 +13,7 @@ TEST(LossScale, IsDoubledAfterStepsWithoutOverflow) {
   EXPECT_EQ(scale.at(9), 1024);
   EXPECT_EQ(scale.at(10), 2048);
   EXPECT_EQ(scale.at(35), 8192);
-  EXPECT_EQ(scale.at(1'000'000'000'000), LossScale::kMost);
+  EXPECT_EQ(scale.at(1'000'000'000'000), kMostLossScale);
   EXPECT_EQ(LossScale(1024, 0).at(1'000'000), 1024);
 }
 
