@@ -143,7 +143,7 @@ struct WinogradWeights {
   int outputs, inputs;
   bool flipped;
 };
-// Where they go when they are transformed, of 16 output channels, if necessary with zeros: pieces [input channel or
+// Where they go when they are transformed, of 16 output channels, if necessary the last one repeated: pieces [input channel or
 // pair of them][width], of which this is the first value, for each frequency `frequency` floats apart.
 struct WinogradPiece {
   int first, count;  // output channels

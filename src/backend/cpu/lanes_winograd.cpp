@@ -154,7 +154,7 @@ void Winograd::prepare(const float* weights, float* packed) const {
   }
 }
 
-// Channels of the results that begin a tile, in steps of 16; zero beyond the last one.
+// Channels of the results that begin a tile, in steps of 16; beyond the last one its weights again.
 void Winograd::pack(const float* weights, std::int64_t group, const Channels& channels, float* packed) const {
   const lanes::WinogradTable& table = winograd_table(form_);
   const lanes::WinogradPack transform = form_.pairs ? table.bf16.weights : table.fp32.weights;
@@ -172,9 +172,10 @@ void Winograd::pack(const float* weights, std::int64_t group, const Channels& ch
                packed + std::int64_t{o / tile} * stored_channels() * tile + o % tile};
       lane += piece.count;
     }
-    const int outputs = std::clamp(results_ - channels.first - begin, 0, static_cast<int>(kLanes));
-    transform({weights + group * group_weights + (channels.first + begin) * problem_.out, problem_.out, problem_.in,
-               outputs, sources_, problem_.flipped},
+    const int first = std::min(channels.first + begin, results_ - 1);
+    const int outputs = std::min(results_ - first, static_cast<int>(kLanes));
+    transform({weights + group * group_weights + first * problem_.out, problem_.out, problem_.in, outputs, sources_,
+               problem_.flipped},
               to);
   }
 }
