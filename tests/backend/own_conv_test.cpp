@@ -43,18 +43,23 @@ TEST(StandInMmaChoice, IsTheFixedChoiceForOddChannels) {
   EXPECT_EQ(fp32->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
 }
 
-// Data that the threads of a warp share stays valid until all have read it.
-TEST(StandInGrid, AWarpSeesWhatEachOfItsThreadsPointsTo) {
-  std::vector<unsigned> sums(64);
+// What the threads of a warp hand in stays until all have read it, also while some hand in the next values.
+TEST(StandInGrid, AWarpSeesWhatEachOfItsThreadsHandsIn) {
+  constexpr unsigned kRounds = 5;
+  std::vector<unsigned> sums(std::size_t{64} * kRounds);
   stand_in::run_grid(dim3(2), dim3(64), [&] {
-    unsigned mine = threadIdx.x;
-    stand_in::with_warp(&mine, [&](const stand_in::Warp& all) {
-      sums[threadIdx.x] = 0;
-      for (const void* other : all) sums[threadIdx.x] += *static_cast<const unsigned*>(other);
-    });
-    mine = 0;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const stand_in::Warp& all = stand_in::hand_in(threadIdx.x + round);
+      unsigned sum = 0;
+      for (unsigned lane = 0; lane < 32; ++lane) sum += all.of<unsigned>(lane);
+      sums[threadIdx.x * kRounds + round] = sum;
+    }
   });
-  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(sums[i], (i / 32 * 32) * 32 + 31 * 32 / 2);
+  for (unsigned i = 0; i < 64; ++i) {
+    for (unsigned round = 0; round < kRounds; ++round) {
+      EXPECT_EQ(sums[i * kRounds + round], (i / 32 * 32 + round) * 32 + 31 * 32 / 2);
+    }
+  }
 }
 
 }  // namespace

@@ -102,6 +102,12 @@ struct Operand {
     if (transposed) std::swap(row, column);
     return read_element(data, place(matrix, which, row, column), matrix.element());
   }
+  // Column by column.
+  std::vector<double> columns(std::int32_t which, std::uint64_t rows, std::uint64_t count) const {
+    std::vector<double> values(rows * count);
+    for (std::uint64_t i = 0; i < values.size(); ++i) values[i] = at(which, i % rows, i / rows);
+    return values;
+  }
 };
 
 }  // namespace
@@ -219,11 +225,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   ddp::testing::enqueue(stream, "product", [=, d_is = call.d] {
     ddp::stand_in::spoil(workspace, workspace_bytes);
     for (std::int32_t which = 0; which < d_is.batch; ++which) {
+      const std::vector<double> lefts = left.columns(which, d_is.rows, depth);
       for (std::uint64_t column = 0; column < d_is.columns; ++column) {
+        std::vector<double> sums(d_is.rows);
+        for (std::uint64_t i = 0; i < depth; ++i) {
+          ddp::stand_in::add_multiple(d_is.rows, right.at(which, i, column), &lefts[i * d_is.rows], sums.data());
+        }
         for (std::uint64_t row = 0; row < d_is.rows; ++row) {
-          double sum = 0;
-          for (std::uint64_t i = 0; i < depth; ++i) sum += left.at(which, row, i) * right.at(which, i, column);
-          sum *= scale;
+          double sum = scale * sums[row];
           if (bias != nullptr) sum += read_element(bias, row, d_is.element());
           if (addend_scale != 0) sum += addend_scale * addend.at(which, row, column);
           write_element(d, place(d_is, which, row, column), d_is.element(), sum);

@@ -190,54 +190,80 @@ struct Convolution {
     return true;
   }
 
+  // Calls f(place in memory, place in a Dense) for the elements of a tensor.
+  template <class F>
+  void each_element(std::size_t which, F f) const {
+    const Tensor& t = tensors.at(which);
+    const std::int64_t inputs = tensors[1].sizes[1];
+    const std::int64_t outputs = tensors[1].sizes[0] / groups();
+    for (std::int64_t a = 0; a < t.sizes[0]; ++a) {
+      for (std::int64_t b = 0; b < t.sizes[1]; ++b) {
+        // Images: the channel comes last. Weights: of a group, what is added to or read in one piece.
+        const std::int64_t inner = which != 1    ? b
+                                   : result == 2 ? (a / outputs * inputs + b) * outputs + a % outputs
+                                                 : a * inputs + b;
+        const std::int64_t all = which != 1 ? t.sizes[1] : t.sizes[0] * t.sizes[1];
+        const std::int64_t outer = which != 1 ? a : 0;
+        for (std::int64_t c = 0; c < t.sizes[2]; ++c) {
+          for (std::int64_t d = 0; d < t.sizes[3]; ++d) {
+            f(t.at(a, b, c, d), static_cast<std::size_t>(((outer * t.sizes[2] + c) * t.sizes[3] + d) * all + inner));
+          }
+        }
+      }
+    }
+  }
+
+  // The products of one tap of the window at one pixel, of all groups.
+  void add_tap(double* x, double* w, double* y) const {
+    const auto inputs = static_cast<std::size_t>(tensors[1].sizes[1]);
+    const auto outputs = static_cast<std::size_t>(tensors[1].sizes[0] / groups());
+    for (std::int64_t g = 0; g < groups(); ++g, x += inputs, w += inputs * outputs, y += outputs) {
+      if (result == 2) {
+        for (std::size_t c = 0; c < inputs; ++c) ddp::stand_in::add_multiple(outputs, x[c], w + c * outputs, y);
+        continue;
+      }
+      for (std::size_t k = 0; k < outputs; ++k) {
+        double* const of_output = w + k * inputs;
+        if (result == 0) {
+          ddp::stand_in::add_multiple(inputs, y[k], of_output, x);
+        } else {
+          ddp::stand_in::add_multiple(inputs, y[k], x, of_output);
+        }
+      }
+    }
+  }
+
   void run(const std::array<void*, 3>& data, std::int64_t engine) const {
-    std::vector<double> sums(tensors.at(result).count());
     const Tensor& x = tensors[0];
     const Tensor& w = tensors[1];
     const Tensor& y = tensors[2];
-    // The two tensors that are read.
-    const std::array<std::size_t, 2> factors = {result == 0 ? 1U : 0U, result == 2 ? 1U : 2U};
-    std::array<std::vector<double>, 2> values;
-    for (std::size_t f = 0; f < 2; ++f) {
-      const Tensor& tensor = tensors.at(factors[f]);
-      for (std::size_t i = 0; i < tensor.count(); ++i) {
-        values[f].push_back(read_element(data.at(factors[f]), i, tensor.type));
+    std::array<std::vector<double>, 3> values;
+    for (std::size_t t = 0; t < 3; ++t) {
+      values.at(t).resize(tensors.at(t).count());
+      if (t == result) continue;
+      each_element(t, [&](std::size_t from, std::size_t to) {
+        values.at(t)[to] = read_element(data.at(t), from, tensors.at(t).type);
+      });
+    }
+    double* y_pixel = values[2].data();
+    for (std::int64_t n = 0; n < y.sizes[0]; ++n) {
+      for (std::int64_t i = 0; i < y.sizes[2]; ++i) {
+        for (std::int64_t j = 0; j < y.sizes[3]; ++j, y_pixel += y.sizes[1]) {
+          double* tap = values[1].data();
+          for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
+            for (std::int64_t s = 0; s < w.sizes[3]; ++s, tap += w.sizes[0] * w.sizes[1]) {
+              const std::int64_t row = i * strides[0] + r * dilations[0] - before[0];
+              const std::int64_t column = j * strides[1] + s * dilations[1] - before[1];
+              if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
+                continue;
+              add_tap(values[0].data() + ((n * x.sizes[2] + row) * x.sizes[3] + column) * x.sizes[1], tap, y_pixel);
+            }
+          }
+        }
       }
     }
-    const auto each = [&](auto f) {
-      for (std::int64_t n = 0; n < y.sizes[0]; ++n) {
-        for (std::int64_t k = 0; k < y.sizes[1]; ++k) {
-          for (std::int64_t i = 0; i < y.sizes[2]; ++i) {
-            for (std::int64_t j = 0; j < y.sizes[3]; ++j) f(n, k, i, j);
-          }
-        }
-      }
-    };
-    const std::int64_t outputs_of_group = w.sizes[0] / groups();
-    // From one input channel to the next.
-    const std::array<std::size_t, 3> steps = {static_cast<std::size_t>(x.strides[1]),
-                                              static_cast<std::size_t>(w.strides[1]), 0};
-    each([&](std::int64_t n, std::int64_t k, std::int64_t i, std::int64_t j) {
-      const std::int64_t first = k / outputs_of_group * w.sizes[1];
-      for (std::int64_t r = 0; r < w.sizes[2]; ++r) {
-        for (std::int64_t s = 0; s < w.sizes[3]; ++s) {
-          const std::int64_t row = i * strides[0] + r * dilations[0] - before[0];
-          const std::int64_t column = j * strides[1] + s * dilations[1] - before[1];
-          if (row < 0 || row >= x.sizes[2] - (engine == kBorder ? 1 : 0) || column < 0 || column >= x.sizes[3])
-            continue;
-          const std::array<std::size_t, 3> places = {x.at(n, first, row, column), w.at(k, 0, r, s), y.at(n, k, i, j)};
-          const double* one = values[0].data() + places.at(factors[0]);
-          const double* other = values[1].data() + places.at(factors[1]);
-          double* sum = sums.data() + places.at(result);
-          for (std::int64_t c = 0; c < w.sizes[1]; ++c) {
-            *sum += *one * *other;
-            one += steps.at(factors[0]);
-            other += steps.at(factors[1]);
-            sum += steps.at(result);
-          }
-        }
-      }
-    });
+    std::vector<double> sums(tensors.at(result).count());
+    each_element(result, [&](std::size_t to, std::size_t from) { sums[to] = values.at(result)[from]; });
     if (engine == kRough) spoil(sums);
     if (engine == kInfinite) sums.back() = HUGE_VAL;
     for (std::size_t i = 0; i < sums.size(); ++i) {

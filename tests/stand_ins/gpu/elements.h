@@ -24,4 +24,9 @@ inline void write_element(void* data, std::size_t index, Element type, double va
   set_value(data, type, index, static_cast<float>(value));
 }
 
+// to += factor * from, which compilers vectorise.
+inline void add_multiple(std::size_t count, double factor, const double* from, double* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+
 }  // namespace ddp::stand_in

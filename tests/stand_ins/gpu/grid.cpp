@@ -3,9 +3,10 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <csetjmp>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -24,14 +25,38 @@ constexpr unsigned kWarp = 32;
 
 enum class State { ready, at_block_barrier, at_warp_barrier, done };
 
-// Where a fiber or the scheduler resumes. Unlike swapcontext(), a longjmp costs no system call.
+// Where a fiber or the scheduler resumes. Unlike swapcontext(), a jump costs no system call, and unlike longjmp() no search for
+// cleanup handlers.
 struct Place {
-  std::jmp_buf registers;
+  void* registers[5];
 
   // Returns when another leave_for() resumes this place.
   [[gnu::noinline]] void leave_for(Place& other) {
-    if (_setjmp(registers) == 0) _longjmp(other.registers, 1);
+    if (__builtin_setjmp(registers) == 0) other.resume();
   }
+  // A function of its own, as GCC allows only one of the two in a function.
+  [[noreturn, gnu::noinline]] void resume() { __builtin_longjmp(registers, 1); }
+};
+
+// Of threads and blocks: a test needs orders that differ, not good random numbers, and those of <random> take longer than most
+// threads.
+class Order {
+ public:
+  // A random order of the numbers in `order` from `first` on.
+  template <class Number>
+  void shuffle(std::vector<Number>& order, std::size_t first) {
+    for (std::size_t i = first + 1; i < order.size(); ++i) std::swap(order[i], order[first + below(i - first + 1)]);
+  }
+
+ private:
+  // Marsaglia, "Xorshift RNGs", 2003.
+  std::size_t below(std::size_t limit) {
+    state_ ^= state_ << 13U;
+    state_ ^= state_ >> 7U;
+    state_ ^= state_ << 17U;
+    return (state_ >> 32U) * limit >> 32U;
+  }
+  std::uint64_t state_ = std::random_device{}() + std::uint64_t{1};
 };
 
 // Runs threads of successive blocks on the same stack.
@@ -40,9 +65,10 @@ struct Fiber {
   Place here{};
   State state = State::done;
   uint3 place{};
-  std::uint64_t handed_in = 0;
-  const void* pointed_to = nullptr;
+  bool odd = false;  // the exchanges so far
 };
+
+}  // namespace
 
 // Schedules the threads of one block at a time.
 class Block {
@@ -60,8 +86,7 @@ class Block {
     fibers_[running_].state = State::done;
     fibers_[running_].here.leave_for(scheduler_);
   }
-  Fiber& running() { return fibers_[running_]; }
-  Fiber& in_warp(unsigned lane) { return fibers_.at(running_ / kWarp * kWarp + lane); }
+  const Warp& hand_in(const void* data, std::size_t bytes);
   unsigned lane() const { return static_cast<unsigned>(running_ % kWarp); }
 
  private:
@@ -70,6 +95,8 @@ class Block {
   bool release();
 
   std::vector<Fiber> fibers_;
+  // Twice, so that a thread may hand in the next value while others read the one before.
+  std::vector<std::array<Warp, 2>> warps_;
   std::size_t count_ = 0;
   std::size_t running_ = 0;
   Place scheduler_{};
@@ -77,12 +104,12 @@ class Block {
   bool barriers_ = false;
 };
 
-thread_local Block* current = nullptr;
+namespace {
 
-std::mt19937& generator() {
-  static thread_local std::mt19937 engine{std::random_device{}()};
-  return engine;
-}
+thread_local Block* current = nullptr;
+thread_local Order random_order;
+
+}  // namespace
 
 void Block::enter() {
   Block* block = current;
@@ -101,7 +128,7 @@ void Block::begin(Fiber& fiber) {
   context.uc_stack.ss_size = kStack;
   context.uc_link = nullptr;
   makecontext(&context, &Block::enter, 0);
-  if (_setjmp(scheduler_.registers) == 0) static_cast<void>(setcontext(&context));
+  if (__builtin_setjmp(scheduler_.registers) == 0) static_cast<void>(setcontext(&context));
 }
 
 // Resumes threads whose barrier is complete; threads that have ended do not count.
@@ -136,18 +163,20 @@ bool Block::release() {
 bool Block::run(dim3 threads, const std::function<void()>& thread) {
   count_ = std::size_t{threads.x} * threads.y * threads.z;
   if (fibers_.size() < count_) fibers_.resize(count_);
+  if (warps_.size() * kWarp < count_) warps_.resize((count_ + kWarp - 1) / kWarp);
   thread_ = &thread;
   barriers_ = false;
   current = this;
   for (std::size_t i = 0; i < count_; ++i) {
     const auto index = static_cast<unsigned>(i);
     fibers_[i].state = State::ready;
+    fibers_[i].odd = false;
     fibers_[i].place = {index % threads.x, index / threads.x % threads.y, index / threads.x / threads.y};
   }
   std::vector<std::size_t> order(count_);
   std::iota(order.begin(), order.end(), 0);
   for (;;) {
-    std::shuffle(order.begin(), order.end(), generator());
+    random_order.shuffle(order, 0);
     for (const std::size_t i : order) {
       if (fibers_[i].state != State::ready) continue;
       running_ = i;
@@ -165,6 +194,17 @@ bool Block::run(dim3 threads, const std::function<void()>& thread) {
   current = nullptr;
   return barriers_;
 }
+
+const Warp& Block::hand_in(const void* data, std::size_t bytes) {
+  const std::size_t index = running_;
+  const std::size_t set = fibers_[index].odd ? 1 : 0;
+  fibers_[index].odd = !fibers_[index].odd;
+  std::memcpy(warps_[index / kWarp].at(set).places_.at(index % kWarp).bytes, data, bytes);
+  wait(State::at_warp_barrier);
+  return warps_[index / kWarp].at(set);
+}
+
+namespace {
 
 // Kernels without barriers need no fibers: each thread is a function call.
 void run_plainly(dim3 threads, const std::function<void()>& thread) {
@@ -188,7 +228,7 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
   std::vector<unsigned> order(std::size_t{blocks.x} * blocks.y * blocks.z);
   std::iota(order.begin(), order.end(), 0);
   // The first one, which is whole, tells whether the kernel has barriers.
-  std::shuffle(order.begin() + 1, order.end(), generator());
+  random_order.shuffle(order, 1);
   for (const unsigned i : order) {
     blockIdx = {i % blocks.x, i / blocks.x % blocks.y, i / blocks.x / blocks.y};
     if (barriers) {
@@ -210,23 +250,9 @@ unsigned lane() {
   return current->lane();
 }
 
-std::uint64_t exchange(std::uint64_t value, unsigned partner) {
+const Warp& hand_in(const void* data, std::size_t bytes) {
   if (current == nullptr) give_up("an exchange that only some blocks have");
-  current->running().handed_in = value;
-  current->wait(State::at_warp_barrier);
-  const std::uint64_t result = current->in_warp(partner).handed_in;
-  current->wait(State::at_warp_barrier);
-  return result;
-}
-
-void with_warp(const void* mine, const std::function<void(const Warp& all)>& read) {
-  if (current == nullptr) give_up("an exchange that only some blocks have");
-  current->running().pointed_to = mine;
-  current->wait(State::at_warp_barrier);
-  Warp all{};
-  for (unsigned i = 0; i < kWarp; ++i) all.at(i) = current->in_warp(i).pointed_to;
-  read(all);
-  current->wait(State::at_warp_barrier);
+  return current->hand_in(data, bytes);
 }
 
 }  // namespace ddp::stand_in

@@ -11,9 +11,11 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <type_traits>
 #include <utility>
 
 namespace ddp::stand_in {
@@ -21,22 +23,37 @@ namespace ddp::stand_in {
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread);
 
 void block_barrier();
-// Returns the value passed by thread `partner` (0 to 31) of this warp; all threads of the warp must call it.
-std::uint64_t exchange(std::uint64_t value, unsigned partner);
 unsigned lane();
 
-// Calls `read` with the pointers of all threads of the warp; the data stays valid until all have read it. All threads
-// of the warp must call it.
-using Warp = std::array<const void*, 32>;
-void with_warp(const void* mine, const std::function<void(const Warp& all)>& read);
+// Copies of what the threads of a warp have handed in.
+class Warp {
+ public:
+  template <class T>
+  const T& of(unsigned lane) const {
+    return *static_cast<const T*>(static_cast<const void*>(places_[lane].bytes));
+  }
 
+ private:
+  friend class Block;
+  struct alignas(16) Place {
+    std::byte bytes[32];
+  };
+  std::array<Place, 32> places_;
+};
+const Warp& hand_in(const void* data, std::size_t bytes);
+
+// Hands in a value and returns those of all threads of the warp, which stay until this thread hands in the next one. All
+// threads of the warp must call it.
 template <class T>
-T exchange_with(T value, unsigned partner) {
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
-  bits = exchange(bits, partner);
-  std::memcpy(&value, &bits, sizeof(T));
-  return value;
+const Warp& hand_in(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 32 && alignof(T) <= 16);
+  return hand_in(&value, sizeof(T));
+}
+
+// Returns the value passed by thread `partner` (0 to 31) of this warp; all threads of the warp must call it.
+template <class T>
+T exchange_with(const T& value, unsigned partner) {
+  return hand_in(value).template of<T>(partner);
 }
 
 }  // namespace ddp::stand_in

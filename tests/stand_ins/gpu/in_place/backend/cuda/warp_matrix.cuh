@@ -30,20 +30,18 @@ inline float value_of(std::uint32_t pair, unsigned which) {
   return std::bit_cast<float>(which == 0 ? pair << 16U : pair & 0xFFFF0000U);
 }
 
-// Each lane's rows are read in place, because shared memory is ordinary memory here.
 inline Matrices load(const Unit* row, bool transposed) {
   Matrices mine{};
   const unsigned g = stand_in::lane() / 4;
   const unsigned t = stand_in::lane() % 4;
-  stand_in::with_warp(row, [&](const stand_in::Warp& rows) {
-    const auto element = [&](unsigned matrix, unsigned line, unsigned column) {
-      return bits_of(static_cast<const Unit*>(rows.at(matrix * 8 + line))->values[column]);
-    };
-    for (unsigned i = 0; i < 4; ++i) {
-      mine.values[i] = transposed ? element(i, 2 * t, g) | element(i, 2 * t + 1, g) << 16U
-                                  : element(i, g, 2 * t) | element(i, g, 2 * t + 1) << 16U;
-    }
-  });
+  const stand_in::Warp& rows = stand_in::hand_in(*row);
+  const auto element = [&](unsigned matrix, unsigned line, unsigned column) {
+    return bits_of(rows.of<Unit>(matrix * 8 + line).values[column]);
+  };
+  for (unsigned i = 0; i < 4; ++i) {
+    mine.values[i] = transposed ? element(i, 2 * t, g) | element(i, 2 * t + 1, g) << 16U
+                                : element(i, g, 2 * t) | element(i, g, 2 * t + 1) << 16U;
+  }
   return mine;
 }
 
@@ -55,7 +53,7 @@ struct Factors {
 }  // namespace emulation
 
 // All threads of the warp must call it; what they have written before is then visible to one another.
-inline void converge() { static_cast<void>(stand_in::exchange(0, stand_in::lane())); }
+inline void converge() { static_cast<void>(stand_in::hand_in(0)); }
 inline Matrices load_matrices(const Unit* row) { return emulation::load(row, false); }
 inline Matrices load_transposed(const Unit* row) { return emulation::load(row, true); }
 
@@ -67,20 +65,22 @@ inline std::uint32_t upper_halves(std::uint32_t first, std::uint32_t second) {
 }
 
 inline void multiply_add(float (&sums)[4], const Matrices& a, std::uint32_t b0, std::uint32_t b1) {
-  const emulation::Factors mine{a, {b0, b1}};
   const unsigned g = stand_in::lane() / 4;
   const unsigned t = stand_in::lane() % 4;
-  stand_in::with_warp(&mine, [&](const stand_in::Warp& factors) {
-    const auto of = [&](unsigned lane) { return static_cast<const emulation::Factors*>(factors.at(lane)); };
-    for (unsigned k = 0; k < 16; ++k) {
-      const unsigned pair = k % 8 / 2;
-      for (unsigned i = 0; i < 4; ++i) {
-        const float left = emulation::value_of(of(g * 4 + pair)->a.values[k / 8 * 2 + i / 2], k % 2);
-        const float right = emulation::value_of(of((2 * t + i % 2) * 4 + pair)->b[k / 8], k % 2);
-        sums[i] += left * right;
+  const stand_in::Warp& factors = stand_in::hand_in(emulation::Factors{a, {b0, b1}});
+  for (unsigned half = 0; half < 2; ++half) {
+    for (unsigned pair = 0; pair < 4; ++pair) {
+      const Matrices& rows = factors.of<emulation::Factors>(g * 4 + pair).a;
+      const std::uint32_t columns[] = {factors.of<emulation::Factors>(2 * t * 4 + pair).b[half],
+                                       factors.of<emulation::Factors>((2 * t + 1) * 4 + pair).b[half]};
+      for (unsigned which = 0; which < 2; ++which) {
+        for (unsigned i = 0; i < 4; ++i) {
+          sums[i] +=
+              emulation::value_of(rows.values[half * 2 + i / 2], which) * emulation::value_of(columns[i % 2], which);
+        }
       }
     }
-  });
+  }
 }
 
 }  // namespace ddp::cuda
