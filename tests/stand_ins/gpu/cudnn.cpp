@@ -190,7 +190,9 @@ struct Convolution {
     return true;
   }
 
-  // Calls f(place in memory, place in a Dense) for the elements of a tensor.
+  // Calls f(place in memory, place in run()'s copy) for the elements of a tensor. Copies of images have the channel last, those of
+  // weights the place in the window first, then [output][input] of each group, or forward [group][input][output], so that what
+  // add_tap() adds to lies together.
   template <class F>
   void each_element(std::size_t which, F f) const {
     const Tensor& t = tensors.at(which);
@@ -198,7 +200,6 @@ struct Convolution {
     const std::int64_t outputs = tensors[1].sizes[0] / groups();
     for (std::int64_t a = 0; a < t.sizes[0]; ++a) {
       for (std::int64_t b = 0; b < t.sizes[1]; ++b) {
-        // Images: the channel comes last. Weights: of a group, what is added to or read in one piece.
         const std::int64_t inner = which != 1    ? b
                                    : result == 2 ? (a / outputs * inputs + b) * outputs + a % outputs
                                                  : a * inputs + b;

@@ -38,34 +38,13 @@ struct Place {
   [[noreturn, gnu::noinline]] void resume() { __builtin_longjmp(registers, 1); }
 };
 
-// Of threads and blocks: a test needs orders that differ, not good random numbers, and those of <random> take longer than most
-// threads.
-class Order {
- public:
-  // A random order of the numbers in `order` from `first` on.
-  template <class Number>
-  void shuffle(std::vector<Number>& order, std::size_t first) {
-    for (std::size_t i = first + 1; i < order.size(); ++i) std::swap(order[i], order[first + below(i - first + 1)]);
-  }
-
- private:
-  // Marsaglia, "Xorshift RNGs", 2003.
-  std::size_t below(std::size_t limit) {
-    state_ ^= state_ << 13U;
-    state_ ^= state_ >> 7U;
-    state_ ^= state_ << 17U;
-    return (state_ >> 32U) * limit >> 32U;
-  }
-  std::uint64_t state_ = std::random_device{}() + std::uint64_t{1};
-};
-
 // Runs threads of successive blocks on the same stack.
 struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   Place here{};
   State state = State::done;
   uint3 place{};
-  bool odd = false;  // the exchanges so far
+  bool odd = false;  // the number of its exchanges
 };
 
 }  // namespace
@@ -107,7 +86,8 @@ class Block {
 namespace {
 
 thread_local Block* current = nullptr;
-thread_local Order random_order;
+// Of threads and blocks: a test needs orders that differ, not good random numbers.
+thread_local std::minstd_rand generator{std::random_device{}()};
 
 }  // namespace
 
@@ -176,7 +156,7 @@ bool Block::run(dim3 threads, const std::function<void()>& thread) {
   std::vector<std::size_t> order(count_);
   std::iota(order.begin(), order.end(), 0);
   for (;;) {
-    random_order.shuffle(order, 0);
+    std::shuffle(order.begin(), order.end(), generator);
     for (const std::size_t i : order) {
       if (fibers_[i].state != State::ready) continue;
       running_ = i;
@@ -196,12 +176,12 @@ bool Block::run(dim3 threads, const std::function<void()>& thread) {
 }
 
 const Warp& Block::hand_in(const void* data, std::size_t bytes) {
-  const std::size_t index = running_;
-  const std::size_t set = fibers_[index].odd ? 1 : 0;
-  fibers_[index].odd = !fibers_[index].odd;
-  std::memcpy(warps_[index / kWarp].at(set).places_.at(index % kWarp).bytes, data, bytes);
+  Fiber& fiber = fibers_[running_];
+  Warp& warp = warps_[running_ / kWarp].at(fiber.odd ? 1 : 0);
+  fiber.odd = !fiber.odd;
+  std::memcpy(warp.places_.at(lane()).bytes, data, bytes);
   wait(State::at_warp_barrier);
-  return warps_[index / kWarp].at(set);
+  return warp;
 }
 
 namespace {
@@ -228,7 +208,7 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
   std::vector<unsigned> order(std::size_t{blocks.x} * blocks.y * blocks.z);
   std::iota(order.begin(), order.end(), 0);
   // The first one, which is whole, tells whether the kernel has barriers.
-  random_order.shuffle(order, 1);
+  std::shuffle(order.begin() + 1, order.end(), generator);
   for (const unsigned i : order) {
     blockIdx = {i % blocks.x, i / blocks.x % blocks.y, i / blocks.x / blocks.y};
     if (barriers) {

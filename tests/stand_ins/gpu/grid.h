@@ -13,7 +13,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <type_traits>
 #include <utility>
@@ -30,7 +29,7 @@ class Warp {
  public:
   template <class T>
   const T& of(unsigned lane) const {
-    return *static_cast<const T*>(static_cast<const void*>(places_[lane].bytes));
+    return *static_cast<const T*>(static_cast<const void*>(places_.at(lane).bytes));
   }
 
  private:
