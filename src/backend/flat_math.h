@@ -10,6 +10,7 @@
 
 #include "backend/activations.h"
 #include "backend/flat_update.h"
+#include "backend/table_rows.h"
 #include "backend/tensor.h"
 #include "backend/weight_packing.h"
 
@@ -21,21 +22,6 @@ inline constexpr std::size_t kSquareSums = 64;
 struct BrokenCheck {
   std::span<const double> sums = {};
   double* broken = nullptr;  // null: nothing
-};
-
-// Rows of equal distance, of which FlatMath::copy_next_row() copies one. Bytes and addresses are multiples of 4.
-struct TableColumn {
-  const void* table = nullptr;
-  std::size_t stride = 0;  // bytes from one row to the next; 0: all rows are the same
-  void* to = nullptr;
-  std::size_t bytes = 0;  // of a row that are copied
-};
-inline constexpr std::size_t kMostColumns = 8;
-
-// In device memory: the row that is copied next, and their number.
-struct TableCursor {
-  std::int64_t row = 0;
-  std::int64_t rows = 1;
 };
 
 class FlatMath {
@@ -64,8 +50,10 @@ class FlatMath {
   // for copy().
   virtual void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) = 0;
   // Copies row `cursor->row` of the columns, kMostColumns at most, and moves the cursor to the next row, after the last one
-  // to the first. So what a recording reads can differ from one replay to the next.
-  virtual void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) = 0;
+  // to the first: so what a recording reads can differ from one replay to the next. Without a cursor it copies row 0. Columns
+  // may be host memory of allocate_for_transfer(), as in DeviceQueue::download(): one kernel takes less time than several
+  // small copies.
+  virtual void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) = 0;
   // Converts weights, or gradients back, for operators with Op::packed_form(), which only some backends have.
   virtual void convert_weights(std::span<const WeightPacking> /*all*/, PackingDirection /*direction*/) {}
   // One optimizer step on all parameters.

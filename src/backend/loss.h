@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/activations.h"
+#include "backend/table_rows.h"
 #include "backend/tensor.h"
+#include "backend/weight_packing.h"
 #include "base/image_edit.h"
 
 namespace ddp {
@@ -29,6 +32,10 @@ struct InputArguments {
   std::int64_t count = 0;                // samples; those from `count` to the stored batch become zero
   Activations x = nullptr;
   const ImageEdit* edits = nullptr;  // [count], for InputSpec::fill; null: images are read as they are
+  // What is copied before; `rows` and `edits` may be among it. The cursor stays where it is.
+  TableRow step = {};
+  // Packed at the same time, as FlatMath::convert_weights() does; only some backends have such weights.
+  std::span<const WeightPacking> weights = {};
 };
 
 // Softmax cross-entropy over logits [batch][classes].

@@ -230,7 +230,7 @@ std::vector<StageWork> Network::work() const {
   return all;
 }
 
-// A kernel before the first step, and one at the end of each of the ranges that are finished together.
+// Forward by the kernel that loads the images; a kernel at the end of each of the ranges that are finished together.
 void Network::add_packing(std::vector<StageWork>& all) const {
   bool any = false;
   bool in_range = false;
@@ -249,7 +249,7 @@ void Network::add_packing(std::vector<StageWork>& all) const {
     if (in_range) all[i].traffic.backward.kernels += 1;
     in_range = false;
   }
-  if (any) all.front().traffic.forward.kernels += 1;
+  if (any && !first_part()) all.front().traffic.forward.kernels += 1;
 }
 
 std::string Network::place_of_output(const Step& step) {
@@ -282,14 +282,17 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   keys_ = samples.keys;
   sums_ = pass == Pass::training ? state.sums : nullptr;
   exchange_ = pass == Pass::training ? state.exchange : nullptr;
+  // Only read.
+  const std::span<const WeightPacking> weights =
+      packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1);
   if (first_part()) {
-    backend_.ops().load_input(input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits});
+    backend_.ops().load_input(
+        input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits, samples.step, weights});
+  } else {
+    DDP_ASSERT(samples.step.columns.empty());
+    backend_.math().convert_weights(weights, PackingDirection::pack);
   }
   show(false, "the input", values_.front(), values_.front().y);
-  // Only read.
-  backend_.math().convert_weights(
-      packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1),
-      PackingDirection::pack);
   const Value& logits = values_.back();
   LossCall loss{loss_,
                 {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,

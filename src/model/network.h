@@ -81,6 +81,7 @@ struct Samples {
   const std::int32_t* other_labels = nullptr;  // [count]
   const float* label_weights = nullptr;        // [count]
   const ImageEdit* edits = nullptr;            // [count], how the images are to be changed; null: not at all
+  TableRow step = {};                          // what is copied first; some of the above may be among it
 };
 
 // The tensors of a network.

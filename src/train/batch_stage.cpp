@@ -137,23 +137,22 @@ void BatchStage::set_steps(const Batch& batches, std::int64_t samples, std::int6
   queue_.join_uploads();
 }
 
-void BatchStage::take_step(FlatMath& math, std::int64_t count, std::span<const TableColumn> more) {
+void BatchStage::take_step(std::int64_t count, std::span<const TableColumn> more) {
   DDP_ASSERT(count <= step_samples_ && more.size() + columns().size() <= kMostColumns);
-  std::array<TableColumn, kMostColumns> all;
   std::size_t used = 0;
   for (const Column* each : columns()) {
     const void* const table = each->table.at<std::byte>();
     const std::size_t bytes = static_cast<std::size_t>(step_samples_) * each->sample_bytes;
-    if (table != nullptr) all.at(used++) = {table, bytes, each->row.data(), bytes};
+    if (table != nullptr) step_columns_.at(used++) = {table, bytes, each->row.data(), bytes};
   }
-  for (const TableColumn& each : more) all.at(used++) = each;
-  math.copy_next_row(std::span(all).first(used), cursor_.at<TableCursor>(0));
+  for (const TableColumn& each : more) step_columns_.at(used++) = each;
   count_ = count;
   held_ = {.pixels = config_.resident->pixels(),
            .rows = step_rows_.row.at<std::int32_t>(0),
            .labels = step_labels_.row.at<std::int32_t>(0),
            .keys = step_keys_.row.at<std::uint64_t>(0),
-           .edits = config_.edited ? step_edits_.row.at<ImageEdit>(0) : nullptr};
+           .edits = config_.edited ? step_edits_.row.at<ImageEdit>(0) : nullptr,
+           .step = {std::span(step_columns_).first(used), cursor()}};
 }
 
 Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
@@ -168,7 +167,8 @@ Samples BatchStage::samples(std::int64_t first, std::int64_t count) const {
           .keys = from(held_.keys),
           .other_labels = from(held_.other_labels),
           .label_weights = from(held_.label_weights),
-          .edits = from(held_.edits)};
+          .edits = from(held_.edits),
+          .step = first == 0 ? held_.step : TableRow()};
 }
 
 }  // namespace ddp

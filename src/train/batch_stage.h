@@ -13,11 +13,12 @@
 // Note [Steps driven by the device]
 // With resident images these are so few bytes that those of a whole epoch fit. Then the host copies them to tables on the
 // device before the epoch, a row for each step, and each step takes the next row by a cursor on the device
-// (FlatMath::copy_next_row). So nothing is copied from the host in a step, and a recorded step is the same at each replay:
+// (TableRow). So nothing is copied from the host in a step, and a recorded step is the same at each replay:
 //
 //   stage.set_steps(batch, /*samples=*/256, /*steps=*/2);   // their batches, one after the other
-//   stage.take_step(backend.math(), 256, {});               // enqueues: samples() are those of the first step
-//   stage.take_step(backend.math(), 200, {});               // of the second
+//   stage.take_step(256, {});                               // samples() are those of the step at which the cursor is
+//   network.forward(Pass::training, state, stage.samples(0, 256), results);
+//   backend.math().copy_row(results, stage.cursor());       // moves it
 #pragma once
 
 #include <algorithm>
@@ -87,9 +88,11 @@ class BatchStage {
   // Enqueues the copies of the batches of so many steps, which follow one another in `batches`: of `samples` each, the last
   // of which may have fewer. All work on those that it held before must be done. Cannot be recorded.
   void set_steps(const Batch& batches, std::int64_t samples, std::int64_t steps);
-  // Enqueues: samples() are those of the next of these steps, `count` of them, and the rows of `more` are copied. After the
-  // last step follows the first.
-  void take_step(FlatMath& math, std::int64_t count, std::span<const TableColumn> more);
+  // From here on samples() are those of the step at which the cursor is, `count` of them. The pass that is given the first
+  // sample copies them all, and the row of `more`.
+  void take_step(std::int64_t count, std::span<const TableColumn> more);
+  // Null without steps. The last of these is followed by the first.
+  TableCursor* cursor() const { return cursor_.at<TableCursor>(0); }
   // The samples [first, first + count) of the batch, in the backend's memory.
   Samples samples(std::int64_t first, std::int64_t count) const;
 
@@ -112,6 +115,7 @@ class BatchStage {
   Staging pixels_, labels_, rows_, keys_, other_labels_, label_weights_, edits_;
   std::vector<std::int32_t> row_numbers_;  // indices of resident images
   Column step_labels_, step_rows_, step_keys_, step_edits_;
+  std::array<TableColumn, kMostColumns> step_columns_;
   Memory cursor_, host_cursor_;
 };
 

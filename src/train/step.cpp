@@ -135,13 +135,18 @@ void TrainStep::write_message(double* message, const Batch& batch, const StepInp
   if (fingerprints_ && (pipeline_ == nullptr || pipeline_->place().first())) hash_batch(message, batch, input.samples);
 }
 
-// Some values of the step's result, for StepHashes: the last weights, which every other weight influences within a step.
-void TrainStep::enqueue_fingerprint(const float* parameters) {
+// The message to the host, and some values of the step's result, for StepHashes: the last weights, which every other weight
+// influences within a step. The next step of those that are loaded begins behind it.
+void TrainStep::enqueue_report(const float* parameters) {
   std::byte* const to = current().message.data();
-  backend_.queue().download(to + sample_at(0), parameters + hashed_.begin, bytes_of(hashed_));
-  if (hashed_statistics_ == 0) return;
-  backend_.queue().download(to + sample_at(1), statistics_->of_shard(plan_.shards_of(rank_).begin),
-                            hashed_statistics_ * sizeof(float));
+  std::array<TableColumn, 3> columns = {TableColumn{message_.data(), 0, to, message_bytes_}};
+  std::size_t count = 1;
+  if (fingerprints_) columns[count++] = {parameters + hashed_.begin, 0, to + sample_at(0), bytes_of(hashed_)};
+  if (fingerprints_ && hashed_statistics_ > 0) {
+    columns[count++] = {statistics_->of_shard(plan_.shards_of(rank_).begin), 0, to + sample_at(1),
+                        hashed_statistics_ * sizeof(float)};
+  }
+  backend_.math().copy_row(std::span(columns).first(count), stage_.takes_steps() ? stage_.cursor() : nullptr);
 }
 
 // Over the ranks: of a pipeline all, whichever part they have.
@@ -219,14 +224,14 @@ void TrainStep::compute(const float* parameters, std::int64_t samples) {
   }
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {
     const bool last = shard + 1 == shards.end;
-    if (last) mark(Mark::last_shard_mark);
+    if (last && shard > shards.begin) mark(Mark::last_shard_mark);
     forward(network_, parameters, shard, samples);
     if (last) mark(Mark::backward_mark);
     backward(network_, parameters);
   }
 }
 
-// The message but `broken`, which the steps pass on; and the batch, if it is on the device already.
+// The message but `broken`, which the steps pass on. With the batch, if that is on the device already, the first pass copies it.
 void TrainStep::enqueue_begin(std::int64_t samples) {
   if (!stage_.takes_steps()) {
     backend_.queue().upload(device(Slot::stop), current().message.at<double>(Slot::stop * sizeof(double)),
@@ -237,7 +242,7 @@ void TrainStep::enqueue_begin(std::int64_t samples) {
   const std::array<TableColumn, 2> columns = {
       TableColumn{messages_.at<std::byte>() + kKnown, message_bytes_, device(Slot::correct), message_bytes_ - kKnown},
       TableColumn{requests_.data(), 0, device(Slot::stop), 2 * sizeof(double)}};
-  stage_.take_step(backend_.math(), plan_.rank_samples(rank_, samples).size(), columns);
+  stage_.take_step(plan_.rank_samples(rank_, samples).size(), columns);
 }
 
 void TrainStep::enqueue(float* parameters, std::int64_t samples) {
@@ -253,10 +258,11 @@ void TrainStep::enqueue(float* parameters, std::int64_t samples) {
   mark(Mark::optimizer_mark);
   note_phase(WorkPhase::update);
   optimizer_.update(parameters, reducer_.gradient(), message_.at<StepControl>(control_at()), halted());
-  mark(Mark::meeting_mark);
-  if (share_ != nullptr) share_->meet();
-  backend_.queue().download(current().message.data(), message_.data(), message_bytes_);
-  if (fingerprints_) enqueue_fingerprint(parameters);
+  if (share_ != nullptr) {
+    mark(Mark::meeting_mark);
+    share_->meet();
+  }
+  enqueue_report(parameters);
   mark(Mark::end_mark);
 }
 
@@ -313,48 +319,56 @@ StepResult TrainStep::result_of(const InFlight& step) const {
   return result;
 }
 
-// Of the first step in flight and those that began at once with it, together.
-double TrainStep::seconds_between(Mark from, Mark to) const {
-  double seconds = 0;
-  for (std::size_t step = finished_; step <= slots_[slot_of(finished_)].last; ++step) {
-    const std::size_t first = slot_of(step) * Mark::marks;
-    seconds += backend_.queue().seconds_between(first + from, first + to);
-  }
-  return seconds;
+// Between marks of a step that has them.
+double TrainStep::seconds_between(std::size_t step, Mark from, Mark to) const {
+  const std::size_t first = slot_of(step) * Mark::marks;
+  return backend_.queue().seconds_between(first + from, first + to);
+}
+
+// Forward and backward of the last shard are taken as representative of all shards. Ranks that share the parameters wait for
+// each other in the end.
+TrainStep::DeviceSeconds TrainStep::device_seconds(std::size_t step) const {
+  const bool several = plan_.shards_of(rank_).size() > 1;
+  const double shards = seconds_between(step, Mark::begin_mark, Mark::reduction_mark);
+  const double forward = seconds_between(step, several ? Mark::last_shard_mark : Mark::begin_mark, Mark::backward_mark);
+  const double backward = seconds_between(step, Mark::backward_mark, Mark::reduction_mark);
+  const double meeting = share_ == nullptr ? 0 : seconds_between(step, Mark::meeting_mark, Mark::end_mark);
+  const double forward_share = forward / std::max(1e-9, forward + backward);
+  return {.forward = shards * forward_share,
+          .backward = shards * (1 - forward_share),
+          .exposed = seconds_between(step, Mark::reduction_mark, Mark::optimizer_mark) + meeting,
+          .optimizer = seconds_between(step, Mark::optimizer_mark, Mark::end_mark) - meeting};
 }
 
 // The clock of a CPU took the times of each pass.
 void TrainStep::split_pipeline_time() {
   const PipelineSeconds& passes = pipeline_->seconds();
-  const double reduction = seconds_between(Mark::reduction_mark, Mark::optimizer_mark);
+  const double reduction = seconds_between(finished_, Mark::reduction_mark, Mark::optimizer_mark);
   clock_.move(Phase::other, Phase::forward, passes.forward);
   clock_.move(Phase::other, Phase::backward, passes.backward);
   clock_.move(Phase::other, Phase::exposed_communication, passes.exchange + reduction);
-  clock_.move(Phase::other, Phase::optimizer, seconds_between(Mark::optimizer_mark, Mark::end_mark));
+  clock_.move(Phase::other, Phase::optimizer, seconds_between(finished_, Mark::optimizer_mark, Mark::end_mark));
 }
 
-// The marks give the device times between the begin and end of the first step in flight and of those that began at once
-// with it; the host's clock measures how long this thread had to do with steps since the ones before. Forward and backward
-// of the last shard are taken as representative of all shards. The remainder is host time: on a GPU, enqueueing and
-// wake-up latency.
+// The marks give the device times of the first step in flight and of those that began at once with it, see marked(); the
+// host's clock measures how long this thread had to do with steps since the ones before. The remainder is host time: on a GPU,
+// enqueueing and wake-up latency.
 void TrainStep::split_time(double seconds) {
   if (pipeline_ != nullptr) {
     split_pipeline_time();
     return;
   }
-  const double shards = seconds_between(Mark::begin_mark, Mark::reduction_mark);
-  const double forward = seconds_between(Mark::last_shard_mark, Mark::backward_mark);
-  const double backward = seconds_between(Mark::backward_mark, Mark::reduction_mark);
-  // Ranks that share the parameters wait for each other in the end.
-  const double meeting = share_ == nullptr ? 0 : seconds_between(Mark::meeting_mark, Mark::end_mark);
-  const double exposed = seconds_between(Mark::reduction_mark, Mark::optimizer_mark) + meeting;
-  const double optimizer = seconds_between(Mark::optimizer_mark, Mark::end_mark) - meeting;
-  const double scale = std::min(1.0, seconds / std::max(1e-9, shards + exposed + optimizer));
-  const double forward_share = forward / std::max(1e-9, forward + backward);
-  clock_.move(Phase::other, Phase::forward, scale * shards * forward_share);
-  clock_.move(Phase::other, Phase::backward, scale * shards * (1 - forward_share));
-  clock_.move(Phase::other, Phase::exposed_communication, scale * exposed);
-  clock_.move(Phase::other, Phase::optimizer, scale * optimizer);
+  const std::size_t last = slots_[slot_of(finished_)].last;
+  DeviceSeconds all;
+  for (std::size_t step = finished_; step <= last; ++step) {
+    if (marked(step)) step_seconds_ = device_seconds(step);
+    all += step_seconds_;
+  }
+  const double scale = std::min(1.0, seconds / std::max(1e-9, all.sum()));
+  clock_.move(Phase::other, Phase::forward, scale * all.forward);
+  clock_.move(Phase::other, Phase::backward, scale * all.backward);
+  clock_.move(Phase::other, Phase::exposed_communication, scale * all.exposed);
+  clock_.move(Phase::other, Phase::optimizer, scale * all.optimizer);
 }
 
 // The next steps, whose inputs are in their slots and whose batches are on the device or on their way to it.

@@ -175,6 +175,22 @@ class TrainStep {
   };
   static_assert(kMostStepsAhead * Mark::marks <= kMarks);
 
+  // Of a step.
+  struct DeviceSeconds {
+    double forward = 0;
+    double backward = 0;
+    double exposed = 0;
+    double optimizer = 0;
+
+    double sum() const { return forward + backward + exposed + optimizer; }
+    DeviceSeconds& operator+=(const DeviceSeconds& other) {
+      forward += other.forward;
+      backward += other.backward;
+      exposed += other.exposed;
+      optimizer += other.optimizer;
+      return *this;
+    }
+  };
   struct InFlight {
     StepInput input;
     Memory message;                        // of the host
@@ -186,8 +202,15 @@ class TrainStep {
   double* device(Slot slot) const { return message_.at<double>(0) + slot; }
   std::size_t slot_of(std::size_t step) const { return step % slots_.size(); }
   InFlight& current() { return slots_[slot_of(begun_)]; }
-  void mark(Mark place) { backend_.queue().mark(slot_of(begun_) * Mark::marks + place); }
-  double seconds_between(Mark from, Mark to) const;
+  // Whether a step has the marks that divide its time. A recorded mark is a node of the CUDA graph, and kernels on both sides
+  // of it wait for it, so only the steps of the first slot have marks; the others are taken to be divided as the last of
+  // these. With several ranks, where any step may wait for another rank, all have them.
+  bool marked(std::size_t step) const { return slot_of(step) == 0 || plan_.ranks > 1; }
+  void mark(Mark place) {
+    if (marked(begun_)) backend_.queue().mark(slot_of(begun_) * Mark::marks + place);
+  }
+  double seconds_between(std::size_t step, Mark from, Mark to) const;
+  DeviceSeconds device_seconds(std::size_t step) const;
   std::size_t summed() const { return Slot::losses + static_cast<std::size_t>(plan_.shards); }
   std::size_t squares_at() const { return summed() * sizeof(double); }
   std::size_t control_at() const { return squares_at() + squares_count() * sizeof(double); }
@@ -203,7 +226,7 @@ class TrainStep {
   void sum_over_ranks();
   void sum_message(double* values, std::size_t count);
   void set_exchange(std::int64_t round, std::int64_t samples);
-  void enqueue_fingerprint(const float* parameters);
+  void enqueue_report(const float* parameters);
   void enqueue(float* parameters, std::int64_t samples);
   void enqueue_several(float* parameters, std::size_t count);
   void compute(const float* parameters, std::int64_t samples);
@@ -237,6 +260,7 @@ class TrainStep {
   std::size_t timed_ = 0;  // steps whose time is in the phases
   std::size_t together_;
   double host_seconds_ = 0;     // in begin() since the last finish()
+  DeviceSeconds step_seconds_;  // of the last step with marks
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm
   std::size_t square_ranges_;   // so many at most on any rank

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "backend/backend_case.h"
@@ -173,6 +176,65 @@ TEST_P(Input, ImagesAreEditedWhileTheyAreRead) {
       backend().ops().load_input(spec, {many.data(), rows.data(), count, actual.data(), each.data()});
       backend().ops().load_input(spec, {before.data(), nullptr, count, plain.data()});
       EXPECT_EQ(actual.stored(), plain.stored()) << to_string(layout) << " round " << round;
+    }
+  }
+}
+
+// What a step reads may be in tables, at the row at which the cursor is; the first kernel copies it for the others.
+TEST_P(Input, TheRowOfTablesIsCopiedFirst) {
+  constexpr std::size_t kCount = 300;
+  constexpr std::size_t kRows = 3;
+  constexpr std::size_t kRow = 2;
+  const Shape image{2, 4, 5};
+  const std::vector<std::uint8_t> bytes = random_bytes(30 * image.elements());
+  std::vector<std::int32_t> numbers(kRows * kCount);
+  std::vector<std::int32_t> labels(kRows * kCount);
+  std::vector<ImageEdit> edits(kRows * kCount);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<std::int32_t>(random_between(0, 29));
+    labels[i] = static_cast<std::int32_t>(random_between(0, 9));
+    edits[i].right = static_cast<std::int32_t>(random_between(-2, 2));
+    edits[i].filled[0] = random_area(image);
+  }
+  const auto row_of = [](const auto& all) { return std::vector(all.begin() + kRow * kCount, all.end()); };
+  const DeviceArray<std::uint8_t> pixels(backend(), bytes);
+  const DeviceArray<std::int32_t> number_table(backend(), numbers), label_table(backend(), labels);
+  const DeviceArray<ImageEdit> edit_table(backend(), edits);
+  const DeviceArray<std::int32_t> row_numbers(backend(), row_of(numbers));
+  const DeviceArray<ImageEdit> row_edits(backend(), row_of(edits));
+  const DeviceArray<TableCursor> cursor(backend(), {{.row = kRow, .rows = kRows}});
+  const auto count = static_cast<std::int64_t>(kCount);
+  for (const bool edited : {false, true}) {
+    for (const Layout layout : kLayouts) {
+      if (!has(layout)) continue;
+      const DeviceArray<std::int32_t> rows(backend(), std::vector<std::int32_t>(kCount));
+      const DeviceArray<std::int32_t> classes(backend(), std::vector<std::int32_t>(kCount));
+      const DeviceArray<ImageEdit> each(backend(), std::vector<ImageEdit>(kCount));
+      constexpr std::size_t kBytes = kCount * sizeof(std::int32_t);
+      constexpr std::size_t kEditBytes = kCount * sizeof(ImageEdit);
+      const std::array<TableColumn, 3> columns = {TableColumn{label_table.data(), kBytes, classes.data(), kBytes},
+                                                  TableColumn{number_table.data(), kBytes, rows.data(), kBytes},
+                                                  TableColumn{edit_table.data(), kEditBytes, each.data(), kEditBytes}};
+      const InputSpec spec{count + 1,    image,        image, layout,
+                           {0.5F, 1.0F}, {0.0F, 3.0F}, false, {std::uint8_t{4}, std::uint8_t{9}}};
+      DeviceActivation actual(backend(), spec.batch, image, layout);
+      DeviceActivation expected(backend(), spec.batch, image, layout);
+      backend().ops().load_input(spec, {.pixels = pixels.data(),
+                                        .rows = rows.data(),
+                                        .count = count,
+                                        .x = actual.data(),
+                                        .edits = edited ? each.data() : nullptr,
+                                        .step = {std::span(columns).first(edited ? 3 : 2), cursor.data()}});
+      backend().ops().load_input(spec, {.pixels = pixels.data(),
+                                        .rows = row_numbers.data(),
+                                        .count = count,
+                                        .x = expected.data(),
+                                        .edits = edited ? row_edits.data() : nullptr});
+      EXPECT_EQ(actual.stored(), expected.stored()) << to_string(layout) << (edited ? ", edited" : "");
+      EXPECT_EQ(rows.get(), row_numbers.get());
+      EXPECT_EQ(classes.get(), row_of(labels));
+      EXPECT_EQ(edited ? std::memcmp(each.get().data(), row_edits.get().data(), kEditBytes) : 0, 0);
+      EXPECT_EQ(cursor.get()[0].row, std::int64_t{kRow});
     }
   }
 }

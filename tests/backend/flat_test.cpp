@@ -116,15 +116,34 @@ TEST_P(Flat, RowsOfTablesAreCopiedInTurn) {
         TableColumn{table.data(), row * sizeof(float), to.data(), static_cast<std::size_t>(count) * sizeof(float)},
         TableColumn{same.data(), 0, others.data(), 2 * sizeof(float)}};
     for (const std::size_t expected : {1, 2, 0, 1}) {
-      backend().math().copy_next_row(columns, cursor.data());
+      backend().math().copy_row(columns, cursor.data());
       const auto begin = values.begin() + static_cast<std::ptrdiff_t>(expected * row);
       EXPECT_EQ(to.get(), std::vector<float>(begin, begin + count)) << expected;
       EXPECT_EQ(others.get(), (std::vector<float>{few[0], few[1], 7}));
     }
     EXPECT_EQ(cursor.get()[0].row, 2);
-    backend().math().copy_next_row({}, cursor.data());
+    backend().math().copy_row({}, cursor.data());
     EXPECT_EQ(cursor.get()[0].row, 0);
   }
+}
+
+TEST_P(Flat, SomeValuesAreCopiedToTheHostAtOnce) {
+  const std::vector<float> few = random_floats(3);
+  const std::vector<float> many = random_floats(5000);
+  const DeviceArray<float> from_few(backend(), few);
+  const DeviceArray<float> from_many(backend(), many);
+  const std::size_t most = many.size() * sizeof(float);
+  const Memory host = backend().queue().allocate_for_transfer(2 * most, "a test's values");
+  const std::array<TableColumn, 2> columns = {
+      TableColumn{from_few.data(), 0, host.data(), few.size() * sizeof(float)},
+      TableColumn{from_many.data(), 0, host.data() + most, most - sizeof(float)}};
+  backend().math().copy_row(columns, nullptr);
+  backend().queue().synchronize();
+  EXPECT_EQ(std::vector<float>(host.at<float>(0), host.at<float>(0) + few.size()), few);
+  EXPECT_EQ(host.at<float>(0)[few.size()], 0.0F);
+  EXPECT_EQ(std::vector<float>(host.at<float>(most), host.at<float>(most) + many.size() - 1),
+            std::vector<float>(many.begin(), many.end() - 1));
+  EXPECT_EQ(host.at<float>(most)[many.size() - 1], 0.0F);
 }
 
 TEST_P(Flat, SquaresAreSummed) {

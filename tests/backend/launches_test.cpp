@@ -364,5 +364,43 @@ TEST(StandInLaunches, WeightsOfAllOperatorsAreConvertedAtOnce) {
   }
 }
 
+// The kernel that loads the images packs the weights too, up to as many as it takes.
+TEST(StandInLaunches, WeightsArePackedWhileImagesAreLoaded) {
+  const Shape image{3, 5, 4};
+  const InputSpec input{4, image, image, Layout::nhwc, {1.0F, 0.5F, 2.0F}, {0.0F, 1.0F, 0.0F}};
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const auto backend = make_cuda_backend({.precision = precision});
+    const Element element = backend->ops().activation_element();
+    std::vector<std::uint8_t> bytes(4 * 60);
+    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random_between(0, 255));
+    const DeviceArray<std::uint8_t> pixels(*backend, bytes);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{5}, cuda::kPackedAtOnce + 1}) {
+      std::vector<DeviceArray<float>> plain;
+      std::vector<DeviceArray<std::byte>> apart, beside;
+      std::vector<WeightPacking> to_apart, to_beside;
+      for (std::size_t i = 0; i < count; ++i) {
+        PackedShape shape{random_between(1, 20), random_between(1, 70), i % 2 == 0 ? 1 : 9};
+        if (precision == Precision::bf16 && i % 3 > 0)
+          shape.form = i % 3 == 1 ? PackedForm::fragments : PackedForm::fragments_twice;
+        plain.emplace_back(*backend, random_floats(shape.weights()));
+        const std::vector<std::byte> none(static_cast<std::size_t>(shape.elements()) * bytes_of(element));
+        apart.emplace_back(*backend, none);
+        beside.emplace_back(*backend, none);
+        to_apart.push_back({plain.back().data(), apart.back().data(), shape});
+        to_beside.push_back({plain.back().data(), beside.back().data(), shape});
+      }
+      backend->math().convert_weights(to_apart, PackingDirection::pack);
+      DeviceActivation alone(*backend, 4, image, Layout::nhwc);
+      DeviceActivation x(*backend, 4, image, Layout::nhwc);
+      backend->ops().load_input(input, {.pixels = pixels.data(), .count = 3, .x = alone.data()});
+      const std::size_t before = testing::enqueued("kernel");
+      backend->ops().load_input(input, {.pixels = pixels.data(), .count = 3, .x = x.data(), .weights = to_beside});
+      EXPECT_EQ(testing::enqueued("kernel") - before, count > cuda::kPackedAtOnce ? 3U : 1U);
+      EXPECT_EQ(x.stored(), alone.stored());
+      for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(beside[i].get(), apart[i].get()) << i << " of " << count;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ddp

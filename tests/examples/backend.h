@@ -31,7 +31,9 @@ extern const void* host;
 extern void* stream;
 extern std::byte *workspace, *saved;
 extern float *device_floats, *sum, *x, *y;
-extern const float *addend, *weight, *bias;
+extern const float *addend, *weight, *bias, *table;
+extern float* place;
+extern TableCursor* cursor;
 template <class... Arguments>
 void kernel(Arguments...);
 template <class... Arguments>

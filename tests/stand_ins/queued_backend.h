@@ -48,7 +48,11 @@ class LazyQueue final : public HostQueue {
     });
   }
   void mark(std::size_t place) override {
-    if (recorded_ == nullptr) ++ahead_.at(place);
+    if (recorded_ == nullptr) {
+      ++ahead_.at(place);
+    } else {
+      ++recorded_marks;
+    }
     enqueue([=, this, counted = recorded_ == nullptr] {
       HostQueue::mark(place);
       if (counted) --ahead_.at(place);
@@ -82,6 +86,7 @@ class LazyQueue final : public HostQueue {
   }
 
   int recordings = 0;
+  int recorded_marks = 0;
   int replays = 0;
 
  private:
@@ -129,7 +134,11 @@ class LazyOps final : public OpsInFront {
     return std::make_unique<LazyOp>(queue_, behind().make_op(spec, x, y, kernels));
   }
   void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-    queue_.enqueue([=, this] { behind().load_input(spec, arguments); });
+    const std::span<const TableColumn> columns = arguments.step.columns;
+    queue_.enqueue([=, this, later = arguments, kept = std::vector(columns.begin(), columns.end())]() mutable {
+      later.step.columns = kept;
+      behind().load_input(spec, later);
+    });
   }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
     queue_.enqueue([=, this] { behind().softmax_cross_entropy(spec, arguments); });
@@ -187,8 +196,8 @@ class LazyMath final : public FlatMath {
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     queue_.enqueue([=, this] { cpu_->pull(slow, fast, count, rest, skip); });
   }
-  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
-    queue_.enqueue([=, this, all = std::vector(columns.begin(), columns.end())] { cpu_->copy_next_row(all, cursor); });
+  void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
+    queue_.enqueue([=, this, all = std::vector(columns.begin(), columns.end())] { cpu_->copy_row(all, cursor); });
   }
   void update(const UpdateArguments& arguments) override {
     queue_.enqueue([=, this] { cpu_->update(arguments); });

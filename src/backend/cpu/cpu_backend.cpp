@@ -416,8 +416,9 @@ class CpuMath final : public FlatMath {
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     if (skip == nullptr || *skip == 0) cpu_pull(slow, fast, count, rest);
   }
-  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
-    cpu_copy_next_row(columns, *cursor);
+  void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
+    cpu_copy_row({columns, cursor});
+    if (cursor != nullptr) cursor->row = cursor->row + 1 < cursor->rows ? cursor->row + 1 : 0;
   }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };

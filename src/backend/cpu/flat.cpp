@@ -20,13 +20,12 @@ void cpu_pull(float* __restrict slow, float* __restrict fast, std::size_t count,
   }
 }
 
-void cpu_copy_next_row(std::span<const TableColumn> columns, TableCursor& cursor) {
-  for (const TableColumn& column : columns) {
+void cpu_copy_row(const TableRow& row) {
+  const auto number = static_cast<std::size_t>(row.cursor == nullptr ? 0 : row.cursor->row);
+  for (const TableColumn& column : row.columns) {
     const auto* const table = static_cast<const std::byte*>(column.table);
-    std::copy_n(table + static_cast<std::size_t>(cursor.row) * column.stride, column.bytes,
-                static_cast<std::byte*>(column.to));
+    std::copy_n(table + number * column.stride, column.bytes, static_cast<std::byte*>(column.to));
   }
-  cursor.row = cursor.row + 1 < cursor.rows ? cursor.row + 1 : 0;
 }
 
 // Not with sanitizers, which cannot be initialised before the choice is made.

@@ -163,6 +163,7 @@ void with_value(Element element, const F& f) {
 }  // namespace
 
 void cpu_load_input(const InputSpec& spec, const InputArguments& arguments) {
+  cpu_copy_row(arguments.step);
   with_value(arguments.x.element(), [&](auto zero) { load(spec, arguments, values<decltype(zero)>(arguments.x)); });
 }
 

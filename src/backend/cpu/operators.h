@@ -88,8 +88,7 @@ void cpu_softmax_cross_entropy(const LossSpec& spec, const LossArguments& argume
 // flat.cpp
 void cpu_add(float* sum, const float* addend, std::size_t count);
 void cpu_pull(float* slow, float* fast, std::size_t count, float rest);
-// See FlatMath::copy_next_row().
-void cpu_copy_next_row(std::span<const TableColumn> columns, TableCursor& cursor);
+void cpu_copy_row(const TableRow& row);
 // See FlatMath::square_sums().
 void cpu_square_sums(const float* values, std::size_t count, double* sums);
 

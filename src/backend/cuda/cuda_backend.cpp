@@ -372,9 +372,9 @@ class CudaMath final : public FlatMath {
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     cuda::pull(stream_, slow, fast, count, rest, skip);
   }
-  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
+  void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
     DDP_ASSERT(columns.size() <= kMostColumns);
-    cuda::copy_next_row(stream_, columns, cursor);
+    cuda::copy_row(stream_, columns, cursor);
   }
   void convert_weights(std::span<const WeightPacking> all, PackingDirection direction) override {
     if (direction == PackingDirection::pack) {

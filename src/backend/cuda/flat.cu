@@ -1,6 +1,9 @@
 // Loops over flat buffers: sums, checks.
+#include <algorithm>
+
 #include "backend/arithmetic.h"
 #include "backend/cuda/block_sum.cuh"
+#include "backend/cuda/copy_row.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/last_block.cuh"
 #include "backend/flat_math.h"
@@ -25,25 +28,17 @@ __global__ void pull_kernel(float* slow, float* fast, std::size_t count, float r
   }
 }
 
-struct Columns {
-  TableColumn all[kMostColumns];
-  std::size_t count;
-};
 __device__ std::uint32_t row_ticket;
 
 // The last block moves the cursor, which all others have read by then.
-__global__ void copy_next_row_kernel(const PreviousKernel previous, const Columns columns, TableCursor* cursor) {
+__global__ void copy_row_kernel(const PreviousKernel previous, const __grid_constant__ Columns columns,
+                                TableCursor* cursor) {
   previous.wait();
-  const std::int64_t row = cursor->row;
-  for (std::size_t c = 0; c < columns.count; ++c) {
-    const TableColumn& column = columns.all[c];
-    const auto* from =
-        static_cast<const std::uint32_t*>(column.table) + static_cast<std::size_t>(row) * (column.stride / 4);
-    auto* to = static_cast<std::uint32_t*>(column.to);
-    for (std::size_t i = first_index(); i < column.bytes / 4; i += index_step()) to[i] = from[i];
-  }
-  if (!is_last_block(&row_ticket, gridDim.x) || threadIdx.x != 0) return;
-  cursor->row = row + 1 < cursor->rows ? row + 1 : 0;
+  const std::size_t row = row_at(cursor);
+  columns.copy(row, blockIdx.x, gridDim.x);
+  if (cursor == nullptr || !is_last_block(&row_ticket, gridDim.x) || threadIdx.x != 0) return;
+  const auto next = static_cast<std::int64_t>(row) + 1;
+  cursor->row = next < cursor->rows ? next : 0;
 }
 
 // The calling thread's share of the sums, of which every step-th is its own.
@@ -173,14 +168,9 @@ void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, floa
   launch(stream, blocks_for(count), kThreads, pull_kernel, slow, fast, count, rest, skip);
 }
 
-void copy_next_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCursor* cursor) {
-  Columns all{};
-  std::size_t most = 1;
-  for (const TableColumn& column : columns) {
-    all.all[all.count++] = column;
-    most = column.bytes / 4 > most ? column.bytes / 4 : most;
-  }
-  launch(stream, blocks_for(most), kThreads, copy_next_row_kernel, all, cursor);
+void copy_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCursor* cursor) {
+  const Columns all(columns);
+  launch(stream, std::max(1U, all.blocks()), kThreads, copy_row_kernel, all, cursor);
 }
 
 void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken) {

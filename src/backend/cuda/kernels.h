@@ -241,7 +241,7 @@ void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count
 // These two do nothing if there is `skip` and *skip is not 0.
 void copy(cudaStream_t stream, float* to, const float* from, std::size_t count, const double* skip);
 void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest, const double* skip);
-void copy_next_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCursor* cursor);
+void copy_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCursor* cursor);
 void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken);
 // kSquareSums sums of squares, each over an equal part of the values, in a fixed order, and the check of FlatMath.
 void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check);

@@ -39,7 +39,7 @@ void StreamMath::copy(float* /*to*/, const float* /*from*/, std::size_t /*count*
 void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, float /*rest*/, const double* /*skip*/) {
   no_training();
 }
-void StreamMath::copy_next_row(std::span<const TableColumn> /*columns*/, TableCursor* /*cursor*/) { no_training(); }
+void StreamMath::copy_row(std::span<const TableColumn> /*columns*/, TableCursor* /*cursor*/) { no_training(); }
 void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 
 Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {

@@ -48,7 +48,7 @@ class StreamMath final : public FlatMath {
   void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override;
   void copy(float* to, const float* from, std::size_t count, const double* skip) override;
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override;
-  void copy_next_row(std::span<const TableColumn> columns, TableCursor* cursor) override;
+  void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) override;
   void update(const UpdateArguments& arguments) override;
 
  private:

@@ -126,6 +126,30 @@ TEST(StepsAhead, AreRecordedTogether) {
   while (rig.step.in_flight() > 0) EXPECT_TRUE(rig.step.finish().finite);
 }
 
+// Marks in a recording make kernels wait. The others' time is divided as that of the last step with marks.
+TEST(StepsAhead, HaveMarksInOneSlot) {
+  omp_set_num_threads(1);
+  const auto self = make_self_communicator();
+  TrainingRig rig(*self, {.global_batch = 24, .ahead = 3, .queued = true});
+  const auto begins_and_ends = [&](std::int64_t step) {
+    rig.begin(step, 0, 24, 0.1);
+    EXPECT_TRUE(rig.step.finish().finite);
+  };
+  for (std::int64_t s = 1; s <= 3; ++s) begins_and_ends(s);
+  const auto& queue = dynamic_cast<const LazyQueue&>(rig.backend->queue());
+  EXPECT_EQ(queue.recorded_marks, 0);  // of the second and third slot
+  PhaseTotals before = rig.clock.totals();
+  for (std::int64_t s = 4; s <= 6; ++s) {
+    begins_and_ends(s);
+    EXPECT_EQ(queue.recorded_marks, 5) << s;  // begin, backward, reduction, optimizer, end
+    const PhaseTotals after = rig.clock.totals();
+    for (const Phase phase : {Phase::forward, Phase::backward, Phase::optimizer}) {
+      EXPECT_GT(after[phase], before[phase]) << s << ", phase " << static_cast<int>(phase);
+    }
+    before = after;
+  }
+}
+
 TEST(StepsAhead, KnowWhichOfThoseThatBeginAtOnceIsNotFinite) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool queued : {false, true}) {
