@@ -13,6 +13,8 @@ namespace ddp {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
+// Below it huge pages are not worth their size: a step has many small buffers, for its messages and tables.
+constexpr std::size_t kWorthHugePages = std::size_t{256} << 10U;
 
 }  // namespace
 
@@ -37,13 +39,15 @@ Memory::~Memory() {
 
 Memory allocate_on_host(std::size_t bytes, const std::string& purpose) {
   if (bytes == 0) return {};
-  const std::size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  void* memory = rounded >= bytes ? std::aligned_alloc(kHugePage, rounded) : nullptr;
+  const bool huge = bytes >= kWorthHugePages;
+  const std::size_t unit = huge ? kHugePage : kMemoryAlignment;
+  const std::size_t rounded = (bytes + unit - 1) / unit * unit;
+  void* memory = rounded >= bytes ? std::aligned_alloc(unit, rounded) : nullptr;
   check(memory != nullptr, ExitCode::out_of_memory,
         "{} need {} but this process cannot allocate that much; use a smaller batch or more logical shards", purpose,
         format_bytes(bytes));
   // Advice only: without huge pages the run is slower but correct.
-  (void)madvise(memory, rounded, MADV_HUGEPAGE);
+  if (huge) (void)madvise(memory, rounded, MADV_HUGEPAGE);
   std::memset(memory, 0, rounded);
   return {static_cast<std::byte*>(memory), bytes, [](std::byte* data) { std::free(data); }};
 }

@@ -124,7 +124,7 @@ def bench(check, name, precision, graph="on", seconds=150, in_flight=0, **variab
                                     precision, "--cuda-graph", graph, "--steps-in-flight", in_flight, *BENCHES[name]],
                                    seconds, **variables))
     line = json.loads(ended.stdout.strip().splitlines()[-1])
-    way = f"{graph}, {in_flight} step in flight" if in_flight else graph
+    way = f"{graph}, {in_flight} step{'s' if in_flight > 1 else ''} in flight" if in_flight else graph
     check.figures.update(bench=name, precision=precision, graph=way, images_per_second=line["samples_per_second"],
                          step_ms=line["step_ms"])
     return line
@@ -182,4 +182,5 @@ def run(stage):
         for precision in ("fp32", "tf32", "bf16", "fp16") if name == "lenet" else ("bf16", "fp16"):
             stage.check(f"bench {name}, {precision}", bench_of(name, precision))
     stage.check("bench lenet, bf16, without a CUDA graph", bench_of("lenet", "bf16", "off"))
-    stage.check("bench lenet, bf16, one step in flight", bench_of("lenet", "bf16", in_flight=1))
+    for in_flight in (1, 16):
+        stage.check(f"bench lenet, bf16, {in_flight} in flight", bench_of("lenet", "bf16", in_flight=in_flight))

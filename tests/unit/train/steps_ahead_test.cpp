@@ -47,8 +47,7 @@ TEST(StepsAhead, GiveTheSameBitsIfTheyAreLoadedBefore) {
     config.loaded_steps = 4;
     for (const std::size_t ahead : {std::size_t{1}, std::size_t{3}, kMostStepsAhead}) {
       for (const bool queued : {false, true}) {
-        for (const std::size_t together :
-             {std::size_t{1}, std::min<std::size_t>(2, ahead), std::min<std::size_t>(3, ahead)}) {
+        for (std::size_t together = 1; together <= std::min<std::size_t>(3, ahead); ++together) {
           config.ahead = ahead;
           config.queued = queued;
           config.together = together;
