@@ -44,8 +44,8 @@ class Memory {
   Release release_;
 };
 
-// Host memory, zeroed and resident when the call returns, on huge pages if available. Throws Error(out_of_memory)
-// naming `purpose`, a plural such as "the activations".
+// Host memory, zeroed and resident when the call returns, on huge pages if available and the block is not small. Throws
+// Error(out_of_memory) naming `purpose`, a plural such as "the activations".
 Memory allocate_on_host(std::size_t bytes, const std::string& purpose);
 
 }  // namespace ddp
