@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/host_device.h"
+
 namespace ddp {
 
 // Rows of equal distance, of which one is copied. Bytes and addresses are multiples of 4.
@@ -24,7 +26,13 @@ inline constexpr std::size_t kMostColumns = 8;
 struct TableCursor {
   std::int64_t row = 0;
   std::int64_t rows = 1;
+
+  // The last row is followed by the first.
+  DDP_HOST_DEVICE void advance() { row = row + 1 < rows ? row + 1 : 0; }
 };
+DDP_HOST_DEVICE inline std::size_t row_at(const TableCursor* cursor) {
+  return cursor == nullptr ? 0 : static_cast<std::size_t>(cursor->row);
+}
 
 // The row of some columns at which the cursor is.
 struct TableRow {

@@ -146,7 +146,7 @@ void TrainStep::enqueue_report(const float* parameters) {
     columns[count++] = {statistics_->of_shard(plan_.shards_of(rank_).begin), 0, to + sample_at(1),
                         hashed_statistics_ * sizeof(float)};
   }
-  backend_.math().copy_row(std::span(columns).first(count), stage_.takes_steps() ? stage_.cursor() : nullptr);
+  backend_.math().copy_row(std::span(columns).first(count), stage_.cursor());
 }
 
 // Over the ranks: of a pipeline all, whichever part they have.
@@ -327,17 +327,19 @@ double TrainStep::seconds_between(std::size_t step, Mark from, Mark to) const {
 
 // Forward and backward of the last shard are taken as representative of all shards. Ranks that share the parameters wait for
 // each other in the end.
-TrainStep::DeviceSeconds TrainStep::device_seconds(std::size_t step) const {
+PhaseTotals TrainStep::device_seconds(std::size_t step) const {
   const bool several = plan_.shards_of(rank_).size() > 1;
   const double shards = seconds_between(step, Mark::begin_mark, Mark::reduction_mark);
   const double forward = seconds_between(step, several ? Mark::last_shard_mark : Mark::begin_mark, Mark::backward_mark);
   const double backward = seconds_between(step, Mark::backward_mark, Mark::reduction_mark);
   const double meeting = share_ == nullptr ? 0 : seconds_between(step, Mark::meeting_mark, Mark::end_mark);
   const double forward_share = forward / std::max(1e-9, forward + backward);
-  return {.forward = shards * forward_share,
-          .backward = shards * (1 - forward_share),
-          .exposed = seconds_between(step, Mark::reduction_mark, Mark::optimizer_mark) + meeting,
-          .optimizer = seconds_between(step, Mark::optimizer_mark, Mark::end_mark) - meeting};
+  PhaseTotals totals;
+  totals[Phase::forward] = shards * forward_share;
+  totals[Phase::backward] = shards * (1 - forward_share);
+  totals[Phase::exposed_communication] = seconds_between(step, Mark::reduction_mark, Mark::optimizer_mark) + meeting;
+  totals[Phase::optimizer] = seconds_between(step, Mark::optimizer_mark, Mark::end_mark) - meeting;
+  return totals;
 }
 
 // The clock of a CPU took the times of each pass.
@@ -359,16 +361,13 @@ void TrainStep::split_time(double seconds) {
     return;
   }
   const std::size_t last = slots_[slot_of(finished_)].last;
-  DeviceSeconds all;
+  PhaseTotals all;
   for (std::size_t step = finished_; step <= last; ++step) {
     if (marked(step)) step_seconds_ = device_seconds(step);
     all += step_seconds_;
   }
   const double scale = std::min(1.0, seconds / std::max(1e-9, all.sum()));
-  clock_.move(Phase::other, Phase::forward, scale * all.forward);
-  clock_.move(Phase::other, Phase::backward, scale * all.backward);
-  clock_.move(Phase::other, Phase::exposed_communication, scale * all.exposed);
-  clock_.move(Phase::other, Phase::optimizer, scale * all.optimizer);
+  for (const Phase phase : kPhases) clock_.move(Phase::other, phase, scale * all[phase]);
 }
 
 // The next steps, whose inputs are in their slots and whose batches are on the device or on their way to it.

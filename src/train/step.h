@@ -175,22 +175,6 @@ class TrainStep {
   };
   static_assert(kMostStepsAhead * Mark::marks <= kMarks);
 
-  // Of a step.
-  struct DeviceSeconds {
-    double forward = 0;
-    double backward = 0;
-    double exposed = 0;
-    double optimizer = 0;
-
-    double sum() const { return forward + backward + exposed + optimizer; }
-    DeviceSeconds& operator+=(const DeviceSeconds& other) {
-      forward += other.forward;
-      backward += other.backward;
-      exposed += other.exposed;
-      optimizer += other.optimizer;
-      return *this;
-    }
-  };
   struct InFlight {
     StepInput input;
     Memory message;                        // of the host
@@ -210,7 +194,7 @@ class TrainStep {
     if (marked(begun_)) backend_.queue().mark(slot_of(begun_) * Mark::marks + place);
   }
   double seconds_between(std::size_t step, Mark from, Mark to) const;
-  DeviceSeconds device_seconds(std::size_t step) const;
+  PhaseTotals device_seconds(std::size_t step) const;
   std::size_t summed() const { return Slot::losses + static_cast<std::size_t>(plan_.shards); }
   std::size_t squares_at() const { return summed() * sizeof(double); }
   std::size_t control_at() const { return squares_at() + squares_count() * sizeof(double); }
@@ -260,7 +244,7 @@ class TrainStep {
   std::size_t timed_ = 0;  // steps whose time is in the phases
   std::size_t together_;
   double host_seconds_ = 0;     // in begin() since the last finish()
-  DeviceSeconds step_seconds_;  // of the last step with marks
+  PhaseTotals step_seconds_;    // of the last step with marks
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm
   std::size_t square_ranges_;   // so many at most on any rank

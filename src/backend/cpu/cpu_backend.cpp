@@ -418,7 +418,7 @@ class CpuMath final : public FlatMath {
   }
   void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) override {
     cpu_copy_row({columns, cursor});
-    if (cursor != nullptr) cursor->row = cursor->row + 1 < cursor->rows ? cursor->row + 1 : 0;
+    if (cursor != nullptr) cursor->advance();
   }
   void update(const UpdateArguments& arguments) override { cpu_update(arguments); }
 };

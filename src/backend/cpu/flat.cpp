@@ -21,10 +21,9 @@ void cpu_pull(float* __restrict slow, float* __restrict fast, std::size_t count,
 }
 
 void cpu_copy_row(const TableRow& row) {
-  const auto number = static_cast<std::size_t>(row.cursor == nullptr ? 0 : row.cursor->row);
   for (const TableColumn& column : row.columns) {
     const auto* const table = static_cast<const std::byte*>(column.table);
-    std::copy_n(table + number * column.stride, column.bytes, static_cast<std::byte*>(column.to));
+    std::copy_n(table + row_at(row.cursor) * column.stride, column.bytes, static_cast<std::byte*>(column.to));
   }
 }
 

@@ -11,10 +11,6 @@
 
 namespace ddp::cuda {
 
-__device__ inline std::size_t row_at(const TableCursor* cursor) {
-  return cursor == nullptr ? 0 : static_cast<std::size_t>(cursor->row);
-}
-
 // A kernel's argument.
 struct Columns {
   TableColumn all[kMostColumns];

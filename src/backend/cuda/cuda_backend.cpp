@@ -329,6 +329,7 @@ class CudaOps final : public OpFactory {
   void load_input(const InputSpec& spec, const InputArguments& arguments) override {
     DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
     DDP_ASSERT(spec.cropped.channels == spec.image.channels && spec.scale.size() == spec.shift.size());
+    DDP_ASSERT(arguments.step.columns.size() <= kMostColumns);
     check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
           "images of {} channels exceed the maximum of {} on a GPU", spec.scale.size(), kMostImageChannels);
     cuda::load_input(context_.stream, context_.element(), spec, arguments);

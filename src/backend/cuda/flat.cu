@@ -34,11 +34,9 @@ __device__ std::uint32_t row_ticket;
 __global__ void copy_row_kernel(const PreviousKernel previous, const __grid_constant__ Columns columns,
                                 TableCursor* cursor) {
   previous.wait();
-  const std::size_t row = row_at(cursor);
-  columns.copy(row, blockIdx.x, gridDim.x);
+  columns.copy(row_at(cursor), blockIdx.x, gridDim.x);
   if (cursor == nullptr || !is_last_block(&row_ticket, gridDim.x) || threadIdx.x != 0) return;
-  const auto next = static_cast<std::int64_t>(row) + 1;
-  cursor->row = next < cursor->rows ? next : 0;
+  cursor->advance();
 }
 
 // The calling thread's share of the sums, of which every step-th is its own.

@@ -81,10 +81,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
-
-namespace {
-
 bool pack_at_once(std::span<const WeightPacking> weights) {
   return weights.size() <= kPackedAtOnce &&
          std::ranges::all_of(weights, [](const WeightPacking& each) { return takes_taps(each.shape); });
