@@ -43,6 +43,7 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("fingerprint", state.fingerprint);
   visit("loss_scale", state.loss_scale);
   visit("loss_scale_since", state.loss_scale_since);
+  visit("defaults", state.defaults);
 }
 
 bool take(const Json& value, std::string& member) {

@@ -51,6 +51,9 @@ struct TrainingState {
   double loss_scale = 0;
   std::int64_t loss_scale_since = 0;
 
+  // The revision of the defaults that the run began with (options/defaults.h).
+  int defaults = 0;
+
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 

@@ -410,6 +410,8 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   Experiment e;
   e.device = device;
   e.options = options;
+  if (resumed) e.defaults = resumed->defaults;
+  if (inputs.evaluated != nullptr) e.defaults = inputs.evaluated->defaults;
   BatchOptions& batch = e.options.batch;
   if (resumed && batch.logical_shards == 0) batch.logical_shards = resumed->logical_shards;
   std::vector<Stage> stages;

@@ -32,6 +32,7 @@
 #include "model/layout_plan.h"
 #include "model/network.h"
 #include "options/batch.h"
+#include "options/defaults.h"
 #include "options/options.h"
 #include "train/batch_stage.h"
 #include "train/fingerprint.h"
@@ -45,6 +46,8 @@ namespace ddp {
 
 struct Experiment {
   Options options;
+  // The revision of the defaults that the run began with (options/defaults.h).
+  int defaults = kLatestDefaults;
   DataSets data;
   BatchPlan batch;
   Graph graph{Shape{}};

@@ -35,6 +35,7 @@ TrainingState constant_state(const Experiment& e) {
   for (const SmallerImages& smaller : e.smaller) state.plans[size_key(smaller.image)] = smaller.plan_text;
   state.classes = e.data.train->class_names();
   state.config = dump_config(e.options);
+  state.defaults = e.defaults;
   state.fingerprint["version"] = program_version();
   for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
   return state;

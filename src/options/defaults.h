@@ -1,0 +1,15 @@
+// The revision of the defaults: what a run does where no option says it. A run keeps the revision that it began with, which
+// its checkpoints store (TrainingState::defaults), so that a default can change its meaning without changing the bytes of
+// runs that are resumed or evaluated. New runs have the latest.
+//
+//   int defaults = resumed ? resumed->defaults : kLatestDefaults;
+#pragma once
+
+namespace ddp {
+
+// Of checkpoints that do not say it: versions before revisions were stored.
+inline constexpr int kFirstDefaults = 0;
+// Of new runs.
+inline constexpr int kLatestDefaults = 1;
+
+}  // namespace ddp
