@@ -17,6 +17,7 @@
 #include "commands/commands.h"
 #include "commands/measure.h"
 #include "commands/ranks.h"
+#include "commands/run_header.h"
 #include "explain/tensorboard.h"
 #include "explain/trace_file.h"
 #include "explain/verdict.h"
@@ -38,67 +39,6 @@ namespace {
 
 // A verdict on fewer steps would be a guess.
 constexpr double kFewestExplainedSteps = 20;
-
-std::vector<HeaderRow> header_rows(const Experiment& e, const Ranks& ranks, TrainingRun& run, const Trainer& trainer,
-                                   const std::optional<ResumePoint>& resumed) {
-  const BatchPlan& batch = e.batch;
-  const auto parameters = static_cast<std::uint64_t>(e.graph.flat_elements());
-  const std::uint64_t floats = parameters * sizeof(float);
-  const std::uint64_t optimizer = run.optimizer().bytes();
-  std::uint64_t activations = e.network->memory().arena_bytes;
-  std::uint64_t gradient = floats;
-  if (e.pipeline) {
-    for (const auto& part : e.pipeline->networks) activations += part->memory().arena_bytes;
-    gradient = static_cast<std::uint64_t>(e.held().size()) * sizeof(float);
-  }
-  const std::string_view divider = e.pipeline ? "replica" : "rank";
-  std::vector<HeaderRow> rows = {
-      {"model", fmt::format("{}, {} parameters", e.options.model.model,
-                            format_count(static_cast<std::uint64_t>(e.graph.trained_count())))},
-      {"data", fmt::format("{}, {} training and {} test images", e.options.data.dataset,
-                           format_count(static_cast<std::uint64_t>(e.data.train->size())),
-                           format_count(static_cast<std::uint64_t>(e.data.test->size())))},
-      {"ranks", ranks.binding.sentence},
-      {"device", e.backend->ops().description() + (ranks.device.note.empty() ? "" : "; " + ranks.device.note)},
-      {"batch", fmt::format("{} global = {} x {}{}, in {}", batch.global_batch,
-                            counted(static_cast<std::uint64_t>(batch.ranks), divider), batch.per_rank,
-                            batch.per_rank * batch.ranks == batch.global_batch ? "" : " at most",
-                            counted(static_cast<std::uint64_t>(batch.shards), "logical shard"))},
-      {"steps",
-       fmt::format("{} per epoch, {} in total", format_count(static_cast<std::uint64_t>(batch.steps_per_epoch)),
-                   format_count(static_cast<std::uint64_t>(trainer.total_steps())))},
-      {"learning rate", fmt::format("{:g} effective, {}", scaled_lr(e.options.optimizer, batch.global_batch),
-                                    to_string(e.options.optimizer.schedule))},
-      {"reduction",
-       batch.ranks == 1
-           ? fmt::format("none, one {}", divider)
-           : fmt::format("{}, {}{}",
-                         e.options.optimizer.deterministic ? "tree" : to_string(e.options.distributed.reduction),
-                         counted(trainer.facts().bucket_bytes.size(), "bucket"),
-                         trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward")},
-      {"memory per rank",
-       fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}{}", format_bytes(floats),
-                   format_bytes(gradient), format_bytes(optimizer), format_bytes(activations),
-                   format_bytes(floats + gradient + optimizer + activations),
-                   e.share ? "; the ranks of a host share parameters and optimizer" : "")},
-      {"kernels", e.plan_origin},
-      {"run folder", run_directory(e.options).string()}};
-  if (!e.smaller.empty()) rows.emplace_back("image sizes", e.sizes.text());
-  if (e.slices.any()) {
-    rows.emplace_back("divided layers", divided_text(e.graph, e.slices, batch.ranks, batch.global_batch));
-  }
-  if (e.pipeline) {
-    const PipelineShape shape = pipeline_shape(e, e.place.stages, ranks.communicator->size());
-    rows.emplace_back("pipeline", pipeline_text(e.pipeline_plan, shape));
-    rows.emplace_back("estimate", estimate_text(e.pipeline_plan, shape));
-  }
-  if (resumed) {
-    const std::string changed = changed_options(resumed->state, e.options);
-    rows.emplace_back("resumed",
-                      fmt::format("at step {}{}", resumed->state.step, changed.empty() ? "" : ", with " + changed));
-  }
-  return rows;
-}
 
 // The stored configuration names the resolved folder, since --output %j would expand differently in the next job.
 Options with_run_directory(const Options& options) {
@@ -206,7 +146,7 @@ int run_train(const MpiSession& session, const Options& given) {
                   options.output.on_checkpoint_failure == SaveFailure::retry});
     if (options.output.tensorboard && has_tensorboard()) folder->log().set_listener(&board.emplace(folder->path()));
     console->header(fmt::format("ddp_train {}", program_version()),
-                    header_rows(experiment, ranks, run, trainer, resumed));
+                    header_rows({experiment, ranks, run, trainer, resumed}));
   });
   return or_abort(session, [&] {
     return static_cast<int>(

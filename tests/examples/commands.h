@@ -1,13 +1,17 @@
 // Names that the examples in the headers of commands use.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "commands/ranks.h"
 #include "commands/sweep_group.h"
+#include "metrics/console.h"
 #include "metrics/timing.h"
+#include "run_folder/run_folder.h"
 #include "train/experiment.h"
 #include "train/trainer.h"
+#include "train/training_run.h"
 
 namespace ddp::commands_examples {
 
@@ -19,6 +23,9 @@ extern const Topology& topology;
 extern const Options& options;
 extern const RunTiming& timing;
 extern const Experiment& experiment;
+extern TrainingRun& run;
+extern const std::optional<ResumePoint>& resumed;
+extern Console& console;
 void print(const std::string& text);
 
 }  // namespace ddp::commands_examples
