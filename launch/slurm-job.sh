@@ -4,8 +4,10 @@
 # First, because signals are handled from here on. The first signal and its time:
 again='' asked_at=''
 source "$(dirname "${BASH_SOURCE[0]}")/job.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/run_folder.sh"
 trap 'stops=$((stops + 1)); : "${again:=yes}" "${asked_at:=$SECONDS}"; request_stop' USR1
 trap 'stops=$((stops + 1)) again=no; : "${asked_at:=$SECONDS}"; request_stop' TERM
+choose_temporary_folder slurm
 
 # The program of the repository, or of the prefix that this script was installed into.
 program=${DDP_TRAIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release/src/ddp_train}
@@ -39,8 +41,8 @@ choose_mpi_plugin() {
   fi
 }
 
-# The start time of the job, for run_and_requeue.
-begun=$SECONDS
+# The start time of the job and the arguments of the program, for run_and_requeue.
+begun=$SECONDS program_arguments=()
 
 # Whether Slurm is preempting this job rather than warning about its time limit.
 preempted() {
@@ -51,9 +53,28 @@ preempted() {
   return 1
 }
 
-# run_and_requeue LAUNCHER...: runs the job. USR1, which Slurm sends before the time limit and before a preemption, goes
-# to the launcher and from there to all ranks; they save and exit with code 75, and the job is requeued. TERM (scancel
-# --batch --signal=TERM JOB) makes them save and stop for good. Returns the exit code of the job.
+# The step of the newest checkpoint of the program with these arguments, or nothing.
+checkpoint_of() {
+  local options output
+  options=$(mktemp) || return 0
+  timeout -k 5 60 "$program" "$@" --dump-config >"$options" 2>/dev/null </dev/null || true
+  output=$(run_folder)
+  newest_step
+  rm -f "$options"
+}
+
+# Whether a job that has lost a rank or a node is to be started again: not if it may fail forever, that is after several restarts
+# if it has saved no checkpoint in this one.
+worth_another_start() {
+  local now
+  now=$(checkpoint_of "$@")
+  [ "$now" != "$step_at_start" ] || [ "${SLURM_RESTART_COUNT:-0}" -lt "${DDP_MAX_RESTARTS:-3}" ]
+}
+
+# run_and_requeue LAUNCHER...: runs the job; `program_arguments` are those of the program. USR1, which Slurm sends before the time
+# limit and before a preemption, goes to the launcher and from there to all ranks; they save and exit with code 75, and the job is
+# requeued. TERM (scancel --batch --signal=TERM JOB) makes them save and stop for good. A job that has lost a rank or a node (code
+# 7) is requeued too, as Slurm does if it finds out first. Returns the exit code of the job.
 #
 # A job whose time limit is shorter than the warning time is signalled as soon as it starts and would be requeued
 # forever. Therefore a job that is signalled within its first seconds without a preemption is not requeued.
@@ -63,6 +84,8 @@ run_and_requeue() {
   job_name=slurm
   # shellcheck disable=SC2034
   [ "${SLURM_JOB_NUM_NODES:-2}" -ne 1 ] || one_host=yes
+  local step_at_start
+  step_at_start=$(checkpoint_of ${program_arguments[@]+"${program_arguments[@]}"})
   run_job "$@" || status=$?
   asked=$((${asked_at:-$SECONDS} - begun))
   if [ "$status" -eq 75 ] && [ "$again" = yes ]; then
@@ -72,6 +95,14 @@ run_and_requeue() {
     else
       echo "slurm: saved; job $SLURM_JOB_ID is requeued" >&2
       scontrol requeue "$SLURM_JOB_ID"
+    fi
+  fi
+  if [ "$status" -eq 7 ] && [ "$again" != no ]; then
+    if worth_another_start ${program_arguments[@]+"${program_arguments[@]}"}; then
+      echo "slurm: lost a rank or a node; job $SLURM_JOB_ID is requeued" >&2
+      scontrol requeue "$SLURM_JOB_ID"
+    else
+      echo "slurm: lost a rank or a node again, without a new checkpoint since the start; not requeued" >&2
     fi
   fi
   exit "$status"

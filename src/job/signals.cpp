@@ -82,16 +82,19 @@ bool Signals::ended_by_launcher() const { return under_mpirun_ && term_sender_ !
 
 void Signals::handle(int number, siginfo_t* info, void* /*context*/) {
   Signals* const signals = active;
-  if (signals != nullptr) signals->note(number, info == nullptr ? 0 : info->si_pid);
+  if (signals == nullptr) return;
+  const bool from_terminal = info != nullptr && info->si_code == SI_KERNEL;
+  signals->note(number, info == nullptr || from_terminal ? 0 : info->si_pid, from_terminal);
 }
 
-void Signals::note(int number, pid_t sender) {
+void Signals::note(int number, pid_t sender, bool from_terminal) {
   if (number == SIGTERM) term_sender_ = sender;
   if (number == SIGHUP) {
     checkpoint_wanted_ = true;
     return;
   }
   if (number == SIGINT && interrupted_.exchange(true)) _exit(130);
+  if (number == SIGINT) from_terminal_ = from_terminal;
   int none = 0;
   if (stop_signal_ == 0) stopped_at_ = now();
   stop_signal_.compare_exchange_strong(none, number);
@@ -104,7 +107,7 @@ std::string_view Signals::stop_reason() const {
     case SIGTERM:
       return "SIGTERM";
     case SIGINT:
-      return "SIGINT";
+      return from_terminal_ ? "Ctrl-C" : "SIGINT";
     default:
       return "";
   }

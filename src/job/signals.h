@@ -64,14 +64,14 @@ class Signals {
   bool stops_at_once() const;
   // Whether the launcher has sent TERM, as mpirun does to end a job: KILL comes a second later.
   bool ended_by_launcher() const;
-  // The signal that requested the stop, "SIGUSR1", or "" if there was none.
+  // What requested the stop, "SIGUSR1", "Ctrl-C" (SIGINT from a terminal), or "" if nothing did.
   std::string_view stop_reason() const;
   // True once for each HUP, or for several together.
   bool take_checkpoint_request() { return checkpoint_wanted_.exchange(false); }
 
  private:
   static void handle(int number, siginfo_t* info, void* context);
-  void note(int number, pid_t sender);
+  void note(int number, pid_t sender, bool from_terminal);
 
   static constexpr std::array kSignals = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
   std::array<struct sigaction, kSignals.size()> previous_{};
@@ -82,6 +82,7 @@ class Signals {
   std::atomic<pid_t> term_sender_{0};
   std::atomic<StopMode> stop_mode_{StopMode::at_once};
   std::atomic<bool> interrupted_{false};
+  std::atomic<bool> from_terminal_{false};
   std::atomic<bool> checkpoint_wanted_{false};
 };
 

@@ -20,7 +20,7 @@ constexpr const char* kRounds = "5000";
 void limit_openmp_spinning(char** argv) noexcept {
   try {
     const Environment environment = process_environment();
-    if (!has_launcher(environment) || environment("GOMP_SPINCOUNT") || environment("OMP_WAIT_POLICY")) return;
+    if (environment("GOMP_SPINCOUNT") || environment("OMP_WAIT_POLICY")) return;
     std::error_code error;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
     // A dynamic linker that was started explicitly has other arguments.

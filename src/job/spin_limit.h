@@ -7,8 +7,8 @@ namespace ddp {
 
 // libgomp's threads spin for some ten milliseconds before they sleep. With more threads than cores on a host that makes a step
 // twenty times as long, whereas a tenth of a millisecond costs other runs nothing. libgomp reads its environment before main(), so
-// a process that a launcher has started sets GOMP_SPINCOUNT and executes itself again, with the same process ID. Does nothing if that
-// variable or OMP_WAIT_POLICY is set, or if it fails.
+// the program sets GOMP_SPINCOUNT and executes itself again, with the same process ID. Does nothing if that variable or
+// OMP_WAIT_POLICY is set, or if it fails.
 void limit_openmp_spinning(char** argv) noexcept;
 
 }  // namespace ddp

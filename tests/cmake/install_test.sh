@@ -18,6 +18,9 @@ for file in bin/ddp_train share/ddp_train/launch/{run,supervise,get-data,slurm-t
   share/ddp_train/configs/quickstart.cfg share/doc/ddp_train/{README.md,LICENSE,docs/options.md}; do
   [ -e "$prefix/$file" ] || fail "$file is not installed"
 done
+if [ -e "$build/src/libddp_loopback.so" ]; then
+  [ -e "$prefix/lib/ddp_train/libddp_loopback.so" ] || fail "the library that launch/run loads into mpirun is not installed"
+fi
 if grep -qF "$build" "$prefix/share/ddp_train/launch/run"; then fail "launch/run names the build tree"; fi
 if readelf -d "$prefix/bin/ddp_train" | grep -qE "R(UN)?PATH.*${build}"; then fail "the program searches the build tree"; fi
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# run_test.sh LAUNCH_FOLDER: tests launch/run with a small program instead of ddp_train: exit codes, signals, invalid
-# arguments.
+# run_test.sh LAUNCH_FOLDER PROGRAM_FOLDER: tests launch/run with a small program instead of ddp_train: exit codes, signals, the
+# ends of its readers and of itself, invalid arguments.
 set -euo pipefail
 launch=$1
+on_terminal=$(cd "$(dirname "$0")/../support" && pwd)/on_terminal.py
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -13,6 +14,14 @@ rank=$OMPI_COMM_WORLD_RANK
 case $1 in
 ranks) echo "rank $rank of $OMPI_COMM_WORLD_SIZE says $2${3:+ ${!3}}" ;;
 break) exit 1 ;;
+print)
+  trap 'echo "ddp_train: stopped by SIGUSR1 after step 5; resume with --resume auto" >&2; exit 75' USR1
+  [ -z "${2:-}" ] || touch "$2"
+  for ((i = 0; i < 600; i++)); do
+    echo "line $i"
+    sleep 0.05
+  done
+  ;;
 fail) [ "$rank" != 1 ] || { echo "rank 1 fails" >&2; exit 4; } ;;
 crash) [ "$rank" != 1 ] || kill -SEGV $$ ;;
 wait)
@@ -26,6 +35,7 @@ esac
 PROGRAM
 chmod +x "$folder/program"
 export DDP_TRAIN=$folder/program
+[ ! -e "$2/libddp_loopback.so" ] || ln -s "$2/libddp_loopback.so" "$folder/"
 
 # expect CODE PATTERN COMMAND...: the command exits with this code, and its output matches.
 expect() {
@@ -51,6 +61,28 @@ start_waiting() {
     if [ -e "$folder/up.0" ] && [ -e "$folder/up.1" ]; then break; fi
     sleep 0.1
   done
+}
+# gone SECONDS PID...: whether these processes have ended, or do so in that time.
+gone() {
+  local i seconds=$1 pid left
+  shift
+  for ((i = 0; i < seconds * 10; i++)); do
+    left=
+    # A zombie has ended.
+    for pid in "$@"; do if grep -qs '^State:[[:space:]]*[^Z]' "/proc/$pid/status"; then left+=" $pid"; fi; done
+    [ -n "$left" ] || return 0
+    sleep 0.1
+  done
+  return 1
+}
+# listening PID: the addresses at which a process listens, as in /proc/net/tcp, except loopback.
+listening() {
+  local sockets
+  sockets=$(find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' 2>/dev/null | tr -dc '0-9\n')
+  awk -v sockets="$sockets" '
+    BEGIN { split(sockets, list, "\n"); for (i in list) mine[list[i]] }
+    $4 == "0A" && ($10 in mine) && $2 !~ /^0100007F:/ && $2 !~ /^00000000000000000000000001000000:/ { print $2 }
+  ' "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
 }
 # kills PATTERN rank|mpirun: SIGKILL ends the job within 3 s, with a single line that explains it.
 kills() {
@@ -108,6 +140,22 @@ FREE=64 PATH=$folder/bin:$PATH expect 1 '^run: exit code 1 .*DDP_MPI_VERBOSE=1 '
 DDP_MPI_VERBOSE=1 expect 4 'Primary job +terminated normally|mpirun' "$launch/run" -np 2 -- fail
 # If /tmp is not writable, as in a container with --read-only, MPI's files are in shared memory.
 TMPDIR=/nowhere expect 0 'rank 1 of 2 says x in /dev/shm' "$launch/run" -np 2 -- ranks 'x in' TMPDIR
+# A full one is named with the space that it has.
+cat >"$folder/bin/stat" <<'STAT'
+#!/usr/bin/env bash
+case "$1 ${*: -1}" in
+"-f $FULL") echo '512 * 4096' ;;
+-f*) echo "99999999 * 4096" ;;
+*) exec /usr/bin/stat "$@" ;;
+esac
+STAT
+chmod +x "$folder/bin/stat"
+mkdir "$folder/full"
+export FULL=$folder/full
+TMPDIR=$FULL PATH=$folder/bin:$PATH expect 3 "^run: TMPDIR $FULL has 2 MiB free, and MPI needs 12 MiB there; .*set TMPDIR to another folder" \
+  "$launch/run" -np 2 -- ranks x
+TMPDIR=/nowhere expect 0 '^run: warning: cannot create files in TMPDIR /nowhere; they are in /dev/shm instead' "$launch/run" -np 1 -- ranks x
+rm -r "$FULL" "$folder/bin/stat"
 # Each job has its own session directory of MPI, since a job that ends would remove a shared one; no files are left
 # behind.
 mkdir "$folder/tmp"
@@ -169,6 +217,61 @@ BUSY=yes signals 130 '^run: ended at once by the second request; nothing was sav
 BUSY=yes signals 130 '^run: ended at once by the second request' USR1 USR1 TERM
 kills 'rank [01] on host .* was ended by signal 9' rank
 kills 'mpirun or a rank was ended by signal 9' mpirun
+
+# Where nobody reads the output any more, the ranks save and stop, with the code of a shell for SIGPIPE and nothing misleading.
+for reader in 'head -n 3' 'head -n 3 2>&1'; do
+  got=0
+  case $reader in
+  *'2>&1') "$launch/run" -np 2 -- print 2>&1 | head -n 3 >/dev/null || got=${PIPESTATUS[0]} ;;
+  *) "$launch/run" -np 2 -- print 2>"$folder/out" | head -n 3 >/dev/null || got=${PIPESTATUS[0]} ;;
+  esac
+  judge 141 "$got" '^ddp_train: stopped by a broken pipe [(]the reader of the output has exited[)] after step 5;' "| $reader"
+  if grep -q '^run: ' "$folder/out"; then
+    echo "FAILED: launch/run | $reader says more:"
+    cat "$folder/out"
+    failures=$((failures + 1))
+  fi
+done
+# With closed streams it works as with /dev/null, and leaves nothing behind.
+got=0
+# shellcheck disable=SC2016  # expanded by the inner shell
+setsid bash -c 'echo $$ >"$0/session"; "$1/run" -np 2 -- ranks x <&- >&- 2>&-' "$folder" "$launch" || got=$?
+echo closed >"$folder/out"
+judge 0 "$got" closed 'closed streams'
+mapfile -t left < <(pgrep -s "$(cat "$folder/session")")
+if ! gone 5 "${left[@]}"; then
+  echo "FAILED: with closed streams some of the processes ${left[*]} are left behind"
+  kill -KILL "${left[@]}" 2>/dev/null || true
+  failures=$((failures + 1))
+fi
+# If this script is killed, so are mpirun and the ranks, though nobody tells them.
+start_waiting
+victim=$(pgrep -P "$job" -x mpirun)
+mapfile -t ranks < <(pgrep -P "$victim")
+outside=$(listening "$victim")
+kill -KILL "$job"
+wait "$job" 2>/dev/null || true
+if ! gone 8 "$victim" "${ranks[@]}"; then
+  echo "FAILED: 8 s after SIGKILL to launch/run some of $victim ${ranks[*]} are left"
+  kill -KILL "$victim" "${ranks[@]}" 2>/dev/null || true
+  failures=$((failures + 1))
+fi
+# A job on one host is not reached from others.
+if [ -e "$folder/libddp_loopback.so" ] && [ -n "$outside" ]; then
+  echo "FAILED: mpirun of a job on one host listens at $outside"
+  failures=$((failures + 1))
+fi
+# On a terminal Ctrl-C is called so; the progress bar stays above the message.
+rm -f "$folder"/up.*
+got=0
+TERM=xterm python3 "$on_terminal" "$folder/up.0" "$launch/run" -np 1 -- print "$folder/up.0" >"$folder/out" 2>&1 || got=$?
+judge 75 "$got" $'\r\e\\[Kddp_train: stopped by Ctrl-C after step 5; resume with --resume auto' 'Ctrl-C on a terminal'
+judge 75 "$got" $'^\r\e\\[Krun: asked all ranks to save and stop' 'Ctrl-C on a terminal'
+if grep -q 'mpirun: ' "$folder/out"; then
+  echo "FAILED: mpirun adds words of its own to Ctrl-C"
+  cat "$folder/out"
+  failures=$((failures + 1))
+fi
 
 for script in setup build run supervise test quickstart lint; do
   expect 0 "^${script}[: ]" "$launch/$script" --help

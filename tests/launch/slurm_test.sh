@@ -28,6 +28,16 @@ case $* in
   ;;
 *--early*) echo running; sleep 20 ;;
 *--full*) exit 75 ;;
+# A rank notices that a node is lost. srun then ends the other ranks, and waits for those of the lost node.
+*--loses*)
+  echo 'srun: error: n1: task 0: Exited with exit code 7' >&2
+  [ -z "${SAVES:-}" ] || ln -sfn checkpoints/step-00000009 "$SAVES/latest"
+  case $* in *--waits*) exec sleep 30 ;; esac
+  echo 'srun: error: n1: task 1: Killed' >&2
+  exit 137
+  ;;
+*--down*) echo 'srun: error: Node failure on n2' >&2; exit 143 ;;
+*--daemon*) echo 'srun: error: n2: task 1: Killed' >&2; exit 205 ;;
 *) exit 4 ;;
 esac
 LAUNCHER
@@ -39,7 +49,7 @@ show) printf 'JobId=17 JobName=x\n   Command=%s --config a.sbatch\n   WorkDir=/\
 *) echo "scontrol $*" ;;
 esac
 SCONTROL
-printf '#!/usr/bin/env bash\necho "  ${MPI:-Open MPI} 4.1"\n' >"$folder/program"
+printf '#!/usr/bin/env bash\necho "  ${MPI:-Open MPI} 4.1"\necho "output = ${SAVES:-}  # command line"\n' >"$folder/program"
 chmod +x "$folder"/bin/* "$folder/program"
 # The stand-ins are stopped within a second.
 export DDP_REQUEUE_AFTER=0
@@ -107,6 +117,33 @@ for script in slurm-train.sbatch slurm-train-srun.sbatch; do
   ends 3
   says 'launch/build'
 done
+# A lost node: the job is requeued whoever finds out first, and nothing is said of memory. Not for ever without a checkpoint.
+start slurm-train-srun.sbatch --loses
+ends 7
+says 'lost a rank or a node; job 17 is requeued'
+says 'scontrol requeue 17'
+silent memory
+SLURM_RESTART_COUNT=3 start slurm-train-srun.sbatch --loses
+ends 7
+says 'without a new checkpoint'
+silent 'scontrol requeue'
+mkdir "$folder/run"
+SAVES=$folder/run SLURM_RESTART_COUNT=3 start slurm-train-srun.sbatch --loses
+ends 7
+says 'scontrol requeue 17'
+DDP_SRUN_PATIENCE=1 start slurm-train-srun.sbatch --loses --waits
+ends 7
+says 'ended srun'
+says 'scontrol requeue 17'
+start slurm-train-srun.sbatch --down
+ends 7
+says 'lost host n2'
+says 'scontrol requeue 17'
+start slurm-train.sbatch --daemon
+ends 7
+says 'lost host n2'
+says 'scontrol requeue 17'
+silent memory
 # The loss of a host is detected, because mpirun's connections to its daemons use keepalive.
 start slurm-train.sbatch --lr 0
 ends 4

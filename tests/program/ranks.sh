@@ -63,11 +63,12 @@ for ranks in 1 8; do
   grep -qE "batch +256 global = $ranks ranks? x $samples," "$folder/out" || fail "the header does not say $samples samples"
   run 0 120 "$ranks" "${rms[@]}" --deterministic --logical-shards 8 --output "$folder/rms-exact-$ranks"
 done
-# Under a launcher OpenMP's threads spin only shortly, unless the user says otherwise; the last display is that of the program
+# OpenMP's threads spin only shortly, with a launcher or without, unless the user says otherwise; the last display is that of the program
 # that runs.
 spins() { OMP_DISPLAY_ENV=verbose "$@" --version 2>&1 | grep GOMP_SPINCOUNT | tail -n 1 | tr -dc 0-9; }
 one=("$mpirun" -q --bind-to none -np 1)
 [ "$(spins "${one[@]}" "$program")" = 5000 ] || fail "OpenMP spins for $(spins "${one[@]}" "$program") rounds"
+[ "$(spins "$program")" = 5000 ] || fail "without a launcher OpenMP spins for $(spins "$program") rounds"
 [ "$(GOMP_SPINCOUNT=77 spins "${one[@]}" "$program")" = 77 ] || fail "the user's GOMP_SPINCOUNT is overwritten"
 cp "$program" "$folder/a program"
 [ "$(spins "${one[@]}" "$folder/a program")" = 5000 ] || fail "a program in a path with a space is not limited"

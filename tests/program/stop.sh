@@ -36,7 +36,7 @@ listening() {
   sockets=$(find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' 2>/dev/null | tr -dc '0-9\n')
   awk -v sockets="$sockets" '
     BEGIN { split(sockets, list, "\n"); for (i in list) mine[list[i]] }
-    $4 == "0A" && ($10 in mine) && $2 !~ /^0100007F:/ && $2 !~ /^0{24}01000000:/ { print $2 }
+    $4 == "0A" && ($10 in mine) && $2 !~ /^0100007F:/ && $2 !~ /^00000000000000000000000001000000:/ { print $2 }
   ' "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
@@ -17,6 +19,15 @@ TEST(Signals, EachStopSignalAsksForAStop) {
     EXPECT_TRUE(signals.stop_requested());
     EXPECT_EQ(signals.stop_reason(), name);
   }
+}
+
+TEST(Signals, CtrlCOnATerminalIsCalledSo) {
+  const Signals signals;
+  siginfo_t info{};
+  info.si_signo = SIGINT;
+  info.si_code = SI_KERNEL;  // as a terminal sends it
+  ASSERT_EQ(::syscall(SYS_rt_sigqueueinfo, ::getpid(), SIGINT, &info), 0);
+  EXPECT_EQ(signals.stop_reason(), "Ctrl-C");
 }
 
 TEST(Signals, TheFirstReasonStays) {
