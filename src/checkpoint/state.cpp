@@ -1,9 +1,12 @@
 #include "checkpoint/state.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace ddp {
 namespace {
@@ -45,6 +48,22 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("loss_scale_since", state.loss_scale_since);
   visit("defaults", state.defaults);
 }
+
+// Calls `change` with every text that a member holds.
+template <class Change>
+void for_each_text(std::string& member, Change change) {
+  change(member);
+}
+template <class Change>
+void for_each_text(std::vector<std::string>& member, Change change) {
+  for (std::string& text : member) change(text);
+}
+template <class Change>
+void for_each_text(std::map<std::string, std::string>& member, Change change) {
+  for (auto& [key, text] : member) change(text);
+}
+template <class T, class Change>
+void for_each_text(T& /*no text*/, Change /*change*/) {}
 
 bool take(const Json& value, std::string& member) {
   if (!value.is_string()) return false;
@@ -103,10 +122,21 @@ std::string to_json(const TrainingState& state) {
              std::isfinite(state.loss_scale));
   Json json;
   json["format_version"] = state.format_version;
-  for_each_key(state, [&](const char* key, const auto& member) { json[key] = member; });
+  std::vector<std::string> escaped_keys;
+  const auto put = [&](const char* key, auto member) {
+    bool fits = true;
+    for_each_text(member, [&](std::string& text) { fits = fits && is_utf8(text); });
+    if (!fits) {
+      for_each_text(member, [](std::string& text) { text = escape_bytes(text); });
+      escaped_keys.emplace_back(key);
+    }
+    json[key] = std::move(member);
+  };
+  for_each_key(state, put);
   for_each_optional_key(state, [&](const char* key, const auto& member) {
-    if (member != std::decay_t<decltype(member)>{}) json[key] = member;
+    if (member != std::decay_t<decltype(member)>{}) put(key, member);
   });
+  if (!escaped_keys.empty()) json["escaped"] = escaped_keys;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -115,6 +145,7 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
   check(json.is_object(), ExitCode::checkpoint,
         "{}: not a JSON object; the checkpoint is damaged, resume from another one", path.string());
   TrainingState state;
+  std::vector<std::string> escaped_keys;
   const auto read_key = [&](const char* key, auto& member) {
     const auto found = json.find(key);
     if (found == json.end() && key == std::string_view("optimizer")) return;
@@ -123,12 +154,15 @@ TrainingState parse_state(const std::string& text, const std::filesystem::path& 
     check(take(*found, member), ExitCode::checkpoint,
           "{}: '{}' has an invalid value: {}; the checkpoint is damaged, resume from another one", path.string(), key,
           found->dump().substr(0, 60));
+    if (std::find(escaped_keys.begin(), escaped_keys.end(), key) == escaped_keys.end()) return;
+    for_each_text(member, [](std::string& each) { each = unescape_bytes(each); });
   };
   read_key("format_version", state.format_version);
   check(state.format_version == kCheckpointFormatVersion, ExitCode::checkpoint,
         "{}: the checkpoint has format version {}, this program reads version {}; resume with the ddp_train that wrote "
         "it",
         path.string(), state.format_version, kCheckpointFormatVersion);
+  if (json.contains("escaped")) read_key("escaped", escaped_keys);
   for_each_key(state, read_key);
   for_each_optional_key(state, [&](const char* key, auto& member) {
     if (json.contains(key)) read_key(key, member);

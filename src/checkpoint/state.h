@@ -29,11 +29,12 @@ struct TrainingState {
   std::int64_t global_batch = 0;   // samples
   std::int64_t samples_seen = 0;   // since the start of training
   int logical_shards = 0;
-  double best_accuracy = -1;                 // the highest validation accuracy so far, 0 to 1; -1: none measured
-  double epoch_loss_sum = 0;                 // over the samples of the running epoch so far
-  std::int64_t epoch_samples = 0;            // of the running epoch so far
-  std::vector<std::string> classes;          // class names in the order of the labels; empty: the labels themselves
-  std::string plan;                          // the execution plan, as its owner wrote it
+  double best_accuracy = -1;       // the highest validation accuracy so far, 0 to 1; -1: none measured
+  double epoch_loss_sum = 0;       // over the samples of the running epoch so far
+  std::int64_t epoch_samples = 0;  // of the running epoch so far
+  std::vector<std::string>
+      classes;       // class names in the order of the labels, as escape_name() has them; empty: the labels
+  std::string plan;  // the execution plan, as its owner wrote it
   std::map<std::string, std::string> plans;  // likewise of smaller images, by their size (--progressive-size)
   std::string config;                        // the effective configuration, as --dump-config prints it
 
@@ -57,7 +58,8 @@ struct TrainingState {
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
-// Bytes in `plan` and `config` that are not UTF-8 become U+FFFD, since JSON cannot represent them.
+// JSON is UTF-8: values that are not, such as the name of a folder, are stored escaped (base/utf8.h), and "escaped" lists
+// their keys.
 std::string to_json(const TrainingState& state);
 
 // Throws Error(checkpoint) naming the first key that is missing, of another type or out of range, and for another

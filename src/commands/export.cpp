@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/half.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
@@ -76,12 +77,10 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
 
 // Metadata for users of the model. Lists are JSON arrays.
 TensorMetadata metadata_of(const TrainingState& state) {
-  TensorMetadata metadata = {{"model", state.model},
-                             {"dataset", state.dataset},
-                             {"step", std::to_string(state.step)},
-                             {"input", "(byte / 255 - mean) / std"},
-                             {"mean", nlohmann::json(state.mean).dump()},
-                             {"std", nlohmann::json(state.deviation).dump()}};
+  TensorMetadata metadata = {
+      {"model", escape_bytes(state.model)},        {"dataset", escape_bytes(state.dataset)},
+      {"step", std::to_string(state.step)},        {"input", "(byte / 255 - mean) / std"},
+      {"mean", nlohmann::json(state.mean).dump()}, {"std", nlohmann::json(state.deviation).dump()}};
   if (!state.classes.empty()) metadata["classes"] = nlohmann::json(state.classes).dump();
   return metadata;
 }

@@ -144,7 +144,11 @@ void print(const NonFinite& recorded, const Trace& trace) {
       indices.push_back(recorded.indices[static_cast<std::size_t>(sample)]);
     }
     std::sort(indices.begin(), indices.end());
-    fmt::print("here: first in {}{}\n", first->where, indices.empty() ? "" : ", " + sample_list(indices));
+    const auto file_of = [&](std::uint32_t index) -> std::string {
+      const auto found = std::find(recorded.indices.begin(), recorded.indices.end(), index);
+      return recorded.files.empty() ? "" : recorded.files[static_cast<std::size_t>(found - recorded.indices.begin())];
+    };
+    fmt::print("here: first in {}{}\n", first->where, indices.empty() ? "" : ", " + sample_list(indices, file_of));
   }
   fmt::print("in the run: {}\n", recorded.text);
 }

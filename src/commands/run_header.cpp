@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "data/sources/class_text.h"
 #include "train/pipeline_setup.h"
 #include "train/resume.h"
 
@@ -37,6 +38,21 @@ std::string weights_text(const Experiment& e, bool resumed) {
     return options.model + (options.new_classifier ? ", but for a new last layer" : "");
   }
   return fmt::format("random, --init {}, seed {}", to_string(options.init), e.options.optimizer.seed);
+}
+
+// With a limit, which samples these are.
+std::string data_text(const Experiment& e) {
+  const DataOptions& data = e.options.data;
+  std::string text = fmt::format("{}, {} training and {} test images", data.dataset, count_text(e.data.train->size()),
+                                 count_text(e.data.test->size()));
+  std::vector<std::string> limits;
+  if (data.train_limit > 0 && data.train_limit == e.data.train->size()) limits.emplace_back("--train-limit");
+  if (data.test_limit > 0 && data.test_limit == e.data.test->size()) limits.emplace_back("--test-limit");
+  if (!limits.empty()) {
+    text += fmt::format(" ({}: {})", join(limits),
+                        data.dataset == "folder" ? "taken from all classes in turn" : "the first ones of the files");
+  }
+  return e.data.evaluation.empty() ? text : fmt::format("{}, evaluated on {}", text, e.data.evaluation);
 }
 
 std::string normalization_text(const Experiment& e) {
@@ -167,8 +183,8 @@ std::vector<HeaderRow> header_rows(const RunParts& parts) {
   std::vector<HeaderRow> rows = {
       {"model", model_text(e)},
       {"weights", weights_text(e, parts.resumed.has_value())},
-      {"data", fmt::format("{}, {} training and {} test images", e.options.data.dataset,
-                           count_text(e.data.train->size()), count_text(e.data.test->size()))},
+      {"data", data_text(e)},
+      {"classes", class_text(*e.data.train)},
       {"normalization", normalization_text(e)},
       {"augmentation", augmentation_text(e.options.data)},
       {"batch", batch_text(e)},

@@ -24,8 +24,10 @@ void add_data_options(std::vector<OptionSpec>& table) {
   data.integer("workers", &DataOptions::workers, 0, 256,
                "loader threads per rank; 0: load synchronously within the step");
   data.integer("prefetch", &DataOptions::prefetch, 1, 1024, "batches loaded ahead per rank");
-  data.integer("train-limit", &DataOptions::train_limit, 0, kNoLimit, "use only the first N training samples; 0: all");
-  data.integer("test-limit", &DataOptions::test_limit, 0, kNoLimit, "use only the first N test samples; 0: all");
+  data.integer("train-limit", &DataOptions::train_limit, 0, kNoLimit,
+               "use only the first N training samples, of --dataset folder from all classes in turn; 0: all");
+  data.integer("test-limit", &DataOptions::test_limit, 0, kNoLimit,
+               "use only the first N test samples, of --dataset folder from all classes in turn; 0: all");
   data.choice("normalize", &DataOptions::normalize,
               "none: pixels in [0, 1]; standard: per-channel mean and standard deviation of the training set; "
               "imagenet: those of ImageNet");

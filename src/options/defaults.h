@@ -12,4 +12,7 @@ inline constexpr int kFirstDefaults = 0;
 // Of new runs.
 inline constexpr int kLatestDefaults = 1;
 
+// Image folders: `valid` and `validation` evaluate like `val`, and .jfif and .jpe are JPEG files.
+inline bool knows_all_folder_names(int defaults) { return defaults >= 1; }
+
 }  // namespace ddp

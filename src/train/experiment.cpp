@@ -305,11 +305,13 @@ namespace {
 // Opens the data sets of the run, augmented for training; returns the normalisation of their pixels.
 Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
   const DataOptions& data = e.options.data;
+  const bool all_names = knows_all_folder_names(e.defaults);
   const FolderOptions folder{.height = data.image_size.height,
                              .width = data.image_size.width,
                              .channels = data.image_channels == ImageChannels::grey ? 1 : 3,
                              .max_bad_samples = data.max_bad_samples,
-                             .image_cache = data.image_cache};
+                             .image_cache = data.image_cache,
+                             .rules = {.valid_evaluates = all_names, .jfif_is_jpeg = all_names}};
   e.data =
       inputs.data == DataUse::sample
           ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)

@@ -85,7 +85,7 @@ std::string broken_text(const std::vector<Json>& all) {
 }
 
 // The findings of all ranks as one clause; `broken`: this rank's first parameter with non-finite values, or nothing.
-std::string joint_text(Communicator& ranks, const Found& mine, const std::string& broken) {
+std::string joint_text(Communicator& ranks, const Found& mine, const std::string& broken, const Dataset& data) {
   const std::string own =
       Json{{"row", mine.row}, {"where", mine.where}, {"samples", mine.samples}, {"broken", broken}}.dump();
   std::vector<Json> all;
@@ -108,7 +108,8 @@ std::string joint_text(Communicator& ranks, const Found& mine, const std::string
   }
   std::sort(samples.begin(), samples.end());
   return fmt::format("first in {} on {}{}{}", first["where"].get<std::string>(), rank_list(where),
-                     samples.empty() ? "" : ", " + sample_list(samples), broken_text(all));
+                     samples.empty() ? "" : ", " + sample_list(samples, [&](auto index) { return data.file(index); }),
+                     broken_text(all));
 }
 
 // The values of all ranks that read images, behind one another, on all ranks.
@@ -152,11 +153,15 @@ void gather_batch(const Experiment& e, const Dataset& data, Communicator& ranks,
 
 }  // namespace
 
-std::string sample_list(std::span<const std::uint32_t> indices) {
+std::string sample_list(std::span<const std::uint32_t> indices,
+                        const std::function<std::string(std::uint32_t)>& file_of) {
   constexpr std::size_t kShown = 8;
   const std::size_t shown = std::min(kShown, indices.size());
   std::string text = indices.size() == 1 ? "sample " : "samples ";
-  for (std::size_t i = 0; i < shown; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", indices[i]);
+  for (std::size_t i = 0; i < shown; ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", indices[i]);
+    if (const std::string file = file_of ? file_of(indices[i]) : ""; !file.empty()) text += fmt::format(" ({})", file);
+  }
   return indices.size() == shown ? text : fmt::format("{} and {} more", text, indices.size() - shown);
 }
 
@@ -169,7 +174,7 @@ NonFinite find_non_finite(Experiment& experiment, const TrainingImages& images, 
     stage.enqueue();
   }
   const Found here = find_here(experiment, *images.network, stage, batch, samples);
-  found.text = joint_text(ranks, here, first_not_finite(run.parameters()));
+  found.text = joint_text(ranks, here, first_not_finite(run.parameters()), *images.data);
   double loss_sum = here.loss_sum;
   ranks.all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);
   found.loss = loss_sum / static_cast<double>(samples);
@@ -181,6 +186,9 @@ NonFinite find_non_finite(Experiment& experiment, const TrainingImages& images, 
   found.scale = experiment.scale;
   found.shift = experiment.shift;
   gather_batch(experiment, *images.data, ranks, batch, samples, found);
+  for (const std::uint32_t index : found.indices) {
+    if (std::string file = images.data->file(index); !file.empty()) found.files.push_back(std::move(file));
+  }
   return found;
 }
 
@@ -215,6 +223,7 @@ void write_non_finite(const fs::path& folder, const NonFinite& found, const Trai
   json["shift"] = found.shift;
   json["image"] = {found.image.channels, found.image.height, found.image.width};
   json["samples"] = found.indices;
+  if (!found.files.empty()) json["files"] = found.files;
   json["labels"] = found.labels;
   json["keys"] = found.keys;
   json["other_labels"] = found.other_labels;
@@ -253,6 +262,7 @@ NonFinite read_non_finite(const fs::path& folder) {
       found.image = {image[0], image[1], image[2]};
     }
     json.at("samples").get_to(found.indices);
+    if (json.contains("files")) json.at("files").get_to(found.files);
     json.at("labels").get_to(found.labels);
     json.at("keys").get_to(found.keys);
     json.at("other_labels").get_to(found.other_labels);
@@ -272,7 +282,7 @@ NonFinite read_non_finite(const fs::path& folder) {
   }
   const auto as_many = [samples](std::size_t count) { return count == 0 || count == samples; };
   check(fits && in_shards == static_cast<std::int64_t>(samples) && found.labels.size() == samples &&
-            found.keys.size() == samples && as_many(found.other_labels.size()) &&
+            found.keys.size() == samples && as_many(found.files.size()) && as_many(found.other_labels.size()) &&
             found.other_labels.size() == found.label_weights.size() && found.scale.size() == found.shift.size() &&
             found.pixels.size() % samples == 0,
         ExitCode::checkpoint, "{}: its files do not belong together; use an intact copy of the folder",

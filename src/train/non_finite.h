@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ struct NonFinite {
   Shape image;                       // of one sample; empty in folders of older versions: that of state.json
   std::vector<std::uint8_t> pixels;
   std::vector<std::uint32_t> indices;
+  std::vector<std::string> files;  // of these samples; empty if they have none, and in folders of older versions
   std::vector<std::int32_t> labels;
   std::vector<std::uint64_t> keys;
   std::vector<std::int32_t> other_labels;  // of mixed samples, or none
@@ -51,8 +53,10 @@ struct NonFinite {
 NonFinite find_non_finite(Experiment& experiment, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
                           BatchStage& stage, const Batch& batch, std::int64_t samples);
 
-// "sample 17" or "samples 17, 203, 411 and 5 more".
-std::string sample_list(std::span<const std::uint32_t> indices);
+// "sample 17" or "samples 17, 203, 411 and 5 more", and behind each the file that `file_of` returns, if any:
+// "sample 17 (data/train/cat/7.jpg)".
+std::string sample_list(std::span<const std::uint32_t> indices,
+                        const std::function<std::string(std::uint32_t)>& file_of = {});
 
 // RUN/nonfinite-7, or with a number behind it if an earlier run has left one of that name.
 std::filesystem::path non_finite_folder(const std::filesystem::path& run, std::int64_t step);

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "checkpoint/class_names.h"
 #include "checkpoint/layout.h"
 #include "job/report.h"
 #include "options/parse.h"
@@ -13,18 +13,6 @@
 #include "train/model_source.h"
 
 namespace ddp {
-namespace {
-
-// Joins the first words of a list.
-std::string brief_list(std::vector<std::string> words) {
-  constexpr std::size_t kShown = 8;
-  const std::size_t all = words.size();
-  if (all <= kShown) return join(words);
-  words.resize(kShown);
-  return fmt::format("{}, ... ({} in all)", join(words), all);
-}
-
-}  // namespace
 
 std::optional<ResumePoint> find_resume_point(const MpiSession& session, Communicator& ranks, const Options& options,
                                              std::unique_ptr<RunFolder>& folder) {
@@ -92,10 +80,8 @@ void check_same_data(const Experiment& e, const TrainingState& state) {
 
 void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
   if (state.classes.empty() || classes.empty()) return;
-  check(
-      classes == state.classes, ExitCode::checkpoint,
-      "the checkpoint was trained on the classes {}, but this data set has {}; use a --data-dir with the same folders",
-      brief_list(state.classes), brief_list(classes));
+  const std::string difference = class_difference(classes, state.classes);
+  check(difference.empty(), ExitCode::checkpoint, "{}", difference);
 }
 
 void check_same_network(const Experiment& experiment, const TrainingState& state) {

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -24,6 +26,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "data/images/image_decoder.h"
+#include "data/images/parallel.h"
 #include "data/images/resample.h"
 
 namespace ddp {
@@ -62,10 +65,25 @@ bool read_at(int descriptor, void* to, std::size_t count, std::uint64_t offset) 
 }
 
 [[noreturn]] void cannot_write(const fs::path& path, int error_number) {
+  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
   throw Error(ExitCode::data,
-              fmt::format("cannot write the image cache {}: {}; free some space, name another folder, or "
-                          "give --image-cache off",
-                          path.string(), errno_text(error_number)));
+              fmt::format("cannot write the image cache {}: {}; {}name another folder, or give --image-cache off",
+                          path.string(), errno_text(error_number),
+                          full                    ? "free some space, "
+                          : error_number == ELOOP ? "it is a symbolic link, which is not followed: remove it, "
+                                                  : ""));
+}
+
+// Why a file is not used, or "". Where others may write to the folder, only those of this user, of root and of the folder's
+// owner are.
+std::string distrust(int descriptor, const fs::path& directory) {
+  struct stat file {};
+  struct stat folder {};
+  if (::fstat(descriptor, &file) != 0 || ::stat(directory.c_str(), &folder) != 0) return errno_text(errno);
+  if (!S_ISREG(file.st_mode)) return "is not a regular file";
+  const bool shared = (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (!shared || file.st_uid == ::geteuid() || file.st_uid == 0 || file.st_uid == folder.st_uid) return "";
+  return fmt::format("belongs to another user (ID {}) in a folder to which others may write", file.st_uid);
 }
 
 void write_at(int descriptor, const void* from, std::size_t count, std::uint64_t offset, const fs::path& path) {
@@ -103,7 +121,8 @@ fs::path cache_path(const fs::path& directory, const CachedImages& images) {
 
 struct Opened {
   std::unique_ptr<ImageCache> cache;
-  std::string reason;  // why there is no cache; empty if there is no file
+  std::string reason;    // why there is no cache; empty if there is no file
+  bool foreign = false;  // it is a link, or somebody else's
 };
 
 // Whether the values of an entry are plausible. Hashes detect only accidental damage, and the cache file is untrusted.
@@ -120,8 +139,10 @@ bool fits(const ImageCache::Entry& entry, std::uint64_t file_bytes) {
 }
 
 Opened open_existing(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (file.get() < 0 && errno == ELOOP) return {nullptr, "is a symbolic link, which is not followed", true};
   if (file.get() < 0) return {nullptr, errno == ENOENT ? "" : errno_text(errno)};
+  if (std::string why = distrust(file.get(), path.parent_path()); !why.empty()) return {nullptr, why, true};
   Header header;
   if (!read_at(file.get(), &header, sizeof header, 0) || header.magic != kMagic || header.hash != header.own_hash()) {
     return {nullptr, "is not an image cache or is damaged"};
@@ -194,27 +215,6 @@ ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std:
   return entry;
 }
 
-// Runs `work(i)` for 0 <= i < count on several threads and rethrows an exception of one of them.
-template <class Work>
-void for_each_index(std::size_t count, int threads, const Work& work) {
-  std::atomic<std::size_t> next = 0;
-  std::exception_ptr failure;
-  std::atomic<bool> failed = false;
-  const auto loop = [&] {
-    try {
-      for (std::size_t i = next++; i < count && !failed; i = next++) work(i);
-    } catch (...) {
-      if (!failed.exchange(true)) failure = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back(loop);
-    loop();
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
 // Logs the progress of long work every few seconds; thread-safe.
 class ProgressLines {
  public:
@@ -238,15 +238,69 @@ class ProgressLines {
   std::atomic<double> due_ = begin_ + kSeconds;
 };
 
+fs::path part_path(const fs::path& path) {
+  fs::path part = path;
+  return part += ".part";
+}
+
+// Returns its descriptor. What a killed process has left is removed and never written to: it may be a link to another file.
+int create_part(const fs::path& part) {
+  if (::unlink(part.c_str()) != 0 && errno != ENOENT) cannot_write(part, errno);
+  Descriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (file.get() < 0) cannot_write(part, errno);
+  return file.release();
+}
+
+// Waits while another process makes this cache. Whether it makes progress shows in the size of its file.
+void lock_exclusively(int lock, const fs::path& path) {
+  const auto locked = [&] {
+    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EINTR && errno != EWOULDBLOCK) cannot_write(path, errno);
+    return false;
+  };
+  if (locked()) return;
+  const LongActivity activity("waiting for another process that makes the image cache " + path.string());
+  constexpr double kSilence = 2;
+  const double begin = now();
+  bool said = false;
+  std::uintmax_t size = 0;
+  while (!locked()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::error_code ignored;
+    const std::uintmax_t grown = fs::file_size(part_path(path), ignored);
+    if (grown != std::exchange(size, grown)) heartbeat();
+    if (said || now() < begin + kSilence) continue;
+    log_info("waiting for another process that makes the image cache {}", path.string());
+    said = true;
+  }
+}
+
+// Returns the descriptor of the lock of the process that makes the cache.
+int open_lock(const fs::path& path) {
+  fs::path lock_path = path;
+  lock_path += ".lock";
+  Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644));
+  if (lock.get() < 0) cannot_write(lock_path, errno);
+  const std::string why = distrust(lock.get(), path.parent_path());
+  check(why.empty(), ExitCode::data, "{} {}; remove it, name another folder, or give --image-cache off",
+        lock_path.string(), why);
+  return lock.release();
+}
+
+// Before the work that would end in vain.
+void remove_foreign(const fs::path& path, const std::string& reason) {
+  check(::unlink(path.c_str()) == 0, ExitCode::data,
+        "the image cache {} {} and cannot be removed: {}; name another folder, or give --image-cache off",
+        path.string(), reason, errno_text(errno));
+}
+
 void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t& list, int threads) {
   const LongActivity activity("building the image cache " + path.string());
   const double begin = now();
   log_info("decoding {} images of {} for the image cache {}", format_count(images.files.size()), images.folder.string(),
            path.string());
-  fs::path part = path;
-  part += ".part";
-  const Descriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) cannot_write(part, errno);
+  const fs::path part = part_path(path);
+  const Descriptor file(create_part(part));
   std::vector<ImageCache::Entry> entries(images.files.size());
   const std::size_t entry_bytes = entries.size() * sizeof(ImageCache::Entry);
   std::atomic<std::uint64_t> end = sizeof(Header) + entry_bytes;
@@ -314,16 +368,15 @@ bool ImageCache::read(std::int64_t index, const RegionChooser& choose, const Sha
 std::unique_ptr<ImageCache> open_image_cache(const fs::path& directory, const CachedImages& images, int threads) {
   make_folders(directory, ExitCode::data);
   const fs::path path = cache_path(directory, images);
-  fs::path lock_path = path;
-  lock_path += ".lock";
-  const Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.get() < 0) cannot_write(lock_path, errno);
-  while (::flock(lock.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) cannot_write(lock_path, errno);
-  }
   const XXH128_hash_t list = hash_list(images);
+  // A complete file appears at once.
   Opened found = open_existing(path, images, list);
   if (found.cache) return std::move(found.cache);
+  const Descriptor lock(open_lock(path));
+  lock_exclusively(lock.get(), path);
+  found = open_existing(path, images, list);
+  if (found.cache) return std::move(found.cache);
+  if (found.foreign) remove_foreign(path, found.reason);
   if (!found.reason.empty()) log_warning("the image cache {} {}; making a new one", path.string(), found.reason);
   build(path, images, list, threads);
   found = open_existing(path, images, list);

@@ -65,7 +65,9 @@ class ImageCache {
 
 // Opens the cache in `directory`; creates it with `threads` threads if it is missing, belongs to other files, or is
 // truncated or damaged. Other processes, including other ranks, wait meanwhile. The file appears under its name only
-// when it is complete and synced, so a crash leaves no partial cache. Throws Error(data) if it cannot be written.
+// when it is complete and synced, so a crash leaves no partial cache. Links are never followed, and in a folder to which
+// others may write only files of this user, root and the folder's owner are read. Throws Error(data) if it cannot be
+// written.
 std::unique_ptr<ImageCache> open_image_cache(const std::filesystem::path& directory, const CachedImages& images,
                                              int threads);
 

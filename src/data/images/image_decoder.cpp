@@ -48,7 +48,8 @@ PixelSpan touched_pixels(double begin, double length, std::int64_t size) {
 
 void ImageDecoder::load(const std::filesystem::path& path) {
   const FileActivity activity("reading " + path.string());
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK the open itself waits for the other end of a named pipe.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (file.get() < 0) throw BadImage(fmt::format("cannot be opened: {}", errno_text(errno)));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw BadImage(fmt::format("cannot be read: {}", errno_text(errno)));

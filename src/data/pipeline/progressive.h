@@ -57,6 +57,7 @@ class ResizedDataset : public Dataset {
   std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
   std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override;
   int label(std::int64_t index) const override { return full_.label(index); }
+  std::string file(std::int64_t index) const override { return full_.file(index); }
   // Resizing is no copy.
   bool fixed() const override { return false; }
 

@@ -2,10 +2,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 namespace ddp {
 
-void BadSamples::report(const std::string& file, const std::string& reason) {
+void BadSamples::report(const std::string& path, const std::string& reason) {
+  const std::string file = escape_name(path);
   const std::scoped_lock lock(mutex_);
   if (!files_.insert(file).second) return;
   const auto count = static_cast<std::int64_t>(files_.size());

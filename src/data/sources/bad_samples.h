@@ -17,8 +17,8 @@ class BadSamples {
  public:
   explicit BadSamples(std::int64_t allowed) : allowed_(allowed) {}
 
-  // Throws Error(data) if `file` exceeds the allowed number. A file that was reported before is not counted again.
-  void report(const std::string& file, const std::string& reason);
+  // Throws Error(data) if the file exceeds the allowed number. One that was reported before is not counted again.
+  void report(const std::string& path, const std::string& reason);
   std::int64_t count() const;
 
  private:

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "data/images/image_decoder.h"
 #include "data/sources/bad_samples.h"
 #include "data/sources/cifar.h"
@@ -74,6 +75,11 @@ DataSets open_cifar_pair(const Request& request) {
   return open_splits(source, request, [](const CifarSource& split) { return open_cifar(split); });
 }
 
+// Once for all ranks.
+void warn(const std::string& text) {
+  if (log_rank() == 0) log_warning("{}", text);
+}
+
 // Files of a format that this build cannot read would all count as damaged.
 void check_webp(const FolderListing& listing) {
   if (webp_is_supported()) return;
@@ -83,29 +89,82 @@ void check_webp(const FolderListing& listing) {
           !is_webp_name(file.name), ExitCode::data,
           "{}: this program was built without libwebp; install it with launch/setup --webp and build again, or convert "
           "the WebP files to PNG",
-          (split->folder / file.name).string());
+          escape_name((split->folder / file.name).string()));
     }
   }
 }
 
-DataSets open_folder(const Request& request) {
-  const FolderListing listing = list_image_folder(request.data_dir);
+// What the names of the files tell before any of them is opened.
+void check_files(const FolderListing& listing, const FolderRules& rules, BadSamples& bad) {
   for (const FolderSplit* split : {&listing.train, &listing.test}) {
-    if (split->passed_over > 0) {
-      log_info("{}: skipped {} whose names do not end in .jpg, .jpeg, .png or .webp", split->folder.string(),
-               counted(static_cast<std::uint64_t>(split->passed_over), "file"));
+    if (!split->passed_over.empty()) {
+      log_info("{}: skipped {}; the names of images end in {}", escape_name(split->folder.string()),
+               passed_over_text(split->passed_over), image_suffixes(rules));
+    }
+    for (const SpecialFile& file : split->special) {
+      bad.report(file.path.string(), fmt::format("is not a regular file but {}", file.kind));
     }
   }
   check_webp(listing);
+  for (const std::string& warning : listing.warnings) warn(warning);
+}
+
+// The other classes would stand in for such a class.
+void check_train_classes(const ImageFolder& train, const FolderListing& listing, int threads) {
+  const std::vector<ImageFolder::UnreadableClass> unreadable = train.unreadable_classes(threads);
+  if (unreadable.empty()) return;
+  const std::string& name = listing.classes[static_cast<std::size_t>(unreadable.front().label)];
+  throw Error(ExitCode::data,
+              fmt::format("{}: no image of the class can be read{} ({}); repair them, or remove the folder",
+                          escape_name((listing.train.folder / name).string()),
+                          unreadable.size() == 1 ? "" : fmt::format(", nor of {} other classes", unreadable.size() - 1),
+                          unreadable.front().reason));
+}
+
+// Evaluation is without these classes.
+void leave_out(const std::vector<ImageFolder::UnreadableClass>& unreadable, FolderListing& listing) {
+  std::vector<std::string> names;
+  for (const auto& [label, reason] : unreadable) {
+    std::erase_if(listing.test.files, [label = label](const ListedFile& file) { return file.label == label; });
+    if (names.size() < 6) names.push_back(escape_name(listing.classes[static_cast<std::size_t>(label)]));
+  }
+  const std::string folder = escape_name(listing.test.folder.string());
+  check(!listing.test.files.empty(), ExitCode::data, "{}: no image can be read; repair them", folder);
+  warn(fmt::format("{}: no image of {} of the {} classes can be read ({}{}; {}): evaluation leaves {} out", folder,
+                   unreadable.size(), listing.classes.size(), join(names),
+                   names.size() < unreadable.size() ? ", ..." : "", unreadable.front().reason,
+                   unreadable.size() == 1 ? "it" : "them"));
+}
+
+std::string evaluation_text(const FolderListing& listing) {
+  const std::string folder = listing.test.folder.filename().string();
+  if (listing.unused.empty()) return folder;
+  return fmt::format("{} ({} {} not read)", folder, join(listing.unused), listing.unused.size() == 1 ? "is" : "are");
+}
+
+DataSets open_folder(const Request& request) {
+  FolderListing listing = list_image_folder(request.data_dir, request.folder.rules);
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
+  check_files(listing, request.folder.rules, *bad);
   ImageFolderConfig config{.shape = {request.folder.channels, request.folder.height, request.folder.width},
                            .limit = request.train_limit,
                            .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
                            .threads = request.threads};
   DataSets data;
-  data.train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
+  auto train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
   config.limit = request.test_limit;
-  data.test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
+  auto test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
+  if (request.folder.max_bad_samples > 0) {
+    check_train_classes(*train, listing, request.threads);
+    const std::vector<ImageFolder::UnreadableClass> unreadable = test->unreadable_classes(request.threads);
+    if (!unreadable.empty()) {
+      leave_out(unreadable, listing);
+      test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
+    }
+  }
+  data.train = std::move(train);
+  data.test = std::move(test);
+  data.evaluation = evaluation_text(listing);
   return data;
 }
 

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "data/sources/dataset.h"
+#include "data/sources/folder_listing.h"
 
 namespace ddp {
 
 struct DataSets {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;
+  // Of an image folder, the folder that evaluates: "valid (test is not read)".
+  std::string evaluation = {};
 };
 
 // Settings for image folders; the first three also apply to synthetic images.
@@ -24,6 +27,7 @@ struct FolderOptions {
   std::int64_t channels = 3;  // or 1: grey
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder, or "off"
+  FolderRules rules = {};
 };
 
 // The names that open_dataset() accepts.

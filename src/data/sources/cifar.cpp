@@ -1,13 +1,15 @@
 #include "data/sources/cifar.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/utf8.h"
 #include "data/sources/byte_source.h"
 #include "data/sources/memory_dataset.h"
 
@@ -72,11 +74,14 @@ std::vector<std::string> class_names(const CifarFormat& format, const fs::path& 
   if (format.classes == 10) {
     return {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
   }
+  const fs::path path = folder / "fine_label_names.txt";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return {};
   std::vector<std::string> names;
-  std::ifstream file(folder / "fine_label_names.txt");
-  for (std::string line; std::getline(file, line);) {
+  std::istringstream lines(read_text(path, ExitCode::data));
+  for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty()) names.push_back(line);
+    if (!line.empty()) names.push_back(escape_name(line));
   }
   if (names.size() != static_cast<std::size_t>(format.classes)) names.clear();
   return names;

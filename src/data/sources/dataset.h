@@ -33,7 +33,7 @@ class Dataset {
   Shape shape() const { return shape_; }
   // Labels are 0 .. classes()-1.
   int classes() const { return classes_; }
-  // The class names, in the order of the labels; empty if there are none.
+  // The class names as escape_name() has them (base/utf8.h), in the order of the labels; empty if there are none.
   const std::vector<std::string>& class_names() const { return class_names_; }
   // `names`: one per class.
   void name_classes(std::vector<std::string> names) { class_names_ = std::move(names); }
@@ -53,6 +53,8 @@ class Dataset {
   // memory.
   virtual bool fixed() const { return true; }
   virtual int label(std::int64_t index) const = 0;
+  // The file of a sample that has one of its own, as escape_name() has it; "" otherwise.
+  virtual std::string file(std::int64_t /*index*/) const { return ""; }
 
  protected:
   Dataset(std::string name, std::int64_t size, Shape shape, int classes)

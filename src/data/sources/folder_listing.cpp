@@ -1,126 +1,370 @@
 #include "data/sources/folder_listing.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
-#include <limits>
+#include <numeric>
+#include <set>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Names in a message.
+constexpr std::size_t kShownNames = 6;
+
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-std::string lower_extension(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return ending;
+  return text;
 }
 
-bool is_image_name(const fs::path& path) {
-  const std::string ending = lower_extension(path);
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png" || ending == ".webp";
+std::string lower_extension(const fs::path& path) { return lower_case(path.extension().string()); }
+
+std::vector<std::string> suffixes(const FolderRules& rules) {
+  if (!rules.jfif_is_jpeg) return {".jpg", ".jpeg", ".png", ".webp"};
+  return {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp"};
+}
+
+std::string shown(const fs::path& path) { return escape_name(path.string()); }
+
+std::string quoted(std::vector<std::string> names) {
+  const std::size_t all = names.size();
+  if (all > kShownNames) names.resize(kShownNames);
+  for (std::string& name : names) name = "'" + escape_name(name) + "'";
+  return all > kShownNames ? fmt::format("{}, ... ({} in all)", join(names), all) : join(names);
 }
 
 [[noreturn]] void cannot_list(const fs::path& folder, const std::error_code& error) {
   throw Error(ExitCode::data,
-              fmt::format("{}: cannot be listed: {}; check its permissions", folder.string(), error.message()));
+              fmt::format("{}: cannot be listed: {}; check its permissions", shown(folder), error.message()));
+}
+
+// Without a call of the system where the folder says it. `error` is set where it is unknown.
+fs::file_type type_of(const fs::directory_entry& entry, std::error_code& error) {
+  if (!entry.is_symlink(error) && !error) {
+    if (entry.is_regular_file(error)) return fs::file_type::regular;
+    if (entry.is_directory(error)) return fs::file_type::directory;
+  }
+  error.clear();
+  const fs::file_type type = entry.status(error).type();
+  // A link that leads nowhere.
+  if (type == fs::file_type::not_found) error.clear();
+  return type;
+}
+
+// Calls `look` with each entry.
+template <class Look>
+void for_each_entry(const fs::path& folder, Look look) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) look(*entry);
+  if (error) cannot_list(folder, error);
+  heartbeat();
 }
 
 // The folders in `folder`, sorted; hidden ones are ignored.
 std::vector<std::string> subfolders(const fs::path& folder) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_directory(ignored) && !is_hidden(entry->path())) names.push_back(entry->path().filename().string());
-  }
-  if (error) cannot_list(folder, error);
+  for_each_entry(folder, [&](const fs::directory_entry& entry) {
+    if (is_hidden(entry.path())) return;
+    std::error_code error;
+    const fs::file_type type = type_of(entry, error);
+    // It might be a class.
+    if (error && !entry.path().has_extension()) cannot_list(entry.path(), error);
+    if (type == fs::file_type::directory) names.push_back(entry.path().filename().string());
+  });
   std::sort(names.begin(), names.end());
   return names;
 }
 
-void list_class(FolderSplit& split, const std::string& name, std::int32_t label) {
-  const fs::path folder = split.folder / name;
-  const std::size_t before = split.files.size();
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error), end;
-       !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_directory(ignored)) {
-      if (is_hidden(entry->path())) entry.disable_recursion_pending();
-      // Symbolic links may form cycles.
-      check(entry.depth() < 32, ExitCode::data, "{}: is more than 32 folders deep; does a link lead back up?",
-            entry->path().string());
-    } else if (is_hidden(entry->path()) || !is_image_name(entry->path())) {
-      ++split.passed_over;
-    } else {
-      split.files.push_back({entry->path().lexically_relative(split.folder).string(), label});
+// What a folder of a class contains.
+struct ClassContents {
+  std::vector<std::string> files;  // below the split's folder, sorted
+  PassedOver passed_over;
+  std::vector<SpecialFile> special;
+  bool direct = false;              // images lie in the folder itself
+  std::vector<std::string> deeper;  // the subfolders of the class that have some
+};
+
+const char* kind_of(fs::file_type type) {
+  switch (type) {
+    case fs::file_type::fifo:
+      return "a named pipe";
+    case fs::file_type::socket:
+      return "a socket";
+    case fs::file_type::block:
+    case fs::file_type::character:
+      return "a device";
+    default:
+      return nullptr;
+  }
+}
+
+class ClassSearch {
+ public:
+  ClassSearch(fs::path split, const FolderRules& rules) : split_(std::move(split)), suffixes_(suffixes(rules)) {}
+
+  ClassContents run(const std::string& name) {
+    contents_ = {};
+    search(name, 0);
+    std::sort(contents_.files.begin(), contents_.files.end());
+    return std::move(contents_);
+  }
+
+ private:
+  // `below`: the folder, below that of the split.
+  void search(const fs::path& below, int depth) {
+    const fs::path folder = split_ / below;
+    // Symbolic links may form cycles.
+    check(depth < 32, ExitCode::data, "{}: is more than 32 folders deep; does a link lead back up?", shown(folder));
+    const std::size_t before = contents_.files.size();
+    std::vector<fs::path> deeper;
+    for_each_entry(folder, [&](const fs::directory_entry& entry) { look_at(entry, below, deeper); });
+    contents_.direct = contents_.direct || (depth == 0 && contents_.files.size() > before);
+    std::sort(deeper.begin(), deeper.end());
+    for (const fs::path& each : deeper) {
+      const std::size_t files = contents_.files.size();
+      search(each, depth + 1);
+      if (depth == 0 && contents_.files.size() > files) contents_.deeper.push_back(each.filename().string());
     }
   }
-  if (error) cannot_list(folder, error);
-  check(split.files.size() > before, ExitCode::data,
-        "{}: the class has no image (.jpg, .jpeg or .png); add some, or remove the folder", folder.string());
-  std::sort(split.files.begin() + static_cast<std::ptrdiff_t>(before), split.files.end(),
-            [](const ListedFile& a, const ListedFile& b) { return a.name < b.name; });
+
+  void look_at(const fs::directory_entry& entry, const fs::path& below, std::vector<fs::path>& deeper) {
+    const fs::path name = entry.path().filename();
+    std::error_code error;
+    const fs::file_type type = type_of(entry, error);
+    const std::string suffix = lower_extension(name);
+    const bool image = !is_hidden(name) && std::find(suffixes_.begin(), suffixes_.end(), suffix) != suffixes_.end();
+    if (error && !image && !is_hidden(name) && suffix.empty()) cannot_list(entry.path(), error);
+    if (type == fs::file_type::directory) {
+      if (!is_hidden(name)) deeper.push_back(below / name);
+    } else if (!image) {
+      ++contents_.passed_over[is_hidden(name) ? "hidden" : suffix];
+    } else {
+      contents_.files.push_back((below / name).string());
+      if (const char* kind = kind_of(type)) contents_.special.push_back({entry.path(), kind});
+    }
+  }
+
+  fs::path split_;
+  std::vector<std::string> suffixes_;
+  ClassContents contents_;
+};
+
+void add(FolderSplit& split, ClassContents contents, std::int32_t label) {
+  for (std::string& file : contents.files) split.files.push_back({std::move(file), label});
+  for (const auto& [suffix, count] : contents.passed_over) split.passed_over[suffix] += count;
+  split.special.insert(split.special.end(), contents.special.begin(), contents.special.end());
+}
+
+[[noreturn]] void no_image(const fs::path& folder, const PassedOver& passed_over, const FolderRules& rules) {
+  const std::string text = fmt::format("{}: the class has no image ({})", shown(folder), image_suffixes(rules));
+  throw Error(ExitCode::data,
+              passed_over.empty()
+                  ? text + "; add some, or remove the folder"
+                  : fmt::format("{}, only {}, which are not read; convert them to JPEG or PNG, or remove the folder",
+                                text, passed_over_text(passed_over)));
 }
 
 bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (error && type != fs::file_type::not_found) {
+    throw Error(ExitCode::data,
+                fmt::format("{}: cannot be opened: {}; check its permissions and those of the folders above it",
+                            shown(path), error.message()));
+  }
+  return type == fs::file_type::directory;
 }
 
-// The elements of `a` that are not in `b`.
-std::vector<std::string> without(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  std::vector<std::string> rest;
-  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rest));
-  return rest;
+// Where the images probably are, as an addition to a message.
+std::string hint(const fs::path& directory) {
+  const std::vector<std::string> names = subfolders(directory);
+  for (const std::string& name : names) {
+    if (is_folder(directory / name / "train")) return fmt::format(" (did you mean {}?)", shown(directory / name));
+  }
+  return names.empty() ? "" : fmt::format(" (it has the folders {})", quoted(names));
 }
 
-void check_same_classes(const FolderListing& listing, const std::vector<std::string>& test_classes) {
-  const std::vector<std::string> missing = without(listing.classes, test_classes);
-  const std::vector<std::string> added = without(test_classes, listing.classes);
-  if (missing.empty() && added.empty()) return;
-  const bool first = !missing.empty();
-  throw Error(ExitCode::data,
-              fmt::format("{}: has no class '{}', which {} has; both need the same folders",
-                          (first ? listing.test : listing.train).folder.string(), (first ? missing : added).front(),
-                          (first ? listing.train : listing.test).folder.string()));
+// The folder that evaluates; those beside it are listed as unused.
+fs::path evaluation_folder(const fs::path& directory, const FolderRules& rules, FolderListing& listing) {
+  std::vector<std::string> names = {"val", "valid", "validation", "test"};
+  if (!rules.valid_evaluates) names = {"val", "test"};
+  for (const std::string& name : names) {
+    if (is_folder(directory / name)) listing.unused.push_back(name);
+  }
+  check(!listing.unused.empty(), ExitCode::data,
+        "no image folder: {} has no folder val, valid, validation or test beside train{}; put some images of each "
+        "class in val",
+        shown(directory), hint(directory));
+  const std::string chosen = listing.unused.front();
+  listing.unused.erase(listing.unused.begin());
+  return directory / chosen;
+}
+
+void warn_of_nesting(FolderListing& listing, const std::vector<ClassContents>& classes) {
+  const bool nested = std::all_of(classes.begin(), classes.end(),
+                                  [](const ClassContents& each) { return !each.direct && each.deeper.size() >= 2; });
+  const std::string& first = listing.classes.front();
+  const std::string below = nested ? quoted(classes.front().deeper) : "";
+  if (classes.size() == 1) {
+    listing.warnings.push_back(fmt::format(
+        "{} has one class only, '{}', so there is nothing to learn{}", shown(listing.train.folder), escape_name(first),
+        nested ? fmt::format("; its images lie in {}: if these are the classes, move them up by one folder", below)
+               : "; classes are the folders in it"));
+  } else if (nested) {
+    listing.warnings.push_back(
+        fmt::format("no class of {} has images in its own folder; those of '{}' lie in {} and are all of class '{}': "
+                    "if these are the classes, move them up by one folder",
+                    shown(listing.train.folder), escape_name(first), below, escape_name(first)));
+  }
+}
+
+void list_train(FolderListing& listing, const FolderRules& rules) {
+  const fs::path& folder = listing.train.folder;
+  listing.classes = subfolders(folder);
+  check(!listing.classes.empty(), ExitCode::data,
+        "{}: has no folders of classes; images are expected as {}/CLASS/*.jpg", shown(folder), shown(folder));
+  std::map<std::string, std::string> forms;
+  for (const std::string& name : listing.classes) {
+    const auto [found, added] = forms.emplace(same_form(name), name);
+    if (added) continue;
+    listing.warnings.push_back(
+        fmt::format("{} has two folders with the name '{}', in different Unicode forms: they are two classes",
+                    shown(folder), escape_name(name)));
+  }
+  ClassSearch search(folder, rules);
+  std::vector<ClassContents> classes;
+  for (std::size_t label = 0; label < listing.classes.size(); ++label) {
+    ClassContents contents = search.run(listing.classes[label]);
+    if (contents.files.empty()) no_image(folder / listing.classes[label], contents.passed_over, rules);
+    add(listing.train, contents, static_cast<std::int32_t>(label));
+    contents.files.clear();
+    classes.push_back(std::move(contents));
+  }
+  warn_of_nesting(listing, classes);
+}
+
+// The folder of each class among `names`, or "": the one of the same bytes, or else of the same Unicode form. The others
+// stay in `names`.
+std::vector<std::string> folders_of(const std::vector<std::string>& classes, std::vector<std::string>& names) {
+  std::vector<std::string> folders(classes.size());
+  const auto match = [&](auto key) {
+    for (std::size_t label = 0; label < classes.size(); ++label) {
+      if (!folders[label].empty()) continue;
+      const auto found = std::find_if(names.begin(), names.end(),
+                                      [&](const std::string& name) { return key(name) == key(classes[label]); });
+      if (found == names.end()) continue;
+      folders[label] = *found;
+      names.erase(found);
+    }
+  };
+  match([](const std::string& name) { return std::string_view(name); });
+  if (!names.empty()) match(same_form);
+  return folders;
+}
+
+// A folder without images is nobody's class.
+void check_only_known(const FolderListing& listing, const std::vector<std::string>& others, ClassSearch& search) {
+  for (const std::string& name : others) {
+    if (search.run(name).files.empty()) continue;
+    const auto near = std::find_if(listing.classes.begin(), listing.classes.end(), [&](const std::string& each) {
+      return same_form(lower_case(each)) == same_form(lower_case(name));
+    });
+    throw Error(ExitCode::data,
+                fmt::format("{}: has no class '{}', which {} has{}; put images of it there, or remove {}",
+                            shown(listing.train.folder), escape_name(name), shown(listing.test.folder),
+                            near == listing.classes.end() ? "" : fmt::format(" (but '{}')", escape_name(*near)),
+                            shown(listing.test.folder / name)));
+  }
+}
+
+void list_test(FolderListing& listing, const FolderRules& rules) {
+  const fs::path& folder = listing.test.folder;
+  std::vector<std::string> names = subfolders(folder);
+  const std::vector<std::string> folders = folders_of(listing.classes, names);
+  ClassSearch search(folder, rules);
+  check_only_known(listing, names, search);
+  std::vector<std::string> missing;
+  PassedOver passed_over;
+  for (std::size_t label = 0; label < folders.size(); ++label) {
+    ClassContents contents = folders[label].empty() ? ClassContents{} : search.run(folders[label]);
+    if (contents.files.empty()) {
+      missing.push_back(listing.classes[label]);
+      for (const auto& [suffix, count] : contents.passed_over) passed_over[suffix] += count;
+    }
+    add(listing.test, std::move(contents), static_cast<std::int32_t>(label));
+  }
+  const std::string others = passed_over.empty() ? "" : fmt::format(", only {}", passed_over_text(passed_over));
+  check(missing.size() < folders.size(), ExitCode::data,
+        "{}: has no image of any class ({}){}; put some there as {}/CLASS/*.jpg{}", shown(folder),
+        image_suffixes(rules), others, shown(folder),
+        listing.unused.empty() ? "" : fmt::format(", or remove it to evaluate on {}", listing.unused.front()));
+  if (!missing.empty()) {
+    listing.warnings.push_back(fmt::format("{} has no image of {} of the {} classes ({}){}: evaluation leaves {} out",
+                                           shown(folder), missing.size(), folders.size(), quoted(missing), others,
+                                           missing.size() == 1 ? "it" : "them"));
+  }
 }
 
 }  // namespace
 
 bool is_webp_name(const fs::path& file) { return lower_extension(file) == ".webp"; }
 
-FolderListing list_image_folder(const fs::path& directory) {
+std::string image_suffixes(const FolderRules& rules) {
+  std::vector<std::string> all = suffixes(rules);
+  const std::string last = all.back();
+  all.pop_back();
+  return join(all) + " or " + last;
+}
+
+std::string passed_over_text(const PassedOver& files) {
+  constexpr std::size_t kShownSuffixes = 5;
+  constexpr std::size_t kLongestSuffix = 12;
+  std::vector<std::pair<std::int64_t, std::string>> kinds;
+  std::int64_t all = 0;
+  for (const auto& [suffix, count] : files) {
+    all += count;
+    // "Photo from 12.May 2021" has no suffix.
+    const bool none = suffix.empty() || suffix.size() > kLongestSuffix;
+    kinds.emplace_back(-count, none ? "without suffix" : escape_name(suffix));
+  }
+  std::sort(kinds.begin(), kinds.end());
+  std::vector<std::string> texts;
+  std::int64_t left = all;
+  for (const auto& [count, kind] : kinds) {
+    if (texts.size() == kShownSuffixes) break;
+    texts.push_back(fmt::format("{} {}", -count, kind));
+    left += count;
+  }
+  if (left > 0) texts.push_back(fmt::format("{} others", left));
+  return fmt::format("{} ({})", counted(static_cast<std::uint64_t>(all), "file"), join(texts));
+}
+
+FolderListing list_image_folder(const fs::path& directory, const FolderRules& rules) {
   FolderListing listing;
   listing.train.folder = directory / "train";
-  listing.test.folder = is_folder(directory / "val") ? directory / "val" : directory / "test";
   check(is_folder(directory), ExitCode::data,
         "no image folder: {} is not a folder; pass --data-dir the folder that contains train/CLASS/*.jpg and "
         "val/CLASS/*.jpg",
-        directory.string());
+        shown(directory));
   check(is_folder(listing.train.folder), ExitCode::data,
-        "no image folder: {} is not a folder; images are expected as {}/CLASS/*.jpg (or .jpeg or .png)",
-        listing.train.folder.string(), listing.train.folder.string());
-  check(is_folder(listing.test.folder), ExitCode::data,
-        "no image folder: {} has neither a folder val nor a folder test beside train; put some images of each class "
-        "there",
-        directory.string());
-  listing.classes = subfolders(listing.train.folder);
-  check(!listing.classes.empty(), ExitCode::data,
-        "{}: has no folders of classes; images are expected as {}/CLASS/*.jpg", listing.train.folder.string(),
-        listing.train.folder.string());
-  check_same_classes(listing, subfolders(listing.test.folder));
-  for (std::size_t label = 0; label < listing.classes.size(); ++label) {
-    list_class(listing.train, listing.classes[label], static_cast<std::int32_t>(label));
-    list_class(listing.test, listing.classes[label], static_cast<std::int32_t>(label));
-  }
+        "no image folder: {} is not a folder{}; images are expected as {}/CLASS/*.jpg (or {})",
+        shown(listing.train.folder), hint(directory), shown(listing.train.folder), image_suffixes(rules));
+  listing.test.folder = evaluation_folder(directory, rules, listing);
+  list_train(listing, rules);
+  list_test(listing, rules);
   return listing;
 }
 

@@ -1,16 +1,25 @@
-// The contents of an image folder: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, or `test` instead of `val`.
+// The contents of an image folder: DIR/train/CLASS/FILE, and for evaluation DIR/val/CLASS/FILE, or `valid`, `validation` or
+// `test` instead of `val`.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
 //   listing.classes;            // {"cat", "dog"}: the names of the folders, sorted by their bytes
 //   listing.train.files[0];     // {"cat/cat.0.jpg", label 0}, sorted too
+//   listing.test.folder;        // "data/cats-vs-dogs/val"
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace ddp {
+
+// What counts, where versions differ: what a run began with applies until its end (options/defaults.h).
+struct FolderRules {
+  bool valid_evaluates = true;  // also folders named valid and validation, and not only val and test
+  bool jfif_is_jpeg = true;     // also files named .jfif and .jpe, and not only .jpg and .jpeg
+};
 
 struct ListedFile {
   std::string name;  // below the split's folder: "cat/cat.0.jpg"
@@ -19,22 +28,43 @@ struct ListedFile {
   friend bool operator==(const ListedFile&, const ListedFile&) = default;
 };
 
+// Files that are no images by their names: how many of which suffix, in lower case. "" is none, "hidden" a leading dot.
+using PassedOver = std::map<std::string, std::int64_t>;
+
+// A named pipe, socket or device with the name of an image.
+struct SpecialFile {
+  std::filesystem::path path;
+  std::string kind;  // "a named pipe"
+};
+
 struct FolderSplit {
   std::filesystem::path folder;  // "data/cats-vs-dogs/train"
   std::vector<ListedFile> files;
-  std::int64_t passed_over = 0;  // files without an image extension
+  PassedOver passed_over;
+  std::vector<SpecialFile> special;  // of `files`
 };
 
 struct FolderListing {
-  std::vector<std::string> classes;
+  std::vector<std::string> classes;  // any bytes
   FolderSplit train;
   FolderSplit test;
+  // Folders beside these that could evaluate too, and are not read: "test".
+  std::vector<std::string> unused;
+  // What is probably not meant, a sentence each, for warnings.
+  std::vector<std::string> warnings;
 };
 
-// Files whose names end in .jpg, .jpeg, .png or .webp, case-insensitively, count as images, except hidden ones; subfolders of
-// a class are searched recursively. Throws Error(data) if a folder is missing or unreadable, if a class has no image,
-// or if the classes of the splits differ.
-FolderListing list_image_folder(const std::filesystem::path& directory);
+// Files whose names end in a suffix of image_suffixes(), case-insensitively, count as images, except hidden ones; subfolders
+// of a class are searched recursively. A class without images in `test` gives a warning, and so do names that differ only
+// in their Unicode form, which are the same class. Throws Error(data) if a folder is missing or unreadable, if a class has
+// no image in `train`, or if `test` has a class that `train` lacks.
+FolderListing list_image_folder(const std::filesystem::path& directory, const FolderRules& rules = {});
+
+// ".jpg, .jpeg, .png or .webp"
+std::string image_suffixes(const FolderRules& rules = {});
+
+// "9 files (7 .bmp, 2 without suffix)"
+std::string passed_over_text(const PassedOver& files);
 
 bool is_webp_name(const std::filesystem::path& file);
 

@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
+#include "base/utf8.h"
 #include "data/images/grey.h"
 #include "data/images/image_decoder.h"
+#include "data/images/parallel.h"
 
 namespace ddp {
 namespace {
@@ -42,7 +45,9 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
               config.shape, static_cast<int>(classes.size())),
       folder_(split.folder),
       bad_(std::move(bad)) {
-  name_classes(classes);
+  std::vector<std::string> names;
+  for (const std::string& name : classes) names.push_back(escape_name(name));
+  name_classes(std::move(names));
   for (ListedFile& file : limited(split, classes.size(), config.limit)) {
     files_.push_back(std::move(file.name));
     labels_.push_back(file.label);
@@ -57,15 +62,16 @@ std::string ImageFolder::path(std::int64_t index) const {
   return (folder_ / files_[static_cast<std::size_t>(index)]).string();
 }
 
+std::string ImageFolder::file(std::int64_t index) const { return escape_name(path(index)); }
+
 int ImageFolder::label(std::int64_t index) const { return labels_[static_cast<std::size_t>(index)]; }
 
 std::int64_t ImageFolder::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
-  return read_region(
-      index,
-      [&](const ImageSize& image) {
-        return centre_region(image, kCentreShare, {shape().width, shape().height});
-      },
-      pixels);
+  return read_region(index, centre_chooser(), pixels);
+}
+
+RegionChooser ImageFolder::centre_chooser() const {
+  return [this](const ImageSize& image) { return centre_region(image, kCentreShare, {shape().width, shape().height}); };
 }
 
 std::int64_t ImageFolder::read_region(std::int64_t index, const RegionChooser& choose,
@@ -83,16 +89,44 @@ std::int64_t ImageFolder::read_region(std::int64_t index, const RegionChooser& c
   return found;
 }
 
+void ImageFolder::read_one(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const {
+  const Shape coloured = {3, shape().height, shape().width};
+  if (cache_ && cache_->read(index, choose, coloured, pixels)) return;
+  ImageDecoder& decoder = thread_decoder();
+  decoder.load(folder_ / files_[static_cast<std::size_t>(index)]);
+  decoder.decode(choose, coloured, pixels);
+}
+
+std::vector<ImageFolder::UnreadableClass> ImageFolder::unreadable_classes(int threads) const {
+  std::vector<std::vector<std::int64_t>> samples(static_cast<std::size_t>(classes()));
+  for (std::int64_t i = 0; i < size(); ++i) samples[static_cast<std::size_t>(label(i))].push_back(i);
+  std::vector<std::string> reasons(samples.size());
+  for_each_index(samples.size(), threads, [&](std::size_t c) {
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * shape().height * shape().width));
+    for (const std::int64_t index : samples[c]) {
+      heartbeat();
+      try {
+        read_one(index, centre_chooser(), pixels);
+        reasons[c].clear();
+        return;
+      } catch (const BadImage& reason) {
+        if (reasons[c].empty()) reasons[c] = fmt::format("{}: {}", file(index), reason.what());
+      }
+    }
+  });
+  std::vector<UnreadableClass> found;
+  for (std::size_t c = 0; c < reasons.size(); ++c) {
+    if (!reasons[c].empty()) found.push_back({static_cast<std::int32_t>(c), reasons[c]});
+  }
+  return found;
+}
+
 std::int64_t ImageFolder::read_colours(std::int64_t index, const RegionChooser& choose,
                                        std::span<std::uint8_t> pixels) const {
-  const Shape coloured = {3, shape().height, shape().width};
-  ImageDecoder& decoder = thread_decoder();
   for (std::int64_t tried = 0; tried < size(); ++tried) {
     const std::int64_t candidate = (index + tried) % size();
-    if (cache_ && cache_->read(candidate, choose, coloured, pixels)) return candidate;
     try {
-      decoder.load(folder_ / files_[static_cast<std::size_t>(candidate)]);
-      decoder.decode(choose, coloured, pixels);
+      read_one(candidate, choose, pixels);
       return candidate;
     } catch (const BadImage& reason) {
       bad_->report(path(candidate), reason.what());

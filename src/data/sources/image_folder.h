@@ -43,12 +43,25 @@ class ImageFolder : public Dataset {
   std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
                            std::span<std::uint8_t> pixels) const override;
   int label(std::int64_t index) const override;
+  std::string file(std::int64_t index) const override;
   bool fixed() const override { return false; }
+
+  // A class that has files of which none can be read, and why the first cannot.
+  struct UnreadableClass {
+    std::int32_t label = 0;
+    std::string reason;  // "photos/train/cat/1.jpg: is empty"
+  };
+  // Reads one file of each class if all is well; reports none to BadSamples.
+  std::vector<UnreadableClass> unreadable_classes(int threads) const;
 
   std::string path(std::int64_t index) const;
 
  private:
-  // The same in RGB.
+  // What read() takes of an image.
+  RegionChooser centre_chooser() const;
+  // Writes the region of this very image in RGB. Throws BadImage if it cannot be read.
+  void read_one(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const;
+  // The same as read_region(), in RGB.
   std::int64_t read_colours(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const;
 
   std::filesystem::path folder_;

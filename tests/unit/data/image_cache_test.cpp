@@ -1,7 +1,11 @@
 #include "data/images/image_cache.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +13,8 @@
 #include <iterator>
 #include <thread>
 
+#include "base/file.h"
+#include "base/heartbeat.h"
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/sample_key.h"
 #include "data/sources/image_folder.h"
@@ -62,6 +68,13 @@ class ImageCacheTest : public testing::Test {
       open(true).read(i, expected);
       ASSERT_EQ(pixels, expected) << what;
     }
+  }
+  // The file is replaced by one of this user.
+  void expect_made_anew_by_owner(const fs::path& path) const {
+    EXPECT_EQ(open(true).size(), 4);
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_uid, ::geteuid());
   }
   static Bytes bytes_of(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -190,6 +203,90 @@ TEST_F(ImageCacheTest, WhoComesMeanwhileWaits) {
   }
   ranks.clear();
   EXPECT_FALSE(cache_file().empty());
+}
+
+// The process that holds the lock may take hours; --hang-timeout does not apply while it does.
+TEST_F(ImageCacheTest, WaitingForAnotherProcessIsNoHang) {
+  open(true);
+  const fs::path path = cache_file();
+  fs::remove(path);
+  const Descriptor lock(::open((path.string() + ".lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const std::thread::id main_thread = std::this_thread::get_id();
+  bool waited = false;
+  {
+    const std::jthread other([&] {
+      while (!waited) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Doing doing = what_is_done(main_thread);
+        waited = doing.long_work && doing.text.find("waiting for another process that makes") != std::string::npos;
+      }
+      // It makes progress as long as the file grows.
+      const std::uint64_t before = heartbeats();
+      for (std::size_t size = 1; heartbeats() == before; ++size) {
+        write_file(path.string() + ".part", Bytes(size));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      ::flock(lock.get(), LOCK_UN);
+    });
+    EXPECT_EQ(open(true).size(), 4);
+  }
+  EXPECT_TRUE(waited);
+  EXPECT_FALSE(cache_file().empty());
+}
+
+TEST_F(ImageCacheTest, LinksAreNeverWrittenThrough) {
+  open(true);
+  const fs::path path = cache_file();
+  const fs::path mine = data() / "mine";
+  const Bytes content = {1, 2, 3};
+  for (const std::string suffix : {".part", ".lock", ""}) {
+    const fs::path link = path.string() + suffix;
+    fs::remove(path);
+    fs::remove(link);
+    write_file(mine, content);
+    fs::create_symlink(mine, link);
+    if (suffix == ".lock") {
+      EXPECT_THAT(error_of(ExitCode::data, [&] { open(true); }), HasSubstr("a symbolic link, which is not followed"));
+      fs::remove(link);
+    } else {
+      EXPECT_EQ(open(true).size(), 4);
+      EXPECT_EQ(fs::symlink_status(path).type(), fs::file_type::regular) << suffix;
+    }
+    EXPECT_EQ(bytes_of(mine), content) << suffix;
+  }
+}
+
+TEST_F(ImageCacheTest, SpecialFilesInItsPlaceDoNotBlock) {
+  open(true);
+  const fs::path path = cache_file();
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(open(true).size(), 4);
+  const fs::path lock = path.string() + ".lock";
+  fs::remove(path);
+  fs::remove(lock);
+  ASSERT_EQ(::mkfifo(lock.c_str(), 0600), 0);
+  EXPECT_THAT(error_of(ExitCode::data, [&] { open(true); }), HasSubstr("cache.lock is not a regular file"));
+}
+
+// In a folder like /tmp anybody may have made them.
+TEST_F(ImageCacheTest, FilesOfOtherUsersAreNotRead) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make files of other users";
+  constexpr ::uid_t kOther = 65533;
+  open(true);
+  const fs::path path = cache_file();
+  ASSERT_EQ(::chown(path.c_str(), kOther, kOther), 0);
+  const auto time = fs::last_write_time(path);
+  // Nobody else writes here.
+  EXPECT_EQ(open(true).size(), 4);
+  EXPECT_EQ(fs::last_write_time(path), time);
+  fs::permissions(directory(), fs::perms::all);
+  expect_made_anew_by_owner(path);
+  const fs::path lock = path.string() + ".lock";
+  ASSERT_EQ(::chown(lock.c_str(), kOther, kOther), 0);
+  fs::remove(path);
+  EXPECT_THAT(error_of(ExitCode::data, [&] { open(true); }), HasSubstr("belongs to another user (ID 65533)"));
 }
 
 TEST_F(ImageCacheTest, AFolderThatCannotBeWrittenIsSaid) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -9,6 +11,7 @@
 
 #include "data/images/image_decoder.h"
 #include "data/sources/catalog.h"
+#include "data/sources/class_text.h"
 #include "unit/data/files.h"
 #include "unit/data/golden_images.h"
 
@@ -17,8 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
 
 void copy_image(const std::string& name, const fs::path& to) {
   fs::create_directories(to.parent_path());
@@ -61,7 +67,8 @@ TEST(ImageFolder, ClassesAreTheFoldersInSortedOrderAndFilesToo) {
   for (const ListedFile& file : listing.train.files) names.push_back(std::to_string(file.label) + " " + file.name);
   EXPECT_THAT(names, ElementsAre("0 b cat/1.jpg", "0 b cat/2 ü.PNG", "0 b cat/deep/3.jpeg", "1 äpfel/1.jpg",
                                  "1 äpfel/2 ü.PNG", "1 äpfel/deep/3.jpeg"));
-  EXPECT_EQ(listing.train.passed_over, 3);
+  EXPECT_EQ(listing.train.passed_over, (PassedOver{{".db", 1}, {".txt", 1}, {"hidden", 1}}));
+  EXPECT_THAT(listing.warnings, IsEmpty());
   EXPECT_EQ(listing.test.files.size(), 2U);
 }
 
@@ -188,17 +195,182 @@ TEST(ImageFolder, AnOrderThatIsNoneIsSaidInOneLine) {
   const auto message = [&] { return error_of(ExitCode::data, [&] { list_image_folder(root.path()); }); };
   EXPECT_THAT(error_of(ExitCode::data, [] { list_image_folder("/nowhere"); }), HasSubstr("/nowhere is not a folder"));
   EXPECT_THAT(message(), HasSubstr("train is not a folder"));
-  fs::create_directories(root.path() / "train");
-  EXPECT_THAT(message(), HasSubstr("neither a folder val nor a folder test"));
+  write_folder(root.path() / "photos");
+  EXPECT_THAT(message(), HasSubstr("did you mean " + (root.path() / "photos").string()));
+  fs::rename(root.path() / "photos" / "train", root.path() / "train");
+  EXPECT_THAT(message(), AllOf(HasSubstr("no folder val, valid, validation or test"), HasSubstr("'photos', 'train'")));
   fs::create_directories(root.path() / "val");
-  EXPECT_THAT(message(), HasSubstr("no folders of classes"));
+  EXPECT_THAT(message(), HasSubstr("val: has no image of any class"));
   write_folder(root.path());
   fs::create_directories(root.path() / "train" / "empty");
-  EXPECT_THAT(message(), AllOf(HasSubstr("val: has no class 'empty'"), HasSubstr("train has")));
-  fs::create_directories(root.path() / "val" / "empty");
   EXPECT_THAT(message(), HasSubstr("train/empty: the class has no image"));
   fs::remove(root.path() / "train" / "empty");
-  EXPECT_THAT(message(), HasSubstr("train: has no class 'empty'"));
+  // A folder without images belongs to no class.
+  fs::create_directories(root.path() / "val" / "empty");
+  EXPECT_THAT(list_image_folder(root.path()).warnings, IsEmpty());
+  copy_image("photo.jpg", root.path() / "val" / "B Cat" / "1.jpg");
+  EXPECT_THAT(message(), AllOf(HasSubstr("train: has no class 'B Cat', which"), HasSubstr("(but 'b cat')"),
+                               HasSubstr("or remove " + (root.path() / "val" / "B Cat").string())));
+}
+
+TEST(ImageFolder, EvaluationLeavesOutClassesWithoutImages) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  copy_image("photo.jpg", root.path() / "train" / "cow" / "1.jpg");
+  copy_image("photo.jpg", root.path() / "train" / "dog" / "1.jpg");
+  write_file(root.path() / "val" / "cow" / "1.BMP", Bytes{1});
+  const FolderListing listing = list_image_folder(root.path());
+  EXPECT_THAT(listing.classes, ElementsAre("b cat", "cow", "dog", "äpfel"));
+  ASSERT_THAT(listing.warnings, SizeIs(1));
+  EXPECT_THAT(listing.warnings[0], HasSubstr("val has no image of 2 of the 4 classes ('cow', 'dog'), only 1 file "
+                                             "(1 .bmp): evaluation leaves them out"));
+  EXPECT_EQ(listing.test.files, (std::vector<ListedFile>{{"b cat/v.jpg", 0}, {"äpfel/v.jpg", 3}}));
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  EXPECT_EQ(data.test->classes(), 4);
+  EXPECT_EQ(data.test->label(1), 3);
+}
+
+TEST(ImageFolder, ValidEvaluatesBeforeTestUnlessTheRunIsOlder) {
+  const TemporaryFolder root;
+  write_folder(root.path(), "test");
+  EXPECT_EQ(list_image_folder(root.path()).test.folder, root.path() / "test");
+  for (const std::string name : {"validation", "valid", "val"}) {
+    write_folder(root.path(), name);
+    EXPECT_EQ(list_image_folder(root.path()).test.folder, root.path() / name);
+    const fs::path older = root.path() / (name == "val" ? "val" : "test");
+    EXPECT_EQ(list_image_folder(root.path(), {.valid_evaluates = false}).test.folder, older);
+  }
+  EXPECT_THAT(list_image_folder(root.path()).unused, ElementsAre("valid", "validation", "test"));
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  EXPECT_THAT(data.evaluation, "val (valid, validation, test are not read)");
+}
+
+TEST(ImageFolder, OneClassAndNestingAreWarnedOf) {
+  const TemporaryFolder root;
+  for (const std::string split : {"train", "val"}) {
+    copy_image("photo.jpg", root.path() / split / "train" / "cat" / "1.jpg");
+    copy_image("photo.jpg", root.path() / split / "train" / "dog" / "1.jpg");
+  }
+  ASSERT_THAT(list_image_folder(root.path()).warnings, SizeIs(1));
+  EXPECT_THAT(list_image_folder(root.path()).warnings[0],
+              AllOf(HasSubstr("train has one class only, 'train'"), HasSubstr("its images lie in 'cat', 'dog'")));
+  // Folders of patients in those of classes, say.
+  for (const std::string name : {"a/1", "a/2", "train/3"})
+    copy_image("photo.jpg", root.path() / "train" / name / "1.jpg");
+  copy_image("photo.jpg", root.path() / "val" / "a" / "1.jpg");
+  ASSERT_THAT(list_image_folder(root.path()).warnings, SizeIs(1));
+  EXPECT_THAT(list_image_folder(root.path()).warnings[0],
+              HasSubstr("those of 'a' lie in '1', '2' and are all of class"));
+  copy_image("photo.jpg", root.path() / "train" / "a" / "1.jpg");
+  EXPECT_THAT(list_image_folder(root.path()).warnings, IsEmpty());
+}
+
+TEST(ImageFolder, NamesMayBeAnyBytesAndComposedOrNot) {
+  const TemporaryFolder root;
+  const std::string latin = "caf\xE9";
+  const std::string other = "caf\xE8";
+  for (const std::string& name : {latin, other}) {
+    copy_image("photo.jpg", root.path() / "train" / name / "1.jpg");
+    copy_image("photo.jpg", root.path() / "val" / name / "1.jpg");
+  }
+  copy_image("photo.jpg", root.path() / "train" / "\u00E9t\u00E9" / "1.jpg");
+  copy_image("photo.jpg", root.path() / "val" / "e\u0301te\u0301" / "1.jpg");
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  EXPECT_THAT(data.train->class_names(), ElementsAre(R"(caf\xE8)", R"(caf\xE9)", "\u00E9t\u00E9"));
+  EXPECT_EQ(data.test->class_names(), data.train->class_names());
+  ASSERT_EQ(data.test->size(), 3);
+  EXPECT_THAT(data.test->file(2), HasSubstr("val/e\u0301te\u0301/1.jpg"));
+  EXPECT_EQ(data.test->label(2), 2);
+  EXPECT_THAT(data.train->file(1), HasSubstr(R"(train/caf\xE9/1.jpg)"));
+  // Two folders that look the same.
+  copy_image("photo.jpg", root.path() / "train" / "e\u0301te\u0301" / "1.jpg");
+  const FolderListing listing = list_image_folder(root.path());
+  EXPECT_EQ(listing.classes.size(), 4U);
+  EXPECT_THAT(listing.warnings, Contains(HasSubstr("two folders with the name")));
+  EXPECT_THAT(listing.warnings, Contains(HasSubstr("has no image of 1 of the 4 classes")));
+}
+
+TEST(ImageFolder, SuffixesThatAreNotReadAreCounted) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  copy_image("photo.jpg", root.path() / "train" / "cow" / "1.jfif");
+  copy_image("photo.jpg", root.path() / "train" / "cow" / "2.JPE");
+  EXPECT_EQ(list_image_folder(root.path()).train.files.size(), 8U);
+  // A resumed run keeps its files.
+  const FolderRules older = {.valid_evaluates = false, .jfif_is_jpeg = false};
+  EXPECT_THAT(error_of(ExitCode::data, [&] { list_image_folder(root.path(), older); }),
+              HasSubstr("cow: the class has no image (.jpg, .jpeg, .png or .webp), only 2 files (1 .jfif, 1 .jpe)"));
+  for (const std::string name : {"1.HEIC", "2.heic", "3.bmp", "4", "5.a very long end", ".DS_Store"}) {
+    write_file(root.path() / "train" / "dog" / name, Bytes{1});
+  }
+  EXPECT_THAT(error_of(ExitCode::data, [&] { list_image_folder(root.path()); }),
+              AllOf(HasSubstr("dog: the class has no image (.jpg, .jpeg, .jpe, .jfif, .png or .webp), only 6 files"),
+                    HasSubstr("2 .heic"), HasSubstr("1 .bmp"), HasSubstr("1 without suffix"), HasSubstr("1 hidden"),
+                    HasSubstr("convert them to JPEG or PNG")));
+}
+
+TEST(ImageFolder, SpecialFilesAreRefusedAtOnceAndNeverWaitedFor) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  const fs::path pipe = root.path() / "train" / "b cat" / "0.jpg";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto open = [&](std::int64_t allowed) {
+    return open_dataset("folder", root.path().string(), 0, 0, 1,
+                        {.height = 24, .width = 24, .max_bad_samples = allowed});
+  };
+  EXPECT_THAT(error_of(ExitCode::data, [&] { open(0); }),
+              HasSubstr("b cat/0.jpg: is not a regular file but a named pipe"));
+  const DataSets data = open(1);
+  std::int64_t found = -1;
+  read(*data.train, 0, &found);
+  EXPECT_EQ(found, 1);
+}
+
+TEST(ImageFolder, AFolderThatCannotBeReadIsNamedItself) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads everything";
+  const TemporaryFolder root;
+  write_folder(root.path());
+  const fs::path locked = root.path() / "train" / "b cat" / "deep";
+  fs::permissions(locked, fs::perms::none);
+  EXPECT_THAT(error_of(ExitCode::data, [&] { list_image_folder(root.path()); }),
+              HasSubstr("b cat/deep: cannot be listed: Permission denied"));
+  fs::permissions(locked, fs::perms::owner_all);
+  fs::permissions(root.path(), fs::perms::owner_read);
+  EXPECT_THAT(error_of(ExitCode::data, [&] { list_image_folder(root.path()); }),
+              HasSubstr("train: cannot be opened: Permission denied"));
+  fs::permissions(root.path(), fs::perms::owner_all);
+}
+
+// Another class would stand in for all of its images.
+TEST(ImageFolder, AClassWithoutAReadableImageIsRefusedInTrainAndLeftOutInEvaluation) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  const auto open = [&] {
+    return open_dataset("folder", root.path().string(), 0, 0, 2, {.height = 24, .width = 24, .max_bad_samples = 9});
+  };
+  write_file(root.path() / "train" / "äpfel" / "1.jpg", Bytes{1});
+  EXPECT_EQ(open().train->size(), 6);
+  write_file(root.path() / "val" / "äpfel" / "v.jpg", Bytes{1});
+  const DataSets data = open();
+  EXPECT_EQ(data.test->size(), 1);
+  EXPECT_EQ(data.test->classes(), 2);
+  for (const auto& entry : fs::recursive_directory_iterator(root.path() / "train" / "äpfel")) {
+    if (entry.is_regular_file()) write_file(entry.path(), Bytes{1, 2, 3});
+  }
+  EXPECT_THAT(
+      error_of(ExitCode::data, [&] { open(); }),
+      AllOf(HasSubstr("train/äpfel: no image of the class can be read ("), HasSubstr("äpfel/1.jpg: is neither")));
+}
+
+TEST(ImageFolder, TheHeaderNamesTheFirstClasses) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  copy_image("photo.jpg", root.path() / "train" / "b cat" / "4.jpg");
+  EXPECT_EQ(class_text(open_train(root.path())), "2: b cat 4, äpfel 3 images");
+  for (const std::string name : {"c", "d", "e", "f", "g"})
+    copy_image("photo.jpg", root.path() / "train" / name / "4.jpg");
+  EXPECT_EQ(class_text(open_train(root.path())), "7: b cat 4, c 1, d 1, e 1, f 1, g 1, ...; of 1 to 4 images");
+  EXPECT_EQ(class_text(*open_dataset("glyphs", "", 1000, 10, 1).train), "10, of 100 images");
 }
 
 }  // namespace

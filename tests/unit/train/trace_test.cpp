@@ -7,9 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "model/initialize.h"
 #include "model/zoo.h"
+#include "train/non_finite.h"
 
 namespace ddp {
 namespace {
@@ -109,6 +113,15 @@ TEST_F(TraceShard, ShardsAddUp) {
   add_shard(all, shard, kSamples);
   EXPECT_THAT(first_not_finite(all.rows)->samples, ElementsAre(5, 5 + kSamples));
   EXPECT_EQ(all.rows.front().finite, 2 * shard.rows.front().finite);
+}
+
+// Files of images say more than numbers.
+TEST(NonFiniteSamples, HaveTheirFilesBesideThem) {
+  const std::vector<std::uint32_t> indices = {3, 17};
+  const auto file_of = [](std::uint32_t index) { return index == 17 ? std::string("train/cat/7.jpg") : std::string(); };
+  EXPECT_EQ(sample_list(indices), "samples 3, 17");
+  EXPECT_EQ(sample_list(indices, file_of), "samples 3, 17 (train/cat/7.jpg)");
+  EXPECT_EQ(sample_list(std::span(indices).last(1), file_of), "sample 17 (train/cat/7.jpg)");
 }
 
 }  // namespace

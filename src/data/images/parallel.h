@@ -1,0 +1,35 @@
+// Work on every index of a range, on several threads.
+//
+//   for_each_index(files.size(), threads, [&](std::size_t i) { decode(files[i]); });
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace ddp {
+
+// Runs `work(i)` for 0 <= i < count on several threads and rethrows an exception of one of them.
+template <class Work>
+void for_each_index(std::size_t count, int threads, const Work& work) {
+  std::atomic<std::size_t> next = 0;
+  std::exception_ptr failure;
+  std::atomic<bool> failed = false;
+  const auto loop = [&] {
+    try {
+      for (std::size_t i = next++; i < count && !failed; i = next++) work(i);
+    } catch (...) {
+      if (!failed.exchange(true)) failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(loop);
+    loop();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace ddp

@@ -1,0 +1,15 @@
+// What the header of a run says of the classes of its training data.
+//
+//   class_text(*data.train);   // "3: cat 4,000, dog 3,990, bird 120 images"
+#pragma once
+
+#include <string>
+
+#include "data/sources/dataset.h"
+
+namespace ddp {
+
+// The number of classes, with the images of the first ones and of the smallest and the largest.
+std::string class_text(const Dataset& data);
+
+}  // namespace ddp
