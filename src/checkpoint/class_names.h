@@ -1,6 +1,7 @@
 // Whether a data set has the classes that a checkpoint was trained on.
 //
-//   const std::string why = class_difference({"b cat", "dog"}, state.classes);   // "" if they are the same
+//   const std::vector<std::string> classes = {"b cat", "dog"};
+//   const std::string why = class_difference(classes, TrainingState().classes);   // "" if they are the same
 //
 // Checkpoints of older versions have U+FFFD in place of bytes that are not UTF-8. The same names in another Unicode form
 // (macOS decomposes accents) are the same classes as long as their order, and so the labels, is the same.

@@ -1,6 +1,7 @@
 // Work on every index of a range, on several threads.
 //
-//   for_each_index(files.size(), threads, [&](std::size_t i) { decode(files[i]); });
+//   std::vector<std::size_t> squares(100);
+//   for_each_index(squares.size(), /*threads=*/2, [&](std::size_t i) { squares[i] = i * i; });
 #pragma once
 
 #include <atomic>
