@@ -13,10 +13,20 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Those that pytorch_step.py takes from torchvision.
+TORCHVISION = ["alexnet", "convnext-tiny", "densenet121", "efficientnet-b0", "mobilenet-v3-large", "mobilenet-v3-small", "resnet18",
+               "resnet34", "shufflenet-v2", "squeezenet1-1", "vgg11", "vgg11-bn", "vgg16", "vgg16-bn", "wide-resnet50-2"]
 DEFAULT_BATCH = {"lenet": 256, "mnist-slim": 128, "mnist-towers": 128, "caffe-lenet": 64, "resnet18-d2l": 64,
-                 "cifar10-tutorial": 128, "resnet9": 32, "mobilenet-v2": 16, "resnet50": 16}
+                 "cifar10-tutorial": 128, "resnet9": 32, "mobilenet-v2": 16, "resnet50": 16,
+                 **{model: 16 for model in TORCHVISION}}
 # Height and width of the colour images of a model; other models use the built-in data set, 28x28 greyscale.
-COLOUR_SIZE = {"cifar10-tutorial": 24, "resnet9": 32, "mobilenet-v2": 224, "resnet50": 224}
+COLOUR_SIZE = {"cifar10-tutorial": 24, "resnet9": 32, "mobilenet-v2": 224, "resnet50": 224,
+               **{model: 224 for model in TORCHVISION}}
+# What hides all instructions beyond a set from ddp_train with its oneDNN, and from PyTorch with its libraries and compiler.
+INSTRUCTION_SETS = {
+    "avx2": {"DDP_INSTRUCTION_SET": "avx2+onednn", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+             "MKL_ENABLE_INSTRUCTIONS": "AVX2", "TORCHINDUCTOR_CPP_MARCH": "x86-64-v3"},
+}
 
 
 def fail(message, code=3):

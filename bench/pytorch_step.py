@@ -21,6 +21,8 @@ import subprocess
 import sys
 import time
 
+from bench_tools import TORCHVISION
+
 # These have an effect only if they are set before the process starts.
 TUNED = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
@@ -209,6 +211,17 @@ def resnet50(nn):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 10))
 
 
+def of_torchvision(name):
+    """A network of torchvision, with as many classes as ddp_train's images have."""
+
+    def make(_):
+        import torchvision
+
+        return getattr(torchvision.models, name)(num_classes=10)
+
+    return make
+
+
 # name: (net, image [channels, height, width], classes, default global batch), images and batches as in bench_tools.py
 MODELS = {
     "lenet": (lenet, (1, 28, 28), 10, 256),
@@ -220,6 +233,8 @@ MODELS = {
     "resnet9": (resnet9, (3, 32, 32), 10, 32),
     "mobilenet-v2": (mobilenet_v2, (3, 224, 224), 10, 16),
     "resnet50": (resnet50, (3, 224, 224), 10, 16),
+    **{name: (of_torchvision({"shufflenet-v2": "shufflenet_v2_x1_0"}.get(name, name.replace("-", "_"))), (3, 224, 224), 10, 16)
+       for name in TORCHVISION},
 }
 
 

@@ -133,33 +133,6 @@ TEST(LanesConv, AnEmptyShardHasZeroGradients) {
   check_kernel(*op, spec, Layout::lanes16, 0, "empty");
 }
 
-// Windows larger than the image, single-pixel planes, stride phases without taps or pixels.
-TEST(LanesConv, DepthwiseAgreesWithTheReference) {
-  for (int round = 0; round < 40; ++round) {
-    const std::int64_t channels = random_between(2, 5);
-    ConvSpec spec{
-        .batch = random_between(1, 40),
-        .input = {channels, random_between(1, 21), random_between(1, 21)},
-        .output_channels = channels,
-        .window = {.height = random_between(1, 9), .width = random_between(1, 9), .stride = random_between(1, 4)},
-        .groups = channels,
-        .bias = round % 2 == 0,
-        .input_gradient = round % 5 != 0};
-    spec.window.padding.top = random_between(0, spec.window.height / 2);
-    spec.window.padding.left = random_between(0, spec.window.width / 2);
-    // At least one window.
-    spec.window.padding.bottom =
-        std::max(spec.window.height / 2, spec.window.height - spec.input.height - spec.window.padding.top);
-    spec.window.padding.right =
-        std::max(spec.window.width / 2, spec.window.width - spec.input.width - spec.window.padding.left);
-    ASSERT_TRUE(lanes_depthwise_supported(spec));
-    const auto op = make_lanes_depthwise(spec);
-    const std::int64_t active = random_between(0, spec.batch);
-    check_kernel(*op, spec, Layout::lanes16, active, describe(spec) + " active " + std::to_string(active));
-    if (HasFatalFailure()) return;
-  }
-}
-
 TEST(LanesConv, TilesTravelAsText) {
   for (int round = 0; round < 20; ++round) {
     const ConvSpec spec = random_conv();
@@ -294,6 +267,7 @@ TEST_F(Threads, ChangeNoBit) {
   for (const OpSpec& spec : {OpSpec(conv), OpSpec(grouped), OpSpec(depthwise), OpSpec(pooled), OpSpec(norm)}) {
     EXPECT_EQ(results(spec, Layout::lanes16, 1), results(spec, Layout::lanes16, 3)) << kind_of(spec);
   }
+  EXPECT_EQ(results(depthwise, Layout::nhwc, 1, kNhwcDepthwise), results(depthwise, Layout::nhwc, 3, kNhwcDepthwise));
   EXPECT_EQ(results(norm, Layout::nhwc, 1), results(norm, Layout::nhwc, 3));
   EXPECT_EQ(results(norm, Layout::plain, 1), results(norm, Layout::plain, 3));
 }
@@ -356,6 +330,17 @@ TEST(OneDnn, ItsVersionIsPartOfTheFingerprint) {
   const char* expected = std::getenv("DDP_EXPECT_ONEDNN");
   EXPECT_THAT(fingerprint, testing::ContainsRegex(expected == nullptr ? " onednn-[0-9]+[.][0-9]+[.][0-9]+ "
                                                                       : fmt::format(" onednn-{} ", expected)));
+}
+
+// As the variable says by its end: the test runs with avx2+onednn and baseline+onednn as well.
+TEST(OneDnn, IsLimitedWithTheKernels) {
+  const char* variable = std::getenv("DDP_INSTRUCTION_SET");
+  if (variable == nullptr || !std::string(variable).ends_with("+onednn")) {
+    EXPECT_FALSE(lanes::limits_onednn());
+    return;
+  }
+  const std::string fingerprint = make_cpu_backend()->ops().fingerprint();
+  EXPECT_THAT(fingerprint, testing::HasSubstr(std::string(variable).starts_with("avx2") ? " isa-0x7 " : " isa-0x1 "));
 }
 
 TEST(OneDnnConv, EveryFormatAgreesWithTheReference) {

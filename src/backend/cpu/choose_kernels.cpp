@@ -133,7 +133,14 @@ OpSpec cpu_timed_spec(const OpSpec& spec) {
 }
 
 KernelChoice fastest_conv(const ConvSpec& spec, Layout layout, bool with_amx) {
-  return layout == Layout::lanes16 ? fastest_lanes_conv(spec, with_amx) : fastest_onednn_conv(spec);
+  if (layout == Layout::lanes16) return fastest_lanes_conv(spec, with_amx);
+  KernelChoice onednn = fastest_onednn_conv(spec);
+  if (!nhwc_depthwise_supported(spec)) return onednn;
+  Trial trial(spec, layout, layout);
+  const auto op = make_nhwc_depthwise(spec);
+  const double forward = trial.forward_seconds(*op, onednn.seconds);
+  const double seconds = forward + trial.backward_seconds(*op, onednn.seconds);
+  return seconds < onednn.seconds ? KernelChoice{kNhwcDepthwise, seconds} : onednn;
 }
 
 KernelChoice fastest_bf16_conv(const ConvSpec& spec) {

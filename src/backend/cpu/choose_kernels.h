@@ -16,7 +16,7 @@ namespace ddp {
 // candidates apart.
 OpSpec cpu_timed_spec(const OpSpec& spec);
 
-// Of a convolution in nhwc (oneDNN) or lanes16 (our own kernels, for tf32 also those with AMX).
+// Of a convolution in nhwc (oneDNN, for depthwise ones also our own) or lanes16 (our own kernels, for tf32 also those with AMX).
 KernelChoice fastest_conv(const ConvSpec& spec, Layout layout, bool with_amx = false);
 
 // Of a convolution in lanes16 on bf16 activations, with products of pairs, also with AMX where it is used.

@@ -79,6 +79,15 @@ std::string tiles_of(Precision precision) {
                      lanes::amx_kernels().name);
 }
 
+// Before anything else asks oneDNN for what it uses.
+void limit_onednn() {
+  const std::string_view set = lanes::kernels().instruction_set;
+  const dnnl_cpu_isa_t isa = set == "avx2"       ? dnnl_cpu_isa_avx2
+                             : set == "baseline" ? dnnl_cpu_isa_sse41
+                                                 : dnnl_cpu_isa_avx512_core;
+  check(dnnl_set_max_cpu_isa(isa) == dnnl_success, ExitCode::internal, "oneDNN cannot be limited to {}", set);
+}
+
 // A linear layer as a convolution of single pixels.
 ConvSpec conv_of(const LinearSpec& spec) {
   return {.batch = spec.batch,
@@ -101,9 +110,10 @@ class CpuOps final : public OpFactory {
 
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} threads-{} kernels-{}", processor_name(),
+    return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} isa-{:#x} threads-{} kernels-{}", processor_name(),
                        lanes::kernels().instruction_set, way_of(precision_), tiles_of(precision_), version->major,
-                       version->minor, version->patch, omp_get_max_threads(), cpu_source_hash());
+                       version->minor, version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
+                       omp_get_max_threads(), cpu_source_hash());
   }
 
   std::string arithmetic() const override {
@@ -279,6 +289,7 @@ class CpuOps final : public OpFactory {
       if (kernels == kLanesDepthwise && lanes_depthwise_supported(spec)) return make_lanes_depthwise(spec);
       return make_lanes_conv(spec, lanes_tiles_from_text(spec, kernels, takes_tf32()));
     }
+    if (kernels == kNhwcDepthwise && nhwc_depthwise_supported(spec)) return make_nhwc_depthwise(spec);
     return make_onednn(spec, kernels, Element::fp32);
   }
   static std::unique_ptr<Op> make_onednn(const ConvSpec& spec, const std::string& kernels, Element element) {
@@ -429,6 +440,7 @@ std::unique_ptr<OpFactory> make_cpu_ops(Precision precision) {
   // This thread is one of the team; other OpenMP threads may already exist.
 #pragma omp parallel
   flush_denormals();
+  [[maybe_unused]] static const bool limited = lanes::limits_onednn() && (limit_onednn(), true);
   return std::make_unique<CpuOps>(precision);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/arithmetic.h"
@@ -34,35 +35,81 @@ class Dropout final : public Op {
               data + stored_elements(spec_.batch, spec_.shape, layout_), 0.0F);
   }
 
+  // Of the sample with this key.
+  bool keeps(std::uint64_t key, std::int64_t unit) const {
+    return dropout_keeps(key, spec_.stream, static_cast<std::uint32_t>(unit), spec_.rate);
+  }
+
   void drop(const float* from, const std::uint64_t* keys, std::int64_t active, float* to) const {
-    const std::int64_t elements = spec_.shape.elements();
-    const float scale = dropout_scale(spec_.rate);
-    const auto together = static_cast<std::uint32_t>(spec_.unit_elements());
-    const auto one = [&](std::uint64_t key, std::int64_t element, float value) {
-      // Divides only where it must: the division takes longer than the rest.
-      auto unit = static_cast<std::uint32_t>(element);
-      if (together > 1) unit /= together;
-      return dropout_keeps(key, spec_.stream, unit, spec_.rate) ? scale * value : 0.0F;
-    };
     if (layout_ == Layout::lanes16) {
-#pragma omp parallel for schedule(static)
-      for (std::int64_t i = 0; i < (active + kLanes - 1) / kLanes * elements; ++i) {
-        const std::int64_t first = i / elements * kLanes;
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-          // Samples beyond the active ones have no key.
-          const bool matters = first + lane < active;
-          to[i * kLanes + lane] = matters ? one(keys[first + lane], i % elements, from[i * kLanes + lane]) : 0.0F;
-        }
-      }
-      return;
+      drop_blocks(from, keys, active, to);
+    } else if (layout_ == Layout::nhwc && spec_.unit != DropoutUnit::sample) {
+      drop_positions(from, keys, active, to);
+    } else {
+      drop_samples(from, keys, active, to);
     }
-    const std::int64_t plane = spec_.shape.height * spec_.shape.width;
-    const std::int64_t channels = spec_.shape.channels;
+  }
+
+  void drop_blocks(const float* from, const std::uint64_t* keys, std::int64_t active, float* to) const {
+    const std::int64_t together = spec_.unit_elements();
+    const std::int64_t units = spec_.shape.elements() / together;
+    const float scale = dropout_scale(spec_.rate);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t i = 0; i < (active + kLanes - 1) / kLanes * units; ++i) {
+      const std::int64_t first = i / units * kLanes;
+      std::array<std::int32_t, kLanes> kept;
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        // Samples beyond the active ones have no key.
+        const bool matters = first + lane < active;
+        kept[static_cast<std::size_t>(lane)] = matters && keeps(keys[first + lane], i % units) ? 1 : 0;
+      }
+      for (std::int64_t at = i * together * kLanes; at < (i + 1) * together * kLanes; at += kLanes) {
+        const float* const x = from + at;
+        float* const y = to + at;
+#pragma omp simd
+        for (std::size_t lane = 0; lane < kept.size(); ++lane) y[lane] = kept[lane] != 0 ? scale * x[lane] : 0;
+      }
+    }
+  }
+
+  // Units whose elements are contiguous.
+  void drop_samples(const float* from, const std::uint64_t* keys, std::int64_t active, float* to) const {
+    const std::int64_t together = spec_.unit_elements();
+    const std::int64_t units = spec_.shape.elements() / together;
+    const float scale = dropout_scale(spec_.rate);
 #pragma omp parallel for schedule(static)
     for (std::int64_t n = 0; n < active; ++n) {
-      for (std::int64_t i = 0; i < elements; ++i) {
-        const std::int64_t place = layout_ == Layout::nhwc ? i % channels * plane + i / channels : i;
-        to[n * elements + i] = one(keys[n], place, from[n * elements + i]);
+      for (std::int64_t unit = 0; unit < units; ++unit) {
+        const std::int64_t begin = (n * units + unit) * together;
+        const bool kept = keeps(keys[n], unit);
+        for (std::int64_t i = begin; i < begin + together; ++i) to[i] = kept ? scale * from[i] : 0;
+      }
+    }
+  }
+
+  // Elements or channels in nhwc.
+  void drop_positions(const float* from, const std::uint64_t* keys, std::int64_t active, float* to) const {
+    constexpr std::int64_t kChannels = 64;
+    const std::int64_t plane = spec_.shape.height * spec_.shape.width;
+    const std::int64_t channels = spec_.shape.channels;
+    const bool whole = spec_.unit == DropoutUnit::channel;
+    const float scale = dropout_scale(spec_.rate);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t n = 0; n < active; ++n) {
+      for (std::int64_t first = 0; first < channels; first += kChannels) {
+        const std::int64_t some = std::min(kChannels, channels - first);
+        std::array<std::int32_t, kChannels> kept;
+        for (std::int64_t position = 0; position < plane; ++position) {
+          for (std::int64_t c = 0; c < some && (position == 0 || !whole); ++c) {
+            const std::int64_t unit = whole ? first + c : (first + c) * plane + position;
+            kept[static_cast<std::size_t>(c)] = keeps(keys[n], unit) ? 1 : 0;
+          }
+          const std::int64_t at = (n * plane + position) * channels + first;
+#pragma omp simd
+          for (std::int64_t c = 0; c < some; ++c) {
+            to[at + c] = kept[static_cast<std::size_t>(c)] != 0 ? scale * from[at + c] : 0;
+          }
+        }
       }
     }
   }

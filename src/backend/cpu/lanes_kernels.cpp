@@ -29,11 +29,10 @@ struct Chosen {
   const Kernels* kernels;
   bool uses_pairs;
   Amx amx;
+  bool limits_onednn = false;
 };
 
-Chosen chosen() {
-  const char* variable = std::getenv("DDP_INSTRUCTION_SET");
-  std::string_view wanted = variable != nullptr ? variable : "";
+Chosen chosen_by(std::string_view wanted, std::string_view variable) {
   constexpr std::string_view kPairs = "+bf16";
   constexpr std::string_view kTiles = "+amx";
   const bool tiles = wanted.ends_with(kTiles);
@@ -41,8 +40,10 @@ Chosen chosen() {
   if (model) wanted.remove_suffix(tiles ? kTiles.size() : kPairs.size());
   const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0;
   const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  check((wanted.empty() && !model) || wanted == "avx512" || wanted == "avx2" || wanted == "baseline", ExitCode::usage,
-        "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline, and may end in +bf16 or +amx", variable);
+  check(
+      (wanted.empty() && !model) || wanted == "avx512" || wanted == "avx2" || wanted == "baseline", ExitCode::usage,
+      "DDP_INSTRUCTION_SET is '{}'; it must be avx512, avx2 or baseline, and may end in +bf16 or +amx, and in +onednn",
+      variable);
   check((wanted != "avx512" || has_avx512) && (wanted != "avx2" || has_avx2), ExitCode::preflight,
         "DDP_INSTRUCTION_SET selects {}, which this processor does not support", wanted);
   if (wanted == "avx512" || (wanted.empty() && has_avx512)) {
@@ -55,6 +56,16 @@ Chosen chosen() {
           tiles ? Amx::model : Amx::never};
 }
 
+Chosen chosen() {
+  const char* variable = std::getenv("DDP_INSTRUCTION_SET");
+  const std::string_view all = variable != nullptr ? variable : "";
+  constexpr std::string_view kOneDnn = "+onednn";
+  const bool both = all.ends_with(kOneDnn) && all != kOneDnn;
+  Chosen found = chosen_by(both ? all.substr(0, all.size() - kOneDnn.size()) : all, all);
+  found.limits_onednn = both;
+  return found;
+}
+
 const Chosen& best() {
   static const Chosen found = chosen();
   return found;
@@ -64,6 +75,7 @@ const Chosen& best() {
 
 const Kernels& kernels() { return *best().kernels; }
 bool uses_pairs() { return best().uses_pairs; }
+bool limits_onednn() { return best().limits_onednn; }
 
 const AmxKernels& amx_kernels() {
   static const bool instructions = (best().amx == Amx::if_there || best().amx == Amx::asked) && has_amx();

@@ -18,6 +18,7 @@
 #include "backend/cpu/pool_kernels.h"
 #include "backend/cpu/prelu_kernels.h"
 #include "backend/cpu/sample_norm_kernels.h"
+#include "backend/cpu/slab_kernels.h"
 
 namespace ddp::lanes {
 
@@ -316,6 +317,7 @@ struct Kernels {
   ProductKernels product;
   SampleNormTable sample_norm;
   PreluKernels prelu;
+  SlabKernels slab;
   MatrixKernels matrix;
   // Multiplies and adds in registers without memory, for measuring what a core can do: `rounds` times
   // `round_multiply_adds` of them. Returns a sum that depends on all.
@@ -331,5 +333,7 @@ bool uses_pairs();
 // DDP_INSTRUCTION_SET (avx512, avx2, baseline, each also with +bf16, or with +amx for those of amx_kernels.h), so that
 // different machines can compute the same bits. Throws Error(preflight) for an instruction set that the processor does not have.
 const Kernels& kernels();
+// Whether oneDNN is to be limited to the same instruction set, which DDP_INSTRUCTION_SET says by +onednn at its end.
+bool limits_onednn();
 
 }  // namespace ddp::lanes

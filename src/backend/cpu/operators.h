@@ -34,6 +34,11 @@ OneDnnConvFormats onednn_formats_from_text(const std::string& kernels);
 std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvFormats& formats,
                                      Element element = Element::fp32);
 
+// nhwc_depthwise.cpp: x and y in nhwc; each output channel reads the input channel with the same index; no epilogue.
+inline constexpr const char* kNhwcDepthwise = "nhwc.depthwise";
+bool nhwc_depthwise_supported(const ConvSpec& spec);
+std::unique_ptr<Op> make_nhwc_depthwise(const ConvSpec& spec);
+
 // onednn_conv_transpose.cpp: x and y in nhwc.
 std::unique_ptr<Op> make_onednn_conv_transpose(const ConvTransposeSpec& spec);
 

@@ -101,7 +101,8 @@ void find_ratios(const UpdateArguments& a) {
   }
 }
 
-// With pointers and numbers of its own, so that compilers vectorise it.
+// With pointers and numbers of its own, so that compilers vectorise it. Not "omp simd", which in GCC makes an array of the places,
+// and the shortest of these loops scalar.
 template <class Form>
 void update_range(const UpdateBuffers& buffers, ElementNumbers n, std::int64_t begin, std::int64_t end) {
   const ElementPlaces first = places_at<Form>(buffers, begin);
@@ -111,7 +112,6 @@ void update_range(const UpdateBuffers& buffers, ElementNumbers n, std::int64_t b
   float* __restrict state2 = first.second;
   float* __restrict average = first.average;
   const std::int64_t count = end - begin;
-#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     update_element<Form>(n, {weight + i, gradient + i, Form::Rule::first ? state1 + i : nullptr,
                              Form::Rule::second ? state2 + i : nullptr, Form::average ? average + i : nullptr});
