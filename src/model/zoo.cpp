@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/known_elsewhere.h"
 #include "model/zoo/builders.h"
 
 namespace ddp {
@@ -40,6 +43,28 @@ constexpr std::array<std::pair<const char*, Maker>, 27> kModels = {{{"lenet", zo
                                                                     {"caffe-lenet", zoo::caffe_lenet},
                                                                     {"caffenet", zoo::caffenet}}};
 
+// Names of other libraries for models that are built in.
+constexpr auto kAliases = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"mobilenetv2_100", "mobilenet-v2"},
+    {"mobilenetv3_large_100", "mobilenet-v3-large"},
+    {"mobilenetv3_small_100", "mobilenet-v3-small"},
+    {"shufflenet_v2_x1_0", "shufflenet-v2"},
+});
+
+// The model with this name in other libraries, also after "timm/" and before ".a1_in1k"; "" if there is none.
+std::string meant_model(std::string_view name, const std::vector<std::string>& names) {
+  name.remove_prefix(name.rfind('/') == std::string_view::npos ? 0 : name.rfind('/') + 1);
+  for (const std::string_view each : {name, name.substr(0, name.rfind('.'))}) {
+    for (const auto& [alias, model] : kAliases) {
+      if (same_name(each, alias)) return std::string(model);
+    }
+    for (const std::string& model : names) {
+      if (same_name(each, model)) return model;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> model_names() {
@@ -51,9 +76,20 @@ std::vector<std::string> model_names() {
 void check_model_name(const std::string& name) {
   const std::vector<std::string> names = model_names();
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  const std::string meant = nearest(name, names);
+  const std::string meant = meant_model(name, names);
+  const std::optional<ElsewhereModel> known = meant.empty() ? known_elsewhere(name) : std::nullopt;
+  if (known) {
+    throw Error(
+        ExitCode::usage,
+        fmt::format("--model {} is known from torchvision, timm or Keras, but not built in{}; built in are: {}", name,
+                    known->attention ? ", and an ONNX file of it is rejected, since attention is not supported"
+                                     : "; export it there as ONNX, as docs/onnx.md shows, and give --model "
+                                       "FILE.onnx",
+                    join(names)));
+  }
+  const std::string close = meant.empty() ? nearest(name, names) : meant;
   throw Error(ExitCode::usage, fmt::format("--model {} is unknown{}; the models are: {}", name,
-                                           meant.empty() ? "" : fmt::format(", did you mean {}?", meant), join(names)));
+                                           close.empty() ? "" : fmt::format(", did you mean {}?", close), join(names)));
 }
 
 Graph make_model(const std::string& name, const Shape& image, std::int64_t classes) {
